@@ -1,0 +1,3 @@
+"""Differentially private sliced Wasserstein distance."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,340 @@
+r"""The law of the squared sensitivity of random projections, and bounds on it. NumPy and SciPy only.
+
+Replacing one record moves one row by at most ``row_diameter`` in a direction :math:`z`, fixed before the directions
+:math:`U` (d x k, unit columns) are drawn. The squared L2 norm of what the projections see of a unit move is
+:math:`S = \|z^\top U\|^2`. Its law depends on :math:`d`, :math:`k` and the kind of directions only:
+
+==============  ===================================================  ==============================================
+kind            law of S                                             :math:`E e^{tS}`
+==============  ===================================================  ==============================================
+``iid``         sum of k i.i.d. Beta(1/2, (d-1)/2)                    :math:`{}_1F_1(1/2;\, d/2;\, t)^k`
+``orthogonal``  a + Beta(r/2, (d-r)/2), where k = a d + r, 0 <= r < d  :math:`e^{at}\,{}_1F_1(r/2;\, d/2;\, t)`
+==============  ===================================================  ==============================================
+
+For whole orthonormal bases (r = 0) nothing is random: S = k / d.
+
+References:
+    | Rakotomamonjy2021, Lemma 1 (the law for i.i.d. directions), Lemma 2 (Bernstein), Section 3.3 (CLT).
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import fft, special, stats
+
+from dpswd._validate import at_least, choice, positive, probability
+from dpswd.errors import InputError
+
+__all__ = ["ConstantLaw", "Law", "ProjectionLaw", "bernstein_bound", "clt_bound", "log_kummer"]
+
+Array = NDArray[np.float64]
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
+_FFT_SLACK = 1e-11  # absolute error allowed to the discrete convolution; it only ever adds to a survival function
+_FAR_TAIL = 1e-20  # where Chernoff's bound falls below this the rest of the mass sits at the maximum of S
+
+
+def _variance(n_projections: int, dim: int) -> float:
+    return n_projections * 2 * (dim - 1) / (dim**2 * (dim + 2))
+
+
+def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
+    r"""Bounds S for k i.i.d. directions with probability at least ``1 - failure_prob``.
+
+    .. math:: w = \frac kd + \frac23 L + \sqrt{2 k v L}, \quad v = \tfrac{2(d-1)}{d^2(d+2)}, \quad L = \ln(1/\eta)
+
+    Formal guarantee:
+        Bernstein's inequality for k independent variables in [0, 1] with mean 1/d and variance v, for ONE direction
+        fixed before the projections are drawn. The tail :math:`\eta` is spent at EVERY release, since every release
+        draws its own projections (the paper charges it once: docs/errata.md).
+
+    Args:
+        n_projections: The number :math:`k \ge 1` of directions.
+        dim: The dimension :math:`d \ge 2` of the rows.
+        failure_prob: The tail probability :math:`\eta \in (0, 1)`, per release.
+
+    Returns:
+        The bound, in squared units of the move; never above :math:`k`, which always holds.
+
+    Raises:
+        InputError: If an argument is out of range.
+
+    References:
+        | Rakotomamonjy2021, Lemma 2.
+
+    Example:
+        >>> round(bernstein_bound(200, 784, 1e-6), 3)
+        9.599
+    """
+    at_least(1, n_projections=n_projections)
+    at_least(2, dim=dim)
+    probability(failure_prob=failure_prob)
+    log_inverse = -math.log(failure_prob)
+    spread = math.sqrt(2 * _variance(n_projections, dim) * log_inverse)
+    return float(min(n_projections / dim + 2 / 3 * log_inverse + spread, n_projections))
+
+
+def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
+    r"""Approximates the ``1 - failure_prob`` quantile of S by a Gaussian's: :math:`k/d + z_{1-\eta} \sqrt{kv}`.
+
+    NOT rigorous: the law of S is skewed to the right, so the true quantile lies above this one.
+    Every account made with it is marked as not sound.
+
+    Raises:
+        InputError: If an argument is out of range, or if there are 30 directions or fewer.
+
+    References:
+        | Rakotomamonjy2021, Section 3.3.
+    """
+    at_least(1, n_projections=n_projections)
+    at_least(2, dim=dim)
+    probability(failure_prob=failure_prob)
+    if n_projections <= 30:
+        raise InputError(
+            f"Expected n_projections > 30 for bound='clt', got n_projections={n_projections}; use bound='exact'."
+        )
+    deviation = math.sqrt(_variance(n_projections, dim))
+    return float(min(n_projections / dim + stats.norm.isf(failure_prob) * deviation, n_projections))
+
+
+def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
+    r"""Computes :math:`\ln {}_1F_1(r/2;\, d/2;\, t) = \ln E\, e^{tY}`, :math:`Y \sim \mathrm{Beta}(r/2, (d-r)/2)`.
+
+    With :math:`Y = \sin^2\theta` the density of :math:`\theta` is proportional to
+    :math:`\sin^{r-1}\theta \cos^{d-r-1}\theta`, so that the integrand has no singularity, one mode and (in logs) no
+    overflow. Gauss-Legendre on an interval around the mode, in both halves, to about 1e-12. Small t (below d / 100 and 5)
+    use the power series, all of whose terms are positive, so that the result keeps its relative accuracy near 0.
+
+    Args:
+        r: Numerator degrees of freedom, 1 <= r < dim.
+        dim: Dimension d >= 2.
+        t: Arguments t >= 0, any shape.
+
+    Returns:
+        The logarithms, in the shape of ``t``.
+    """
+    t = np.asarray(t, dtype=float)
+    small = t <= min(dim / 100, 5.0)
+    return np.where(small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), _log_kummer_integral(r, dim, t))
+
+
+def _log_kummer_series(r: int, dim: int, t: Array) -> Array:
+    term, total = np.ones_like(t), np.zeros_like(t)
+    for n in range(40):  # the ratio of terms is at most t / (n + 1) * (r + 2n) / (d + 2n), itself at most t / (n + 1)
+        term = term * (r / 2 + n) / (dim / 2 + n) * t / (n + 1)
+        total = total + term
+    return np.log1p(total)
+
+
+def _log_kummer_integral(r: int, dim: int, t: Array) -> Array:
+    flat = t.reshape(-1, 1)
+    p, q = r - 1, dim - r - 1
+
+    def exponent(theta: Array) -> Array:
+        sin_sq = np.sin(theta) ** 2
+        return np.asarray(
+            0.5 * special.xlogy(p, sin_sq) + 0.5 * special.xlog1py(q, -sin_sq) + flat * sin_sq, dtype=float
+        )
+
+    # the mode in s = sin^2 solves -t s^2 + s (t - (p + q)/2) + p/2 = 0; written without cancellation
+    slope = flat - (p + q) / 2
+    root = np.sqrt(slope**2 + 2 * flat * p)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        upper = (slope + root) / (2 * flat)
+        lower = p / (root - slope)
+    mode_sq = np.where(slope > 0, upper, np.where(root - slope > 0, lower, 0.0))
+    mode_sq = np.nan_to_num(np.clip(mode_sq, 0.0, 1.0), nan=0.0)
+    mode = np.arcsin(np.sqrt(mode_sq))
+    peak = exponent(mode)
+    # Each side is integrated as far as the integrand is above e^-45 of its peak; bisection finds that point.
+    total = np.zeros_like(flat)
+    for end in (0.0, math.pi / 2):
+        near, far = np.zeros_like(mode), np.ones_like(mode)
+        for _ in range(40):
+            middle = (near + far) / 2
+            inside = exponent(mode + middle * (end - mode)) > peak - 45
+            near, far = np.where(inside, middle, near), np.where(inside, far, middle)
+        width = far * np.abs(end - mode)
+        nodes = mode + np.sign(end - mode) * width * (_NODES + 1) / 2
+        total += width / 2 * (np.exp(exponent(np.clip(nodes, 0, math.pi / 2)) - peak) @ _WEIGHTS)[:, None]
+    log_norm = special.betaln(r / 2, (dim - r) / 2) - math.log(2)
+    return np.asarray((np.log(total) + peak - log_norm).reshape(t.shape), dtype=float)
+
+
+@dataclass(frozen=True)
+class ConstantLaw:
+    """S is the constant ``value``: whole orthonormal bases, a fixed matrix (its squared operator norm), or a bound."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        positive(value=self.value)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether nothing about S is random."""
+        return True
+
+    @property
+    def mean(self) -> float:
+        """The mean of S."""
+        return self.value
+
+    @property
+    def maximum(self) -> float:
+        """The largest value that S can take."""
+        return self.value
+
+    def log_mgf(self, t: ArrayLike) -> Array:
+        """Returns ``ln E exp(t S)``."""
+        return np.asarray(t, dtype=float) * self.value
+
+    def atoms(self, *, pessimistic: bool = True) -> tuple[Array, Array]:
+        """Returns the one atom and its weight."""
+        return np.array([self.value]), np.array([1.0])
+
+
+@dataclass(frozen=True)
+class ProjectionLaw:
+    r"""The law of :math:`S = \|z^\top U\|^2` for random directions.
+
+    Attributes:
+        dim: Dimension d >= 2 in which the directions are uniform.
+        n_projections: Number k >= 1 of directions.
+        kind: ``"iid"`` or ``"orthogonal"`` (stacked random orthonormal bases).
+        class_blocks: Whether records are embedded as x times one-hot label. A change of class moves two blocks, by at
+            most half a diameter each, :math:`(S_1 + S_2)/4` in units of the squared diameter, and
+            :math:`P((S_1 + S_2)/4 > s) \le 2 P(S > 2s)` by the union bound. The law returned then dominates both
+            cases: its survival function is :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating
+            function needs no change: :math:`E e^{t(S_1+S_2)/4} \le E e^{tS/2}` by Cauchy-Schwarz.
+    """
+
+    dim: int
+    n_projections: int
+    kind: str = "iid"
+    class_blocks: bool = False
+
+    def __post_init__(self) -> None:
+        at_least(2, dim=self.dim)
+        at_least(1, n_projections=self.n_projections)
+        choice(("iid", "orthogonal"), kind=self.kind)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether nothing about S is random: whole orthonormal bases."""
+        return self.kind == "orthogonal" and self.n_projections % self.dim == 0
+
+    @property
+    def mean(self) -> float:
+        """The mean of S: k / d for both kinds."""
+        return self.n_projections / self.dim
+
+    @property
+    def maximum(self) -> float:
+        """The largest value that S can take."""
+        if self.kind == "iid":
+            return float(self.n_projections)
+        return float(-(-self.n_projections // self.dim))
+
+    def log_mgf(self, t: ArrayLike) -> Array:
+        """Returns ``ln E exp(t S)`` exactly (to about 1e-12), for t >= 0."""
+        t = np.asarray(t, dtype=float)
+        if self.kind == "iid":
+            return self.n_projections * log_kummer(1, self.dim, t)
+        whole, rest = divmod(self.n_projections, self.dim)
+        return whole * t + (log_kummer(rest, self.dim, t) if rest else 0.0)
+
+    def survival(self, s: ArrayLike) -> Array:
+        """Bounds P(S > s) from above (exact up to the discretisation, which rounds up), of the law to account for."""
+        s = np.asarray(s, dtype=float)
+        tail = self._single_survival(s)
+        if self.class_blocks and not self.is_constant:
+            tail = np.maximum(tail, np.minimum(1.0, 2 * self._single_survival(2 * s)))
+        return tail
+
+    def atoms(self, *, pessimistic: bool = True) -> tuple[Array, Array]:
+        """Discretises the law: increasing atoms and weights that sum to one.
+
+        Rounded up (``pessimistic``) the discrete law stochastically dominates S and its last atom is the maximum of S;
+        rounded down it is dominated, up to the slack of the convolution (for tests of tightness only).
+        """
+        if self.is_constant:
+            return np.array([self.mean]), np.array([1.0])
+        return _discretise(self, pessimistic)
+
+    def _single_survival(self, s: Array) -> Array:
+        whole, rest = divmod(self.n_projections, self.dim)
+        if self.kind == "orthogonal":
+            if rest == 0:
+                return np.where(s < whole, 1.0, 0.0)
+            beyond = special.betaincc(rest / 2, (self.dim - rest) / 2, np.clip(s - whole, 0.0, 1.0))
+            return np.where(s < whole, 1.0, beyond)
+        if self.n_projections == 1:
+            return np.asarray(special.betaincc(0.5, (self.dim - 1) / 2, np.clip(s, 0.0, 1.0)), dtype=float)
+        step, table, top_log = _iid_survival(self.dim, self.n_projections)
+        index = np.clip(np.floor(s / step).astype(int), 0, len(table) - 1)  # P(S > s) <= P(S > step * index)
+        return np.asarray(np.minimum(table[index], np.exp(_chernoff(self, s, top_log))), dtype=float)
+
+
+Law = ConstantLaw | ProjectionLaw
+
+
+def _chernoff(law: ProjectionLaw, s: Array, top_log: float) -> Array:
+    """Bounds ln P(S > s) by the best of 400 exponents; each one alone is a valid bound."""
+    slopes, logs = _chernoff_table(law.dim, law.n_projections, law.kind, top_log)
+    return np.asarray(np.minimum(0.0, (logs - np.multiply.outer(s, slopes)).min(axis=-1)), dtype=float)
+
+
+@functools.lru_cache(maxsize=64)
+def _chernoff_table(dim: int, n_projections: int, kind: str, top_log: float) -> tuple[Array, Array]:
+    slopes = np.geomspace(1e-2 * dim / math.sqrt(n_projections), dim * top_log, 400)
+    return slopes, ProjectionLaw(dim, n_projections, kind).log_mgf(slopes)
+
+
+@functools.lru_cache(maxsize=8)
+def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array, float]:
+    """Tabulates P(S > i step) from above for i.i.d. directions: every Beta is rounded up to the grid, then convolved."""
+    top_log = 200.0
+    law = ProjectionLaw(dim, n_projections, "iid")
+    reach = np.linspace(law.mean, law.maximum, 4000)
+    reach = np.concatenate([law.mean * np.geomspace(1, max(law.maximum / law.mean, 1 + 1e-9), 4000), reach])
+    reach = np.sort(np.minimum(reach, law.maximum))
+    far = _chernoff(law, reach, top_log) < math.log(_FAR_TAIL)
+    top = float(reach[np.argmax(far)]) if far.any() else law.maximum
+    step = 1e-3 / dim
+    size = math.ceil(top / step) + 2
+    edges = np.arange(min(size, math.ceil(1 / step) + 1)) * step
+    cdf = special.betainc(0.5, (dim - 1) / 2, np.minimum(edges[: 200 * 1000], 1.0))  # beyond 200 means: below 1e-22
+    masses = np.diff(cdf, prepend=0.0)
+    missing = n_projections * float(1 - cdf[-1]) if cdf[-1] < 1 else 0.0
+    length = fft.next_fast_len(size, real=True)
+    if len(masses) > length:
+        masses = masses[:length]
+    total = fft.irfft(fft.rfft(masses, length) ** n_projections, length)[:size]
+    survival = np.clip(1 - np.cumsum(np.maximum(total, 0.0)), 0.0, 1.0)
+    return step, np.minimum(1.0, survival + missing + _FFT_SLACK), top_log
+
+
+@functools.lru_cache(maxsize=64)
+def _discretise(law: ProjectionLaw, pessimistic: bool) -> tuple[Array, Array]:
+    deviation = math.sqrt(_variance(law.n_projections, law.dim))
+    if law.kind == "orthogonal":
+        rest = law.n_projections % law.dim
+        deviation = math.sqrt(stats.beta.var(rest / 2, (law.dim - rest) / 2))
+    lowest = 0.0 if law.kind == "iid" else float(law.n_projections // law.dim)
+    start = max(law.mean - 6 * deviation, lowest + 1e-3 * (law.mean - lowest))
+    core = np.arange(start, law.mean + 8 * deviation, deviation / 24)
+    tail = np.geomspace(1.0, max((law.maximum - law.mean) / (8 * deviation), 1.0), 100) * 8 * deviation + law.mean
+    points = np.unique(np.minimum(np.concatenate([core, tail]), law.maximum))
+    survival = law.survival(points)
+    if pessimistic:  # the mass of (s_{i-1}, s_i] goes to s_i, all below the first point to it, the rest to the maximum
+        atoms = np.append(points, law.maximum)
+        weights = np.append(-np.diff(survival, prepend=1.0), survival[-1])
+    else:
+        atoms = np.concatenate([[lowest], points])
+        weights = np.append(-np.diff(survival, prepend=1.0), survival[-1])
+    kept = weights > 0
+    return atoms[kept], weights[kept] / weights[kept].sum()
