@@ -35,7 +35,7 @@ from dpswd._validate import at_least, choice, positive, probability
 from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, Law, ProjectionLaw, bernstein_bound, clt_bound
 
-__all__ = ["GaussianMechanism", "Mechanism", "ProjectionMechanism"]
+__all__ = ["GaussianMechanism", "Mechanism", "ProjectionMechanism", "mechanism_from_dict"]
 
 ReleaseKind = Literal["rows", "quantiles"]
 ProjectionKind = Literal["iid", "orthogonal"]
@@ -268,3 +268,20 @@ class GaussianMechanism:
     def noun(self) -> str:
         """One line for a person."""
         return f"{self.name} (Gaussian mechanism, sensitivity {self.sensitivity:g})"
+
+
+def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | GaussianMechanism:
+    """Makes the mechanism again from what ``to_dict`` gave.
+
+    Raises:
+        InputError: If the kind is unknown or the fields do not fit (refused rather than guessed).
+    """
+    kinds = {"projections": ProjectionMechanism, "gaussian": GaussianMechanism}
+    kind = values.get("mechanism")
+    if kind not in kinds:
+        raise InputError(f"Expected mechanism to be one of {', '.join(kinds)}, got {kind!r}.")
+    fields = {name: value for name, value in values.items() if name != "mechanism"}
+    try:
+        return kinds[kind](**fields)
+    except TypeError as error:
+        raise InputError(f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}.") from None

@@ -1,0 +1,271 @@
+"""The differentially private sliced Wasserstein loss: the whole street that a private record travels.
+
+axes: B private rows, n public rows, d dimension, k directions, m values per column, C classes.
+
+sampling (dpswd.sampling) -> clip -> project -> sort and block -> ledger -> noise -> loss. Nothing turns back: the
+private tensor is detached at the door, a :class:`Release` holds all that has left, and the distance reads nothing else.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpswd.errors import InputError
+from dpswd.mechanism import Mechanism, ProjectionMechanism, mechanism_from_dict
+from dpswd.projections import random_projections
+from dpswd.randomness import normal, random_source
+from dpswd.sliced import block_means, padded_block_means, wasserstein_1d
+
+__all__ = ["DPSlicedWassersteinLoss", "Release", "ReleaseLog", "clip_rows"]
+
+_CHUNK_BYTES = 2**27  # of projected rows held at a time on the private side
+
+
+class ReleaseLog(Protocol):
+    """Whoever keeps the ledger. Called before the noise is drawn; raising refuses the release."""
+
+    def record(self, mechanism: Mechanism) -> None:
+        """Writes one release down, durably, or raises."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """All that left the private side in one release. Everything computed from it is post-processing.
+
+    Attributes:
+        values: Noisy values (m, k), or (C, m, k) where records carry a class; ascending per column for rows.
+        projections: The directions (d, k), which are published too.
+        mechanism: What made it.
+    """
+
+    values: Tensor
+    projections: Tensor
+    mechanism: ProjectionMechanism
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values, to be kept in a checkpoint: they are public."""
+        return {"values": self.values, "projections": self.projections, "mechanism": self.mechanism.to_dict()}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> "Release":
+        """Makes the release again from what :meth:`state_dict` gave."""
+        mechanism = mechanism_from_dict(state["mechanism"])
+        if not isinstance(mechanism, ProjectionMechanism):
+            raise InputError(f"Expected a release of projections, got {state['mechanism'].get('mechanism')!r}.")
+        return cls(state["values"], state["projections"], mechanism)
+
+    def to(self, device: torch.device | str) -> "Release":
+        """Moves the tensors."""
+        return Release(self.values.to(device), self.projections.to(device), self.mechanism)
+
+
+def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
+    """Scales every row whose L2 norm exceeds ``row_norm`` down to it, each by itself, in float64.
+
+    The target is a factor 1 - 1e-12 smaller, so that rounding cannot push a row over the bound. A row so large that
+    its norm overflows becomes zero.
+
+    Args:
+        rows: (B, d), any floating type.
+        row_norm: The public bound.
+
+    Returns:
+        Tensor (B, d) in float64, detached.
+    """
+    rows = rows.detach().to(torch.float64)
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows * (row_norm * (1 - 1e-12) / norms).clamp(max=1.0)
+
+
+class DPSlicedWassersteinLoss(nn.Module):
+    """Squared sliced 2-Wasserstein loss between private rows and public ones. Each call is ONE release.
+
+    Formal guarantee:
+        One call is the subsampled Gaussian mechanism that ``mechanism`` describes, under replace-one, provided that
+        the rows are a fresh uniform subset of fixed size (:class:`dpswd.sampling.FixedSizeSampler`); account for it
+        with :class:`dpswd.PrivacyAccountant`. The gradient with respect to ``public`` is post-processing.
+        The private argument never receives a gradient, also where a network computed it. (If that network is itself
+        being trained, it must treat rows independently: no batch statistics.)
+
+    ===================  =============================================================================
+    edge case            what happens
+    ===================  =============================================================================
+    row beyond the norm  clipped, in float64, by itself
+    nan or inf           refused before anything is released
+    B rows wanted        another number is refused: the accountant counted on B
+    n other than B       blocks (quantiles) or one-dimensional transport by POT (rows)
+    float16, bfloat16    the public side is compared in float32, the private side in float64
+    autocast             switched off inside
+    ===================  =============================================================================
+
+    With ``release="rows"`` the public side is blurred by noise of the same size, which makes this the *smoothed*
+    sliced Wasserstein distance of the paper. With ``"quantiles"`` it is not: given the directions, the gradient is an
+    unbiased estimate of that of the squared distance between block means; the value is offset by a constant.
+
+    Args:
+        mechanism: What is released, with which noise.
+        ledger: Whoever writes releases down before they happen; ``None`` keeps only the count in ``releases``.
+
+    References:
+        | Rakotomamonjy2021, Algorithm 1 and Section 3.
+
+    Example:
+        >>> mechanism = ProjectionMechanism(dim=5, n_projections=20, sigma=0.1, batch_size=64)
+        >>> loss = DPSlicedWassersteinLoss(mechanism)
+        >>> public = torch.zeros(32, 5, requires_grad=True)
+        >>> loss(torch.randn(64, 5), public).backward()
+        >>> public.grad.shape, loss.releases
+        (torch.Size([32, 5]), 1)
+    """
+
+    def __init__(self, mechanism: ProjectionMechanism, *, ledger: ReleaseLog | None = None) -> None:
+        super().__init__()
+        self.ledger = ledger
+        self.releases = 0
+        self.mechanism = mechanism
+
+    @property
+    def mechanism(self) -> ProjectionMechanism:
+        """What is released, with which noise."""
+        return self._mechanism
+
+    @mechanism.setter
+    def mechanism(self, mechanism: ProjectionMechanism) -> None:
+        if not isinstance(mechanism, ProjectionMechanism):
+            raise InputError(f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}.")
+        self._mechanism = mechanism
+        self._source = random_source(mechanism.noise_seed)
+
+    def forward(
+        self,
+        private: Tensor,
+        public: Tensor,
+        private_labels: Tensor | None = None,
+        public_labels: Tensor | None = None,
+    ) -> Tensor:
+        """Releases ``private`` once and compares ``public`` with what was released.
+
+        Args:
+            private: Rows (B, d); B is the mechanism's ``batch_size``.
+            public: Rows (n, d), any n >= 1; gets the gradient. Not clipped.
+            private_labels: Classes (B,) where the mechanism has ``n_classes``; private like the rows.
+            public_labels: Classes (n,), likewise.
+
+        Returns:
+            Scalar tensor.
+
+        Raises:
+            InputError: If shapes, types or values do not fit; nothing is released then.
+            BudgetExceededError: If the ledger refuses the release.
+        """
+        self._check_public(public, public_labels)
+        return self.distance(self.release(private, private_labels), public, public_labels)
+
+    @torch.no_grad()
+    def release(self, private: Tensor, labels: Tensor | None = None) -> Release:
+        """Makes one release of ``private`` (B, d) and of its classes (B,), if any. See :meth:`forward`."""
+        self._check_private(private, labels)
+        mechanism = self.mechanism
+        with torch.autocast(private.device.type, enabled=False):
+            rows = clip_rows(private, mechanism.row_norm)  # (B, d)
+            projections = random_projections(
+                mechanism.dim, mechanism.n_projections, kind=mechanism.kind, generator=self._source
+            ).to(rows.device)  # (d, k)
+            values = self._summarise(rows, labels, projections)  # (m, k) or (C, m, k)
+            if self.ledger is not None:
+                self.ledger.record(mechanism)
+            self.releases += 1
+            noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
+            values = values + mechanism.sigma * noise.to(values.device)
+            if mechanism.release == "rows":
+                values = values.sort(dim=-2).values  # order-free: the position of a row says nothing
+        return Release(values, projections, mechanism)
+
+    def distance(self, release: Release, public: Tensor, public_labels: Tensor | None = None) -> Tensor:
+        """Compares ``public`` (n, d) with a release, for free and as often as wanted. Returns a scalar."""
+        self._check_public(public, public_labels)
+        mechanism = release.mechanism
+        with torch.autocast(public.device.type, enabled=False):
+            public = public.to(torch.promote_types(public.dtype, torch.float32))
+            projected = public @ release.projections.to(public)  # (n, k)
+            target = release.values.to(public)
+            if mechanism.release == "rows":
+                return self._smoothed(projected, target, public_labels)
+            if mechanism.n_classes is None:
+                return (block_means(_ascending(projected), mechanism.n_values) - target).square().mean()
+            assert public_labels is not None
+            total = torch.zeros((), dtype=public.dtype, device=public.device)
+            for c in range(mechanism.n_classes):
+                ours = _ascending(projected[public_labels == c])
+                means = padded_block_means(ours, len(public), mechanism.n_values)
+                total = total + (means - target[c]).square().mean()
+            return total / mechanism.n_classes
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` says."""
+        status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
+        return f"{status}{self.mechanism.noun}, sigma={self.mechanism.sigma:.4g}"
+
+    def _summarise(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
+        """Projects and reduces (B, d) to (m, k) or (C, m, k), a few columns at a time. Exact: noise comes later."""
+        size, blocks = len(rows), self.mechanism.n_values
+        width = max(1, _CHUNK_BYTES // (8 * size))
+        groups = [rows] if labels is None else [rows[labels == c] for c in range(self.mechanism.n_classes or 0)]
+        summaries = [
+            torch.cat([padded_block_means(_ascending(group @ u), size, blocks) for u in projections.split(width, 1)], 1)
+            for group in groups
+        ]
+        return summaries[0] if labels is None else torch.stack(summaries)
+
+    def _smoothed(self, projected: Tensor, target: Tensor, labels: Tensor | None) -> Tensor:
+        if labels is None:
+            blocks = [(projected, target)]
+        else:
+            blocks = [(projected * (labels == c)[:, None], values) for c, values in enumerate(target)]
+        sigma = self.mechanism.sigma
+        return torch.stack(
+            [wasserstein_1d(ours + sigma * torch.randn_like(ours), theirs).mean() for ours, theirs in blocks]
+        ).mean()
+
+    def _check_private(self, private: Tensor, labels: Tensor | None) -> None:
+        wanted = (self.mechanism.batch_size, self.mechanism.dim)
+        if tuple(private.shape) != wanted:
+            raise InputError(
+                f"Expected private rows of shape {wanted} (batch_size and dim of the mechanism), got "
+                f"{tuple(private.shape)}; the guarantee counts on a fixed batch size."
+            )
+        if not private.is_floating_point():
+            raise InputError(f"Expected floating-point private rows, got {private.dtype}; convert them first.")
+        if not bool(torch.isfinite(private).all()):
+            raise InputError("Expected finite private rows, got nan or inf; clean the data before it is used.")
+        self._check_labels("private_labels", labels, len(private))
+
+    def _check_public(self, public: Tensor, labels: Tensor | None) -> None:
+        if public.ndim != 2 or public.shape[1] != self.mechanism.dim or not len(public):
+            raise InputError(f"Expected public rows (n, {self.mechanism.dim}), n >= 1, got {tuple(public.shape)}.")
+        if not public.is_floating_point():
+            raise InputError(f"Expected floating-point public rows, got {public.dtype}; convert them first.")
+        self._check_labels("public_labels", labels, len(public))
+
+    def _check_labels(self, name: str, labels: Tensor | None, size: int) -> None:
+        classes = self.mechanism.n_classes
+        if classes is None:
+            if labels is not None:
+                raise InputError(f"Expected no {name}: the mechanism has no n_classes; give it one or leave them out.")
+            return
+        if labels is None or tuple(labels.shape) != (size,) or labels.is_floating_point() or labels.is_complex():
+            got = "none" if labels is None else f"{labels.dtype} of shape {tuple(labels.shape)}"
+            raise InputError(f"Expected {name} to be integers of shape ({size},), got {got}.")
+        if bool(((labels < 0) | (labels >= classes)).any()):
+            raise InputError(f"Expected {name} between 0 and {classes - 1}, got others; check n_classes.")
+
+
+def _ascending(values: Tensor) -> Tensor:
+    """Sorts every column of (n, k), along contiguous memory; without a gradient by NumPy, whose sort is faster."""
+    by_column = values.T.contiguous()
+    if by_column.requires_grad or by_column.is_cuda:
+        return by_column.sort(dim=1).values.T
+    return torch.from_numpy(np.sort(by_column.numpy(), axis=1)).T
