@@ -228,10 +228,10 @@ def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
 
 
 def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
-    r"""Proposition 7: :math:`\tfrac12 \Delta \sqrt{2 (1/\lambda + e^{-1/\lambda} - 1)}^{\,1/\mu}`.
+    r"""Proposition 7: :math:`\tfrac12 \Delta (2 (1/\lambda + e^{-1/\lambda} - 1))^{1/(2\mu)}`.
 
-    A diagnostic, and not the distance of Definition 3. The bracket is the KL divergence of two Laplace laws of
-    scale :math:`\lambda` (in units of the sensitivity) that lie one sensitivity apart.
+    A diagnostic, and not the distance of Definition 3. The bracket is the KL divergence of two Laplace laws
+    of scale :math:`\lambda` (in units of the sensitivity) that lie one sensitivity apart.
     """
     check_order(order)
     positive(scale=scale, sensitivity=sensitivity)
@@ -262,9 +262,9 @@ def rdp_from_wdp(wdp: float, order: float, lipschitz: float, alpha: float) -> fl
     r"""Proposition 11: :math:`\frac{\alpha}{\alpha - 1} L\, \varepsilon^{\mu/(\mu+1)}`. NOT a bound.
 
     ``lipschitz`` is the Lipschitz constant L of the log-density of the output, per unit of output. The
-    estimate :math:`W_\infty \le C\, W_\mu^{\mu/(\mu+1)}` behind it has a constant that the proposition leaves
-    out: Laplace noise and a shift of 4 are (mu, 4)-WDP with L = 1/scale, and 4/scale-DP, where the proposition
-    promises 2/scale at mu = 1.
+    estimate :math:`W_\infty \le C\, W_\mu^{\mu/(\mu+1)}` behind it has a constant that the proposition
+    leaves out: Laplace noise and a shift of 4 are (mu, 4)-WDP with L = 1/scale, and 4/scale-DP, where the
+    proposition promises 2/scale at mu = 1.
     """
     if not alpha > 1:
         raise InputError(
