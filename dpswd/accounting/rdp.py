@@ -1,0 +1,126 @@
+r"""Renyi accounting with ``autodp``: the second opinion beside the privacy loss distribution.
+
+U is part of the output and fresh, so the Renyi divergence of one release is exact:
+
+.. math:: \varepsilon(\alpha) = \frac1{\alpha-1} \ln E \exp\Bigl(\tfrac{\alpha(\alpha-1)}2 \mathtt{scale}^2 S\Bigr).
+
+Subsets without replacement go through Wang2019, Theorem 9 (``improved_bound_flag=False``: its Theorem 27 wants a pair of
+neighbours that is worst for every divergence, which nobody has shown here). Curves add up over releases.
+
+The conversion to (epsilon, delta) is the classic one (Mironov 2017, Proposition 3), which ``autodp``'s accountant uses too:
+:math:`\varepsilon = \varepsilon(\alpha) + \ln(1/\delta)/(\alpha - 1)`. ``conversion="improved"`` is Proposition 12 of
+Canonne, Kamath and Steinke (2020), also proven, and up to a tenth smaller; the PLD is smaller than both.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from autodp import rdp_acct
+from numpy.typing import NDArray
+from scipy import optimize
+
+from dpswd._validate import choice
+from dpswd.accounting.releases import Releases
+from dpswd.errors import InputError
+
+__all__ = ["MAX_ORDER", "RenyiAccount"]
+
+MAX_ORDER = 1024
+_ORDERS = [2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, MAX_ORDER]
+
+
+class _OneRelease:
+    """The curve of one release of ``part`` after sampling; evaluated once per order."""
+
+    def __init__(self, part: Releases) -> None:
+        half_scale_sq = part.scale**2 / 2
+        orders = np.arange(2.0, MAX_ORDER + 2)
+        exponents: NDArray[np.float64] = part.law.log_mgf(orders * (orders - 1) * half_scale_sq) / (orders - 1)
+        table = dict(zip(orders.tolist(), exponents.tolist(), strict=True))
+        mean = part.law.mean
+
+        def curve(order: float) -> float:
+            order = float(order)
+            if order in table:
+                return float(table[order])
+            if math.isinf(order):
+                return math.inf
+            if order <= 1:
+                return float(mean * half_scale_sq)  # the Kullback-Leibler divergence
+            return float(part.law.log_mgf(order * (order - 1) * half_scale_sq)) / (order - 1)
+
+        self._account = rdp_acct.anaRDPacct(m=2)
+        with np.errstate(all="ignore"):  # autodp computes with infinite pure epsilon, by design
+            if part.rate == 1:
+                self._account.compose_mechanism(curve)
+            else:
+                self._account.compose_subsampled_mechanism(curve, part.rate)
+        self._known: dict[float, float] = {}
+
+    def __call__(self, order: float) -> float:
+        if order not in self._known:
+            with np.errstate(all="ignore"):
+                value = float(self._account.get_rdp([order])[0])
+            self._known[order] = value if value >= 0 else math.inf  # also catches nan: no bound at this order
+        return self._known[order]
+
+
+_one_release = functools.lru_cache(maxsize=64)(_OneRelease)
+
+
+class RenyiAccount:
+    """The Renyi curve of a sequence of releases, and what follows from it.
+
+    Args:
+        parts: What was released; at least one.
+        conversion: ``"classic"`` or ``"improved"``, see above.
+    """
+
+    def __init__(self, parts: Sequence[Releases], conversion: str = "classic") -> None:
+        choice(("classic", "improved"), conversion=conversion)
+        if not parts:
+            raise InputError("Expected at least one release to account for, got none; call step() first.")
+        self._terms = [(_one_release(part._replace(count=1)), part.count) for part in parts]
+        self._conversion = conversion
+
+    def __call__(self, order: float) -> float:
+        """Returns the Renyi divergence of order ``order`` > 1, an upper bound."""
+        return float(sum(count * curve(order) for curve, count in self._terms))
+
+    def get_epsilon(self, delta: float) -> float:
+        """Returns the smallest epsilon over the orders, never below 0."""
+
+        def epsilon(order: float) -> float:
+            classic = self(order) - math.log(delta) / (order - 1)
+            if self._conversion == "classic":
+                return classic
+            return classic + math.log1p(-1 / order) - math.log(order) / (order - 1)
+
+        return max(0.0, self._smallest(epsilon))
+
+    def get_delta(self, epsilon: float) -> float:
+        """Returns the smallest delta over the orders, at most 1 (classic conversion)."""
+        log_delta = self._smallest(lambda order: (order - 1) * (self(order) - epsilon))
+        return math.exp(min(0.0, log_delta))
+
+    @staticmethod
+    def _smallest(objective: Callable[[float], float]) -> float:
+        """Minimises over orders; any order is a valid bound, so that an imperfect search is safe."""
+        values: list[float] = []
+        for order in _ORDERS:
+            values.append(objective(order))
+            if len(values) > 3 and values[-1] > values[-2] > values[-3]:
+                break
+        best = int(np.argmin(values))
+        low = _ORDERS[best - 1] if best else 1 + 1e-6
+        high = _ORDERS[min(best + 1, len(values) - 1)]
+        while high - low > 2.5:  # integer orders first: autodp interpolates between them
+            third = max(1, int((high - low) // 3))
+            left, right = math.ceil(low) + third, math.floor(high) - third
+            if left >= right:
+                break
+            low, high = (low, right) if objective(left) < objective(right) else (left, high)
+        fine = optimize.minimize_scalar(objective, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
+        return float(min([*values, fine.fun]))

@@ -1,0 +1,43 @@
+"""What an accountant needs to know of equal consecutive releases; nothing else of a mechanism reaches the accounting."""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dpswd.sensitivity import ConstantLaw, Law
+
+__all__ = ["Releases", "merge_gaussians"]
+
+
+class Releases(NamedTuple):
+    r"""``count`` releases, each on a fresh subset of fixed size, drawn without replacement.
+
+    Given the directions, one release is a Gaussian mechanism with :math:`\mu = \mathtt{scale} \sqrt S`.
+
+    Attributes:
+        law: The law of S.
+        scale: ``unit_sensitivity / sigma``, without unit.
+        rate: Sampling rate q = B / N in (0, 1].
+        count: Number T of releases.
+    """
+
+    law: Law
+    scale: float
+    rate: float
+    count: int
+
+
+def merge_gaussians(parts: Iterable[Releases]) -> list[Releases]:
+    r"""Replaces all unsampled releases with constant S by the one Gaussian mechanism that they compose to, exactly.
+
+    :math:`\mu^2 = \sum_i T_i \mathtt{scale}_i^2 S_i` (Dong2022, Corollary 3.3).
+    """
+    kept, mu_sq = [], 0.0
+    for part in parts:
+        if part.rate == 1 and part.law.is_constant:
+            mu_sq += part.count * part.scale**2 * part.law.mean
+        else:
+            kept.append(part)
+    if mu_sq:
+        kept.append(Releases(ConstantLaw(1.0), math.sqrt(mu_sq), 1.0, 1))
+    return kept
