@@ -1,4 +1,4 @@
-"""The accountant: adds up releases and answers with epsilon, delta, mu and the sentences that the number rests on."""
+"""The accountant: adds up releases, answers with epsilon, delta and mu, and says what the number rests on."""
 
 import copy
 import dataclasses
@@ -31,12 +31,13 @@ class PrivacyAccountant:
     r"""Accounts for any sequence of releases under replace-one.
 
     Formal guarantee:
-        ``get_epsilon(delta)`` is an upper bound on epsilon such that the whole sequence is (epsilon, delta)-differentially
-        private, also where later releases were chosen from earlier ones with noise fixed beforehand, under the sentences
-        in ``assumptions``. It errs upwards by well below 1%.
+        ``get_epsilon(delta)`` is an upper bound on epsilon such that the whole sequence is (epsilon,
+        delta)-differentially private, also where later releases were chosen from earlier ones with noise
+        fixed beforehand, under the sentences in ``assumptions``. It errs upwards by well below 1%.
 
     Args:
-        accountant: ``"pld"`` (privacy loss distribution, the default) or ``"rdp"`` (Renyi, the second opinion).
+        accountant: ``"pld"`` (privacy loss distribution, the default) or ``"rdp"`` (Renyi, the second
+            opinion).
 
     Attributes:
         accountant: As given.
@@ -59,17 +60,20 @@ class PrivacyAccountant:
         """Adds ``num_releases`` releases on a data set of ``sample_size`` records; returns itself.
 
         Raises:
-            InputError: If the batch is larger than the data set, or a number is out of range. Nothing is added then.
+            InputError: If the batch is larger than the data set, or a number is out of range. Nothing is
+                added then.
         """
         at_least(1, sample_size=sample_size, num_releases=num_releases)
         if not isinstance(mechanism, ProjectionMechanism | GaussianMechanism):
             raise InputError(
-                f"Expected a ProjectionMechanism or a GaussianMechanism, got {type(mechanism).__name__}; no other "
+                f"Expected a ProjectionMechanism or a GaussianMechanism, got {type(mechanism).__name__}; "
+                "no other "
                 "release can be accounted for."
             )
         if mechanism.batch_size is not None and mechanism.batch_size > sample_size:
             raise InputError(
-                f"Expected batch_size <= sample_size, got batch_size={mechanism.batch_size} and sample_size={sample_size}; "
+                f"Expected batch_size <= sample_size, got batch_size={mechanism.batch_size} and "
+                f"sample_size={sample_size}; "
                 "use a smaller batch."
             )
         if self.history and self.history[-1][:2] == (mechanism, sample_size):
@@ -84,7 +88,7 @@ class PrivacyAccountant:
         return other
 
     def resolve(self, delta: float) -> "PrivacyAccountant":
-        """Returns a copy in which every bound that spends tails has its ``failure_prob``, given the whole ``delta``."""
+        """Returns a copy in which every bound that spends tails has its ``failure_prob``, out of ``delta``."""
         probability(delta=delta)
         open_releases = self._tail_weight(chosen=False)
         other = self.copy()
@@ -104,8 +108,8 @@ class PrivacyAccountant:
         """Returns epsilon at ``delta``, an upper bound.
 
         Raises:
-            InputError: If nothing was released, if the tails of the bounds or the far tail of the loss use up delta, or if
-                the noise is too small for the loss to be represented.
+            InputError: If nothing was released, if the tails of the bounds or the far tail of the loss use up
+                delta, or if the noise is too small for the loss to be represented.
         """
         probability(delta=delta)
         resolved = self.resolve(delta)
@@ -116,7 +120,8 @@ class PrivacyAccountant:
             epsilon = float(pld_module.compose(resolved._parts()).get_epsilon_for_delta(left))
         if not math.isfinite(epsilon):
             raise pld_module.LossTooLargeError(
-                f"Expected a delta for which epsilon is finite, got delta={delta:g}; use a larger delta or more noise."
+                f"Expected a delta for which epsilon is finite, got delta={delta:g}; use a larger delta "
+                "or more noise."
             )
         return epsilon
 
@@ -125,7 +130,8 @@ class PrivacyAccountant:
         positive(epsilon=epsilon)
         if not self._tail_weight(chosen=False):
             return self._delta(epsilon)
-        # Half of delta goes to the tails, so that the rest is a decreasing function of delta itself: a damped fixed point.
+        # Half of delta goes to the tails, so that the rest is a decreasing function of delta itself: a damped
+        # fixed point.
         # Wherever the iteration stops, the sum of both parts is a valid delta.
         delta, best = 1e-5, 1.0
         for _ in range(12):
@@ -163,11 +169,11 @@ class PrivacyAccountant:
         return pld_module.compose(self._parts(), infinity_mass=self._pld_tail)
 
     def get_mu_and_regret(self) -> tuple[float, float]:
-        """Returns mu of Gaussian differential privacy, rounded up, and the regret of saying only mu (Gomez2025).
+        """Returns mu of Gaussian differential privacy, rounded up, and the regret of mu alone (Gomez2025).
 
-        Always through the privacy loss distribution, also for ``accountant="rdp"``: a Renyi curve has no tight mu.
-        mu bounds the trade-off curve wherever both error rates exceed 1e-10 (``gdpnum``). Where every release is an
-        unsampled Gaussian with constant S the closed form is used, and the regret is 0.
+        Always through the privacy loss distribution, also for ``accountant="rdp"``: a Renyi curve has no
+        tight mu. mu bounds the trade-off curve wherever both error rates exceed 1e-10 (``gdpnum``). Where
+        every release is an unsampled Gaussian with constant S the closed form is used, and the regret is 0.
 
         Raises:
             InputError: If no such mu exists, because the noise is too small or a bound may fail too often.
@@ -178,13 +184,16 @@ class PrivacyAccountant:
             return _round_up(merged[0].scale), 0.0
         try:
             mu, regret = PLDConverter(self.pld()).get_mu_and_regret()
-        except ValueError as error:  # gdpnum found no point of the curve where both error rates exceed its floor
+        except (
+            ValueError
+        ) as error:  # gdpnum found no point of the curve where both error rates exceed its floor
             if isinstance(error, InputError):
                 raise
             mu, regret = math.inf, 1.0
         if not math.isfinite(mu):
             raise pld_module.LossTooLargeError(
-                f"Expected a trade-off curve with both error rates above {_MU_FLOOR:g} somewhere, got none; use a larger sigma."
+                f"Expected a trade-off curve with both error rates above {_MU_FLOOR:g} somewhere, got "
+                "none; use a larger sigma."
             )
         return _round_up(float(mu)), float(regret)
 
@@ -199,22 +208,35 @@ class PrivacyAccountant:
         mechanisms = [mechanism for mechanism, _, _ in self.history]
         projections = [m for m in mechanisms if isinstance(m, ProjectionMechanism)]
         lines = ["Neighbouring data sets have the same size and differ in one record (replace-one)."]
-        lines += [f"Every row is clipped to an L2 norm of at most {r:g}." for r in sorted({m.row_norm for m in projections})]
+        lines += [
+            f"Every row is clipped to an L2 norm of at most {r:g}."
+            for r in sorted({m.row_norm for m in projections})
+        ]
         if any(size != mechanism.batch_size and mechanism.batch_size for mechanism, size, _ in self.history):
             lines.append(
-                "Every release reads a fresh uniform subset of fixed size, drawn without replacement and kept secret; "
+                "Every release reads a fresh uniform subset of fixed size, drawn without replacement and "
+                "kept secret; "
                 "shuffled epochs are not that."
             )
         if any(not _constant(m) for m in projections):
-            lines.append("Directions are drawn afresh for every release, independently of the data and of earlier directions.")
+            lines.append(
+                "Directions are drawn afresh for every release, independently of the data and of earlier "
+                "directions."
+            )
         elif projections:
-            lines.append("Directions are whole orthonormal bases, for which the sensitivity is the same whatever they are.")
+            lines.append(
+                "Directions are whole orthonormal bases, for which the sensitivity is the same whatever "
+                "they are."
+            )
         if any(m.n_classes for m in projections):
-            lines.append("Labels are private: a record is (row, class), and a change of class is accounted for.")
+            lines.append(
+                "Labels are private: a record is (row, class), and a change of class is accounted for."
+            )
         lines += sorted({_bound_sentence(m) for m in projections})
         if any(_spends_tail(m) for m in mechanisms):
             lines.append(
-                "The tail probability of the bound is charged to delta at every release; unless failure_prob is given, the "
+                "The tail probability of the bound is charged to delta at every release; unless "
+                "failure_prob is given, the "
                 "tails get half of delta."
             )
         lines.append(
@@ -222,21 +244,26 @@ class PrivacyAccountant:
             if self.accountant == "pld"
             else "Composed as Renyi divergences (autodp); mu comes from the privacy loss distribution."
         )
-        lines.append("Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered.")
+        lines.append(
+            "Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered."
+        )
         if not all(m.is_private for m in mechanisms):
             lines.append("NOT PRIVATE: a fixed noise seed makes the noise repeatable.")
         return lines
 
     def _parts(self) -> list[Releases]:
         return [
-            Releases(mechanism.law, mechanism.unit_sensitivity / mechanism.sigma, _rate(mechanism, size), count)
+            Releases(
+                mechanism.law, mechanism.unit_sensitivity / mechanism.sigma, _rate(mechanism, size), count
+            )
             for mechanism, size, count in self.history
         ]
 
     def _require_failure_prob(self) -> None:
         if self._tail_weight(chosen=False):
             raise InputError(
-                "Expected failure_prob for a bound that spends a tail probability at every release, got none; "
+                "Expected failure_prob for a bound that spends a tail probability at every release, got "
+                "none; "
                 "give the mechanism one, or use resolve(delta)."
             )
 
@@ -246,7 +273,7 @@ class PrivacyAccountant:
         return self._tail_weight(chosen=True, pld=True)
 
     def _tail_weight(self, *, chosen: bool, pld: bool = False) -> float:
-        """Releases that spend a tail; weighted with their failure_prob if ``chosen``, else those that have none yet."""
+        """Weighs releases that spend a tail: with their failure_prob, or those that have none yet with 1."""
         total = 0.0
         for mechanism, size, count in self.history:
             if not isinstance(mechanism, ProjectionMechanism) or not mechanism.spends_tail:
@@ -254,7 +281,8 @@ class PrivacyAccountant:
             if (mechanism.failure_prob is not None) is not chosen:
                 continue
             rate = _rate(mechanism, size)
-            # the proof of Wang2019 compares three subsets of which a record is part: 3 q T failure_prob for 1/3 < q < 1
+            # the proof of Wang2019 compares three subsets of which a record is part: 3 q T failure_prob for
+            # 1/3 < q < 1
             weight = 3 * rate if self.accountant == "rdp" and not pld and 1 / 3 < rate < 1 else 1.0
             total += count * weight * (mechanism.failure_prob if mechanism.failure_prob is not None else 1.0)
         return total
@@ -264,14 +292,18 @@ class PrivacyAccountant:
         if tail >= delta:
             releases = sum(count for mechanism, _, count in self.history if _spends_tail(mechanism))
             raise InputError(
-                f"Expected delta above what the tails of the bound spend, got delta={delta:g} and {releases} releases that "
-                f"spend {tail:.3g}; use failure_prob <= {delta / (2 * tail / self._largest_failure_prob()):.1g} or bound='exact'."
+                f"Expected delta above what the tails of the bound spend, got delta={delta:g} and "
+                f"{releases} releases that "
+                f"spend {tail:.3g}; use failure_prob <= "
+                f"{delta / (2 * tail / self._largest_failure_prob()):.1g} or bound='exact'."
             )
         return delta - tail
 
     def _largest_failure_prob(self) -> float:
         return max(
-            m.failure_prob for m, _, _ in self.history if isinstance(m, ProjectionMechanism) and m.failure_prob is not None
+            m.failure_prob
+            for m, _, _ in self.history
+            if isinstance(m, ProjectionMechanism) and m.failure_prob is not None
         )
 
 
@@ -288,7 +320,11 @@ def _rate(mechanism: Mechanism, sample_size: int) -> float:
 
 
 def _with_failure_prob(mechanism: Mechanism, share: float) -> Mechanism:
-    if isinstance(mechanism, ProjectionMechanism) and mechanism.spends_tail and mechanism.failure_prob is None:
+    if (
+        isinstance(mechanism, ProjectionMechanism)
+        and mechanism.spends_tail
+        and mechanism.failure_prob is None
+    ):
         return dataclasses.replace(mechanism, failure_prob=share)
     return mechanism
 
@@ -297,9 +333,11 @@ def _bound_sentence(mechanism: ProjectionMechanism) -> str:
     if _constant(mechanism):
         return "The squared sensitivity is the constant k / d; no tail probability is spent."
     return {
-        "exact": "The random squared sensitivity is accounted for by its exact law; no tail probability is spent.",
+        "exact": "The random squared sensitivity is accounted for by its exact law; no tail probability "
+        "is spent.",
         "bernstein": "The random squared sensitivity is bounded by Bernstein's inequality.",
-        "clt": "NOT SOUND: the random squared sensitivity is bounded by the central limit theorem, which is no bound.",
+        "clt": "NOT SOUND: the random squared sensitivity is bounded by the central limit theorem, which "
+        "is no bound.",
     }[mechanism.bound]
 
 

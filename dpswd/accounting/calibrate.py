@@ -1,8 +1,8 @@
 r"""The least noise that keeps a budget: calibration to (epsilon, delta), to mu, or to a bound on attacks.
 
-Every budget is one number that falls as sigma grows. A search in :math:`\ln\sigma` on a coarse grid of losses is followed
-by the fine grid, and ends on the private side: the sigma returned has been accounted for on the fine grid, keeps the budget,
-and spends at least 99.5% of it.
+Every budget is one number that falls as sigma grows. A search in :math:`\ln\sigma` on a coarse grid of losses
+is followed by the fine grid, and ends on the private side: the sigma returned has been accounted for on the
+fine grid, keeps the budget, and spends at least 99.5% of it.
 """
 
 import dataclasses
@@ -44,7 +44,8 @@ def calibrate_sigma(
     """Finds the least sigma for which ``num_releases`` releases, together with ``spent``, keep a budget.
 
     Formal guarantee:
-        The accountant, asked about the returned sigma, answers with at most the budget and with at least 99.5% of it.
+        The accountant, asked about the returned sigma, answers with at most the budget and with at least
+        99.5% of it.
 
     Args:
         mechanism: What is to be released; its ``sigma`` is ignored.
@@ -53,8 +54,8 @@ def calibrate_sigma(
         target_epsilon: Budget, together with ``target_delta``.
         target_delta: See ``target_epsilon``.
         target_mu: Budget of Gaussian differential privacy; always through the privacy loss distribution.
-        target_tpr: Largest true-positive rate that an attacker on one record may reach at false-positive rate ``at_fpr``;
-            always through the privacy loss distribution.
+        target_tpr: Largest true-positive rate that an attacker on one record may reach at false-positive rate
+            ``at_fpr``; always through the privacy loss distribution.
         at_fpr: See ``target_tpr``.
         accountant: ``"pld"`` or ``"rdp"``.
         spent: Releases already made, or planned with noise of their own, that share the budget.
@@ -63,8 +64,8 @@ def calibrate_sigma(
         sigma, in the units of what is released.
 
     Raises:
-        InputError: If a target is missing, doubled or out of range, if what is spent leaves nothing, or if a bound spends
-            tails, the target is not epsilon, and its ``failure_prob`` is not chosen.
+        InputError: If a target is missing, doubled or out of range, if what is spent leaves nothing, or if a
+            bound spends tails, the target is not epsilon, and its ``failure_prob`` is not chosen.
 
     Example:
         >>> from dpswd.mechanism import ProjectionMechanism
@@ -111,10 +112,13 @@ def _epsilon_wanted(
     epsilon: float | None, delta: float | None, mu: float | None, tpr: float | None, fpr: float | None
 ) -> bool:
     """Checks that one budget is given, completely; says whether it is (epsilon, delta)."""
-    if [epsilon is not None or delta is not None, mu is not None, tpr is not None or fpr is not None].count(True) != 1:
+    if [epsilon is not None or delta is not None, mu is not None, tpr is not None or fpr is not None].count(
+        True
+    ) != 1:
         raise InputError(
             "Expected one budget, (target_epsilon, target_delta) or target_mu or (target_tpr, at_fpr), got "
-            f"target_epsilon={epsilon!r}, target_delta={delta!r}, target_mu={mu!r}, target_tpr={tpr!r}, at_fpr={fpr!r}."
+            f"target_epsilon={epsilon!r}, target_delta={delta!r}, target_mu={mu!r}, target_tpr={tpr!r}, "
+            f"at_fpr={fpr!r}."
         )
     if mu is not None:
         positive(target_mu=mu)
@@ -127,7 +131,10 @@ def _epsilon_wanted(
     assert tpr is not None
     assert fpr is not None
     if tpr <= fpr:
-        raise InputError(f"Expected target_tpr > at_fpr, got target_tpr={tpr:g} and at_fpr={fpr:g}; guessing reaches at_fpr.")
+        raise InputError(
+            f"Expected target_tpr > at_fpr, got target_tpr={tpr:g} and at_fpr={fpr:g}; guessing reaches "
+            "at_fpr."
+        )
     return False
 
 
@@ -170,7 +177,9 @@ def _mu_of_epsilon(epsilon: float, delta: float) -> float:
     """The mu of a Gaussian mechanism with this budget, to a few digits: where the search starts."""
 
     def gap(log_mu: float) -> float:
-        return math.log(float(pld_module.gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(delta)
+        return math.log(float(pld_module.gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(
+            delta
+        )
 
     try:
         return math.exp(optimize.brentq(gap, -25, 10, xtol=1e-3))
@@ -199,7 +208,8 @@ def _search(spend: Spend, target: float, guess: float) -> float:
             stride *= 2
             if abs((high if direction == 1 else low) - guess) > _REACH:
                 raise InputError(
-                    f"Expected a budget that some noise uses up exactly, got a target of {target:g}, of which any noise spends "
+                    f"Expected a budget that some noise uses up exactly, got a target of {target:g}, of "
+                    "which any noise spends "
                     f"{'more' if direction == 1 else 'less'}; raise the target or release less."
                 )
         if direction == 1 and low < high:
@@ -218,4 +228,7 @@ def _search(spend: Spend, target: float, guess: float) -> float:
         if math.isfinite(low) and math.isfinite(high):
             newton = newton if inside and abs(newton - point) < 0.9 * (high - low) else (low + high) / 2
         point = newton if math.isfinite(newton) else point + math.copysign(0.05, value)
-    raise InputError(f"Expected a budget that the search can meet within 0.5%, got a target of {target:g}; change it slightly.")
+    raise InputError(
+        f"Expected a budget that the search can meet within 0.5%, got a target of {target:g}; change it "
+        "slightly."
+    )

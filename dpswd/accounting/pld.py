@@ -1,25 +1,29 @@
-r"""Privacy loss distributions of random projections, sampled without replacement; composed by ``dp_accounting``.
+r"""Privacy loss distributions of random projections under sampling; composed by ``dp_accounting``.
 
 One release. Given U the released values are Gaussian, and two neighbouring batches are at distance
-:math:`\mu = \mathtt{scale}\sqrt S` in units of the noise. U is part of what leaves, so the hockey-stick divergence of the
-release is the mixture over S, and it increases with S (rounding S up is safe):
+:math:`\mu = \mathtt{scale}\sqrt S` in units of the noise. U is part of what leaves, so the hockey-stick
+divergence of the release is the mixture over S, and it increases with S (rounding S up is safe):
 
 .. math:: \delta_1(\varepsilon) = E_S\, \delta_\mu(\varepsilon), \qquad
-          \delta_\mu(\varepsilon) = \Phi(\tfrac\mu2 - \tfrac\varepsilon\mu) - e^\varepsilon \Phi(-\tfrac\mu2 - \tfrac\varepsilon\mu).
+          \delta_\mu(\varepsilon) = \Phi(\tfrac\mu2 - \tfrac\varepsilon\mu) - e^\varepsilon \Phi(-\tfrac\mu2 -
+          \tfrac\varepsilon\mu).
 
-A subset of fixed size, drawn without replacement at rate q, under replace-one (Balle2018, Theorem 9 with Theorem 1):
-for :math:`\varepsilon' \ge 0`
+A subset of fixed size, drawn without replacement at rate q, under replace-one (Balle2018, Theorem 9 with
+Theorem 1): for :math:`\varepsilon' \ge 0`
 
-.. math:: \delta_q(\varepsilon') = q\, \delta_1(\varepsilon), \qquad \varepsilon = \ln(1 + (e^{\varepsilon'} - 1)/q).
+.. math:: \delta_q(\varepsilon') = q\, \delta_1(\varepsilon), \qquad \varepsilon = \ln(1 + (e^{\varepsilon'} -
+1)/q).
 
-Replace-one has no direction, so that the profile of the pair and that of the reversed pair are bounded alike, and
-:math:`\delta(-\varepsilon') = 1 - e^{-\varepsilon'} + e^{-\varepsilon'}\delta(\varepsilon')`. A convex profile is the profile of
-a pair of distributions that dominates the release (Zhu2022, Proposition 8), dominating pairs compose (Zhu2022, Theorem 10),
-and connecting the dots of the profile, linearly in :math:`e^\varepsilon`, can only enlarge it.
-docs/accounting.md has the proofs.
+Replace-one has no direction, so that the profile of the pair and that of the reversed pair are bounded alike,
+and
+:math:`\delta(-\varepsilon') = 1 - e^{-\varepsilon'} + e^{-\varepsilon'}\delta(\varepsilon')`. A convex
+profile is the profile of a pair of distributions that dominates the release (Zhu2022, Proposition 8),
+dominating pairs compose (Zhu2022, Theorem 10), and connecting the dots of the profile, linearly in
+:math:`e^\varepsilon`, can only enlarge it. docs/accounting.md has the proofs.
 
-Errors. A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and :math:`h^2/8` to its
-mean, so h is chosen relative to the standard deviation of that loss; far from zero a relative spacing does the same.
+Errors. A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and
+:math:`h^2/8` to its mean, so h is chosen relative to the standard deviation of that loss; far from zero a
+relative spacing does the same.
 """
 
 import functools
@@ -44,7 +48,9 @@ COARSE = 8  # the same, for a search that is confirmed on the fine grid afterwar
 _GROWTH = 0.16  # relative spacing far from zero, times the points per deviation: 0.5% on the fine grid
 _FEW = 64  # so few releases do not average the error of the spacing: four times as many points
 _TAIL = 1e-16  # probability of losses beyond the grid, over all releases; counted as infinite loss
-_MAX_POINTS = 2**20  # of one release, on each side of zero; beyond it the grid gets coarser, which is still safe
+_MAX_POINTS = (
+    2**20
+)  # of one release, on each side of zero; beyond it the grid gets coarser, which is still safe
 _MAX_LOSS = 250.0  # mean loss of a composition beyond which e^epsilon is no number that means anything
 
 
@@ -75,7 +81,7 @@ def release_profile(part: Releases, epsilon: ArrayLike, *, pessimistic: bool = T
     """Computes delta of ONE release of ``part`` at every epsilon >= 0, up to the rounding of the law of S.
 
     Args:
-        part: The release; its ``count`` is ignored.
+        part: The release; its ``times`` is ignored.
         epsilon: (n,) values >= 0.
         pessimistic: Whether S is rounded up or, for tests of tightness, down.
 
@@ -93,11 +99,11 @@ def release_profile(part: Releases, epsilon: ArrayLike, *, pessimistic: bool = T
 
 @functools.lru_cache(maxsize=256)
 def _loss_moments(part: Releases) -> tuple[float, float, float]:
-    """Mean and variance of the loss of one release, and the loss beyond which less than the allowed tail lies."""
+    """Mean and variance of the loss of one release, and the loss beyond which only the allowed tail lies."""
     start = part.rate * min(part.scale * math.sqrt(part.law.mean), 1.0)
     x = np.geomspace(1e-4 * start, 1e7 * max(start, 1.0), 480)
     delta = release_profile(part, x)
-    inside = delta > _TAIL / part.count
+    inside = delta > _TAIL / part.times
     last = min(int(np.count_nonzero(inside)), len(x) - 1)
     top = float(x[last])
     x, delta = x[: last + 1], delta[: last + 1]
@@ -105,7 +111,9 @@ def _loss_moments(part: Releases) -> tuple[float, float, float]:
     delta = np.concatenate([release_profile(part, np.zeros(1)), delta])
     drop = -np.diff(delta)
     with np.errstate(over="ignore"):
-        mass = drop / -np.expm1(-np.diff(x))  # what connecting the dots puts on the right end of every cell ...
+        mass = drop / -np.expm1(
+            -np.diff(x)
+        )  # what connecting the dots puts on the right end of every cell ...
         mass[:-1] -= drop[1:] / np.expm1(np.diff(x)[1:])  # ... less what its slope takes from the next
         x, mass = x[1:], np.maximum(mass, 0.0)
         mirror = np.exp(-x)
@@ -132,7 +140,7 @@ def _release_pmf(part: Releases, step: float, points: int, pessimistic: bool) ->
     x = grid * step
     delta = np.minimum.accumulate(release_profile(part, x, pessimistic=pessimistic))
     if not pessimistic:
-        delta = _below(part, x, delta)
+        delta = _below(part, x, np.asarray(delta, dtype=float))
     shrink = np.exp(-x[:0:-1])
     mirrored = -np.expm1(-x[:0:-1]) + shrink * delta[:0:-1]
     both = np.minimum.accumulate(np.clip(np.concatenate([mirrored, delta]), 0.0, 1.0))
@@ -145,9 +153,11 @@ def _release_pmf(part: Releases, step: float, points: int, pessimistic: bool) ->
 
 
 def _below(part: Releases, x: Array, delta: Array) -> Array:
-    """Lowers every dot by the largest sag of the chords beside it, so that the chords stay below the profile."""
+    """Lowers every dot by the largest sag of the chords beside it: the chords stay below the profile."""
     with np.errstate(over="ignore"):
-        middle = x[1:] + np.log1p(np.exp(-np.diff(x))) - math.log(2)  # in the middle of the chord, in e^epsilon
+        middle = (
+            x[1:] + np.log1p(np.exp(-np.diff(x))) - math.log(2)
+        )  # in the middle of the chord, in e^epsilon
     # the sag is concave in e^epsilon and zero at both ends: at most twice its value in the middle
     sag = np.maximum(delta[:-1] + delta[1:] - 2 * release_profile(part, middle, pessimistic=False), 0.0)
     lowered = np.maximum(delta - np.maximum(np.append(sag, 0.0), np.insert(sag, 0, 0.0)), 0.0)
@@ -156,7 +166,7 @@ def _below(part: Releases, x: Array, delta: Array) -> Array:
 
 
 def _convex_minorant(x: Array, delta: Array) -> Array:
-    """The largest function below the dots that is convex in e^epsilon: neighbouring slopes pooled until they increase."""
+    """The largest convex function of e^epsilon below the dots: slopes are pooled until they increase."""
     widths = np.exp(x[:-1]) * np.expm1(np.diff(x))
     blocks: list[tuple[float, float, int]] = []  # width, drop, number of cells
     for cell in zip(widths, -np.diff(delta), np.ones(len(widths), dtype=int), strict=True):
@@ -164,17 +174,24 @@ def _convex_minorant(x: Array, delta: Array) -> Array:
             cell = tuple(a + b for a, b in zip(blocks.pop(), cell, strict=True))
         blocks.append(cell)
     slopes = np.repeat([drop / width for width, drop, _ in blocks], [count for _, _, count in blocks])
-    return np.asarray(np.clip(np.append(np.cumsum((slopes * widths)[::-1])[::-1], 0.0), 0.0, 1.0), dtype=float)
+    return np.asarray(
+        np.clip(np.append(np.cumsum((slopes * widths)[::-1])[::-1], 0.0), 0.0, 1.0), dtype=float
+    )
 
 
 def compose(
-    parts: Sequence[Releases], *, pessimistic: bool = True, points: int = POINTS_PER_DEVIATION, infinity_mass: float = 0.0
+    parts: Sequence[Releases],
+    *,
+    pessimistic: bool = True,
+    points: int = POINTS_PER_DEVIATION,
+    infinity_mass: float = 0.0,
 ) -> PrivacyLossDistribution:
     """Composes any sequence of releases.
 
     Args:
         parts: What was released. Unsampled Gaussians among them are merged exactly beforehand.
-        pessimistic: Whether every epsilon and delta errs upwards. The optimistic twin errs downwards, for tests only.
+        pessimistic: Whether every epsilon and delta errs upwards. The optimistic twin errs downwards, for
+            tests only.
         points: Grid points per standard deviation of the loss of one release.
         infinity_mass: Probability that a bound on S fails at some release; added to every delta.
 
@@ -188,24 +205,25 @@ def compose(
     if not merged:
         raise InputError("Expected at least one release to account for, got none; call step() first.")
     moments = [_loss_moments(part) for part in merged]
-    total_mean = sum(part.count * mean for part, (mean, _, _) in zip(merged, moments, strict=True))
+    total_mean = sum(part.times * mean for part, (mean, _, _) in zip(merged, moments, strict=True))
     if not total_mean < _MAX_LOSS:
         noisiest = max(part.scale for part in merged)
         raise LossTooLargeError(
-            f"Expected noise for which the privacy loss can be represented (mean below {_MAX_LOSS:g}), got a mean loss of "
+            f"Expected noise for which the privacy loss can be represented (mean below {_MAX_LOSS:g}), "
+            "got a mean loss of "
             f"{total_mean:.3g} from a sigma of {1 / noisiest:.3g} times the sensitivity; use a larger sigma."
         )
-    count = sum(part.count for part in merged)
-    variance = sum(part.count * variance for part, (_, variance, _) in zip(merged, moments, strict=True))
+    count = sum(part.times for part in merged)
+    variance = sum(part.times * variance for part, (_, variance, _) in zip(merged, moments, strict=True))
     fine = 4 * points if count <= _FEW else points
     step = math.sqrt(variance / count) / fine
     step = max(step, max(top for _, _, top in moments) / _MAX_POINTS)
     step = float(f"{step:.6g}")
     total: pld_pmf.PLDPmf | None = None
     for part in merged:
-        pmf = _release_pmf(part, step, 4 * points if part.count <= _FEW else points, pessimistic)
-        if part.count > 1:
-            pmf = pmf.self_compose(part.count, tail_mass_truncation=1e-15)
+        pmf = _release_pmf(part, step, 4 * points if part.times <= _FEW else points, pessimistic)
+        if part.times > 1:
+            pmf = pmf.self_compose(part.times, tail_mass_truncation=1e-15)
         total = pmf if total is None else total.compose(pmf)
     assert total is not None
     probabilities = np.maximum(total._probs, 0.0)

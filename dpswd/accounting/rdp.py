@@ -2,14 +2,18 @@ r"""Renyi accounting with ``autodp``: the second opinion beside the privacy loss
 
 U is part of the output and fresh, so the Renyi divergence of one release is exact:
 
-.. math:: \varepsilon(\alpha) = \frac1{\alpha-1} \ln E \exp\Bigl(\tfrac{\alpha(\alpha-1)}2 \mathtt{scale}^2 S\Bigr).
+.. math:: \varepsilon(\alpha) = \frac1{\alpha-1} \ln E \exp\Bigl(\tfrac{\alpha(\alpha-1)}2 \mathtt{scale}^2
+S\Bigr).
 
-Subsets without replacement go through Wang2019, Theorem 9 (``improved_bound_flag=False``: its Theorem 27 wants a pair of
-neighbours that is worst for every divergence, which nobody has shown here). Curves add up over releases.
+Subsets without replacement go through Wang2019, Theorem 9 (``improved_bound_flag=False``: its Theorem 27
+wants a pair of neighbours that is worst for every divergence, which nobody has shown here). Curves add up
+over releases.
 
-The conversion to (epsilon, delta) is the classic one (Mironov 2017, Proposition 3), which ``autodp``'s accountant uses too:
-:math:`\varepsilon = \varepsilon(\alpha) + \ln(1/\delta)/(\alpha - 1)`. ``conversion="improved"`` is Proposition 12 of
-Canonne, Kamath and Steinke (2020), also proven, and up to a tenth smaller; the PLD is smaller than both.
+The conversion to (epsilon, delta) is the classic one (Mironov 2017, Proposition 3), which ``autodp``'s
+accountant uses too:
+:math:`\varepsilon = \varepsilon(\alpha) + \ln(1/\delta)/(\alpha - 1)`. ``conversion="improved"`` is
+Proposition 12 of Canonne, Kamath and Steinke (2020), also proven, and up to a tenth smaller; the PLD is
+smaller than both.
 """
 
 import functools
@@ -28,7 +32,34 @@ from dpswd.errors import InputError
 __all__ = ["MAX_ORDER", "RenyiAccount"]
 
 MAX_ORDER = 1024
-_ORDERS = [2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, MAX_ORDER]
+_ORDERS = [
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    12,
+    14,
+    16,
+    20,
+    24,
+    32,
+    40,
+    48,
+    64,
+    80,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+    768,
+    MAX_ORDER,
+]
 
 
 class _OneRelease:
@@ -37,7 +68,9 @@ class _OneRelease:
     def __init__(self, part: Releases) -> None:
         half_scale_sq = part.scale**2 / 2
         orders = np.arange(2.0, MAX_ORDER + 2)
-        exponents: NDArray[np.float64] = part.law.log_mgf(orders * (orders - 1) * half_scale_sq) / (orders - 1)
+        exponents: NDArray[np.float64] = part.law.log_mgf(orders * (orders - 1) * half_scale_sq) / (
+            orders - 1
+        )
         table = dict(zip(orders.tolist(), exponents.tolist(), strict=True))
         mean = part.law.mean
 
@@ -82,7 +115,7 @@ class RenyiAccount:
         choice(("classic", "improved"), conversion=conversion)
         if not parts:
             raise InputError("Expected at least one release to account for, got none; call step() first.")
-        self._terms = [(_one_release(part._replace(count=1)), part.count) for part in parts]
+        self._terms = [(_one_release(part._replace(times=1)), part.times) for part in parts]
         self._conversion = conversion
 
     def __call__(self, order: float) -> float:
@@ -122,5 +155,7 @@ class RenyiAccount:
             if left >= right:
                 break
             low, high = (low, right) if objective(left) < objective(right) else (left, high)
-        fine = optimize.minimize_scalar(objective, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
+        fine = optimize.minimize_scalar(
+            objective, bounds=(low, high), method="bounded", options={"xatol": 1e-3}
+        )
         return float(min([*values, fine.fun]))

@@ -1,0 +1,228 @@
+"""``dpswd account``, ``dpswd calibrate`` and ``dpswd plan``: noise and budgets, without data or torch."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from dpswd._validate import probability
+from dpswd.accounting import PrivacyAccountant, calibrate_sigma
+from dpswd.accounting.plan import draw_plans, plan
+from dpswd.accounting.published import ERRATA, published_epsilon, published_sigma
+from dpswd.commands import Command
+from dpswd.errors import InputError
+from dpswd.mechanism import ProjectionMechanism
+
+__all__ = ["COMMANDS"]
+
+
+def _add_mechanism(parser: ArgumentParser) -> None:
+    what = parser.add_argument_group("what is released")
+    what.add_argument("--dim", type=int, required=True, help="dimension of the rows")
+    what.add_argument("--n-projections", type=int, required=True, help="number of directions per release")
+    what.add_argument("--sample-size", type=int, required=True, help="number of private records")
+    what.add_argument("--batch-size", type=int, required=True, help="records that one release reads")
+    what.add_argument("--num-releases", type=int, default=1, help="number of releases (default 1)")
+    what.add_argument("--release", choices=["rows", "quantiles"], default="rows")
+    what.add_argument("--n-quantiles", type=int, help="blocks per column, for quantiles")
+    what.add_argument("--kind", choices=["iid", "orthogonal"], default="iid", help="directions (default iid)")
+    what.add_argument(
+        "--row-norm", type=float, default=0.5, help="bound on the L2 norm of a row (default 0.5)"
+    )
+    what.add_argument("--n-classes", type=int, help="classes, where labels are embedded one-hot")
+    how = parser.add_argument_group("how it is accounted for")
+    how.add_argument("--accountant", choices=["pld", "rdp"], default="pld")
+    how.add_argument("--bound", choices=["exact", "bernstein", "clt"], default=None, help="default exact")
+    how.add_argument("--failure-prob", type=float, help="tail probability per release of bernstein or clt")
+    how.add_argument(
+        "--preset", choices=["as_published"], help="the paper's conventions: NOT SOUND, for comparison"
+    )
+
+
+def _mechanism(arguments: Namespace, sigma: float) -> ProjectionMechanism:
+    published = arguments.preset == "as_published"
+    return ProjectionMechanism(
+        dim=arguments.dim,
+        n_projections=arguments.n_projections,
+        sigma=sigma,
+        batch_size=arguments.batch_size,
+        release=arguments.release,
+        n_quantiles=arguments.n_quantiles,
+        row_norm=arguments.row_norm,
+        kind=arguments.kind,
+        bound=arguments.bound or ("bernstein" if published else "exact"),
+        failure_prob=arguments.failure_prob,
+        n_classes=arguments.n_classes,
+    )
+
+
+def _account(mechanism: ProjectionMechanism, arguments: Namespace, delta: float | None) -> dict[str, Any]:
+    if arguments.preset == "as_published":
+        if delta is None:
+            raise InputError(
+                "Expected --delta for --preset as_published, got none; give the delta of the published "
+                "number."
+            )
+        epsilon = published_epsilon(mechanism, arguments.sample_size, arguments.num_releases, delta)
+        return {
+            "epsilon": epsilon,
+            "delta": delta,
+            "mu": None,
+            "regret": None,
+            "accountant": "rdp",
+            "bound": mechanism.bound,
+            "sound": False,
+            "sigma": mechanism.sigma,
+            "assumptions": list(ERRATA),
+        }
+    accountant = PrivacyAccountant(arguments.accountant).step(
+        mechanism, sample_size=arguments.sample_size, num_releases=arguments.num_releases
+    )
+    spent = None if delta is None else accountant.get_epsilon(delta)
+    resolved = accountant if delta is None else accountant.resolve(delta)
+    mu, regret = resolved.get_mu_and_regret()
+    return {
+        "epsilon": spent,
+        "delta": delta,
+        "mu": mu,
+        "regret": regret,
+        "accountant": arguments.accountant,
+        "bound": mechanism.bound,
+        "sound": accountant.sound,
+        "sigma": mechanism.sigma,
+        "assumptions": accountant.assumptions,
+    }
+
+
+def _add_account(parser: ArgumentParser) -> None:
+    _add_mechanism(parser)
+    parser.add_argument("--sigma", type=float, required=True, help="standard deviation of the noise")
+    parser.add_argument("--delta", type=float, required=True)
+
+
+def _run_account(arguments: Namespace) -> dict[str, Any]:
+    return _account(_mechanism(arguments, arguments.sigma), arguments, arguments.delta)
+
+
+def _add_calibrate(parser: ArgumentParser) -> None:
+    _add_mechanism(parser)
+    budget = parser.add_argument_group("budget: --epsilon and --delta, or --mu, or --tpr and --fpr")
+    budget.add_argument("--epsilon", type=float)
+    budget.add_argument("--delta", type=float)
+    budget.add_argument("--mu", type=float, help="of Gaussian differential privacy")
+    budget.add_argument("--tpr", type=float, help="largest true-positive rate of an attack ...")
+    budget.add_argument("--fpr", type=float, help="... at this false-positive rate")
+
+
+def _run_calibrate(arguments: Namespace) -> dict[str, Any]:
+    mechanism = _mechanism(arguments, 1.0)
+    other = arguments.mu is not None or arguments.tpr is not None or arguments.fpr is not None
+    if arguments.preset == "as_published":
+        if arguments.epsilon is None or arguments.delta is None or other:
+            raise InputError(
+                "Expected --epsilon and --delta for --preset as_published, got another budget; give both."
+            )
+        probability(delta=arguments.delta)
+        sigma = published_sigma(
+            mechanism,
+            arguments.sample_size,
+            arguments.num_releases,
+            target_epsilon=arguments.epsilon,
+            target_delta=arguments.delta,
+        )
+    else:
+        sigma = calibrate_sigma(
+            mechanism,
+            arguments.sample_size,
+            arguments.num_releases,
+            target_epsilon=arguments.epsilon,
+            # beside mu or an attack, delta only says where to read epsilon
+            target_delta=arguments.delta if arguments.epsilon is not None or not other else None,
+            target_mu=arguments.mu,
+            target_tpr=arguments.tpr,
+            at_fpr=arguments.fpr,
+            accountant=arguments.accountant,
+        )
+    return {"sigma": sigma, **_account(mechanism.replace(sigma=sigma), arguments, arguments.delta)}
+
+
+def _show(result: dict[str, Any]) -> None:
+    print(f"sigma    {result['sigma']:.6g}")
+    if result["epsilon"] is not None:
+        print(f"epsilon  {result['epsilon']:.6g}   at delta {result['delta']:g}")
+    if result["mu"] is not None:
+        print(f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}")
+    print(
+        f"account  {result['accountant']}, bound {result['bound']}, "
+        f"{'sound' if result['sound'] else 'NOT SOUND'}"
+    )
+    for line in result["assumptions"]:
+        print(f"  - {line}")
+
+
+def _add_plan(parser: ArgumentParser) -> None:
+    parser.add_argument("--epsilon", type=float, required=True)
+    parser.add_argument("--delta", type=float, required=True)
+    parser.add_argument("--sample-size", type=int, required=True, help="number of private records")
+    parser.add_argument("--dim", type=int, required=True, help="dimension of the rows")
+    parser.add_argument(
+        "--max-releases", type=int, nargs="+", default=[1], help="numbers of releases to compare"
+    )
+    parser.add_argument("--row-norm", type=float, default=0.5)
+    parser.add_argument("--out", type=Path, help="PNG file to draw the plans into")
+
+
+def _run_plan(arguments: Namespace) -> dict[str, Any]:
+    rows = plan(
+        target_epsilon=arguments.epsilon,
+        target_delta=arguments.delta,
+        sample_size=arguments.sample_size,
+        dim=arguments.dim,
+        releases=arguments.max_releases,
+        row_norm=arguments.row_norm,
+    )
+    if arguments.out is not None:
+        draw_plans(rows, arguments.out)
+    return {
+        "epsilon": arguments.epsilon,
+        "delta": arguments.delta,
+        "sample_size": arguments.sample_size,
+        "dim": arguments.dim,
+        "row_norm": arguments.row_norm,
+        "plot": None if arguments.out is None else str(arguments.out),
+        "rows": rows,
+    }
+
+
+def _show_plan(result: dict[str, Any]) -> None:
+    print(
+        f"Plans within ({result['epsilon']:g}, {result['delta']:g}) for {result['sample_size']} rows of "
+        f"{result['dim']} numbers,"
+    )
+    print(
+        "orthogonal directions. noise/spread: standard deviation of the noise on a block mean, relative "
+        "to that of a"
+    )
+    print("projected row of full norm, row_norm / sqrt(dim). Best first.")
+    print()
+    print(
+        f"{'releases':>9} {'batch':>9} {'quantiles':>9} {'directions':>10} {'sigma':>10} {'noise/spread':>12}"
+    )
+    for row in result["rows"]:
+        print(
+            f"{row['num_releases']:>9} {row['batch_size']:>9} {row['n_quantiles']:>9} "
+            f"{row['n_projections']:>10} "
+            f"{row['sigma']:>10.4g} {row['noise_to_spread']:>12.4g}"
+        )
+    if result["plot"]:
+        print(f"\nplot: {result['plot']}")
+
+
+COMMANDS: dict[str, Command] = {
+    "account": Command(
+        "epsilon, mu and assumptions of releases with a given sigma", _add_account, _run_account, _show
+    ),
+    "calibrate": Command("the least sigma that keeps a budget", _add_calibrate, _run_calibrate, _show),
+    "plan": Command(
+        "batch, quantiles and directions with the least noise in a budget", _add_plan, _run_plan, _show_plan
+    ),
+}
