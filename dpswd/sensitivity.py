@@ -328,7 +328,8 @@ def _discretise(law: ProjectionLaw, pessimistic: bool) -> tuple[Array, Array]:
     start = max(law.mean - 6 * deviation, lowest + 1e-3 * (law.mean - lowest))
     core = np.arange(start, law.mean + 8 * deviation, deviation / 24)
     tail = np.geomspace(1.0, max((law.maximum - law.mean) / (8 * deviation), 1.0), 100) * 8 * deviation + law.mean
-    points = np.unique(np.minimum(np.concatenate([core, tail]), law.maximum))
+    points = np.unique(np.concatenate([core, tail]))
+    points = points[points < law.maximum]
     survival = law.survival(points)
     if pessimistic:  # the mass of (s_{i-1}, s_i] goes to s_i, all below the first point to it, the rest to the maximum
         atoms = np.append(points, law.maximum)

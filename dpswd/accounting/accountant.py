@@ -88,7 +88,7 @@ class PrivacyAccountant:
         return other
 
     def resolve(self, delta: float) -> "PrivacyAccountant":
-        """Returns a copy in which every bound that spends tails has its ``failure_prob``, out of ``delta``."""
+        """Returns a copy in which every bound that spends tails has a ``failure_prob``, out of ``delta``."""
         probability(delta=delta)
         open_releases = self._tail_weight(chosen=False)
         other = self.copy()

@@ -111,10 +111,9 @@ def _loss_moments(part: Releases) -> tuple[float, float, float]:
     delta = np.concatenate([release_profile(part, np.zeros(1)), delta])
     drop = -np.diff(delta)
     with np.errstate(over="ignore"):
-        mass = drop / -np.expm1(
-            -np.diff(x)
-        )  # what connecting the dots puts on the right end of every cell ...
-        mass[:-1] -= drop[1:] / np.expm1(np.diff(x)[1:])  # ... less what its slope takes from the next
+        # what connecting the dots puts on the right end of a cell, less what the next cell takes from there
+        mass = drop / -np.expm1(-np.diff(x))
+        mass[:-1] -= drop[1:] / np.expm1(np.diff(x)[1:])
         x, mass = x[1:], np.maximum(mass, 0.0)
         mirror = np.exp(-x)
     mean = float(np.sum(mass * (1 - mirror) * x))
@@ -137,10 +136,10 @@ def _release_pmf(part: Releases, step: float, points: int, pessimistic: bool) ->
     """The discrete loss of one release, on multiples of ``step``."""
     _, _, top = _loss_moments(part)
     grid = _multiples(top, step, points)
-    x = grid * step
+    x = np.asarray(grid * step, dtype=float)
     delta = np.minimum.accumulate(release_profile(part, x, pessimistic=pessimistic))
     if not pessimistic:
-        delta = _below(part, x, np.asarray(delta, dtype=float))
+        delta = _below(part, x, delta)
     shrink = np.exp(-x[:0:-1])
     mirrored = -np.expm1(-x[:0:-1]) + shrink * delta[:0:-1]
     both = np.minimum.accumulate(np.clip(np.concatenate([mirrored, delta]), 0.0, 1.0))
@@ -204,14 +203,16 @@ def compose(
     merged = merge_gaussians(parts)
     if not merged:
         raise InputError("Expected at least one release to account for, got none; call step() first.")
-    moments = [_loss_moments(part) for part in merged]
+    # the range of the grid depends on the releases only by powers of two, so that a run can use the cache
+    ones = [part._replace(times=1 << (part.times - 1).bit_length()) for part in merged]
+    moments = [_loss_moments(part) for part in ones]
     total_mean = sum(part.times * mean for part, (mean, _, _) in zip(merged, moments, strict=True))
     if not total_mean < _MAX_LOSS:
         noisiest = max(part.scale for part in merged)
         raise LossTooLargeError(
-            f"Expected noise for which the privacy loss can be represented (mean below {_MAX_LOSS:g}), "
-            "got a mean loss of "
-            f"{total_mean:.3g} from a sigma of {1 / noisiest:.3g} times the sensitivity; use a larger sigma."
+            f"Expected noise for which the privacy loss can be represented (mean below {_MAX_LOSS:g}), got a "
+            f"mean loss of {total_mean:.3g} from a sigma of {1 / noisiest:.3g} times the sensitivity; use a "
+            "larger sigma."
         )
     count = sum(part.times for part in merged)
     variance = sum(part.times * variance for part, (_, variance, _) in zip(merged, moments, strict=True))
@@ -220,8 +221,8 @@ def compose(
     step = max(step, max(top for _, _, top in moments) / _MAX_POINTS)
     step = float(f"{step:.6g}")
     total: pld_pmf.PLDPmf | None = None
-    for part in merged:
-        pmf = _release_pmf(part, step, 4 * points if part.times <= _FEW else points, pessimistic)
+    for part, one in zip(merged, ones, strict=True):
+        pmf = _release_pmf(one, step, 4 * points if part.times <= _FEW else points, pessimistic)
         if part.times > 1:
             pmf = pmf.self_compose(part.times, tail_mass_truncation=1e-15)
         total = pmf if total is None else total.compose(pmf)
