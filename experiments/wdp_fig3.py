@@ -51,7 +51,5 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
     figure.savefig(out / "wdp_fig3.png", dpi=70)
     for row in rows:
         assert math.isclose(row["wdp_diagnostic"], LOSS - math.log(row["delta"]) / row["beta"])
-        print(
-            f"{row['panel']}  beta {row['beta']:5g}  delta {row['delta']:8.0e}  diagnostic {row['wdp_diagnostic']:8.4f}"
-        )
+        print("{panel}  beta {beta:5g}  delta {delta:8.0e}  diagnostic {wdp_diagnostic:8.4f}".format(**row))
     return {"rows": rows}

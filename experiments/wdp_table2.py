@@ -1,13 +1,13 @@
-"""Yang2024, Table 2: a CNN trained with DP-SGD, judged by DP, Bayesian DP and WDP, with P(A) = 1/(1 + e^-eps).
+"""Yang2024, Table 2: a CNN trained with DP-SGD, judged by DP, Bayesian DP and WDP, P(A) = 1/(1 + e^-eps).
 
 What is trained: Opacus's small CNN (no normalisation layers, which DP-SGD does not allow) with per-example
-clipping at 1, Poisson batches of 1,024, delta 1e-5, order 16 and beta 32 as in the authors' program. Theirs clips
-the MEAN gradient of a shuffled batch, of a network with batch normalisation; that is no differentially private
-run, and an epsilon beside it bounds nothing. Here the DP epsilon is Opacus's account of what was run.
+clipping at 1, Poisson batches of 1,024, delta 1e-5, order 16 and beta 32 as in the authors' program. Theirs
+clips the MEAN gradient of a shuffled batch, of a network with batch normalisation; that is no differentially
+private run, and an epsilon beside it bounds nothing. Here the DP epsilon is Opacus's account of what was run.
 
-WDP is reported in two units, that of the summed gradient (noise multiplier times C) and that of the mean gradient
-(the same divided by the batch size), because the number depends on it. Bayesian DP and WDP read private gradients:
-their values are themselves unprotected statistics of the training data.
+WDP is reported in two units, that of the summed gradient (noise multiplier times C) and that of the mean
+gradient (the same divided by the batch size), because the number depends on it. Bayesian DP and WDP read
+private gradients: their values are themselves unprotected statistics of the training data.
 """
 
 import os
@@ -51,7 +51,7 @@ class SmallCNN(nn.Sequential):
 
 
 def load(name: str, root: Path) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """Images (n, c, h, w) in [-1, 1] and classes, for training and test; ``None`` where the data is not there."""
+    """Images (n, c, h, w) in [-1, 1] and classes, training and test; ``None`` where the data is missing."""
     from torchvision import datasets
 
     parts: list[Tensor] = []
@@ -113,9 +113,9 @@ def train(tensors: tuple[Tensor, Tensor, Tensor, Tensor], *, noise: float, epoch
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Trains with a noise that protects (1.0) and with the authors' default (0.01); 3 epochs, ``full``: 25."""
+    """Trains with a noise that protects (1.0) and the authors' default (0.01); 10 epochs, ``full``: 25."""
     root = Path(data or os.environ.get("DPSWD_DATA", "data"))
-    epochs = 1 if quick else 25 if full else 3
+    epochs = 1 if quick else 25 if full else 10
     rows: list[dict[str, Any]] = []
     for title, name in DATASETS.items():
         tensors = load(name, root)
@@ -132,12 +132,10 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
         raise InputError(
             f"Expected MNIST or FashionMNIST under {root}, got neither; give --data or DPSWD_DATA."
         )
-    print("data set        noise  acc %     DP eps    BDP eps   WDP sum  WDP mean")
+    print("data set        noise  acc %     DP eps    BDP eps    WDP sum   WDP mean")
+    names = ("dp_epsilon", "bdp_epsilon", "wdp_diagnostic_sum", "wdp_diagnostic_mean")
     for row in rows:
-        print(
-            f"{row['dataset']:14} {row['noise_multiplier']:6g} {row['accuracy']:6.2f} {row['dp_epsilon']:10.4g} "
-            f"{row['bdp_epsilon']:10.4g} {row['wdp_diagnostic_sum']:9.4g} {row['wdp_diagnostic_mean']:9.4g}"
-        )
-        names = ("dp_epsilon", "bdp_epsilon", "wdp_diagnostic_sum", "wdp_diagnostic_mean")
+        settings = f"{row['dataset']:14} {row['noise_multiplier']:6g} {row['accuracy']:6.2f}"
+        print(settings + " " + " ".join(f"{row[name]:10.4g}" for name in names))
         print(f"{'P(A)':>28} " + " ".join(f"{row['p_attack_' + name]:10.4f}" for name in names))
     return {"rows": rows, "columns": "epsilon at delta 1e-5; wdp_diagnostic in gradient units (sum, mean)"}

@@ -1,0 +1,136 @@
+"""``dpswd wdp`` and ``dpswd tangent``: diagnostics beside the guarantee. No key of theirs is called epsilon alone."""
+
+import math
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpswd.commands import Command
+from dpswd.diagnostics import NOTE, write_diagnostics
+from dpswd.errors import InputError
+from dpswd.tangent import gibbs_distribution, removal_changes, tangent_norms
+from dpswd.wasserstein_accountant import WassersteinAccountant
+from dpswd.wasserstein_dp import gaussian_wdp, laplace_wdp
+
+__all__ = ["COMMANDS"]
+
+
+def _wdp_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--mechanism",
+        choices=["training", "gaussian", "laplace"],
+        default="training",
+        help="steps of subsampled Gaussian training (Corollary 1), or one release (Prop. 8, 7)",
+    )
+    parser.add_argument("--order", type=float, default=16.0, help="order mu of the distance, at least 1")
+    parser.add_argument("--sigma", type=float, required=True, help="noise, absolute, in units of the output")
+    parser.add_argument(
+        "--distance",
+        type=float,
+        nargs="+",
+        default=[1.0],
+        help="distances of neighbouring gradients, or the sensitivity of the release",
+    )
+    parser.add_argument("--sampling-rate", type=float, default=1.0, help="rate q in [0, 1] (training)")
+    parser.add_argument("--num-steps", type=int, default=1, help="number of steps (training)")
+    parser.add_argument("--beta", type=float, default=1.0, help="the free constant of Theorem 1 (training)")
+    parser.add_argument("--delta", type=float, default=1e-5, help="delta of Corollary 1 (training)")
+    parser.add_argument(
+        "--run-dir", type=Path, help="also write it to RUN_DIR/diagnostics.json for the report"
+    )
+
+
+def _wdp(args: Namespace) -> dict[str, Any]:
+    if args.mechanism == "training":
+        accountant = WassersteinAccountant(
+            order=args.order, beta=args.beta, sigma=args.sigma, sampling_rate=args.sampling_rate
+        )
+        accountant.step(args.distance, num_steps=args.num_steps)
+        result = accountant.to_dict(args.delta)
+    else:
+        if len(args.distance) != 1:
+            raise InputError(
+                f"Expected one --distance for one release, got {len(args.distance)}; give the sensitivity."
+            )
+        value = (gaussian_wdp if args.mechanism == "gaussian" else laplace_wdp)(
+            args.order, args.sigma, args.distance[0]
+        )
+        result = {"wdp_diagnostic": value, "order": args.order, "sigma": args.sigma, "is_guarantee": False}
+        result["true_distance"] = args.distance[0]  # of two laws that differ by a shift, at every order
+    result |= {"mechanism": args.mechanism, "distances": args.distance, "note": NOTE}
+    return _finish(args, "wdp", result)
+
+
+def _show_wdp(result: dict[str, Any]) -> None:
+    print(
+        f"WDP diagnostic of order {result['order']:g}: {result['wdp_diagnostic']:.6g} (units of the output)"
+    )
+    if "true_distance" in result:
+        print(f"The distance of the definition is {result['true_distance']:g}, whatever the noise.")
+    print(result["note"])
+
+
+def _tangent_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--risk",
+        type=Path,
+        required=True,
+        help="matrix of bounded risks (hypotheses x records), .npy or text with commas",
+    )
+    parser.add_argument(
+        "--beta", type=float, required=True, help="inverse temperature of the Gibbs distribution"
+    )
+    parser.add_argument(
+        "--run-dir", type=Path, help="also write it to RUN_DIR/diagnostics.json for the report"
+    )
+
+
+def _tangent(args: Namespace) -> dict[str, Any]:
+    try:
+        text = args.risk.suffix in (".csv", ".txt")
+        risk = (
+            np.loadtxt(args.risk, delimiter=",", ndmin=2) if text else np.load(args.risk, allow_pickle=False)
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"Expected a matrix in {args.risk} (.npy, .csv or .txt), got: {error}.".replace("\n", " ")
+        ) from None
+    q = gibbs_distribution(risk, args.beta)
+    result = tangent_norms(risk, args.beta, q=q).to_dict()
+    result |= {"hypotheses": risk.shape[0], "records": risk.shape[1]}
+    result["effective_hypotheses"] = math.exp(-float(np.sum(q[q > 0] * np.log(q[q > 0]))))
+    if risk.shape[1] > 1:
+        change = removal_changes(risk, args.beta)
+        result["largest_change_on_removal"] = {
+            "total_variation": float(change.total_variation.max()),
+            "log_ratio": float(change.log_ratio.max()),
+        }
+    return _finish(args, "tangent", result | {"note": NOTE})
+
+
+def _show_tangent(result: dict[str, Any]) -> None:
+    size = f"{result['hypotheses']} hypotheses, {result['records']} records"
+    print(f"Tangent diagnostics at beta {result['beta']:g}, {size}")
+    for name, norms in result["tangent_diagnostics"].items():
+        print(f"  {name:10} " + "   ".join(f"{key} {value:.6g}" for key, value in norms.items()))
+    for name, value in result.get("largest_change_on_removal", {}).items():
+        print(f"  largest true change when one record is removed, {name}: {value:.6g}")
+    print(result["note"])
+
+
+def _finish(args: Namespace, name: str, result: dict[str, Any]) -> dict[str, Any]:
+    if args.run_dir is not None:
+        result["written"] = str(
+            write_diagnostics(args.run_dir, name, {k: v for k, v in result.items() if k != "note"})
+        )
+    return result
+
+
+COMMANDS = {
+    "wdp": Command(
+        "Wasserstein DP diagnostic of a release or a training run", _wdp_arguments, _wdp, _show_wdp
+    ),
+    "tangent": Command("tangent DP diagnostic of a Gibbs head", _tangent_arguments, _tangent, _show_tangent),
+}
