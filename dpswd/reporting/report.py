@@ -11,6 +11,7 @@ import base64
 import importlib.metadata
 import math
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +29,21 @@ __all__ = ["NOT_COVERED", "SCHEMA_VERSION", "collect"]
 SCHEMA_VERSION = 1
 ATTACK_FPR = 1e-3  # the attacker of the report's sentence: may accuse one innocent in a thousand
 TOLERANCE = 1e-3  # relative; the same computation elsewhere differs by float error, a wrong claim by more
-MU_TOLERANCE = (
-    1e-2  # relative; gdpnum without gdp.mirrored is off by as much, and mu may have been rounded up
-)
 PROFILE_POINTS = 61
 PACKAGES = ("dp-accounting", "autodp", "gdpnum", "numpy", "scipy", "torch")
 
+# The words before the colon name the topic; what a run says of the same topic is not repeated.
 NOT_COVERED = (
-    "The search for hyperparameters: a run that was chosen among others because of its result on private "
-    "data costs what all of them cost together.",
-    "Evaluation on private data: an accuracy that is measured on private records is itself a release, made "
-    "without noise; treat the test set as public or leave the number out.",
+    "Choices made after looking at the private records: a run that was picked among others (architecture, "
+    "hyperparameters, number of steps) because of its result on private data costs what all of them cost "
+    "together.",
+    "Evaluation: an accuracy that is measured on private records is itself a release, made without noise; "
+    "treat the test set as public or leave the number out.",
     "Floating-point arithmetic: the analysis is of real numbers; attacks on the low bits of Gaussian noise "
     "are not excluded.",
     "Side channels: running time, memory, logs of other programs, and what an error message says about a "
     "record (records are expected to be finite).",
-    "Records that belong to one person several times: the unit of protection is one record.",
+    "Several records of one person: the unit of protection is one record.",
 )
 
 
@@ -78,9 +78,13 @@ def collect(run_dir: str | Path) -> tuple[dict[str, Any], dict[str, list[float]]
     curve = TradeOff.of(exact.pld(), exact_mu=closed_form_mu(groups))
     epsilons = [_epsilons(delta, target_delta, headline, accountants) for delta in _deltas(run, target_delta)]
     at_target = next(row["epsilon"] for row in epsilons if row["target"])
-    private = bool(privacy["private"]) and all(mechanism.is_private for mechanism, _, _ in groups)
+    private = (
+        bool(privacy["private"])
+        and bool(header.get("private", True))
+        and all(mechanism.is_private for mechanism, _, _ in groups)
+    )
     sound = private and bool(privacy["sound"]) and bool(chosen.sound)
-    _cross_check(run, private, bool(chosen.sound), at_target, target_delta, curve, chosen)
+    _cross_check(run, private, bool(chosen.sound), at_target, target_delta, chosen, exact)
     report = {
         "schema_version": SCHEMA_VERSION,
         "name": run.name,
@@ -115,7 +119,7 @@ def collect(run_dir: str | Path) -> tuple[dict[str, Any], dict[str, list[float]]
         },
         "accountant": headline,
         "assumptions": _merge(chosen.assumptions, privacy["assumptions"]),
-        "not_covered": _merge(NOT_COVERED, privacy["not_covered"]),
+        "not_covered": _merge(NOT_COVERED, privacy["not_covered"], by_topic=True),
         "caveats": _caveats(run, target_delta),
         "ledger": {
             "head": run.ledger.head,
@@ -139,27 +143,32 @@ def collect(run_dir: str | Path) -> tuple[dict[str, Any], dict[str, list[float]]
 
 def _planned_groups(run: Run) -> list[ReleaseGroup]:
     """The releases of the ledger; those that were planned but not made count as of the kind made last."""
-    groups, privacy = run.ledger.groups(), run.privacy
-    made, planned = run.ledger.n_releases, int(privacy["planned_releases"])
-    where = f"{run.path / 'privacy.json'}"
+    groups, made, planned = run.ledger.groups(), run.ledger.n_releases, int(run.privacy["planned_releases"])
+    where = run.path / "privacy.json"
     if not groups:
         raise InputError(
             f"Expected at least one release in the ledger of {run.path}, got none: nothing to report."
         )
-    if privacy["releases_made"] != made:
+    if run.privacy["releases_made"] > made:
         raise InputError(
-            f"Expected {made} releases in {where} as in the ledger, got {privacy['releases_made']}; "
-            "resume the run, or restore the file that belongs to this ledger."
+            f"Expected a ledger with at least {run.privacy['releases_made']} releases as {where} says, got "
+            f"{made}: the ledger was cut; do not rely on it."
         )
-    if privacy["sample_size"] not in {size for _, size, _ in groups}:
+    for name, expected in (("planned_releases", planned), ("sample_size", run.privacy["sample_size"])):
+        if run.ledger.header.get(name, expected) != expected:
+            stated = run.ledger.header[name]
+            raise InputError(f"Expected {name}={stated!r} in {where} as in the ledger, got {expected!r}.")
+    if made > planned:
+        raise InputError(
+            f"Expected at most {planned} releases in {run.path} as planned, got {made} in the ledger."
+        )
+    if run.privacy["sample_size"] not in {size for _, size, _ in groups}:
         sizes = ", ".join(str(size) for _, size, _ in groups)
         raise InputError(
-            f"Expected sample_size {sizes} in {where} as in the ledger, got {privacy['sample_size']}."
+            f"Expected sample_size={sizes} in {where} as in the ledger, got {run.privacy['sample_size']}."
         )
-    if planned > made:
-        mechanism, size, count = groups[-1]
-        groups = [*groups[:-1], (mechanism, size, count + planned - made)]
-    return groups
+    mechanism, size, count = groups[-1]
+    return [*groups[:-1], (mechanism, size, count + planned - made)]
 
 
 def _target_delta(run: Run) -> float:
@@ -271,9 +280,11 @@ def _caveats(run: Run, delta: float) -> list[str]:
             f"δ = {delta:g} is not below 1/N: by the letter of (ε, δ) a mechanism that "
             f"publishes one record outright would pass. The trade-off curve and μ do not have this weakness."
         )
-    if run.config_sha256 is not None and run.config_sha256 != run.ledger.header.get("config_sha256"):
+    stated = run.ledger.header.get("config_sha256")
+    if run.config_sha256 is not None and stated is not None and run.config_sha256 != stated:
         caveats.append(
-            "The SHA-256 of config.yaml differs from the one in the ledger: the text may have been edited."
+            "The SHA-256 of config.yaml differs from the one in the ledger: it was edited after the run "
+            "began."
         )
     return caveats
 
@@ -284,10 +295,10 @@ def _cross_check(
     sound: bool,
     epsilon: float | None,
     delta: float,
-    curve: TradeOff,
     chosen: PrivacyAccountant,
+    exact: PrivacyAccountant,
 ) -> None:
-    """Refuses a report whose two sources contradict each other."""
+    """Refuses a report whose two sources contradict each other; mu is compared with the accountant's own."""
     claims, where = run.privacy, run.path / "privacy.json"
     if claims["private"] and not private:
         raise InputError(
@@ -310,15 +321,19 @@ def _cross_check(
                 f"Expected epsilon={epsilon} in {where}, which is what the ledger amounts to, got "
                 f"{claimed!r}; the two do not belong together."
             )
-    mu = claims.get("mu")
-    if mu is not None and not math.isclose(mu, curve.mu, rel_tol=MU_TOLERANCE):
+    claimed, (mu, _) = claims.get("mu"), exact.get_mu_and_regret()
+    if claimed is not None and not math.isclose(claimed, mu, rel_tol=TOLERANCE):
         raise InputError(
-            f"Expected mu={curve.mu:.6g} in {where}, which is what the ledger amounts to, got {mu!r}."
+            f"Expected mu={mu} in {where}, which is what the ledger amounts to, got {claimed!r}."
         )
 
 
-def _merge(ours: Any, theirs: Any) -> list[str]:
-    return list(dict.fromkeys([*map(str, ours), *map(str, theirs)]))
+def _merge(ours: Iterable[str], theirs: Iterable[Any], *, by_topic: bool = False) -> list[str]:
+    """Our sentences, then those of the run that say something else."""
+    lines: dict[str, str] = {}
+    for line in map(str, [*ours, *theirs]):
+        lines.setdefault(line.split(":")[0] if by_topic else line, line)
+    return list(lines.values())
 
 
 def _versions() -> dict[str, str | None]:
