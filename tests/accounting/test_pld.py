@@ -1,0 +1,229 @@
+"""The privacy loss distribution: closed forms, slow oracles, simulation, RDP and its optimistic twin."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import integrate, optimize, stats
+
+from dpswd.accounting import pld
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.published import TABLE4
+from dpswd.accounting.rdp import RenyiAccount
+from dpswd.accounting.releases import Releases, merge_gaussians
+from dpswd.errors import InputError
+from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
+from dpswd.sensitivity import ConstantLaw, ProjectionLaw
+
+FALSE_ALARM = 1e-6
+# DESIGN 2.3
+REFERENCE = {
+    "USPS-MNIST": 0.492,
+    "MNIST (b)": 0.695,
+    "Office-31": 1.567,
+    "VisDA": 1.833,
+    "CelebA": 0.311,
+}
+
+
+def gaussian_epsilon(mu, delta):
+    """Balle and Wang (2018), Theorem 8, solved for epsilon with SciPy: independent of the code under test."""
+
+    def gap(epsilon):
+        upper = stats.norm.logcdf(mu / 2 - epsilon / mu)
+        lower = epsilon + stats.norm.logcdf(-mu / 2 - epsilon / mu)
+        return upper + np.log1p(-np.exp(lower - upper)) - math.log(delta)
+
+    return optimize.brentq(gap, 1e-9, mu**2 / 2 + 12 * mu)
+
+
+def part_of(row, sigma):
+    return Releases(row.mechanism.law, 1 / sigma, row.batch_size / row.sample_size, row.num_releases)
+
+
+@pytest.mark.parametrize("mu", [1e-4, 0.3, 3.0, 40.0])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 1.0, 30.0])
+def test_gaussian_delta_agrees_with_mpmath(mu, epsilon):
+    with mpmath.workdps(50):
+        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        expected = mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+    assert float(pld.gaussian_delta(mu, epsilon)) == pytest.approx(float(expected), rel=1e-7, abs=1e-15)
+
+
+@pytest.mark.parametrize("mu", [0.01, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize("releases", [1, 100])
+def test_whole_bases_without_sampling_are_the_analytic_gaussian(mu, releases):
+    mechanism = ProjectionMechanism(
+        dim=16, n_projections=16, sigma=math.sqrt(releases) / mu, batch_size=50, kind="orthogonal"
+    )
+    accountant = PrivacyAccountant().step(mechanism, sample_size=50, num_releases=releases)
+    for delta in (1e-3, 1e-5, 1e-9):
+        expected = gaussian_epsilon(mu, delta)
+        found = accountant.get_epsilon(delta)
+        assert expected * (1 - 1e-9) <= found <= expected * (1 + 1e-3)
+    found_mu, regret = accountant.get_mu_and_regret()
+    assert mu * (1 - 1e-12) <= found_mu <= mu * (1 + 1e-3)
+    assert regret == 0
+
+
+def test_composition_without_the_closed_form_agrees_too(monkeypatch):
+    monkeypatch.setattr(pld, "merge_gaussians", list)
+    for releases in (7, 2000):
+        part = Releases(ConstantLaw(1.0), 1 / math.sqrt(releases), 1.0, releases)
+        for delta in (1e-3, 1e-5, 1e-9):
+            found = pld.compose([part]).get_epsilon_for_delta(delta)
+            assert gaussian_epsilon(1.0, delta) <= found <= 1.001 * gaussian_epsilon(1.0, delta)
+
+
+def test_gaussians_merge_exactly():
+    parts = [
+        Releases(ConstantLaw(2.0), 0.5, 1.0, 3),
+        Releases(ConstantLaw(1.0), 0.1, 0.5, 4),
+        Releases(ConstantLaw(1.0), 2.0, 1.0, 1),
+    ]
+    merged = merge_gaussians(parts)
+    assert merged[0] == parts[1]
+    assert merged[1].scale == pytest.approx(math.sqrt(3 * 0.25 * 2 + 4), rel=1e-14)
+
+
+def oracle_delta(mus, rate, epsilon):
+    """The hockey-stick integral of (1 - q) Q + q P against Q for P = N(mu, 1), Q = N(0, 1), averaged over mu.
+
+    That pair is a data set of equal records against one in which a single record differs, sampled without
+    replacement.
+    """
+
+    def one(mu):
+        def hockey(x):
+            p, q = stats.norm._pdf(x - mu), stats.norm._pdf(x)
+            return max((1 - rate) * q + rate * p - math.exp(epsilon) * q, 0.0)
+
+        start = math.log1p(math.expm1(epsilon) / rate) / mu + mu / 2
+        return integrate.quad(hockey, start, max(start, mu) + 12, epsabs=1e-14, epsrel=1e-9)[0]
+
+    return float(np.mean([one(mu) for mu in mus]))
+
+
+@pytest.mark.parametrize(("rate", "scale"), [(1.0, 0.7), (0.3, 1.1), (0.01, 2.0)])
+@pytest.mark.parametrize(("dim", "k", "rest"), [(7, 10, 3), (50, 60, 10)])
+def test_one_release_against_quadrature(rate, scale, dim, k, rest):
+    # orthogonal directions: S = 1 + Beta(rest/2, (dim-rest)/2), taken at the midpoints of 50 equal quantiles
+    s = 1 + stats.beta.ppf((np.arange(50) + 0.5) / 50, rest / 2, (dim - rest) / 2)
+    loss = pld.compose([Releases(ProjectionLaw(dim, k, "orthogonal"), scale, rate, 1)])
+    for epsilon in (0.05, 0.5, 2.0):
+        expected = oracle_delta(scale * np.sqrt(s), rate, epsilon)
+        found = loss.get_delta_for_epsilon(epsilon)
+        # midpoints miss about 1e-3 of the variance of S; S is rounded up by 1/48 of its deviation on average
+        assert expected * (1 - 2e-3) <= found <= expected * 1.05 + 1e-12
+
+
+def simulated_losses(dim, k, sigma, rate, draws, seed):
+    """Losses of one release for a worst pair of data sets, from simulated directions, noise and sampling.
+
+    All records are -e_1/2; in the first data set one of them is e_1/2. The release moves by the first row of
+    U (k numbers) if that record is drawn. The loss is the true one, of the mixture over who is drawn.
+    """
+    rng = np.random.default_rng(seed)
+    u = rng.standard_normal((draws, dim, k))
+    shift = u[:, 0, :] / np.linalg.norm(u, axis=1)  # (draws, k)
+    drawn = rng.random((draws, 1)) < rate
+    released = np.where(drawn, shift / 2, -shift / 2) + sigma * rng.standard_normal((draws, k))
+    log_ratio = ((released + shift / 2) ** 2 - (released - shift / 2) ** 2).sum(1) / (2 * sigma**2)
+    return np.logaddexp(np.log1p(-rate) if rate < 1 else -np.inf, np.log(rate) + log_ratio)
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_one_sampled_release_lies_in_the_confidence_interval_of_a_simulation(case):
+    rng = np.random.default_rng(100 + case)
+    dim, k = int(rng.integers(2, 12)), int(rng.integers(1, 20))
+    sigma = float(rng.uniform(0.3, 1.2)) * math.sqrt(k / dim)
+    rate, epsilon = float(rng.uniform(0.2, 1.0)), float(rng.uniform(0.05, 0.5))
+    draws = 100_000
+    losses = simulated_losses(dim, k, sigma, rate, draws, seed=case)
+    values = np.maximum(0.0, -np.expm1(np.minimum(epsilon - losses, 0.0)))  # in [0, 1]; their mean is delta
+    log_term = math.log(4 / FALSE_ALARM)  # empirical Bernstein (Maurer and Pontil 2009), two-sided
+    radius = math.sqrt(2 * values.var(ddof=1) * log_term / draws) + 7 * log_term / (3 * (draws - 1))
+    part = Releases(ProjectionLaw(dim, k), 1 / sigma, rate, 1)
+    found = float(pld.compose([part]).get_delta_for_epsilon(epsilon))
+    allowance = 0.01 * found  # S is rounded up
+    assert abs(found - values.mean()) < radius + allowance
+    weaker = float(pld.compose([part._replace(scale=0.8 * part.scale)]).get_delta_for_epsilon(epsilon))
+    assert abs(weaker - values.mean()) > radius + allowance  # control: 20% less sensitivity is told apart
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.2])
+def test_profile_is_symmetric(rate):
+    loss = pld.compose([Releases(ProjectionLaw(9, 5), 1.0, rate, 3)])
+    for epsilon in (0.05, 0.4, 1.5):
+        forth, back = loss.get_delta_for_epsilon(epsilon), loss.get_delta_for_epsilon(-epsilon)
+        assert back == pytest.approx(1 - math.exp(-epsilon) + math.exp(-epsilon) * forth, rel=1e-6)
+
+
+@pytest.mark.parametrize("row", TABLE4, ids=lambda row: row.name)
+def test_table4_pessimistic_optimistic_and_renyi(row):
+    sigma = REFERENCE[row.name]
+    part = part_of(row, sigma)
+    upper = pld.compose([part]).get_epsilon_for_delta(row.delta)
+    lower = pld.compose([part], pessimistic=False).get_epsilon_for_delta(row.delta)
+    assert lower <= upper <= 1.01 * lower
+    assert upper == pytest.approx(10, rel=0.01)
+    renyi = RenyiAccount([part], "improved").get_epsilon(row.delta)
+    assert upper <= renyi <= RenyiAccount([part]).get_epsilon(row.delta)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.1, 0.001])
+@pytest.mark.parametrize("scale", [0.1, 0.6])
+@pytest.mark.parametrize("releases", [1, 30, 1000])
+def test_pld_is_below_renyi_and_above_its_twin(rate, scale, releases):
+    part = Releases(ProjectionLaw(20, 15), scale, rate, releases)
+    upper, lower = pld.compose([part]), pld.compose([part], pessimistic=False)
+    for delta in (1e-3, 1e-6):
+        epsilon = upper.get_epsilon_for_delta(delta)
+        assert lower.get_epsilon_for_delta(delta) <= epsilon * (1 + 1e-9)
+        assert epsilon <= RenyiAccount([part], "improved").get_epsilon(delta)
+
+
+def test_discretisation_costs_little():
+    for law in (ConstantLaw(1.0), ProjectionLaw(50, 100)):
+        for rate, scale, releases in [(1.0, 0.8, 1), (0.064, 0.6, 800), (0.5, 0.3, 5)]:
+            part = Releases(law, scale, rate, releases)
+            coarse = pld.compose([part]).get_epsilon_for_delta(1e-5)
+            fine = pld.compose([part], points=4 * pld.POINTS_PER_DEVIATION).get_epsilon_for_delta(1e-5)
+            assert fine * (1 - 1e-6) <= coarse <= 1.002 * fine
+
+
+def test_mixed_sequences():
+    releases = ProjectionMechanism(dim=30, n_projections=40, sigma=2.0, batch_size=10)
+    counts = GaussianMechanism(sensitivity=math.sqrt(2), sigma=5.0, name="class counts")
+    alone = PrivacyAccountant().step(releases, sample_size=200, num_releases=300)
+    both = alone.copy().step(counts, sample_size=200)
+    assert alone.get_epsilon(1e-5) < both.get_epsilon(1e-5)
+    assert both.get_epsilon(1e-5) < alone.get_epsilon(5e-6) + PrivacyAccountant().step(
+        counts, sample_size=200
+    ).get_epsilon(5e-6)
+    # the order of releases does not matter, nor does splitting them
+    split = (
+        PrivacyAccountant().step(releases, sample_size=200, num_releases=100).step(counts, sample_size=200)
+    )
+    split.step(releases, sample_size=200, num_releases=200)
+    assert len(split.history) == 3
+    assert split.get_epsilon(1e-5) == pytest.approx(both.get_epsilon(1e-5), rel=1e-3)
+
+
+def test_tiny_rates_stay_finite():
+    part = Releases(ProjectionLaw(50, 100), 1 / 1.5, 1e-6, 10**6)
+    epsilon = pld.compose([part]).get_epsilon_for_delta(1e-5)
+    assert 0 < epsilon < 0.01
+
+
+def test_too_little_noise_is_one_sentence():
+    with pytest.raises(InputError) as caught:
+        pld.compose([Releases(ConstantLaw(1.0), 1000.0, 1.0, 1)])
+    assert str(caught.value) == (
+        "Expected noise for which the privacy loss can be represented (mean below 250), got a mean loss "
+        "of 5.18e+05 "
+        "from a sigma of 0.001 times the sensitivity; use a larger sigma."
+    )
+    with pytest.raises(InputError, match="Expected at least one release to account for, got none"):
+        pld.compose([])
