@@ -8,6 +8,7 @@ dictionary looks like.
 """
 
 import base64
+import contextlib
 import importlib.metadata
 import math
 import platform
@@ -223,12 +224,10 @@ def _epsilons(
 
 def _profile(accountant: PrivacyAccountant, at_zero: float) -> list[dict[str, float]]:
     top = None
-    for delta in (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2):
-        try:
-            top = accountant.get_epsilon(delta)
+    for delta in np.geomspace(1e-12, 0.1, 23):  # the smallest that the tails of a bound leave something of
+        with contextlib.suppress(InputError):
+            top = accountant.get_epsilon(float(delta))
             break
-        except InputError:
-            continue
     epsilons = np.linspace(0.0, top if top else 1.0, PROFILE_POINTS).tolist()
     deltas = [at_zero, *accountant.profile(epsilons[1:])]
     return [{"epsilon": float(e), "delta": float(d)} for e, d in zip(epsilons, deltas, strict=True)]

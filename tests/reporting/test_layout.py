@@ -32,7 +32,7 @@ for (const frame of document.querySelectorAll("iframe")) {
       const box = element.getBoundingClientRect();
       if (box.width && (box.right > width + 0.5 || box.left < -0.5 || element.scrollWidth >
       element.clientWidth + 1
-          && getComputedStyle(element).display !== "inline" && element.tagName !== "svg"))
+          && getComputedStyle(element).display !== "inline" && !["svg", "MAIN"].includes(element.tagName)))
           out.push(element.tagName);
     }
     const fonts = [...inner.querySelectorAll("svg text")].map(t => t.getBoundingClientRect().height);
