@@ -1,9 +1,9 @@
 r"""What is released, and with which noise: frozen objects that answer for their own sensitivity.
 
-A *release* projects ``batch_size`` clipped rows on fresh random directions U, reduces every column to ``n_values``
-sorted numbers, and adds ``N(0, sigma^2)`` to each. Neighbouring data sets have the same size and differ in one record
-(replace-one), so that a row moves by at most ``2 * row_norm``. The squared L2 sensitivity of a release, given U, is
-``unit_sensitivity**2 * S`` with S from :mod:`dpswd.sensitivity`:
+A *release* projects ``batch_size`` clipped rows on fresh random directions U, reduces every column to
+``n_values`` sorted numbers, and adds ``N(0, sigma^2)`` to each. Neighbouring data sets have the same size and
+differ in one record (replace-one), so that a row moves by at most ``2 * row_norm``. The squared L2
+sensitivity of a release, given U, is ``unit_sensitivity**2 * S`` with S from :mod:`dpswd.sensitivity`:
 
 =============  ==============================================================  ==========================
 release        what leaves                                                     ``unit_sensitivity``
@@ -12,16 +12,17 @@ release        what leaves                                                     `
 ``quantiles``  sorted columns of ``X U``, means of blocks of b, plus noise      ``2 row_norm / b``
 =============  ==============================================================  ==========================
 
-Proof for quantiles. Let one entry of a list move from u to v > u. In sorted order every rank statistic moves up or
-stays, and the total movement is exactly v - u (the sum of the list is what it was plus v - u). A block mean is 1/b
-times the movement inside the block, so the vector of block means moves by at most (v - u) / b in L1, hence in L2.
-Over the k columns the squares add up to ``|| (x - x')^T U ||^2 / b^2 <= (2 row_norm)^2 S / b^2``. It is attained when
-every entry moves within one block.
+Proof for quantiles. Let one entry of a list move from u to v > u. In sorted order every rank statistic moves
+up or stays, and the total movement is exactly v - u (the sum of the list is what it was plus v - u). A block
+mean is 1/b times the movement inside the block, so the vector of block means moves by at most (v - u) / b in
+L1, hence in L2. Over the k columns the squares add up to
+``|| (x - x')^T U ||^2 / b^2 <= (2 row_norm)^2 S / b^2``. It is attained when every entry moves within one block.
 
-Proof for labels (``n_classes``: a record (x, c) is embedded as x times one-hot c; every class block has B rows, zero
-where the record is of another class). Same class: one block sees what is proved above. Another class: block c sees x
-replaced by 0, block c' sees 0 replaced by x'; squares add up to ``(||U^T x||^2 + ||U^T x'||^2) / b^2``, at most
-``2 row_norm^2 S / b^2`` when S is constant: half of the same-class case. Random S: see ``ProjectionLaw.class_blocks``.
+Proof for labels (``n_classes``: a record (x, c) is embedded as x times one-hot c; every class block has B
+rows, zero where the record is of another class). Same class: one block sees what is proved above. Another
+class: block c sees x replaced by 0, block c' sees 0 replaced by x'; squares add up to
+``(||U^T x||^2 + ||U^T x'||^2) / b^2``, at most ``2 row_norm^2 S / b^2`` when S is constant: half of the
+same-class case. Random S: see ``ProjectionLaw.class_blocks``.
 
 References:
     | Rakotomamonjy2021, Section 3 (rows). The block means and the label embedding are ours.
@@ -44,7 +45,7 @@ BoundKind = Literal["exact", "bernstein", "clt"]
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """What an accountant needs to know: noise, the law of the squared sensitivity, and what voids the guarantee."""
+    """What an accountant needs to know: noise, the law of the sensitivity, and what voids the guarantee."""
 
     @property
     def sigma(self) -> float:
@@ -82,10 +83,12 @@ class ProjectionMechanism:
         release: ``"rows"`` (the paper) or ``"quantiles"`` (block means of sorted columns).
         n_quantiles: Number m of blocks per column; divides ``batch_size``. Wanted for ``"quantiles"`` only.
         row_norm: Public bound on the L2 norm of a row, enforced by clipping.
-        kind: ``"iid"`` or ``"orthogonal"`` directions; the latter, with k a multiple of d, has a constant S = k / d.
-        bound: How a random S is accounted for: ``"exact"`` (its law), ``"bernstein"`` or ``"clt"`` (not rigorous).
-        failure_prob: Tail probability per release of the Bernstein and CLT bounds. ``None`` leaves the choice to the
-            accountant, which then spends half of delta on the tails.
+        kind: ``"iid"`` or ``"orthogonal"`` directions; the latter, with k a multiple of d, has the constant
+            S = k / d.
+        bound: How a random S is accounted for: ``"exact"`` (its law), ``"bernstein"`` or ``"clt"`` (not
+            rigorous).
+        failure_prob: Tail probability per release of the Bernstein and CLT bounds. ``None`` leaves the choice
+            to the accountant, which then spends half of delta on the tails.
         n_classes: Number of classes where records are embedded as row times one-hot label, else ``None``.
         noise_seed: For tests only. A fixed seed makes noise, directions and batches repeatable: NOT PRIVATE.
 
@@ -142,7 +145,9 @@ class ProjectionMechanism:
                 )
             return
         if self.n_quantiles is None:
-            raise InputError("Expected n_quantiles for release='quantiles', got none; give the number of blocks.")
+            raise InputError(
+                "Expected n_quantiles for release='quantiles', got none; give the number of blocks."
+            )
         at_least(1, n_quantiles=self.n_quantiles)
         if self.batch_size % self.n_quantiles:
             lower = self.batch_size // self.n_quantiles * self.n_quantiles
@@ -182,7 +187,8 @@ class ProjectionMechanism:
             return self._free_law
         if self.failure_prob is None:
             raise InputError(
-                f"Expected failure_prob for bound={self.bound!r}, got none; give the tail probability per release."
+                f"Expected failure_prob for bound={self.bound!r}, got none; give the tail probability per "
+                "release."
             )
         bound = bernstein_bound if self.bound == "bernstein" else clt_bound
         # two blocks may fail where classes change: the union bound halves the tail of each
@@ -276,12 +282,14 @@ def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | Gaussia
     Raises:
         InputError: If the kind is unknown or the fields do not fit (refused rather than guessed).
     """
-    kinds = {"projections": ProjectionMechanism, "gaussian": GaussianMechanism}
+    kinds = ("projections", "gaussian")
     kind = values.get("mechanism")
     if kind not in kinds:
         raise InputError(f"Expected mechanism to be one of {', '.join(kinds)}, got {kind!r}.")
     fields = {name: value for name, value in values.items() if name != "mechanism"}
     try:
-        return kinds[kind](**fields)
+        return ProjectionMechanism(**fields) if kind == "projections" else GaussianMechanism(**fields)
     except TypeError as error:
-        raise InputError(f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}.") from None
+        raise InputError(
+            f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}."
+        ) from None

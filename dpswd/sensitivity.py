@@ -1,15 +1,15 @@
 r"""The law of the squared sensitivity of random projections, and bounds on it. NumPy and SciPy only.
 
-Replacing one record moves one row by at most ``row_diameter`` in a direction :math:`z`, fixed before the directions
-:math:`U` (d x k, unit columns) are drawn. The squared L2 norm of what the projections see of a unit move is
-:math:`S = \|z^\top U\|^2`. Its law depends on :math:`d`, :math:`k` and the kind of directions only:
+Replacing one record moves one row by at most ``row_diameter`` in a direction :math:`z`, fixed before the
+directions :math:`U` (d x k, unit columns) are drawn. The squared L2 norm of what the projections see of a unit
+move is :math:`S = \|z^\top U\|^2`. Its law depends on :math:`d`, :math:`k` and the kind of directions only:
 
-==============  ===================================================  ==============================================
-kind            law of S                                             :math:`E e^{tS}`
-==============  ===================================================  ==============================================
-``iid``         sum of k i.i.d. Beta(1/2, (d-1)/2)                    :math:`{}_1F_1(1/2;\, d/2;\, t)^k`
-``orthogonal``  a + Beta(r/2, (d-r)/2), where k = a d + r, 0 <= r < d  :math:`e^{at}\,{}_1F_1(r/2;\, d/2;\, t)`
-==============  ===================================================  ==============================================
+==============  ===============================================  ==========================================
+kind            law of S                                         :math:`E e^{tS}`
+==============  ===============================================  ==========================================
+``iid``         sum of k i.i.d. Beta(1/2, (d-1)/2)               :math:`{}_1F_1(1/2; d/2; t)^k`
+``orthogonal``  a + Beta(r/2, (d-r)/2), k = a d + r, 0 <= r < d  :math:`e^{at}\,{}_1F_1(r/2; d/2; t)`
+==============  ===============================================  ==========================================
 
 For whole orthonormal bases (r = 0) nothing is random: S = k / d.
 
@@ -33,7 +33,9 @@ __all__ = ["ConstantLaw", "Law", "ProjectionLaw", "bernstein_bound", "clt_bound"
 Array = NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
-_FFT_SLACK = 1e-11  # absolute error allowed to the discrete convolution; it only ever adds to a survival function
+_FFT_SLACK = (
+    1e-11  # absolute error allowed to the discrete convolution; it only ever adds to a survival function
+)
 _FAR_TAIL = 1e-20  # where Chernoff's bound falls below this the rest of the mass sits at the maximum of S
 
 
@@ -44,12 +46,13 @@ def _variance(n_projections: int, dim: int) -> float:
 def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
     r"""Bounds S for k i.i.d. directions with probability at least ``1 - failure_prob``.
 
-    .. math:: w = \frac kd + \frac23 L + \sqrt{2 k v L}, \quad v = \tfrac{2(d-1)}{d^2(d+2)}, \quad L = \ln(1/\eta)
+    .. math:: w = \frac kd + \frac23 L + \sqrt{2 k v L}, \quad v = \tfrac{2(d-1)}{d^2(d+2)}, \quad L =
+    \ln(1/\eta)
 
     Formal guarantee:
-        Bernstein's inequality for k independent variables in [0, 1] with mean 1/d and variance v, for ONE direction
-        fixed before the projections are drawn. The tail :math:`\eta` is spent at EVERY release, since every release
-        draws its own projections (the paper charges it once: docs/errata.md).
+        Bernstein's inequality for k independent variables in [0, 1] with mean 1/d and variance v, for ONE
+        direction fixed before the projections are drawn. The tail :math:`\eta` is spent at EVERY release,
+        since every release draws its own projections (the paper charges it once: docs/errata.md).
 
     Args:
         n_projections: The number :math:`k \ge 1` of directions.
@@ -78,7 +81,7 @@ def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
 
 
 def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
-    r"""Approximates the ``1 - failure_prob`` quantile of S by a Gaussian's: :math:`k/d + z_{1-\eta} \sqrt{kv}`.
+    r"""Approximates a quantile of S, at ``1 - failure_prob``, by :math:`k/d + z_{1-\eta} \sqrt{kv}`.
 
     NOT rigorous: the law of S is skewed to the right, so the true quantile lies above this one.
     Every account made with it is marked as not sound.
@@ -94,19 +97,21 @@ def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
     probability(failure_prob=failure_prob)
     if n_projections <= 30:
         raise InputError(
-            f"Expected n_projections > 30 for bound='clt', got n_projections={n_projections}; use bound='exact'."
+            f"Expected n_projections > 30 for bound='clt', got n_projections={n_projections}; use "
+            "bound='exact'."
         )
     deviation = math.sqrt(_variance(n_projections, dim))
     return float(min(n_projections / dim + stats.norm.isf(failure_prob) * deviation, n_projections))
 
 
 def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
-    r"""Computes :math:`\ln {}_1F_1(r/2;\, d/2;\, t) = \ln E\, e^{tY}`, :math:`Y \sim \mathrm{Beta}(r/2, (d-r)/2)`.
+    r"""Computes :math:`\ln {}_1F_1(r/2; d/2; t) = \ln E e^{tY}`, :math:`Y \sim \mathrm{Beta}(r/2, (d-r)/2)`.
 
     With :math:`Y = \sin^2\theta` the density of :math:`\theta` is proportional to
-    :math:`\sin^{r-1}\theta \cos^{d-r-1}\theta`, so that the integrand has no singularity, one mode and (in logs) no
-    overflow. Gauss-Legendre on an interval around the mode, in both halves, to about 1e-12. Small t (below d / 100 and 5)
-    use the power series, all of whose terms are positive, so that the result keeps its relative accuracy near 0.
+    :math:`\sin^{r-1}\theta \cos^{d-r-1}\theta`, so that the integrand has no singularity, one mode and (in
+    logs) no overflow. Gauss-Legendre on an interval around the mode, in both halves, to about 1e-12. Small t
+    (below d / 100 and 5) use the power series, all of whose terms are positive, so that the result keeps its
+    relative accuracy near 0.
 
     Args:
         r: Numerator degrees of freedom, 1 <= r < dim.
@@ -118,12 +123,16 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
     """
     t = np.asarray(t, dtype=float)
     small = t <= min(dim / 100, 5.0)
-    return np.where(small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), _log_kummer_integral(r, dim, t))
+    return np.where(
+        small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), _log_kummer_integral(r, dim, t)
+    )
 
 
 def _log_kummer_series(r: int, dim: int, t: Array) -> Array:
     term, total = np.ones_like(t), np.zeros_like(t)
-    for n in range(40):  # the ratio of terms is at most t / (n + 1) * (r + 2n) / (d + 2n), itself at most t / (n + 1)
+    for n in range(
+        40
+    ):  # the ratio of terms is at most t / (n + 1) * (r + 2n) / (d + 2n), itself at most t / (n + 1)
         term = term * (r / 2 + n) / (dim / 2 + n) * t / (n + 1)
         total = total + term
     return np.log1p(total)
@@ -166,7 +175,7 @@ def _log_kummer_integral(r: int, dim: int, t: Array) -> Array:
 
 @dataclass(frozen=True)
 class ConstantLaw:
-    """S is the constant ``value``: whole orthonormal bases, a fixed matrix (its squared operator norm), or a bound."""
+    """S is a constant: whole orthonormal bases, a fixed matrix (its squared operator norm), or a bound."""
 
     value: float
 
@@ -205,10 +214,13 @@ class ProjectionLaw:
         dim: Dimension d >= 2 in which the directions are uniform.
         n_projections: Number k >= 1 of directions.
         kind: ``"iid"`` or ``"orthogonal"`` (stacked random orthonormal bases).
-        class_blocks: Whether records are embedded as x times one-hot label. A change of class moves two blocks, by at
-            most half a diameter each, :math:`(S_1 + S_2)/4` in units of the squared diameter, and
-            :math:`P((S_1 + S_2)/4 > s) \le 2 P(S > 2s)` by the union bound. The law returned then dominates both
-            cases: its survival function is :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating
+        class_blocks: Whether records are embedded as x times one-hot label. A change of class moves two
+            blocks, by at most half a diameter each, :math:`(S_1 + S_2)/4` in units of the squared diameter,
+            and
+            :math:`P((S_1 + S_2)/4 > s) \le 2 P(S > 2s)` by the union bound. The law returned then dominates
+            both
+            cases: its survival function is :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment
+                generating
             function needs no change: :math:`E e^{t(S_1+S_2)/4} \le E e^{tS/2}` by Cauchy-Schwarz.
     """
 
@@ -248,7 +260,7 @@ class ProjectionLaw:
         return whole * t + (log_kummer(rest, self.dim, t) if rest else 0.0)
 
     def survival(self, s: ArrayLike) -> Array:
-        """Bounds P(S > s) from above (exact up to the discretisation, which rounds up), of the law to account for."""
+        """Bounds P(S > s) of the law to account for from above (exact but for the grid, which rounds up)."""
         s = np.asarray(s, dtype=float)
         tail = self._single_survival(s)
         if self.class_blocks and not self.is_constant:
@@ -258,8 +270,9 @@ class ProjectionLaw:
     def atoms(self, *, pessimistic: bool = True) -> tuple[Array, Array]:
         """Discretises the law: increasing atoms and weights that sum to one.
 
-        Rounded up (``pessimistic``) the discrete law stochastically dominates S and its last atom is the maximum of S;
-        rounded down it is dominated, up to the slack of the convolution (for tests of tightness only).
+        Rounded up (``pessimistic``) the discrete law stochastically dominates S and its last atom is the
+        maximum of S; rounded down it is dominated, up to the slack of the convolution (for tests of tightness
+        only).
         """
         if self.is_constant:
             return np.array([self.mean]), np.array([1.0])
@@ -296,7 +309,7 @@ def _chernoff_table(dim: int, n_projections: int, kind: str, top_log: float) -> 
 
 @functools.lru_cache(maxsize=8)
 def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array, float]:
-    """Tabulates P(S > i step) from above for i.i.d. directions: every Beta is rounded up to the grid, then convolved."""
+    """Tabulates P(S > i step) from above, i.i.d. directions: every Beta rounded up to the grid, convolved."""
     top_log = 200.0
     law = ProjectionLaw(dim, n_projections, "iid")
     reach = np.linspace(law.mean, law.maximum, 4000)
@@ -307,7 +320,9 @@ def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array, float]:
     step = 1e-3 / dim
     size = math.ceil(top / step) + 2
     edges = np.arange(min(size, math.ceil(1 / step) + 1)) * step
-    cdf = special.betainc(0.5, (dim - 1) / 2, np.minimum(edges[: 200 * 1000], 1.0))  # beyond 200 means: below 1e-22
+    cdf = special.betainc(
+        0.5, (dim - 1) / 2, np.minimum(edges[: 200 * 1000], 1.0)
+    )  # beyond 200 means: below 1e-22
     masses = np.diff(cdf, prepend=0.0)
     missing = n_projections * float(1 - cdf[-1]) if cdf[-1] < 1 else 0.0
     length = fft.next_fast_len(size, real=True)
@@ -327,11 +342,16 @@ def _discretise(law: ProjectionLaw, pessimistic: bool) -> tuple[Array, Array]:
     lowest = 0.0 if law.kind == "iid" else float(law.n_projections // law.dim)
     start = max(law.mean - 6 * deviation, lowest + 1e-3 * (law.mean - lowest))
     core = np.arange(start, law.mean + 8 * deviation, deviation / 24)
-    tail = np.geomspace(1.0, max((law.maximum - law.mean) / (8 * deviation), 1.0), 100) * 8 * deviation + law.mean
+    tail = (
+        np.geomspace(1.0, max((law.maximum - law.mean) / (8 * deviation), 1.0), 100) * 8 * deviation
+        + law.mean
+    )
     points = np.unique(np.concatenate([core, tail]))
     points = points[points < law.maximum]
     survival = law.survival(points)
-    if pessimistic:  # the mass of (s_{i-1}, s_i] goes to s_i, all below the first point to it, the rest to the maximum
+    if (
+        pessimistic
+    ):  # the mass of (s_{i-1}, s_i] goes to s_i, all below the first point to it, the rest to the maximum
         atoms = np.append(points, law.maximum)
         weights = np.append(-np.diff(survival, prepend=1.0), survival[-1])
     else:

@@ -115,7 +115,7 @@ def plan(
 
 
 def draw_plans(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws noise against batch size, with the fewest directions, for every number of releases and quantiles."""
+    """Draws noise against batch size, with the fewest directions, by numbers of releases and quantiles."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -28,7 +28,7 @@ class Releases(NamedTuple):
 
 
 def merge_gaussians(parts: Iterable[Releases]) -> list[Releases]:
-    r"""Replaces all unsampled releases with constant S by the Gaussian mechanism that they compose to, exactly.
+    r"""Replaces all unsampled releases with constant S by the Gaussian mechanism they compose to, exactly.
 
     :math:`\mu^2 = \sum_i T_i \mathtt{scale}_i^2 S_i` (Dong2022, Corollary 3.3).
     """

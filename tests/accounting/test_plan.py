@@ -1,0 +1,58 @@
+"""Plans: they keep the budget, the best one is first, and the plot is written."""
+
+import pytest
+
+from dpswd.accounting import PrivacyAccountant
+from dpswd.accounting.plan import draw_plans, plan
+from dpswd.errors import InputError
+from dpswd.mechanism import ProjectionMechanism
+
+BUDGET = {"target_epsilon": 3.0, "target_delta": 1e-5, "sample_size": 4321, "dim": 24}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return plan(
+        **BUDGET, releases=(1, 50), n_quantiles=(10, 20), n_bases=(1, 2), batch_fractions=(1.0, 0.3, 0.05)
+    )
+
+
+def test_every_plan_keeps_the_budget(rows):
+    for row in rows:
+        mechanism = ProjectionMechanism(
+            dim=24,
+            n_projections=row["n_projections"],
+            sigma=row["sigma"],
+            batch_size=row["batch_size"],
+            release="quantiles",
+            n_quantiles=row["n_quantiles"],
+            kind="orthogonal",
+        )
+        accountant = PrivacyAccountant().step(mechanism, sample_size=4321, num_releases=row["num_releases"])
+        assert 2.985 <= accountant.get_epsilon(1e-5) <= 3 * (1 + 1e-9)
+
+
+def test_best_first(rows):
+    noise = [row["noise_to_spread"] for row in rows]
+    assert noise == sorted(noise)
+    assert rows[0]["num_releases"] == 1
+    assert rows[0]["batch_size"] == 4320
+    assert rows[0]["n_quantiles"] == 10
+    assert rows[0]["n_projections"] == 24
+    assert len(rows) == 2 * 2 * 2 * 3
+
+
+def test_plot(rows, tmp_path):
+    draw_plans(rows, tmp_path / "plans.png")
+    assert (tmp_path / "plans.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match=r"^Expected the folder of .* to exist, got none; create it first.$"):
+        draw_plans(rows, tmp_path / "missing" / "plans.png")
+
+
+def test_bad_input_is_one_sentence():
+    with pytest.raises(
+        InputError, match=r"^Expected sample_size >= 10, the least number of quantiles, got sample_size=9"
+    ):
+        plan(**{**BUDGET, "sample_size": 9})
+    with pytest.raises(InputError, match=r"^Expected releases >= 1, got releases=0.$"):
+        plan(**BUDGET, releases=(0,))

@@ -1,0 +1,114 @@
+"""The commands account, calibrate and plan, through a parser built the way the command line builds it."""
+
+import argparse
+import json
+
+import pytest
+
+from dpswd.commands import Command
+from dpswd.commands.account import COMMANDS
+from dpswd.errors import InputError
+
+MNIST = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --num-releases 60100".split()
+OFFICE = "--dim 50 --n-projections 100 --sample-size 497 --batch-size 32 --num-releases 800".split()
+KEYS = {"epsilon", "delta", "mu", "regret", "accountant", "bound", "sound", "assumptions"}
+
+
+def run(name, *arguments):
+    parser = argparse.ArgumentParser()
+    command: Command = COMMANDS[name]
+    command.add_arguments(parser)
+    result = command.run(parser.parse_args(list(arguments)))
+    return json.loads(json.dumps(result, allow_nan=False))
+
+
+def test_account():
+    result = run("account", *MNIST, "--sigma", "0.72", "--delta", "1e-5")
+    assert set(result) >= KEYS
+    assert result["epsilon"] == pytest.approx(8.917, rel=5e-3)
+    assert result["mu"] == pytest.approx(1.808, rel=5e-3)
+    assert result["sound"] is True
+    assert result["accountant"] == "pld"
+    assert result["bound"] == "exact"
+
+
+def test_account_by_rdp_and_bernstein():
+    result = run(
+        "account", *OFFICE, "--sigma", "8", "--delta", "1e-3", "--accountant", "rdp", "--bound", "bernstein"
+    )
+    assert result["accountant"] == "rdp"
+    assert result["sound"] is True
+    assert 5 < result["epsilon"] < 10
+    clt = run(
+        "account", *OFFICE, "--sigma", "8", "--delta", "1e-3", "--bound", "clt", "--failure-prob", "1e-8"
+    )
+    assert clt["sound"] is False
+
+
+def test_other_flags_reach_the_mechanism():
+    common = [*OFFICE, "--sigma", "1", "--delta", "1e-3", "--kind", "orthogonal", "--row-norm", "0.25"]
+    rows = run("account", *common)
+    blocks = run("account", *common, "--release", "quantiles", "--n-quantiles", "16", "--n-classes", "31")
+    assert blocks["epsilon"] < rows["epsilon"]
+    assert any("Labels are private" in line for line in blocks["assumptions"])
+
+
+def test_as_published():
+    result = run("account", *OFFICE, "--sigma", "8.05", "--delta", "1e-3", "--preset", "as_published")
+    assert set(result) >= KEYS
+    assert result["epsilon"] == pytest.approx(10, rel=0.02)
+    assert result["sound"] is False
+    assert result["mu"] is None
+    assert any("Erratum 1" in line for line in result["assumptions"])
+    back = run("calibrate", *MNIST, "--epsilon", "10", "--delta", "1e-5", "--preset", "as_published")
+    assert back["sigma"] == pytest.approx(2.94, rel=0.005)
+
+
+def test_calibrate_to_every_budget():
+    assert run("calibrate", *OFFICE, "--epsilon", "10", "--delta", "1e-3")["sigma"] == pytest.approx(
+        1.567, rel=0.01
+    )
+    by_mu = run("calibrate", *OFFICE, "--mu", "1", "--delta", "1e-3")
+    assert 0.995 <= by_mu["mu"] <= 1
+    assert by_mu["epsilon"] > 0
+    by_attack = run("calibrate", *OFFICE, "--tpr", "0.05", "--fpr", "0.001")
+    assert by_attack["epsilon"] is None
+    assert 1.3 < by_attack["mu"] < 1.6  # a Gaussian's: 3.09 - 1.645 = 1.445
+
+
+def test_plan(tmp_path):
+    arguments = "--epsilon 3 --delta 1e-5 --sample-size 1000 --dim 8 --max-releases 1 10 --out".split()
+    result = run("plan", *arguments, str(tmp_path / "plan.png"))
+    assert (tmp_path / "plan.png").is_file()
+    assert {row["num_releases"] for row in result["rows"]} == {1, 10}
+
+
+@pytest.mark.parametrize("name", ["account", "calibrate", "plan"])
+def test_show_prints_what_a_person_needs(name, capsys):
+    if name == "plan":
+        result = run("plan", *"--epsilon 3 --delta 1e-5 --sample-size 100 --dim 8".split())
+    elif name == "account":
+        result = run("account", *OFFICE, "--sigma", "2", "--delta", "1e-3")
+    else:
+        result = run("calibrate", *OFFICE, "--mu", "1")
+    COMMANDS[name].show(result)
+    printed = capsys.readouterr().out
+    assert "sigma" in printed
+    assert name == "plan" or "replace-one" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([*OFFICE, "--epsilon", "-1", "--delta", "1e-3"], "Expected target_epsilon to be finite and above 0"),
+        ([*OFFICE, "--epsilon", "1", "--delta", "2"], "Expected target_delta strictly between 0 and 1"),
+        (
+            [*OFFICE, "--mu", "1", "--preset", "as_published"],
+            "Expected --epsilon and --delta for --preset as_published",
+        ),
+        ([*OFFICE], "Expected one budget"),
+    ],
+)
+def test_bad_input(arguments, sentence):
+    with pytest.raises(InputError, match=f"^{sentence}"):
+        run("calibrate", *arguments)
