@@ -16,7 +16,8 @@ Proof for quantiles. Let one entry of a list move from u to v > u. In sorted ord
 up or stays, and the total movement is exactly v - u (the sum of the list is what it was plus v - u). A block
 mean is 1/b times the movement inside the block, so the vector of block means moves by at most (v - u) / b in
 L1, hence in L2. Over the k columns the squares add up to
-``|| (x - x')^T U ||^2 / b^2 <= (2 row_norm)^2 S / b^2``. It is attained when every entry moves within one block.
+``|| (x - x')^T U ||^2 / b^2 <= (2 row_norm)^2 S / b^2``. It is attained when every entry moves within one
+block.
 
 Proof for labels (``n_classes``: a record (x, c) is embedded as x times one-hot c; every class block has B
 rows, zero where the record is of another class). Same class: one block sees what is proved above. Another
