@@ -24,6 +24,7 @@ References:
     | and Vasconcelos, CVPR 2010.
 """
 
+import copy
 import math
 import secrets
 from collections.abc import Callable
@@ -48,6 +49,7 @@ __all__ = [
     "langevin",
     "linear_margins",
     "margin_loss",
+    "network_risk",
     "sample_hypotheses",
 ]
 
@@ -87,10 +89,42 @@ def linear_margins(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
     Returns:
         Margins (..., n).
     """
-    scores = features @ weights[..., :-1, :] + weights[..., -1:, :]  # (..., n, c)
+    return _margins(features @ weights[..., :-1, :] + weights[..., -1:, :], labels)
+
+
+def _margins(scores: Tensor, labels: Tensor) -> Tensor:
     index = labels.expand(scores.shape[:-1])[..., None]
     right = scores.gather(-1, index)[..., 0]
     return right - scores.scatter(-1, index, -math.inf).amax(-1)
+
+
+def network_risk(
+    network: torch.nn.Module, inputs: Tensor, labels: Tensor, loss: str
+) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """The mean bounded loss of a network as a function of its flat parameters, for :func:`langevin`.
+
+    Args:
+        network: Maps inputs to scores (n, c); no dropout, no batch statistics (it is called in eval mode).
+        inputs: Private inputs (n, ...).
+        labels: Classes (n,).
+        loss: A bounded loss that is differentiable: ``"savage"`` or ``"tangent"``.
+
+    Returns:
+        The risk (chains, dim) -> (chains,), and the network's own parameters (dim,) as a starting point.
+    """
+    choice(("savage", "tangent"), loss=loss)
+    network = copy.deepcopy(network).eval()
+    shapes = {name: p.shape for name, p in network.named_parameters()}
+    buffers = dict(network.named_buffers())
+
+    def one(flat: Tensor) -> Tensor:
+        parts = torch.split(flat, [shape.numel() for shape in shapes.values()])
+        parameters = {name: part.view(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
+        scores = torch.func.functional_call(network, parameters | buffers, (inputs,))
+        return margin_loss(loss, _margins(scores, labels)).mean()
+
+    start = torch.cat([p.detach().flatten() for p in network.parameters()])
+    return torch.vmap(one), start
 
 
 def exponential_mechanism_epsilon(beta: float, loss: str, n_records: int) -> float:

@@ -1,7 +1,7 @@
 """How private is a Gibbs head with respect to THESE records: tangent DP against beta, loss and accuracy.
 
 The embedded digits (1,797 images of 8 x 8) are split into public (700), private (600) and test (497) rows.
-The public rows train a small encoder, the stand-in of an adapted model, and 256 candidate heads on 16 features
+The public rows train a small encoder, the stand-in of an adapted model, and 256 candidate heads on top of it
 (bootstraps of 10 to 200 public rows). The private rows decide between them through a bounded loss: q is
 proportional to exp(-beta mean loss). Reported per loss and beta: the exact tangent norms, their bounds, the
 estimate from 2,000 draws, what really happens when each private record is removed, the expected accuracy of

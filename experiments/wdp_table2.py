@@ -28,6 +28,7 @@ HELP = "Yang2024, Table 2: DP-SGD on MNIST and Fashion-MNIST under DP, Bayesian 
 
 DATASETS = {"MNIST": "MNIST", "Fashion-MNIST": "FashionMNIST", "CIFAR-10": "CIFAR10", "SVHN": "SVHN"}
 BATCH, DELTA, ORDER, BETA, PAIRED = 1024, 1e-5, 16, 32.0, 8
+BAYES_ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # the best one counts, as its authors do
 
 
 class SmallCNN(nn.Sequential):
@@ -86,7 +87,7 @@ def train(tensors: tuple[Tensor, Tensor, Tensor, Tensor], *, noise: float, epoch
         module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=noise, max_grad_norm=1.0
     )
     rate, steps = 1 / len(loader), epochs * len(loader)
-    bayes = BayesianAccountant(ORDER, steps)
+    bayes = [BayesianAccountant(order, steps) for order in BAYES_ORDERS]
     wdp = {
         "sum": WassersteinAccountant(order=ORDER, beta=BETA, sigma=noise, sampling_rate=rate),
         "mean": WassersteinAccountant(order=ORDER, beta=BETA, sigma=noise / batch, sampling_rate=rate),
@@ -99,7 +100,8 @@ def train(tensors: tuple[Tensor, Tensor, Tensor, Tensor], *, noise: float, epoch
             samples = torch.cat([p.grad_sample[:PAIRED].flatten(1) for p in model.parameters()], dim=1)
             samples = samples / samples.norm(dim=1, keepdim=True).clamp(min=1.0)
             distances = pdist(samples.double().numpy())  # clipped per-example gradients, in units of the sum
-            bayes.step(distances, sigma=noise, rate=rate)
+            for accountant in bayes:
+                accountant.step(distances, sigma=noise, rate=rate)
             wdp["sum"].step(distances)
             wdp["mean"].step(distances / batch)
             optimizer.step()
@@ -107,7 +109,10 @@ def train(tensors: tuple[Tensor, Tensor, Tensor, Tensor], *, noise: float, epoch
     with torch.no_grad():
         accuracy = float((model(x_test).argmax(1) == y_test).double().mean())
     result = {"accuracy": 100 * accuracy, "noise_multiplier": noise, "epochs": epochs, "steps": steps}
-    judged = {"dp_epsilon": float(engine.get_epsilon(DELTA)), "bdp_epsilon": bayes.get_epsilon(DELTA)}
+    judged = {
+        "dp_epsilon": float(engine.get_epsilon(DELTA)),
+        "bdp_epsilon": min(each.get_epsilon(DELTA) for each in bayes),
+    }
     judged |= {f"wdp_diagnostic_{unit}": accountant.get_epsilon(DELTA) for unit, accountant in wdp.items()}
     return result | judged | {f"p_attack_{name}": attack_probability(value) for name, value in judged.items()}
 

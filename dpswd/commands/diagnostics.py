@@ -1,4 +1,4 @@
-"""``dpswd wdp`` and ``dpswd tangent``: diagnostics beside the guarantee. No key of theirs is called epsilon alone."""
+"""``dpswd wdp`` and ``dpswd tangent``: diagnostics beside the guarantee, under names that say so."""
 
 import math
 from argparse import ArgumentParser, Namespace
