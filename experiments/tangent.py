@@ -223,11 +223,12 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
         right.plot(
             [row["tangent_tv_exact"] for row in part], [row["accuracy"] for row in part], "o-", label=loss
         )
-    left.set(xscale="log", yscale="log", xlabel="beta", ylabel="tangent diagnostic, TV to TV")
-    left.set_title("exact (line), simple bound (dotted), removal x n (crosses)", fontsize=9)
-    right.set(
-        xscale="log", xlabel="tangent diagnostic, TV to TV", ylabel="expected test accuracy of a draw, %"
+    left.set(
+        xscale="log", yscale="log", ylim=(1e-3, 5e4), xlabel="beta", ylabel="tangent diagnostic, TV to TV"
     )
+    left.set_title("exact (line), simple bound (dotted), removal x n (crosses)", fontsize=9)
+    right.set(xscale="log", xlim=(0.1, 3e3), xlabel="exact diagnostic (below 0.1 left out)")
+    right.set(ylabel="expected test accuracy of a draw, %")
     for axes in (left, right):
         axes.legend(fontsize=8)
     figure.savefig(path, dpi=70)

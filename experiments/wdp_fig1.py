@@ -58,7 +58,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
                 )
         if name[0] in "cd":
             axes.axhline(1, color="black", linestyle="--", label="distance of Definition 3")
-        axes.set(title=name, xlabel="order", xlim=(1, 10), ylim=(0, None))
+        axes.set(title=name, xlabel="order", xlim=(1, 10), ylim=(0, 1.6 if name[0] in "cd" else None))
         axes.legend(fontsize=8)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "wdp_fig1.png", dpi=70)
