@@ -140,10 +140,9 @@ def _tier_two(report: dict[str, Any]) -> list[str]:
 def _released(report: dict[str, Any]) -> str:
     releases = report["releases"]
     return escape(
-        f"{releases['made']:,} releases were made and {releases['planned']:,} are accounted for, of a data "
-        f"set of {releases['sample_size']:,} records. Neighbouring data sets: "
-        f"{releases['neighboring_relation']}. Whatever is computed from the releases afterwards (training, "
-        f"sampling, the pictures below) costs nothing more."
+        f"Releases made: {releases['made']:,}; accounted for: {releases['planned']:,}; of a data set of "
+        f"{releases['sample_size']:,} records. Neighbouring data sets: {releases['neighboring_relation']}. "
+        "What is computed from the releases afterwards (training, sampling, the pictures below) costs nothing."
     )
 
 

@@ -33,8 +33,8 @@ def markdown(report: dict[str, Any]) -> str:
     ]
     parts += [
         "### What was released",
-        f"{releases['made']:,} releases made, {releases['planned']:,} accounted for, of "
-        f"{releases['sample_size']:,} records; neighbouring data sets: "
+        f"Releases made: {releases['made']:,}; accounted for: {releases['planned']:,}; of a data set of "
+        f"{releases['sample_size']:,} records. Neighbouring data sets: "
         f"{_escape(releases['neighboring_relation'])}.",
     ]
     for title, table in tables.releases(report):

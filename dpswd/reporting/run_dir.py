@@ -26,11 +26,22 @@ _PRIVACY: dict[str, tuple[type, ...]] = {
     "assumptions": (list,),
     "not_covered": (list,),
 }
+_PRIVACY_OPTIONAL: dict[str, tuple[type, ...]] = {
+    "mu": (*_NUMBERS, type(None)),
+    "target_epsilon": (*_NUMBERS, type(None)),
+    "target_delta": (*_NUMBERS, type(None)),
+    "accountant": (str, type(None)),
+    "neighboring_relation": (str, type(None)),
+}
 _DOWNSTREAM: dict[str, tuple[type, ...]] = {
     "dataset": (str,),
     "classifier": (str,),
     "train": (str,),
     "accuracy": _NUMBERS,
+}
+_DOWNSTREAM_OPTIONAL: dict[str, tuple[type, ...]] = {
+    "n_train": (int, type(None)),
+    "n_test": (int, type(None)),
 }
 
 
@@ -79,7 +90,7 @@ def read_run(path: str | Path) -> Run:
     privacy = _json_object(
         path / "privacy.json", "is written when a run ends; let the run finish or resume it"
     )
-    _check_fields(path / "privacy.json", privacy, _PRIVACY)
+    _check_fields(path / "privacy.json", privacy, _PRIVACY, _PRIVACY_OPTIONAL)
     config = _optional(path / "config.yaml")
     picture = _optional(path / "samples.png")
     if picture is not None and not picture.startswith(PNG):
@@ -117,13 +128,15 @@ def _json_object(path: Path, remedy: str) -> dict[str, Any]:
     return value
 
 
-def _check_fields(path: Path, values: Any, wanted: dict[str, tuple[type, ...]]) -> None:
-    for name, kinds in wanted.items():
-        if not isinstance(values, dict) or name not in values:
+def _check_fields(
+    path: Path, values: Any, wanted: dict[str, tuple[type, ...]], optional: dict[str, tuple[type, ...]]
+) -> None:
+    for name, kinds in (wanted | optional).items():
+        if not isinstance(values, dict) or (name in wanted and name not in values):
             raise InputError(
                 f"Expected {name!r} in {path}, got none; write it with the dpswd version of the run."
             )
-        value = values[name]
+        value = values.get(name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
             raise InputError(f"Expected {name!r} in {path} to be {names}, got {value!r}.")
@@ -136,8 +149,8 @@ def _downstream(path: Path) -> list[dict[str, Any]]:
     if not isinstance(rows, list):
         raise InputError(f"Expected a list 'rows' in {path}, got {rows!r}.")
     for row in rows:
-        _check_fields(path, row, _DOWNSTREAM)
+        _check_fields(path, row, _DOWNSTREAM, _DOWNSTREAM_OPTIONAL)
         if not 0 <= row["accuracy"] <= 100:
             raise InputError(f"Expected accuracies from 0 to 100 percent in {path}, got {row['accuracy']!r}.")
-    names = (*_DOWNSTREAM, "n_train", "n_test")
+    names = (*_DOWNSTREAM, *_DOWNSTREAM_OPTIONAL)
     return [{name: row.get(name) for name in names} for row in rows]

@@ -77,8 +77,8 @@ def tier_sentence(guarantee: dict[str, Any]) -> str:
             f"guarantee at every false-positive rate."
         )
     return (
-        f"Tier II: the regret of μ is {regret}, above {REGRET_LIMIT:g}. μ is still a valid bound, but a "
-        f"loose one; the table below is the guarantee."
+        f"Tier II: the regret of μ is {regret}, above {REGRET_LIMIT:g}: μ alone overstates what an attacker "
+        f"can do, and the Tier II table is the one to read."
     )
 
 

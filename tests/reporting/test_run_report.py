@@ -133,6 +133,8 @@ def test_high_regret_is_tier_two(make_run):
         ({"sound": "yes"}, "'sound' .* to be bool, got 'yes'"),
         ({"sample_size": True}, "'sample_size' .* to be int, got True"),
         ({"target_delta": 7}, "target_delta=1e-05"),
+        ({"mu": "small"}, "'mu' .* to be int or float or null, got 'small'"),
+        ({"header": {"planned_releases": 7}}, "planned_releases=7"),
     ],
 )
 def test_claims_that_contradict_the_ledger_are_refused(make_run, claims, message):
