@@ -1,9 +1,9 @@
 """The ledger: what was released, written down before it happens. Standard library only.
 
-An append-only file of JSON lines. Every line carries the SHA-256 of the line before it, so that a line that is changed,
-removed or inserted breaks the chain. A release is written and fsynced BEFORE its noise is drawn: a crash may waste
-budget, it never hides a release. What the chain cannot show by itself is that lines are missing at the end; a run
-compares the count with its checkpoint.
+An append-only file of JSON lines. Every line carries the SHA-256 of the line before it, so that a line that
+is changed, removed or inserted breaks the chain. A release is written and fsynced BEFORE its noise is drawn:
+a crash may waste budget, it never hides a release. What the chain cannot show by itself is that lines are
+missing at the end; a run compares the count with its checkpoint.
 
 ===========  =====================================================================
 kind         fields
@@ -62,7 +62,9 @@ class Ledger:
                 "or choose another directory."
             ) from None
         except OSError as error:
-            raise InputError(f"Expected to write a ledger at {path}, got: {error.strerror}; check the path.") from None
+            raise InputError(
+                f"Expected to write a ledger at {path}, got: {error.strerror}; check the path."
+            ) from None
         os.close(descriptor)
         ledger.header = {"format": FORMAT, **header}
         ledger._append({"kind": "header", **ledger.header})
@@ -72,8 +74,9 @@ class Ledger:
     def open_existing(cls, path: str | Path) -> "Ledger":
         """Reads a ledger and verifies its chain.
 
-        A last line without its line break is what a crash in the middle of a write leaves. Its release was not made
-        (the noise is drawn after the write returns), so it is not counted, and the next entry replaces it.
+        A last line without its line break is what a crash in the middle of a write leaves. Its release was
+        not made (the noise is drawn after the write returns), so it is not counted, and the next entry
+        replaces it.
 
         Raises:
             InputError: If the file is missing, unreadable, or not the chain that was written.
@@ -143,17 +146,23 @@ class Ledger:
             claimed = entry.pop("hash")
             kind = entry["kind"]
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(f"Expected JSON on line {number} of {self.path}, got something else: corrupt.") from None
+            raise InputError(
+                f"Expected JSON on line {number} of {self.path}, got something else: corrupt."
+            ) from None
         if claimed != _digest(self.head, entry):
             raise InputError(
                 f"Expected line {number} of {self.path} to continue the chain, got another hash: "
                 "the ledger was edited or a line is missing; do not rely on it."
             )
         if (kind == "header") != (number == 1):
-            raise InputError(f"Expected the header on line 1 of {self.path} only, got {kind!r} on line {number}.")
+            raise InputError(
+                f"Expected the header on line 1 of {self.path} only, got {kind!r} on line {number}."
+            )
         if kind == "header":
             if entry.get("format") != FORMAT:
-                raise InputError(f"Expected ledger format {FORMAT} in {self.path}, got {entry.get('format')!r}.")
+                raise InputError(
+                    f"Expected ledger format {FORMAT} in {self.path}, got {entry.get('format')!r}."
+                )
             self.header = {name: value for name, value in entry.items() if name != "kind"}
         elif kind == "mechanism":
             self._mechanisms.append((entry["mechanism"], entry["sample_size"]))
@@ -162,7 +171,9 @@ class Ledger:
             self._counts[entry["mechanism"]] += 1
             self.n_releases += 1
         else:
-            raise InputError(f"Expected a release on line {number} of {self.path}, got {kind!r}: unknown entry.")
+            raise InputError(
+                f"Expected a release on line {number} of {self.path}, got {kind!r}: unknown entry."
+            )
         self.head = claimed
 
 

@@ -1,0 +1,133 @@
+"""The command line: ``dpswd fit|validate|test|predict`` is a LightningCLI, the rest are small commands.
+
+Exit status: 0 done; 2 bad input, one line on stderr, no traceback; 1 everything else.
+"""
+
+import argparse
+import datetime
+import json
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpswd import __version__
+from dpswd.commands import Command
+from dpswd.errors import InputError
+
+if TYPE_CHECKING:
+    from lightning.pytorch.cli import LightningCLI
+
+__all__ = ["fit", "main"]
+
+LIGHTNING = {
+    "fit": "train a generator or an adapted classifier within a privacy budget",
+    "validate": "run the validation loop of a module",
+    "test": "run the test loop of a module",
+    "predict": "turn a checkpoint into synthetic records",
+}
+COMMAND_MODULES = ("account", "report", "demo", "diagnostics")
+
+
+def _commands() -> dict[str, Command]:
+    found: dict[str, Command] = {}
+    for name in COMMAND_MODULES:
+        found.update(import_module(f"dpswd.commands.{name}").COMMANDS)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments and arguments[0] in LIGHTNING:
+            fit(arguments)
+            return 0
+        return _small(arguments)
+    except InputError as error:
+        print(f"dpswd: {_one_line(error)}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _small(arguments: list[str]) -> int:
+    commands = _commands()
+    parser = _Parser(prog="dpswd", description="Differentially private sliced Wasserstein distances.")
+    parser.add_argument("--version", action="version", version=f"dpswd {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    for name, text in LIGHTNING.items():
+        subparsers.add_parser(name, help=text, add_help=False)
+    for name, command in commands.items():
+        subparser = subparsers.add_parser(name, help=command.help, description=command.help)
+        command.add_arguments(subparser)
+        subparser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parsed = parser.parse_args(arguments)
+    command = commands[parsed.command]
+    result = command.run(parsed)
+    if parsed.json:
+        print(json.dumps(result))
+    else:
+        command.show(result)
+    return 0
+
+
+def fit(arguments: Sequence[str]) -> "LightningCLI":
+    """Runs ``fit``, ``validate``, ``test`` or ``predict`` and returns the LightningCLI, whose objects tests look at.
+
+    Raises:
+        InputError: If an option, a config key or a value does not fit.
+    """
+    try:
+        from jsonargparse import ArgumentError
+
+        from dpswd.fit import PrivateCLI
+    except ImportError as error:
+        raise InputError(f"Expected the extra packages for training, got: {error}; pip install 'dpswd[train]'.") from None
+    _quiet()
+    try:
+        return PrivateCLI(args=list(arguments))
+    except ArgumentError as error:
+        raise InputError(_config_message(str(error))) from None
+
+
+def _config_message(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"Expected a config that fits, got: {' '.join(lines[:3])} (dpswd fit --help lists the keys)."
+
+
+def _quiet() -> None:
+    """Silences what a user can do nothing about; everything else is shown."""
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
+        lambda record: not any(word in record.getMessage() for word in ("litlogger", "litmodels", "Tip:", "`weights_only` was not set"))
+    )
+    for message in (
+        ".*does not have many workers.*",  # the private records are tensors in memory
+        ".*LightningCLI's args parameter is intended.*",  # main() passes them on
+        ".*isinstance.treespec, LeafSpec. is deprecated.*",  # inside Lightning
+        ".*Checkpoint directory .* exists and is not empty.*",  # a resumed run
+    ):
+        warnings.filterwarnings("ignore", message=message)
+
+
+def default_run_dir() -> Path:
+    """Names a directory for a run that names none."""
+    return Path("runs") / datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise InputError(f"Expected valid options for {self.prog}, got: {message} ({self.prog} --help lists them).")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Feature vectors from a NumPy file."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dpswd.errors import InputError
+from experiments.data.base import PrivateData, Records, data_root, every_fifth
+
+__all__ = ["FeatureFile"]
+
+
+class FeatureFile(PrivateData):
+    """An ``.npz`` with ``features`` (N, d) and ``labels`` (N,). No pickle is ever loaded.
+
+    Args:
+        path: The file, as given or below the root.
+        root: See :class:`PrivateData`, like the rest.
+        batch_size: Records in a release.
+        n_synthetic: Records to generate.
+        test_split: Keep every fifth row for testing, out of the private records.
+    """
+
+    name = "features"
+
+    def __init__(
+        self,
+        path: str,
+        root: str | None = None,
+        batch_size: int | None = None,
+        n_synthetic: int = 10_000,
+        test_split: bool = True,
+    ) -> None:
+        super().__init__(root, batch_size, n_synthetic)
+        self.path, self.test_split = path, test_split
+
+    def load(self) -> tuple[Records, Records | None]:
+        """See :class:`PrivateData`."""
+        path = Path(self.path)
+        if not path.exists():
+            path = data_root(self.root) / self.path
+        if not path.is_file():
+            raise InputError(f"Expected an .npz file at {self.path}, got nothing there; check data.path.")
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                features, labels = np.asarray(archive["features"]), np.asarray(archive["labels"])
+        except KeyError as error:
+            raise InputError(f"Expected arrays 'features' and 'labels' in {path}, got no {error}.") from None
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
+            raise InputError(f"Expected a readable .npz file at {path}, got: {error}; write it again.") from None
+        if features.ndim != 2 or labels.shape != (len(features),) or labels.dtype.kind not in "iu":
+            raise InputError(
+                f"Expected features (N, d) and integer labels (N,) in {path}, got {features.shape} and "
+                f"{labels.dtype} {labels.shape}."
+            )
+        records = Records(torch.from_numpy(features).float(), torch.from_numpy(labels.astype(np.int64)))
+        return every_fifth(records) if self.test_split and len(records) >= 5 else (records, None)

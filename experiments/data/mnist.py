@@ -1,0 +1,74 @@
+"""MNIST, Fashion-MNIST and USPS, through torchvision. Never downloaded unless asked for."""
+
+from typing import Any
+
+import torch
+import torchvision
+
+from dpswd.errors import InputError
+from experiments.data.base import PrivateData, Records, data_root
+
+__all__ = ["MNIST", "USPS", "FashionMNIST"]
+
+
+class _Torchvision(PrivateData):
+    dataset: type
+
+    def __init__(
+        self,
+        root: str | None = None,
+        batch_size: int | None = None,
+        n_synthetic: int = 20_000,
+        download: bool = False,
+    ) -> None:
+        super().__init__(root, batch_size, n_synthetic)
+        self.download = download
+
+    def load(self) -> tuple[Records, Records | None]:
+        """See :class:`PrivateData`."""
+        return self._read(train=True), self._read(train=False)
+
+    def _read(self, train: bool) -> Records:
+        root = data_root(self.root) / self.subfolder
+        remedy = "pass --data.root or set DPSWD_DATA, or let torchvision fetch it with --data.download true"
+        try:
+            data: Any = self.dataset(root, train=train, download=self.download)
+        except RuntimeError as error:
+            raise InputError(f"Expected {self.name} under {root}, got: {str(error).splitlines()[0]} {remedy}.") from None
+        except (ValueError, OSError, EOFError, AssertionError) as error:
+            raise InputError(f"Expected readable {self.name} files under {root}, got: {error}; fetch them again.") from None
+        values, labels = torch.as_tensor(data.data), torch.as_tensor(data.targets).long()
+        if values.ndim != 3 or len(values) != len(labels):
+            raise InputError(f"Expected images and labels under {root}, got {tuple(values.shape)} and {len(labels)}.")
+        return Records(values.unsqueeze(1), labels)
+
+    @property
+    def subfolder(self) -> str:
+        """Folder below the root, beyond the one that torchvision adds itself."""
+        return ""
+
+
+class MNIST(_Torchvision):
+    """60,000 private handwritten digits, 28 x 28; 10,000 for testing."""
+
+    name = "MNIST"
+    dataset = torchvision.datasets.MNIST
+
+
+class FashionMNIST(_Torchvision):
+    """60,000 private pictures of clothes, 28 x 28; 10,000 for testing."""
+
+    name = "FashionMNIST"
+    dataset = torchvision.datasets.FashionMNIST
+
+
+class USPS(_Torchvision):
+    """7,291 private handwritten digits, 16 x 16; 2,007 for testing."""
+
+    name = "USPS"
+    dataset = torchvision.datasets.USPS
+
+    @property
+    def subfolder(self) -> str:
+        """torchvision's USPS adds no folder of its own."""
+        return "USPS"

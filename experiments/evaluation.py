@@ -1,0 +1,94 @@
+"""Downstream evaluation: classifiers trained on synthetic records, tested on real ones.
+
+The settings are fixed, and the same for synthetic and real training records; nothing is tuned on the test set. The
+accuracies are measured on records that the guarantee does not cover: they are for benchmarks, no part of a release.
+"""
+
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from dpswd._validate import at_least, choice
+from dpswd.training import write_json
+from experiments.data.base import PrivateData, Records
+from models.callbacks import generate
+
+__all__ = ["CLASSIFIERS", "DownstreamEvaluation", "accuracy", "flat"]
+
+CLASSIFIERS = ("logreg", "mlp")
+
+
+def _classifier(name: str, images: bool) -> Any:
+    choice(CLASSIFIERS, classifier=name)
+    if name == "logreg":
+        model: Any = LogisticRegression(max_iter=100)
+    else:
+        model = MLPClassifier((100,), max_iter=20, random_state=0)
+    return model if images else make_pipeline(StandardScaler(), model)  # pixels are in [0, 1] already
+
+
+def flat(values: torch.Tensor) -> np.ndarray:
+    """Flattens records (n, ...) to float32 rows."""
+    return values.flatten(1).numpy().astype(np.float32)
+
+
+def accuracy(name: str, train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], images: bool) -> float:
+    """Trains a classifier and returns its accuracy on the test records, in percent."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a fixed number of iterations is part of the setting
+        model = _classifier(name, images).fit(*train)
+    return float(100 * model.score(*test))
+
+
+class DownstreamEvaluation(L.Callback):
+    """Writes ``downstream.json`` at the end of a fit and prints it.
+
+    Args:
+        n_synthetic: Synthetic training records, spread evenly over the classes.
+        real: Train the same classifiers on real private records too, for comparison. For public benchmarks only:
+            those accuracies are statistics of the private records and leave without noise.
+    """
+
+    def __init__(self, n_synthetic: int = 20_000, real: bool = False) -> None:
+        at_least(1, n_synthetic=n_synthetic)
+        self.n_synthetic, self.real = n_synthetic, real
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Trains, tests, writes, prints."""
+        data: PrivateData = trainer.datamodule
+        classes = pl_module.generator.n_classes
+        if data.test is None or not classes or trainer.fast_dev_run:
+            return
+        started = time.monotonic()
+        labels = torch.arange(self.n_synthetic) % classes
+        sources = {"synthetic": Records(generate(pl_module, labels), labels)}
+        if self.real:
+            order = torch.randperm(len(data.private))[: self.n_synthetic]
+            sources["real"] = data.private.select(order)
+        test = (flat(data.test.floats()), data.test.labels.numpy())
+        rows = [
+            {
+                "dataset": data.name,
+                "classifier": name,
+                "train": source,
+                "accuracy": round(accuracy(name, (flat(records.floats()), records.labels.numpy()), test, records.values.ndim == 4), 2),
+                "n_train": len(records),
+                "n_test": len(data.test),
+            }
+            for source, records in sources.items()
+            for name in CLASSIFIERS
+        ]
+        path = Path(trainer.default_root_dir) / "downstream.json"
+        write_json(path, {"rows": rows, "seconds": round(time.monotonic() - started, 1)})
+        print(json.dumps(rows, indent=None))

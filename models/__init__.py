@@ -1,0 +1,1 @@
+"""Networks and LightningModules. Used from a checkout; not part of the wheel."""

@@ -1,0 +1,106 @@
+"""Public, data-independent maps from records to the space that is sliced.
+
+Everything here is a constant fixed before the private records are seen, and treats rows one by one: a requirement of
+the guarantee, since the map is applied to private rows before they are clipped. Rows are scaled so that a record
+within ``radius`` of ``center`` (in L2, pixels in [0, 1]) has norm at most 1/2; farther ones are clipped by the loss.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from dpswd._validate import at_least, positive
+from dpswd.errors import InputError
+
+__all__ = ["DCT", "FeatureMap", "Flatten", "dct_matrix"]
+
+
+def dct_matrix(size: int) -> Tensor:
+    """Returns the orthonormal DCT-II matrix (size, size) in float64; row i is the i-th frequency."""
+    k, n = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
+    matrix = torch.cos(math.pi * (2 * n + 1).double() * k / (2 * size)) * math.sqrt(2 / size)
+    matrix[0] /= math.sqrt(2)
+    return matrix
+
+
+class FeatureMap(nn.Module):
+    """Maps records (n, *sample_shape) to rows (n, dim), differentiably, row by row.
+
+    Args:
+        sample_shape: Shape of one record.
+        center: Public constant subtracted from every entry.
+        radius: Public L2 distance from the centre that is mapped to norm 1/2.
+    """
+
+    def __init__(self, sample_shape: tuple[int, ...], center: float = 0.0, radius: float = 1.0) -> None:
+        super().__init__()
+        at_least(1, **{f"sample_shape_{i}": side for i, side in enumerate(sample_shape)})
+        positive(radius=radius)
+        self.sample_shape = tuple(sample_shape)
+        self.center, self.radius = center, radius
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the rows."""
+        raise NotImplementedError
+
+    def forward(self, records: Tensor) -> Tensor:
+        """Maps (n, *sample_shape) to (n, dim)."""
+        if tuple(records.shape[1:]) != self.sample_shape:
+            raise InputError(
+                f"Expected records of shape {self.sample_shape}, got {tuple(records.shape[1:])}; "
+                "set sample_shape of the features and the generator to that of the data."
+            )
+        return self.rows(records - self.center) / (2 * self.radius)
+
+    def rows(self, centered: Tensor) -> Tensor:
+        """Maps centred records to unscaled rows, without increasing a norm."""
+        raise NotImplementedError
+
+
+class Flatten(FeatureMap):
+    """The entries themselves. Default for feature vectors and tiny images."""
+
+    @property
+    def dim(self) -> int:
+        """Number of entries of a record."""
+        return math.prod(self.sample_shape)
+
+    def rows(self, centered: Tensor) -> Tensor:
+        """Flattens."""
+        return centered.flatten(1)
+
+
+class DCT(FeatureMap):
+    """The lowest ``size`` x ``size`` frequencies of every channel of an image.
+
+    Args:
+        sample_shape: (channels, height, width).
+        size: Frequencies kept per axis.
+        center: Public constant subtracted from every pixel.
+        radius: Public L2 distance from the centre that is mapped to norm 1/2.
+    """
+
+    basis_h: Tensor
+    basis_w: Tensor
+
+    def __init__(
+        self, sample_shape: tuple[int, int, int], size: int = 12, center: float = 0.0, radius: float = 1.0
+    ) -> None:
+        super().__init__(sample_shape, center, radius)
+        _, height, width = sample_shape
+        if not 1 <= size <= min(height, width):
+            raise InputError(f"Expected 1 <= size <= {min(height, width)} (the image's side), got size={size}.")
+        self.size = size
+        self.register_buffer("basis_h", dct_matrix(height)[:size].float(), persistent=False)
+        self.register_buffer("basis_w", dct_matrix(width)[:size].float(), persistent=False)
+
+    @property
+    def dim(self) -> int:
+        """Channels times size squared."""
+        return self.sample_shape[0] * self.size**2
+
+    def rows(self, centered: Tensor) -> Tensor:
+        """Projects on the low frequencies (an orthonormal family: norms do not grow)."""
+        return (self.basis_h @ centered @ self.basis_w.T).flatten(1)

@@ -1,0 +1,162 @@
+"""LightningModule that trains a generator on releases of private records."""
+
+from typing import Any, Literal
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd._validate import at_least, positive
+from dpswd.errors import InputError
+from dpswd.loss import Release
+from dpswd.mechanism import ProjectionMechanism
+from models.features import FeatureMap
+from models.generators import Generator
+
+__all__ = ["GeneratorModule"]
+
+
+class GeneratorModule(L.LightningModule):
+    """Fits a generator to the noisy projections of private records.
+
+    A training step that gets private records makes one release; a step that gets none trains on the last one, free of
+    charge. So one-shot training (``release_every`` at least the number of steps, all records in one batch) and
+    per-step releases are the same code. Put :class:`dpswd.training.PrivacyBudget` beside it: it sets the noise.
+
+    Labels are private too. With ``labels="blocks"`` (default) a record is embedded as features times one-hot class;
+    with ``"concat"`` the one-hot class, times ``label_scale``, is appended to the features and clipped with them;
+    with ``"none"`` classes are ignored.
+
+    Args:
+        generator: Maps latent codes and classes to records.
+        features: Public map from records to the rows that are sliced; applied to both sides.
+        n_projections: Number of directions; whole orthonormal bases (a multiple of the rows' dimension) for
+            ``kind="orthogonal"`` have a sensitivity that is not random at all. ``None`` for one basis.
+        n_quantiles: Block means per column (``release="quantiles"``).
+        release: ``"quantiles"`` or ``"rows"``.
+        kind: ``"orthogonal"`` or ``"iid"`` directions.
+        bound: ``"exact"``, ``"bernstein"`` or ``"clt"``.
+        labels: How classes enter a record.
+        label_scale: Norm of the class part for ``labels="concat"``.
+        release_every: Training steps per release. 0 for one release in the whole run.
+        generated: Generated records per step, spread evenly over the classes.
+        lr: Learning rate of Adam; falls to a tenth by a cosine over the run.
+        noise_seed: For tests only: NOT PRIVATE.
+    """
+
+    def __init__(
+        self,
+        generator: Generator,
+        features: FeatureMap,
+        n_projections: int | None = None,
+        n_quantiles: int | None = 100,
+        release: Literal["rows", "quantiles"] = "quantiles",
+        kind: Literal["iid", "orthogonal"] = "orthogonal",
+        bound: Literal["exact", "bernstein", "clt"] = "exact",
+        labels: Literal["blocks", "concat", "none"] = "blocks",
+        label_scale: float = 0.25,
+        release_every: int = 0,
+        generated: int = 500,
+        lr: float = 2e-3,
+        noise_seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        at_least(0, release_every=release_every)
+        at_least(1, generated=generated)
+        positive(lr=lr, label_scale=label_scale)
+        self.save_hyperparameters(ignore=["generator", "features"])
+        self.generator, self.features = generator, features
+        self.n_classes = generator.n_classes if labels != "none" else 0
+        if labels != "none" and not generator.n_classes:
+            raise InputError("Expected a generator with n_classes for private labels, got 0; or set labels: none.")
+        if tuple(generator.sample_shape) != tuple(features.sample_shape):
+            raise InputError(
+                f"Expected one sample_shape for generator and features, got {tuple(generator.sample_shape)} and "
+                f"{tuple(features.sample_shape)}."
+            )
+        self.criterion: DPSlicedWassersteinLoss | None = None
+        self.released: Release | None = None
+
+    def mechanism(self, batch_size: int) -> ProjectionMechanism:
+        """What one release is, for ``batch_size`` records. Its sigma is a placeholder until the budget sets it."""
+        hp = self.hparams
+        dim = self.features.dim + (self.n_classes if hp.labels == "concat" else 0)
+        return ProjectionMechanism(
+            dim=dim,
+            n_projections=hp.n_projections or dim,
+            sigma=1.0,
+            batch_size=batch_size,
+            release=hp.release,
+            n_quantiles=hp.n_quantiles if hp.release == "quantiles" else None,
+            kind=hp.kind,
+            bound=hp.bound,
+            n_classes=self.n_classes if hp.labels == "blocks" else None,
+            noise_seed=hp.noise_seed,
+        )
+
+    def setup(self, stage: str) -> None:
+        """Makes the loss once the data module knows how many records a batch has."""
+        if stage != "fit":
+            return
+        data = getattr(self.trainer, "datamodule", None)
+        if data is None or not hasattr(data, "release_size"):
+            raise InputError("Expected a data module with release_size (see experiments.data), got none; pass --data.")
+        data.release_every = self.hparams.release_every
+        size = data.release_size(self.hparams.n_quantiles if self.hparams.release == "quantiles" else None)
+        self.criterion = DPSlicedWassersteinLoss(self.mechanism(size))
+
+    def rows(self, records: Tensor, labels: Tensor) -> Tensor:
+        """Maps records to the rows that are sliced, classes included where they are appended."""
+        rows = self.features(records)
+        if self.hparams.labels == "concat":
+            one_hot = torch.nn.functional.one_hot(labels, self.n_classes).to(rows.dtype)
+            rows = torch.cat([rows, self.hparams.label_scale * one_hot], dim=1)
+        return rows
+
+    def sample(self, labels: Tensor) -> Tensor:
+        """Generates one record for each class in ``labels`` (n,)."""
+        return self.generator(self.generator.latent(len(labels)), labels)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """One release if the batch holds private records; one step on the last release in any case."""
+        records, classes = batch
+        blocks = self.hparams.labels == "blocks"
+        assert self.criterion is not None
+        if len(records):
+            with torch.no_grad():
+                private = self.rows(records, classes)
+            self.released = self.criterion.release(private, classes if blocks else None)
+        if self.released is None:
+            raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
+        labels = torch.arange(self.hparams.generated, device=self.device) % max(1, self.generator.n_classes)
+        rows = self.rows(self.sample(labels), labels)
+        loss = self.criterion.distance(self.released, rows, labels if blocks else None)
+        self.log("loss", loss, prog_bar=True, batch_size=1)  # released values and generated ones only: safe to show
+        return loss
+
+    def predict_step(self, batch: Tensor, batch_idx: int) -> tuple[Tensor, Tensor]:
+        """Generates a record for each class in the batch (n,)."""
+        return self.sample(batch), batch
+
+    def configure_optimizers(self) -> Any:
+        """Adam with a cosine to a tenth of the learning rate."""
+        optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.hparams.lr, betas=(0.5, 0.99))
+        steps = max(1, self.trainer.max_steps)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.hparams.lr / 10)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keeps the last release, which is public, so that a resumed run need not pay for it again."""
+        if self.released is not None:
+            checkpoint["released"] = self.released.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Takes the last release back."""
+        if "released" in checkpoint:
+            self.released = Release.from_state_dict(checkpoint["released"])
+
+    def on_train_start(self) -> None:
+        """Moves a release that came from a checkpoint to the device."""
+        if self.released is not None:
+            self.released = self.released.to(self.device)
