@@ -142,7 +142,7 @@ def _released(report: dict[str, Any]) -> str:
     return escape(
         f"Releases made: {releases['made']:,}; accounted for: {releases['planned']:,}; of a data set of "
         f"{releases['sample_size']:,} records. Neighbouring data sets: {releases['neighboring_relation']}. "
-        "What is computed from the releases afterwards (training, sampling, the pictures below) costs nothing."
+        "What is computed from the releases afterwards (training, samples, pictures) costs nothing."
     )
 
 
