@@ -1,0 +1,77 @@
+"""``dpswd demo``: a private generator of digits, from nothing to a report, in about a minute."""
+
+from argparse import ArgumentParser, Namespace
+from contextlib import redirect_stdout
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+import json
+import sys
+
+from dpswd.commands import Command
+from dpswd.errors import InputError
+
+__all__ = ["COMMANDS"]
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/demo, or the next free)")
+    parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
+
+
+def _config() -> Path:
+    """Finds the checkout's config: the demo's generator and data module are no part of the wheel."""
+    spec = find_spec("models")
+    places = [Path.cwd()] + ([Path(spec.origin).parent.parent] if spec is not None and spec.origin else [])
+    for place in places:
+        if (place / "configs" / "demo.yaml").is_file() and (place / "models").is_dir():
+            return place / "configs" / "demo.yaml"
+    raise InputError("Expected to find configs/demo.yaml of a checkout, got none; run dpswd demo inside a git clone.")
+
+
+def _directory(out: Path | None) -> Path:
+    if out is None:
+        out, number = Path("runs/demo"), 2
+        while (out / "ledger.jsonl").exists():
+            out, number = Path(f"runs/demo-{number}"), number + 1
+    if (out / "ledger.jsonl").exists():
+        raise InputError(f"Expected a directory without a ledger, got {out}, which holds a run; choose another --out.")
+    return out
+
+
+def _run(arguments: Namespace) -> dict[str, Any]:
+    from dpswd.cli import fit
+    from dpswd.commands.report import COMMANDS as REPORT
+
+    config, out = str(_config()), _directory(arguments.out)
+    shared = ["--config", config, "--trainer.default_root_dir", str(out)]
+    with redirect_stdout(sys.stderr):  # progress and tables go there; --json wants stdout for itself
+        fit(["fit", *shared, "--privacy.target_epsilon", str(arguments.epsilon)])
+        fit(["predict", *shared, "--ckpt_path", str(out / "checkpoints" / "last.ckpt"), "--return_predictions", "false"])
+    report = REPORT["report"].run(Namespace(run_dir=out))
+    downstream = json.loads((out / "downstream.json").read_text())["rows"]
+    return {"run_dir": str(out), "downstream": downstream, "synthetic": str(out / "synthetic.npz"), **report}
+
+
+def _show(result: dict[str, Any]) -> None:
+    print()
+    for line in result["summary"]:
+        print(line)
+    print()
+    print("Accuracy on real test digits of classifiers trained on")
+    for row in result["downstream"]:
+        print(f"  {row['train']:>9} digits, {row['classifier']:<6} {row['accuracy']:5.1f} %")
+    print()
+    print(f"Pictures  {Path(result['run_dir']) / 'samples.png'}")
+    print(f"Data      {result['synthetic']}")
+    print(f"Report    {result['files'][0]}")
+
+
+COMMANDS = {
+    "demo": Command(
+        help="train a private generator on the embedded digits and write its report",
+        add_arguments=_add_arguments,
+        run=_run,
+        show=_show,
+    )
+}
