@@ -1,0 +1,8 @@
+# The same commands as scripts/ and CI.
+.PHONY: check test demo format
+check test:
+	scripts/test
+demo:
+	scripts/demo
+format:
+	. scripts/setup.sh && ruff check --fix . && ruff format .
