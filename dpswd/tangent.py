@@ -77,7 +77,12 @@ _PAIR_CHUNK = 256  # records per block of pairs, bounds the memory of Theorem 3'
 
 
 def _risk_matrix(risk: ArrayLike) -> Array:
-    r = np.asarray(risk, dtype=np.float64)
+    try:
+        r = np.asarray(risk, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            "Expected a risk matrix of numbers (hypotheses, records), got something else."
+        ) from None
     if r.ndim != 2 or not r.size:
         raise InputError(f"Expected a risk matrix (hypotheses, records), got shape {r.shape}.")
     if not np.isfinite(r).all():

@@ -26,10 +26,11 @@ Proposition 13      ``group_privacy``               true (triangle inequality)
 
 So nothing in this module may satisfy a privacy budget; its values are called *diagnostics*.
 
-Conventions. Propositions 7 and 8 come from :math:`W_\mu \le \tfrac12 \Delta (2\,\mathrm{KL})^{1/(2\mu)}`, a
-transport inequality for spaces of bounded diameter, with the KL divergence of two mechanisms whose means are
-one sensitivity apart. In the paper's figures the sensitivity is 1, where every way of writing the constant
-agrees.
+Conventions. Propositions 7 to 10 have the form :math:`\tfrac12 \Delta (2\,\mathrm{KL})^{1/(2\mu)}`. (What holds
+on a space of bounded diameter is :math:`W_\mu \le \mathrm{diam}\,(\mathrm{KL}/2)^{1/(2\mu)}`, by Pinsker.) In the
+paper's figures the sensitivity is 1, where every way of writing the constant agrees. The accountant has the
+formula of the authors' program; the full text of the paper was not at hand, so that at other sensitivities a
+printed constant may differ from ours.
 
 References:
     | Yang2024: Yang, Qi, Zhou. Wasserstein Differential Privacy. AAAI 2024, arXiv:2401.12436.
@@ -189,7 +190,7 @@ class KantorovichDual:
 
 
 def kantorovich_dual(x: ArrayLike, y: ArrayLike, order: float) -> KantorovichDual:
-    r"""The Kantorovich form of WDP (Yang2024, Definition 4): the supremum over pairs of potentials.
+    r"""The Kantorovich form of WDP (Yang2024): the supremum over pairs of potentials.
 
     For :math:`\mu = 1` it is the largest difference of means that a 1-Lipschitz test function can see.
 

@@ -79,7 +79,7 @@ def train(tensors: tuple[Tensor, Tensor, Tensor, Tensor], *, noise: float, epoch
     x, y, x_test, y_test = tensors
     torch.manual_seed(0)  # weights only in effect: a demonstration on public data, not a private run
     model: nn.Module = SmallCNN(x.shape[1], x.shape[2])
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.5 if noise > 0.1 else 0.25, momentum=0.5)
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
     batch = min(BATCH, len(x) // 4)
     loader: Any = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=batch)
     engine = PrivacyEngine(accountant="prv" if noise > 0.1 else "rdp")
