@@ -5,21 +5,20 @@ One release. Given U the released values are Gaussian, and two neighbouring batc
 divergence of the release is the mixture over S, and it increases with S (rounding S up is safe):
 
 .. math:: \delta_1(\varepsilon) = E_S\, \delta_\mu(\varepsilon), \qquad
-          \delta_\mu(\varepsilon) = \Phi(\tfrac\mu2 - \tfrac\varepsilon\mu) - e^\varepsilon \Phi(-\tfrac\mu2 -
-          \tfrac\varepsilon\mu).
+          \delta_\mu(\varepsilon)
+          = \Phi(\tfrac\mu2 - \tfrac\varepsilon\mu) - e^\varepsilon \Phi(-\tfrac\mu2 - \tfrac\varepsilon\mu).
 
-A subset of fixed size, drawn without replacement at rate q, under replace-one (Balle2018, Theorem 9 with
-Theorem 1): for :math:`\varepsilon' \ge 0`
+A subset of fixed size, drawn without replacement at rate q, under replace-one (Balle2018, Theorem 9, by their
+advanced joint convexity): for :math:`\varepsilon' \ge 0`
 
-.. math:: \delta_q(\varepsilon') = q\, \delta_1(\varepsilon), \qquad \varepsilon = \ln(1 + (e^{\varepsilon'} -
-1)/q).
+.. math:: \delta_q(\varepsilon') = q\, \delta_1(\varepsilon), \quad
+          \varepsilon = \ln(1 + (e^{\varepsilon'} - 1)/q).
 
 Replace-one has no direction, so that the profile of the pair and that of the reversed pair are bounded alike,
-and
-:math:`\delta(-\varepsilon') = 1 - e^{-\varepsilon'} + e^{-\varepsilon'}\delta(\varepsilon')`. A convex
-profile is the profile of a pair of distributions that dominates the release (Zhu2022, Proposition 8),
-dominating pairs compose (Zhu2022, Theorem 10), and connecting the dots of the profile, linearly in
-:math:`e^\varepsilon`, can only enlarge it. docs/accounting.md has the proofs.
+and :math:`\delta(-\varepsilon') = 1 - e^{-\varepsilon'} + e^{-\varepsilon'}\delta(\varepsilon')`. Connecting
+the dots of the profile, linearly in :math:`e^\varepsilon`, can only enlarge it, and gives the profile of an
+explicit pair of discrete distributions, which dominates the release. Dominating pairs compose, adaptively
+(Zhu2022, Theorem 10). docs/accounting.md has the proofs.
 
 Errors. A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and
 :math:`h^2/8` to its mean, so h is chosen relative to the standard deviation of that loss; far from zero a

@@ -129,13 +129,13 @@ def published_sigma(
             - target_epsilon
         )
 
-    unit = math.log(mechanism.unit_sensitivity)
-    try:
-        return math.exp(optimize.brentq(gap, unit - 6, unit + 12, xtol=1e-4))
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"Expected a target_epsilon that the published conventions can reach, got {target_epsilon!r}; "
-            "use a larger one."
-        ) from None
+    low = math.log(mechanism.unit_sensitivity)  # noise as large as the move of a row
+    stride = 1.0 if gap(low) > 0 else -1.0
+    while gap(low) * gap(low + stride) > 0:
+        low += stride
+        if abs(low) > 30:
+            raise InputError(
+                "Expected a target_epsilon that the published conventions can reach, got "
+                f"{target_epsilon!r}; use a larger one."
+            )
+    return math.exp(optimize.brentq(gap, low, low + stride, xtol=1e-4))
