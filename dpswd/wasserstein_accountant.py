@@ -54,7 +54,12 @@ def step_loss(order: float, gradient_distances: ArrayLike, sigma: float, samplin
     positive(sigma=sigma)
     if not (isinstance(sampling_rate, int | float | np.number) and 0 <= sampling_rate <= 1):
         raise InputError(f"Expected sampling_rate in [0, 1], got sampling_rate={sampling_rate!r}.")
-    distances = np.asarray(gradient_distances, dtype=float).ravel()
+    try:
+        distances = np.asarray(gradient_distances, dtype=np.float64).ravel()
+    except (TypeError, ValueError):
+        raise InputError(
+            "Expected a list of gradient distances, got something that holds no numbers."
+        ) from None
     if distances.size == 0:
         raise InputError(
             "Expected at least one gradient distance, got an empty list; pass the distances of one step."
