@@ -2,7 +2,7 @@ r"""The law of the squared sensitivity of random projections, and bounds on it. 
 
 Replacing one record moves one row by at most ``row_diameter`` in a direction :math:`z`, fixed before the
 directions :math:`U` (d x k, unit columns) are drawn. The squared L2 norm of what the projections see of a
-unit move is :math:`S = \|z^\top U\|^2`. Its law depends on :math:`d`, :math:`k` and the kind of directions only:
+unit move is :math:`S = \|z^\top U\|^2`. Its law depends on :math:`d`, :math:`k` and the kind of directions:
 
 ==============  ===============================================  ==========================================
 kind            law of S                                         :math:`E e^{tS}`

@@ -61,7 +61,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    axes.hist(s, bins=100, density=True, alpha=0.4, label=f"{draws} simulated directions sets")
+    axes.hist(s, bins=100, density=True, alpha=0.4, label=f"{draws} simulated sets of directions")
     axes.plot(points, density, label="exact law")
     axes.plot(points, stats.norm.pdf(points, law.mean, deviation), "--", label="Gaussian of the same moments")
     axes.axvline(law.mean, color="red", linestyle=":", label="mean k / d")

@@ -68,6 +68,8 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
                 "o-",
                 label=label,
             )
+        axes.set_xticks(values, [f"{value:g}" for value in values], fontsize=8)
+        axes.set_xticks([], minor=True)
         axes.axhline(1e-2, color="gray", linestyle=":")
         axes.set_xlabel({"rate": "sampling rate", "noise": "noise multiplier", "times": "compositions"}[name])
         rows += mine

@@ -48,7 +48,7 @@ class PrivacyAccountant:
         >>> mechanism = ProjectionMechanism(dim=784, n_projections=1000, sigma=0.70, batch_size=100)
         >>> accountant = PrivacyAccountant().step(mechanism, sample_size=60_000, num_releases=60_100)
         >>> round(accountant.get_epsilon(1e-5), 2)
-        9.87
+        9.79
     """
 
     def __init__(self, accountant: str = "pld") -> None:

@@ -15,7 +15,7 @@ from scipy import optimize, stats
 from dpswd._validate import at_least, choice, positive, probability
 from dpswd.accounting import pld as pld_module
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.rdp import RenyiAccount
+from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 
@@ -87,6 +87,13 @@ def calibrate_sigma(
         assert target_epsilon is not None
         assert target_delta is not None
         target = float(target_epsilon)
+        least = -math.log(target_delta) / (MAX_ORDER - 1)  # what the conversion adds at the largest order
+        if accountant == "rdp" and target <= 1.01 * least:
+            raise InputError(
+                f"Expected target_epsilon > {1.01 * least:.2g}, the least that Renyi orders up to "
+                f"{MAX_ORDER} can "
+                f"show, got target_epsilon={target_epsilon!r}; use a larger one or accountant='pld'."
+            )
         mu = _mu_of_epsilon(target, target_delta)
         spend = _spend_epsilon(account, target_delta)
     else:

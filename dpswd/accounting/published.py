@@ -22,7 +22,7 @@ from scipy import optimize, stats
 
 from dpswd._validate import choice, positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.rdp import RenyiAccount
+from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.accounting.releases import Releases
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
@@ -121,6 +121,14 @@ def published_sigma(
 ) -> float:
     """Computes the sigma at which the paper's code prints ``target_epsilon``, to 1e-4; see there."""
     positive(target_epsilon=target_epsilon)
+    probability(target_delta=target_delta)
+    least = -math.log(target_delta) / (MAX_ORDER - 1)  # what the conversion adds at the largest order
+    if target_epsilon <= 1.01 * least:
+        raise InputError(
+            f"Expected target_epsilon > {1.01 * least:.2g}, the least that Renyi orders up to {MAX_ORDER} "
+            "can show, "
+            f"got target_epsilon={target_epsilon!r}; use a larger one."
+        )
 
     def gap(log_sigma: float) -> float:
         candidate = mechanism.replace(sigma=math.exp(log_sigma))
@@ -133,9 +141,4 @@ def published_sigma(
     stride = 1.0 if gap(low) > 0 else -1.0
     while gap(low) * gap(low + stride) > 0:
         low += stride
-        if abs(low) > 30:
-            raise InputError(
-                "Expected a target_epsilon that the published conventions can reach, got "
-                f"{target_epsilon!r}; use a larger one."
-            )
     return math.exp(optimize.brentq(gap, low, low + stride, xtol=1e-4))

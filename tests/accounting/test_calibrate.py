@@ -168,5 +168,5 @@ def test_other_bad_input():
         InputError, match=r"^Expected batch_size <= sample_size, got batch_size=32 and sample_size=31"
     ):
         calibrate_sigma(ROWS, 31, 800, target_mu=1.0)
-    with pytest.raises(InputError, match=r"^Expected a budget that some noise uses up exactly"):
+    with pytest.raises(InputError, match=r"^Expected target_epsilon > 0.011, the least that Renyi orders"):
         calibrate_sigma(ROWS, 497, 800, target_epsilon=1e-3, target_delta=1e-5, accountant="rdp")

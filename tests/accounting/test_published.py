@@ -75,7 +75,7 @@ def test_bad_input_is_one_sentence():
         "bound='exact', release='rows', kind='iid'; leave out the preset."
     )
     with pytest.raises(
-        InputError, match=r"^Expected a target_epsilon that the published conventions can reach, got 1e-09"
+        InputError, match=r"^Expected target_epsilon > 0.011, the least that Renyi orders up to 1024 can show"
     ):
         published_sigma(
             row.mechanism.replace(bound="clt"),
