@@ -29,7 +29,7 @@ So nothing in this module may satisfy a privacy budget; its values are called *d
 Conventions. Propositions 7 to 10 have the form :math:`\tfrac12 \Delta (2\,\mathrm{KL})^{1/(2\mu)}`. What
 holds, by Pinsker, is :math:`W_\mu \le \mathrm{diam}\,(\mathrm{KL}/2)^{1/(2\mu)}` on a space of bounded
 diameter. In the paper's figures the sensitivity is 1, where every way of writing the constant agrees. The
-accountant has the formula of the authors' program; the full text of the paper was not at hand, so that at other
+accountant has the formula of the authors' program; the full text was not at hand, so that at other
 sensitivities a printed constant may differ from ours.
 
 References:
