@@ -193,7 +193,7 @@ class DPSlicedWassersteinLoss(nn.Module):
             projected = public @ release.projections.to(public)  # (n, k)
             target = release.values.to(public)
             if mechanism.release == "rows":
-                return self._smoothed(projected, target, public_labels)
+                return _smoothed(projected, target, public_labels, mechanism.sigma)
             if mechanism.n_classes is None:
                 return (block_means(_ascending(projected), mechanism.n_values) - target).square().mean()
             assert public_labels is not None
@@ -219,16 +219,6 @@ class DPSlicedWassersteinLoss(nn.Module):
             for group in groups
         ]
         return summaries[0] if labels is None else torch.stack(summaries)
-
-    def _smoothed(self, projected: Tensor, target: Tensor, labels: Tensor | None) -> Tensor:
-        if labels is None:
-            blocks = [(projected, target)]
-        else:
-            blocks = [(projected * (labels == c)[:, None], values) for c, values in enumerate(target)]
-        sigma = self.mechanism.sigma
-        return torch.stack(
-            [wasserstein_1d(ours + sigma * torch.randn_like(ours), theirs).mean() for ours, theirs in blocks]
-        ).mean()
 
     def _check_private(self, private: Tensor, labels: Tensor | None) -> None:
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
@@ -269,3 +259,14 @@ def _ascending(values: Tensor) -> Tensor:
     if by_column.requires_grad or by_column.is_cuda:
         return by_column.sort(dim=1).values.T
     return torch.from_numpy(np.sort(by_column.numpy(), axis=1)).T
+
+
+def _smoothed(projected: Tensor, target: Tensor, labels: Tensor | None, sigma: float) -> Tensor:
+    """Compares (n, k), blurred like the released rows, with (m, k) or (C, m, k)."""
+    if labels is None:
+        blocks = [(projected, target)]
+    else:
+        blocks = [(projected * (labels == c)[:, None], values) for c, values in enumerate(target)]
+    return torch.stack(
+        [wasserstein_1d(ours + sigma * torch.randn_like(ours), theirs).mean() for ours, theirs in blocks]
+    ).mean()
