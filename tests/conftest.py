@@ -1,0 +1,31 @@
+"""What every test shares: one torch thread, and where real data lie."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)  # results do not depend on the machine's cores, and workers do not fight for them
+
+
+@pytest.fixture
+def data_root() -> Path:
+    """Directory of the real data sets (tests that use it carry the marker ``data``)."""
+    root = Path(os.environ.get("DPSWD_DATA") or Path(__file__).parents[1] / "data")
+    if not (root / "MNIST" / "raw").is_dir():
+        pytest.skip("no real data: DPSWD_DATA names no directory that holds MNIST")
+    return root
+
+
+@pytest.fixture
+def tree():
+    """Lists what lies below a directory: relative paths, with sizes of files."""
+
+    def listing(directory: Path) -> dict[str, int]:
+        return {
+            path.relative_to(directory).as_posix(): path.stat().st_size if path.is_file() else -1
+            for path in sorted(directory.rglob("*"))
+        }
+
+    return listing

@@ -1,0 +1,394 @@
+"""The loss as a module: values, gradients, types, clipping, the ledger, and every sentence about bad input."""
+
+import math
+
+import pytest
+import torch
+
+from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, sliced_wasserstein
+from dpswd.loss import Release, clip_rows
+from dpswd.sliced import block_means
+
+TINY = 1e-12  # noise so small that only float error of the comparison is left
+
+
+def mechanism(**changes):
+    values = {"dim": 3, "n_projections": 6, "sigma": 0.1, "batch_size": 8, "noise_seed": 0} | changes
+    return ProjectionMechanism(**values)
+
+
+def quantiles(**changes):
+    return mechanism(**{"release": "quantiles", "n_quantiles": 4} | changes)
+
+
+def rows(n, d=3, seed=0, norm=0.4):
+    x = torch.randn(n, d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return x * norm / x.norm(dim=1, keepdim=True)
+
+
+# values
+
+
+@pytest.mark.parametrize("n", [8, 5, 20], ids=["equal", "fewer", "more"])
+def test_rows_without_noise_is_the_sliced_distance(n):
+    loss = DPSlicedWassersteinLoss(mechanism(sigma=TINY))
+    x, y = rows(8), rows(n, seed=1)
+    release = loss.release(x)
+    exact = sliced_wasserstein(x, y, release.projections)
+    assert float(loss.distance(release, y)) == pytest.approx(float(exact), abs=1e-10)
+
+
+@pytest.mark.parametrize("n", [8, 4, 5, 3, 20])
+def test_quantiles_without_noise_compare_block_means(n):
+    loss = DPSlicedWassersteinLoss(quantiles(sigma=TINY))
+    x, y = rows(8), rows(n, seed=1)
+    release = loss.release(x)
+    assert release.values.shape == (4, 6)
+    ours, theirs = (block_means((z @ release.projections).sort(dim=0).values, 4) for z in (y, x))
+    assert float(loss.distance(release, y)) == pytest.approx(
+        float((ours - theirs).square().mean()), abs=1e-10
+    )
+
+
+@pytest.mark.parametrize("release", ["rows", "quantiles"])
+@pytest.mark.parametrize("n", [8, 5])
+def test_class_blocks_are_the_embedding_times_one_hot(release, n):
+    made = (mechanism if release == "rows" else quantiles)(sigma=TINY, n_classes=3)
+    loss = DPSlicedWassersteinLoss(made)
+    x, y = rows(8), rows(n, seed=1)
+    of_x, of_y = (
+        torch.tensor([0, 0, 2, 2, 2, 0, 2, 0]),
+        torch.arange(n) % 2,
+    )  # class 1 has no private row, 2 no other
+    out = loss.release(x, of_x)
+    exact = 0.0
+    for c in range(3):
+        ours, theirs = ((z * (of_z == c)[:, None]) for z, of_z in ((y, of_y), (x, of_x)))
+        if release == "rows":
+            exact += float(sliced_wasserstein(ours, theirs, out.projections)) / 3
+        else:
+            a, b = (block_means((z @ out.projections).sort(dim=0).values, 4) for z in (ours, theirs))
+            exact += float((a - b).square().mean()) / 3
+    assert float(loss.distance(out, y, of_y)) == pytest.approx(exact, abs=1e-10)
+
+
+def test_a_large_batch_is_projected_in_pieces_and_means_the_same(monkeypatch):
+    x = rows(8)
+    whole = DPSlicedWassersteinLoss(quantiles()).release(x)
+    monkeypatch.setattr("dpswd.loss._CHUNK_BYTES", 8 * 8 * 2)  # two columns at a time
+    pieces = DPSlicedWassersteinLoss(quantiles()).release(x)
+    torch.testing.assert_close(whole.values, pieces.values, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("made", [mechanism(), quantiles(), quantiles(n_classes=2)])
+def test_the_order_of_the_private_rows_says_nothing(made):
+    x, order = rows(8), torch.tensor([3, 1, 7, 0, 2, 6, 5, 4])
+    labels = None if made.n_classes is None else torch.arange(8) % 2
+    first = DPSlicedWassersteinLoss(made.replace(sigma=TINY)).release(x, labels)
+    second = DPSlicedWassersteinLoss(made.replace(sigma=TINY)).release(
+        x[order], None if labels is None else labels[order]
+    )
+    torch.testing.assert_close(first.values, second.values, rtol=0, atol=1e-10)
+
+
+def test_released_rows_are_ascending_with_noise_too():
+    values = DPSlicedWassersteinLoss(mechanism(sigma=3.0)).release(rows(8)).values
+    assert bool((values.diff(dim=0) >= 0).all())
+    by_class = (
+        DPSlicedWassersteinLoss(mechanism(sigma=3.0, n_classes=2))
+        .release(rows(8), torch.arange(8) % 2)
+        .values
+    )
+    assert by_class.shape == (2, 8, 6)
+    assert bool((by_class.diff(dim=1) >= 0).all())
+
+
+# gradients
+
+
+@pytest.mark.parametrize("made", [mechanism(), quantiles(), quantiles(n_classes=2), mechanism(n_classes=2)])
+def test_only_the_public_side_gets_a_gradient(made):
+    network, x, y = (
+        torch.nn.Linear(3, 3).double(),
+        rows(8).requires_grad_(),
+        rows(10, seed=1).requires_grad_(),
+    )
+    labels = () if made.n_classes is None else (torch.arange(8) % 2, torch.arange(10) % 2)
+    DPSlicedWassersteinLoss(made)(network(x), y, *labels).backward()
+    assert x.grad is None
+    assert all(parameter.grad is None for parameter in network.parameters())
+    assert y.grad is not None
+    assert bool(y.grad.any())
+
+
+def test_a_network_shared_by_both_sides_learns_from_the_public_side_alone():
+    x, y = rows(8), rows(8, seed=1)
+    network = torch.nn.Linear(3, 3).double()
+    grads = []
+    for private in (network(x), network(x).detach()):
+        network.zero_grad()
+        DPSlicedWassersteinLoss(quantiles())(private, network(y)).backward()
+        grads.append(network.weight.grad.clone())
+    assert torch.equal(*grads)
+
+
+def test_gradient_of_the_distance_against_finite_differences():
+    loss = DPSlicedWassersteinLoss(quantiles(n_classes=2))
+    release, labels = loss.release(rows(8), torch.arange(8) % 2), torch.arange(7) % 2
+    assert torch.autograd.gradcheck(
+        lambda y: loss.distance(release, y, labels), rows(7, seed=1).requires_grad_()
+    )
+
+
+# clipping
+
+
+@pytest.mark.parametrize("bound", [0.5, 1.0, 3e-7, 1e6])
+@pytest.mark.parametrize("dim", [2, 3, 784, 12_288])
+def test_no_row_is_longer_than_the_bound_in_exact_arithmetic(bound, dim):
+    generator = torch.Generator().manual_seed(dim)
+    x = torch.randn(6, dim, dtype=torch.float64, generator=generator)
+    x[1] = 1  # equal entries: every rounding goes the same way
+    x[2] = 0.1
+    x = x / x.norm(dim=1, keepdim=True) * bound
+    x[3] *= 1 + 1e-13  # above by less than float32 can see
+    x[4] *= 1e200
+    x[5] *= 1 - 1e-13
+    for row in clip_rows(x, bound).tolist():
+        scaled = [value / bound for value in row]
+        assert math.fsum(value * value for value in scaled) <= 1  # the products round by 1e-16 of 1 - 2e-12
+
+
+def test_rows_are_clipped_one_by_one():
+    x = rows(6)
+    x[1] *= 1e30
+    x[2] = 1e300  # the norm overflows
+    x[3] = 0
+    x[4] = 5e-324  # the norm underflows
+    clipped = clip_rows(x, 0.5)
+    assert clipped.dtype == torch.float64
+    assert torch.equal(
+        clipped[[0, 3, 5]], x[[0, 3, 5]]
+    )  # what is inside stays, bit by bit, whatever its neighbours
+    assert float(clipped[1].norm()) == pytest.approx(0.5, rel=1e-11)
+    assert bool(torch.isfinite(clipped).all())
+    assert float(clipped[2].norm()) <= 0.5
+    assert float(clipped[4].norm()) <= 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_clipping_comes_after_the_cast_to_float64(dtype):
+    x = torch.full((4, 784), 60.0, dtype=dtype)
+    for row in clip_rows(x, 0.5).tolist():
+        assert math.fsum(value * value for value in row) <= 0.25
+
+
+# types
+
+
+@pytest.mark.parametrize("made", [mechanism(), quantiles()])
+@pytest.mark.parametrize(
+    ("dtype", "result"),
+    [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float64, torch.float64)],
+)
+def test_types(made, dtype, result):
+    loss = DPSlicedWassersteinLoss(made)
+    y = rows(8, seed=1).to(dtype).requires_grad_()
+    value = loss(rows(8).to(dtype), y)
+    assert value.dtype == result
+    value.backward()
+    assert y.grad.dtype == dtype
+    assert loss.release(rows(8).to(dtype)).values.dtype == torch.float64
+
+
+def test_autocast_changes_nothing():
+    x, y = rows(8).float(), rows(8, seed=1).float()
+    plain = DPSlicedWassersteinLoss(quantiles())(x, y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = DPSlicedWassersteinLoss(quantiles())(x, y)
+    assert torch.equal(plain, inside)
+
+
+# the ledger
+
+
+class Log:
+    def __init__(self, refuse=False):
+        self.mechanisms, self.refuse, self.loss = [], refuse, None
+
+    def record(self, mechanism):
+        self.mechanisms.append((mechanism, self.loss.releases))
+        if self.refuse:
+            raise RuntimeError("no")
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Counts draws of noise."""
+    calls = []
+    from dpswd import loss as module
+
+    monkeypatch.setattr(
+        module, "normal", lambda source, shape, draw=module.normal: calls.append(shape) or draw(source, shape)
+    )
+    return calls
+
+
+def test_every_call_is_one_release_written_down_before_its_noise(counted):
+    log = Log()
+    loss = log.loss = DPSlicedWassersteinLoss(quantiles(), ledger=log)
+    for count in (1, 2):
+        loss(rows(8), rows(5))
+        assert loss.releases == count == len(counted)
+    assert log.mechanisms == [(loss.mechanism, 0), (loss.mechanism, 1)]  # the count before: written first
+    release = loss.release(rows(8))
+    for _ in range(3):
+        loss.distance(release, rows(5))  # free
+    assert loss.releases == 3 == len(log.mechanisms)
+
+
+def test_a_ledger_that_refuses_prevents_the_release(counted):
+    log = Log(refuse=True)
+    loss = log.loss = DPSlicedWassersteinLoss(quantiles(), ledger=log)
+    with pytest.raises(RuntimeError, match="no"):
+        loss(rows(8), rows(5))
+    assert loss.releases == 0
+    assert counted == []
+
+
+@pytest.mark.parametrize(
+    ("made", "private", "public", "labels", "message"),
+    [
+        (
+            quantiles(),
+            rows(7),
+            rows(5),
+            (),
+            r"private rows of shape \(8, 3\) .*got \(7, 3\); the guarantee counts on",
+        ),
+        (quantiles(), rows(8, 4), rows(5), (), r"Expected private rows of shape \(8, 3\) .*, got \(8, 4\)"),
+        (quantiles(), rows(8)[0], rows(5), (), r"Expected private rows of shape .*, got \(3,\)"),
+        (quantiles(), rows(8).long(), rows(5), (), r"floating-point private rows, got torch\.int64; convert"),
+        (quantiles(), rows(8) * math.nan, rows(5), (), "Expected finite private rows, got nan or inf; clean"),
+        (quantiles(), rows(8) / 0, rows(5), (), "Expected finite private rows, got nan or inf; clean"),
+        (quantiles(), rows(8), rows(5, 4), (), r"Expected public rows \(n, 3\), n >= 1, got \(5, 4\)\."),
+        (quantiles(), rows(8), rows(0), (), r"Expected public rows \(n, 3\), n >= 1, got \(0, 3\)\."),
+        (quantiles(), rows(8), rows(5)[0], (), r"Expected public rows \(n, 3\), n >= 1, got \(3,\)\."),
+        (quantiles(), rows(8), rows(5).long(), (), "Expected floating-point public rows, got torch.int64"),
+        (
+            quantiles(),
+            rows(8),
+            rows(5),
+            (torch.zeros(8).long(), None),
+            "Expected no private_labels: the mechanism has no",
+        ),
+        (
+            quantiles(),
+            rows(8),
+            rows(5),
+            (None, torch.zeros(5).long()),
+            "Expected no public_labels: the mechanism has no",
+        ),
+        (
+            quantiles(n_classes=2),
+            rows(8),
+            rows(5),
+            (None, torch.zeros(5).long()),
+            r"integers of shape \(8,\), got none",
+        ),
+        (
+            quantiles(n_classes=2),
+            rows(8),
+            rows(5),
+            (torch.zeros(8).long(), None),
+            r"integers of shape \(5,\), got none",
+        ),
+        (
+            quantiles(n_classes=2),
+            rows(8),
+            rows(5),
+            (torch.zeros(8), torch.zeros(5).long()),
+            r"Expected private_labels to be integers of shape \(8,\), got torch\.float32 of shape \(8,\)",
+        ),
+        (
+            quantiles(n_classes=2),
+            rows(8),
+            rows(5),
+            (torch.full((8,), 2), torch.zeros(5).long()),
+            "Expected private_labels between 0 and 1, got others; check n_classes",
+        ),
+        (
+            quantiles(n_classes=2),
+            rows(8),
+            rows(5),
+            (torch.zeros(8).long(), torch.full((5,), -1)),
+            "Expected public_labels between 0 and 1, got others; check n_classes",
+        ),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_released(made, private, public, labels, message, counted):
+    log = Log()
+    loss = log.loss = DPSlicedWassersteinLoss(made, ledger=log)
+    with pytest.raises(InputError, match=message) as caught:
+        loss(private, public, *labels)
+    assert "\n" not in str(caught.value)
+    assert (loss.releases, log.mechanisms, counted) == (0, [], [])
+
+
+def test_bad_values_stay_out_of_the_message():
+    secret = rows(8)
+    secret[3, 1], secret[3, 2] = math.nan, 0.123456
+    with pytest.raises(InputError) as caught:
+        DPSlicedWassersteinLoss(quantiles()).release(secret)
+    assert "0.1234" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [None, {"dim": 3}, "rows"])
+def test_mechanism_of_another_type(wrong):
+    with pytest.raises(InputError, match="Expected mechanism to be a ProjectionMechanism, got"):
+        DPSlicedWassersteinLoss(wrong)
+
+
+# what leaves
+
+
+@pytest.mark.parametrize("made", [mechanism(), quantiles(n_classes=2)])
+def test_a_release_survives_a_checkpoint(made, tmp_path):
+    loss = DPSlicedWassersteinLoss(made)
+    labels = () if made.n_classes is None else (torch.arange(8) % 2,)
+    release = loss.release(rows(8), *labels)
+    torch.save(release.state_dict(), tmp_path / "release.pt")
+    again = Release.from_state_dict(torch.load(tmp_path / "release.pt", weights_only=True))
+    assert again.mechanism == release.mechanism
+    assert torch.equal(again.values, release.values)
+    assert torch.equal(again.to("cpu").projections, release.projections)
+
+
+def test_a_release_of_something_else():
+    state = {"mechanism": {"mechanism": "gaussian", "sensitivity": 1.0, "sigma": 1.0}}
+    with pytest.raises(InputError, match="Expected a release of projections, got 'gaussian'"):
+        Release.from_state_dict(state)
+
+
+def test_the_blur_of_the_public_rows_is_that_of_the_release():
+    loss = DPSlicedWassersteinLoss(mechanism(sigma=TINY))
+    release, y = loss.release(rows(8)), rows(8, seed=1)
+    before = float(loss.distance(release, y))
+    loss.mechanism = mechanism(sigma=50.0)  # a later one: the release keeps its own
+    assert float(loss.distance(release, y)) == pytest.approx(before, abs=1e-10)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("made", [mechanism(), quantiles(), quantiles(n_classes=2)])
+def test_cuda(made):
+    labels = (None, None) if made.n_classes is None else (torch.arange(8) % 2, torch.arange(9) % 2)
+    values = []
+    for device in ("cpu", "cuda"):
+        x, y = rows(8).to(device), rows(9, seed=1).to(device).requires_grad_()
+        there = [None if part is None else part.to(device) for part in labels]
+        loss = DPSlicedWassersteinLoss(made.replace(sigma=1e-9))
+        value = loss(x, y, *there)
+        value.backward()
+        assert y.grad.device.type == value.device.type == device
+        values.append(float(value))
+    assert values[0] == pytest.approx(values[1], abs=1e-7)

@@ -1,0 +1,144 @@
+"""Distances against POT, closed forms and numerical integration."""
+
+import numpy as np
+import ot
+import pytest
+import torch
+
+from dpswd import random_projections, sliced_wasserstein
+from dpswd.errors import InputError
+from dpswd.randomness import SeededRandom
+from dpswd.sliced import block_means, padded_block_means, wasserstein_1d
+
+
+def cloud(n, d, seed=0):
+    return torch.randn(n, d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def directions(d, k, seed=0):
+    return random_projections(d, k, generator=SeededRandom(seed))
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize(("n", "m"), [(17, 17), (12, 31), (40, 7), (1, 5), (1, 1)])
+def test_equals_pot(n, m, p):
+    x, y, u = cloud(n, 5, 1), cloud(m, 5, 2) * 2 + 1, directions(5, 13)
+    theirs = ot.sliced_wasserstein_distance(x.numpy(), y.numpy(), projections=u.numpy(), p=p) ** p
+    # sums of at most 40 + 31 terms of size about 1: far below 1e-12 relative
+    assert float(sliced_wasserstein(x, y, u, p)) == pytest.approx(theirs, rel=1e-12)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_one_direction_is_the_one_dimensional_distance(p):
+    x, y = cloud(9, 1, 1), cloud(14, 1, 2)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    exact = ot.emd2(
+        np.ones(9) / 9, np.ones(14) / 14, np.abs(x.numpy() - y.numpy().T) ** p
+    )  # a linear programme
+    assert float(sliced_wasserstein(x, y, one, p)) == pytest.approx(exact, rel=1e-12)
+
+
+def test_translation():
+    x, u = cloud(50, 4), directions(4, 9)
+    c = torch.tensor([0.3, -1.0, 2.0, 0.1], dtype=torch.float64)
+    assert float(sliced_wasserstein(x, x + c, u)) == pytest.approx(float((c @ u).square().mean()), rel=1e-12)
+    assert float(sliced_wasserstein(x, x[torch.randperm(50)], u)) < 1e-28  # the order of rows says nothing
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 8), (6, 9)])
+@pytest.mark.parametrize("p", [2, 3])
+def test_gradient(n, m, p):
+    x, y, u = cloud(n, 3, 1).requires_grad_(), cloud(m, 3, 2).requires_grad_(), directions(3, 5)
+    assert torch.autograd.gradcheck(lambda a, b: sliced_wasserstein(a, b, u, p), (x, y))  # finite differences
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_dtype_follows_the_samples(dtype):
+    x, y, u = cloud(8, 3, 1).to(dtype), cloud(8, 3, 2).to(dtype), directions(3, 5)
+    assert sliced_wasserstein(x, y, u).dtype == dtype
+    assert sliced_wasserstein(x, y.double(), u).dtype == torch.float64
+
+
+def integral_of_quantiles(values, blocks, steps):
+    """Midpoint rule for the mean of the quantile function over each block of ``steps / blocks`` points.
+
+    Every jump of the step function misplaces at most one point, or two by rounding.
+    """
+    t = (np.arange(steps) + 0.5) / steps
+    quantiles = np.sort(values)[np.minimum((t * len(values)).astype(int), len(values) - 1)]
+    return quantiles.reshape(blocks, -1).mean(axis=1)
+
+
+@pytest.mark.parametrize(
+    ("n", "blocks"), [(12, 4), (10, 4), (7, 5), (5, 8), (1, 4), (3, 3), (64, 5), (9, 2), (2, 5)]
+)
+def test_block_means_integrate_the_quantile_function(n, blocks):
+    values = cloud(n, 3).sort(dim=0).values
+    steps = 60_000 * blocks
+    ours = block_means(values, blocks)
+    assert ours.shape == (blocks, 3)
+    for column in range(3):
+        span = float(values[-1, column] - values[0, column])
+        exact = integral_of_quantiles(values[:, column].numpy(), blocks, steps)
+        assert np.abs(ours[:, column].numpy() - exact).max() <= 2 * span * blocks / steps + 1e-12
+
+
+@pytest.mark.parametrize(("n", "blocks"), [(10, 4), (7, 5), (5, 8), (12, 4)])
+def test_block_means_keep_the_mean_the_order_and_the_gradient(n, blocks):
+    values = cloud(n, 3).sort(dim=0).values
+    means = block_means(values, blocks)
+    torch.testing.assert_close(means.mean(0), values.mean(0), rtol=1e-12, atol=1e-14)
+    assert bool((means.diff(dim=0) >= -1e-14).all())
+    assert torch.autograd.gradcheck(lambda v: block_means(v, blocks), values.requires_grad_())
+
+
+def test_block_means_of_equal_sizes_are_the_values():
+    values = cloud(6, 2).sort(dim=0).values
+    assert torch.equal(block_means(values, 6), values)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 12])
+@pytest.mark.parametrize("blocks", [1, 3, 5, 12])
+@pytest.mark.parametrize("shift", [-9.0, 0.0, 9.0], ids=["negative", "mixed", "positive"])
+def test_padded_block_means_are_those_of_the_sorted_padded_column(n, blocks, shift):
+    values = (cloud(n, 4) + shift).sort(dim=0).values
+    padded = torch.cat([values, torch.zeros(12 - n, 4, dtype=torch.float64)]).sort(dim=0).values
+    torch.testing.assert_close(
+        padded_block_means(values, 12, blocks), block_means(padded, blocks), rtol=0, atol=1e-13
+    )
+
+
+def test_wasserstein_1d_column_by_column():
+    x, y = cloud(5, 3, 1), cloud(8, 3, 2)
+    each = torch.stack([wasserstein_1d(x[:, [j]], y[:, [j]])[0] for j in range(3)])
+    torch.testing.assert_close(wasserstein_1d(x, y), each, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "u", "message"),
+    [
+        (
+            (5,),
+            (5, 3),
+            (3, 2),
+            r"Expected x \(n, d\), y \(m, d\) and projections \(d, k\), got shapes \(5,\)",
+        ),
+        ((5, 3), (5, 4), (3, 2), r"Expected one dimension d for x, y and projections, got 3, 4 and 3\."),
+        ((5, 3), (5, 3), (2, 3), r"Expected one dimension d for x, y and projections, got 3, 3 and 2\."),
+        ((0, 3), (5, 3), (3, 2), r"Expected non-empty \(n, k\) and \(m, k\), got \(0, 2\) and \(5, 2\)\."),
+    ],
+)
+def test_shapes_that_do_not_fit(x, y, u, message):
+    with pytest.raises(InputError, match=message):
+        sliced_wasserstein(torch.zeros(x), torch.zeros(y), torch.zeros(u))
+
+
+@pytest.mark.parametrize("p", [0.5, 0, float("nan")])
+def test_order_below_one(p):
+    with pytest.raises(InputError, match="Expected order p >= 1, got p="):
+        sliced_wasserstein(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), p)
+
+
+def test_columns_that_do_not_fit():
+    with pytest.raises(InputError, match=r"got \(3, 2\) and \(3, 1\)"):
+        wasserstein_1d(torch.zeros(3, 2), torch.zeros(3, 1))
