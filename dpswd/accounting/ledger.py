@@ -44,6 +44,7 @@ class Ledger:
         self._mechanisms: list[tuple[dict[str, Any], int]] = []
         self._counts: list[int] = []
         self._good_bytes = 0
+        self._failed = b""
 
     @classmethod
     def create(cls, path: str | Path, header: dict[str, Any]) -> "Ledger":
@@ -53,15 +54,14 @@ class Ledger:
             InputError: If the file exists or cannot be written.
         """
         ledger = cls(Path(path))
+        if ledger.path.exists():
+            raise ledger._taken()
         try:
             ledger.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(ledger.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        except FileExistsError:
-            raise InputError(
-                f"Expected no ledger at {path} for a new run, got one; resume that run from its checkpoint, "
-                "or choose another directory."
-            ) from None
         except OSError as error:
+            if isinstance(error, FileExistsError) and ledger.path.exists():
+                raise ledger._taken() from None
             raise InputError(
                 f"Expected to write a ledger at {path}, got: {error.strerror}; check the path."
             ) from None
@@ -123,17 +123,30 @@ class Ledger:
     def __iter__(self) -> Iterator[ReleaseGroup]:
         return iter(self.groups())
 
+    def _taken(self) -> InputError:
+        return InputError(
+            f"Expected no ledger at {self.path} for a new run, got one; resume that run from its checkpoint, "
+            "or choose another directory."
+        )
+
     def _append(self, entry: dict[str, Any]) -> None:
         head = _digest(self.head, entry)
         line = json.dumps({**entry, "hash": head}, sort_keys=True).encode() + b"\n"
         try:
             with self.path.open("r+b") as file:
-                file.truncate(self._good_bytes) if self.path.stat().st_size > self._good_bytes else None
+                file.seek(self._good_bytes)
+                if b"\n" in (rest := file.read()) and rest != self._failed:  # lines of somebody else
+                    raise InputError(
+                        f"Expected to be the only writer of {self.path}, got entries by another run or copy; "
+                        "no release was made: start again from a checkpoint."
+                    )
+                file.truncate(self._good_bytes)  # what a crash left of a line
                 file.seek(self._good_bytes)
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
+            self._failed = line
             raise InputError(
                 f"Expected to write to the ledger at {self.path}, got: {error.strerror}; no release was made."
             ) from None
@@ -165,9 +178,9 @@ class Ledger:
                 )
             self.header = {name: value for name, value in entry.items() if name != "kind"}
         elif kind == "mechanism":
-            self._mechanisms.append((entry["mechanism"], entry["sample_size"]))
+            self._mechanisms.append((entry.get("mechanism", {}), entry.get("sample_size", 0)))
             self._counts.append(0)
-        elif kind == "release" and entry["mechanism"] < len(self._counts):
+        elif kind == "release" and entry.get("mechanism") in range(len(self._counts)):
             self._counts[entry["mechanism"]] += 1
             self.n_releases += 1
         else:
