@@ -50,6 +50,7 @@ class FixedSizeSampler(Sampler[Tensor]):
     ) -> None:
         at_least(1, sample_size=sample_size, batch_size=batch_size, num_steps=num_steps, every=every)
         at_least(0, start=start)
+        random_source(noise_seed)  # refuses a seed that is none
         if batch_size > sample_size:
             raise InputError(
                 f"Expected batch_size <= the number of records, got batch_size={batch_size} and {sample_size} records."
