@@ -1,4 +1,4 @@
-"""The loss as a module: values, gradients, types, clipping, the ledger, and every sentence about bad input."""
+"""The loss as a module: values, gradients, types, clipping, the ledger, every sentence about bad input."""
 
 import math
 
@@ -45,9 +45,7 @@ def test_quantiles_without_noise_compare_block_means(n):
     release = loss.release(x)
     assert release.values.shape == (4, 6)
     ours, theirs = (block_means((z @ release.projections).sort(dim=0).values, 4) for z in (y, x))
-    assert float(loss.distance(release, y)) == pytest.approx(
-        float((ours - theirs).square().mean()), abs=1e-10
-    )
+    assert float(loss.distance(release, y)) == pytest.approx(float((ours - theirs).square().mean()), abs=1e-10)
 
 
 @pytest.mark.parametrize("release", ["rows", "quantiles"])
@@ -94,11 +92,7 @@ def test_the_order_of_the_private_rows_says_nothing(made):
 def test_released_rows_are_ascending_with_noise_too():
     values = DPSlicedWassersteinLoss(mechanism(sigma=3.0)).release(rows(8)).values
     assert bool((values.diff(dim=0) >= 0).all())
-    by_class = (
-        DPSlicedWassersteinLoss(mechanism(sigma=3.0, n_classes=2))
-        .release(rows(8), torch.arange(8) % 2)
-        .values
-    )
+    by_class = DPSlicedWassersteinLoss(mechanism(sigma=3.0, n_classes=2)).release(rows(8), torch.arange(8) % 2).values
     assert by_class.shape == (2, 8, 6)
     assert bool((by_class.diff(dim=1) >= 0).all())
 
@@ -135,9 +129,7 @@ def test_a_network_shared_by_both_sides_learns_from_the_public_side_alone():
 def test_gradient_of_the_distance_against_finite_differences():
     loss = DPSlicedWassersteinLoss(quantiles(n_classes=2))
     release, labels = loss.release(rows(8), torch.arange(8) % 2), torch.arange(7) % 2
-    assert torch.autograd.gradcheck(
-        lambda y: loss.distance(release, y, labels), rows(7, seed=1).requires_grad_()
-    )
+    assert torch.autograd.gradcheck(lambda y: loss.distance(release, y, labels), rows(7, seed=1).requires_grad_())
 
 
 # clipping
@@ -167,9 +159,7 @@ def test_rows_are_clipped_one_by_one():
     x[4] = 5e-324  # the norm underflows
     clipped = clip_rows(x, 0.5)
     assert clipped.dtype == torch.float64
-    assert torch.equal(
-        clipped[[0, 3, 5]], x[[0, 3, 5]]
-    )  # what is inside stays, bit by bit, whatever its neighbours
+    assert torch.equal(clipped[[0, 3, 5]], x[[0, 3, 5]])  # what is inside stays, bit by bit, whatever its neighbours
     assert float(clipped[1].norm()) == pytest.approx(0.5, rel=1e-11)
     assert bool(torch.isfinite(clipped).all())
     assert float(clipped[2].norm()) <= 0.5

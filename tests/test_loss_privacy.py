@@ -1,4 +1,4 @@
-"""What the guarantee rests on, measured: the law of the noise, sensitivity, unbiasedness, secrecy, an attack."""
+"""What the guarantee rests on, measured: the law of the noise, sensitivity, bias, secrecy, an attack."""
 
 import copy
 import io
@@ -60,9 +60,7 @@ def test_noise_of_quantiles_has_the_law_that_is_claimed(n_classes):
     assert stats.kstest(drawn / 0.3, "norm").pvalue > FALSE_ALARM
     for factor in (2 / 3, 3 / 2):
         assert stats.kstest(drawn / (0.3 * factor), "norm").pvalue < FALSE_ALARM
-    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) * math.sqrt(len(drawn)) < stats.norm.isf(
-        FALSE_ALARM / 2
-    )
+    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) * math.sqrt(len(drawn)) < stats.norm.isf(FALSE_ALARM / 2)
 
 
 def test_noise_of_rows_has_the_law_that_is_claimed():
@@ -168,18 +166,14 @@ def test_same_class_sensitivity(labels, release):
         moved = exact_values(loss, x, classes, u) - exact_values(loss, y, classes, u)
         ratios.append(float(moved.norm()) / claimed)
     assert max(ratios) <= 1
-    assert max(ratios) == pytest.approx(
-        1, abs=1e-9
-    )  # reached: what jumps stays at its end of every column's order
+    assert max(ratios) == pytest.approx(1, abs=1e-9)  # reached: what jumps stays at its end of every column's order
 
 
 @pytest.mark.parametrize("kind", ["orthogonal", "iid"])
 @pytest.mark.parametrize("release", ["rows", "quantiles"])
 def test_other_class_sensitivity(kind, release):
     blocks = 2 if release == "quantiles" else None
-    made = ProjectionMechanism(
-        3, 6, 1.0, 6, release=release, n_quantiles=blocks, kind=kind, n_classes=3, noise_seed=0
-    )
+    made = ProjectionMechanism(3, 6, 1.0, 6, release=release, n_quantiles=blocks, kind=kind, n_classes=3, noise_seed=0)
     loss, generator = DPSlicedWassersteinLoss(made), torch.Generator().manual_seed(1)
     worst = 0.0
     for trial in range(400):
@@ -209,9 +203,7 @@ def test_the_gradient_of_quantiles_is_unbiased_and_sorting_them_again_is_not(mon
     loss, x, y = DPSlicedWassersteinLoss(made), rows(12, 4), rows(9, 4, 1).requires_grad_()
 
     def gradient(target):
-        (grad,) = torch.autograd.grad(
-            (block_means((y @ u).sort(dim=0).values, 3) - target).square().mean(), y
-        )
+        (grad,) = torch.autograd.grad((block_means((y @ u).sort(dim=0).values, 3) - target).square().mean(), y)
         return grad
 
     exact = gradient(exact_values(loss, x, None, u))
@@ -256,9 +248,7 @@ def advantage(made, scale, trials=3000):
 
 
 def test_an_attack_stays_below_the_claim_and_sees_half_the_noise():
-    made = ProjectionMechanism(
-        3, 6, 0.5, 4, release="quantiles", n_quantiles=1, kind="orthogonal", noise_seed=11
-    )
+    made = ProjectionMechanism(3, 6, 0.5, 4, release="quantiles", n_quantiles=1, kind="orthogonal", noise_seed=11)
     mu, regret = PrivacyAccountant("pld").step(made, sample_size=4).get_mu_and_regret()
     assert regret == 0
     assert mu == pytest.approx(math.sqrt(2) / 4 / 0.5, rel=1e-4)

@@ -36,9 +36,7 @@ def test_entries_have_the_law_of_a_uniform_direction(kind):
     for row, column in ((0, slice(0, None, 5)), (3, slice(2, None, 5)), (4, slice(4, None, 5))):
         squares = u[row, column].square().numpy()  # one column of every basis: independent
         assert stats.kstest(squares, stats.beta(0.5, (d - 1) / 2).cdf).pvalue > FALSE_ALARM
-        assert (
-            stats.kstest(squares, stats.beta(0.5, d / 2).cdf).pvalue < FALSE_ALARM
-        )  # control: one dimension more
+        assert stats.kstest(squares, stats.beta(0.5, d / 2).cdf).pvalue < FALSE_ALARM  # control: one dimension more
         signs = int((u[row, column] > 0).sum())
         assert stats.binomtest(signs, len(squares)).pvalue > FALSE_ALARM  # QR alone would fail: see below
 
@@ -93,9 +91,7 @@ def test_sizes_out_of_range(arguments, message):
 def test_wrong_kind_or_generator():
     with pytest.raises(InputError, match=r"Expected kind to be one of iid, orthogonal, got kind='haar'\."):
         random_projections(3, 3, kind="haar")
-    with pytest.raises(
-        InputError, match="Expected generator to be None, a RandomSource or a torch.Generator, got 0"
-    ):
+    with pytest.raises(InputError, match=r"Expected generator to be None, a RandomSource or a torch\.Generator, got 0"):
         random_projections(3, 3, generator=0)
     with pytest.raises(InputError, match="Expected generator"):
         random_projections(3, 3, generator=np.random.default_rng(0))

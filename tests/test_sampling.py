@@ -1,0 +1,127 @@
+"""Batches: fixed size, fresh, uniform, and no more than were planned."""
+
+import itertools
+import math
+import pickle
+
+import pytest
+import torch
+from scipy import stats
+from torch.utils.data import DataLoader
+
+from dpswd import FixedSizeSampler, InputError
+from dpswd.training import ReleaseLoader
+
+FALSE_ALARM = 1e-6
+
+
+def test_every_ordered_batch_is_equally_likely():
+    sampler = FixedSizeSampler(5, 2, num_steps=6000, noise_seed=0)
+    counts = dict.fromkeys(itertools.permutations(range(5), 2), 0)
+    for indices in sampler:
+        counts[tuple(indices.tolist())] += 1
+    assert stats.chisquare(list(counts.values())).pvalue > FALSE_ALARM
+
+
+def test_uniform_where_the_batch_does_not_divide_the_records():
+    population, size, steps = 103, 10, 3000
+    counts = torch.zeros(population, dtype=torch.int64)
+    for indices in FixedSizeSampler(population, size, num_steps=steps, noise_seed=0):
+        assert len(indices) == size == len(indices.unique())  # no short last batch, no record twice
+        counts[indices] += 1
+    # a count has variance T q (1 - q), less than a multinomial's: scale the statistic by (N - 1) / (N - B)
+    expected = steps * size / population
+    statistic = float(((counts - expected) ** 2 / expected).sum()) * (population - 1) / (population - size)
+    assert FALSE_ALARM < stats.chi2.sf(statistic, population - 1) < 1 - FALSE_ALARM
+
+
+def test_a_batch_says_nothing_about_the_next():
+    # in a shuffled epoch two consecutive batches share no record; here one repeats with probability q
+    sampler = FixedSizeSampler(20, 5, num_steps=4001, noise_seed=0)
+    batches = [set(indices.tolist()) for indices in sampler]
+    shared = sum(len(a & b) for a, b in itertools.pairwise(batches))
+    mean, variance = 5 * 5 / 20, 5 * (5 / 20) * (15 / 20) * (15 / 19)  # hypergeometric
+    z = (shared - 4000 * mean) / math.sqrt(4000 * variance)
+    assert abs(z) < stats.norm.isf(FALSE_ALARM / 2)
+    assert 4000 * mean / math.sqrt(4000 * variance) > 50  # control: epochs would share none
+
+
+def test_fresh_for_every_sampler_and_every_pass():
+    torch.manual_seed(0)
+    sampler = FixedSizeSampler(10**6, 3, num_steps=2)
+    first, again = [[i.tolist() for i in sampler] for _ in range(2)]
+    torch.manual_seed(0)
+    other = [i.tolist() for i in FixedSizeSampler(10**6, 3, num_steps=2)]
+    assert len({tuple(i) for i in first + again + other}) == 6
+    assert not any(value in repr(vars(sampler)) for batch in first for value in map(str, batch))
+    assert len(next(iter(pickle.loads(pickle.dumps(sampler))))) == 3
+
+
+@pytest.mark.parametrize(
+    ("every", "start", "sizes"),
+    [
+        (1, 0, [4, 4, 4, 4, 4, 4, 4]),
+        (3, 0, [4, 0, 0, 4, 0, 0, 4]),
+        (7, 0, [4, 0, 0, 0, 0, 0, 0]),
+        (3, 2, [0, 4, 0, 0, 4]),
+        (7, 3, [0, 0, 0, 0]),
+        (1, 7, []),
+        (1, 9, []),
+    ],
+)
+def test_steps_in_between_and_resumed_runs(every, start, sizes):
+    sampler = FixedSizeSampler(9, 4, num_steps=7, every=every, start=start)
+    assert [len(indices) for indices in sampler] == sizes
+    assert len(sampler) == len(sizes)
+    assert sampler.num_releases == math.ceil(7 / every)  # of the whole run
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # workers only copy tensors
+def test_in_a_loader(workers):
+    loader = DataLoader(torch.arange(50), batch_sampler=FixedSizeSampler(50, 8, num_steps=3), num_workers=workers)
+    batches = [batch.tolist() for batch in loader]
+    assert [len(set(batch)) for batch in batches] == [8, 8, 8]
+    assert len({tuple(batch) for batch in batches}) == 3
+
+
+def test_the_release_loader_continues_where_it_stopped():
+    class Rows(torch.utils.data.Dataset):
+        def __getitems__(self, index):
+            return index
+
+    def loader():
+        return ReleaseLoader(Rows(), FixedSizeSampler(50, 8, num_steps=5, every=2))
+
+    first = loader()
+    seen = [len(batch) for _, batch in zip(range(3), first, strict=False)]
+    second = loader()
+    second.load_state_dict(first.state_dict())
+    assert first.state_dict() == {"start": 3}  # the number of steps and nothing of the subsets
+    assert seen + [len(batch) for batch in second] == [8, 0, 8, 0, 8]
+    assert second.state_dict() == {"start": 5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sample_size": 0}, r"Expected sample_size >= 1, got sample_size=0\."),
+        ({"batch_size": 0}, r"Expected batch_size >= 1, got batch_size=0\."),
+        (
+            {"batch_size": 51},
+            "Expected batch_size <= the number of records, got batch_size=51 and 50 records",
+        ),
+        ({"num_steps": 0}, r"Expected num_steps >= 1, got num_steps=0\."),
+        ({"every": 0}, r"Expected every >= 1, got every=0\."),
+        ({"start": -1}, r"Expected start >= 0, got start=-1\."),
+        ({"batch_size": 2.0}, r"Expected batch_size to be an integer, got batch_size=2\.0\."),
+    ],
+)
+def test_bad_input(changes, message):
+    with pytest.raises(InputError, match=message):
+        FixedSizeSampler(**({"sample_size": 50, "batch_size": 8, "num_steps": 3} | changes))
+
+
+def test_a_bad_seed_is_refused_when_the_sampler_is_made():
+    with pytest.raises(InputError, match="Expected noise_seed >= 0"):
+        FixedSizeSampler(50, 8, num_steps=3, noise_seed=-1)
