@@ -54,6 +54,18 @@ def test_what_the_page_says_of_figure_4() -> None:
     assert study[0.2, 0.001]["wdp_diagnostic"] < 0.002 * study[0.2, 1.0]["wdp_diagnostic"]
 
 
+def test_what_the_page_says_of_table_2() -> None:
+    rows = json.loads((RESULTS / "wdp_table2.json").read_text())["rows"]
+    for name in ("MNIST", "Fashion-MNIST"):
+        guarded, bare = sorted((row for row in rows if row["dataset"] == name), key=lambda row: row["dp_epsilon"])
+        assert guarded["noise_multiplier"] > bare["noise_multiplier"]
+        for unit in ("sum", "mean"):  # the diagnostic orders the two runs the wrong way round
+            assert guarded[f"wdp_diagnostic_{unit}"] > bare[f"wdp_diagnostic_{unit}"]
+    page = (RESULTS.parent / "notions.md").read_text()
+    for row in rows:
+        assert f"{row['wdp_diagnostic_mean']:.2f} ({row['p_attack_wdp_diagnostic_mean']:.3f})" in page
+
+
 @pytest.mark.slow
 @pytest.mark.data
 def test_table_2_trains(tmp_path: Path) -> None:
