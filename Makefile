@@ -1,4 +1,5 @@
 # The same commands as scripts/ and CI.
+SHELL := bash
 .PHONY: check test demo format
 check test:
 	scripts/test

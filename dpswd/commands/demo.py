@@ -1,12 +1,12 @@
 """``dpswd demo``: a private generator of digits, from nothing to a report, in about a minute."""
 
+import json
+import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-import json
-import sys
 
 from dpswd.commands import Command
 from dpswd.errors import InputError

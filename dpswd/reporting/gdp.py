@@ -11,10 +11,8 @@ mechanism is :math:`\mu`-GDP where :math:`f \ge f_\mu`, :math:`f_\mu(\alpha) = \
 - Tier II, where the regret is above 1e-2: the curve itself, at false-positive rates from 1e-10 to 1e-1.
 
 Every conversion is made by ``gdpnum`` on the privacy loss distribution of ``dp_accounting``; nothing is
-converted here. One thing is mended beforehand. gdpnum reads false-positive rates off the LOWER tail of the
-distribution, where ``dp_accounting``'s differences of numbers near 1 leave noise of about 1e-10 (a Gaussian
-with mu = 10 comes out as mu = 9.91). A symmetric distribution says the same in its upper tail, which is
-accurate: P(-y) = e^-y P(y). No torch.
+converted here (see :func:`dpswd.accounting.pld.mirrored` for why the distribution that the accountant gives is
+symmetric to the last digit). No torch.
 
 References:
     | Gomez2025 (arXiv:2503.10945), Dong2022 (arXiv:1905.02383).
@@ -27,16 +25,16 @@ from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
 import numpy as np
-from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from gdpnum import PLDConverter
 from gdpnum.converter import gaussian_fdp
 from numpy.typing import ArrayLike, NDArray
 
+from dpswd.accounting.pld import mirrored
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism
 
-__all__ = ["REGRET_LIMIT", "TABLE_FPR", "TradeOff", "closed_form_mu", "mirrored", "round_up"]
+__all__ = ["REGRET_LIMIT", "TABLE_FPR", "TradeOff", "closed_form_mu", "round_up"]
 
 REGRET_LIMIT = 1e-2  # Gomez2025: above it mu alone misleads, and the curve is reported (Tier II)
 TABLE_FPR = tuple(float(f"1e-{n}") for n in range(10, 0, -1))
@@ -129,30 +127,6 @@ class TradeOff:
             {"fpr": float(a), "fnr": float(b), "tpr": float(1 - b), "tpr_gaussian": float(1 - g)}
             for a, b, g in zip(fpr, fnr, gaussian, strict=True)
         ]
-
-
-def mirrored(pld: PrivacyLossDistribution) -> PrivacyLossDistribution:
-    """Replaces the lower half of a symmetric distribution by what its upper half says of it.
-
-    The loss Y of a pair (P, Q) under P and the loss -X under Q satisfy Q(X = y) = e^-y P(Y = y); where the
-    pair is symmetric, P(Y = -y) = e^-y P(Y = y). What is left of the mass sits at 0. Every delta at epsilon
-    >= 0 depends on the upper half only and stays as it was. A distribution that is not symmetric is returned
-    as it is.
-    """
-    if not pld._symmetric:
-        return pld
-    pmf = pld._pmf_remove.to_dense_pmf()
-    start, step = pmf._lower_loss, pmf._discretization
-    last = start + len(pmf._probs) - 1
-    upper = np.zeros(max(last, 0))  # losses step, 2 step, ...
-    kept = np.maximum(pmf._probs[max(1 - start, 0) :], 0.0)
-    upper[len(upper) - len(kept) :] = kept
-    lower = upper * np.exp(-step * np.arange(1, len(upper) + 1))
-    middle = max(0.0, 1.0 - pmf._infinity_mass - float(upper.sum() + lower.sum()))
-    probabilities = np.concatenate([lower[::-1], [middle], upper])
-    return PrivacyLossDistribution(
-        DensePLDPmf(step, -len(upper), probabilities, pmf._infinity_mass, pmf._pessimistic_estimate)
-    )
 
 
 def closed_form_mu(groups: Sequence[Group]) -> float | None:

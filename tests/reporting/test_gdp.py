@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.pld import mirrored
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
-from dpswd.reporting.gdp import TABLE_FPR, TradeOff, closed_form_mu, mirrored, round_up
+from dpswd.reporting.gdp import TABLE_FPR, TradeOff, closed_form_mu, round_up
 
 FPR = np.array(TABLE_FPR)
 
