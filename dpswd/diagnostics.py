@@ -9,9 +9,7 @@ from dpswd.errors import InputError
 
 __all__ = ["NOTE", "diagnostics_appendix", "write_diagnostics"]
 
-NOTE = (
-    "A diagnostic, not a privacy guarantee; it satisfies no budget (docs/notions.md says what it is worth)."
-)
+NOTE = "A diagnostic, not a privacy guarantee; it satisfies no budget (docs/notions.md says what it is worth)."
 
 _TITLES = {"wdp": "Wasserstein DP (Yang2024)", "tangent": "Tangent DP (Ying2024)"}
 
@@ -31,9 +29,7 @@ def write_diagnostics(run_dir: Path, name: str, entry: dict[str, Any]) -> Path:
         partial.write_text(json.dumps(content, indent=2) + "\n")
         os.replace(partial, path)
     except OSError as error:
-        raise InputError(
-            f"Expected to write {path}, got: {error.strerror}; choose a writable directory."
-        ) from None
+        raise InputError(f"Expected to write {path}, got: {error.strerror}; choose a writable directory.") from None
     return path
 
 
@@ -59,9 +55,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict) or not all(isinstance(entry, dict) for entry in content.values()):
-        raise InputError(
-            f"Expected diagnostics that this program wrote in {path}, got something else; remove it."
-        )
+        raise InputError(f"Expected diagnostics that this program wrote in {path}, got something else; remove it.")
     return content
 
 

@@ -56,9 +56,7 @@ class WassersteinDiagnostic(L.Callback):
         probability(delta=delta)
         if distances is not None and not callable(distances):
             raise InputError(f"Expected distances to be a function of the module, got {distances!r}.")
-        self.accountant = WassersteinAccountant(
-            order=order, beta=beta, sigma=sigma, sampling_rate=sampling_rate
-        )
+        self.accountant = WassersteinAccountant(order=order, beta=beta, sigma=sigma, sampling_rate=sampling_rate)
         self.max_distance, self.delta, self.distances, self.run_dir = max_distance, delta, distances, run_dir
 
     def on_train_batch_end(
@@ -74,9 +72,7 @@ class WassersteinDiagnostic(L.Callback):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Writes ``diagnostics.json`` where a directory was given."""
         if self.run_dir is not None and trainer.is_global_zero:
-            entry = self.accountant.to_dict(self.delta) | {
-                "reads_private_gradients": self.distances is not None
-            }
+            entry = self.accountant.to_dict(self.delta) | {"reads_private_gradients": self.distances is not None}
             write_diagnostics(Path(self.run_dir), "wdp", entry)
 
     def state_dict(self) -> dict[str, Any]:

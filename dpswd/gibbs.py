@@ -139,9 +139,7 @@ def exponential_mechanism_epsilon(beta: float, loss: str, n_records: int) -> flo
     return 2 * beta * LOSS_BOUNDS[loss] / n_records
 
 
-def sample_hypotheses(
-    q: ArrayLike, size: int, *, rng: np.random.Generator | None = None
-) -> NDArray[np.int64]:
+def sample_hypotheses(q: ArrayLike, size: int, *, rng: np.random.Generator | None = None) -> NDArray[np.int64]:
     """Draws indices (size,) from a finite Gibbs distribution exactly.
 
     Every draw is a release. ``rng`` is for tests; without it the operating system's generator is used.
@@ -323,9 +321,7 @@ def estimate_sobolev_bound(
     return Estimate(beta / 2 * value, beta / 2 * lower, beta / 2 * upper, confidence)
 
 
-def _samples(
-    values: ArrayLike, beta: float, confidence: float, effective_size: float | None
-) -> tuple[Array, float]:
+def _samples(values: ArrayLike, beta: float, confidence: float, effective_size: float | None) -> tuple[Array, float]:
     positive(beta=beta)
     probability(confidence=confidence)
     rows = np.asarray(values, dtype=np.float64)

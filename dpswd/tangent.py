@@ -80,15 +80,11 @@ def _risk_matrix(risk: ArrayLike) -> Array:
     try:
         r = np.asarray(risk, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(
-            "Expected a risk matrix of numbers (hypotheses, records), got something else."
-        ) from None
+        raise InputError("Expected a risk matrix of numbers (hypotheses, records), got something else.") from None
     if r.ndim != 2 or not r.size:
         raise InputError(f"Expected a risk matrix (hypotheses, records), got shape {r.shape}.")
     if not np.isfinite(r).all():
-        raise InputError(
-            "Expected a bounded risk, got nan or inf in the matrix; use a bounded loss such as savage."
-        )
+        raise InputError("Expected a bounded risk, got nan or inf in the matrix; use a bounded loss such as savage.")
     return r
 
 
@@ -167,9 +163,7 @@ def graph_stiffness(data: ArrayLike, edges: ArrayLike, lengths: ArrayLike) -> Ar
     p = _distribution("data", data, size)
     pairs, length = np.asarray(edges, dtype=np.int64), np.asarray(lengths, dtype=np.float64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or length.shape != (len(pairs),) or not (length > 0).all():
-        raise InputError(
-            f"Expected edges (e, 2) and e lengths above 0, got shapes {pairs.shape} and {length.shape}."
-        )
+        raise InputError(f"Expected edges (e, 2) and e lengths above 0, got shapes {pairs.shape} and {length.shape}.")
     i, j = pairs.T
     difference = np.zeros((len(pairs), size))
     difference[np.arange(len(pairs)), i] = 1 / length
@@ -302,12 +296,8 @@ def removal_changes(risk: ArrayLike, beta: float, *, prior: ArrayLike | None = N
         raise InputError("Expected at least 2 records to remove one, got 1.")
     q = gibbs_distribution(r, beta, prior=prior)
     log_prior = _log_prior(prior, r.shape[0])
-    log_q = special.log_softmax(
-        log_prior[:, None] - beta * (r.sum(axis=1, keepdims=True) - r) / (n - 1), axis=0
-    )
+    log_q = special.log_softmax(log_prior[:, None] - beta * (r.sum(axis=1, keepdims=True) - r) / (n - 1), axis=0)
     keep = q > 0
     tv = 0.5 * np.abs(np.exp(log_q) - q[:, None]).sum(axis=0)
-    ratio = np.abs(log_q[keep] - special.log_softmax(log_prior - beta * r.mean(axis=1))[keep, None]).max(
-        axis=0
-    )
+    ratio = np.abs(log_q[keep] - special.log_softmax(log_prior - beta * r.mean(axis=1))[keep, None]).max(axis=0)
     return RemovalChanges(np.asarray(tv), np.asarray(ratio), 1 / n)

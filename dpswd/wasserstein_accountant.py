@@ -57,13 +57,9 @@ def step_loss(order: float, gradient_distances: ArrayLike, sigma: float, samplin
     try:
         distances = np.asarray(gradient_distances, dtype=np.float64).ravel()
     except (TypeError, ValueError):
-        raise InputError(
-            "Expected a list of gradient distances, got something that holds no numbers."
-        ) from None
+        raise InputError("Expected a list of gradient distances, got something that holds no numbers.") from None
     if distances.size == 0:
-        raise InputError(
-            "Expected at least one gradient distance, got an empty list; pass the distances of one step."
-        )
+        raise InputError("Expected at least one gradient distance, got an empty list; pass the distances of one step.")
     if not (np.isfinite(distances).all() and (distances >= 0).all()):
         raise InputError("Expected finite gradient distances of at least 0, got a negative one, nan or inf.")
     q = float(sampling_rate)

@@ -76,9 +76,7 @@ def check_order(order: float) -> None:
     """Raises unless ``order`` is a finite number of at least 1."""
     positive(order=order)
     if order < 1:
-        raise InputError(
-            f"Expected order >= 1 (no metric below it), got order={order!r}; use order=1 or more."
-        )
+        raise InputError(f"Expected order >= 1 (no metric below it), got order={order!r}; use order=1 or more.")
 
 
 def _not_negative(**named: float) -> None:
@@ -207,9 +205,7 @@ def kantorovich_dual(x: ArrayLike, y: ArrayLike, order: float) -> KantorovichDua
     a, b = np.full(len(x), 1 / len(x)), np.full(len(y), 1 / len(y))
     _, log = ot.emd(a, b, cost, log=True)
     phi = np.asarray(log["u"])
-    psi = (cost - phi[:, None]).min(
-        axis=0
-    )  # the best partner of phi: feasible whatever the solver's rounding
+    psi = (cost - phi[:, None]).min(axis=0)  # the best partner of phi: feasible whatever the solver's rounding
     return KantorovichDual(max(float(a @ phi + b @ psi), 0.0) ** (1 / order), phi, psi)
 
 
@@ -268,9 +264,7 @@ def rdp_from_wdp(wdp: float, order: float, lipschitz: float, alpha: float) -> fl
     proposition promises 2/scale at mu = 1.
     """
     if not alpha > 1:
-        raise InputError(
-            f"Expected alpha > 1, got alpha={alpha!r}; use dp_from_wdp for the limit of infinity."
-        )
+        raise InputError(f"Expected alpha > 1, got alpha={alpha!r}; use dp_from_wdp for the limit of infinity.")
     factor = 1.0 if math.isinf(alpha) else alpha / (alpha - 1)
     return factor * dp_from_wdp(wdp, order, lipschitz)
 

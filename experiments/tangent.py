@@ -152,9 +152,7 @@ def langevin_row(
         (gradient,) = torch.autograd.grad(total, inputs)
         vectors.append(gradient.flatten().numpy() / math.sqrt(len(x)))
     tv = estimate_tv_bound(risks, beta, effective_size=chains.effective_size)
-    sobolev = estimate_sobolev_bound(
-        np.array(vectors), beta, effective_size=min(chains.effective_size, len(vectors))
-    )
+    sobolev = estimate_sobolev_bound(np.array(vectors), beta, effective_size=min(chains.effective_size, len(vectors)))
     return {
         "head": "langevin",
         "loss": "savage",
@@ -185,9 +183,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
     ]
     out.mkdir(parents=True, exist_ok=True)
     _draw(rows, out / "tangent.png")
-    print(
-        "head     loss       beta   acc % |  TV exact  bound  simple removal*n | ln q exact removal*n | eps"
-    )
+    print("head     loss       beta   acc % |  TV exact  bound  simple removal*n | ln q exact removal*n | eps")
     for row in rows:
         start = f"{row['head']:8} {row['loss']:8} {row['beta']:6g} {row['accuracy']:7.2f} | "
         if row["head"] == "finite":
@@ -220,12 +216,8 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
         left.plot(betas, [row["tangent_tv_simple"] for row in part], color=line.get_color(), linestyle=":")
         scale = [row["removal_tv"] * row["n_private"] for row in part]
         left.plot(betas, scale, "x", color=line.get_color())
-        right.plot(
-            [row["tangent_tv_exact"] for row in part], [row["accuracy"] for row in part], "o-", label=loss
-        )
-    left.set(
-        xscale="log", yscale="log", ylim=(1e-3, 5e4), xlabel="beta", ylabel="tangent diagnostic, TV to TV"
-    )
+        right.plot([row["tangent_tv_exact"] for row in part], [row["accuracy"] for row in part], "o-", label=loss)
+    left.set(xscale="log", yscale="log", ylim=(1e-3, 5e4), xlabel="beta", ylabel="tangent diagnostic, TV to TV")
     left.set_title("exact (line), simple bound (dotted), removal x n (crosses)", fontsize=9)
     right.set(xscale="log", xlim=(0.1, 3e3), xlabel="exact diagnostic (below 0.1 left out)")
     right.set(ylabel="expected test accuracy of a draw, %")

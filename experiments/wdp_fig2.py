@@ -84,8 +84,4 @@ def _row(
     figure: int | None, quantile: float, clip: bool, noise: float, unit: float, curves: dict[str, list[float]]
 ) -> dict[str, Any]:
     settings = {"figure": figure, "quantile": quantile, "clipped": clip, "noise": noise, "unit": unit}
-    return (
-        settings
-        | {"steps": len(curves["dp_epsilon"])}
-        | {name: values[-1] for name, values in curves.items()}
-    )
+    return settings | {"steps": len(curves["dp_epsilon"])} | {name: values[-1] for name, values in curves.items()}

@@ -31,9 +31,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
     for delta in (1e-10, 1e-8, 1e-5, 1e-3):
         values = [diagnostic(float(beta), delta) for beta in betas]
         left.plot(betas, values, label=f"delta = {delta:g}")
-        rows += [
-            {"panel": "a", "beta": b, "delta": delta, "wdp_diagnostic": values[b - 1]} for b in (1, 10, 50)
-        ]
+        rows += [{"panel": "a", "beta": b, "delta": delta, "wdp_diagnostic": values[b - 1]} for b in (1, 10, 50)]
     deltas = np.geomspace(1e-10, 1e-5, 10 if quick else 200)
     for beta in (1.0, 2.0, 5.0, 10.0):
         values = [diagnostic(beta, float(delta)) for delta in deltas]

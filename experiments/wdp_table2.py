@@ -134,9 +134,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
                 warnings.simplefilter("ignore")  # Opacus: no secure generator, order at the edge of its grid
                 rows.append({"dataset": title} | train(tensors, noise=noise, epochs=epochs))
     if not rows:
-        raise InputError(
-            f"Expected MNIST or FashionMNIST under {root}, got neither; give --data or DPSWD_DATA."
-        )
+        raise InputError(f"Expected MNIST or FashionMNIST under {root}, got neither; give --data or DPSWD_DATA.")
     print("data set        noise  acc %     DP eps    BDP eps    WDP sum   WDP mean")
     names = ("dp_epsilon", "bdp_epsilon", "wdp_diagnostic_sum", "wdp_diagnostic_mean")
     for row in rows:

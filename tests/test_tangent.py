@@ -63,9 +63,7 @@ def test_operators_are_the_published_matrices() -> None:
         tangent_operator(risk, beta, q), -beta * (np.diag(q) - np.outer(q, q)) @ risk, atol=1e-12
     )
     projection = np.eye(len(q)) - np.outer(np.ones(len(q)), q)
-    np.testing.assert_allclose(
-        tangent_operator(risk, beta, q, log=True), -beta * projection @ risk, atol=1e-12
-    )
+    np.testing.assert_allclose(tangent_operator(risk, beta, q, log=True), -beta * projection @ risk, atol=1e-12)
 
 
 def test_every_bound_holds_on_1000_instances_and_no_direction_beats_the_exact_norm() -> None:
@@ -87,9 +85,7 @@ def test_every_bound_holds_on_1000_instances_and_no_direction_beats_the_exact_no
             assert seen[theorem] <= exact * slack
             assert exact <= tight * slack <= simple * slack**2
             tightness[theorem].append(exact / tight)
-    worst = {
-        theorem: (min(values), float(np.median(values)), max(values)) for theorem, values in tightness.items()
-    }
+    worst = {theorem: (min(values), float(np.median(values)), max(values)) for theorem, values in tightness.items()}
     # the typical instance loses less than a factor of 2, and every bound comes within 1% somewhere
     assert all(median > 0.5 for _, median, _ in worst.values()), worst
     assert all(best > 0.99 for _, _, best in worst.values()), worst
@@ -185,9 +181,7 @@ def test_losses_are_bounded_and_by_hand() -> None:
 
 
 def test_margins_by_hand() -> None:
-    weights = torch.tensor(
-        [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.5]]]
-    )  # identity and a bias of 1/2
+    weights = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.5]]])  # identity and a bias of 1/2
     margins = linear_margins(weights, torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 2]))
     torch.testing.assert_close(margins, torch.tensor([[1.0, -2.5]]))
 

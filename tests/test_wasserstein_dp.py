@@ -141,9 +141,7 @@ def test_proposition_10_by_hand(rdp: float, order: float, sensitivity: float, ex
         (0, 1, 1, 2, 0.0),
     ],
 )
-def test_proposition_11_by_hand(
-    wdp: float, order: float, lipschitz: float, alpha: float, expected: float
-) -> None:
+def test_proposition_11_by_hand(wdp: float, order: float, lipschitz: float, alpha: float, expected: float) -> None:
     assert rdp_from_wdp(wdp, order, lipschitz, alpha) == pytest.approx(expected, rel=1e-14)
     assert dp_from_wdp(wdp, order, lipschitz) <= expected
 
@@ -161,9 +159,7 @@ def test_propositions_7_8_and_10_agree_at_sensitivity_1() -> None:
 
 def test_figure_1_order_of_curves() -> None:
     for order in (1, 2, 5, 10):  # more noise, smaller value; at sigma = 1 the curve is flat
-        assert (
-            gaussian_wdp(order, 1) > gaussian_wdp(order, 2) > gaussian_wdp(order, 3) > gaussian_wdp(order, 5)
-        )
+        assert gaussian_wdp(order, 1) > gaussian_wdp(order, 2) > gaussian_wdp(order, 3) > gaussian_wdp(order, 5)
         assert laplace_wdp(order, 1) > laplace_wdp(order, 2) > laplace_wdp(order, 3) > laplace_wdp(order, 5)
         assert gaussian_wdp(order, 1) == 0.5
 
@@ -236,9 +232,7 @@ def test_the_accountant_equals_corollary_1_in_mpmath(order: float) -> None:
                 (2 * variance) ** (p / 2)
                 * mpmath.gamma((p + 1) / 2)
                 / mpmath.sqrt(mpmath.pi)
-                * mpmath.hyp1f1(
-                    -p / 2, mpmath.mpf(1) / 2, -((mpmath.mpf(q) * mpmath.mpf(d)) ** 2) / (2 * variance)
-                )
+                * mpmath.hyp1f1(-p / 2, mpmath.mpf(1) / 2, -((mpmath.mpf(q) * mpmath.mpf(d)) ** 2) / (2 * variance))
                 for d in distances
             ]
             total += mpmath.fsum(moments) ** (1 / p)

@@ -37,9 +37,7 @@ def _wdp_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--num-steps", type=int, default=1, help="number of steps (training)")
     parser.add_argument("--beta", type=float, default=1.0, help="the free constant of Theorem 1 (training)")
     parser.add_argument("--delta", type=float, default=1e-5, help="delta of Corollary 1 (training)")
-    parser.add_argument(
-        "--run-dir", type=Path, help="also write it to RUN_DIR/diagnostics.json for the report"
-    )
+    parser.add_argument("--run-dir", type=Path, help="also write it to RUN_DIR/diagnostics.json for the report")
 
 
 def _wdp(args: Namespace) -> dict[str, Any]:
@@ -64,9 +62,7 @@ def _wdp(args: Namespace) -> dict[str, Any]:
 
 
 def _show_wdp(result: dict[str, Any]) -> None:
-    print(
-        f"WDP diagnostic of order {result['order']:g}: {result['wdp_diagnostic']:.6g} (units of the output)"
-    )
+    print(f"WDP diagnostic of order {result['order']:g}: {result['wdp_diagnostic']:.6g} (units of the output)")
     if "true_distance" in result:
         print(f"The distance of the definition is {result['true_distance']:g}, whatever the noise.")
     print(result["note"])
@@ -79,20 +75,14 @@ def _tangent_arguments(parser: ArgumentParser) -> None:
         required=True,
         help="matrix of bounded risks (hypotheses x records), .npy or text with commas",
     )
-    parser.add_argument(
-        "--beta", type=float, required=True, help="inverse temperature of the Gibbs distribution"
-    )
-    parser.add_argument(
-        "--run-dir", type=Path, help="also write it to RUN_DIR/diagnostics.json for the report"
-    )
+    parser.add_argument("--beta", type=float, required=True, help="inverse temperature of the Gibbs distribution")
+    parser.add_argument("--run-dir", type=Path, help="also write it to RUN_DIR/diagnostics.json for the report")
 
 
 def _tangent(args: Namespace) -> dict[str, Any]:
     try:
         text = args.risk.suffix in (".csv", ".txt")
-        risk = (
-            np.loadtxt(args.risk, delimiter=",", ndmin=2) if text else np.load(args.risk, allow_pickle=False)
-        )
+        risk = np.loadtxt(args.risk, delimiter=",", ndmin=2) if text else np.load(args.risk, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InputError(
             f"Expected a matrix in {args.risk} (.npy, .csv or .txt), got: {error}.".replace("\n", " ")
@@ -122,15 +112,11 @@ def _show_tangent(result: dict[str, Any]) -> None:
 
 def _finish(args: Namespace, name: str, result: dict[str, Any]) -> dict[str, Any]:
     if args.run_dir is not None:
-        result["written"] = str(
-            write_diagnostics(args.run_dir, name, {k: v for k, v in result.items() if k != "note"})
-        )
+        result["written"] = str(write_diagnostics(args.run_dir, name, {k: v for k, v in result.items() if k != "note"}))
     return result
 
 
 COMMANDS = {
-    "wdp": Command(
-        "Wasserstein DP diagnostic of a release or a training run", _wdp_arguments, _wdp, _show_wdp
-    ),
+    "wdp": Command("Wasserstein DP diagnostic of a release or a training run", _wdp_arguments, _wdp, _show_wdp),
     "tangent": Command("tangent DP diagnostic of a Gibbs head", _tangent_arguments, _tangent, _show_tangent),
 }

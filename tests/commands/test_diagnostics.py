@@ -146,9 +146,7 @@ def test_the_callback_runs_beside_training_and_resumes(tmp_path: Path) -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
-    def fit(
-        epochs: int, checkpoint: str | None = None, **extra: Any
-    ) -> tuple[WassersteinDiagnostic, L.Trainer]:
+    def fit(epochs: int, checkpoint: str | None = None, **extra: Any) -> tuple[WassersteinDiagnostic, L.Trainer]:
         callback = WassersteinDiagnostic(sigma=0.1, sampling_rate=0.1, max_distance=2.0, **extra)
         trainer = L.Trainer(
             max_epochs=epochs,
@@ -167,9 +165,7 @@ def test_the_callback_runs_beside_training_and_resumes(tmp_path: Path) -> None:
     expected = WassersteinAccountant(order=16, beta=32.0, sigma=0.1, sampling_rate=0.1)
     expected.step([2.0], num_steps=6)
     assert callback.accountant.state_dict() == pytest.approx(expected.state_dict())
-    assert float(trainer.callback_metrics["wdp_diagnostic"]) == pytest.approx(
-        expected.get_epsilon(1e-5), rel=1e-6
-    )
+    assert float(trainer.callback_metrics["wdp_diagnostic"]) == pytest.approx(expected.get_epsilon(1e-5), rel=1e-6)
     entry = json.loads((tmp_path / "diagnostics.json").read_text())["wdp"]
     assert entry["reads_private_gradients"] is False
     assert entry["num_steps"] == 6
@@ -177,9 +173,7 @@ def test_the_callback_runs_beside_training_and_resumes(tmp_path: Path) -> None:
     resumed, _ = fit(3, checkpoint=str(tmp_path / "last.ckpt"))
     assert resumed.accountant.num_steps == 9
 
-    private, trainer = fit(
-        1, distances=lambda module: [float(module.layer.weight.norm())], run_dir=str(tmp_path)
-    )
+    private, trainer = fit(1, distances=lambda module: [float(module.layer.weight.norm())], run_dir=str(tmp_path))
     assert private.accountant.num_steps == 3
     assert "wdp_diagnostic" not in trainer.callback_metrics  # made from private gradients: not for the logs
     assert json.loads((tmp_path / "diagnostics.json").read_text())["wdp"]["reads_private_gradients"] is True
