@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,7 @@ class PrivacyBudget(L.Callback):
         self.planned = 0
         self._checkpoint: dict[str, Any] | None = None
         self._ledger: Ledger | None = None
+        self._running = False
         self._epsilon_of: dict[int, float] = {}
 
     @property
@@ -133,6 +135,11 @@ class PrivacyBudget(L.Callback):
         """Releases written down so far, in this run and in those it resumes."""
         return self._ledger.n_releases if self._ledger else 0
 
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Stands guard: a release before training (in a sanity check of the validation loop) is refused."""
+        self._ledger, self._running = None, False
+        _the_loss(pl_module).ledger = self
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrates and opens the ledger. Nothing has been released before this."""
         loss = _the_loss(pl_module)
@@ -148,7 +155,7 @@ class PrivacyBudget(L.Callback):
             loss.mechanism = self._resume(loss.mechanism)
         self.mechanism = loss.mechanism
         self._epsilon_of = {}
-        loss.ledger = self
+        self._running = True
         self._write()
 
     def record(self, mechanism: Mechanism) -> None:
@@ -157,7 +164,10 @@ class PrivacyBudget(L.Callback):
         Raises:
             BudgetExceededError: If the planned releases have all been made, or the mechanism is another one.
         """
-        assert self._ledger is not None
+        if self._ledger is None:
+            raise BudgetExceededError(
+                "Expected no release before training starts, got one; the noise is not calibrated yet."
+            )
         if mechanism != self.mechanism:
             raise BudgetExceededError(
                 "Expected the mechanism that the budget was calibrated for, got another one; do not change it in a run."
@@ -171,12 +181,14 @@ class PrivacyBudget(L.Callback):
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
-    ) -> int | None:
-        """Stops the run before a step that the budget does not cover (after a crash that wasted releases)."""
-        if _size(batch) and self.releases >= self.planned:
+    ) -> None:
+        """Stops the run before a step that the budget does not cover (after a crash that wasted releases).
+
+        Where the trainer goes on all the same (``min_steps``), the loss refuses the release.
+        """
+        if _size(batch) and self.releases >= self.planned and not trainer.should_stop:
             trainer.should_stop = True
-            return -1
-        return None
+            raise StopIteration  # ends the epoch: Lightning ignores what a callback returns here
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -191,12 +203,13 @@ class PrivacyBudget(L.Callback):
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Leaves ``privacy.json`` as it stands when a run breaks off."""
-        if self._ledger is not None and not isinstance(exception, InputError):
+        if self._running:
             self._write()
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps: the budget and how many releases the ledger must show at least."""
-        return {**self.budget, "releases": self.releases, "planned": self.planned}
+        head = self._ledger.head if self._ledger else ""
+        return {**self.budget, "releases": self.releases, "planned": self.planned, "ledger_head": head}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Marks the run as resumed."""
@@ -217,7 +230,8 @@ class PrivacyBudget(L.Callback):
         plan = {**self.budget, "sample_size": self.sample_size, "planned_releases": self.planned}
         config = self._directory / "config.yaml"
         digest = hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None
-        return {"version": __version__, "config_sha256": digest, **plan, "private": mechanism.is_private}
+        facts = {"version": __version__, "config_sha256": digest, **plan, "private": mechanism.is_private}
+        return {**facts, "run": secrets.token_hex(8)}  # two runs of one plan have different ledgers
 
     def _resume(self, mechanism: ProjectionMechanism) -> ProjectionMechanism:
         assert self._ledger is not None and self._checkpoint is not None
@@ -232,6 +246,11 @@ class PrivacyBudget(L.Callback):
             raise InputError(
                 f"Expected at least {self._checkpoint['releases']} releases in {self._ledger.path} (the checkpoint's "
                 f"count), got {self._ledger.n_releases}; the ledger was cut, so the run cannot go on."
+            )
+        if (head := self._checkpoint["ledger_head"]) and head not in self._ledger.heads:
+            raise InputError(
+                f"Expected the ledger of the run that is resumed at {self._ledger.path}, got another run's; "
+                "resume in the directory of that run."
             )
         if not (groups := self._ledger.groups()):
             return self._calibrate(mechanism)
@@ -255,7 +274,7 @@ class PrivacyBudget(L.Callback):
         return self._epsilon_of[count]
 
     def _write(self) -> None:
-        account = self._account(self.planned)
+        account = self._account(self.planned).resolve(self.target_delta)
         mu, regret = account.get_mu_and_regret()
         facts = {
             "private": self.mechanism.is_private,

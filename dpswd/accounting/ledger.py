@@ -40,6 +40,7 @@ class Ledger:
         self.path = path
         self.header: dict[str, Any] = {}
         self.head = ""
+        self.heads: set[str] = set()  # every one so far: a checkpoint names the one that it was taken at
         self.n_releases = 0
         self._mechanisms: list[tuple[dict[str, Any], int]] = []
         self._counts: list[int] = []
@@ -152,6 +153,7 @@ class Ledger:
             ) from None
         self._good_bytes += len(line)
         self.head = head
+        self.heads.add(head)
 
     def _replay(self, number: int, line: bytes) -> None:
         try:
@@ -188,6 +190,7 @@ class Ledger:
                 f"Expected a release on line {number} of {self.path}, got {kind!r}: unknown entry."
             )
         self.head = claimed
+        self.heads.add(claimed)
 
 
 def _digest(previous: str, entry: dict[str, Any]) -> str:
