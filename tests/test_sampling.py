@@ -48,10 +48,10 @@ def test_a_batch_says_nothing_about_the_next():
 
 def test_fresh_for_every_sampler_and_every_pass():
     torch.manual_seed(0)
-    sampler = FixedSizeSampler(10**6, 3, num_steps=2)
+    sampler = FixedSizeSampler(10**15, 3, num_steps=2)
     first, again = [[i.tolist() for i in sampler] for _ in range(2)]
     torch.manual_seed(0)
-    other = [i.tolist() for i in FixedSizeSampler(10**6, 3, num_steps=2)]
+    other = [i.tolist() for i in FixedSizeSampler(10**15, 3, num_steps=2)]
     assert len({tuple(i) for i in first + again + other}) == 6
     assert not any(value in repr(vars(sampler)) for batch in first for value in map(str, batch))
     assert len(next(iter(pickle.loads(pickle.dumps(sampler))))) == 3
