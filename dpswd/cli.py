@@ -8,6 +8,8 @@ import datetime
 import json
 import logging
 import os
+import pickle
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -94,11 +96,31 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
         return PrivateCLI(args=list(arguments))
     except ArgumentError as error:
         raise InputError(_config_message(str(error))) from None
+    except ValueError as error:  # what a class of the config refused, wrapped by jsonargparse
+        if isinstance(error, InputError) or not str(error).startswith("Does not validate against"):
+            raise
+        raise InputError(_said(str(error))) from None
+    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:  # from torch.load
+        if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
+            raise
+        raise InputError("Expected a checkpoint at --ckpt_path, got a file that is none; see checkpoints/.") from None
+
+
+_CHATTER = re.compile(
+    r"Does not validate against|Subtypes: |Errors:|Expected a <class 'NoneType'>|Given value|Expected a path but|"
+    r"Not a valid subclass|Subclass types expect|a (dict|class path) "
+)
+
+
+def _said(text: str) -> str:
+    """Keeps what jsonargparse says about the mistake, without its lists of what it tried."""
+    lines = [line.strip().removeprefix("- ") for line in text.splitlines()]
+    kept = [line for line in lines if line and not _CHATTER.match(line)]
+    return "; ".join(kept).replace(":; ", ": ")
 
 
 def _config_message(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"Expected a config that fits, got: {' '.join(lines[:3])} (dpswd fit --help lists the keys)."
+    return f"Expected a config that fits, got: {_said(text)} (dpswd fit --help lists the keys)."
 
 
 def _quiet() -> None:
@@ -109,7 +131,7 @@ def _quiet() -> None:
     for message in (
         ".*does not have many workers.*",  # the private records are tensors in memory
         ".*LightningCLI's args parameter is intended.*",  # main() passes them on
-        ".*isinstance.treespec, LeafSpec. is deprecated.*",  # inside Lightning
+        ".*isinstance.treespec, LeafSpec.. is deprecated.*",  # inside Lightning
         ".*Checkpoint directory .* exists and is not empty.*",  # a resumed run
     ):
         warnings.filterwarnings("ignore", message=message)

@@ -4,6 +4,7 @@
 checkpoints/last.ckpt, and what the callbacks of the config add.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,54 @@ class _SaveConfig(SaveConfigCallback):
     """Keeps the config of a fit in its run directory; other commands leave it alone."""
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        if stage != "fit" or trainer.fast_dev_run:
+        """Has the config written right before the ledger: a run that is refused leaves nothing behind."""
+        if stage == "fit" and not trainer.fast_dev_run:
+            for callback in trainer.callbacks:
+                if isinstance(callback, PrivacyBudget):
+                    callback.before_ledger = partial(self._write, Path(trainer.default_root_dir))
+
+    def _write(self, directory: Path) -> None:
+        if (directory / "ledger.jsonl").exists():  # a run that is there keeps the config that it was started with
             return
-        directory = Path(trainer.default_root_dir)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            if not (directory / "ledger.jsonl").exists():  # a resumed run keeps the config that it was started with
-                self.parser.save(
-                    self.config, directory / "config.yaml", skip_none=False, overwrite=True, multifile=False
-                )
+            self.parser.save(
+                self.config, directory / "config.yaml", skip_none=False, overwrite=True, multifile=False
+            )
         except OSError as error:
             raise InputError(
                 f"Expected to write into {directory} (trainer.default_root_dir), got: {error.strerror}; "
                 "choose a writable directory."
             ) from None
+
+
+class _Curves(TensorBoardLogger):
+    """TensorBoard events from the first metric on: a run that is refused leaves none. config.yaml has the rest."""
+
+    _wanted = False
+
+    @property
+    def experiment(self) -> Any:
+        """The writer, whose file is made when there is something to write; Lightning asks for it before."""
+        if not self._wanted:
+            raise AttributeError("nothing has been logged yet")
+        return super().experiment
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        """Writes metrics, and makes the file for the first ones."""
+        self._wanted = True
+        super().log_metrics(metrics, step)
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """Writes nothing."""
+
+    def save(self) -> None:
+        """Writes nothing."""
+
+    def finalize(self, status: str) -> None:
+        """Closes the file, if there is one."""
+        if self._wanted:
+            super().finalize(status)
 
 
 class PrivateCLI(LightningCLI):
@@ -73,7 +108,7 @@ class PrivateCLI(LightningCLI):
         directory = Path(given.get("default_root_dir") or default_run_dir())
         kwargs.setdefault("default_root_dir", str(directory))
         if given.get("logger") is None and not given.get("fast_dev_run"):
-            kwargs.setdefault("logger", TensorBoardLogger(directory, name="", version="", default_hp_metric=False))
+            kwargs.setdefault("logger", _Curves(directory, name="", version="", default_hp_metric=False))
         trainer: L.Trainer = super().instantiate_trainer(**kwargs)
         return trainer
 
@@ -83,8 +118,18 @@ class PrivateCLI(LightningCLI):
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(directory)
 
+    def before_instantiate_classes(self) -> None:
+        """Refuses checkpoints that are not there before anything else happens."""
+        path = self._get(self.config, "ckpt_path")
+        if path is None and self.subcommand == "predict":
+            raise InputError("Expected --ckpt_path for predict, got none; name the checkpoint of a run.")
+        if path is not None and path not in ("last", "best", "hpc") and not Path(path).is_file():
+            raise InputError(f"Expected a checkpoint at {path}, got none; see checkpoints/ in the run directory.")
+
     def before_fit(self) -> None:
-        """Sends the trainer's own checkpoints to the run directory."""
+        """Sends the trainer's own checkpoints to the run directory; refuses several processes before they start."""
+        if self.trainer.world_size != 1:
+            raise InputError(f"Expected one process, got {self.trainer.world_size}; set trainer.devices to 1.")
         self._add_checkpoint()
 
     def after_fit(self) -> None:

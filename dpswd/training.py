@@ -15,6 +15,7 @@ import json
 import math
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,7 @@ class PrivacyBudget(L.Callback):
         self.run_dir = run_dir
         self.epsilon = 0.0
         self.planned = 0
+        self.before_ledger: Callable[[], None] | None = None
         self._checkpoint: dict[str, Any] | None = None
         self._ledger: Ledger | None = None
         self._running = False
@@ -148,12 +150,16 @@ class PrivacyBudget(L.Callback):
         self.sample_size, self.planned = sampler.sample_size, sampler.num_releases
         path = self._directory / "ledger.jsonl"
         if self._checkpoint is None:
-            loss.mechanism = self._calibrate(loss.mechanism)
-            self._ledger = Ledger.create(path, self._header(loss.mechanism))
+            self.mechanism = self._calibrate(loss.mechanism)
+            self._facts = self._state()  # whatever can fail does so before anything is written
+            if self.before_ledger is not None:
+                self.before_ledger()
+            self._ledger = Ledger.create(path, self._header(self.mechanism))
         else:
             self._ledger = Ledger.open_existing(path)
-            loss.mechanism = self._resume(loss.mechanism)
-        self.mechanism = loss.mechanism
+            self.mechanism = self._resume(loss.mechanism)
+            self._facts = self._state()
+        loss.mechanism = self.mechanism
         self._epsilon_of = {}
         self._running = True
         self._write()
@@ -273,10 +279,11 @@ class PrivacyBudget(L.Callback):
             self._epsilon_of[count] = self._account(count).get_epsilon(self.target_delta)
         return self._epsilon_of[count]
 
-    def _write(self) -> None:
+    def _state(self) -> dict[str, Any]:
+        """What ``privacy.json`` says of the plan."""
         account = self._account(self.planned).resolve(self.target_delta)
         mu, regret = account.get_mu_and_regret()
-        facts = {
+        return {
             "private": self.mechanism.is_private,
             "sound": account.sound,
             "epsilon": account.get_epsilon(self.target_delta),
@@ -285,7 +292,6 @@ class PrivacyBudget(L.Callback):
             "regret": regret,
             **self.budget,
             "planned_releases": self.planned,
-            "releases_made": self.releases,
             "sample_size": self.sample_size,
             "neighboring_relation": "replace-one",
             "mechanism": self.mechanism.to_dict(),
@@ -293,7 +299,9 @@ class PrivacyBudget(L.Callback):
             "not_covered": NOT_COVERED,
             "version": __version__,
         }
-        write_json(self._directory / "privacy.json", facts)
+
+    def _write(self) -> None:
+        write_json(self._directory / "privacy.json", {**self._facts, "releases_made": self.releases})
 
 
 def _the_loss(module: L.LightningModule) -> DPSlicedWassersteinLoss:

@@ -34,7 +34,7 @@ class _Torchvision(PrivateData):
         try:
             data: Any = self.dataset(root, train=train, download=self.download)
         except RuntimeError as error:
-            raise InputError(f"Expected {self.name} under {root}, got: {str(error).splitlines()[0]} {remedy}.") from None
+            raise InputError(f"Expected {self.name} under {root}, got: {_first(error)}; {remedy}.") from None
         except (ValueError, OSError, EOFError, AssertionError) as error:
             raise InputError(f"Expected readable {self.name} files under {root}, got: {error}; fetch them again.") from None
         values, labels = torch.as_tensor(data.data), torch.as_tensor(data.targets).long()
@@ -46,6 +46,10 @@ class _Torchvision(PrivateData):
     def subfolder(self) -> str:
         """Folder below the root, beyond the one that torchvision adds itself."""
         return ""
+
+
+def _first(error: RuntimeError) -> str:
+    return str(error).split(". ")[0].splitlines()[0]
 
 
 class MNIST(_Torchvision):
