@@ -66,6 +66,9 @@ class GeneratorModule(L.LightningModule):
         at_least(1, generated=generated)
         positive(lr=lr, label_scale=label_scale)
         self.save_hyperparameters(ignore=["generator", "features"])
+        self.n_projections, self.n_quantiles = n_projections, n_quantiles if release == "quantiles" else None
+        self.release, self.kind, self.bound, self.labels, self.label_scale = release, kind, bound, labels, label_scale
+        self.release_every, self.generated, self.lr, self.noise_seed = release_every, generated, lr, noise_seed
         self.generator, self.features = generator, features
         self.n_classes = generator.n_classes if labels != "none" else 0
         if labels != "none" and not generator.n_classes:
@@ -80,19 +83,18 @@ class GeneratorModule(L.LightningModule):
 
     def mechanism(self, batch_size: int) -> ProjectionMechanism:
         """What one release is, for ``batch_size`` records. Its sigma is a placeholder until the budget sets it."""
-        hp = self.hparams
-        dim = self.features.dim + (self.n_classes if hp.labels == "concat" else 0)
+        dim = self.features.dim + (self.n_classes if self.labels == "concat" else 0)
         return ProjectionMechanism(
             dim=dim,
-            n_projections=hp.n_projections or dim,
+            n_projections=self.n_projections or dim,
             sigma=1.0,
             batch_size=batch_size,
-            release=hp.release,
-            n_quantiles=hp.n_quantiles if hp.release == "quantiles" else None,
-            kind=hp.kind,
-            bound=hp.bound,
-            n_classes=self.n_classes if hp.labels == "blocks" else None,
-            noise_seed=hp.noise_seed,
+            release=self.release,
+            n_quantiles=self.n_quantiles,
+            kind=self.kind,
+            bound=self.bound,
+            n_classes=self.n_classes if self.labels == "blocks" else None,
+            noise_seed=self.noise_seed,
         )
 
     def setup(self, stage: str) -> None:
@@ -102,36 +104,49 @@ class GeneratorModule(L.LightningModule):
         data = getattr(self.trainer, "datamodule", None)
         if data is None or not hasattr(data, "release_size"):
             raise InputError("Expected a data module with release_size (see experiments.data), got none; pass --data.")
-        data.release_every = self.hparams.release_every
-        size = data.release_size(self.hparams.n_quantiles if self.hparams.release == "quantiles" else None)
+        data.release_every = self.release_every
+        size = data.release_size(self.n_quantiles)
         self.criterion = DPSlicedWassersteinLoss(self.mechanism(size))
 
     def rows(self, records: Tensor, labels: Tensor) -> Tensor:
         """Maps records to the rows that are sliced, classes included where they are appended."""
         rows = self.features(records)
-        if self.hparams.labels == "concat":
+        if self.labels == "concat":
             one_hot = torch.nn.functional.one_hot(labels, self.n_classes).to(rows.dtype)
-            rows = torch.cat([rows, self.hparams.label_scale * one_hot], dim=1)
+            rows = torch.cat([rows, self.label_scale * one_hot], dim=1)
         return rows
 
     def sample(self, labels: Tensor) -> Tensor:
         """Generates one record for each class in ``labels`` (n,)."""
         return self.generator(self.generator.latent(len(labels)), labels)
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """One release if the batch holds private records; one step on the last release in any case."""
+    def receive(self, batch: tuple[Tensor, Tensor]) -> Release:
+        """Makes one release of the private records in a batch, if there are any; returns the last release."""
         records, classes = batch
-        blocks = self.hparams.labels == "blocks"
         assert self.criterion is not None
         if len(records):
             with torch.no_grad():
                 private = self.rows(records, classes)
-            self.released = self.criterion.release(private, classes if blocks else None)
+            self.released = self.criterion.release(private, classes if self.in_blocks else None)
         if self.released is None:
             raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
-        labels = torch.arange(self.hparams.generated, device=self.device) % max(1, self.generator.n_classes)
-        rows = self.rows(self.sample(labels), labels)
-        loss = self.criterion.distance(self.released, rows, labels if blocks else None)
+        return self.released
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether every class has a block of its own."""
+        return bool(self.labels == "blocks")
+
+    def distance(self, released: Release, rows: Tensor, labels: Tensor) -> Tensor:
+        """Compares rows (n, dim) of classes ``labels`` (n,) with a release: free."""
+        assert self.criterion is not None
+        return self.criterion.distance(released, rows, labels if self.in_blocks else None)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """One release if the batch holds private records; one step on the last release in any case."""
+        released = self.receive(batch)
+        labels = torch.arange(self.generated, device=self.device) % max(1, self.generator.n_classes)
+        loss = self.distance(released, self.rows(self.sample(labels), labels), labels)
         self.log("loss", loss, prog_bar=True, batch_size=1)  # released values and generated ones only: safe to show
         return loss
 
@@ -141,9 +156,9 @@ class GeneratorModule(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Adam with a cosine to a tenth of the learning rate."""
-        optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.hparams.lr, betas=(0.5, 0.99))
+        optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.5, 0.99))
         steps = max(1, self.trainer.max_steps)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.hparams.lr / 10)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
