@@ -34,6 +34,8 @@ class Records:
             raise InputError("Expected at least one record, got none; check the data directory.")
         if len(self.values) != len(self.labels):
             raise InputError(f"Expected a label per record, got {len(self.values)} and {len(self.labels)}.")
+        if bool((self.labels < 0).any()):
+            raise InputError("Expected labels of at least 0, got others; number the classes from 0.")
         if self.values.is_floating_point() and not bool(torch.isfinite(self.values).all()):
             raise InputError("Expected finite records, got nan or inf; clean the data before it is used.")
 

@@ -1,6 +1,7 @@
 """Feature vectors from a NumPy file."""
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from dpswd.errors import InputError
 from experiments.data.base import PrivateData, Records, data_root, every_fifth
 
 __all__ = ["FeatureFile"]
+
+_UNREADABLE = (ValueError, OSError, EOFError, TypeError, AttributeError, RuntimeError)
 
 
 class FeatureFile(PrivateData):
@@ -44,16 +47,17 @@ class FeatureFile(PrivateData):
         if not path.is_file():
             raise InputError(f"Expected an .npz file at {self.path}, got nothing there; check data.path.")
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 features, labels = np.asarray(archive["features"]), np.asarray(archive["labels"])
         except KeyError as error:
             raise InputError(f"Expected arrays 'features' and 'labels' in {path}, got no {error}.") from None
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
+        except (*_UNREADABLE, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"Expected a readable .npz file at {path}, got: {error}; write it again.") from None
-        if features.ndim != 2 or labels.shape != (len(features),) or labels.dtype.kind not in "iu":
+        numbers = labels.dtype.kind in "iu" and features.dtype.kind in "biuf"
+        if features.ndim != 2 or labels.shape != (len(features),) or not numbers:
             raise InputError(
-                f"Expected features (N, d) and integer labels (N,) in {path}, got {features.shape} and "
-                f"{labels.dtype} {labels.shape}."
+                f"Expected features (N, d) and integer labels (N,) in {path}, got {features.dtype} {features.shape} "
+                f"and {labels.dtype} {labels.shape}."
             )
         records = Records(torch.from_numpy(features).float(), torch.from_numpy(labels.astype(np.int64)))
         return every_fifth(records) if self.test_split and len(records) >= 5 else (records, None)

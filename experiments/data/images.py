@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -94,5 +95,5 @@ def _from_zip(path: Path) -> Iterator[tuple[str, bytes]]:
             for name in archive.namelist():
                 if PurePosixPath(name).suffix.lower() in SUFFIXES:
                     yield name, archive.read(name)
-    except (zipfile.BadZipFile, EOFError, OSError, zipfile.zlib.error) as error:
+    except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error) as error:  # RuntimeError: encrypted
         raise InputError(f"Expected a zip of images at {path}, got: {error}; make it again.") from None

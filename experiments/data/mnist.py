@@ -33,10 +33,12 @@ class _Torchvision(PrivateData):
         remedy = "pass --data.root or set DPSWD_DATA, or let torchvision fetch it with --data.download true"
         try:
             data: Any = self.dataset(root, train=train, download=self.download)
-        except RuntimeError as error:
+        except (RuntimeError, FileNotFoundError) as error:
             raise InputError(f"Expected {self.name} under {root}, got: {_first(error)}; {remedy}.") from None
-        except (ValueError, OSError, EOFError, AssertionError) as error:
-            raise InputError(f"Expected readable {self.name} files under {root}, got: {error}; fetch them again.") from None
+        except (ValueError, OSError, EOFError, AssertionError, KeyError) as error:
+            raise InputError(
+                f"Expected readable {self.name} files under {root}, got: {error}; fetch them again."
+            ) from None
         values, labels = torch.as_tensor(data.data), torch.as_tensor(data.targets).long()
         if values.ndim != 3 or len(values) != len(labels):
             raise InputError(f"Expected images and labels under {root}, got {tuple(values.shape)} and {len(labels)}.")
@@ -48,7 +50,9 @@ class _Torchvision(PrivateData):
         return ""
 
 
-def _first(error: RuntimeError) -> str:
+def _first(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "Dataset not found"
     return str(error).split(". ")[0].splitlines()[0]
 
 
@@ -74,5 +78,5 @@ class USPS(_Torchvision):
 
     @property
     def subfolder(self) -> str:
-        """torchvision's USPS adds no folder of its own."""
+        """USPS, where torchvision adds no folder of its own."""
         return "USPS"
