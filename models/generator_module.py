@@ -104,9 +104,20 @@ class GeneratorModule(L.LightningModule):
         data = getattr(self.trainer, "datamodule", None)
         if data is None or not hasattr(data, "release_size"):
             raise InputError("Expected a data module with release_size (see experiments.data), got none; pass --data.")
+        self._check(data.private)
         data.release_every = self.release_every
         size = data.release_size(self.n_quantiles)
         self.criterion = DPSlicedWassersteinLoss(self.mechanism(size))
+
+    def _check(self, records: Any) -> None:
+        """Refuses records that do not fit (their shape and their classes are public) before anything is written."""
+        shape, wanted = tuple(records.values.shape[1:]), tuple(self.features.sample_shape)
+        if shape != wanted:
+            raise InputError(f"Expected records of shape {wanted}, got {shape}; set sample_shape to that of the data.")
+        if self.n_classes and bool((records.labels >= self.n_classes).any()):
+            raise InputError(
+                f"Expected classes between 0 and {self.n_classes - 1}, got others; set n_classes of the generator."
+            )
 
     def rows(self, records: Tensor, labels: Tensor) -> Tensor:
         """Maps records to the rows that are sliced, classes included where they are appended."""
