@@ -156,6 +156,11 @@ def test_report_of_nothing(capfd, tmp_path):
             ["--model.init_args.kind", "iid", "--model.init_args.bound", "clt", "--model.init_args.n_projections", "5"],
             ["n_projections > 30 for bound='clt'"],
         ),
+        (["--model.init_args.generator.init_args.n_classes", "9"], ["classes between 0 and 8", "n_classes"]),
+        (
+            [f"--model.init_args.{side}.init_args.sample_shape=[1,9,9]" for side in ("generator", "features")],
+            ["records of shape (1, 9, 9), got (1, 8, 8)"],
+        ),
         (["--model.init_args.features.init_args.sample_shape", "[1,9,9]"], ["one sample_shape", "(1, 9, 9)"]),
     ],
 )

@@ -1,0 +1,361 @@
+"""Data modules on small files made here, and on files that lie."""
+
+import io
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dpswd import InputError
+from experiments.data import MNIST, USPS, Digits, FashionMNIST, FeatureFile, ImageFolder, Records
+from experiments.data.base import every_fifth
+
+
+def png(size=(8, 6), colour=(10, 20, 30), mode="RGB", kind="PNG"):
+    buffer = io.BytesIO()
+    Image.new("RGB", size, colour).convert(mode).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def noisy():
+    buffer = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()  # more than 1,000 bytes
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two classes, six images: grey and RGB, two formats, with a file that is no image among them."""
+    for name, content in {
+        "cats/1.png": png(),
+        "cats/2.PNG": png((5, 9), mode="L"),
+        "cats/notes.txt": b"no image",
+        "dogs/1.jpg": png(kind="JPEG"),
+        "dogs/deep.png": png(mode="RGBA"),
+        "dogs/4.png": png(mode="P"),
+        "dogs/5.png": png(mode="1"),
+    }.items():
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "images" / name).write_bytes(content)
+    return tmp_path / "images"
+
+
+def zipped(folder):
+    path = folder.with_suffix(".zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.rglob("*")):
+            archive.write(file, file.relative_to(folder))
+    return path
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("pack", [lambda folder: folder, zipped], ids=["folder", "zip"])
+def test_images(folder, pack, channels):
+    data = ImageFolder(str(pack(folder)), size=4, channels=channels, test_split=False)
+    records = data.private
+    assert data.test is None
+    assert records.values.shape == (6, channels, 4, 4)
+    assert records.values.dtype == torch.uint8
+    assert records.labels.tolist() == [0, 0, 1, 1, 1, 1]
+    pixels = records.floats()
+    assert pixels.dtype == torch.float32
+    assert 0 <= float(pixels.min()) <= float(pixels.max()) <= 1
+    if channels == 3:
+        assert records.values[0, :, 0, 0].tolist() == [10, 20, 30]
+
+
+def test_folder_and_zip_agree(folder):
+    one, other = (ImageFolder(str(path), size=4, test_split=False).private for path in (folder, zipped(folder)))
+    assert torch.equal(one.values, other.values)
+    assert torch.equal(one.labels, other.labels)
+
+
+def test_images_without_folders_are_one_class(tmp_path):
+    for i in range(6):
+        (tmp_path / f"{i}.png").write_bytes(png(colour=(i, i, i)))
+    data = ImageFolder(str(tmp_path), size=4)
+    assert data.private.labels.tolist() == [0] * 5
+    assert data.test.values[0, 0, 0, 0] == 4  # every fifth, whatever it shows
+
+
+def test_a_path_below_the_root(folder, monkeypatch):
+    monkeypatch.setenv("DPSWD_DATA", str(folder.parent))
+    assert len(ImageFolder("images", size=4, test_split=False).private) == 6
+    monkeypatch.setenv("DPSWD_DATA", "elsewhere")
+    assert len(ImageFolder("images", root=str(folder.parent), size=4, test_split=False).private) == 6
+
+
+@pytest.mark.parametrize("pack", [lambda folder: folder, zipped], ids=["folder", "zip"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no image at all", png()[:40], noisy()[:400], b"GIF89a"],
+    ids=["empty", "text", "head", "cut", "gif"],
+)
+def test_an_unreadable_image(folder, pack, content):
+    (folder / "cats" / "bad.png").write_bytes(content)
+    with pytest.raises(
+        InputError, match=r"Expected a readable image, got cats/bad\.png \(.*\); repair or remove it"
+    ) as e:
+        ImageFolder(str(pack(folder)), size=4).load()
+    assert "\n" not in str(e.value)
+
+
+def test_an_empty_folder_and_an_empty_zip(tmp_path):
+    with zipfile.ZipFile(tmp_path / "empty.zip", "w"):
+        pass
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "empty.zip"):
+        with pytest.raises(InputError, match=r"Expected images \(\.bmp, .*\) in .*empty.*, got none\."):
+            ImageFolder(str(tmp_path / name)).load()
+
+
+def test_no_folder_and_no_zip(tmp_path):
+    with pytest.raises(InputError, match=r"Expected a folder or zip of images at .*none, got nothing there; check"):
+        ImageFolder(str(tmp_path / "none")).load()
+    (tmp_path / "file.zip").write_text("no zip")
+    with pytest.raises(InputError, match=r"Expected a zip of images at .*, got: File is not a zip file"):
+        ImageFolder(str(tmp_path / "file.zip")).load()
+
+
+def damaged(folder, change):
+    path = zipped(folder)
+    path.write_bytes(change(path.read_bytes()))
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content[:200],
+        lambda content: content.replace(png(), png()[:-8] + b"12345678"),
+        lambda content: content.replace(b"PK\x03\x04\x14\x00\x00\x00", b"PK\x03\x04\x14\x00\x01\x00").replace(
+            b"PK\x01\x02\x14\x03\x14\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01\x00"
+        ),
+        lambda content: content.replace(
+            b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x63\x00"
+        ),
+    ],
+    ids=["cut", "checksum", "encrypted", "method"],
+)
+def test_a_damaged_zip(folder, change):
+    with pytest.raises(InputError, match=r"Expected a zip of images at .*, got: .*; make it again"):
+        ImageFolder(str(damaged(folder, change))).load()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 3}, r"Expected size >= 4, got size=3\."),
+        ({"channels": 2}, r"Expected channels=1 \(grey\) or 3 \(RGB\), got channels=2\."),
+        ({"batch_size": 0}, r"Expected batch_size >= 1, got batch_size=0\."),
+        ({"n_synthetic": 0}, r"Expected n_synthetic >= 1, got n_synthetic=0\."),
+    ],
+)
+def test_options_out_of_range(options, message):
+    with pytest.raises(InputError, match=message):
+        ImageFolder("x", **options)
+
+
+# feature files
+
+
+FEATURES, LABELS = np.arange(24, dtype=np.float32).reshape(12, 2), np.arange(12) % 3
+
+
+def test_features(tmp_path):
+    np.savez(tmp_path / "x.npz", features=FEATURES.astype(np.float64), labels=LABELS.astype(np.uint8))
+    data = FeatureFile(str(tmp_path / "x.npz"))
+    assert data.private.values.shape == (10, 2)
+    assert data.test.values.tolist() == FEATURES[[4, 9]].tolist()
+    assert data.private.labels.dtype == torch.int64
+    assert len(FeatureFile("x.npz", root=str(tmp_path), test_split=False).private) == 12
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"features": FEATURES}, r"Expected arrays 'features' and 'labels' in .*, got no .*labels"),
+        ({"x": FEATURES, "labels": LABELS}, r"Expected arrays 'features' and 'labels' in .*, got no .*features"),
+        (
+            {"features": FEATURES.astype(object), "labels": LABELS},
+            r"Expected a readable \.npz file at .*, got: .*pickle",
+        ),
+        ({"features": FEATURES * np.nan, "labels": LABELS}, "Expected finite records, got nan or inf"),
+        (
+            {"features": np.where(FEATURES > 3, np.inf, FEATURES), "labels": LABELS},
+            "Expected finite records, got nan or inf",
+        ),
+        (
+            {"features": FEATURES.astype(np.float64) + 1e300, "labels": LABELS},
+            "Expected finite records, got nan or inf",
+        ),
+        ({"features": FEATURES[0], "labels": LABELS}, r"Expected features \(N, d\) and integer labels \(N,\)"),
+        ({"features": FEATURES, "labels": LABELS[:5]}, r"Expected features \(N, d\) and integer labels \(N,\)"),
+        ({"features": FEATURES, "labels": LABELS / 2}, r"got float32 \(12, 2\) and float64 \(12,\)"),
+        ({"features": FEATURES, "labels": LABELS - 1}, "Expected labels of at least 0, got others"),
+        ({"features": FEATURES.astype(str), "labels": LABELS}, r"Expected features \(N, d\)"),
+        ({"features": FEATURES + 1j, "labels": LABELS}, r"Expected features \(N, d\)"),
+        ({"features": FEATURES[:0], "labels": LABELS[:0]}, "Expected at least one record, got none"),
+    ],
+)
+def test_feature_files_that_do_not_fit(tmp_path, arrays, message):
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(InputError, match=message) as caught:
+        FeatureFile(str(tmp_path / "x.npz")).load()
+    assert "\n" not in str(caught.value)
+
+
+class Trap:
+    """Would run when unpickled."""
+
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('unpickled')",))
+
+
+def test_no_pickle_is_ever_loaded(tmp_path):
+    import pickle
+
+    np.savez(tmp_path / "x.npz", features=np.array([Trap()], dtype=object), labels=LABELS)
+    (tmp_path / "y.npz").write_bytes(pickle.dumps(Trap()))
+    for name in ("x.npz", "y.npz"):
+        with pytest.raises(InputError, match=r"Expected a readable \.npz file"):
+            FeatureFile(str(tmp_path / name)).load()
+
+
+def test_files_that_are_no_npz(tmp_path):
+    np.save(tmp_path / "x.npy", FEATURES)
+    (tmp_path / "x.npy").rename(tmp_path / "array.npz")
+    (tmp_path / "text.npz").write_text("no archive")
+    (tmp_path / "empty.npz").write_text("")
+    np.savez_compressed(tmp_path / "good.npz", features=FEATURES, labels=LABELS)
+    whole = (tmp_path / "good.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[:100])
+    (tmp_path / "stream.npz").write_bytes(whole[:60] + b"\xff" * 10 + whole[70:])
+    for name in ("array", "text", "empty", "cut", "stream"):
+        with pytest.raises(InputError, match=r"Expected a readable \.npz file at .*; write it again"):
+            FeatureFile(str(tmp_path / f"{name}.npz")).load()
+    with pytest.raises(InputError, match=r"Expected an \.npz file at none\.npz, got nothing there; check data\.path"):
+        FeatureFile("none.npz").load()
+
+
+# IDX files
+
+
+def write_idx(path, shape, content, kind=8):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(struct.pack(">HBB", 0, kind, len(shape)) + struct.pack(f">{len(shape)}I", *shape) + content)
+
+
+@pytest.fixture
+def idx(tmp_path):
+    raw = tmp_path / "MNIST" / "raw"
+    for split, count in (("train", 5), ("t10k", 2)):
+        write_idx(raw / f"{split}-images-idx3-ubyte", (count, 28, 28), bytes(range(256)) * 4 * count)
+        content = bytes(range(256)) * 4 * count
+        write_idx(raw / f"{split}-images-idx3-ubyte", (count, 28, 28), content[: count * 784])
+        write_idx(raw / f"{split}-labels-idx1-ubyte", (count,), bytes(range(count)))
+    return raw
+
+
+def test_mnist(idx, tmp_path):
+    data = MNIST(root=str(tmp_path))
+    assert data.private.values.shape == (5, 1, 28, 28)
+    assert data.private.labels.tolist() == [0, 1, 2, 3, 4]
+    assert len(data.test) == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "kind"),
+    [
+        ((5, 28, 28), 784, 8),
+        ((10**9, 28, 28), 5 * 784, 8),
+        ((4, 28, 28), 5 * 784, 8),
+        ((5, 784), 5 * 784, 8),
+        ((5, 28, 28), 5 * 784, 10),
+        ((5, 28, 28), 5 * 784, 7),
+        ((3, 28, 28), 3 * 784, 8),
+        ((5, 28, 28), 0, 8),
+    ],
+    ids=["short", "huge", "long", "flat", "no type", "no type either", "fewer than labels", "header only"],
+)
+def test_idx_files_that_lie(idx, tmp_path, shape, size, kind):
+    write_idx(idx / "train-images-idx3-ubyte", shape, bytes(size), kind)
+    with pytest.raises(InputError, match=r"Expected .*MNIST|Expected images and labels under") as caught:
+        MNIST(root=str(tmp_path)).load()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0", b"\0\0\x08\x03\0", b"text in place of numbers"])
+def test_idx_files_with_a_broken_header(idx, tmp_path, content):
+    (idx / "train-images-idx3-ubyte").write_bytes(content)
+    with pytest.raises(InputError, match=r"Expected .*MNIST"):
+        MNIST(root=str(tmp_path)).load()
+
+
+def test_a_missing_directory(tmp_path):
+    for kind in (MNIST, FashionMNIST, USPS):
+        with pytest.raises(
+            InputError, match=r"Expected \w+ under .*none.*, got: Dataset not found.*; pass --data\.root"
+        ):
+            kind(root=str(tmp_path / "none")).load()
+    assert not (tmp_path / "none" / "MNIST").exists()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("kind", "shape", "n_test"),
+    [
+        (MNIST, (60_000, 1, 28, 28), 10_000),
+        (FashionMNIST, (60_000, 1, 28, 28), 10_000),
+        (USPS, (7291, 1, 16, 16), 2007),
+    ],
+)
+def test_real_data(data_root, kind, shape, n_test):
+    data = kind(root=str(data_root))
+    assert tuple(data.private.values.shape) == shape
+    assert len(data.test) == n_test
+    assert sorted(data.private.labels.unique().tolist()) == list(range(10))
+
+
+# records
+
+
+def test_digits():
+    data = Digits()
+    assert data.private.values.shape == (1438, 1, 8, 8)
+    assert len(data.test) == 359
+    assert float(data.private.values.max()) == 1
+
+
+def test_the_split_does_not_look_at_the_data():
+    train, test = every_fifth(Records(torch.arange(12.0)[:, None], torch.zeros(12, dtype=torch.int64)))
+    assert test.values.flatten().tolist() == [4, 9]
+    assert len(train) == 10
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "n_quantiles", "size"), [(None, None, 1438), (None, 100, 1400), (None, 1438, 1438), (50, 7, 50)]
+)
+def test_release_size(batch_size, n_quantiles, size):
+    assert Digits(batch_size=batch_size).release_size(n_quantiles) == size
+
+
+def test_more_blocks_than_records():
+    with pytest.raises(InputError, match="Expected n_quantiles <= the number of records, got 1439 and 1438 records"):
+        Digits().release_size(1439)
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "message"),
+    [
+        (torch.zeros(0, 2), torch.zeros(0).long(), "Expected at least one record, got none"),
+        (torch.zeros(3, 2), torch.zeros(2).long(), "Expected a label per record, got 3 and 2"),
+        (torch.tensor([[float("inf")]]), torch.zeros(1).long(), "Expected finite records, got nan or inf"),
+    ],
+)
+def test_records_that_do_not_fit(values, labels, message):
+    with pytest.raises(InputError, match=message):
+        Records(values, labels)

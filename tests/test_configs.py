@@ -1,0 +1,92 @@
+"""Every config that is shipped runs a step: on real data where they are, on a small fake of them everywhere."""
+
+import gzip
+import json
+import os
+import struct
+from pathlib import Path
+
+import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
+import numpy as np
+import pytest
+import yaml
+
+from dpswd.accounting.ledger import Ledger
+from dpswd.cli import main
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+FAKES = {"experiments.data.MNIST": "MNIST", "experiments.data.FashionMNIST": "FashionMNIST"}
+
+
+def idx(path, values):
+    """Writes unsigned bytes in the IDX format of MNIST."""
+    header = struct.pack(">HBB", 0, 8, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape)
+    path.write_bytes(gzip.compress(header + values.astype(np.uint8).tobytes()))
+    path.with_suffix("").write_bytes(header + values.astype(np.uint8).tobytes())
+
+
+@pytest.fixture(scope="module")
+def fake_root(tmp_path_factory):
+    """MNIST in size and layout, with random pixels: the budget is planned for 60,000 records."""
+    root, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for name in FAKES.values():
+        (root / name / "raw").mkdir(parents=True)
+        for split, count in (("train", 60_000), ("t10k", 100)):
+            raw = root / name / "raw"
+            images = np.broadcast_to(rng.integers(0, 256, (100, 28, 28)), (count // 100, 100, 28, 28))
+            idx(raw / f"{split}-images-idx3-ubyte.gz", images.reshape(count, 28, 28))
+            idx(raw / f"{split}-labels-idx1-ubyte.gz", rng.integers(0, 10, count))
+    return root
+
+
+def run(path, directory, *more):
+    arguments = ["fit", "--config", str(path), "--trainer.default_root_dir", str(directory)]
+    return main([*arguments, "--trainer.fast_dev_run", "true", "--trainer.enable_progress_bar", "false", *more])
+
+
+def data_of(path):
+    return yaml.safe_load(path.read_text())["data"]["class_path"]
+
+
+def checked(directory):
+    facts = json.loads((directory / "privacy.json").read_text())
+    assert facts["sound"] is facts["private"] is True
+    assert facts["epsilon"] <= facts["target_epsilon"]
+    assert facts["releases_made"] == facts["planned_releases"] == 1
+    assert Ledger.open_existing(directory / "ledger.jsonl").n_releases == 1
+
+
+@pytest.fixture(autouse=True)
+def at_home(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_runs(path, tmp_path, request):
+    needed = data_of(path)
+    if needed not in FAKES and needed != "experiments.data.Digits":
+        pytest.skip(f"no small fake of {needed}")
+    more = ["--data.init_args.root", str(request.getfixturevalue("fake_root"))] if needed in FAKES else []
+    assert run(path, tmp_path, *more) == 0
+    checked(tmp_path)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    "path", [path for path in CONFIGS if data_of(path) != "experiments.data.Digits"], ids=lambda p: p.stem
+)
+def test_every_config_runs_on_real_data(path, tmp_path, data_root):
+    assert run(path, tmp_path, "--data.init_args.root", str(data_root)) == 0
+    checked(tmp_path)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_header_names_its_command(path):
+    assert f"dpswd fit --config configs/{path.name}" in "".join(path.read_text().splitlines(keepends=True)[:2])
+
+
+def test_no_config_names_a_machine():
+    for path in CONFIGS:
+        assert os.path.expanduser("~") not in path.read_text()
+        assert " /" not in path.read_text().replace("$DPSWD_DATA or ./data", "")
