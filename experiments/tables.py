@@ -1,0 +1,89 @@
+"""Tables of the documentation, made from ``docs/results``: ``python -m experiments.tables`` writes them in place.
+
+A table stands between ``<!-- table NAME -->`` and ``<!-- end -->`` in README.md or docs/*.md. A test fails where a page
+and the results differ.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def results(name: str) -> dict[str, Any]:
+    """Reads ``docs/results/NAME.json``."""
+    return dict(json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text()))
+
+
+def generation() -> str:
+    """Accuracy of classifiers trained on synthetic records."""
+    content = results("generation")
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    seconds: dict[tuple[str, str], str] = {}
+    for row in content["rows"]:
+        budget = f"ε = {row['epsilon']:g}, δ = {_power(row['delta'])}, μ = {row['mu']:.2f}" if row["epsilon"] else "real records, no privacy"
+        key = (row["dataset"], budget)
+        spread = f" ± {row['std']}" if row["std"] is not None else ""
+        cells.setdefault(key, {})[row["classifier"]] = f"{row['mean']}{spread}"
+        seconds[key] = f"{row['train_seconds']} s" if row["train_seconds"] is not None else "-"
+    lines = ["| data set | guarantee | logistic regression | MLP | training |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {data} | {budget} | {found.get('logreg', '-')} | {found.get('mlp', '-')} | {seconds[data, budget]} |"
+        for (data, budget), found in cells.items()
+    ]
+    return "\n".join([*lines, "", _origin(content, f"{content['rows'][0]['seeds']} seeds")])
+
+
+def table4() -> str:
+    """Noise for epsilon = 10."""
+    content = results("table4")
+    lines = ["| row of Table 4 | published | exact, Renyi | exact, PLD |", "|---|---|---|---|"]
+    for row in content["rows"]:
+        if row["published"] is not None:
+            lines.append(
+                f"| {row['dataset']} | {row['published']:g} | {row['exact_rdp']:.3f} | **{row['exact_pld']:.3f}** |"
+            )
+    return "\n".join([*lines, "", _origin(content, "deterministic")])
+
+
+TABLES: dict[str, Callable[[], str]] = {"generation": generation, "table4": table4}
+
+
+def _power(value: float) -> str:
+    mantissa, exponent = f"{value:e}".split("e")
+    assert float(mantissa) == 1
+    return f"10^{int(exponent)}"
+
+
+def _origin(content: dict[str, Any], note: str) -> str:
+    cores = content["machine"].get("cores")
+    return f"`{content['command']}`, {note}, dpswd {content['version']}, {cores} CPU cores."
+
+
+def filled(text: str) -> str:
+    """Returns a page with every table made anew."""
+    return MARKS.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}\n{match[3]}", text)
+
+
+def pages() -> list[Path]:
+    """Returns the pages that may hold tables."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def main() -> int:
+    """Writes all tables in place."""
+    for page in pages():
+        text = page.read_text()
+        if (new := filled(text)) != text:
+            page.write_text(new)
+            print(f"Written: {page.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
