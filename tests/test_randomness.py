@@ -132,9 +132,7 @@ def test_the_secure_source_has_no_state_to_save_or_show():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings(
-    "ignore:.*multi-threaded.*fork.*:DeprecationWarning"
-)  # the child only draws and leaves
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # the child only draws and leaves
 def test_a_forked_process_draws_other_numbers():
     source = SecureRandom()
     normal(source, (1,))

@@ -32,9 +32,7 @@ def test_equals_pot(n, m, p):
 def test_one_direction_is_the_one_dimensional_distance(p):
     x, y = cloud(9, 1, 1), cloud(14, 1, 2)
     one = torch.ones(1, 1, dtype=torch.float64)
-    exact = ot.emd2(
-        np.ones(9) / 9, np.ones(14) / 14, np.abs(x.numpy() - y.numpy().T) ** p
-    )  # a linear programme
+    exact = ot.emd2(np.ones(9) / 9, np.ones(14) / 14, np.abs(x.numpy() - y.numpy().T) ** p)  # a linear programme
     assert float(sliced_wasserstein(x, y, one, p)) == pytest.approx(exact, rel=1e-12)
 
 
@@ -69,9 +67,7 @@ def integral_of_quantiles(values, blocks, steps):
     return quantiles.reshape(blocks, -1).mean(axis=1)
 
 
-@pytest.mark.parametrize(
-    ("n", "blocks"), [(12, 4), (10, 4), (7, 5), (5, 8), (1, 4), (3, 3), (64, 5), (9, 2), (2, 5)]
-)
+@pytest.mark.parametrize(("n", "blocks"), [(12, 4), (10, 4), (7, 5), (5, 8), (1, 4), (3, 3), (64, 5), (9, 2), (2, 5)])
 def test_block_means_integrate_the_quantile_function(n, blocks):
     values = cloud(n, 3).sort(dim=0).values
     steps = 60_000 * blocks
@@ -103,9 +99,7 @@ def test_block_means_of_equal_sizes_are_the_values():
 def test_padded_block_means_are_those_of_the_sorted_padded_column(n, blocks, shift):
     values = (cloud(n, 4) + shift).sort(dim=0).values
     padded = torch.cat([values, torch.zeros(12 - n, 4, dtype=torch.float64)]).sort(dim=0).values
-    torch.testing.assert_close(
-        padded_block_means(values, 12, blocks), block_means(padded, blocks), rtol=0, atol=1e-13
-    )
+    torch.testing.assert_close(padded_block_means(values, 12, blocks), block_means(padded, blocks), rtol=0, atol=1e-13)
 
 
 def test_wasserstein_1d_column_by_column():
