@@ -1,15 +1,20 @@
 """Differentially private sliced Wasserstein distance: a loss, its accounting, and what goes with it.
 
-Importing this imports neither lightning nor torchvision nor matplotlib.
+Names are imported when they are first used: accounting needs no torch, and nothing here imports lightning, torchvision
+or matplotlib.
 """
 
-from dpswd.accounting import PrivacyAccountant, calibrate_sigma
-from dpswd.errors import BudgetExceededError, InputError
-from dpswd.loss import DPSlicedWassersteinLoss, Release
-from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
-from dpswd.projections import random_projections
-from dpswd.sampling import FixedSizeSampler
-from dpswd.sliced import sliced_wasserstein
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpswd.accounting import PrivacyAccountant, calibrate_sigma
+    from dpswd.errors import BudgetExceededError, InputError
+    from dpswd.loss import DPSlicedWassersteinLoss, Release
+    from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
+    from dpswd.projections import random_projections
+    from dpswd.sampling import FixedSizeSampler
+    from dpswd.sliced import sliced_wasserstein
 
 __all__ = [
     "BudgetExceededError",
@@ -26,3 +31,27 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "BudgetExceededError": "errors",
+    "DPSlicedWassersteinLoss": "loss",
+    "FixedSizeSampler": "sampling",
+    "GaussianMechanism": "mechanism",
+    "InputError": "errors",
+    "PrivacyAccountant": "accounting",
+    "ProjectionMechanism": "mechanism",
+    "Release": "loss",
+    "calibrate_sigma": "accounting",
+    "random_projections": "projections",
+    "sliced_wasserstein": "sliced",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'dpswd' has no attribute {name!r}")
+    return getattr(import_module(f"dpswd.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -32,13 +32,20 @@ LIGHTNING = {
     "test": "run the test loop of a module",
     "predict": "turn a checkpoint into synthetic records",
 }
-COMMAND_MODULES = ("account", "report", "demo", "diagnostics")
+COMMAND_MODULES = {
+    "account": ("account", "calibrate", "plan"),
+    "report": ("report",),
+    "demo": ("demo",),
+    "diagnostics": ("wdp", "tangent"),
+}
 
 
-def _commands() -> dict[str, Command]:
+def _commands(wanted: str | None) -> dict[str, Command]:
+    """Imports the module of one command, or all of them where none is named (for ``--help``)."""
     found: dict[str, Command] = {}
-    for name in COMMAND_MODULES:
-        found.update(import_module(f"dpswd.commands.{name}").COMMANDS)
+    for module, names in COMMAND_MODULES.items():
+        if wanted in names or not any(wanted in others for others in COMMAND_MODULES.values()):
+            found.update(import_module(f"dpswd.commands.{module}").COMMANDS)
     return found
 
 
@@ -59,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _small(arguments: list[str]) -> int:
-    commands = _commands()
+    commands = _commands(arguments[0] if arguments else None)
     parser = _Parser(prog="dpswd", description="Differentially private sliced Wasserstein distances.")
     parser.add_argument("--version", action="version", version=f"dpswd {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
