@@ -24,8 +24,8 @@ class _SaveConfig(SaveConfigCallback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Has the config written right before the ledger: a run that is refused leaves nothing behind."""
-        if stage == "fit" and not trainer.fast_dev_run:
-            for callback in trainer.callbacks:
+        if stage == "fit" and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            for callback in trainer.callbacks:  # type: ignore[attr-defined]
                 if isinstance(callback, PrivacyBudget):
                     callback.before_ledger = partial(self._write, Path(trainer.default_root_dir))
 
@@ -34,9 +34,7 @@ class _SaveConfig(SaveConfigCallback):
             return
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self.parser.save(
-                self.config, directory / "config.yaml", skip_none=False, overwrite=True, multifile=False
-            )
+            self.parser.save(self.config, directory / "config.yaml", skip_none=False, overwrite=True, multifile=False)
         except OSError as error:
             raise InputError(
                 f"Expected to write into {directory} (trainer.default_root_dir), got: {error.strerror}; "
@@ -89,9 +87,10 @@ class PrivateCLI(LightningCLI):
             subclass_mode_data=True,
             save_config_callback=_SaveConfig,
             seed_everything_default=True,
-            parser_kwargs={"exit_on_error": False} if not run else {
-                name: {"exit_on_error": False} for name in ("fit", "validate", "test", "predict")
-            } | {"exit_on_error": False},
+            parser_kwargs={"exit_on_error": False}
+            if not run
+            else {name: {"exit_on_error": False} for name in ("fit", "validate", "test", "predict")}
+            | {"exit_on_error": False},
             args=args,
             run=run,
         )
@@ -134,5 +133,5 @@ class PrivateCLI(LightningCLI):
 
     def after_fit(self) -> None:
         """Keeps the final state under a name that does not change."""
-        if not self.trainer.fast_dev_run:
+        if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.trainer.save_checkpoint(Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt")

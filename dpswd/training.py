@@ -1,5 +1,6 @@
-"""Lightning callback that keeps a training run within its privacy budget. (The only core module besides the command
-line that imports Lightning.)
+"""Lightning callback that keeps a training run within its privacy budget.
+
+(The only core module besides the command line that imports Lightning.)
 
 The budget goes in, the noise comes out: nobody sets sigma by hand. Where a budget is given, the callback
 
@@ -35,7 +36,7 @@ from dpswd.sampling import FixedSizeSampler
 __all__ = ["NOT_COVERED", "PrivacyBudget", "ReleaseLoader", "write_json"]
 
 NOT_COVERED = [
-    "Choices made after looking at the private records: architecture, hyperparameters, number of steps, model selection.",
+    "Choices made after looking at the private records: architecture, hyperparameters, number of steps, selection.",
     "Evaluation: accuracies are measured on test records that the guarantee does not cover.",
     "Floating-point arithmetic: the noise is a 53-bit approximation of the Gaussian of the proofs.",
     "Side channels: running time, memory, and error messages about private records (finite records are assumed).",
@@ -64,7 +65,7 @@ class ReleaseLoader(DataLoader[Any]):
     """
 
     def __init__(self, dataset: Any, sampler: FixedSizeSampler) -> None:
-        super().__init__(dataset, batch_sampler=sampler, collate_fn=_identity)
+        super().__init__(dataset, batch_sampler=sampler, collate_fn=_identity)  # type: ignore[arg-type]
         self._steps_taken = sampler.start
 
     def __iter__(self) -> Any:
@@ -78,8 +79,8 @@ class ReleaseLoader(DataLoader[Any]):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continues after as many steps as were taken."""
-        assert isinstance(self.batch_sampler, FixedSizeSampler)
-        self.batch_sampler.start = self._steps_taken = state["start"]
+        sampler: Any = self.batch_sampler
+        sampler.start = self._steps_taken = state["start"]
 
 
 def _identity(batch: Any) -> Any:
@@ -240,7 +241,8 @@ class PrivacyBudget(L.Callback):
         return {**facts, "run": secrets.token_hex(8)}  # two runs of one plan have different ledgers
 
     def _resume(self, mechanism: ProjectionMechanism) -> ProjectionMechanism:
-        assert self._ledger is not None and self._checkpoint is not None
+        assert self._ledger is not None
+        assert self._checkpoint is not None
         plan = {**self.budget, "sample_size": self.sample_size, "planned_releases": self.planned}
         for name, value in plan.items():
             if self._ledger.header.get(name) != value:
@@ -330,7 +332,7 @@ def _the_sampler(trainer: L.Trainer, mechanism: ProjectionMechanism) -> FixedSiz
         raise InputError("Expected secret batches, got a sampler with noise_seed; leave it out, or mark the mechanism.")
     if trainer.world_size != 1:
         raise InputError(f"Expected one process, got {trainer.world_size}; set trainer.devices to 1.")
-    if trainer.overfit_batches:
+    if trainer.overfit_batches:  # type: ignore[attr-defined]
         raise InputError("Expected overfit_batches=0, got a repeated batch, which the accountant does not cover.")
     return sampler
 

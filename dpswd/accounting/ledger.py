@@ -63,9 +63,7 @@ class Ledger:
         except OSError as error:
             if isinstance(error, FileExistsError) and ledger.path.exists():
                 raise ledger._taken() from None
-            raise InputError(
-                f"Expected to write a ledger at {path}, got: {error.strerror}; check the path."
-            ) from None
+            raise InputError(f"Expected to write a ledger at {path}, got: {error.strerror}; check the path.") from None
         os.close(descriptor)
         ledger.header = {"format": FORMAT, **header}
         ledger._append({"kind": "header", **ledger.header})
@@ -161,23 +159,17 @@ class Ledger:
             claimed = entry.pop("hash")
             kind = entry["kind"]
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(
-                f"Expected JSON on line {number} of {self.path}, got something else: corrupt."
-            ) from None
+            raise InputError(f"Expected JSON on line {number} of {self.path}, got something else: corrupt.") from None
         if claimed != _digest(self.head, entry):
             raise InputError(
                 f"Expected line {number} of {self.path} to continue the chain, got another hash: "
                 "the ledger was edited or a line is missing; do not rely on it."
             )
         if (kind == "header") != (number == 1):
-            raise InputError(
-                f"Expected the header on line 1 of {self.path} only, got {kind!r} on line {number}."
-            )
+            raise InputError(f"Expected the header on line 1 of {self.path} only, got {kind!r} on line {number}.")
         if kind == "header":
             if entry.get("format") != FORMAT:
-                raise InputError(
-                    f"Expected ledger format {FORMAT} in {self.path}, got {entry.get('format')!r}."
-                )
+                raise InputError(f"Expected ledger format {FORMAT} in {self.path}, got {entry.get('format')!r}.")
             self.header = {name: value for name, value in entry.items() if name != "kind"}
         elif kind == "mechanism":
             self._mechanisms.append((entry.get("mechanism", {}), entry.get("sample_size", 0)))
@@ -186,9 +178,7 @@ class Ledger:
             self._counts[entry["mechanism"]] += 1
             self.n_releases += 1
         else:
-            raise InputError(
-                f"Expected a release on line {number} of {self.path}, got {kind!r}: unknown entry."
-            )
+            raise InputError(f"Expected a release on line {number} of {self.path}, got {kind!r}: unknown entry.")
         self.head = claimed
         self.heads.add(claimed)
 
