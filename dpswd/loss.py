@@ -76,7 +76,7 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
         Tensor (B, d) in float64, detached.
     """
     rows = rows.detach().to(torch.float64)
-    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     return rows * (row_norm * (1 - 1e-12) / norms).clamp(max=1.0)
 
 
@@ -215,7 +215,9 @@ class DPSlicedWassersteinLoss(nn.Module):
         width = max(1, _CHUNK_BYTES // (8 * size))
         groups = [rows] if labels is None else [rows[labels == c] for c in range(self.mechanism.n_classes or 0)]
         summaries = [
-            torch.cat([padded_block_means(_ascending(group @ u), size, blocks) for u in projections.split(width, 1)], 1)
+            torch.cat(
+                [padded_block_means(_ascending(group @ u), size, blocks) for u in torch.split(projections, width, 1)], 1
+            )
             for group in groups
         ]
         return summaries[0] if labels is None else torch.stack(summaries)

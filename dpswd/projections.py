@@ -53,7 +53,7 @@ def random_projections(
     choice(("iid", "orthogonal"), kind=kind)
     if kind == "iid":
         columns = _gaussian((n_projections, dim), generator)
-        norms = torch.linalg.vector_norm(columns, dim=1, keepdim=True)
+        norms: Tensor = torch.linalg.vector_norm(columns, dim=1, keepdim=True)
         return (columns / norms).T.to(device=device, dtype=dtype)
     bases = []
     for start in range(0, n_projections, dim):

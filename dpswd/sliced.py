@@ -95,7 +95,7 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
     if n == blocks:
         return sorted_values
     if n % blocks == 0:
-        return sorted_values.unflatten(0, (blocks, n // blocks)).mean(dim=1)
+        return sorted_values.reshape(blocks, n // blocks, -1).mean(dim=1)
     integral = torch.cat([torch.zeros_like(sorted_values[:1]), sorted_values.cumsum(dim=0)])  # n times that of Q
     edges = torch.arange(1, blocks, device=sorted_values.device) * n  # in units of 1 / blocks of a value
     below = edges // blocks
@@ -131,7 +131,7 @@ def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
     touched = -(-n // width)
     fill = sorted_values.new_zeros(touched * width - n, columns)
     below, above = torch.cat([negative, fill]), torch.cat([fill, positive])
-    below, above = (part.unflatten(0, (touched, width)).mean(dim=1) for part in (below, above))
+    below, above = (part.reshape(touched, width, columns).mean(dim=1) for part in (below, above))
     rest = sorted_values.new_zeros(blocks - touched, columns)
     return torch.cat([below, rest]) + torch.cat([rest, above])
 
