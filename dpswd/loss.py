@@ -9,7 +9,6 @@ private tensor is detached at the door, a :class:`Release` holds all that has le
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +16,8 @@ from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism, ProjectionMechanism, mechanism_from_dict
 from dpswd.projections import random_projections
 from dpswd.randomness import normal, random_source
-from dpswd.sliced import block_means, padded_block_means, wasserstein_1d
+from dpswd.sliced import over_directions, padded_block_means, wasserstein_1d
+from dpswd.sorting import ascending
 
 __all__ = ["DPSlicedWassersteinLoss", "Release", "ReleaseLog", "clip_rows"]
 
@@ -190,19 +190,14 @@ class DPSlicedWassersteinLoss(nn.Module):
         mechanism = release.mechanism
         with torch.autocast(public.device.type, enabled=False):
             public = public.to(torch.promote_types(public.dtype, torch.float32))
-            projected = public @ release.projections.to(public)  # (n, k)
-            target = release.values.to(public)
+            projections, target = release.projections.to(public), release.values.to(public)
             if mechanism.release == "rows":
-                return _smoothed(projected, target, public_labels, mechanism.sigma)
-            if mechanism.n_classes is None:
-                return (block_means(_ascending(projected), mechanism.n_values) - target).square().mean()
-            assert public_labels is not None
-            total = torch.zeros((), dtype=public.dtype, device=public.device)
-            for c in range(mechanism.n_classes):
-                ours = _ascending(projected[public_labels == c])
-                means = padded_block_means(ours, len(public), mechanism.n_values)
-                total = total + (means - target[c]).square().mean()
-            return total / mechanism.n_classes
+                return _smoothed((projections.T @ public.T).T, target, public_labels, mechanism.sigma)
+            if public_labels is None:
+                return _residual(public, projections, target, len(public))
+            groups = [public[public_labels == c] for c in range(len(target))]
+            each = [_residual(z, projections, t, len(public)) for z, t in zip(groups, target, strict=True)]
+            return torch.stack(each).mean()
 
     def extra_repr(self) -> str:
         """What ``print(module)`` says."""
@@ -216,7 +211,11 @@ class DPSlicedWassersteinLoss(nn.Module):
         groups = [rows] if labels is None else [rows[labels == c] for c in range(self.mechanism.n_classes or 0)]
         summaries = [
             torch.cat(
-                [padded_block_means(_ascending(group @ u), size, blocks) for u in torch.split(projections, width, 1)], 1
+                [
+                    padded_block_means(ascending((u.T @ group.T).T), size, blocks)
+                    for u in torch.split(projections, width, 1)
+                ],
+                1,
             )
             for group in groups
         ]
@@ -255,12 +254,15 @@ class DPSlicedWassersteinLoss(nn.Module):
             raise InputError(f"Expected {name} between 0 and {classes - 1}, got others; check n_classes.")
 
 
-def _ascending(values: Tensor) -> Tensor:
-    """Sorts every column of (n, k), along contiguous memory; without a gradient by NumPy, whose sort is faster."""
-    by_column = values.T.contiguous()
-    if by_column.requires_grad or by_column.is_cuda:
-        return by_column.sort(dim=1).values.T
-    return torch.from_numpy(np.sort(by_column.numpy(), axis=1)).T
+def _residual(public: Tensor, projections: Tensor, target: Tensor, size: int) -> Tensor:
+    """Compares block means of (n, d), padded with zeros to ``size`` rows, with (m, k): the mean of the squares."""
+    blocks, k = target.shape
+
+    def criterion(columns: slice, ours: Tensor) -> Tensor:
+        difference = padded_block_means(ours, size, blocks) - target[:, columns]
+        return difference.square().mean() * (difference.shape[1] / k)
+
+    return over_directions(criterion, projections, public)
 
 
 def _smoothed(projected: Tensor, target: Tensor, labels: Tensor | None, sigma: float) -> Tensor:

@@ -8,15 +8,27 @@ axes: n, m sample sizes, d dimension, k directions, b blocks.
 with Q the quantile function. For equal sizes it compares sorted values.
 """
 
+import os
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from dpswd._validate import at_least
 from dpswd.errors import InputError
+from dpswd.sorting import ascending, sort_rows, sort_rows_with_order
 
-__all__ = ["block_means", "padded_block_means", "sliced_wasserstein", "wasserstein_1d"]
+__all__ = ["block_means", "over_directions", "padded_block_means", "sliced_wasserstein", "wasserstein_1d"]
+
+_MOST_BYTES = 2**28
+_BYTES_PER_VALUE = 40  # float32: projected, packed, sorted, order, residual, its gradient
 
 
-def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) -> Tensor:
+def sliced_wasserstein(
+    x: Tensor, y: Tensor, projections: Tensor, p: float = 2, *, max_bytes: int | None = None
+) -> Tensor:
     """Computes the p-th power of the sliced p-Wasserstein distance between two samples.
 
     Args:
@@ -24,9 +36,11 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) 
         y: Sample (m, d); m may differ from n.
         projections: Unit directions (d, k), shared by both.
         p: Order, at least 1.
+        max_bytes: Memory for projected values, see :func:`over_directions`. (Samples of different sizes, and
+            directions that have a gradient themselves, are projected as a whole.)
 
     Returns:
-        Scalar tensor, differentiable in ``x`` and ``y``. Equals POT's ``sliced_wasserstein_distance(...) ** p``.
+        Scalar tensor, differentiable once in ``x`` and ``y``. Equals POT's ``sliced_wasserstein_distance(...) ** p``.
 
     Raises:
         InputError: If shapes do not fit or p < 1.
@@ -49,8 +63,97 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) 
             f"Expected one dimension d for x, y and projections, got {x.shape[1]}, {y.shape[1]} and "
             f"{projections.shape[0]}."
         )
-    projections = projections.to(device=x.device, dtype=torch.promote_types(x.dtype, y.dtype))
-    return wasserstein_1d(x.to(projections.dtype) @ projections, y.to(projections.dtype) @ projections, p).mean()
+    at_least(1, **({} if max_bytes is None else {"max_bytes": max_bytes}))
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    x, y, projections = x.to(dtype), y.to(dtype), projections.to(device=x.device, dtype=dtype)
+    if projections.requires_grad or len(x) != len(y) or not len(x):
+        return wasserstein_1d(x @ projections, y @ projections, p).mean()
+    _check_order(p)
+    k = projections.shape[1]
+    return over_directions(
+        lambda columns, ours, theirs: _power(ours - theirs, p).mean() * (ours.shape[1] / k),
+        projections,
+        x,
+        y,
+        max_bytes=max_bytes,
+    )
+
+
+def over_directions(
+    criterion: Callable[..., Tensor], projections: Tensor, *samples: Tensor, max_bytes: int | None = None
+) -> Tensor:
+    """Sums a criterion of sorted projections over the directions, a few of them at a time.
+
+    The projected samples, as large as all directions together, never exist: the gradient of a few directions is
+    carried back to the samples before the next few are looked at. So memory is that of the samples' gradients and of
+    ``max_bytes``, and there are three products, as many as when everything is kept. The result does not depend on
+    ``max_bytes``, but for the rounding of sums. It can be differentiated once.
+
+    Args:
+        criterion: Called as ``criterion(columns, *sorted)`` with a slice of the directions and every sample's sorted
+            projections (n, columns); returns a scalar. Only the samples get a gradient.
+        projections: Directions (d, k), without gradient.
+        samples: Tensors (n, d), n >= 0 of each its own, of one type and on one device.
+        max_bytes: Bytes that the projections of a few directions may take with all that is made of them; by default
+            a quarter of the free memory, and at most 256 MiB.
+
+    Returns:
+        Scalar tensor, differentiable in the samples.
+    """
+    values = sum(len(sample) for sample in samples)
+    budget = max_bytes or min(_MOST_BYTES, free_bytes(projections.device) // 4)
+    width = max(1, budget // (_BYTES_PER_VALUE * projections.element_size() // 4 * max(values, 1)))
+    wanted = torch.is_grad_enabled() and any(sample.requires_grad for sample in samples)
+    result: Tensor = _OverDirections.apply(criterion, projections.detach(), width, wanted, *samples)
+    return result
+
+
+def free_bytes(device: torch.device) -> int:
+    """Returns the free memory of a device, or a modest guess where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # macOS and Windows
+        return 2**30
+
+
+class _OverDirections(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, criterion: Callable[..., Tensor], projections: Tensor, width: int, wanted: bool, *samples: Tensor
+    ) -> Tensor:
+        moving = [wanted and needed for needed in ctx.needs_input_grad[4:]]
+        gradients = [torch.zeros_like(sample) if moves else None for sample, moves in zip(samples, moving, strict=True)]
+        total = projections.new_zeros((), dtype=torch.promote_types(projections.dtype, torch.float32))
+        for start in range(0, projections.shape[1], width):
+            columns = slice(start, start + width)
+            u = projections[:, columns]
+            rows = [u.T @ sample.T for sample in samples]  # (columns, n): the sort runs along contiguous memory
+            pairs = [
+                sort_rows_with_order(row) if moves else (sort_rows(row), None)
+                for row, moves in zip(rows, moving, strict=True)
+            ]
+            leaves = [values.requires_grad_(moves) for (values, _), moves in zip(pairs, moving, strict=True)]
+            with torch.set_grad_enabled(any(moving)):
+                part = criterion(columns, *(leaf.T for leaf in leaves))
+            total += part.detach()
+            wrt = iter(
+                torch.autograd.grad(part, [leaf for leaf in leaves if leaf.requires_grad]) if any(moving) else ()
+            )
+            for row, (_, order), gradient in zip(rows, pairs, gradients, strict=True):
+                if gradient is not None:
+                    assert order is not None
+                    gradient.addmm_(row.scatter_(1, order, next(wrt)).T, u.T)
+        ctx.save_for_backward(*(gradient for gradient in gradients if gradient is not None))
+        ctx.moving = moving
+        return total.to(projections.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
+        saved = iter(ctx.saved_tensors)
+        return (None, None, None, None, *(outer * next(saved) if moves else None for moves in ctx.moving))
 
 
 def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
@@ -67,12 +170,11 @@ def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
     Raises:
         InputError: If a cloud is empty, if the columns differ in number, or if p < 1.
     """
-    if not p >= 1:
-        raise InputError(f"Expected order p >= 1, got p={p!r}.")
+    _check_order(p)
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or not x.shape[0] or not y.shape[0]:
         raise InputError(f"Expected non-empty (n, k) and (m, k), got {tuple(x.shape)} and {tuple(y.shape)}.")
     if x.shape[0] == y.shape[0]:
-        return _power(_sort(x) - _sort(y), p).mean(dim=0)
+        return _power(ascending(x) - ascending(y), p).mean(dim=0)
     from ot.lp import wasserstein_1d as transport
 
     return torch.as_tensor(transport(x, y, p=p))
@@ -136,9 +238,9 @@ def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
     return torch.cat([below, rest]) + torch.cat([rest, above])
 
 
-def _sort(values: Tensor) -> Tensor:
-    """Sorts columns; along contiguous memory, which is several times faster than along dim 0."""
-    return values.T.contiguous().sort(dim=1).values.T
+def _check_order(p: float) -> None:
+    if not p >= 1:
+        raise InputError(f"Expected order p >= 1, got p={p!r}.")
 
 
 def _power(difference: Tensor, p: float) -> Tensor:
