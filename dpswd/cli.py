@@ -97,7 +97,9 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
 
         from dpswd.fit import PrivateCLI
     except ImportError as error:
-        raise InputError(f"Expected the extra packages for training, got: {error}; pip install 'dpswd[train]'.") from None
+        raise InputError(
+            f"Expected the extra packages for training, got: {error}; pip install 'dpswd[train]'."
+        ) from None
     _quiet()
     try:
         return PrivateCLI(args=list(arguments))
@@ -133,7 +135,11 @@ def _config_message(text: str) -> str:
 def _quiet() -> None:
     """Silences what a user can do nothing about; everything else is shown."""
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
-        lambda record: not any(word in record.getMessage() for word in ("litlogger", "litmodels", "Tip:", "`weights_only` was not set"))
+        lambda record: (
+            not any(
+                word in record.getMessage() for word in ("litlogger", "litmodels", "Tip:", "`weights_only` was not set")
+            )
+        )
     )
     for message in (
         ".*does not have many workers.*",  # the private records are tensors in memory

@@ -16,10 +16,17 @@ from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism, ProjectionMechanism, mechanism_from_dict
 from dpswd.projections import random_projections
 from dpswd.randomness import normal, random_source
-from dpswd.sliced import over_directions, padded_block_means, wasserstein_1d
+from dpswd.sliced import mean_power, over_directions, padded_block_means, wasserstein_1d
 from dpswd.sorting import ascending
 
-__all__ = ["DPSlicedWassersteinLoss", "Release", "ReleaseLog", "clip_rows"]
+__all__ = ["BudgetWatch", "DPSlicedWassersteinLoss", "Release", "ReleaseLog", "clip_rows"]
+
+
+class BudgetWatch:
+    """Counts the budgets that run in this process; while one does, a release without a ledger is refused."""
+
+    running = 0
+
 
 _CHUNK_BYTES = 2**27  # of projected rows held at a time on the private side
 
@@ -177,6 +184,11 @@ class DPSlicedWassersteinLoss(nn.Module):
             values = self._summarise(rows, labels, projections)  # (m, k) or (C, m, k)
             if self.ledger is not None:
                 self.ledger.record(mechanism)
+            elif BudgetWatch.running:
+                raise InputError(
+                    "Expected a ledger for every release while a PrivacyBudget runs, got a loss without one; "
+                    "make the loss an attribute of the LightningModule."
+                )
             self.releases += 1
             noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
             values = values + mechanism.sigma * noise.to(values.device)
@@ -259,8 +271,8 @@ def _residual(public: Tensor, projections: Tensor, target: Tensor, size: int) ->
     blocks, k = target.shape
 
     def criterion(columns: slice, ours: Tensor) -> Tensor:
-        difference = padded_block_means(ours, size, blocks) - target[:, columns]
-        return difference.square().mean() * (difference.shape[1] / k)
+        means = padded_block_means(ours, size, blocks)
+        return mean_power(means, target[:, columns]) * (means.shape[1] / k)
 
     return over_directions(criterion, projections, public)
 

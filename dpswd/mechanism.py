@@ -146,9 +146,7 @@ class ProjectionMechanism:
                 )
             return
         if self.n_quantiles is None:
-            raise InputError(
-                "Expected n_quantiles for release='quantiles', got none; give the number of blocks."
-            )
+            raise InputError("Expected n_quantiles for release='quantiles', got none; give the number of blocks.")
         at_least(1, n_quantiles=self.n_quantiles)
         if self.batch_size % self.n_quantiles:
             lower = self.batch_size // self.n_quantiles * self.n_quantiles
@@ -188,8 +186,7 @@ class ProjectionMechanism:
             return self._free_law
         if self.failure_prob is None:
             raise InputError(
-                f"Expected failure_prob for bound={self.bound!r}, got none; give the tail probability per "
-                "release."
+                f"Expected failure_prob for bound={self.bound!r}, got none; give the tail probability per release."
             )
         bound = bernstein_bound if self.bound == "bernstein" else clt_bound
         # two blocks may fail where classes change: the union bound halves the tail of each
@@ -291,6 +288,4 @@ def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | Gaussia
     try:
         return ProjectionMechanism(**fields) if kind == "projections" else GaussianMechanism(**fields)
     except TypeError as error:
-        raise InputError(
-            f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}."
-        ) from None
+        raise InputError(f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}.") from None

@@ -6,16 +6,17 @@ are as secret as the noise: they come from the operating system, and no state of
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
 
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.randomness import random_source, subset
 
-__all__ = ["FixedSizeSampler"]
+__all__ = ["FixedSizeSampler", "ReleaseLoader"]
 
 
 class FixedSizeSampler(Sampler[Tensor]):
@@ -74,3 +75,32 @@ class FixedSizeSampler(Sampler[Tensor]):
                 yield torch.empty(0, dtype=torch.int64)
             else:
                 yield torch.from_numpy(subset(source, self.sample_size, self.batch_size))
+
+
+class ReleaseLoader(DataLoader[Any]):
+    """A loader over a :class:`FixedSizeSampler` that a resumed run continues at the right step.
+
+    What it saves is the number of steps taken. The subsets themselves can be neither saved nor repeated.
+    """
+
+    def __init__(self, dataset: Any, sampler: FixedSizeSampler) -> None:
+        super().__init__(dataset, batch_sampler=sampler, collate_fn=_identity)  # type: ignore[arg-type]
+        self._steps_taken = sampler.start
+
+    def __iter__(self) -> Any:
+        for batch in super().__iter__():
+            self._steps_taken += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """Returns the number of steps taken."""
+        return {"start": self._steps_taken}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continues after as many steps as were taken."""
+        sampler: Any = self.batch_sampler
+        sampler.start = self._steps_taken = state["start"]
+
+
+def _identity(batch: Any) -> Any:
+    return batch

@@ -33,9 +33,7 @@ __all__ = ["ConstantLaw", "Law", "ProjectionLaw", "bernstein_bound", "clt_bound"
 Array = NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
-_FFT_SLACK = (
-    1e-11  # absolute error allowed to the discrete convolution; it only ever adds to a survival function
-)
+_FFT_SLACK = 1e-11  # absolute error allowed to the discrete convolution; it only ever adds to a survival function
 _FAR_TAIL = 1e-20  # where Chernoff's bound falls below this the rest of the mass sits at the maximum of S
 
 
@@ -97,8 +95,7 @@ def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
     probability(failure_prob=failure_prob)
     if n_projections <= 30:
         raise InputError(
-            f"Expected n_projections > 30 for bound='clt', got n_projections={n_projections}; use "
-            "bound='exact'."
+            f"Expected n_projections > 30 for bound='clt', got n_projections={n_projections}; use bound='exact'."
         )
     deviation = math.sqrt(_variance(n_projections, dim))
     return float(min(n_projections / dim + stats.norm.isf(failure_prob) * deviation, n_projections))
@@ -123,16 +120,12 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
     """
     t = np.asarray(t, dtype=float)
     small = t <= min(dim / 100, 5.0)
-    return np.where(
-        small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), _log_kummer_integral(r, dim, t)
-    )
+    return np.where(small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), _log_kummer_integral(r, dim, t))
 
 
 def _log_kummer_series(r: int, dim: int, t: Array) -> Array:
     term, total = np.ones_like(t), np.zeros_like(t)
-    for n in range(
-        40
-    ):  # the ratio of terms is at most t / (n + 1) * (r + 2n) / (d + 2n), itself at most t / (n + 1)
+    for n in range(40):  # the ratio of terms is at most t / (n + 1) * (r + 2n) / (d + 2n), itself at most t / (n + 1)
         term = term * (r / 2 + n) / (dim / 2 + n) * t / (n + 1)
         total = total + term
     return np.log1p(total)
@@ -320,9 +313,7 @@ def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array, float]:
     step = 1e-3 / dim
     size = math.ceil(top / step) + 2
     edges = np.arange(min(size, math.ceil(1 / step) + 1)) * step
-    cdf = special.betainc(
-        0.5, (dim - 1) / 2, np.minimum(edges[: 200 * 1000], 1.0)
-    )  # beyond 200 means: below 1e-22
+    cdf = special.betainc(0.5, (dim - 1) / 2, np.minimum(edges[: 200 * 1000], 1.0))  # beyond 200 means: below 1e-22
     masses = np.diff(cdf, prepend=0.0)
     missing = n_projections * float(1 - cdf[-1]) if cdf[-1] < 1 else 0.0
     length = fft.next_fast_len(size, real=True)
@@ -342,16 +333,11 @@ def _discretise(law: ProjectionLaw, pessimistic: bool) -> tuple[Array, Array]:
     lowest = 0.0 if law.kind == "iid" else float(law.n_projections // law.dim)
     start = max(law.mean - 6 * deviation, lowest + 1e-3 * (law.mean - lowest))
     core = np.arange(start, law.mean + 8 * deviation, deviation / 24)
-    tail = (
-        np.geomspace(1.0, max((law.maximum - law.mean) / (8 * deviation), 1.0), 100) * 8 * deviation
-        + law.mean
-    )
+    tail = np.geomspace(1.0, max((law.maximum - law.mean) / (8 * deviation), 1.0), 100) * 8 * deviation + law.mean
     points = np.unique(np.concatenate([core, tail]))
     points = points[points < law.maximum]
     survival = law.survival(points)
-    if (
-        pessimistic
-    ):  # the mass of (s_{i-1}, s_i] goes to s_i, all below the first point to it, the rest to the maximum
+    if pessimistic:  # the mass of (s_{i-1}, s_i] goes to s_i, all below the first point to it, the rest to the maximum
         atoms = np.append(points, law.maximum)
         weights = np.append(-np.diff(survival, prepend=1.0), survival[-1])
     else:

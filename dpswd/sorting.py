@@ -4,11 +4,13 @@ axes: k columns of the problem, each one a contiguous row here; n values in it.
 
 Measured on one core, 1000 x 1000 values of float32 (docs/performance.md): ``torch.sort``, which always makes indices,
 takes about 60 times as long as NumPy's vectorised sort of the values alone. Where a gradient needs to know which value
-went where, float32 values and their positions are packed into one 64-bit integer each and sorted as integers: about 20
-times as fast as ``torch.sort``. (Equal values may come in any order, which leaves every value and the gradient of every
+went where, every float32 value and its position are packed into one float64 number: about 20 times as fast as
+``torch.sort``. (Equal values may come in any order, which leaves every value and the gradient of every
 distance as they are: a subgradient.)
 """
 
+import functools
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,7 +21,7 @@ from torch import Tensor
 
 __all__ = ["ascending", "sort_rows", "sort_rows_with_order"]
 
-_THREADED = 2**18  # values from which several threads pay
+_THREADED = 2**15  # values from which several threads pay
 
 
 def ascending(values: Tensor) -> Tensor:
@@ -58,7 +60,7 @@ def sort_rows_with_order(rows: Tensor) -> tuple[Tensor, Tensor]:
     if not _by_numpy(rows):
         values, order = rows.sort(dim=1)
         return values, order
-    if rows.dtype == torch.float32 and rows.shape[1] < 2**31:
+    if rows.dtype == torch.float32 and rows.shape[1] < 2**29:
         order = _packed_order(rows)
     else:
         order = torch.empty(rows.shape, dtype=torch.int64)
@@ -68,14 +70,15 @@ def sort_rows_with_order(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _packed_order(rows: Tensor) -> Tensor:
-    """Sorts integers that hold a value above and its position below."""
-    bits = rows.contiguous().view(torch.int32)
-    bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the floats: negative ones are turned around
-    keys = bits.to(torch.int64)
-    keys <<= 32
-    keys |= torch.arange(rows.shape[1])
-    _each(keys.numpy(), lambda part: part.sort(axis=1))
-    keys &= 0xFFFFFFFF
+    """Sorts float64 numbers whose last 29 bits, which float32 leaves empty, are positions.
+
+    One is added to the exponent, so that a zero with a position is a normal number and no flushing of denormal ones
+    can touch it. Order is not defined for nan and inf (every distance that sees them is nan or inf in any case).
+    """
+    keys = rows.to(torch.float64).view(torch.int64)
+    keys += torch.arange(2**52, 2**52 + rows.shape[1])
+    _each(keys.view(torch.float64).numpy(), lambda part: part.sort(axis=1))
+    keys &= 2**29 - 1
     return keys
 
 
@@ -89,8 +92,13 @@ def _each(rows: Any, work: Callable[[Any], Any]) -> None:
     if threads == 1 or rows.size < _THREADED:
         work(rows)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, np.array_split(rows, threads)))
+    list(_pool(os.getpid(), threads).map(work, np.array_split(rows, threads)))
+
+
+@functools.lru_cache(maxsize=4)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that are kept; a forked process, which has lost them, gets its own."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="dpswd-sort")
 
 
 class _Sort(torch.autograd.Function):

@@ -19,7 +19,7 @@ from typing import Any
 import experiments
 from dpswd import __version__
 from dpswd.errors import InputError
-from dpswd.training import write_json
+from dpswd.files import write_json
 
 PACKAGES = ("torch", "dp-accounting", "autodp", "gdpnum", "numpy")
 

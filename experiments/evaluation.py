@@ -20,12 +20,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dpswd._validate import at_least, choice
-from dpswd.training import write_json
+from dpswd.errors import InputError
+from dpswd.files import write_json
 from experiments.data.base import PrivateData, Records
 from models.callbacks import generate
 
 __all__ = ["CLASSIFIERS", "DownstreamEvaluation", "accuracy", "flat"]
 
+Pair = tuple[np.ndarray, np.ndarray]  # rows and classes
 CLASSIFIERS = ("logreg", "mlp")
 
 
@@ -43,7 +45,9 @@ def flat(values: torch.Tensor) -> np.ndarray:
     return values.flatten(1).numpy().astype(np.float32)
 
 
-def accuracy(name: str, train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], images: bool) -> float:
+def accuracy(
+    name: str, train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], images: bool
+) -> float:
     """Trains a classifier and returns its accuracy on the test records, in percent."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a fixed number of iterations is part of the setting
@@ -51,18 +55,30 @@ def accuracy(name: str, train: tuple[np.ndarray, np.ndarray], test: tuple[np.nda
     return float(100 * model.score(*test))
 
 
+def _pair(records: Records) -> Pair:
+    return flat(records.floats()), records.labels.numpy()
+
+
 class DownstreamEvaluation(L.Callback):
     """Writes ``downstream.json`` at the end of a fit and prints it.
 
     Args:
         n_synthetic: Synthetic training records, spread evenly over the classes.
-        real: Train the same classifiers on real private records too, for comparison. For public benchmarks only:
-            those accuracies are statistics of the private records and leave without noise.
+        real: Train the same classifiers on real private records too, for comparison. For public benchmarks only, and
+            refused otherwise: those accuracies are statistics of the private records and leave without noise.
     """
 
     def __init__(self, n_synthetic: int = 20_000, real: bool = False) -> None:
         at_least(1, n_synthetic=n_synthetic)
         self.n_synthetic, self.real = n_synthetic, real
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuses statistics of records that are private in earnest."""
+        if self.real and not trainer.datamodule.public_benchmark:
+            raise InputError(
+                f"Expected real: false for {trainer.datamodule.name}, got true: classifiers trained on private records "
+                "give away more than the budget; it is for public benchmarks."
+            )
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Trains, tests, writes, prints."""
@@ -76,13 +92,15 @@ class DownstreamEvaluation(L.Callback):
         if self.real:
             order = torch.randperm(len(data.private))[: self.n_synthetic]
             sources["real"] = data.private.select(order)
-        test = (flat(data.test.floats()), data.test.labels.numpy())
+        test = _pair(data.test)
         rows = [
             {
                 "dataset": data.name,
                 "classifier": name,
                 "train": source,
-                "accuracy": round(accuracy(name, (flat(records.floats()), records.labels.numpy()), test, records.values.ndim == 4), 2),
+                "accuracy": round(
+                    accuracy(name, (flat(records.floats()), records.labels.numpy()), test, records.values.ndim == 4), 2
+                ),
                 "n_train": len(records),
                 "n_test": len(data.test),
             }

@@ -8,9 +8,7 @@ from scipy import stats
 
 from dpswd.sensitivity import ProjectionLaw, bernstein_bound, clt_bound
 
-HELP = (
-    "Rakotomamonjy2021, Figure 1: law of the squared sensitivity (d = 784, k = 200), simulated, exact, bounds"
-)
+HELP = "Rakotomamonjy2021, Figure 1: law of the squared sensitivity (d = 784, k = 200), simulated, exact, bounds"
 
 DIM, N_PROJECTIONS = 784, 200
 TAILS = (1e-5, 1e-6)
@@ -32,9 +30,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
     law = ProjectionLaw(DIM, N_PROJECTIONS)
     rng = np.random.default_rng(0)
     draws = 10_000 if quick else 200_000
-    s = np.concatenate(
-        [rng.beta(0.5, (DIM - 1) / 2, (10_000, N_PROJECTIONS)).sum(1) for _ in range(draws // 10_000)]
-    )
+    s = np.concatenate([rng.beta(0.5, (DIM - 1) / 2, (10_000, N_PROJECTIONS)).sum(1) for _ in range(draws // 10_000)])
     points = np.linspace(s.min(), s.max() * 1.1, 300)
     density = -np.gradient(law.survival(points), points)
     deviation = float(np.sqrt(N_PROJECTIONS * stats.beta.var(0.5, (DIM - 1) / 2)))
@@ -53,10 +49,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
         )
     for row in rows:
         print(
-            "  ".join(
-                f"{key}: {value:.4f}" if isinstance(value, float) else f"{value}"
-                for key, value in row.items()
-            )
+            "  ".join(f"{key}: {value:.4f}" if isinstance(value, float) else f"{value}" for key, value in row.items())
         )
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
@@ -67,12 +60,9 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
     axes.axvline(law.mean, color="red", linestyle=":", label="mean k / d")
     for tail, color in zip(TAILS, ("black", "green"), strict=True):
         axes.axvline(exact_quantile(law, tail), color=color, label=f"exact {1 - tail:g} quantile")
-        axes.axvline(
-            clt_bound(N_PROJECTIONS, DIM, tail), color=color, linestyle="--", label="CLT 'bound' for it"
-        )
+        axes.axvline(clt_bound(N_PROJECTIONS, DIM, tail), color=color, linestyle="--", label="CLT 'bound' for it")
     axes.set_xlabel(
-        f"S, d = {DIM}, k = {N_PROJECTIONS} (Bernstein: {rows[2]['bernstein']:.1f}, "
-        f"{rows[3]['bernstein']:.1f})"
+        f"S, d = {DIM}, k = {N_PROJECTIONS} (Bernstein: {rows[2]['bernstein']:.1f}, {rows[3]['bernstein']:.1f})"
     )
     axes.legend(fontsize=8)
     out.mkdir(parents=True, exist_ok=True)

@@ -30,10 +30,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
 
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     rows: list[dict[str, Any]] = []
-    print(
-        f"{'swept':>8} {'rate':>8} {'noise':>6} {'times':>6} {'Poisson: mu, regret':>22} "
-        f"{'ours: mu, regret':>22}"
-    )
+    print(f"{'swept':>8} {'rate':>8} {'noise':>6} {'times':>6} {'Poisson: mu, regret':>22} {'ours: mu, regret':>22}")
     for axes, (name, values) in zip(figure.subplots(1, 3), SWEEPS.items(), strict=True):
         mine = []
         for value in values[1:-1:2] if quick else values:

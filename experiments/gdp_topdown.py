@@ -61,9 +61,7 @@ def compose_levels(total_rho: float, shares: dict[str, float], step: float) -> P
     total: PrivacyLossDistribution | None = None
     for share in shares.values():
         sigma = math.sqrt(QUERIES / (2 * share * total_rho))
-        level = from_discrete_gaussian_mechanism(sigma, value_discretization_interval=step).self_compose(
-            QUERIES
-        )
+        level = from_discrete_gaussian_mechanism(sigma, value_discretization_interval=step).self_compose(QUERIES)
         total = level if total is None else total.compose(level)
     assert total is not None
     return total
@@ -78,9 +76,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
     alphas = np.linspace(0, 1, 400)
     figure = Figure(figsize=(9, 4.3), layout="constrained")
     rows: list[dict[str, Any]] = []
-    print(
-        f"{'allocation':12} {'rho':>6} {'mu':>8} {'sqrt(2 rho)':>12} {'regret':>10} {'epsilon at 1e-10':>17}"
-    )
+    print(f"{'allocation':12} {'rho':>6} {'mu':>8} {'sqrt(2 rho)':>12} {'regret':>10} {'epsilon at 1e-10':>17}")
     for axes, (name, (rho, shares)) in zip(figure.subplots(1, 2), ALLOCATIONS.items(), strict=True):
         loss = compose_levels(rho, shares, 1e-3 if quick else 5e-5)
         converter = PLDConverter(loss)

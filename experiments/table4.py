@@ -51,9 +51,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
     from matplotlib.figure import Figure
 
     settings = list(TABLE4[:3] if quick else TABLE4)
-    settings += [
-        row._replace(name=f"{row.name}, d = {FEATURES}", dim=FEATURES, sigma=None) for row in TABLE4[:2]
-    ]
+    settings += [row._replace(name=f"{row.name}, d = {FEATURES}", dim=FEATURES, sigma=None) for row in TABLE4[:2]]
     rows = [_row(setting) for setting in settings]
 
     print(f"{'sigma for epsilon = 10':26}" + "".join(f"{name:>12}" for name in COLUMNS))

@@ -26,7 +26,11 @@ def generation() -> str:
     cells: dict[tuple[str, str], dict[str, str]] = {}
     seconds: dict[tuple[str, str], str] = {}
     for row in content["rows"]:
-        budget = f"ε = {row['epsilon']:g}, δ = {_power(row['delta'])}, μ = {row['mu']:.2f}" if row["epsilon"] else "real records, no privacy"
+        budget = (
+            f"ε = {row['epsilon']:g}, δ = {_power(row['delta'])}, μ = {row['mu']:.2f}"
+            if row["epsilon"]
+            else "real records, no privacy"
+        )
         key = (row["dataset"], budget)
         spread = f" ± {row['std']}" if row["std"] is not None else ""
         cells.setdefault(key, {})[row["classifier"]] = f"{row['mean']}{spread}"

@@ -34,8 +34,8 @@ def to_bytes(images: Tensor) -> np.ndarray:
 
 def save_grid(images: Tensor, path: Path, columns: int) -> None:
     """Writes images as one PNG, small ones enlarged; the old file or the new one, never half."""
-    from torchvision.utils import make_grid
     from torchvision.transforms.functional import to_pil_image
+    from torchvision.utils import make_grid
 
     grid = make_grid(images.clamp(0, 1), nrow=columns, padding=1, pad_value=0.5)
     scale = max(1, round(56 / images.shape[-1]))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
 
-__all__ = ["DCT", "FeatureMap", "Flatten", "dct_matrix"]
+__all__ = ["DCT", "FeatureMap", "Flatten", "check_rowwise", "dct_matrix"]
 
 
 def dct_matrix(size: int) -> Tensor:
@@ -22,6 +22,28 @@ def dct_matrix(size: int) -> Tensor:
     matrix = torch.cos(math.pi * (2 * n + 1).double() * k / (2 * size)) * math.sqrt(2 / size)
     matrix[0] /= math.sqrt(2)
     return matrix
+
+
+def check_rowwise(features: "FeatureMap") -> None:
+    """Refuses a map that learns, keeps statistics of a batch, or lets rows depend on each other.
+
+    Raises:
+        InputError: Naming the layer, or saying that rows mix (found on random public input).
+    """
+    for name, layer in features.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._NormBase):
+            raise InputError(
+                f"Expected features that treat rows one by one, got {type(layer).__name__} in {name or 'features'}; "
+                "use GroupNorm or LayerNorm."
+            )
+    if any(parameter.requires_grad for parameter in features.parameters()):
+        raise InputError("Expected features that are fixed beforehand, got trainable parameters; freeze them.")
+    probe = getattr(features, "base", features)
+    records = torch.rand(3, *features.sample_shape)
+    with torch.no_grad():
+        together, alone = probe(records), torch.cat([probe(record[None]) for record in records])
+    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-5):
+        raise InputError("Expected features that treat rows one by one, got rows that depend on the rest of the batch.")
 
 
 class FeatureMap(nn.Module):

@@ -1,9 +1,9 @@
-"""LightningModule that moves particles along the sliced Wasserstein flow of a release, then distils a generator.
+r"""LightningModule that moves particles along the sliced Wasserstein flow of a release, then distils a generator.
 
 A generator that chases a release directly sees it through batches of a few hundred samples, whose own sampling noise it
 learns to hide by shrinking. The flow has no such noise: ``n_particles`` rows, all present at every step, move by
 
-.. math:: z_i \\leftarrow z_i - \\eta \\frac dk \\sum_j r_{ij} u_j
+.. math:: z_i \leftarrow z_i - \eta \frac dk \sum_j r_{ij} u_j
 
 with :math:`r_{ij}` the residual of particle i's block in direction j: one step of gradient descent on the same loss. It
 fits the release almost exactly in seconds. Particle i starts at a latent code :math:`z_i`, so that the flow is a map
@@ -47,6 +47,8 @@ class FlowModule(GeneratorModule):
         labels: How classes enter a record.
         label_scale: Norm of the class part for ``labels="concat"``.
         generated: Pairs per distillation step.
+        moment_share: Part of the budget for the second moment, see :class:`GeneratorModule`.
+        count_share: Part of the budget for class counts, likewise.
         lr: Learning rate of Adam in the distillation.
         noise_seed: For tests only: NOT PRIVATE.
     """
@@ -66,6 +68,8 @@ class FlowModule(GeneratorModule):
         bound: Literal["exact", "bernstein", "clt"] = "exact",
         labels: Literal["blocks", "none"] = "blocks",
         generated: int = 500,
+        moment_share: float = 0.2,
+        count_share: float = 0.0,
         lr: float = 2e-3,
         noise_seed: int | None = None,
     ) -> None:
@@ -80,6 +84,8 @@ class FlowModule(GeneratorModule):
             labels=labels,
             release_every=0,
             generated=generated,
+            moment_share=moment_share,
+            count_share=count_share,
             lr=lr,
             noise_seed=noise_seed,
         )
@@ -96,8 +102,13 @@ class FlowModule(GeneratorModule):
         self.automatic_optimization = False
         codes = torch.randn(n_particles, features.dim)
         self.register_buffer("codes", codes)
-        self.register_buffer("classes", torch.arange(n_particles) % max(1, generator.n_classes))
+        self.register_buffer("classes", self.classes_of(n_particles))
         self.particles = nn.Parameter(codes * (0.35 / features.dim**0.5))  # the norm of a row is at most 1/2
+
+    def on_train_start(self) -> None:
+        """As in the base class; the particles then take the released proportions of the classes."""
+        super().on_train_start()
+        self.classes.copy_(self.classes_of(len(self.classes)))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """A step of the flow at first, of the distillation later."""

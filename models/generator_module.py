@@ -6,13 +6,14 @@ import lightning as L
 import torch
 from torch import Tensor
 
-from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
-from dpswd.loss import Release
+from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
-from models.features import FeatureMap
+from dpswd.queries import ClassCounts, SecondMoment
+from models.features import FeatureMap, check_rowwise
 from models.generators import Generator
+from models.principal import PrincipalDirections
 
 __all__ = ["GeneratorModule"]
 
@@ -40,7 +41,11 @@ class GeneratorModule(L.LightningModule):
         labels: How classes enter a record.
         label_scale: Norm of the class part for ``labels="concat"``.
         release_every: Training steps per release. 0 for one release in the whole run.
-        generated: Generated records per step, spread evenly over the classes.
+        generated: Generated records per step.
+        moment_share: Part of the squared mu of the budget spent on the second moment, where ``features`` are
+            :class:`~models.principal.PrincipalDirections`.
+        count_share: Part of it spent on class counts, after which records are generated in those proportions while
+            training. 0 for none: as many of each class.
         lr: Learning rate of Adam; falls to a tenth by a cosine over the run.
         noise_seed: For tests only: NOT PRIVATE.
     """
@@ -58,6 +63,8 @@ class GeneratorModule(L.LightningModule):
         label_scale: float = 0.25,
         release_every: int = 0,
         generated: int = 500,
+        moment_share: float = 0.2,
+        count_share: float = 0.0,
         lr: float = 2e-3,
         noise_seed: int | None = None,
     ) -> None:
@@ -78,6 +85,12 @@ class GeneratorModule(L.LightningModule):
                 f"Expected one sample_shape for generator and features, got {tuple(generator.sample_shape)} and "
                 f"{tuple(features.sample_shape)}."
             )
+        self.moment = self.counts = None
+        if isinstance(features, PrincipalDirections):
+            self.moment = SecondMoment(features.base.dim, share=moment_share, noise_seed=noise_seed)
+        if count_share:
+            self.counts = ClassCounts(self.n_classes, share=count_share, noise_seed=noise_seed)
+        self.register_buffer("proportions", torch.full((max(1, generator.n_classes),), 1 / max(1, generator.n_classes)))
         self.criterion: DPSlicedWassersteinLoss | None = None
         self.released: Release | None = None
 
@@ -104,6 +117,7 @@ class GeneratorModule(L.LightningModule):
         data = getattr(self.trainer, "datamodule", None)
         if data is None or not hasattr(data, "release_size"):
             raise InputError("Expected a data module with release_size (see experiments.data), got none; pass --data.")
+        check_rowwise(self.features)
         self._check(data.private)
         data.release_every = self.release_every
         size = data.release_size(self.n_quantiles)
@@ -136,6 +150,9 @@ class GeneratorModule(L.LightningModule):
         records, classes = batch
         assert self.criterion is not None
         if len(records):
+            if self.criterion.ledger is None:
+                raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
+            self.features.eval()
             with torch.no_grad():
                 private = self.rows(records, classes)
             self.released = self.criterion.release(private, classes if self.in_blocks else None)
@@ -156,7 +173,7 @@ class GeneratorModule(L.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """One release if the batch holds private records; one step on the last release in any case."""
         released = self.receive(batch)
-        labels = torch.arange(self.generated, device=self.device) % max(1, self.generator.n_classes)
+        labels = self.classes_of(self.generated)
         loss = self.distance(released, self.rows(self.sample(labels), labels), labels)
         self.log("loss", loss, prog_bar=True, batch_size=1)  # released values and generated ones only: safe to show
         return loss
@@ -183,6 +200,20 @@ class GeneratorModule(L.LightningModule):
             self.released = Release.from_state_dict(checkpoint["released"])
 
     def on_train_start(self) -> None:
-        """Moves a release that came from a checkpoint to the device."""
+        """Makes the releases that come before the projections; a resumed run has them in its checkpoint."""
         if self.released is not None:
             self.released = self.released.to(self.device)
+            return
+        private = self.trainer.datamodule.private
+        if self.moment is not None and not bool(self.features.fitted):
+            parts = torch.arange(len(private)).split(4096)
+            rows = torch.cat([self.features.base(private.floats(part).to(self.device)) for part in parts])
+            self.features.fit(self.moment.release(rows), len(private))
+        if self.counts is not None and not self.counts.releases:
+            counts = self.counts.release(private.labels).clamp(min=1)
+            self.proportions.copy_(counts / counts.sum())
+
+    def classes_of(self, n: int) -> Tensor:
+        """Returns n classes (n,) in the proportions that are known: equal ones, or those that were released."""
+        edges = (self.proportions.double().cumsum(0) * n).round().long()
+        return torch.bucketize(torch.arange(n, device=self.device), edges[:-1].to(self.device), right=True)

@@ -67,9 +67,7 @@ def test_block_mean_sensitivity_for_any_two_rows():
 def test_change_of_class_costs_no_more_than_a_change_of_row(m):
     rng = np.random.default_rng(2)
     d, b, classes = 4, 5, 3
-    u = np.concatenate(
-        [np.linalg.qr(rng.standard_normal((d, d)))[0] for _ in range(2)], axis=1
-    )  # whole bases: S = 2
+    u = np.concatenate([np.linalg.qr(rng.standard_normal((d, d)))[0] for _ in range(2)], axis=1)  # whole bases: S = 2
     mechanism = ProjectionMechanism(
         dim=d,
         n_projections=2 * d,
@@ -163,18 +161,15 @@ GOOD = {"dim": 5, "n_projections": 40, "sigma": 1.0, "batch_size": 10}
         ),
         (
             {"release": "quantiles", "n_quantiles": 3},
-            "Expected n_quantiles to divide batch_size, got n_quantiles=3 and batch_size=10; use "
-            "batch_size=9.",
+            "Expected n_quantiles to divide batch_size, got n_quantiles=3 and batch_size=10; use batch_size=9.",
         ),
         (
             {"release": "quantiles", "n_quantiles": 12},
-            "Expected n_quantiles to divide batch_size, got n_quantiles=12 and batch_size=10; use "
-            "n_quantiles <= 10.",
+            "Expected n_quantiles to divide batch_size, got n_quantiles=12 and batch_size=10; use n_quantiles <= 10.",
         ),
         (
             {"n_quantiles": 5},
-            "Expected no n_quantiles for release='rows', got n_quantiles=5; use release='quantiles' or "
-            "leave it out.",
+            "Expected no n_quantiles for release='rows', got n_quantiles=5; use release='quantiles' or leave it out.",
         ),
         (
             {"kind": "orthogonal", "n_projections": 7, "bound": "bernstein"},

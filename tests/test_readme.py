@@ -22,7 +22,9 @@ ACCOUNTING = [line for line in COMMANDS if re.match(r"dpswd (account|calibrate|p
 def test_drop_in_example_prints_what_is_promised(capsys):
     (code,) = [block for language, block in BLOCKS if language == "python"]
     exec(compile(code, "README.md", "exec"), {})
-    loss, epsilon = map(float, re.fullmatch(r"loss (\S+), epsilon (\S+) at delta 1e-5\n", capsys.readouterr().out).groups())
+    loss, epsilon = map(
+        float, re.fullmatch(r"loss (\S+), epsilon (\S+) at delta 1e-5\n", capsys.readouterr().out).groups()
+    )
     assert epsilon == pytest.approx(4.0, rel=0.005)
     assert epsilon <= 4.0
     # 50 x 32 squared noises of variance sigma^2 = 0.00468: standard error 0.00468 sqrt(2 / 1600), 8 of them allowed

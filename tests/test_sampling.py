@@ -10,7 +10,7 @@ from scipy import stats
 from torch.utils.data import DataLoader
 
 from dpswd import FixedSizeSampler, InputError
-from dpswd.training import ReleaseLoader
+from dpswd.sampling import ReleaseLoader
 
 FALSE_ALARM = 1e-6
 

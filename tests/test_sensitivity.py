@@ -27,9 +27,7 @@ def test_log_mgf_is_finite_at_the_largest_sizes_and_orders():
         values = ProjectionLaw(12288, 10_000).log_mgf(orders * (orders - 1) / (2 * sigma**2))
         assert np.isfinite(values).all()
         assert (np.diff(values) > 0).all()
-        assert (
-            values >= 10_000 / 12288 * orders * (orders - 1) / (2 * sigma**2) * (1 - 1e-12)
-        ).all()  # Jensen
+        assert (values >= 10_000 / 12288 * orders * (orders - 1) / (2 * sigma**2) * (1 - 1e-12)).all()  # Jensen
 
 
 def simulate(dim, k, kind, draws, seed):
@@ -46,9 +44,7 @@ def simulate(dim, k, kind, draws, seed):
     return total
 
 
-@pytest.mark.parametrize(
-    ("dim", "k", "kind"), [(6, 11, "iid"), (24, 5, "iid"), (3, 40, "iid"), (6, 9, "orthogonal")]
-)
+@pytest.mark.parametrize(("dim", "k", "kind"), [(6, 11, "iid"), (24, 5, "iid"), (3, 40, "iid"), (6, 9, "orthogonal")])
 def test_survival_matches_simulation_and_the_test_has_power(dim, k, kind):
     draws = 20_000
     s = simulate(dim, k, kind, draws, seed=dim * k)
@@ -56,9 +52,7 @@ def test_survival_matches_simulation_and_the_test_has_power(dim, k, kind):
     band = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * draws))  # Dvoretzky-Kiefer-Wolfowitz, uniform in s
     points = np.quantile(s, np.linspace(0.01, 0.99, 50))
     empirical = (s[:, None] > points).mean(0)
-    assert (
-        np.abs(law.survival(points) - empirical).max() < band + 0.01
-    )  # the law rounds up by up to a grid step
+    assert np.abs(law.survival(points) - empirical).max() < band + 0.01  # the law rounds up by up to a grid step
     wrong = ProjectionLaw(dim, k + max(1, k // 8), kind)  # control: another k is told apart
     assert np.abs(wrong.survival(points) - empirical).max() > band + 0.01
 

@@ -17,7 +17,8 @@ from dpswd import (
     ProjectionMechanism,
 )
 from dpswd.accounting.ledger import Ledger
-from dpswd.training import PrivacyBudget, ReleaseLoader
+from dpswd.sampling import ReleaseLoader
+from dpswd.training import PrivacyBudget
 
 
 @pytest.mark.parametrize(("every", "releases"), [(1, 6), (4, 2), (STEPS, 1)], ids=["per step", "some", "one shot"])
@@ -185,7 +186,9 @@ class Greedy(Mine):
 
 def test_refuses_a_release_that_the_budget_does_not_cover(tmp_path):
     module = Greedy()
-    with pytest.raises(BudgetExceededError, match="Expected at most 5 releases within epsilon=5, got one more"):
+    with pytest.raises(
+        BudgetExceededError, match="Expected one release for the private batch of a training step, got another"
+    ):
         trainer(tmp_path, steps=5).fit(module, loader(5))
     assert module.criterion.releases == Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 5
     assert privacy(tmp_path)["releases_made"] == 5

@@ -120,8 +120,7 @@ class PrivacyAccountant:
             epsilon = float(pld_module.compose(resolved._parts()).get_epsilon_for_delta(left))
         if not math.isfinite(epsilon):
             raise pld_module.LossTooLargeError(
-                f"Expected a delta for which epsilon is finite, got delta={delta:g}; use a larger delta "
-                "or more noise."
+                f"Expected a delta for which epsilon is finite, got delta={delta:g}; use a larger delta or more noise."
             )
         return epsilon
 
@@ -184,9 +183,7 @@ class PrivacyAccountant:
             return _round_up(merged[0].scale), 0.0
         try:
             mu, regret = PLDConverter(self.pld()).get_mu_and_regret()
-        except (
-            ValueError
-        ) as error:  # gdpnum found no point of the curve where both error rates exceed its floor
+        except ValueError as error:  # gdpnum found no point of the curve where both error rates exceed its floor
             if isinstance(error, InputError):
                 raise
             mu, regret = math.inf, 1.0
@@ -209,8 +206,7 @@ class PrivacyAccountant:
         projections = [m for m in mechanisms if isinstance(m, ProjectionMechanism)]
         lines = ["Neighbouring data sets have the same size and differ in one record (replace-one)."]
         lines += [
-            f"Every row is clipped to an L2 norm of at most {r:g}."
-            for r in sorted({m.row_norm for m in projections})
+            f"Every row is clipped to an L2 norm of at most {r:g}." for r in sorted({m.row_norm for m in projections})
         ]
         if any(size != mechanism.batch_size and mechanism.batch_size for mechanism, size, _ in self.history):
             lines.append(
@@ -220,18 +216,14 @@ class PrivacyAccountant:
             )
         if any(not _constant(m) for m in projections):
             lines.append(
-                "Directions are drawn afresh for every release, independently of the data and of earlier "
-                "directions."
+                "Directions are drawn afresh for every release, independently of the data and of earlier directions."
             )
         elif projections:
             lines.append(
-                "Directions are whole orthonormal bases, for which the sensitivity is the same whatever "
-                "they are."
+                "Directions are whole orthonormal bases, for which the sensitivity is the same whatever they are."
             )
         if any(m.n_classes for m in projections):
-            lines.append(
-                "Labels are private: a record is (row, class), and a change of class is accounted for."
-            )
+            lines.append("Labels are private: a record is (row, class), and a change of class is accounted for.")
         lines += sorted({_bound_sentence(m) for m in projections})
         if any(_spends_tail(m) for m in mechanisms):
             lines.append(
@@ -244,18 +236,14 @@ class PrivacyAccountant:
             if self.accountant == "pld"
             else "Composed as Renyi divergences (autodp); mu comes from the privacy loss distribution."
         )
-        lines.append(
-            "Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered."
-        )
+        lines.append("Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered.")
         if not all(m.is_private for m in mechanisms):
             lines.append("NOT PRIVATE: a fixed noise seed makes the noise repeatable.")
         return lines
 
     def _parts(self) -> list[Releases]:
         return [
-            Releases(
-                mechanism.law, mechanism.unit_sensitivity / mechanism.sigma, _rate(mechanism, size), count
-            )
+            Releases(mechanism.law, mechanism.unit_sensitivity / mechanism.sigma, _rate(mechanism, size), count)
             for mechanism, size, count in self.history
         ]
 
@@ -320,11 +308,7 @@ def _rate(mechanism: Mechanism, sample_size: int) -> float:
 
 
 def _with_failure_prob(mechanism: Mechanism, share: float) -> Mechanism:
-    if (
-        isinstance(mechanism, ProjectionMechanism)
-        and mechanism.spends_tail
-        and mechanism.failure_prob is None
-    ):
+    if isinstance(mechanism, ProjectionMechanism) and mechanism.spends_tail and mechanism.failure_prob is None:
         return dataclasses.replace(mechanism, failure_prob=share)
     return mechanism
 
@@ -333,11 +317,9 @@ def _bound_sentence(mechanism: ProjectionMechanism) -> str:
     if _constant(mechanism):
         return "The squared sensitivity is the constant k / d; no tail probability is spent."
     return {
-        "exact": "The random squared sensitivity is accounted for by its exact law; no tail probability "
-        "is spent.",
+        "exact": "The random squared sensitivity is accounted for by its exact law; no tail probability is spent.",
         "bernstein": "The random squared sensitivity is bounded by Bernstein's inequality.",
-        "clt": "NOT SOUND: the random squared sensitivity is bounded by the central limit theorem, which "
-        "is no bound.",
+        "clt": "NOT SOUND: the random squared sensitivity is bounded by the central limit theorem, which is no bound.",
     }[mechanism.bound]
 
 

@@ -119,9 +119,7 @@ def _epsilon_wanted(
     epsilon: float | None, delta: float | None, mu: float | None, tpr: float | None, fpr: float | None
 ) -> bool:
     """Checks that one budget is given, completely; says whether it is (epsilon, delta)."""
-    if [epsilon is not None or delta is not None, mu is not None, tpr is not None or fpr is not None].count(
-        True
-    ) != 1:
+    if [epsilon is not None or delta is not None, mu is not None, tpr is not None or fpr is not None].count(True) != 1:
         raise InputError(
             "Expected one budget, (target_epsilon, target_delta) or target_mu or (target_tpr, at_fpr), got "
             f"target_epsilon={epsilon!r}, target_delta={delta!r}, target_mu={mu!r}, target_tpr={tpr!r}, "
@@ -139,8 +137,7 @@ def _epsilon_wanted(
     assert fpr is not None
     if tpr <= fpr:
         raise InputError(
-            f"Expected target_tpr > at_fpr, got target_tpr={tpr:g} and at_fpr={fpr:g}; guessing reaches "
-            "at_fpr."
+            f"Expected target_tpr > at_fpr, got target_tpr={tpr:g} and at_fpr={fpr:g}; guessing reaches at_fpr."
         )
     return False
 
@@ -184,9 +181,7 @@ def _mu_of_epsilon(epsilon: float, delta: float) -> float:
     """The mu of a Gaussian mechanism with this budget, to a few digits: where the search starts."""
 
     def gap(log_mu: float) -> float:
-        return math.log(float(pld_module.gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(
-            delta
-        )
+        return math.log(float(pld_module.gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(delta)
 
     try:
         return math.exp(optimize.brentq(gap, -25, 10, xtol=1e-3))
@@ -236,6 +231,5 @@ def _search(spend: Spend, target: float, guess: float) -> float:
             newton = newton if inside and abs(newton - point) < 0.9 * (high - low) else (low + high) / 2
         point = newton if math.isfinite(newton) else point + math.copysign(0.05, value)
     raise InputError(
-        f"Expected a budget that the search can meet within 0.5%, got a target of {target:g}; change it "
-        "slightly."
+        f"Expected a budget that the search can meet within 0.5%, got a target of {target:g}; change it slightly."
     )

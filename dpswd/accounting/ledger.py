@@ -14,15 +14,20 @@ release      n (counts from 1), mechanism (an id)
 ===========  =====================================================================
 """
 
+import contextlib
 import hashlib
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
+
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # not on Windows
+    import fcntl
 
 __all__ = ["Ledger", "ReleaseGroup"]
 
@@ -111,6 +116,11 @@ class Ledger:
         self._counts[index] += 1
         self.n_releases += 1
 
+    def count(self, mechanism: Mechanism, sample_size: int) -> int:
+        """Returns how many releases of one mechanism were written down."""
+        key = (mechanism.to_dict(), sample_size)
+        return self._counts[self._mechanisms.index(key)] if key in self._mechanisms else 0
+
     def groups(self) -> list[ReleaseGroup]:
         """Returns (mechanism, sample size, number of releases) for an accountant's ``step``."""
         return [
@@ -133,6 +143,7 @@ class Ledger:
         line = json.dumps({**entry, "hash": head}, sort_keys=True).encode() + b"\n"
         try:
             with self.path.open("r+b") as file:
+                _lock(file)
                 file.seek(self._good_bytes)
                 if b"\n" in (rest := file.read()) and rest != self._failed:  # lines of somebody else
                     raise InputError(
@@ -181,6 +192,12 @@ class Ledger:
             raise InputError(f"Expected a release on line {number} of {self.path}, got {kind!r}: unknown entry.")
         self.head = claimed
         self.heads.add(claimed)
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Keeps other writers out until the file is closed, where the system has such locks."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _digest(previous: str, entry: dict[str, Any]) -> str:

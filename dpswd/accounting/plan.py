@@ -62,14 +62,10 @@ def plan(
         at_least(1, releases=count)
     spread = row_norm / dim**0.5
     rows: list[dict[str, Any]] = []
-    ratios: dict[
-        tuple[int, int], float
-    ] = {}  # sigma over sensitivity depends on the batch and the releases only
+    ratios: dict[tuple[int, int], float] = {}  # sigma over sensitivity depends on the batch and the releases only
     for count in sorted(set(releases)):
         for m in n_quantiles:
-            for batch in sorted(
-                {int(fraction * sample_size) // m * m for fraction in batch_fractions}, reverse=True
-            ):
+            for batch in sorted({int(fraction * sample_size) // m * m for fraction in batch_fractions}, reverse=True):
                 if batch < m:
                     continue
                 for bases in n_bases:
@@ -134,9 +130,7 @@ def draw_plans(rows: Sequence[dict[str, Any]], path: Path) -> None:
             for row in rows
             if (row["num_releases"], row["n_quantiles"], row["n_projections"]) == (count, m, fewest)
         )
-        axes.loglog(
-            [x for x, _ in line], [y for _, y in line], marker="o", label=f"{count} releases, {m} quantiles"
-        )
+        axes.loglog([x for x, _ in line], [y for _, y in line], marker="o", label=f"{count} releases, {m} quantiles")
     axes.set_xlabel("batch size")
     axes.set_ylabel(f"noise / spread of a projected row ({fewest} directions)")
     axes.grid(True, which="both", alpha=0.3)

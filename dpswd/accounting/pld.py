@@ -47,9 +47,7 @@ COARSE = 8  # the same, for a search that is confirmed on the fine grid afterwar
 _GROWTH = 0.16  # relative spacing far from zero, times the points per deviation: 0.5% on the fine grid
 _FEW = 64  # so few releases do not average the error of the spacing: four times as many points
 _TAIL = 1e-16  # probability of losses beyond the grid, over all releases; counted as infinite loss
-_MAX_POINTS = (
-    2**20
-)  # of one release, on each side of zero; beyond it the grid gets coarser, which is still safe
+_MAX_POINTS = 2**20  # of one release, on each side of zero; beyond it the grid gets coarser, which is still safe
 _MAX_LOSS = 250.0  # mean loss of a composition beyond which e^epsilon is no number that means anything
 
 
@@ -153,9 +151,7 @@ def _release_pmf(part: Releases, step: float, points: int, pessimistic: bool) ->
 def _below(part: Releases, x: Array, delta: Array) -> Array:
     """Lowers every dot by the largest sag of the chords beside it: the chords stay below the profile."""
     with np.errstate(over="ignore"):
-        middle = (
-            x[1:] + np.log1p(np.exp(-np.diff(x))) - math.log(2)
-        )  # in the middle of the chord, in e^epsilon
+        middle = x[1:] + np.log1p(np.exp(-np.diff(x))) - math.log(2)  # in the middle of the chord, in e^epsilon
     # the sag is concave in e^epsilon and zero at both ends: at most twice its value in the middle
     sag = np.maximum(delta[:-1] + delta[1:] - 2 * release_profile(part, middle, pessimistic=False), 0.0)
     lowered = np.maximum(delta - np.maximum(np.append(sag, 0.0), np.insert(sag, 0, 0.0)), 0.0)
@@ -172,9 +168,7 @@ def _convex_minorant(x: Array, delta: Array) -> Array:
             cell = tuple(a + b for a, b in zip(blocks.pop(), cell, strict=True))
         blocks.append(cell)
     slopes = np.repeat([drop / width for width, drop, _ in blocks], [count for _, _, count in blocks])
-    return np.asarray(
-        np.clip(np.append(np.cumsum((slopes * widths)[::-1])[::-1], 0.0), 0.0, 1.0), dtype=float
-    )
+    return np.asarray(np.clip(np.append(np.cumsum((slopes * widths)[::-1])[::-1], 0.0), 0.0, 1.0), dtype=float)
 
 
 def compose(
@@ -229,9 +223,7 @@ def compose(
     probabilities = np.maximum(total._probs, 0.0)
     extra = infinity_mass + (total._infinity_mass if pessimistic else 0.0)
     return mirrored(
-        PrivacyLossDistribution(
-            pld_pmf.DensePLDPmf(step, total._lower_loss, probabilities, extra, pessimistic)
-        )
+        PrivacyLossDistribution(pld_pmf.DensePLDPmf(step, total._lower_loss, probabilities, extra, pessimistic))
     )
 
 

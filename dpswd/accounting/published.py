@@ -33,8 +33,7 @@ __all__ = ["ERRATA", "TABLE4", "Table4Row", "published_bound", "published_epsilo
 ERRATA = (
     "NOT SOUND: conventions of Rakotomamonjy2021 and its code, for comparison only (docs/errata.md).",
     "Erratum 1: the deviation in Bernstein's bound counts the number of projections twice.",
-    "Erratum 2: the tail of the bound is charged once for the whole run; it must be charged at every "
-    "release.",
+    "Erratum 2: the tail of the bound is charged once for the whole run; it must be charged at every release.",
     "Erratum 2b: half of delta pays for the tail, yet the Renyi curve is converted at the whole delta.",
 )
 
@@ -133,8 +132,7 @@ def published_sigma(
     def gap(log_sigma: float) -> float:
         candidate = mechanism.replace(sigma=math.exp(log_sigma))
         return (
-            published_epsilon(candidate, sample_size, num_releases, target_delta, corrected=corrected)
-            - target_epsilon
+            published_epsilon(candidate, sample_size, num_releases, target_delta, corrected=corrected) - target_epsilon
         )
 
     low = math.log(mechanism.unit_sensitivity)  # noise as large as the move of a row

@@ -68,9 +68,7 @@ class _OneRelease:
     def __init__(self, part: Releases) -> None:
         half_scale_sq = part.scale**2 / 2
         orders = np.arange(2.0, MAX_ORDER + 2)
-        exponents: NDArray[np.float64] = part.law.log_mgf(orders * (orders - 1) * half_scale_sq) / (
-            orders - 1
-        )
+        exponents: NDArray[np.float64] = part.law.log_mgf(orders * (orders - 1) * half_scale_sq) / (orders - 1)
         table = dict(zip(orders.tolist(), exponents.tolist(), strict=True))
         mean = part.law.mean
 
@@ -155,7 +153,5 @@ class RenyiAccount:
             if left >= right:
                 break
             low, high = (low, right) if objective(left) < objective(right) else (left, high)
-        fine = optimize.minimize_scalar(
-            objective, bounds=(low, high), method="bounded", options={"xatol": 1e-3}
-        )
+        fine = optimize.minimize_scalar(objective, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
         return float(min([*values, fine.fun]))

@@ -25,17 +25,13 @@ def _add_mechanism(parser: ArgumentParser) -> None:
     what.add_argument("--release", choices=["rows", "quantiles"], default="rows")
     what.add_argument("--n-quantiles", type=int, help="blocks per column, for quantiles")
     what.add_argument("--kind", choices=["iid", "orthogonal"], default="iid", help="directions (default iid)")
-    what.add_argument(
-        "--row-norm", type=float, default=0.5, help="bound on the L2 norm of a row (default 0.5)"
-    )
+    what.add_argument("--row-norm", type=float, default=0.5, help="bound on the L2 norm of a row (default 0.5)")
     what.add_argument("--n-classes", type=int, help="classes, where labels are embedded one-hot")
     how = parser.add_argument_group("how it is accounted for")
     how.add_argument("--accountant", choices=["pld", "rdp"], default="pld")
     how.add_argument("--bound", choices=["exact", "bernstein", "clt"], default=None, help="default exact")
     how.add_argument("--failure-prob", type=float, help="tail probability per release of bernstein or clt")
-    how.add_argument(
-        "--preset", choices=["as_published"], help="the paper's conventions: NOT SOUND, for comparison"
-    )
+    how.add_argument("--preset", choices=["as_published"], help="the paper's conventions: NOT SOUND, for comparison")
 
 
 def _mechanism(arguments: Namespace, sigma: float) -> ProjectionMechanism:
@@ -59,8 +55,7 @@ def _account(mechanism: ProjectionMechanism, arguments: Namespace, delta: float 
     if arguments.preset == "as_published":
         if delta is None:
             raise InputError(
-                "Expected --delta for --preset as_published, got none; give the delta of the published "
-                "number."
+                "Expected --delta for --preset as_published, got none; give the delta of the published number."
             )
         epsilon = published_epsilon(mechanism, arguments.sample_size, arguments.num_releases, delta)
         return {
@@ -118,9 +113,7 @@ def _run_calibrate(arguments: Namespace) -> dict[str, Any]:
     other = arguments.mu is not None or arguments.tpr is not None or arguments.fpr is not None
     if arguments.preset == "as_published":
         if arguments.epsilon is None or arguments.delta is None or other:
-            raise InputError(
-                "Expected --epsilon and --delta for --preset as_published, got another budget; give both."
-            )
+            raise InputError("Expected --epsilon and --delta for --preset as_published, got another budget; give both.")
         probability(delta=arguments.delta)
         sigma = published_sigma(
             mechanism,
@@ -151,10 +144,7 @@ def _show(result: dict[str, Any]) -> None:
         print(f"epsilon  {result['epsilon']:.6g}   at delta {result['delta']:g}")
     if result["mu"] is not None:
         print(f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}")
-    print(
-        f"account  {result['accountant']}, bound {result['bound']}, "
-        f"{'sound' if result['sound'] else 'NOT SOUND'}"
-    )
+    print(f"account  {result['accountant']}, bound {result['bound']}, {'sound' if result['sound'] else 'NOT SOUND'}")
     for line in result["assumptions"]:
         print(f"  - {line}")
 
@@ -164,9 +154,7 @@ def _add_plan(parser: ArgumentParser) -> None:
     parser.add_argument("--delta", type=float, required=True)
     parser.add_argument("--sample-size", type=int, required=True, help="number of private records")
     parser.add_argument("--dim", type=int, required=True, help="dimension of the rows")
-    parser.add_argument(
-        "--max-releases", type=int, nargs="+", default=[1], help="numbers of releases to compare"
-    )
+    parser.add_argument("--max-releases", type=int, nargs="+", default=[1], help="numbers of releases to compare")
     parser.add_argument("--row-norm", type=float, default=0.5)
     parser.add_argument("--out", type=Path, help="PNG file to draw the plans into")
 
@@ -198,15 +186,10 @@ def _show_plan(result: dict[str, Any]) -> None:
         f"Plans within ({result['epsilon']:g}, {result['delta']:g}) for {result['sample_size']} rows of "
         f"{result['dim']} numbers,"
     )
-    print(
-        "orthogonal directions. noise/spread: standard deviation of the noise on a block mean, relative "
-        "to that of a"
-    )
+    print("orthogonal directions. noise/spread: standard deviation of the noise on a block mean, relative to that of a")
     print("projected row of full norm, row_norm / sqrt(dim). Best first.")
     print()
-    print(
-        f"{'releases':>9} {'batch':>9} {'quantiles':>9} {'directions':>10} {'sigma':>10} {'noise/spread':>12}"
-    )
+    print(f"{'releases':>9} {'batch':>9} {'quantiles':>9} {'directions':>10} {'sigma':>10} {'noise/spread':>12}")
     for row in result["rows"]:
         print(
             f"{row['num_releases']:>9} {row['batch_size']:>9} {row['n_quantiles']:>9} "
@@ -218,9 +201,7 @@ def _show_plan(result: dict[str, Any]) -> None:
 
 
 COMMANDS: dict[str, Command] = {
-    "account": Command(
-        "epsilon, mu and assumptions of releases with a given sigma", _add_account, _run_account, _show
-    ),
+    "account": Command("epsilon, mu and assumptions of releases with a given sigma", _add_account, _run_account, _show),
     "calibrate": Command("the least sigma that keeps a budget", _add_calibrate, _run_calibrate, _show),
     "plan": Command(
         "batch, quantiles and directions with the least noise in a budget", _add_plan, _run_plan, _show_plan

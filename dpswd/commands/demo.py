@@ -47,7 +47,9 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     shared = ["--config", config, "--trainer.default_root_dir", str(out)]
     with redirect_stdout(sys.stderr):  # progress and tables go there; --json wants stdout for itself
         fit(["fit", *shared, "--privacy.target_epsilon", str(arguments.epsilon)])
-        fit(["predict", *shared, "--ckpt_path", str(out / "checkpoints" / "last.ckpt"), "--return_predictions", "false"])
+        fit(
+            ["predict", *shared, "--ckpt_path", str(out / "checkpoints" / "last.ckpt"), "--return_predictions", "false"]
+        )
     report = REPORT["report"].run(Namespace(run_dir=out))
     downstream = json.loads((out / "downstream.json").read_text())["rows"]
     return {"run_dir": str(out), "downstream": downstream, "synthetic": str(out / "synthetic.npz"), **report}

@@ -12,9 +12,7 @@ __all__ = ["COMMANDS"]
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "run_dir", metavar="RUN_DIR", type=Path, help="directory with ledger.jsonl and privacy.json"
-    )
+    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="directory with ledger.jsonl and privacy.json")
 
 
 def _run(arguments: Namespace) -> dict[str, Any]:
@@ -23,10 +21,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     files = ("report.html", "report.md", "report.json")
     return {
         "files": [str(arguments.run_dir / name) for name in files],
-        **{
-            name: report[name]
-            for name in ("private", "sound", "reasons", "accountant", "assumptions", "caveats")
-        },
+        **{name: report[name] for name in ("private", "sound", "reasons", "accountant", "assumptions", "caveats")},
         **{name: guarantee[name] for name in ("tier", "mu", "regret", "epsilon", "delta", "attack")},
         "epsilon_delta": guarantee["epsilon_delta"],
         "releases_made": report["releases"]["made"],

@@ -60,8 +60,7 @@ def draw(report: dict[str, Any], curve: dict[str, list[float]]) -> dict[str, str
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError(
-            "Expected matplotlib for the pictures of a report, got none; install it with: pip install "
-            '"dpswd[train]".'
+            'Expected matplotlib for the pictures of a report, got none; install it with: pip install "dpswd[train]".'
         ) from None
 
     mu = report["guarantee"]["mu"]

@@ -125,9 +125,7 @@ def _plots(pictures: dict[str, str]) -> str:
     for name, svg in pictures.items():
         title, text = _CAPTIONS[name]
         named = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
-        figures.append(
-            f"<figure>\n{named}\n<figcaption><b>{escape(title)}.</b> {escape(text)}</figcaption>\n</figure>"
-        )
+        figures.append(f"<figure>\n{named}\n<figcaption><b>{escape(title)}.</b> {escape(text)}</figcaption>\n</figure>")
     return '<div class="plots">\n' + "\n".join(figures) + "\n</div>"
 
 
@@ -159,8 +157,7 @@ def _results(report: dict[str, Any]) -> list[str]:
         parts += [
             "<h2>Classifiers trained on it</h2>",
             _table(tables.downstream(report)),
-            '<p class="note">Measured on real records, without noise: these numbers are outside the '
-            "guarantee.</p>",
+            '<p class="note">Measured on real records, without noise: these numbers are outside the guarantee.</p>',
         ]
     return parts
 
@@ -173,9 +170,7 @@ def _config(report: dict[str, Any]) -> list[str]:
 def _table(table: Table, style: str = "wide") -> str:
     def row(cells: tuple[str, ...], tag: str, mark: bool = False) -> str:
         parts = (
-            f'<{tag} class="n">{escape(cell)}</{tag}>'
-            if i in table.numeric
-            else f"<{tag}>{escape(cell)}</{tag}>"
+            f'<{tag} class="n">{escape(cell)}</{tag}>' if i in table.numeric else f"<{tag}>{escape(cell)}</{tag}>"
             for i, cell in enumerate(cells)
         )
         opening = '<tr class="mark">' if mark else "<tr>"
@@ -187,9 +182,7 @@ def _table(table: Table, style: str = "wide") -> str:
 
 
 def _pairs(table: Table) -> str:
-    body = "\n".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in table.rows
-    )
+    body = "\n".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in table.rows)
     return f'<table class="pairs">\n<tbody>\n{body}\n</tbody>\n</table>'
 
 

@@ -22,6 +22,7 @@ import dpswd
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import ReleaseGroup
 from dpswd.errors import InputError
+from dpswd.mechanism import mechanism_from_dict
 from dpswd.reporting.gdp import TABLE_FPR, TradeOff, closed_form_mu
 from dpswd.reporting.run_dir import Run, read_run
 
@@ -69,13 +70,9 @@ def collect(run_dir: str | Path) -> tuple[dict[str, Any], dict[str, list[float]]
     headline = str(header.get("accountant") or privacy.get("accountant") or "pld")
     accountants = {name: _account(name, groups) for name in ("pld", "rdp")}
     if headline not in accountants:
-        raise InputError(
-            f"Expected accountant to be pld or rdp in the ledger of {run.path}, got {headline!r}."
-        )
+        raise InputError(f"Expected accountant to be pld or rdp in the ledger of {run.path}, got {headline!r}.")
     chosen = accountants[headline]
-    exact = accountants["pld"].resolve(
-        target_delta
-    )  # where a bound spends tails, the curve needs them chosen
+    exact = accountants["pld"].resolve(target_delta)  # where a bound spends tails, the curve needs them chosen
     curve = TradeOff.of(exact.pld(), exact_mu=closed_form_mu(groups))
     epsilons = [_epsilons(delta, target_delta, headline, accountants) for delta in _deltas(run, target_delta)]
     at_target = next(row["epsilon"] for row in epsilons if row["target"])
@@ -129,9 +126,7 @@ def collect(run_dir: str | Path) -> tuple[dict[str, Any], dict[str, list[float]]
         },
         "config": {
             "sha256": run.config_sha256,
-            "matches_ledger": None
-            if run.config is None
-            else run.config_sha256 == header.get("config_sha256"),
+            "matches_ledger": None if run.config is None else run.config_sha256 == header.get("config_sha256"),
             "text": run.config,
         },
         "versions": _versions(),
@@ -143,13 +138,11 @@ def collect(run_dir: str | Path) -> tuple[dict[str, Any], dict[str, list[float]]
 
 
 def _planned_groups(run: Run) -> list[ReleaseGroup]:
-    """The releases of the ledger; those that were planned but not made count as of the kind made last."""
+    """The plan in the ledger's header, checked; else its releases, those not made counted as of the kind made last."""
     groups, made, planned = run.ledger.groups(), run.ledger.n_releases, int(run.privacy["planned_releases"])
     where = run.path / "privacy.json"
     if not groups:
-        raise InputError(
-            f"Expected at least one release in the ledger of {run.path}, got none: nothing to report."
-        )
+        raise InputError(f"Expected at least one release in the ledger of {run.path}, got none: nothing to report.")
     if run.privacy["releases_made"] > made:
         raise InputError(
             f"Expected a ledger with at least {run.privacy['releases_made']} releases as {where} says, got "
@@ -160,16 +153,21 @@ def _planned_groups(run: Run) -> list[ReleaseGroup]:
             stated = run.ledger.header[name]
             raise InputError(f"Expected {name}={stated!r} in {where} as in the ledger, got {expected!r}.")
     if made > planned:
-        raise InputError(
-            f"Expected at most {planned} releases in {run.path} as planned, got {made} in the ledger."
-        )
+        raise InputError(f"Expected at most {planned} releases in {run.path} as planned, got {made} in the ledger.")
     if run.privacy["sample_size"] not in {size for _, size, _ in groups}:
         sizes = ", ".join(str(size) for _, size, _ in groups)
-        raise InputError(
-            f"Expected sample_size={sizes} in {where} as in the ledger, got {run.privacy['sample_size']}."
-        )
-    mechanism, size, count = groups[-1]
-    return [*groups[:-1], (mechanism, size, count + planned - made)]
+        raise InputError(f"Expected sample_size={sizes} in {where} as in the ledger, got {run.privacy['sample_size']}.")
+    if "plan" not in run.ledger.header:
+        mechanism, size, count = groups[-1]
+        return [*groups[:-1], (mechanism, size, count + planned - made)]
+    size = int(run.ledger.header["sample_size"])
+    plan = [(mechanism_from_dict(part["mechanism"]), size, part["num_releases"]) for part in run.ledger.header["plan"]]
+    for mechanism, found, count in groups:
+        if count > sum(allowed for other, _, allowed in plan if other == mechanism) or found != size:
+            raise InputError(
+                f"Expected only planned releases in the ledger of {run.path}, got others: {mechanism.noun}."
+            )
+    return plan
 
 
 def _target_delta(run: Run) -> float:
@@ -204,9 +202,7 @@ def _deltas(run: Run, target: float) -> list[float]:
     return distinct
 
 
-def _epsilons(
-    delta: float, target: float, headline: str, accountants: dict[str, PrivacyAccountant]
-) -> dict[str, Any]:
+def _epsilons(delta: float, target: float, headline: str, accountants: dict[str, PrivacyAccountant]) -> dict[str, Any]:
     both: dict[str, float | None] = {}
     for name, accountant in accountants.items():
         try:
@@ -242,9 +238,7 @@ def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
         "sample_size": sample_size,
         "batch_size": batch,
         "sampling_rate": batch / sample_size,
-        "subsampling": "none: every record is read"
-        if batch == sample_size
-        else "fixed size, without replacement",
+        "subsampling": "none: every record is read" if batch == sample_size else "fixed size, without replacement",
         "sigma": mechanism.sigma,
         "unit_sensitivity": mechanism.unit_sensitivity,
         "sensitivity": mechanism.unit_sensitivity * math.sqrt(law.mean),
@@ -282,8 +276,7 @@ def _caveats(run: Run, delta: float) -> list[str]:
     stated = run.ledger.header.get("config_sha256")
     if run.config_sha256 is not None and stated is not None and run.config_sha256 != stated:
         caveats.append(
-            "The SHA-256 of config.yaml differs from the one in the ledger: it was edited after the run "
-            "began."
+            "The SHA-256 of config.yaml differs from the one in the ledger: it was edited after the run began."
         )
     return caveats
 
@@ -300,13 +293,9 @@ def _cross_check(
     """Refuses a report whose two sources contradict each other; mu is compared with the accountant's own."""
     claims, where = run.privacy, run.path / "privacy.json"
     if claims["private"] and not private:
-        raise InputError(
-            f'Expected "private": false in {where}, got true, but the ledger has a fixed noise seed.'
-        )
+        raise InputError(f'Expected "private": false in {where}, got true, but the ledger has a fixed noise seed.')
     if claims["sound"] and not sound:
-        raise InputError(
-            f'Expected "sound": false in {where}, got true, but the ledger\'s bound is not a proof.'
-        )
+        raise InputError(f'Expected "sound": false in {where}, got true, but the ledger\'s bound is not a proof.')
     for name in ("target_epsilon", "target_delta", "accountant"):
         planned, claimed = run.ledger.header.get(name), claims.get(name)
         if planned is not None and claimed is not None and planned != claimed:
@@ -322,9 +311,7 @@ def _cross_check(
             )
     claimed, (mu, _) = claims.get("mu"), exact.get_mu_and_regret()
     if claimed is not None and not math.isclose(claimed, mu, rel_tol=TOLERANCE):
-        raise InputError(
-            f"Expected mu={mu} in {where}, which is what the ledger amounts to, got {claimed!r}."
-        )
+        raise InputError(f"Expected mu={mu} in {where}, which is what the ledger amounts to, got {claimed!r}.")
 
 
 def _merge(ours: Iterable[str], theirs: Iterable[Any], *, by_topic: bool = False) -> list[str]:

@@ -83,13 +83,9 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     if not path.is_dir():
         found = "a file" if path.exists() else "nothing there"
-        raise InputError(
-            f"Expected a run directory, got {path} ({found}); give the directory that the run wrote to."
-        )
+        raise InputError(f"Expected a run directory, got {path} ({found}); give the directory that the run wrote to.")
     ledger = Ledger.open_existing(path / "ledger.jsonl")
-    privacy = _json_object(
-        path / "privacy.json", "is written when a run ends; let the run finish or resume it"
-    )
+    privacy = _json_object(path / "privacy.json", "is written when a run ends; let the run finish or resume it")
     _check_fields(path / "privacy.json", privacy, _PRIVACY, _PRIVACY_OPTIONAL)
     config = _optional(path / "config.yaml")
     picture = _optional(path / "samples.png")
@@ -133,9 +129,7 @@ def _check_fields(
 ) -> None:
     for name, kinds in (wanted | optional).items():
         if not isinstance(values, dict) or (name in wanted and name not in values):
-            raise InputError(
-                f"Expected {name!r} in {path}, got none; write it with the dpswd version of the run."
-            )
+            raise InputError(f"Expected {name!r} in {path}, got none; write it with the dpswd version of the run.")
         value = values.get(name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)

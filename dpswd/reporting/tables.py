@@ -57,18 +57,13 @@ def trade_off(report: dict[str, Any]) -> Table:
 
 def profile(report: dict[str, Any], every: int = 4) -> Table:
     """The privacy profile, thinned out; report.json has all of it."""
-    rows = [
-        (number(point["epsilon"]), number(point["delta"]))
-        for point in report["guarantee"]["profile"][::every]
-    ]
+    rows = [(number(point["epsilon"]), number(point["delta"])) for point in report["guarantee"]["profile"][::every]]
     return Table(("ε", "δ(ε)"), rows, frozenset({0, 1}))
 
 
 def releases(report: dict[str, Any]) -> list[tuple[str, Table]]:
     """One table for every kind of release, with its title."""
-    return [
-        (group["noun"], Table(("what", "value"), _group(group))) for group in report["releases"]["groups"]
-    ]
+    return [(group["noun"], Table(("what", "value"), _group(group))) for group in report["releases"]["groups"]]
 
 
 def _group(group: dict[str, Any]) -> Sequence[tuple[str, ...]]:

@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from dpswd._validate import at_least
 from dpswd.errors import InputError
-from dpswd.sampling import FixedSizeSampler
-from dpswd.training import ReleaseLoader
+from dpswd.sampling import FixedSizeSampler, ReleaseLoader
 
 __all__ = ["PrivateData", "Records", "data_root", "every_fifth"]
 
@@ -83,6 +82,7 @@ class PrivateData(L.LightningDataModule):
     """
 
     name = "records"
+    public_benchmark = False  # whether the records are public in truth, so that unnoised statistics of them do no harm
 
     def __init__(self, root: str | None = None, batch_size: int | None = None, n_synthetic: int = 10_000) -> None:
         super().__init__()

@@ -11,6 +11,7 @@ class Digits(PrivateData):
     """scikit-learn's digits: 1,438 private records, 359 for testing."""
 
     name = "digits"
+    public_benchmark = True
 
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""

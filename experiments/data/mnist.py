@@ -13,6 +13,7 @@ __all__ = ["MNIST", "USPS", "FashionMNIST"]
 
 class _Torchvision(PrivateData):
     dataset: type
+    public_benchmark = True
 
     def __init__(
         self,

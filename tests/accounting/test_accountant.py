@@ -129,8 +129,7 @@ def test_classes_cost_nothing_with_whole_bases_and_little_without():
         (lambda: account(ROWS, releases=0), "Expected num_releases >= 1, got num_releases=0."),
         (
             lambda: account("rows"),
-            "Expected a ProjectionMechanism or a GaussianMechanism, got str; no other release can be "
-            "accounted for.",
+            "Expected a ProjectionMechanism or a GaussianMechanism, got str; no other release can be accounted for.",
         ),
         (lambda: account(ROWS).get_epsilon(1.0), "Expected delta strictly between 0 and 1, got delta=1.0."),
         (lambda: account(ROWS).get_delta(0.0), "Expected epsilon to be finite and above 0, got epsilon=0.0."),
@@ -162,8 +161,7 @@ def test_classes_cost_nothing_with_whole_bases_and_little_without():
         ),
         (
             lambda: account(ROWS.replace(sigma=0.1, batch_size=N), releases=1).get_mu_and_regret(),
-            "Expected a trade-off curve with both error rates above 1e-10 somewhere, got none; use a "
-            "larger sigma.",
+            "Expected a trade-off curve with both error rates above 1e-10 somewhere, got none; use a larger sigma.",
         ),
     ],
 )

@@ -26,9 +26,7 @@ SKETCH = ProjectionMechanism(
 
 
 def account(mechanism, sigma, size, releases, kind="pld"):
-    return PrivacyAccountant(kind).step(
-        mechanism.replace(sigma=sigma), sample_size=size, num_releases=releases
-    )
+    return PrivacyAccountant(kind).step(mechanism.replace(sigma=sigma), sample_size=size, num_releases=releases)
 
 
 @pytest.mark.parametrize("row", TABLE4, ids=lambda row: row.name)
@@ -45,9 +43,7 @@ def test_table4_by_pld(row):
 def test_table4_by_rdp(row):
     started = time.perf_counter()
     setting = (row.sample_size, row.num_releases)
-    sigma = calibrate_sigma(
-        row.mechanism, *setting, target_epsilon=10, target_delta=row.delta, accountant="rdp"
-    )
+    sigma = calibrate_sigma(row.mechanism, *setting, target_epsilon=10, target_delta=row.delta, accountant="rdp")
     assert time.perf_counter() - started < 2
     assert sigma == pytest.approx(RENYI[row.name], rel=0.01)
     assert 9.95 <= account(row.mechanism, sigma, *setting, "rdp").get_epsilon(row.delta) <= 10
@@ -55,9 +51,7 @@ def test_table4_by_rdp(row):
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 60.0])
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
-@pytest.mark.parametrize(
-    ("mechanism", "size", "releases"), [(ROWS, 497, 800), (ROWS, 32, 1), (SKETCH, 1000, 1)]
-)
+@pytest.mark.parametrize(("mechanism", "size", "releases"), [(ROWS, 497, 800), (ROWS, 32, 1), (SKETCH, 1000, 1)])
 def test_round_trip_never_overshoots(mechanism, size, releases, epsilon, delta):
     sigma = calibrate_sigma(mechanism, size, releases, target_epsilon=epsilon, target_delta=delta)
     found = account(mechanism, sigma, size, releases).get_epsilon(delta)
@@ -160,13 +154,9 @@ def test_other_bad_input():
         InputError, match=r"^Expected delta above what the tails of the bound spend, got delta=1e-05 and 800"
     ):
         calibrate_sigma(tail, 497, 800, target_epsilon=1, target_delta=1e-5)
-    with pytest.raises(
-        InputError, match=r"^Expected failure_prob for a bound that spends a tail probability"
-    ):
+    with pytest.raises(InputError, match=r"^Expected failure_prob for a bound that spends a tail probability"):
         calibrate_sigma(ROWS.replace(bound="bernstein"), 497, 800, target_mu=1.0)
-    with pytest.raises(
-        InputError, match=r"^Expected batch_size <= sample_size, got batch_size=32 and sample_size=31"
-    ):
+    with pytest.raises(InputError, match=r"^Expected batch_size <= sample_size, got batch_size=32 and sample_size=31"):
         calibrate_sigma(ROWS, 31, 800, target_mu=1.0)
     with pytest.raises(InputError, match=r"^Expected target_epsilon > 0.011, the least that Renyi orders"):
         calibrate_sigma(ROWS, 497, 800, target_epsilon=1e-3, target_delta=1e-5, accountant="rdp")

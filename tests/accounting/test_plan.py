@@ -12,9 +12,7 @@ BUDGET = {"target_epsilon": 3.0, "target_delta": 1e-5, "sample_size": 4321, "dim
 
 @pytest.fixture(scope="module")
 def rows():
-    return plan(
-        **BUDGET, releases=(1, 50), n_quantiles=(10, 20), n_bases=(1, 2), batch_fractions=(1.0, 0.3, 0.05)
-    )
+    return plan(**BUDGET, releases=(1, 50), n_quantiles=(10, 20), n_bases=(1, 2), batch_fractions=(1.0, 0.3, 0.05))
 
 
 def test_every_plan_keeps_the_budget(rows):

@@ -203,9 +203,7 @@ def test_mixed_sequences():
         counts, sample_size=200
     ).get_epsilon(5e-6)
     # the order of releases does not matter, nor does splitting them
-    split = (
-        PrivacyAccountant().step(releases, sample_size=200, num_releases=100).step(counts, sample_size=200)
-    )
+    split = PrivacyAccountant().step(releases, sample_size=200, num_releases=100).step(counts, sample_size=200)
     split.step(releases, sample_size=200, num_releases=200)
     assert len(split.history) == 3
     assert split.get_epsilon(1e-5) == pytest.approx(both.get_epsilon(1e-5), rel=1e-3)

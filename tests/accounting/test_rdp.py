@@ -23,9 +23,7 @@ def test_unsampled_gaussian_is_alpha_mu_sq_over_two():
         assert account(order) == pytest.approx(order * 7 * 0.25 * 2 / 2, rel=1e-12)
     # the minimum of order mu^2/2 + ln(1/delta)/(order - 1) is mu^2/2 + mu sqrt(2 ln(1/delta))
     mu_sq, log_inverse = 3.5, math.log(1e5)
-    assert account.get_epsilon(1e-5) == pytest.approx(
-        mu_sq / 2 + math.sqrt(2 * mu_sq * log_inverse), rel=1e-4
-    )
+    assert account.get_epsilon(1e-5) == pytest.approx(mu_sq / 2 + math.sqrt(2 * mu_sq * log_inverse), rel=1e-4)
     assert account.get_delta(account.get_epsilon(1e-5)) == pytest.approx(1e-5, rel=1e-3)
 
 
@@ -61,9 +59,7 @@ def test_agrees_with_autodps_own_accountant():
 def test_mixed_sequences_add_up():
     a, b = Releases(ProjectionLaw(20, 30), 0.2, 0.1, 50), Releases(ConstantLaw(1.0), 0.3, 1.0, 2)
     for order in (2, 9, 33.0):
-        assert RenyiAccount([a, b])(order) == pytest.approx(
-            RenyiAccount([a])(order) + RenyiAccount([b])(order)
-        )
+        assert RenyiAccount([a, b])(order) == pytest.approx(RenyiAccount([a])(order) + RenyiAccount([b])(order))
     assert RenyiAccount([a._replace(times=100)])(5) == pytest.approx(2 * RenyiAccount([a])(5))
 
 
@@ -91,11 +87,7 @@ def test_it_is_quick():
 
 
 def test_bad_input_is_one_sentence():
-    with pytest.raises(
-        InputError, match=r"^Expected at least one release to account for, got none; call step"
-    ):
+    with pytest.raises(InputError, match=r"^Expected at least one release to account for, got none; call step"):
         RenyiAccount([])
-    with pytest.raises(
-        InputError, match=r"^Expected conversion to be one of classic, improved, got conversion='x'.$"
-    ):
+    with pytest.raises(InputError, match=r"^Expected conversion to be one of classic, improved, got conversion='x'.$"):
         RenyiAccount([Releases(ConstantLaw(1.0), 1.0, 1.0, 1)], "x")

@@ -89,9 +89,7 @@ def test_erratum_6_shuffled_epochs_are_not_fresh_subsets():
         where = int(np.flatnonzero(rng.permutation(size) == 0)[0])  # record 0 is in batch where // 128
         seen = np.arange(per_epoch) == where // batch
         shuffled[epoch] = seen.sum()
-        assert (
-            not seen[:-1].any() or not seen[-1]
-        )  # in an earlier batch: surely not in the last; in none: surely in it
+        assert not seen[:-1].any() or not seen[-1]  # in an earlier batch: surely not in the last; in none: surely in it
         fresh[epoch] = (rng.random(per_epoch) < batch / size).sum()  # one record, 79 independent subsets
     assert (shuffled == 1).all()
     assert fresh.var() > 0.5  # binomial: 79 q (1 - q) = 1.0

@@ -51,9 +51,7 @@ def test_mirror_changes_no_delta_and_repeats_to_itself():
     pld = PrivacyAccountant().step(mechanism, sample_size=1000, num_releases=200).pld()
     once, twice = mirrored(pld), mirrored(mirrored(pld))
     for epsilon in (0.0, 0.3, 2.0):
-        assert once.get_delta_for_epsilon(epsilon) == pytest.approx(
-            pld.get_delta_for_epsilon(epsilon), rel=1e-12
-        )
+        assert once.get_delta_for_epsilon(epsilon) == pytest.approx(pld.get_delta_for_epsilon(epsilon), rel=1e-12)
     np.testing.assert_allclose(once._pmf_remove._probs, twice._pmf_remove._probs, rtol=1e-9, atol=1e-15)
     assert once._pmf_remove._probs.sum() + once._pmf_remove._infinity_mass == pytest.approx(1, abs=1e-9)
 
@@ -136,9 +134,7 @@ def test_high_regret_asks_for_the_table():
 
 def test_a_curve_that_shows_nothing_is_refused():
     with pytest.raises(InputError, match="error rates above 1e-10"):
-        TradeOff.of(
-            privacy_loss_distribution.from_gaussian_mechanism(0.05, value_discretization_interval=1e-2)
-        )
+        TradeOff.of(privacy_loss_distribution.from_gaussian_mechanism(0.05, value_discretization_interval=1e-2))
 
 
 @given(st.floats(1e-300, 1e300), st.integers(1, 8))

@@ -30,9 +30,7 @@ def test_shipped_schema_accepts_the_written_file(make_run):
     write_report(path)
     schema = os.path.join(os.path.dirname(dpswd.reporting.publish.__file__), "schema.json")
     with open(schema) as file:
-        jsonschema.Draft202012Validator(json.load(file)).validate(
-            json.loads((path / "report.json").read_text())
-        )
+        jsonschema.Draft202012Validator(json.load(file)).validate(json.loads((path / "report.json").read_text()))
 
 
 def test_target_that_cannot_be_replaced_leaves_everything_as_it_was(tmp_path):
@@ -76,7 +74,5 @@ def test_unwritable_directory_is_one_sentence(make_run):
 def test_import_needs_neither_matplotlib_nor_lightning():
     heavy = ("matplotlib", "lightning", "torchvision")
     code = f"import sys, dpswd.reporting; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

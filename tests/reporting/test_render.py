@@ -76,9 +76,7 @@ def test_page_is_self_contained_and_well_formed(page):
 
 
 def test_everything_from_files_is_escaped(page, make_run):
-    path = make_run(
-        config=EVIL, assumptions=[EVIL], not_covered=[EVIL], neighboring_relation=EVIL, name="a&b<i>"
-    )
+    path = make_run(config=EVIL, assumptions=[EVIL], not_covered=[EVIL], neighboring_relation=EVIL, name="a&b<i>")
     rows = [{"dataset": EVIL, "classifier": EVIL, "train": EVIL, "accuracy": 50}]
     (path / "downstream.json").write_text(json.dumps({"rows": rows}))
     report, curve = collect(path)

@@ -1,0 +1,152 @@
+r"""Small Gaussian releases beside the projections: class counts and a second moment.
+
+Each reads all N records (q = 1), has a fixed L2 sensitivity under replace-one, is written to the ledger before its
+noise is drawn, and is :math:`\mu`-GDP with :math:`\mu` = sensitivity / sigma. Gaussian releases compose as
+:math:`\mu = \sqrt{\mu_1^2 + \mu_2^2}`, also where a later one is chosen after seeing an earlier one (Dong2022,
+Corollary 3.3).
+
+===================  =============================  ==========================================================
+release              sensitivity                    noise
+===================  =============================  ==========================================================
+:class:`ClassCounts`   :math:`\sqrt 2`                 ``N(0, sigma^2)`` on every count
+:class:`SecondMoment`  :math:`\sqrt 2` row_norm^2      ``sigma (G + G^T) / 2``, G standard normal (d x d)
+===================  =============================  ==========================================================
+
+Proof for counts. A record that changes its class moves two counts by one.
+
+Proof for the second moment, :math:`M = \sum_i x_i x_i^T` with :math:`\|x_i\| \le R`. Replacing x by x' moves M by
+:math:`x x^T - x' x'^T`, whose squared Frobenius norm is
+:math:`\|x\|^4 + \|x'\|^4 - 2 \langle x, x' \rangle^2 \le 2 R^4`.
+Symmetric matrices with the Frobenius norm are a Euclidean space with coordinates :math:`a_{ii}` and
+:math:`\sqrt 2 a_{ij}`, i < j; :math:`(G + G^T)/2` has variance 1 and 1/2 on and off the diagonal, so that every
+coordinate has variance 1: it is the Gaussian mechanism in that space.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from dpswd._validate import at_least, positive
+from dpswd.errors import InputError
+from dpswd.loss import BudgetWatch, ReleaseLog, clip_rows
+from dpswd.mechanism import GaussianMechanism
+from dpswd.randomness import normal, random_source
+
+__all__ = ["ClassCounts", "GaussianQuery", "SecondMoment"]
+
+
+class GaussianQuery(nn.Module):
+    """Base: a query of fixed sensitivity, its noise, and whoever keeps the ledger.
+
+    Args:
+        mechanism: Sensitivity and noise. ``sigma`` may be set later, by a budget.
+        share: Part of the squared mu of a budget that this release is meant to get, for
+            :class:`dpswd.training.PrivacyBudget`.
+        ledger: Whoever writes releases down before they happen.
+    """
+
+    def __init__(self, mechanism: GaussianMechanism, share: float, ledger: ReleaseLog | None = None) -> None:
+        super().__init__()
+        if not 0 < share < 1:
+            raise InputError(f"Expected a share of the budget strictly between 0 and 1, got share={share!r}.")
+        self.mechanism, self.share, self.ledger = mechanism, share, ledger
+        self.releases = 0
+
+    @property
+    def mechanism(self) -> GaussianMechanism:
+        """Sensitivity and noise."""
+        return self._mechanism
+
+    @mechanism.setter
+    def mechanism(self, mechanism: GaussianMechanism) -> None:
+        self._mechanism = mechanism
+        self._source = random_source(mechanism.noise_seed)
+
+    def _announce(self) -> None:
+        if self.ledger is not None:
+            self.ledger.record(self.mechanism)
+        elif BudgetWatch.running:
+            raise InputError("Expected a ledger for every release while a PrivacyBudget runs, got a query without one.")
+        self.releases += 1
+
+    def _normal(self, *shape: int) -> Tensor:
+        return torch.from_numpy(normal(self._source, shape))
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` says."""
+        status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
+        return f"{status}{self.mechanism.noun}, sigma={self.mechanism.sigma:.4g}"
+
+
+class ClassCounts(GaussianQuery):
+    """Releases how many records each class has.
+
+    Args:
+        n_classes: Number C >= 2 of classes; public.
+        sigma: Standard deviation of the noise on a count.
+        share: See :class:`GaussianQuery`.
+        noise_seed: For tests only: NOT PRIVATE.
+    """
+
+    def __init__(self, n_classes: int, sigma: float = 1.0, share: float = 0.01, noise_seed: int | None = None) -> None:
+        at_least(2, n_classes=n_classes)
+        super().__init__(
+            GaussianMechanism(sensitivity=math.sqrt(2), sigma=sigma, name="class counts", noise_seed=noise_seed), share
+        )
+        self.n_classes = n_classes
+
+    @torch.no_grad()
+    def release(self, labels: Tensor) -> Tensor:
+        """Releases the counts of ``labels`` (N,), as they come: neither rounded nor made positive. Returns (C,).
+
+        Raises:
+            InputError: If a label is no integer between 0 and C - 1.
+        """
+        if labels.ndim != 1 or labels.is_floating_point() or bool(((labels < 0) | (labels >= self.n_classes)).any()):
+            raise InputError(f"Expected integer labels (N,) between 0 and {self.n_classes - 1}, got others.")
+        counts = torch.bincount(labels.cpu(), minlength=self.n_classes).double()
+        self._announce()
+        return counts + self.mechanism.sigma * self._normal(self.n_classes)
+
+
+class SecondMoment(GaussianQuery):
+    """Releases the sum of the outer products of clipped rows, not centred.
+
+    Args:
+        dim: Dimension d of the rows.
+        row_norm: Public bound R on the norm of a row, enforced by clipping.
+        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2).
+        share: See :class:`GaussianQuery`.
+        noise_seed: For tests only: NOT PRIVATE.
+    """
+
+    def __init__(
+        self, dim: int, row_norm: float = 0.5, sigma: float = 1.0, share: float = 0.2, noise_seed: int | None = None
+    ) -> None:
+        at_least(1, dim=dim)
+        positive(row_norm=row_norm)
+        sensitivity = math.sqrt(2) * row_norm**2
+        super().__init__(
+            GaussianMechanism(sensitivity=sensitivity, sigma=sigma, name="second moment", noise_seed=noise_seed), share
+        )
+        self.dim, self.row_norm = dim, row_norm
+
+    @torch.no_grad()
+    def release(self, rows: Tensor) -> Tensor:
+        """Releases the second moment of ``rows`` (N, d), clipped here. Returns (d, d), symmetric, in float64.
+
+        Raises:
+            InputError: If the rows have another dimension, or are not finite.
+        """
+        if rows.ndim != 2 or rows.shape[1] != self.dim or not rows.is_floating_point():
+            raise InputError(f"Expected floating-point rows (N, {self.dim}), got {rows.dtype} {tuple(rows.shape)}.")
+        if not bool(torch.isfinite(rows).all()):
+            raise InputError("Expected finite private rows, got nan or inf; clean the data before it is used.")
+        moment = torch.zeros(self.dim, self.dim, dtype=torch.float64, device=rows.device)
+        for part in torch.split(rows, 8192):
+            clipped = clip_rows(part, self.row_norm)
+            moment += clipped.T @ clipped
+        self._announce()
+        noise = self._normal(self.dim, self.dim).to(rows.device)
+        return (moment + moment.T) / 2 + self.mechanism.sigma * (noise + noise.T) / 2
