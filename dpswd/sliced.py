@@ -261,7 +261,8 @@ class _MeanSquare(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, ours: Tensor, theirs: Tensor) -> Tensor:
         ctx.difference = difference = ours - theirs
-        return torch.linalg.vector_norm(difference).square() / difference.numel()
+        length: Tensor = torch.linalg.vector_norm(difference)
+        return length.square() / difference.numel()
 
     @staticmethod
     @once_differentiable
