@@ -94,6 +94,7 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
     """
     try:
         from jsonargparse import ArgumentError
+        from lightning.fabric.utilities.exceptions import MisconfigurationException
 
         from dpswd.fit import PrivateCLI
     except ImportError as error:
@@ -109,6 +110,8 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
         if isinstance(error, InputError) or not str(error).startswith("Does not validate against"):
             raise
         raise InputError(_said(str(error))) from None
+    except MisconfigurationException as error:  # a module without the steps of the command, a trainer's contradiction
+        raise InputError(f"Expected a trainer, module and data that fit, got: {error}") from None
     except (pickle.UnpicklingError, EOFError, RuntimeError) as error:  # from torch.load
         if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
             raise
