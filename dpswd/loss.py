@@ -178,23 +178,9 @@ class DPSlicedWassersteinLoss(nn.Module):
         mechanism = self.mechanism
         with torch.autocast(private.device.type, enabled=False):
             rows = clip_rows(private, mechanism.row_norm)  # (B, d)
-            projections = random_projections(
-                mechanism.dim, mechanism.n_projections, kind=mechanism.kind, generator=self._source
-            ).to(rows.device)  # (d, k)
+            projections = self._directions().to(rows.device)  # (d, k)
             values = self._summarise(rows, labels, projections)  # (m, k) or (C, m, k)
-            if self.ledger is not None:
-                self.ledger.record(mechanism)
-            elif BudgetWatch.running:
-                raise InputError(
-                    "Expected a ledger for every release while a PrivacyBudget runs, got a loss without one; "
-                    "make the loss an attribute of the LightningModule."
-                )
-            self.releases += 1
-            noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
-            values = values + mechanism.sigma * noise.to(values.device)
-            if mechanism.release == "rows":
-                values = values.sort(dim=-2).values  # order-free: the position of a row says nothing
-        return Release(values, projections, mechanism)
+        return self._publish(values, projections)
 
     def distance(self, release: Release, public: Tensor, public_labels: Tensor | None = None) -> Tensor:
         """Compares ``public`` (n, d) with a release, for free and as often as wanted. Returns a scalar."""
@@ -232,6 +218,28 @@ class DPSlicedWassersteinLoss(nn.Module):
             for group in groups
         ]
         return summaries[0] if labels is None else torch.stack(summaries)
+
+    def _directions(self) -> Tensor:
+        """Draws the directions (d, k) of one release."""
+        mechanism = self.mechanism
+        return random_projections(mechanism.dim, mechanism.n_projections, kind=mechanism.kind, generator=self._source)
+
+    def _publish(self, values: Tensor, projections: Tensor) -> Release:
+        """Ledger, then noise: the only door through which exact values (m, k) or (C, m, k) leave."""
+        mechanism = self.mechanism
+        if self.ledger is not None:
+            self.ledger.record(mechanism)
+        elif BudgetWatch.running:
+            raise InputError(
+                "Expected a ledger for every release while a PrivacyBudget runs, got a loss without one; "
+                "make the loss an attribute of the LightningModule."
+            )
+        self.releases += 1
+        noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
+        values = values + mechanism.sigma * noise.to(values.device)
+        if mechanism.release == "rows":
+            values = values.sort(dim=-2).values  # order-free: the position of a row says nothing
+        return Release(values, projections, mechanism)
 
     def _check_private(self, private: Tensor, labels: Tensor | None) -> None:
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
