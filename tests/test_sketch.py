@@ -1,0 +1,226 @@
+"""The streaming release: against the one in memory, over chunks, passes, shards, processes; its ledger; bad input."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, random_projections
+from dpswd.errors import BudgetExceededError
+from dpswd.loss import clip_rows
+from dpswd.randomness import SeededRandom
+from dpswd.sketch import exact_sketch, release_sketch
+
+# Python 3.12 and later: the children of these tests do nothing but torch on one thread
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+N, D, K, M = 1200, 7, 14, 20
+U = random_projections(D, K, generator=SeededRandom(3))
+
+
+def mechanism(**changes):
+    values = {"dim": D, "n_projections": K, "sigma": 0.1, "batch_size": N, "release": "quantiles", "n_quantiles": M}
+    return ProjectionMechanism(**values | {"noise_seed": 5} | changes)
+
+
+def records(n=N, seed=0):
+    x = torch.randn(n, D, generator=torch.Generator().manual_seed(seed)) * 0.3  # about two thirds are clipped
+    x[: n // 10] = 0.0  # ties
+    return x, torch.randint(0, 3, (n,), generator=torch.Generator().manual_seed(seed + 1))
+
+
+def in_memory(made, x, labels=None):
+    loss = DPSlicedWassersteinLoss(made)
+    return loss._summarise(*clipped(made, x, labels), U)
+
+
+def clipped(made, x, labels):
+    return clip_rows(x, made.row_norm), labels
+
+
+@pytest.mark.parametrize("max_bytes", [1, 3 * 8 * N, None], ids=["a column per pass", "two per pass", "one pass"])
+@pytest.mark.parametrize("size", [N, 500, 7])
+def test_equals_the_sketch_in_memory(size, max_bytes):
+    x, _ = records()
+    found = exact_sketch(mechanism(), lambda: x.split(size), U, max_bytes=max_bytes)
+    torch.testing.assert_close(found, in_memory(mechanism(), x), rtol=0, atol=1e-14)  # the issue asks for 1e-6
+
+
+@pytest.mark.parametrize("max_bytes", [1, None])
+def test_classes(max_bytes):
+    x, labels = records()
+    made = mechanism(n_classes=4)  # class 3 has no record
+    found = exact_sketch(made, lambda: zip(x.split(100), labels.split(100), strict=True), U, max_bytes=max_bytes)
+    torch.testing.assert_close(found, in_memory(made, x, labels), rtol=0, atol=1e-14)
+
+
+def test_the_order_of_records_says_nothing():
+    x, _ = records()
+    y = x[torch.randperm(N, generator=torch.Generator().manual_seed(9))]
+    first, second = (exact_sketch(mechanism(), lambda z=z: z.split(90), U) for z in (x, y))
+    torch.testing.assert_close(first, second, rtol=0, atol=1e-14)
+
+
+def test_release_is_that_of_the_loss():
+    x, _ = records()
+    whole = DPSlicedWassersteinLoss(mechanism()).release(x)
+    loss = DPSlicedWassersteinLoss(mechanism())
+    streamed = release_sketch(loss, lambda: x.split(100))
+    assert torch.equal(streamed.projections, whole.projections)  # the same test seed: the same directions and noise
+    torch.testing.assert_close(streamed.values, whole.values, rtol=0, atol=1e-14)
+    assert loss.releases == 1
+    exact = exact_sketch(mechanism(), lambda: x.split(100), streamed.projections)
+    assert float((streamed.values - exact).std()) == pytest.approx(0.1, rel=0.25)  # 280 values: six standard errors
+
+
+class Refuses:
+    def record(self, mechanism):
+        raise BudgetExceededError("spent")
+
+
+class Counts(list):
+    def record(self, mechanism):
+        self.append(mechanism)
+
+
+def test_ledger_is_asked_once_and_may_refuse():
+    x, _ = records()
+    ledger = Counts()
+    release_sketch(DPSlicedWassersteinLoss(mechanism(), ledger=ledger), lambda: x.split(100), max_bytes=1)
+    assert ledger == [mechanism()]
+    refused = DPSlicedWassersteinLoss(mechanism(), ledger=Refuses())
+    with pytest.raises(BudgetExceededError, match="spent"):
+        release_sketch(refused, lambda: x.split(100))
+    assert refused.releases == 0
+
+
+def other_rows_every_time():
+    seeds = iter(range(100))
+    return lambda: [records(seed=next(seeds))[0]]
+
+
+X, LABELS = records()
+BAD = [
+    ({"n_quantiles": None, "release": "rows"}, lambda: [X], "Expected release='quantiles' for a sketch, got 'rows'"),
+    ({}, lambda: [X[:-1]], "Expected 1200 records .* got 1199"),
+    ({}, lambda: [X, X[:1]], "Expected 1200 records .* got 1201"),
+    ({}, list, "Expected 1200 records .* got 0"),
+    ({}, lambda: [X[:, :3]], r"Expected chunks of floating-point rows \(n, 7\), got torch.float32 of shape"),
+    ({}, lambda: [X.int()], "got torch.int32"),
+    ({}, lambda: [X / 0], "Expected finite private rows, got nan or inf"),
+    ({}, lambda: [(X, LABELS)], "Expected no classes, got some"),
+    ({"n_classes": 3}, lambda: [X], r"Expected chunks \(rows, classes\), got none"),
+    ({"n_classes": 2}, lambda: [(X, LABELS)], "Expected classes between 0 and 1, got others"),
+    ({"n_classes": 3}, lambda: [(X, LABELS.float())], "Expected integer classes"),
+    ({}, other_rows_every_time(), "Expected the same rows in the same order at every pass, got others"),
+    ({}, iter([[X], [X[:50]]]).__next__, "Expected the same rows at every pass, got 50 instead of 1200"),
+]
+
+
+@pytest.mark.parametrize(("changes", "chunks", "message"), BAD)
+def test_bad_input_releases_nothing(changes, chunks, message):
+    ledger = Counts()
+    loss = DPSlicedWassersteinLoss(mechanism(**changes), ledger=ledger)
+    with pytest.raises(InputError, match=message):
+        release_sketch(loss, chunks)
+    assert ledger == []
+    assert loss.releases == 0
+
+
+# shards
+
+
+def in_process(rank, world, path, work, results):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=world)
+    try:
+        results.put((rank, work(rank)))
+    except InputError as error:
+        results.put((rank, str(error)))
+    finally:
+        dist.destroy_process_group()
+
+
+def on_processes(world, work, tmp_path):
+    context = multiprocessing.get_context("fork")  # closures travel; nothing has started threads in these tests
+    results = context.Queue()
+    arguments = [(rank, world, tmp_path / "meet", work, results) for rank in range(world)]
+    processes = [context.Process(target=in_process, args=each) for each in arguments]
+    for process in processes:
+        process.start()
+    found = dict(results.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join(timeout=60)
+    return [found[rank] for rank in range(world)]
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="starts its processes by fork")
+
+
+@needs_fork
+@pytest.mark.parametrize("by_class", [False, True])
+def test_shards_are_merged_exactly(tmp_path, by_class):
+    x, labels = records()
+    made = mechanism(n_classes=3 if by_class else None)
+    order = [torch.arange(700, N), torch.arange(0), torch.arange(700)]  # unequal, one empty, not in order
+
+    def work(rank):
+        mine = order[rank]
+        parts = [(x[mine], labels[mine])] if by_class else [x[mine]]
+        loss = DPSlicedWassersteinLoss(made)
+        release = release_sketch(loss, lambda: parts, max_bytes=3 * 8 * N)
+        return release.values.numpy(), release.projections.numpy(), loss.releases
+
+    found = on_processes(3, work, tmp_path)
+    whole = DPSlicedWassersteinLoss(made).release(x, labels if by_class else None)
+    for values, projections, _ in found:
+        assert torch.equal(torch.from_numpy(projections), whole.projections)
+        torch.testing.assert_close(torch.from_numpy(values), whole.values, rtol=0, atol=1e-14)
+    assert [releases for *_, releases in found] == [1, 0, 0]  # noise is drawn once, by the first process
+
+
+@needs_fork
+def test_what_one_shard_refuses_all_refuse(tmp_path):
+    x, _ = records()
+    shards = [x[:600], x[600:] / 0]
+
+    def work(rank):
+        return release_sketch(DPSlicedWassersteinLoss(mechanism()), lambda: [shards[rank]])
+
+    first, second = on_processes(2, work, tmp_path)
+    assert "process 1: Expected finite private rows" in first
+    assert second.startswith("Expected finite private rows")
+
+
+@needs_fork
+def test_a_ledger_that_refuses_stops_every_shard(tmp_path):
+    x, _ = records()
+
+    def work(rank):
+        ledger = Refuses() if rank == 0 else None
+        return release_sketch(DPSlicedWassersteinLoss(mechanism(), ledger=ledger), lambda: [x.split(600)[rank]])
+
+    assert on_processes(2, work, tmp_path) == ["spent", "spent"]
+
+
+@pytest.mark.slow
+def test_a_million_rows_within_two_gigabytes(tmp_path):
+    """1,000,000 x 784 rows of float32 (3.1 GB, made chunk by chunk), 784 directions, in a process of its own."""
+    code = """
+import resource, torch
+from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism
+from dpswd.sketch import release_sketch
+torch.set_num_threads(1)
+def chunks():
+    for seed in range(100):
+        yield torch.rand(10_000, 784, generator=torch.Generator().manual_seed(seed))
+made = ProjectionMechanism(784, 784, 0.01, 1_000_000, "quantiles", 100, kind="orthogonal")
+release_sketch(DPSlicedWassersteinLoss(made), chunks)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < 2e9
