@@ -103,7 +103,8 @@ class ClassCounts(GaussianQuery):
         Raises:
             InputError: If a label is no integer between 0 and C - 1.
         """
-        if labels.ndim != 1 or labels.is_floating_point() or bool(((labels < 0) | (labels >= self.n_classes)).any()):
+        integers = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+        if labels.ndim != 1 or not integers or bool(((labels < 0) | (labels >= self.n_classes)).any()):
             raise InputError(f"Expected integer labels (N,) between 0 and {self.n_classes - 1}, got others.")
         counts = torch.bincount(labels.cpu(), minlength=self.n_classes).double()
         self._announce()
