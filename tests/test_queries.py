@@ -1,0 +1,255 @@
+"""Small Gaussian releases: sensitivity by search, the law of the noise, the ledger, secrecy, refusals."""
+
+import dataclasses
+import math
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from dpswd import BudgetExceededError, InputError
+from dpswd.loss import BudgetWatch
+from dpswd.queries import ClassCounts, GaussianQuery, SecondMoment
+
+FALSE_ALARM = 1e-6  # chance that a correct query fails a test here, over the choice of the seed
+FAINT = 1e-13  # a noise that shows the query itself
+
+
+class Book:
+    """Keeps what a ledger is told; ``refuse`` makes it say no."""
+
+    def __init__(self, refuse=False):
+        self.seen, self.refuse = [], refuse
+
+    def record(self, mechanism):
+        if self.refuse:
+            raise BudgetExceededError("Expected no release, got one.")
+        self.seen.append(mechanism)
+
+
+class Source:
+    """Counts the words that are drawn."""
+
+    drawn = 0
+
+    def words(self, count):
+        self.drawn += count
+        return np.arange(1, count + 1, dtype=np.uint64) << np.uint64(40)
+
+
+def data(query):
+    if isinstance(query, ClassCounts):
+        return torch.arange(30) % query.n_classes
+    return torch.randn(30, query.dim, generator=torch.Generator().manual_seed(0))
+
+
+BOTH = pytest.mark.parametrize("make", [lambda **o: ClassCounts(3, **o), lambda **o: SecondMoment(4, **o)])
+
+
+# sensitivity
+
+
+def test_sensitivity_of_counts_is_reached_and_never_exceeded():
+    query, rng = ClassCounts(4, sigma=FAINT), np.random.default_rng(0)
+    ratios = []
+    for _ in range(200):
+        labels = torch.from_numpy(rng.integers(0, 4, 9))
+        other = labels.clone()
+        other[rng.integers(9)] = int(rng.integers(4))
+        moved = (query.release(labels) - query.release(other)).norm() / query.mechanism.unit_sensitivity
+        ratios.append(float(moved))
+    assert query.mechanism.unit_sensitivity == math.sqrt(2)
+    assert max(ratios) == pytest.approx(1, abs=1e-9)
+    assert max(ratios) <= 1 + 1e-9  # a record keeps its class (0) or changes it (1)
+    assert min(ratios) < 1e-9
+
+
+@pytest.mark.parametrize("bound", [0.5, 2.0])
+def test_sensitivity_of_the_second_moment_is_reached_and_never_exceeded(bound):
+    query, rng = SecondMoment(3, row_norm=bound, sigma=FAINT), np.random.default_rng(0)
+    assert query.mechanism.unit_sensitivity == math.sqrt(2) * bound**2
+
+    def moved(x, y):
+        rest = rng.normal(size=(5, 3))
+        one, two = (query.release(torch.from_numpy(np.vstack([rest, row]))) for row in (x, y))
+        return float((one - two).norm()) / query.mechanism.unit_sensitivity
+
+    ratios = [moved(*rng.normal(size=(2, 3)) * rng.choice([0.1, 1, 100], (2, 1))) for _ in range(300)]
+    assert max(ratios) <= 1 + 1e-9
+    assert max(ratios) > 0.98  # nearly orthogonal rows turn up among 300
+    # orthogonal rows reach it, also where clipping makes them as long as the bound (1e-12: clipping stays below it)
+    assert moved([bound, 0, 0], [0, -bound, 0]) == pytest.approx(1, abs=1e-9)
+    assert moved([1e9, 0, 0], [0, 1e9, 1e9]) == pytest.approx(1, abs=1e-9)
+    assert moved([bound, 0, 0], [-bound, 0, 0]) < 1e-9  # the moment does not see signs
+
+
+@pytest.mark.parametrize("size", [7, 8192, 8193])
+def test_second_moment_of_clipped_rows(size):
+    rows = torch.randn(size, 4, generator=torch.Generator().manual_seed(0))
+    found = SecondMoment(4, row_norm=1.5, sigma=FAINT).release(rows)
+    x = rows.double().numpy()
+    x *= np.minimum(1, 1.5 / np.linalg.norm(x, axis=1, keepdims=True))
+    assert found.dtype == torch.float64
+    assert torch.equal(found, found.T)
+    np.testing.assert_allclose(found.numpy(), x.T @ x, rtol=1e-10, atol=1e-10)  # parts are added in another order
+
+
+# noise
+
+
+def test_noise_on_counts_has_the_law_that_is_claimed():
+    query, labels = ClassCounts(5, sigma=3.0, noise_seed=0), torch.arange(20) % 5
+    drawn = torch.cat([query.release(labels) - 4 for _ in range(800)]).numpy()
+    accepts_sigma_only(drawn, 3.0)
+    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) * math.sqrt(len(drawn)) < stats.norm.isf(FALSE_ALARM / 2)
+
+
+def test_noise_on_the_second_moment_has_the_law_that_is_claimed():
+    query, rows = SecondMoment(6, sigma=2.0, noise_seed=0), torch.zeros(3, 6)
+    drawn = torch.stack([query.release(rows) for _ in range(700)]).numpy()  # 4,200 on the diagonal, 10,500 off it
+    assert (drawn == drawn.transpose(0, 2, 1)).all()
+    accepts_sigma_only(np.diagonal(drawn, axis1=1, axis2=2).ravel(), 2.0)
+    above = drawn[:, *np.triu_indices(6, 1)]
+    accepts_sigma_only(above.ravel(), 2.0 / math.sqrt(2))  # the diagonal's 2.0 is within the control below
+    assert stats.kstest(above.ravel() / 2.0, "norm").pvalue < FALSE_ALARM
+    # entries are independent: 21 coordinates of one release, standardised, sum to a chi-square of 21 per release
+    total = (np.diagonal(drawn, axis1=1, axis2=2) ** 2).sum(1) + 2 * (above**2).sum(1)
+    assert stats.kstest(total / 4, "chi2", args=(21,)).pvalue > FALSE_ALARM
+
+
+def accepts_sigma_only(drawn, sigma):
+    assert stats.kstest(drawn / sigma, "norm").pvalue > FALSE_ALARM
+    for factor in (2 / 3, 3 / 2):
+        assert stats.kstest(drawn / (sigma * factor), "norm").pvalue < FALSE_ALARM
+
+
+@BOTH
+def test_every_release_has_fresh_noise_that_no_seed_repeats(make):
+    seen = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        L.seed_everything(0, verbose=False)
+        query = make()
+        seen += [query.release(data(query)) for _ in range(2)]
+    for i, one in enumerate(seen):
+        assert not any(bool((one == other).any()) for other in seen[i + 1 :])
+    state = torch.get_rng_state()
+    query.release(data(query))
+    assert torch.equal(state, torch.get_rng_state())  # and torch's generator is not touched
+
+
+# ledger
+
+
+@BOTH
+def test_the_ledger_is_told_before_the_noise_is_drawn(make):
+    query, book = make(sigma=2.0), Book()
+    query.ledger, query._source = book, Source()
+    book.record = lambda mechanism: book.seen.append((mechanism, query._source.drawn))
+    query.release(data(query))
+    assert book.seen == [(query.mechanism, 0)]
+    assert query._source.drawn > 0
+    assert query.releases == 1
+
+
+@BOTH
+def test_a_ledger_that_refuses_prevents_the_release(make):
+    query = make()
+    query.ledger, query._source = Book(refuse=True), Source()
+    with pytest.raises(BudgetExceededError):
+        query.release(data(query))
+    assert query._source.drawn == query.releases == 0
+
+
+@BOTH
+def test_without_a_ledger_refused_while_a_budget_runs(make, monkeypatch):
+    monkeypatch.setattr(BudgetWatch, "running", 1)
+    query = make()
+    query._source = Source()
+    with pytest.raises(InputError, match="Expected a ledger for every release while a PrivacyBudget runs, got a query"):
+        query.release(data(query))
+    assert query._source.drawn == query.releases == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "wrong", "message"),
+    [
+        (ClassCounts(3), torch.tensor([0, 3]), r"Expected integer labels \(N,\) between 0 and 2, got others\."),
+        (ClassCounts(3), torch.tensor([-1, 2]), r"Expected integer labels \(N,\)"),
+        (ClassCounts(3), torch.tensor([0.0, 1.0]), r"Expected integer labels \(N,\)"),
+        (ClassCounts(3), torch.tensor([[0], [1]]), r"Expected integer labels \(N,\)"),
+        (ClassCounts(3), torch.tensor([True, False]), r"Expected integer labels \(N,\)"),
+        (ClassCounts(3), torch.tensor([0j]), r"Expected integer labels \(N,\)"),
+        (SecondMoment(3), torch.zeros(2, 4), r"Expected floating-point rows \(N, 3\), got torch.float32 \(2, 4\)\."),
+        (SecondMoment(3), torch.zeros(3), r"Expected floating-point rows \(N, 3\), got torch.float32 \(3,\)\."),
+        (SecondMoment(3), torch.zeros(2, 3, dtype=torch.int64), r"Expected floating-point rows .*, got torch.int64"),
+        (SecondMoment(3), torch.zeros(2, 3, dtype=torch.complex64), r"Expected floating-point rows .*, got torch.c"),
+        (SecondMoment(3), torch.tensor([[0.0, math.nan, 0]]), "Expected finite private rows, got nan or inf"),
+        (SecondMoment(3), torch.tensor([[0.0, -math.inf, 0]]), "Expected finite private rows, got nan or inf"),
+    ],
+)
+def test_records_that_do_not_fit_are_refused_before_anything_is_written(query, wrong, message):
+    query.ledger = Book()
+    with pytest.raises(InputError, match=message) as caught:
+        query.release(wrong)
+    assert "\n" not in str(caught.value)
+    assert query.ledger.seen == []
+    assert query.releases == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ClassCounts(1), r"Expected n_classes >= 2, got n_classes=1\."),
+        (lambda: ClassCounts(2.5), r"Expected n_classes to be an integer, got n_classes=2\.5\."),
+        (lambda: ClassCounts(3, sigma=0.0), r"Expected sigma to be finite and above 0, got sigma=0\.0\."),
+        (lambda: ClassCounts(3, sigma=math.nan), r"Expected sigma to be finite and above 0"),
+        (lambda: ClassCounts(3, share=0.0), r"Expected a share .* strictly between 0 and 1, got share=0\.0\."),
+        (lambda: ClassCounts(3, share=1), r"Expected a share .* strictly between 0 and 1, got share=1\."),
+        (lambda: ClassCounts(3, share=math.nan), r"Expected a share .* strictly between 0 and 1, got share=nan\."),
+        (lambda: ClassCounts(3, noise_seed=-1), r"Expected noise_seed >= 0, got noise_seed=-1\."),
+        (lambda: SecondMoment(0), r"Expected dim >= 1, got dim=0\."),
+        (lambda: SecondMoment(3, row_norm=-1.0), r"Expected row_norm to be finite and above 0, got row_norm=-1\.0\."),
+        (lambda: SecondMoment(3, row_norm=math.inf), r"Expected row_norm to be finite and above 0"),
+    ],
+)
+def test_options_out_of_range(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+# what a query says of itself
+
+
+@BOTH
+def test_repr_and_seed(make):
+    query = make(sigma=2.5)
+    assert isinstance(query, GaussianQuery)
+    assert f"sensitivity {query.mechanism.unit_sensitivity:g}), sigma=2.5" in repr(query)
+    assert query.mechanism.name in repr(query)
+    assert "NOT PRIVATE" not in repr(query)
+    seeded = make(noise_seed=7)
+    assert not seeded.mechanism.is_private
+    assert "NOT PRIVATE: fixed noise seed" in repr(seeded)
+    assert list(query.parameters()) == list(query.buffers()) == []
+    assert query.state_dict() == {}
+
+
+@BOTH
+def test_a_seed_survives_another_sigma_as_a_budget_sets_it(make):
+    query = make(noise_seed=7)
+    query.mechanism = dataclasses.replace(query.mechanism, sigma=FAINT)
+    assert query.mechanism.noise_seed == 7
+    assert "NOT PRIVATE" in repr(query)
+    exact = query.release(data(query))
+    noise = []
+    for _ in range(2):
+        query.mechanism = dataclasses.replace(query.mechanism, sigma=2.0)
+        noise.append(query.release(data(query)) - exact)
+    torch.testing.assert_close(*noise, rtol=0, atol=0)  # repeatable, which is why it is not private
+    other = make()
+    other.mechanism = dataclasses.replace(other.mechanism, sigma=2.0)
+    first, second = (other.release(data(other)) for _ in range(2))
+    assert not bool((first == second).any())
