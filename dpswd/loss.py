@@ -238,7 +238,8 @@ class DPSlicedWassersteinLoss(nn.Module):
         noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
         values = values + mechanism.sigma * noise.to(values.device)
         if mechanism.release == "rows":
-            values = values.sort(dim=-2).values  # order-free: the position of a row says nothing
+            each = values.reshape(-1, *values.shape[-2:])  # order-free: the position of a row says nothing
+            values = torch.stack([ascending(block) for block in each]).reshape(values.shape)
         return Release(values, projections, mechanism)
 
     def _check_private(self, private: Tensor, labels: Tensor | None) -> None:
