@@ -5,21 +5,26 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dpswd._validate import choice
 from dpswd.errors import InputError
 
-__all__ = ["NOTE", "diagnostics_appendix", "write_diagnostics"]
+__all__ = ["NOTE", "TITLES", "diagnostics_appendix", "read_diagnostics", "write_diagnostics"]
 
 NOTE = "A diagnostic, not a privacy guarantee; it satisfies no budget (docs/notions.md says what it is worth)."
 
-_TITLES = {"wdp": "Wasserstein DP (Yang2024)", "tangent": "Tangent DP (Ying2024)"}
+TITLES = {"wdp": "Wasserstein DP (Yang2024)", "tangent": "Tangent DP (Ying2024)"}
 
 
 def write_diagnostics(run_dir: Path, name: str, entry: dict[str, Any]) -> Path:
     """Adds or replaces one entry, ``"wdp"`` or ``"tangent"``, of ``run_dir/diagnostics.json``.
 
     Raises:
-        InputError: If the directory cannot be written or the file there is not such a file.
+        InputError: If the entry has another name or calls a number epsilon, the directory cannot be written,
+            or the file there is not such a file.
     """
+    choice(tuple(TITLES), name=name)
+    if _claims_epsilon(entry):
+        raise InputError("Expected a diagnostic under a name of its own, got a key that is called epsilon; rename it.")
     path = run_dir / "diagnostics.json"
     partial = path.with_suffix(".json.part")
     content = _read(path) if path.exists() else {}
@@ -33,32 +38,52 @@ def write_diagnostics(run_dir: Path, name: str, entry: dict[str, Any]) -> Path:
     return path
 
 
-def diagnostics_appendix(run_dir: Path) -> str | None:
-    """The appendix as Markdown, or ``None`` where the run has no ``diagnostics.json``.
+def read_diagnostics(run_dir: Path) -> dict[str, Any]:
+    """The entries of ``run_dir/diagnostics.json``, for the report's appendix.
 
     Raises:
-        InputError: If the file is not one of ours.
+        InputError: If there is no such file or it is not one of ours.
     """
     path = run_dir / "diagnostics.json"
     if not path.exists():
-        return None
-    lines = ["## Appendix: diagnostics", "", NOTE, ""]
-    for name, entry in sorted(_read(path).items()):
-        lines += [f"### {_TITLES.get(name, name)}", "", "| what | value |", "|---|---|"]
-        lines += [f"| {key} | {_cell(value)} |" for key, value in entry.items() if key != "note"] + [""]
-    return "\n".join(lines)
+        raise InputError(f"Expected {path}, got none; write it by dpswd wdp or dpswd tangent with --run-dir {run_dir}.")
+    return _read(path)
+
+
+def diagnostics_appendix(content: dict[str, Any]) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """The appendix as titles and rows (what, value); nested entries become rows of their own."""
+    return [(TITLES[name], _rows("", entry)) for name, entry in sorted(content.items())]
+
+
+def _rows(prefix: str, entry: dict[str, Any]) -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for key, value in entry.items():
+        label = f"{prefix}{key.replace('_', ' ')}"
+        if isinstance(value, dict):
+            rows += _rows(f"{label}, ", value)
+        elif (prefix, key) not in {("", "note"), ("", "is_guarantee")}:  # the appendix says both at its top
+            rows.append((label, value))
+    return rows
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(content, allow_nan=False)
     except (OSError, ValueError):
         content = None
-    if not isinstance(content, dict) or not all(isinstance(entry, dict) for entry in content.values()):
+    if not isinstance(content, dict) or not all(name in TITLES and _is_ours(entry) for name, entry in content.items()):
         raise InputError(f"Expected diagnostics that this program wrote in {path}, got something else; remove it.")
     return content
 
 
-def _cell(value: Any) -> str:
-    text = json.dumps(value) if isinstance(value, dict | list) else str(value)
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+def _is_ours(entry: Any) -> bool:
+    return isinstance(entry, dict) and entry.get("is_guarantee") is False and not _claims_epsilon(entry)
+
+
+def _claims_epsilon(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(_claims_epsilon(part) for part in value)
+    return isinstance(value, dict) and any(
+        key.lower() in ("epsilon", "eps") or _claims_epsilon(part) for key, part in value.items()
+    )

@@ -34,6 +34,8 @@ from dpswd.wasserstein_dp import check_order, log_absolute_moment
 
 __all__ = ["WassersteinAccountant", "step_loss"]
 
+_LARGEST_LOG = 700.0  # e^700 is within the range of a float; the sum of the losses should be, too
+
 
 def step_loss(order: float, gradient_distances: ArrayLike, sigma: float, sampling_rate: float) -> float:
     r"""The loss :math:`L_t` of one step (Yang2024, Theorem 2), computed in logs.
@@ -64,7 +66,10 @@ def step_loss(order: float, gradient_distances: ArrayLike, sigma: float, samplin
         raise InputError("Expected finite gradient distances of at least 0, got a negative one, nan or inf.")
     q = float(sampling_rate)
     std = sigma * math.sqrt(2 - 2 * q + 2 * q * q)
-    return math.exp(float(special.logsumexp(log_absolute_moment(order, q * distances, std))) / order)
+    log_loss = float(special.logsumexp(log_absolute_moment(order, q * distances, std))) / order
+    if log_loss > _LARGEST_LOG:
+        raise InputError("Expected distances and noise with a finite loss, got an overflow; use a larger unit.")
+    return math.exp(log_loss)
 
 
 class WassersteinAccountant:

@@ -69,6 +69,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
+_MAX_ORDER = 1000  # beyond it the binomial series can leave the range of a float
 _FAR_RATIO = 40.0  # |mean| / std beyond which the Gaussian's mass on the other side of 0 is below e^-800
 
 
@@ -105,16 +106,19 @@ def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
         The logarithms, in the shape of ``mean``; minus infinity where mean and ``std`` are both 0.
 
     Raises:
-        InputError: If ``order`` or ``std`` is negative or not finite.
+        InputError: If ``order`` or ``std`` is negative or not finite, or ``order`` is above 1000.
     """
     _not_negative(order=order, std=std)
+    if order > _MAX_ORDER:
+        raise InputError(f"Expected order <= {_MAX_ORDER}, got order={order!r}; use a smaller one.")
     location: Array = np.abs(np.asarray(mean, dtype=np.float64))
     if not np.isfinite(location).all():
         raise InputError("Expected finite means, got nan or inf; check the gradients they come from.")
     if std == 0:
         with np.errstate(divide="ignore"):
             return np.asarray(order * np.log(location) if order > 0 else np.zeros_like(location))
-    ratio = location / std
+    with np.errstate(over="ignore"):
+        ratio = location / std
     far = ratio > _FAR_RATIO
     near_log = order / 2 * math.log(2) + _log_poisson_mixture(order, np.where(far, 0.0, ratio) ** 2 / 2)
     far_log = _log_binomial_series(order, np.where(far, ratio, 2 * _FAR_RATIO))
@@ -132,7 +136,7 @@ def _log_poisson_mixture(order: float, x: Array) -> Array:
 def _log_binomial_series(order: float, ratio: Array) -> Array:
     term, total = np.ones_like(ratio), np.ones_like(ratio)
     for j in range(math.ceil(order / 2) + 12):
-        term = term * (order - 2 * j) * (order - 2 * j - 1) / ((2 * j + 2) * ratio**2)
+        term = term * ((order - 2 * j) * (order - 2 * j - 1) / (2 * j + 2)) / ratio / ratio
         total = total + term
     return np.asarray(order * np.log(ratio) + np.log(total))
 

@@ -40,9 +40,13 @@ RATIOS = [
 ]  # |mean| / std, on both sides of the switch
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 5, 8, 16, 27, 50])
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_lemma_1_equals_numerical_integration(order: int, ratio: float) -> None:
+def test_lemma_1_equals_numerical_integration(ratio: float) -> None:
+    for order in range(1, 51):
+        check_against_integration(order, ratio)
+
+
+def check_against_integration(order: int, ratio: float) -> None:
     # E|Z|^p relative to its own size: the integrand is taken at its peak, so that nothing overflows
     peak = (ratio + math.sqrt(ratio**2 + 4 * order)) / 2
 
@@ -67,7 +71,7 @@ def test_lemma_1_equals_numerical_integration(order: int, ratio: float) -> None:
 
 def test_lemma_1_equals_the_published_kummer_form() -> None:
     with mpmath.workdps(40):
-        for order in range(1, 51):
+        for order in (*range(1, 51), 333.5, 1000):
             for ratio in RATIOS:
                 p, m, s = mpmath.mpf(order), mpmath.mpf(ratio) * mpmath.mpf("0.3"), mpmath.mpf("0.3")
                 kummer = mpmath.hyp1f1(-p / 2, mpmath.mpf(1) / 2, -(m**2) / (2 * s**2))
@@ -277,6 +281,8 @@ def test_the_accountant_survives_save_and_load() -> None:
         (lambda: parallel_composition([-1.0]), "at least 0"),
         (lambda: rdp_from_wdp(1, 1, 1, 1), "alpha > 1"),
         (lambda: group_privacy(1.0, 0), "group_size"),
+        (lambda: log_absolute_moment(1001, 1.0, 1.0), "order <= 1000"),
+        (lambda: step_loss(2, [1e308], 1.0, 1.0), "overflow"),
         (lambda: log_absolute_moment(2, math.nan, 1.0), "finite means"),
     ],
 )

@@ -53,7 +53,10 @@ def calibrate_sigma(
         num_releases: Number T of releases.
         target_epsilon: Budget, together with ``target_delta``.
         target_delta: See ``target_epsilon``.
-        target_mu: Budget of Gaussian differential privacy; always through the privacy loss distribution.
+        target_mu: Budget of Gaussian differential privacy; always through the privacy loss distribution. It
+            is kept at error rates above 1e-10, where ``gdpnum`` looks; below, nothing is said of mu (every
+            epsilon and delta still holds). Where the composition is exactly Gaussian (every record read,
+            constant S) it is kept at all of them.
         target_tpr: Largest true-positive rate that an attacker on one record may reach at false-positive rate
             ``at_fpr``; always through the privacy loss distribution.
         at_fpr: See ``target_tpr``.

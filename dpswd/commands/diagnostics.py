@@ -1,6 +1,8 @@
 """``dpswd wdp`` and ``dpswd tangent``: diagnostics beside the guarantee, under names that say so."""
 
+import json
 import math
+import warnings
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -80,24 +82,34 @@ def _tangent_arguments(parser: ArgumentParser) -> None:
 
 
 def _tangent(args: Namespace) -> dict[str, Any]:
+    risk = _read_matrix(args.risk)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused in _finish
+        return _finish(args, "tangent", _tangent_of(risk, args.beta))
+
+
+def _read_matrix(path: Path) -> Any:
     try:
-        text = args.risk.suffix in (".csv", ".txt")
-        risk = np.loadtxt(args.risk, delimiter=",", ndmin=2) if text else np.load(args.risk, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"Expected a matrix in {args.risk} (.npy, .csv or .txt), got: {error}.".replace("\n", " ")
-        ) from None
-    q = gibbs_distribution(risk, args.beta)
-    result = tangent_norms(risk, args.beta, q=q).to_dict()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an empty file: refused as a matrix below
+            text = path.suffix in (".csv", ".txt")
+            return np.loadtxt(path, delimiter=",", ndmin=2) if text else np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        why = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"Expected a matrix in {path} (.npy, .csv or .txt), got: {why}.") from None
+
+
+def _tangent_of(risk: Any, beta: float) -> dict[str, Any]:
+    q = gibbs_distribution(risk, beta)
+    result = tangent_norms(risk, beta, q=q).to_dict()
     result |= {"hypotheses": risk.shape[0], "records": risk.shape[1]}
     result["effective_hypotheses"] = math.exp(-float(np.sum(q[q > 0] * np.log(q[q > 0]))))
     if risk.shape[1] > 1:
-        change = removal_changes(risk, args.beta)
+        change = removal_changes(risk, beta)
         result["largest_change_on_removal"] = {
             "total_variation": float(change.total_variation.max()),
             "log_ratio": float(change.log_ratio.max()),
         }
-    return _finish(args, "tangent", result | {"note": NOTE})
+    return result | {"note": NOTE}
 
 
 def _show_tangent(result: dict[str, Any]) -> None:
@@ -111,6 +123,10 @@ def _show_tangent(result: dict[str, Any]) -> None:
 
 
 def _finish(args: Namespace, name: str, result: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(result, allow_nan=False)
+    except ValueError:
+        raise InputError(f"Expected finite {name} diagnostics, got an overflow; use less extreme values.") from None
     if args.run_dir is not None:
         result["written"] = str(write_diagnostics(args.run_dir, name, {k: v for k, v in result.items() if k != "note"}))
     return result

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dpswd.commands import Command
+from dpswd.diagnostics import NOTE, TITLES
 from dpswd.reporting.publish import write_report
 from dpswd.reporting.words import attack_sentence, banner, headline, tier_sentence
 
@@ -13,10 +14,15 @@ __all__ = ["COMMANDS"]
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="directory with ledger.jsonl and privacy.json")
+    parser.add_argument(
+        "--diagnostics",
+        action="store_true",
+        help="append RUN_DIR/diagnostics.json, as dpswd wdp and dpswd tangent write it; no part of the guarantee",
+    )
 
 
 def _run(arguments: Namespace) -> dict[str, Any]:
-    report = write_report(arguments.run_dir)
+    report = write_report(arguments.run_dir, diagnostics=arguments.diagnostics)
     guarantee = report["guarantee"]
     files = ("report.html", "report.md", "report.json")
     return {
@@ -29,6 +35,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         "ledger_head": report["ledger"]["head"],
         "banner": banner(report),
         "summary": [headline(report), attack_sentence(report), tier_sentence(guarantee)],
+        "diagnostics": report["diagnostics"],
     }
 
 
@@ -37,6 +44,8 @@ def _show(result: dict[str, Any]) -> None:
         print(": ".join(result["banner"]))
     for line in (*result["summary"], *result["caveats"]):
         print(line)
+    if result["diagnostics"] is not None:
+        print(f"Appendix: {', '.join(TITLES[name] for name in sorted(result['diagnostics']))}. {NOTE}")
     print("Written: " + ", ".join(result["files"]))
 
 

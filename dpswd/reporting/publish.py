@@ -16,11 +16,12 @@ from dpswd.reporting.report import collect
 __all__ = ["write_all", "write_report"]
 
 
-def write_report(run_dir: str | Path) -> dict[str, Any]:
+def write_report(run_dir: str | Path, *, diagnostics: bool = False) -> dict[str, Any]:
     """Reports on a run: writes the three files into its directory.
 
     Args:
         run_dir: Directory of the run.
+        diagnostics: Whether to append ``diagnostics.json`` (Wasserstein DP, tangent DP).
 
     Returns:
         The facts, as in report.json.
@@ -30,7 +31,7 @@ def write_report(run_dir: str | Path) -> dict[str, Any]:
             is
             written then.
     """
-    report, curve = collect(run_dir)
+    report, curve = collect(run_dir, diagnostics=diagnostics)
     pictures = draw(report, curve)
     content = {
         "report.json": json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n",

@@ -4,6 +4,7 @@ import importlib.resources
 from html import escape
 from typing import Any
 
+from dpswd.diagnostics import NOTE
 from dpswd.reporting import tables
 from dpswd.reporting.tables import Table
 from dpswd.reporting.words import attack_sentence, banner, headline, number, snippet, tier_sentence
@@ -82,6 +83,7 @@ def _body(report: dict[str, Any], pictures: dict[str, str]) -> list[str]:
         *_config(report),
         "<h3>Compute it again</h3>",
         f"<pre>{escape(snippet(report))}</pre>",
+        *_diagnostics(report),
         f"<footer>{escape(headline(report))}. All numbers are rounded towards less privacy.</footer>",
     ]
 
@@ -165,6 +167,13 @@ def _results(report: dict[str, Any]) -> list[str]:
 def _config(report: dict[str, Any]) -> list[str]:
     text = report["config"]["text"]
     return [] if text is None else ["<h3>config.yaml</h3>", f"<pre>{escape(text)}</pre>"]
+
+
+def _diagnostics(report: dict[str, Any]) -> list[str]:
+    if report["diagnostics"] is None:
+        return []
+    parts = ["<h2>Appendix: diagnostics</h2>", f"<p><strong>{escape(NOTE)}</strong></p>"]
+    return parts + [f"<h3>{escape(title)}</h3>\n{_pairs(table)}" for title, table in tables.diagnostics(report)]
 
 
 def _table(table: Table, style: str = "wide") -> str:

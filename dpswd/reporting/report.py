@@ -21,6 +21,7 @@ import numpy as np
 import dpswd
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import ReleaseGroup
+from dpswd.diagnostics import read_diagnostics
 from dpswd.errors import InputError
 from dpswd.mechanism import mechanism_from_dict
 from dpswd.reporting.gdp import TABLE_FPR, TradeOff, closed_form_mu
@@ -49,12 +50,13 @@ NOT_COVERED = (
 )
 
 
-def collect(run_dir: str | Path) -> tuple[dict[str, Any], dict[str, list[float]]]:
+def collect(run_dir: str | Path, *, diagnostics: bool = False) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Collects everything that a report states.
 
     Args:
         run_dir: Directory with ``ledger.jsonl`` and ``privacy.json``; ``config.yaml``, ``samples.png`` and
             ``downstream.json`` are used where they are.
+        diagnostics: Whether to add ``diagnostics.json`` as an appendix; it is no part of the guarantee.
 
     Returns:
         A dictionary that is valid against schema.json (the same run gives the same dictionary), and points
@@ -64,6 +66,7 @@ def collect(run_dir: str | Path) -> tuple[dict[str, Any], dict[str, list[float]]
         InputError: If a file is missing or corrupt, or the ledger and ``privacy.json`` contradict each other.
     """
     run = read_run(run_dir)
+    appendix = read_diagnostics(run.path) if diagnostics else None
     groups = _planned_groups(run)
     header, privacy = run.ledger.header, run.privacy
     target_delta = _target_delta(run)
@@ -132,6 +135,7 @@ def collect(run_dir: str | Path) -> tuple[dict[str, Any], dict[str, list[float]]
         "versions": _versions(),
         "samples_png": None if run.picture is None else base64.b64encode(run.picture).decode("ascii"),
         "downstream": run.downstream,
+        "diagnostics": appendix,
     }
     fpr = np.unique(np.concatenate([np.geomspace(1e-10, 1.0, 301), np.linspace(0.0, 1.0, 201)]))
     return report, {"fpr": fpr.tolist(), "fnr": curve.fnr(fpr).tolist()}

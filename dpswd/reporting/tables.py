@@ -4,10 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpswd.diagnostics import diagnostics_appendix
 from dpswd.reporting.gdp import round_up
 from dpswd.reporting.words import innocents, number, percent
 
-__all__ = ["Table", "attacks", "downstream", "epsilons", "profile", "provenance", "releases", "trade_off"]
+__all__ = [
+    "Table",
+    "attacks",
+    "diagnostics",
+    "downstream",
+    "epsilons",
+    "profile",
+    "provenance",
+    "releases",
+    "trade_off",
+]
 
 
 @dataclass(frozen=True)
@@ -125,3 +136,19 @@ def provenance(report: dict[str, Any]) -> Table:
         ),
     ]
     return Table(("what", "value"), rows)
+
+
+def diagnostics(report: dict[str, Any]) -> list[tuple[str, Table]]:
+    """One table for every diagnostic of the appendix; none where the appendix was not asked for."""
+    return [
+        (title, Table(("what", "value"), [(what, _value(value)) for what, value in rows]))
+        for title, rows in diagnostics_appendix(report["diagnostics"] or {})
+    ]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_value(part) for part in value)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "—"}[value]
+    return number(value, 4) if isinstance(value, float) else str(value)

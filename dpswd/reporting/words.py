@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dpswd.reporting.gdp import REGRET_LIMIT, round_up
+from dpswd.reporting.gdp import REGRET_LIMIT, RESOLUTION, round_up
 
 __all__ = [
     "attack_sentence",
@@ -46,13 +46,18 @@ def innocents(fpr: float) -> str:
     return f"1 in {round(1 / fpr):,}"
 
 
+def _where(guarantee: dict[str, Any]) -> str:
+    """Where mu was looked for: everywhere by theorem, or above gdpnum's floor."""
+    return "" if guarantee["exactly_gaussian"] else f" at error rates above {number(RESOLUTION)}"
+
+
 def headline(report: dict[str, Any]) -> str:
     """One line: the guarantee."""
     guarantee = report["guarantee"]
     mu, regret = number(guarantee["mu"]), number(guarantee["regret"], 2)
     epsilon, delta = number(guarantee["epsilon"]), number(guarantee["delta"])
     void = "" if report["private"] else "void: "
-    return f"{void}μ = {mu} (regret {regret}); (ε, δ) = ({epsilon}, {delta})"
+    return f"{void}μ = {mu}{_where(guarantee)} (regret {regret}); (ε, δ) = ({epsilon}, {delta})"
 
 
 def attack_sentence(report: dict[str, Any]) -> str:
@@ -74,11 +79,11 @@ def tier_sentence(guarantee: dict[str, Any]) -> str:
     if guarantee["tier"] == 1:
         return (
             f"Tier I: the regret of μ is {regret}, at most {REGRET_LIMIT:g}, so that μ alone describes the "
-            f"guarantee at every false-positive rate."
+            f"guarantee{_where(guarantee) or ' at every false-positive rate'}."
         )
     return (
-        f"Tier II: the regret of μ is {regret}, above {REGRET_LIMIT:g}: μ alone overstates what an attacker "
-        f"can do, and the Tier II table is the one to read."
+        f"Tier II: the regret of μ{_where(guarantee)} is {regret}, above {REGRET_LIMIT:g}: μ alone overstates "
+        f"what an attacker can do, and the Tier II table is the one to read."
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpswd.commands.diagnostics import COMMANDS
-from dpswd.diagnostics import NOTE, diagnostics_appendix, write_diagnostics
+from dpswd.diagnostics import NOTE, diagnostics_appendix, read_diagnostics, write_diagnostics
 from dpswd.errors import InputError
 from dpswd.tangent import tangent_norms
 from dpswd.wasserstein_accountant import WassersteinAccountant, step_loss
@@ -84,23 +84,47 @@ def test_no_key_is_called_epsilon(tmp_path: Path) -> None:
 
 
 def test_both_reach_the_appendix(tmp_path: Path) -> None:
-    assert diagnostics_appendix(tmp_path) is None
+    run = tmp_path / "run"
+    with pytest.raises(InputError, match="got none; write it by dpswd wdp"):
+        read_diagnostics(run)
     np.save(tmp_path / "risk.npy", np.eye(3))
-    call("wdp", "--sigma", "1", "--run-dir", str(tmp_path / "run"))
-    call("tangent", "--risk", str(tmp_path / "risk.npy"), "--beta", "1", "--run-dir", str(tmp_path / "run"))
-    stored = json.loads((tmp_path / "run" / "diagnostics.json").read_text())
+    call("wdp", "--sigma", "1", "--run-dir", str(run))
+    call("tangent", "--risk", str(tmp_path / "risk.npy"), "--beta", "1", "--run-dir", str(run))
+    stored = read_diagnostics(run)
     assert set(stored) == {"wdp", "tangent"}
-    assert all(entry["is_guarantee"] is False for entry in stored.values())
-    text = diagnostics_appendix(tmp_path / "run")
-    assert text is not None
-    assert NOTE in text
-    assert "Wasserstein DP (Yang2024)" in text
-    assert "Tangent DP (Ying2024)" in text
-    write_diagnostics(tmp_path / "run", "wdp", {"wdp_diagnostic": "<b>|"})
-    assert "&lt;b>\\|" in (diagnostics_appendix(tmp_path / "run") or "")
-    (tmp_path / "run" / "diagnostics.json").write_text("[1]")
-    with pytest.raises(InputError, match="something else"):
-        diagnostics_appendix(tmp_path / "run")
+    assert all(entry["is_guarantee"] is False and entry["note"] == NOTE for entry in stored.values())
+    titles = dict(diagnostics_appendix(stored))
+    assert set(titles) == {"Wasserstein DP (Yang2024)", "Tangent DP (Ying2024)"}
+    rows = dict(titles["Tangent DP (Ying2024)"])
+    assert rows["tangent diagnostics, tv to tv, exact"] == stored["tangent"]["tangent_diagnostics"]["tv_to_tv"]["exact"]
+    assert dict(titles["Wasserstein DP (Yang2024)"])["wdp diagnostic"] == stored["wdp"]["wdp_diagnostic"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[1]",
+        "{",
+        '{"wdp": 1}',
+        '{"other": {"is_guarantee": false}}',
+        '{"wdp": {"is_guarantee": true}}',
+        '{"wdp": {"is_guarantee": false, "epsilon": 1.0}}',
+        '{"wdp": {"is_guarantee": false, "more": [{"Epsilon": 1.0}]}}',
+        '{"wdp": {"is_guarantee": false, "wdp_diagnostic": Infinity}}',
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "diagnostics.json").write_text(content)
+    with pytest.raises(InputError, match="got something else; remove it"):
+        read_diagnostics(tmp_path)
+
+
+def test_a_diagnostic_is_never_written_as_epsilon(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name of its own"):
+        write_diagnostics(tmp_path, "wdp", {"epsilon": 0.1})
+    with pytest.raises(InputError, match="wdp, tangent"):
+        write_diagnostics(tmp_path, "guarantee", {"value": 0.1})
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -111,6 +135,10 @@ def test_both_reach_the_appendix(tmp_path: Path) -> None:
         (["wdp", "--sigma", "1", "--beta", "0"], "beta"),
         (["wdp", "--sigma", "1", "--sampling-rate", "2"], "sampling_rate"),
         (["wdp", "--sigma", "1", "--mechanism", "gaussian", "--distance", "1", "2"], "one --distance"),
+        (["wdp", "--sigma", "1", "--order", "1001"], "order <= 1000"),
+        (["wdp", "--sigma", "1e308"], "overflow"),
+        (["wdp", "--sigma", "1", "--beta", "1e-320"], "overflow"),
+        (["wdp", "--sigma", "1e-310", "--mechanism", "gaussian", "--order", "1"], "overflow"),
         (["tangent", "--risk", "/nowhere/risk.npy", "--beta", "1"], "Expected a matrix"),
     ],
 )
@@ -118,6 +146,15 @@ def test_bad_input_is_one_sentence(argv: list[str], match: str) -> None:
     with pytest.raises(InputError, match=match) as caught:
         call(*argv)
     assert "\n" not in str(caught.value)
+
+
+def test_an_empty_or_extreme_matrix_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "risk.csv").write_text("")
+    with pytest.raises(InputError, match="risk matrix"):
+        call("tangent", "--risk", str(tmp_path / "risk.csv"), "--beta", "1")
+    np.save(tmp_path / "risk.npy", np.eye(3))
+    with pytest.raises(InputError, match="overflow"):
+        call("tangent", "--risk", str(tmp_path / "risk.npy"), "--beta", "1e308")
 
 
 def test_an_unbounded_risk_is_refused(tmp_path: Path) -> None:

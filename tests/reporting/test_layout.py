@@ -12,6 +12,7 @@ import subprocess
 import pytest
 from reporting_runs import COARSE, COUNTS, SKETCH
 
+from dpswd.diagnostics import write_diagnostics
 from dpswd.reporting import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -83,8 +84,10 @@ def test_nothing_overflows_on_a_phone_or_a_desk(make_run, tmp_path):
     ]
     (runs["plain"] / "downstream.json").write_text(json.dumps({"rows": rows}))
     pages = {}
+    tables = {"tangent_diagnostics": {"sobolev_to_log": {"bound": 1e-5}}, "key_" * 60: long}
+    write_diagnostics(runs["plain"], "tangent", tables)
     for name, path in runs.items():
-        write_report(path)
+        write_report(path, diagnostics=name == "plain")
         pages[name] = (path / "report.html").read_text()
     pages["control"] = pages["plain"].replace("<main>", '<main><div style="width:1300px">wide</div>')
     found = look(tmp_path, pages)

@@ -13,7 +13,7 @@ from dpswd.reporting.plots import draw
 from dpswd.reporting.render_html import html
 from dpswd.reporting.render_markdown import markdown
 from dpswd.reporting.report import collect
-from dpswd.reporting.words import innocents, number, percent, snippet
+from dpswd.reporting.words import headline, innocents, number, percent, snippet, tier_sentence
 
 EVIL = '<script>alert(1)</script> ``` | [x](javascript:y) & "quoted"\n# heading'
 VOID = {"meta", "img", "br", "path", "use", "rect"}
@@ -158,6 +158,18 @@ def test_printed_code_gives_the_printed_numbers(make_run, capsys, groups):
     assert float(lines[1]) == pytest.approx(guarantee["epsilon"], rel=1e-9)
     for line, row in zip(lines[2:], guarantee["trade_off"], strict=True):
         assert [float(part) for part in line.split()] == pytest.approx([row["fpr"], row["fnr"]], rel=1e-12)
+
+
+def test_mu_says_where_it_holds(page):
+    floor = "at error rates above 10⁻¹⁰"
+    for groups, name in (((ROWS, 1000, 50), "subsampled"), ((COARSE, 2000, 6), "coarse")):
+        report, text, _ = page(groups, name=name)
+        assert floor in headline(report)
+        assert floor in tier_sentence(report["guarantee"])
+        assert floor in text
+    exact, _, _ = page(name="exact")  # exactly Gaussian: everywhere, by theorem
+    assert floor not in headline(exact) + tier_sentence(exact["guarantee"])
+    assert "at every false-positive rate" in tier_sentence(exact["guarantee"])
 
 
 def test_words_round_towards_less_privacy():
