@@ -8,9 +8,14 @@ from typing import Any
 from dpswd._validate import choice
 from dpswd.errors import InputError
 
-__all__ = ["NOTE", "TITLES", "diagnostics_appendix", "read_diagnostics", "write_diagnostics"]
+__all__ = ["NOTE", "TITLES", "WARNING", "diagnostics_appendix", "read_diagnostics", "write_diagnostics"]
 
 NOTE = "A diagnostic, not a privacy guarantee; it satisfies no budget (docs/notions.md says what it is worth)."
+
+WARNING = (
+    "Tangent numbers, and Wasserstein numbers made from gradients of private records, are statistics of those records "
+    "without noise: a report that shows them stays on the private side."
+)
 
 TITLES = {"wdp": "Wasserstein DP (Yang2024)", "tangent": "Tangent DP (Ying2024)"}
 

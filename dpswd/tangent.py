@@ -38,11 +38,12 @@ q\|_{TV} = \frac\beta2 E_q |\int c_w \delta p| \le \frac\beta2 E_q |c_w|_{H^1} |
 Jensen; exactly, the supremum over signs s of :math:`\frac\beta2 |\sum_w s_w q_w c_w|_{H^1}`. 6: duality;
 :math:`c_w` is a mean of differences of risks.
 
-The paper's text could not be consulted while this was written: the operators, the norms and the numbering are
-the paper's, the bounds are derived here and may differ from the printed ones by constants.
+Only the abstract and the introduction of the paper could be consulted while this was written: the operators, the
+norms and the numbering are the paper's, the bounds are derived here and may differ from the printed ones by
+constants.
 
 References:
-    | Ying2024: Ying. Tangent Differential Privacy. arXiv:2406.04535.
+    | Ying2024: Ying. Tangent Differential Privacy. arXiv:2406.04535; Journal of Machine Learning 4 (2025), 157-165.
 """
 
 import itertools

@@ -26,11 +26,19 @@ Proposition 13      ``group_privacy``               true (triangle inequality)
 
 So nothing in this module may satisfy a privacy budget; its values are called *diagnostics*.
 
-Conventions. Propositions 7 to 10 have the form :math:`\tfrac12 \Delta (2\,\mathrm{KL})^{1/(2\mu)}`. What
+Conventions. Propositions 7 and 8 are as Table 1 of the paper has them, whose sensitivity "can be an
+arbitrary positive constant": :math:`\tfrac12 \Delta\, \mathrm{KL}'^{1/(2\mu)}` with :math:`\mathrm{KL}' = 2
+(1/\lambda + e^{-1/\lambda} - 1)` for Laplace noise, and :math:`\tfrac12 (\Delta / \sigma)^{1/\mu}` for Gaussian
+noise. Propositions 7, 9 and 10 have one form, :math:`\tfrac12 \Delta (2\,\mathrm{KL})^{1/(2\mu)}`; the Gaussian
+row lacks its factor :math:`\Delta`, and the Laplace row has the divergence of sensitivity 1 at every
+:math:`\Delta`, so that the rows agree with Proposition 10 at sensitivity 1 only, the case of the figures. What
 holds, by Pinsker, is :math:`W_\mu \le \mathrm{diam}\,(\mathrm{KL}/2)^{1/(2\mu)}` on a space of bounded
-diameter. In the paper's figures the sensitivity is 1, where every way of writing the constant agrees. The
-accountant has the formula of the authors' program; the full text was not at hand, so that at other
-sensitivities a printed constant may differ from ours.
+diameter. Proposition 11's form is what the paper's discussion implies: (mu, eps)-WDP gives :math:`\tfrac12 (L
+\varepsilon^{\mu/(\mu+1)})^2`-zCDP, by way of :math:`L \varepsilon^{\mu/(\mu+1)}`-DP.
+
+Of the paper, Table 1, the captions and the discussion were at hand, and the authors' program, which the
+accountant follows; not the statements and proofs of the propositions and theorems themselves. A
+constant printed there may differ from ours.
 
 References:
     | Yang2024: Yang, Qi, Zhou. Wasserstein Differential Privacy. AAAI 2024, arXiv:2401.12436.

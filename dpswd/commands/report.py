@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dpswd.commands import Command
-from dpswd.diagnostics import NOTE, TITLES
+from dpswd.diagnostics import NOTE, TITLES, WARNING
 from dpswd.reporting.publish import write_report
 from dpswd.reporting.words import attack_sentence, banner, headline, tier_sentence
 
@@ -45,7 +45,7 @@ def _show(result: dict[str, Any]) -> None:
     for line in (*result["summary"], *result["caveats"]):
         print(line)
     if result["diagnostics"] is not None:
-        print(f"Appendix: {', '.join(TITLES[name] for name in sorted(result['diagnostics']))}. {NOTE}")
+        print(f"Appendix: {', '.join(TITLES[name] for name in sorted(result['diagnostics']))}. {NOTE} {WARNING}")
     print("Written: " + ", ".join(result["files"]))
 
 

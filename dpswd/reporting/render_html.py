@@ -4,7 +4,7 @@ import importlib.resources
 from html import escape
 from typing import Any
 
-from dpswd.diagnostics import NOTE
+from dpswd.diagnostics import NOTE, WARNING
 from dpswd.reporting import tables
 from dpswd.reporting.tables import Table
 from dpswd.reporting.words import attack_sentence, banner, headline, number, snippet, tier_sentence
@@ -172,7 +172,7 @@ def _config(report: dict[str, Any]) -> list[str]:
 def _diagnostics(report: dict[str, Any]) -> list[str]:
     if report["diagnostics"] is None:
         return []
-    parts = ["<h2>Appendix: diagnostics</h2>", f"<p><strong>{escape(NOTE)}</strong></p>"]
+    parts = ["<h2>Appendix: diagnostics</h2>", f"<p><strong>{escape(NOTE)}</strong></p>", f"<p>{escape(WARNING)}</p>"]
     return parts + [f"<h3>{escape(title)}</h3>\n{_pairs(table)}" for title, table in tables.diagnostics(report)]
 
 

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from dpswd.diagnostics import NOTE
+from dpswd.diagnostics import NOTE, WARNING
 from dpswd.reporting import tables
 from dpswd.reporting.tables import Table
 from dpswd.reporting.words import attack_sentence, banner, headline, snippet, tier_sentence
@@ -62,7 +62,7 @@ def markdown(report: dict[str, Any]) -> str:
             "</details>",
         ]
     if report["diagnostics"] is not None:
-        parts += ["### Appendix: diagnostics", f"**{NOTE}**"]
+        parts += ["### Appendix: diagnostics", f"**{NOTE}**", WARNING]
         for title, table in tables.diagnostics(report):
             parts += [f"**{_escape(title)}**", _table(table)]
     return "\n\n".join(parts) + "\n"

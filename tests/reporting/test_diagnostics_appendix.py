@@ -9,7 +9,7 @@ from reporting_runs import ROWS
 
 import dpswd.reporting.publish
 from dpswd.cli import main
-from dpswd.diagnostics import NOTE, write_diagnostics
+from dpswd.diagnostics import NOTE, WARNING, write_diagnostics
 from dpswd.errors import InputError
 from dpswd.reporting import write_report
 from dpswd.reporting.words import headline
@@ -53,6 +53,7 @@ def test_only_when_asked_for(run_dir):
         assert NOTE in after[name]
         if name != "report.json":
             assert "Wasserstein DP (Yang2024)" in after[name]
+            assert WARNING in after[name]
     for claim in ({"is_guarantee": True}, {"epsilon": 1.0}):  # the schema refuses what the reader refuses
         forged = report | {"diagnostics": {"wdp": report["diagnostics"]["wdp"] | claim}}
         assert list(checker.iter_errors(forged))
@@ -97,7 +98,7 @@ def test_command_line(run_dir, capsys):
     assert result["diagnostics"]["wdp"]["num_steps"] == 50
     assert not [line for line in result["summary"] if "diagnostic" in line]
     assert main(["report", str(run_dir), "--diagnostics"]) == 0
-    assert f"Appendix: Wasserstein DP (Yang2024). {NOTE}" in capsys.readouterr().out
+    assert f"Appendix: Wasserstein DP (Yang2024). {NOTE} {WARNING}" in capsys.readouterr().out
     (run_dir / "diagnostics.json").unlink()
     assert main(["report", str(run_dir), "--diagnostics"]) == 2
     shown = capsys.readouterr()
