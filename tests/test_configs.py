@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import struct
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from dpswd.accounting.ledger import Ledger
 from dpswd.cli import main
@@ -17,6 +19,7 @@ from dpswd.cli import main
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 FAKES = {"experiments.data.MNIST": "MNIST", "experiments.data.FashionMNIST": "FashionMNIST"}
+OWN = {"experiments.data.ImageFolder": "images", "experiments.data.FeatureFile": "features.npz"}  # a user's own data
 
 
 def idx(path, values):
@@ -37,6 +40,18 @@ def fake_root(tmp_path_factory):
             images = np.broadcast_to(rng.integers(0, 256, (100, 28, 28)), (count // 100, 100, 28, 28))
             idx(raw / f"{split}-images-idx3-ubyte.gz", images.reshape(count, 28, 28))
             idx(raw / f"{split}-labels-idx1-ubyte.gz", rng.integers(0, 10, count))
+    return root
+
+
+@pytest.fixture(scope="module")
+def own_root(tmp_path_factory):
+    """Small data of a user: 120 images in ten folders, 120 vectors in ten classes."""
+    root, rng = tmp_path_factory.mktemp("own"), np.random.default_rng(0)
+    for i in range(120):
+        folder = root / "images" / f"class{i % 10}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (30 + i % 7, 40, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+    np.savez(root / "features.npz", features=rng.normal(size=(120, 64)), labels=np.arange(120) % 10)
     return root
 
 
@@ -66,20 +81,42 @@ def at_home(monkeypatch):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_runs(path, tmp_path, request):
     needed = data_of(path)
-    if needed not in FAKES and needed != "experiments.data.Digits":
-        pytest.skip(f"no small fake of {needed}")
-    more = ["--data.init_args.root", str(request.getfixturevalue("fake_root"))] if needed in FAKES else []
+    fixture = "fake_root" if needed in FAKES else "own_root" if needed in OWN else None
+    assert fixture or needed == "experiments.data.Digits", f"no small fake of {needed}"
+    more = ["--data.init_args.root", str(request.getfixturevalue(fixture))] if fixture else []
     assert run(path, tmp_path, *more) == 0
     checked(tmp_path)
 
 
 @pytest.mark.data
-@pytest.mark.parametrize(
-    "path", [path for path in CONFIGS if data_of(path) != "experiments.data.Digits"], ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("path", [path for path in CONFIGS if data_of(path) in FAKES], ids=lambda p: p.stem)
 def test_every_config_runs_on_real_data(path, tmp_path, data_root):
     assert run(path, tmp_path, "--data.init_args.root", str(data_root)) == 0
     checked(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "needed"), [("images", "images"), ("features", "features.npz")])
+def test_own_data_where_the_command_says(name, needed, tmp_path, own_root):
+    """The short option of the first line, a zip as well as a folder; data that do not fit are refused in one line."""
+    path, given = ROOT / "configs" / f"{name}.yaml", own_root / needed
+    if name == "images":
+        given = Path(shutil.make_archive(str(tmp_path / "images"), "zip", given))
+    assert run(path, tmp_path / "run", "--data.path", str(given)) == 0
+    checked(tmp_path / "run")
+
+
+def test_own_data_that_do_not_fit(tmp_path, own_root, capsys):
+    path = ROOT / "configs" / "images.yaml"
+    for more, message in (
+        (["--data.channels", "1"], "Expected records of shape (3, 32, 32), got (1, 32, 32); set sample_shape"),
+        (["--model.generator.n_classes", "4"], "Expected classes between 0 and 3, got others; set n_classes"),
+        (["--model.n_quantiles", "121"], "Expected n_quantiles <= the number of records, got 121 and 120"),
+        (["--model.features.size", "9"], "Expected generator.latent_dim to be the dimension of the rows (243), got"),
+    ):
+        assert run(path, tmp_path / "run", "--data.init_args.root", str(own_root), *more) == 2
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert message in error
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
