@@ -29,6 +29,7 @@ __all__ = ["Chunks", "exact_sketch", "release_sketch"]
 Chunks = Callable[[], Iterable[Tensor | tuple[Tensor, Tensor]]]
 """Called once per pass over the records; gives rows (n, d), or rows and classes (n,), the same ones every time."""
 
+_MOST_BYTES = 3 * 2**28
 _MERGE_BYTES = 2**26  # of columns that are merged at a time
 _CHUNK_ROWS = 8192  # rows that are clipped and projected at a time, whatever the chunks
 
@@ -49,7 +50,7 @@ def release_sketch(
         loss: Holds the mechanism (``release="quantiles"``, ``batch_size`` = all records of all shards) and the ledger;
             that of rank 0 counts.
         chunks: The records of this process.
-        max_bytes: Memory for projected values on this process; by default half of what is free, at most 1 GiB.
+        max_bytes: Memory for projected values on this process; by default half of what is free, at most 768 MiB.
         group: Process group of ``torch.distributed``, one shard per process; every process calls this function. By
             default the one that is initialised, if any.
 
@@ -106,7 +107,7 @@ def exact_sketch(
     if mechanism.release != "quantiles":
         raise InputError("Expected release='quantiles' for a sketch, got 'rows'; give n_quantiles.")
     if max_bytes is None:
-        max_bytes = min(2**30, free_bytes(torch.device("cpu")) // 2)
+        max_bytes = min(_MOST_BYTES, free_bytes(torch.device("cpu")) // 2)
     at_least(1, max_bytes=max_bytes)
     shards = _Shards(group)
     stream = _Stream(mechanism, chunks, projections.to("cpu", torch.float64))
@@ -119,10 +120,11 @@ def exact_sketch(
         )
     k = projections.shape[1]
     width = max(1, min(k, max_bytes // (8 * max(sizes)) - 1))  # one column is the check
+    buffer = torch.empty(width, local, dtype=torch.float64)
     groups = []
     for start in range(0, k, width):
         columns = slice(start, min(start + width, k))
-        values = shards.agree(partial(stream.project, columns))
+        values = shards.agree(partial(stream.project, columns, buffer[: columns.stop - start]))
         groups.append(_summary(mechanism, values, stream.labels, shards))
     return torch.cat(groups, dim=-1) if shards.rank == 0 else None
 
@@ -168,11 +170,10 @@ class _Stream:
             self.labels = torch.cat(labels) if labels else torch.empty(0, dtype=torch.int64)  # type: ignore[arg-type]
         return self._n
 
-    def project(self, columns: slice) -> Tensor:
-        """A pass: the clipped rows on some directions, (columns, n)."""
+    def project(self, columns: slice, values: Tensor) -> Tensor:
+        """A pass: the clipped rows on some directions, written to ``values`` (columns, n)."""
         assert self._check is not None
         u = torch.cat([self.projections[:, columns], self.projections[:, :1]], dim=1)
-        values = torch.empty(u.shape[1] - 1, self._n, dtype=torch.float64)
         at = 0
         for rows, classes in self._parts():
             end = at + len(rows)
