@@ -8,7 +8,6 @@ axes: n, m sample sizes, d dimension, k directions, b blocks.
 with Q the quantile function. For equal sizes it compares sorted values.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -104,13 +103,14 @@ def over_directions(
     k = projections.shape[1]
     each = _BYTES_PER_VALUE * projections.element_size() // 4 * max(1, sum(len(sample) for sample in samples))
     if max_bytes is None:
-        fits_the_cache = max(_CACHE_BYTES * torch.get_num_threads(), 64 * each)
-        max_bytes = min(fits_the_cache, _MOST_BYTES, free_bytes(projections.device) // 4)
-        max_bytes = max_bytes if projections.device.type == "cpu" else _MOST_BYTES
+        cpu = projections.device.type == "cpu"
+        max_bytes = max(_CACHE_BYTES * torch.get_num_threads(), 64 * each) if cpu else _MOST_BYTES
+        max_bytes = min(max_bytes, _MOST_BYTES, free_bytes(projections.device) // 4)
     pieces = -(-k // max(1, max_bytes // each))
     width = -(-k // max(1, pieces))
     wanted = torch.is_grad_enabled() and any(sample.requires_grad for sample in samples)
-    result: Tensor = _OverDirections.apply(criterion, projections.detach(), width, wanted, *samples)
+    with torch.autocast(projections.device.type, enabled=False):
+        result: Tensor = _OverDirections.apply(criterion, projections.detach(), width, wanted, *samples)
     return result
 
 
@@ -118,10 +118,11 @@ def free_bytes(device: torch.device) -> int:
     """Returns the free memory of a device, or a modest guess where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # macOS and Windows
-        return 2**30
+    try:  # what the cache of the disk holds counts as free
+        with open("/proc/meminfo", encoding="ascii") as facts:
+            return next(int(line.split()[1]) * 1024 for line in facts if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):  # no Linux
+        return 2**32
 
 
 class _OverDirections(torch.autograd.Function):

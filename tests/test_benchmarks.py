@@ -43,6 +43,13 @@ def test_memory_does_not_change_results(max_bytes, threads):
     torch.testing.assert_close(gradient, problem.y.grad, rtol=1e-4, atol=1e-8)
 
 
+def test_autocast_does_not_reach_inside():
+    problem = Problem.make(20, 4, 6)
+    expected = contestants.ours(problem)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(contestants.ours(problem), expected)
+
+
 VALUES = torch.randn(40, 1000, generator=torch.Generator().manual_seed(0))
 EDGES = torch.tensor([[0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38, 0.0, 1.0, -1.0, 1.0]])
 
@@ -102,12 +109,12 @@ def test_sorted_columns_have_the_gradient_of_a_permutation():
 def test_a_tiny_run_writes_results_and_a_page(tmp_path, capsys):
     out = tmp_path / "benchmarks.json"
     parts = ["sort", "distance", "step", "scaling"]
-    assert main(["--tiny", "--rounds", "2", "--out", str(out), "--parts", *parts]) == 0
+    assert main(["--tiny", "--rounds", "1", "--out", str(out), "--parts", *parts]) == 0
     content = json.loads(out.read_text())
     assert {row["part"] for row in content["rows"]} == set(parts)
     assert all(row["difference"] < 1e-5 for row in content["rows"] if row["part"] == "distance")
     assert capsys.readouterr().out == page.write(content)
-    assert main(["--tiny", "--rounds", "2", "--out", str(out), "--parts", "sort"]) == 0  # the others stay
+    assert main(["--tiny", "--rounds", "1", "--out", str(out), "--parts", "sort"]) == 0  # the others stay
     assert len(json.loads(out.read_text())["rows"]) == len(content["rows"])
 
 
@@ -127,7 +134,7 @@ def test_rounds_are_interleaved(monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux only")
 def test_peak_memory_sees_what_is_allocated():
     code = "def before(): pass\ndef work(): bytearray(b'x') * 200_000_000"
-    assert 2e8 <= measure.peak_of(code)["above_bytes"] < 2.1e8
+    assert 1.95e8 < measure.peak_of(code)["above_bytes"] < 2.1e8  # what was free already may be taken first
 
 
 def test_one_distance_fits_in_memory():
