@@ -111,7 +111,10 @@ def test_own_data_that_do_not_fit(tmp_path, own_root, capsys):
         (["--data.channels", "1"], "Expected records of shape (3, 32, 32), got (1, 32, 32); set sample_shape"),
         (["--model.generator.n_classes", "4"], "Expected classes between 0 and 3, got others; set n_classes"),
         (["--model.n_quantiles", "121"], "Expected n_quantiles <= the number of records, got 121 and 120"),
-        (["--model.features.size", "9"], "Expected generator.latent_dim to be the dimension of the rows (243), got"),
+        (
+            ["--model.features.components", "23"],
+            "Expected generator.latent_dim to be the dimension of the rows (23), got",
+        ),
     ):
         assert run(path, tmp_path / "run", "--data.init_args.root", str(own_root), *more) == 2
         error = capsys.readouterr().err.strip().splitlines()[-1]
