@@ -20,7 +20,8 @@ def write(content: dict[str, Any]) -> str:
         f"Machine: {machine['processor']}, {machine['cores']} cores of a virtual machine that others share and that "
         f"other jobs ran on meanwhile; Python {machine['python']}, {versions}. All contestants take turns in one "
         "process; a figure is the median of the rounds. Where ratios of one table differ from those of another run by "
-        "a tenth, that is the machine. "
+        "a tenth, that is the machine. With two threads on two cores, of which another job took one all the while, threads "
+        "wait for each other: those rows say little about a quiet machine. "
         + (
             ""
             if any(row.get("device") == "cuda" for row in rows)
@@ -211,8 +212,10 @@ def _startup(rows: list[Row]) -> list[str]:
     return [
         "## Start",
         "",
-        "Fresh processes, wall clock from outside. Targets: `from dpswd import *` within 0.5 s of torch; 60,100 "
-        "subsampled releases accounted for in 1 s, calibrated in 5 s (both with the start of Python).",
+        "Fresh processes, wall clock from outside. Targets: `import dpswd` within 0.5 s of torch (names are "
+        "imported when they are used; with all of them come SciPy and the accountants); 60,100 subsampled releases "
+        "accounted for in 1 s, calibrated in 5 s. The figures include the start of Python and its imports; the account "
+        "alone is in the table of growth.",
         "",
         *_table(["what", "seconds"], cells),
     ]

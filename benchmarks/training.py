@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 CONFIGS = {
-    "configs/mnist.yaml": [],
-    "configs/mnist_rows.yaml": ["--trainer.max_steps=300"],
+    "configs/mnist.yaml": ["--trainer.max_steps=360"],
+    "configs/mnist_rows.yaml": ["--trainer.max_steps=100"],
     "configs/demo.yaml": ["--trainer.max_steps=300"],
 }
 ROOT = Path(__file__).parents[1]

@@ -3,8 +3,8 @@
 axes: k columns of the problem, each one a contiguous row here; n values in it.
 
 Measured on one core, 1000 x 1000 values of float32 (docs/performance.md): ``torch.sort``, which always makes indices,
-takes about 60 times as long as NumPy's vectorised sort of the values alone. Where a gradient needs to know which value
-went where, every float32 value and its position are packed into one float64 number: about 20 times as fast as
+takes about 30 times as long as NumPy's vectorised sort of the values alone. Where a gradient needs to know which value
+went where, every float32 value and its position are packed into one float64 number: about 10 times as fast as
 ``torch.sort``. (Equal values may come in any order, which leaves every value and the gradient of every
 distance as they are: a subgradient.)
 """
