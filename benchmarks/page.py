@@ -20,8 +20,8 @@ def write(content: dict[str, Any]) -> str:
         f"Machine: {machine['processor']}, {machine['cores']} cores of a virtual machine that others share and that "
         f"other jobs ran on meanwhile; Python {machine['python']}, {versions}. All contestants take turns in one "
         "process; a figure is the median of the rounds. Where ratios of one table differ from those of another run by "
-        "a tenth, that is the machine. With two threads on two cores, of which another job took one all the while, threads "
-        "wait for each other: those rows say little about a quiet machine. "
+        "a tenth, that is the machine. With two threads on two cores, of which another job took one all the while, "
+        "threads wait for each other: those rows say little about a quiet machine. "
         + (
             ""
             if any(row.get("device") == "cuda" for row in rows)
