@@ -39,7 +39,8 @@ class FlowModule(GeneratorModule):
         flow_steps: Training steps given to the flow; the rest of ``max_steps`` distils.
         step_size: Step of the flow relative to the full correction; at most 1 is stable.
         momentum: Momentum of the flow.
-        n_projections: See :class:`GeneratorModule`, like the rest.
+        n_projections: Several bases (a multiple of the dimension): one leaves the covariance undetermined. Many
+            dimensions are better cut down first (:class:`~models.principal.PrincipalDirections`).
         n_quantiles: Block means per column.
         release: ``"quantiles"`` or ``"rows"``.
         kind: Kind of directions.
