@@ -50,7 +50,7 @@ def sliced_wasserstein(
 
     Example:
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
-        >>> float(sliced_wasserstein(x, x + torch.tensor([3.0, 0.0]), torch.eye(2)))
+        >>> round(float(sliced_wasserstein(x, x + torch.tensor([3.0, 0.0]), torch.eye(2))), 4)
         4.5
     """
     if x.ndim != 2 or y.ndim != 2 or projections.ndim != 2:
