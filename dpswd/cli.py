@@ -148,6 +148,8 @@ def _quiet() -> None:
         ".*does not have many workers.*",  # the private records are tensors in memory
         ".*LightningCLI's args parameter is intended.*",  # main() passes them on
         ".*isinstance.treespec, LeafSpec.. is deprecated.*",  # inside Lightning
+        ".*Using ModelCheckpoint with manual optimization.*",  # the state after a step is what is wanted
+        ".*Be aware that when using `ckpt_path`, callbacks.*",  # predict needs no checkpoint callback of the fit's step
         ".*Checkpoint directory .* exists and is not empty.*",  # a resumed run
     ):
         warnings.filterwarnings("ignore", message=message)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -71,6 +71,24 @@ class _Curves(TensorBoardLogger):
             super().finalize(status)
 
 
+class _LastCheckpoint(ModelCheckpoint):
+    """Keeps ``checkpoints/last.ckpt``: twenty times in a run, and when it is interrupted; not when it is refused."""
+
+    def __init__(self, directory: Path, max_steps: int) -> None:
+        super().__init__(
+            directory / "checkpoints",
+            filename="last",
+            every_n_train_steps=max(1, max_steps // 20),
+            save_on_exception=True,
+            enable_version_counter=False,
+        )
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Saves, unless bad input was refused: then the old files stay as they are."""
+        if not isinstance(exception, InputError):
+            super().on_exception(trainer, pl_module, exception)
+
+
 class PrivateCLI(LightningCLI):
     """``dpswd fit --config FILE``: any LightningModule and data module, with a privacy budget.
 
@@ -108,6 +126,10 @@ class PrivateCLI(LightningCLI):
         kwargs.setdefault("default_root_dir", str(directory))
         if given.get("logger") is None and not given.get("fast_dev_run"):
             kwargs.setdefault("logger", _Curves(directory, name="", version="", default_hp_metric=False))
+        callbacks = list(given.get("callbacks") or [])
+        wanted = given.get("enable_checkpointing") is not False and not given.get("fast_dev_run")
+        if wanted and not any(isinstance(each, Checkpoint) for each in callbacks):
+            kwargs.setdefault("callbacks", [*callbacks, _LastCheckpoint(directory, int(given.get("max_steps") or 0))])
         trainer: L.Trainer = super().instantiate_trainer(**kwargs)
         return trainer
 

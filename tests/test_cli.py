@@ -1,7 +1,6 @@
 """The command line as its user meets it: what it prints, what it leaves behind, and one sentence when it refuses."""
 
 import json
-import shutil
 from pathlib import Path
 
 import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
@@ -12,6 +11,7 @@ import torch
 from dpswd import PrivacyAccountant, __version__
 from dpswd.accounting.ledger import Ledger
 from dpswd.cli import main
+from models.generator_module import GeneratorModule
 
 pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # runs are copied here
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -233,43 +233,40 @@ def test_no_second_run_in_the_same_directory(capfd, finished, tree):
         (["--privacy.accountant", "rdp"], ["accountant='pld'", "accountant='rdp'"]),
     ],
 )
-def test_resume_with_another_budget(capfd, tmp_path, finished, tree, more, words):
-    run = shutil.copytree(finished, tmp_path / "run")
-    (checkpoint,) = run.glob("checkpoints/epoch*.ckpt")
-    state = torch.load(checkpoint, weights_only=False)  # as if it had been cut short by a step
-    assert state["global_step"] == 3
-    half = _rewound(checkpoint, state)
-    before = tree(run)
-    refused(capfd, fit(run, "--ckpt_path", str(half), *more), *words)
-    assert tree(run) == before
+def test_resume_with_another_budget(capfd, interrupted, tree, more, words):
+    before = tree(interrupted)
+    checkpoint = interrupted / "checkpoints" / "last.ckpt"
+    refused(capfd, fit(interrupted, "--ckpt_path", str(checkpoint), *more), *words)
+    assert tree(interrupted) == before
 
 
-def _rewound(path, state):
-    """Writes a checkpoint of the same run that says it stopped after two of its three steps."""
-    loops = state["loops"]["fit_loop"]
-    for counter in loops["epoch_loop.batch_progress"].values():
-        if isinstance(counter, dict):
-            counter.update({name: 2 for name in counter})
-    for part in loops["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"].values():
-        part.update({name: 2 for name in part})
-    loops["epoch_progress"]["total"]["completed"] = loops["epoch_progress"]["current"]["completed"] = 0
-    loops["epoch_progress"]["total"]["processed"] = loops["epoch_progress"]["current"]["processed"] = 0
-    loops["state_dict"]["combined_loader"] = [{"start": 2}]
-    state["global_step"] = 2
-    torch.save(state, half := path.with_name("half.ckpt"))
-    return half
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A run that broke off after two of its three steps."""
+    step = GeneratorModule.training_step
+
+    def breaks(module, batch, batch_idx):
+        if module.global_step == 2:
+            raise RuntimeError("the power went")
+        return step(module, batch, batch_idx)
+
+    monkeypatch.setattr(GeneratorModule, "training_step", breaks)
+    with pytest.raises(RuntimeError, match="the power went"):
+        main(fit(tmp_path / "run"))
+    monkeypatch.setattr(GeneratorModule, "training_step", step)
+    return tmp_path / "run"
 
 
-def test_resume_from_the_command_line_makes_no_second_release(tmp_path, finished):
-    run = shutil.copytree(finished, tmp_path / "run")
-    (checkpoint,) = run.glob("checkpoints/epoch*.ckpt")
-    half = _rewound(checkpoint, torch.load(checkpoint, weights_only=False))
-    config, last = (run / "config.yaml").read_bytes(), (run / "checkpoints" / "last.ckpt").read_bytes()
-    assert main(fit(run, "--ckpt_path", str(half))) == 0
-    assert Ledger.open_existing(run / "ledger.jsonl").n_releases == 1
-    assert (run / "config.yaml").read_bytes() == config
-    assert (run / "checkpoints" / "last.ckpt").read_bytes() != last
-    assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 3
+def test_an_interrupted_run_goes_on_without_a_second_release(interrupted):
+    checkpoint = interrupted / "checkpoints" / "last.ckpt"
+    assert [path.name for path in checkpoint.parent.iterdir()] == ["last.ckpt"]
+    assert torch.load(checkpoint, weights_only=True)["global_step"] == 2
+    config, ledger = (interrupted / "config.yaml").read_bytes(), (interrupted / "ledger.jsonl").read_bytes()
+    assert main(fit(interrupted, "--ckpt_path", str(checkpoint))) == 0
+    assert Ledger.open_existing(interrupted / "ledger.jsonl").n_releases == 1
+    assert (interrupted / "ledger.jsonl").read_bytes() == ledger
+    assert (interrupted / "config.yaml").read_bytes() == config
+    assert torch.load(checkpoint, weights_only=True)["global_step"] == 3
 
 
 def test_predict_writes_a_labelled_data_set(capfd, finished, tmp_path):

@@ -50,7 +50,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         fit(
             ["predict", *shared, "--ckpt_path", str(out / "checkpoints" / "last.ckpt"), "--return_predictions", "false"]
         )
-    report = REPORT["report"].run(Namespace(run_dir=out))
+    report = REPORT["report"].run(Namespace(run_dir=out, diagnostics=False))
     downstream = json.loads((out / "downstream.json").read_text())["rows"]
     return {"run_dir": str(out), "downstream": downstream, "synthetic": str(out / "synthetic.npz"), **report}
 
