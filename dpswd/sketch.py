@@ -29,7 +29,7 @@ __all__ = ["Chunks", "exact_sketch", "release_sketch"]
 Chunks = Callable[[], Iterable[Tensor | tuple[Tensor, Tensor]]]
 """Called once per pass over the records; gives rows (n, d), or rows and classes (n,), the same ones every time."""
 
-_MOST_BYTES = 2**29
+_MOST_BYTES = 3 * 2**27
 _MERGE_BYTES = 2**26  # of columns that are merged at a time
 _CHUNK_ROWS = 8192  # rows that are clipped and projected at a time, whatever the chunks
 
@@ -50,7 +50,7 @@ def release_sketch(
         loss: Holds the mechanism (``release="quantiles"``, ``batch_size`` = all records of all shards) and the ledger;
             that of rank 0 counts.
         chunks: The records of this process.
-        max_bytes: Memory for projected values on this process; by default half of what is free, at most 512 MiB.
+        max_bytes: Memory for projected values on this process; by default half of what is free, at most 384 MiB.
         group: Process group of ``torch.distributed``, one shard per process; every process calls this function. By
             default the one that is initialised, if any.
 
