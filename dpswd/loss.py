@@ -72,8 +72,9 @@ class Release:
 def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     """Scales every row whose L2 norm exceeds ``row_norm`` down to it, each by itself, in float64.
 
-    The target is a factor 1 - 1e-12 smaller, so that rounding cannot push a row over the bound. A row so large that
-    its norm overflows becomes zero.
+    The target is smaller by a factor 1 - 1e-12 - d u, u = 2^-53: a sum of d squares, added in whatever order, is off by
+    at most (d + 1) u relative to itself (Higham 2002, Section 4.2), its root by half of that, so that rounding cannot
+    push a row over the bound. A row so large that its norm overflows becomes zero.
 
     Args:
         rows: (B, d), any floating type.
@@ -84,7 +85,8 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     """
     rows = rows.detach().to(torch.float64)
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows * (row_norm * (1 - 1e-12) / norms).clamp(max=1.0)
+    margin = 1e-12 + rows.shape[1] * 2.0**-53
+    return rows * (row_norm * (1 - margin) / norms).clamp(max=1.0)
 
 
 class DPSlicedWassersteinLoss(nn.Module):
@@ -235,12 +237,19 @@ class DPSlicedWassersteinLoss(nn.Module):
                 "make the loss an attribute of the LightningModule."
             )
         self.releases += 1
-        noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
-        values = values + mechanism.sigma * noise.to(values.device)
+        values = values + mechanism.sigma * self._noise(tuple(values.shape)).to(values.device)
         if mechanism.release == "rows":
-            each = values.reshape(-1, *values.shape[-2:])  # order-free: the position of a row says nothing
-            values = torch.stack([ascending(block) for block in each]).reshape(values.shape)
+            values = self._order_free(values)
         return Release(values, projections, mechanism)
+
+    def _noise(self, shape: tuple[int, ...]) -> Tensor:
+        """Draws standard normal numbers of a shape, fresh for every release."""
+        return torch.from_numpy(normal(self._source, shape))
+
+    def _order_free(self, values: Tensor) -> Tensor:
+        """Sorts every column of (m, k) or (C, m, k), so that the position of a row says nothing. Post-processing."""
+        each = values.reshape(-1, *values.shape[-2:])
+        return torch.stack([ascending(block) for block in each]).reshape(values.shape)
 
     def _check_private(self, private: Tensor, labels: Tensor | None) -> None:
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
