@@ -1,204 +1,216 @@
 """The ledger: what was released, written down before it happens. Standard library only.
 
-An append-only file of JSON lines. Every line carries the SHA-256 of the line before it, so that a line that
-is changed, removed or inserted breaks the chain. A release is written and fsynced BEFORE its noise is drawn:
-a crash may waste budget, it never hides a release. What the chain cannot show by itself is that lines are
-missing at the end; a run compares the count with its checkpoint.
+A hash-chained file (:mod:`dpswd.accounting.chain`). A release is written and fsynced BEFORE its noise is drawn: a
+crash may waste budget, it never hides a release.
 
-===========  =====================================================================
+===========  =====================================================================================
 kind         fields
-===========  =====================================================================
-header       format, version, and whatever the run wants to state (budget, config)
-mechanism    id, sample_size, mechanism (its fields)
-release      n (counts from 1), mechanism (an id)
-===========  =====================================================================
+===========  =====================================================================================
+header       format, and whatever the run wants to state (budget, plan, version, hash of its config)
+run          run (an id), sample_size, plan, and the like; only in a ledger that several runs share
+mechanism    id, sample_size, mechanism (its fields), run (in a shared ledger)
+release      n (counts from 1), mechanism (an id); times, where a merged ledger has several at once
+===========  =====================================================================================
+
+What a run costs is its plan, even where it made fewer releases: the decision to stop may depend on private records.
+A crash that is never resumed has spent its plan, too.
 """
 
-import contextlib
-import hashlib
-import json
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from dpswd.errors import InputError
+from dpswd.accounting.chain import Chain, Entry
+from dpswd.errors import BudgetExceededError, InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
 
-fcntl: Any = None
-with contextlib.suppress(ImportError):  # not on Windows
-    import fcntl
-
-__all__ = ["Ledger", "ReleaseGroup"]
+__all__ = ["Ledger", "ReleaseGroup", "plan_of"]
 
 FORMAT = 1
 ReleaseGroup = tuple[ProjectionMechanism | GaussianMechanism, int, int]  # (mechanism, sample_size, count)
 
 
-class Ledger:
-    """The releases of one run (or of several on the same records), in a file that only grows.
+class Ledger(Chain):
+    """The releases of one run, or of several on the same records, in a file that only grows.
 
     Use :meth:`create` for a new file and :meth:`open_existing` for one that is there.
+
+    Attributes:
+        header: What the first line states.
+        runs: What every run of a shared ledger states, by its id.
+        n_releases: Releases written down so far.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path)
         self.header: dict[str, Any] = {}
-        self.head = ""
-        self.heads: set[str] = set()  # every one so far: a checkpoint names the one that it was taken at
+        self.runs: dict[str, dict[str, Any]] = {}
         self.n_releases = 0
-        self._mechanisms: list[tuple[dict[str, Any], int]] = []
+        self._mechanisms: list[tuple[dict[str, Any], int, str | None]] = []
         self._counts: list[int] = []
-        self._good_bytes = 0
-        self._failed = b""
 
     @classmethod
     def create(cls, path: str | Path, header: dict[str, Any]) -> "Ledger":
-        """Starts a ledger; refuses to touch a file that exists.
+        """Starts a ledger; refuses to touch a file that exists, unless no release stands in it.
 
         Raises:
             InputError: If the file exists or cannot be written.
         """
         ledger = cls(Path(path))
-        if ledger.path.exists():
-            raise ledger._taken()
-        try:
-            ledger.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(ledger.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        except OSError as error:
-            if isinstance(error, FileExistsError) and ledger.path.exists():
-                raise ledger._taken() from None
-            raise InputError(f"Expected to write a ledger at {path}, got: {error.strerror}; check the path.") from None
-        os.close(descriptor)
-        ledger.header = {"format": FORMAT, **header}
-        ledger._append({"kind": "header", **ledger.header})
+        ledger._start({"kind": "header", "format": FORMAT, **header})
         return ledger
 
     @classmethod
     def open_existing(cls, path: str | Path) -> "Ledger":
         """Reads a ledger and verifies its chain.
 
-        A last line without its line break is what a crash in the middle of a write leaves. Its release was
-        not made (the noise is drawn after the write returns), so it is not counted, and the next entry
-        replaces it.
+        A last line without its line break is what a crash in the middle of a write leaves (``torn``). Its release was
+        not made (the noise is drawn after the write returns), so it is not counted, and the next entry replaces it.
 
         Raises:
             InputError: If the file is missing, unreadable, or not the chain that was written.
         """
         ledger = cls(Path(path))
-        try:
-            content = ledger.path.read_bytes()
-        except FileNotFoundError:
-            raise InputError(f"Expected a ledger at {path}, got none; check the run directory.") from None
-        except OSError as error:
-            raise InputError(f"Expected to read the ledger at {path}, got: {error.strerror}.") from None
-        ledger._good_bytes = content.rfind(b"\n") + 1
-        for number, line in enumerate(content[: ledger._good_bytes].splitlines(), start=1):
-            ledger._replay(number, line)
+        ledger._read()
         if not ledger.header:
             raise InputError(f"Expected a ledger with a header at {path}, got an empty file.")
         return ledger
 
-    def record(self, mechanism: Mechanism, sample_size: int) -> None:
+    @property
+    def shared(self) -> bool:  # type: ignore[override]
+        """Whether several runs write to it."""
+        return self.header.get("scope") == "shared"
+
+    def record(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> None:
         """Writes one release down and returns when it is on the disk.
+
+        Args:
+            mechanism: What is released.
+            sample_size: Number N of records.
+            run: Whose release it is, in a shared ledger.
 
         Raises:
             InputError: If it cannot be written; the release must not happen then.
+            BudgetExceededError: If the plan of the run, in a shared ledger, does not hold it.
         """
-        key = (mechanism.to_dict(), sample_size)
-        if key not in self._mechanisms:
-            entry = {"id": len(self._mechanisms), "sample_size": sample_size, "mechanism": key[0]}
-            self._append({"kind": "mechanism", **entry})
-            self._mechanisms.append(key)
-            self._counts.append(0)
-        index = self._mechanisms.index(key)
-        self._append({"kind": "release", "n": self.n_releases + 1, "mechanism": index})
-        self._counts[index] += 1
-        self.n_releases += 1
+        with self._locked() as file:
+            if self.shared:
+                self._check_planned(mechanism, sample_size, run)
+            key, entries = (mechanism.to_dict(), sample_size, run), []
+            if key not in self._mechanisms:
+                entries.append(_mechanism_entry(len(self._mechanisms), *key))
+            index = self._mechanisms.index(key) if not entries else len(self._mechanisms)
+            entries.append({"kind": "release", "n": self.n_releases + 1, "mechanism": index})
+            self._append(file, entries)
 
-    def count(self, mechanism: Mechanism, sample_size: int) -> int:
+    def reserve(self, run: str, facts: dict[str, Any], check: Callable[["Ledger"], None]) -> None:
+        """Adds a run, with its plan, to a shared ledger, if ``check`` of the ledger as it then stands does not raise.
+
+        Other processes wait meanwhile, so that two runs cannot both get what is left of a budget.
+        """
+        with self._locked() as file:
+            check(self)
+            self._append(file, [{"kind": "run", "run": run, **facts}])
+
+    def adopt(self, run: str, facts: dict[str, Any], groups: list[ReleaseGroup]) -> None:
+        """Adds a run that has been made, with its releases, to a shared ledger."""
+        entries: list[Entry] = [{"kind": "run", "run": run, **facts}]
+        made = self.n_releases
+        with self._locked() as file:
+            for index, (mechanism, size, count) in enumerate(groups, start=len(self._mechanisms)):
+                entries.append(_mechanism_entry(index, mechanism.to_dict(), size, run))
+                entries.append({"kind": "release", "n": made + 1, "mechanism": index, "times": count})
+                made += count
+            self._append(file, entries)
+
+    def count(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> int:
         """Returns how many releases of one mechanism were written down."""
-        key = (mechanism.to_dict(), sample_size)
+        key = (mechanism.to_dict(), sample_size, run)
         return self._counts[self._mechanisms.index(key)] if key in self._mechanisms else 0
 
-    def groups(self) -> list[ReleaseGroup]:
-        """Returns (mechanism, sample size, number of releases) for an accountant's ``step``."""
+    def groups(self, run: str | None = None) -> list[ReleaseGroup]:
+        """Returns (mechanism, sample size, releases made), for an accountant's ``step``, of one run or all."""
         return [
             (mechanism_from_dict(fields), size, count)
-            for (fields, size), count in zip(self._mechanisms, self._counts, strict=True)
-            if count
+            for (fields, size, whose), count in zip(self._mechanisms, self._counts, strict=True)
+            if count and run in (None, whose)
         ]
+
+    def planned(self) -> list[ReleaseGroup]:
+        """Returns what counts: the plan of every run, and what was made where no plan is stated or it is overrun."""
+        if not self.shared:
+            return _at_least(plan_of(self.header), self.groups())
+        return [group for run, facts in self.runs.items() for group in _at_least(plan_of(facts), self.groups(run))]
 
     def __iter__(self) -> Iterator[ReleaseGroup]:
         return iter(self.groups())
 
-    def _taken(self) -> InputError:
-        return InputError(
-            f"Expected no ledger at {self.path} for a new run, got one; resume that run from its checkpoint, "
-            "or choose another directory."
-        )
+    def _may_restart(self) -> bool:
+        """A run that was broken off before its first release has left nothing that must be remembered."""
+        return not self.n_releases and not self.shared
 
-    def _append(self, entry: dict[str, Any]) -> None:
-        head = _digest(self.head, entry)
-        line = json.dumps({**entry, "hash": head}, sort_keys=True).encode() + b"\n"
-        try:
-            with self.path.open("r+b") as file:
-                _lock(file)
-                file.seek(self._good_bytes)
-                if b"\n" in (rest := file.read()) and rest != self._failed:  # lines of somebody else
-                    raise InputError(
-                        f"Expected to be the only writer of {self.path}, got entries by another run or copy; "
-                        "no release was made: start again from a checkpoint."
-                    )
-                file.truncate(self._good_bytes)  # what a crash left of a line
-                file.seek(self._good_bytes)
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            self._failed = line
-            raise InputError(
-                f"Expected to write to the ledger at {self.path}, got: {error.strerror}; no release was made."
-            ) from None
-        self._good_bytes += len(line)
-        self.head = head
-        self.heads.add(head)
-
-    def _replay(self, number: int, line: bytes) -> None:
-        try:
-            entry = json.loads(line)
-            claimed = entry.pop("hash")
-            kind = entry["kind"]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(f"Expected JSON on line {number} of {self.path}, got something else: corrupt.") from None
-        if claimed != _digest(self.head, entry):
-            raise InputError(
-                f"Expected line {number} of {self.path} to continue the chain, got another hash: "
-                "the ledger was edited or a line is missing; do not rely on it."
+    def _check_planned(self, mechanism: Mechanism, sample_size: int, run: str | None) -> None:
+        if run not in self.runs:
+            raise InputError(f"Expected a run that is planned in {self.path}, got another one; no release was made.")
+        allowed = sum(c for other, size, c in plan_of(self.runs[run]) if (other, size) == (mechanism, sample_size))
+        if self.count(mechanism, sample_size, run) >= allowed:
+            raise BudgetExceededError(
+                f"Expected at most {allowed} such releases by this run, as planned in {self.path}, got one more; "
+                "the budget is used up."
             )
+
+    def _take(self, entry: Entry) -> None:
+        kind, number = entry["kind"], self._lines + 1
         if (kind == "header") != (number == 1):
             raise InputError(f"Expected the header on line 1 of {self.path} only, got {kind!r} on line {number}.")
         if kind == "header":
             if entry.get("format") != FORMAT:
                 raise InputError(f"Expected ledger format {FORMAT} in {self.path}, got {entry.get('format')!r}.")
-            self.header = {name: value for name, value in entry.items() if name != "kind"}
+            self.header = _without(entry, "kind")
+        elif kind == "run" and self.shared and isinstance(entry.get("run"), str) and entry["run"] not in self.runs:
+            self.runs[entry["run"]] = _without(entry, "kind", "run")
         elif kind == "mechanism":
-            self._mechanisms.append((entry.get("mechanism", {}), entry.get("sample_size", 0)))
+            run = entry.get("run") if self.shared else None
+            self._mechanisms.append((entry.get("mechanism", {}), entry.get("sample_size", 0), run))
             self._counts.append(0)
-        elif kind == "release" and entry.get("mechanism") in range(len(self._counts)):
-            self._counts[entry["mechanism"]] += 1
-            self.n_releases += 1
+        elif kind == "release" and _is_count(entry.get("mechanism"), 0, len(self._counts) - 1):
+            if not _is_count(times := entry.get("times", 1), 1) or entry.get("n") != self.n_releases + 1:
+                raise InputError(
+                    f"Expected release {self.n_releases + 1} on line {number} of {self.path}, got another number."
+                )
+            self._counts[entry["mechanism"]] += times
+            self.n_releases += times
         else:
             raise InputError(f"Expected a release on line {number} of {self.path}, got {kind!r}: unknown entry.")
-        self.head = claimed
-        self.heads.add(claimed)
 
 
-def _lock(file: IO[bytes]) -> None:
-    """Keeps other writers out until the file is closed, where the system has such locks."""
-    if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def plan_of(facts: dict[str, Any]) -> list[ReleaseGroup]:
+    """Returns the plan that a header or a run states; empty where it states none."""
+    try:
+        parts = [(part["mechanism"], facts["sample_size"], part["num_releases"]) for part in facts.get("plan", [])]
+        return [(mechanism_from_dict(fields), int(size), int(count)) for fields, size, count in parts]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"Expected a plan of mechanisms and numbers in the ledger, got another: {error}.") from None
 
 
-def _digest(previous: str, entry: dict[str, Any]) -> str:
-    return hashlib.sha256((previous + json.dumps(entry, sort_keys=True)).encode()).hexdigest()
+def _at_least(plan: list[ReleaseGroup], made: list[ReleaseGroup]) -> list[ReleaseGroup]:
+    """Joins a plan with what was made beyond it."""
+    allowed: dict[tuple[Any, int], int] = {}
+    for mechanism, size, count in plan:
+        allowed[mechanism, size] = allowed.get((mechanism, size), 0) + count
+    for mechanism, size, count in made:
+        allowed[mechanism, size] = max(allowed.get((mechanism, size), 0), count)
+    return [(mechanism, size, count) for (mechanism, size), count in allowed.items()]
+
+
+def _mechanism_entry(index: int, fields: dict[str, Any], sample_size: int, run: str | None) -> Entry:
+    entry = {"kind": "mechanism", "id": index, "sample_size": sample_size, "mechanism": fields}
+    return entry if run is None else {**entry, "run": run}
+
+
+def _is_count(value: Any, least: int, most: float = float("inf")) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _without(entry: Entry, *names: str) -> Entry:
+    return {name: value for name, value in entry.items() if name not in names}

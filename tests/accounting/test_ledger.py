@@ -153,12 +153,12 @@ def test_files_without_a_header(path, content, message):
 
 def forged(path, *entries):
     """Writes a chain whose hashes are right."""
-    from dpswd.accounting.ledger import _digest
+    from dpswd.accounting.chain import digest
 
     path.parent.mkdir(exist_ok=True)
     head, lines = "", []
     for entry in entries:
-        head = _digest(head, entry)
+        head = digest(head, entry)
         lines.append(json.dumps(entry | {"hash": head}) + "\n")
     path.write_text("".join(lines))
 
