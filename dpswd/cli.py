@@ -34,7 +34,9 @@ LIGHTNING = {
 }
 COMMAND_MODULES = {
     "account": ("account", "calibrate", "plan"),
+    "audit": ("audit",),
     "report": ("report",),
+    "ledger": ("ledger",),
     "demo": ("demo",),
     "diagnostics": ("wdp", "tangent"),
 }
@@ -83,7 +85,7 @@ def _small(arguments: list[str]) -> int:
         print(json.dumps(result))
     else:
         command.show(result)
-    return 0
+    return 0 if result.get("passed", True) else 1  # an audit that refuted a claim
 
 
 def fit(arguments: Sequence[str]) -> "LightningCLI":

@@ -12,15 +12,16 @@ from dpswd.commands import Command
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "add_mechanism", "mechanism_of"]
 
 
-def _add_mechanism(parser: ArgumentParser) -> None:
+def add_mechanism(parser: ArgumentParser, *, required: bool = True) -> None:
+    """Adds the flags that describe a mechanism and how it is accounted for."""
     what = parser.add_argument_group("what is released")
-    what.add_argument("--dim", type=int, required=True, help="dimension of the rows")
-    what.add_argument("--n-projections", type=int, required=True, help="number of directions per release")
-    what.add_argument("--sample-size", type=int, required=True, help="number of private records")
-    what.add_argument("--batch-size", type=int, required=True, help="records that one release reads")
+    what.add_argument("--dim", type=int, required=required, help="dimension of the rows")
+    what.add_argument("--n-projections", type=int, required=required, help="number of directions per release")
+    what.add_argument("--sample-size", type=int, required=required, help="number of private records")
+    what.add_argument("--batch-size", type=int, required=required, help="records that one release reads")
     what.add_argument("--num-releases", type=int, default=1, help="number of releases (default 1)")
     what.add_argument("--release", choices=["rows", "quantiles"], default="rows")
     what.add_argument("--n-quantiles", type=int, help="blocks per column, for quantiles")
@@ -34,7 +35,8 @@ def _add_mechanism(parser: ArgumentParser) -> None:
     how.add_argument("--preset", choices=["as_published"], help="the paper's conventions: NOT SOUND, for comparison")
 
 
-def _mechanism(arguments: Namespace, sigma: float) -> ProjectionMechanism:
+def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
+    """Makes the mechanism that the flags describe."""
     published = arguments.preset == "as_published"
     return ProjectionMechanism(
         dim=arguments.dim,
@@ -89,17 +91,17 @@ def _account(mechanism: ProjectionMechanism, arguments: Namespace, delta: float 
 
 
 def _add_account(parser: ArgumentParser) -> None:
-    _add_mechanism(parser)
+    add_mechanism(parser)
     parser.add_argument("--sigma", type=float, required=True, help="standard deviation of the noise")
     parser.add_argument("--delta", type=float, required=True)
 
 
 def _run_account(arguments: Namespace) -> dict[str, Any]:
-    return _account(_mechanism(arguments, arguments.sigma), arguments, arguments.delta)
+    return _account(mechanism_of(arguments, arguments.sigma), arguments, arguments.delta)
 
 
 def _add_calibrate(parser: ArgumentParser) -> None:
-    _add_mechanism(parser)
+    add_mechanism(parser)
     budget = parser.add_argument_group("budget: --epsilon and --delta, or --mu, or --tpr and --fpr")
     budget.add_argument("--epsilon", type=float)
     budget.add_argument("--delta", type=float)
@@ -109,7 +111,7 @@ def _add_calibrate(parser: ArgumentParser) -> None:
 
 
 def _run_calibrate(arguments: Namespace) -> dict[str, Any]:
-    mechanism = _mechanism(arguments, 1.0)
+    mechanism = mechanism_of(arguments, 1.0)
     other = arguments.mu is not None or arguments.tpr is not None or arguments.fpr is not None
     if arguments.preset == "as_published":
         if arguments.epsilon is None or arguments.delta is None or other:
