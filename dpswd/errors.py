@@ -1,6 +1,6 @@
-"""The exceptions that a user can cause; the command line turns them into one sentence and exit status 2."""
+"""The exceptions that a user meets; the command line turns them into one sentence, and exit status 2 (or 1)."""
 
-__all__ = ["BudgetExceededError", "InputError"]
+__all__ = ["BudgetExceededError", "InputError", "ProcessLostError"]
 
 
 class InputError(ValueError):
@@ -9,3 +9,7 @@ class InputError(ValueError):
 
 class BudgetExceededError(InputError):
     """A release was refused because the privacy budget does not cover it; nothing has left the private side."""
+
+
+class ProcessLostError(RuntimeError):
+    """Another process of a run was killed or cannot be reached; nobody's input is at fault (exit status 1)."""

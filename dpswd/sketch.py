@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
 from dpswd.mechanism import ProjectionMechanism
+from dpswd.processes import Processes
 from dpswd.sliced import free_bytes, padded_block_means
 from dpswd.sorting import sort_rows
 
@@ -68,15 +68,15 @@ def release_sketch(
         >>> release_sketch(DPSlicedWassersteinLoss(mechanism), lambda: parts).values.shape
         torch.Size([10, 8])
     """
-    shards = _Shards(group)
-    projections = shards.from_first(loss._directions)
+    shards = Processes(group)
+    projections: Tensor = shards.from_first(loss._directions)
     values = exact_sketch(loss.mechanism, chunks, projections, max_bytes=max_bytes, group=group)
 
     def publish() -> Tensor:
         assert values is not None
         return loss._publish(values, projections).values
 
-    noisy = shards.from_first(publish)
+    noisy: Tensor = shards.from_first(publish)
     return Release(noisy, projections, loss.mechanism)
 
 
@@ -109,7 +109,7 @@ def exact_sketch(
     if max_bytes is None:
         max_bytes = min(_MOST_BYTES, free_bytes(torch.device("cpu")) // 2)
     at_least(1, max_bytes=max_bytes)
-    shards = _Shards(group)
+    shards = Processes(group)
     stream = _Stream(mechanism, chunks, projections.to("cpu", torch.float64))
     local = shards.agree(stream.count)
     sizes = shards.every(local)
@@ -129,7 +129,7 @@ def exact_sketch(
     return torch.cat(groups, dim=-1) if shards.rank == 0 else None
 
 
-def _summary(mechanism: ProjectionMechanism, values: Tensor, labels: Tensor | None, shards: "_Shards") -> Tensor:
+def _summary(mechanism: ProjectionMechanism, values: Tensor, labels: Tensor | None, shards: Processes) -> Tensor:
     """Sorts, merges and blocks (columns, n) of every process; (m, columns) or (C, m, columns), on rank 0."""
     size, blocks = mechanism.batch_size, mechanism.n_values
     step = max(1, _MERGE_BYTES // (8 * size))
@@ -142,7 +142,7 @@ def _summary(mechanism: ProjectionMechanism, values: Tensor, labels: Tensor | No
         means = []
         for some in torch.split(values, step):
             part = some if of_class is None else sort_rows(some[:, of_class], in_place=True)
-            merged = shards.merge(part, counts)
+            merged = _merge(part, counts, shards)
             if merged is not None:
                 means.append(padded_block_means(merged.T, size, blocks))
         classes.append(torch.cat(means, dim=1) if means else torch.empty(0))
@@ -215,62 +215,7 @@ class _Stream:
             raise InputError(f"Expected classes between 0 and {classes - 1}, got others; check n_classes.")
 
 
-class _Shards:
-    """The processes that hold a shard each; alone where there is no process group."""
-
-    def __init__(self, group: Any = None) -> None:
-        self.group = group
-        self.together = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank(group) if self.together else 0
-        self.world = dist.get_world_size(group) if self.together else 1
-
-    def agree(self, work: Callable[[], Any]) -> Any:
-        """Does local work; where it fails on one process it fails on all of them, and nobody waits for ever."""
-        result, error = _attempt(work)
-        errors = self.every(error)
-        if error is not None:
-            raise error
-        if others := [f"process {rank}: {other}" for rank, other in enumerate(errors) if other is not None]:
-            raise InputError(others[0])
-        return result
-
-    def every(self, value: Any) -> list[Any]:
-        """Returns the values of all processes."""
-        if self.world == 1:
-            return [value]
-        found: list[Any] = [None] * self.world
-        dist.all_gather_object(found, value, group=self.group)
-        return found
-
-    def from_first(self, work: Callable[[], Tensor]) -> Tensor:
-        """Does work on the first process and hands the result, or the refusal, to all."""
-        sent = list(_attempt(work)) if self.rank == 0 else [None, None]
-        if self.world > 1:
-            dist.broadcast_object_list(sent, group=self.group, group_src=0)
-        result, error = sent
-        if error is not None:
-            raise error
-        assert isinstance(result, Tensor)
-        return result
-
-    def merge(self, part: Tensor, counts: list[int]) -> Tensor | None:
-        """Merges sorted rows (columns, n) of every process into sorted rows (columns, sum of n), on rank 0."""
-        if self.world == 1:
-            return part
-        if not max(counts):
-            return part if self.rank == 0 else None
-        padded = part.new_full((len(part), max(counts)), torch.inf)
-        padded[:, : part.shape[1]] = part
-        found = [torch.empty_like(padded) for _ in counts] if self.rank == 0 else None
-        dist.gather(padded, found, group=self.group, group_dst=0)
-        if found is None:
-            return None
-        merged = torch.cat([each[:, :count] for each, count in zip(found, counts, strict=True)], dim=1)
-        return sort_rows(merged, in_place=True)
-
-
-def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    try:
-        return work(), None
-    except Exception as error:
-        return None, error
+def _merge(part: Tensor, counts: list[int], shards: Processes) -> Tensor | None:
+    """Merges sorted rows (columns, n) of every process into sorted rows (columns, sum of n), on the first one."""
+    merged = shards.gather(part, counts)
+    return merged if merged is None or shards.world == 1 else sort_rows(merged, in_place=True)

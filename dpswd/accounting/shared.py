@@ -232,13 +232,10 @@ def merge(
         InputError: If a ledger is broken, a run comes twice, sizes differ, or ``out`` is there.
     """
     ledgers = [Ledger.open_existing(path) for path in paths]
-    deltas = {ledger.header.get("target_delta") for ledger in ledgers}
     if target_delta is None:
-        if len(deltas) != 1 or None in deltas:
-            raise InputError(
-                f"Expected --delta for ledgers that do not state one delta, got {sorted(map(str, deltas))}."
-            )
-        target_delta = float(deltas.pop())
+        target_delta = ledgers[0].header.get("target_delta")
+        if target_delta is None or any(ledger.header.get("target_delta") != target_delta for ledger in ledgers):
+            raise InputError("Expected --delta for ledgers that do not all state the same one, got none; give it.")
     probability(target_delta=target_delta)
     sizes = {size for ledger in ledgers for _, size, _ in ledger.planned()}
     if len(sizes) > 1 and not different_sizes:
