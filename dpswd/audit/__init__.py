@@ -6,6 +6,7 @@ module                 what it has
 :mod:`.bounds`         from the scores of an attack to lower bounds with a stated confidence
 :mod:`.claim`          the trade-off curve that an accountant claims
 :mod:`.game`           the distinguishing game on the library's own loss and sampler; :func:`audit`
+:mod:`.query_game`     the same on class counts and second moments
 :mod:`.canaries`       one training run, many canaries
 :mod:`.zoo`            broken mechanisms that the game must catch, and their sound twins
 =====================  ====================================================================================

@@ -35,7 +35,11 @@ class Claim:
         """Reads the claim off an accountant. Bounds that spend a tail take half of ``delta`` for it."""
         epsilon = account.get_epsilon(delta)
         resolved = account.resolve(delta)
-        curve = TradeOff.of(resolved.pld(), exact_mu=closed_form_mu(resolved.history))
+        exact = closed_form_mu(resolved.history)
+        if exact is None:
+            curve = TradeOff.of(resolved.pld())
+        else:  # a Gaussian's curve needs no numerics, whatever mu
+            curve = TradeOff(exact, 0.0, float(2 * stats.norm.cdf(exact / 2) - 1), exact, True, None)
         return cls(resolved.get_mu_and_regret()[0], epsilon, delta, curve, resolved.assumptions)
 
     def mu_at(self, fpr: float) -> float:

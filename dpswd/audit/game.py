@@ -41,6 +41,7 @@ from dpswd._validate import at_least, positive
 from dpswd.accounting import PrivacyAccountant
 from dpswd.audit.bounds import LEAST_TRIALS, Evidence, weigh
 from dpswd.audit.claim import Claim
+from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.sampling import FixedSizeSampler
@@ -129,8 +130,7 @@ class ProjectionGame:
 
     def _subsets(self) -> Iterable[Tensor]:
         """The batches of one run, as the library draws them."""
-        size, seed = self.mechanism.batch_size, self.mechanism.noise_seed
-        return FixedSizeSampler(self.sample_size, size, num_steps=self.num_releases, noise_seed=seed)
+        return FixedSizeSampler(self.sample_size, self.mechanism.batch_size, num_steps=self.num_releases)
 
     def _score(self, ratios: NDArray[np.float64]) -> float:
         """The log-likelihood ratio of a run, from those of its releases (T,), were the record in each of them."""
@@ -241,6 +241,8 @@ def audit(
     positive(seconds=seconds)
     if trials is not None:
         at_least(LEAST_TRIALS, trials=trials)
+    if not mechanism.is_private:
+        raise InputError("Expected secret noise, got a mechanism with noise_seed: NOT PRIVATE, there is no claim.")
 
     def claimed(count: int) -> Claim:
         account = PrivacyAccountant(accountant).step(mechanism, sample_size=sample_size, num_releases=count)
