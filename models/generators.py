@@ -23,7 +23,7 @@ __all__ = ["Generator", "MLPGenerator", "ResNetGenerator", "Table3Generator"]
 
 
 class Generator(nn.Module):
-    """Base: holds the sizes and draws latent codes.
+    """Base: holds the sizes and draws latent codes. A subclass keeps its arguments as attributes of the same names.
 
     Args:
         sample_shape: Shape of one record.
@@ -73,6 +73,7 @@ class Table3Generator(Generator):
         width: int = 16,
     ) -> None:
         super().__init__(sample_shape, n_classes, latent_dim)
+        self.hidden, self.width = hidden, width
         height, breadth = _quarter(sample_shape)
         self.body = nn.Sequential(
             nn.Linear(latent_dim + n_classes, hidden),
@@ -125,6 +126,7 @@ class ResNetGenerator(Generator):
         width: int = 48,
     ) -> None:
         super().__init__(sample_shape, n_classes, latent_dim)
+        self.hidden, self.width = hidden, width
         height, breadth = _quarter(sample_shape)
         self.embed = nn.Sequential(
             nn.Linear(latent_dim + n_classes, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
@@ -157,6 +159,7 @@ class MLPGenerator(Generator):
         bounded: bool = False,
     ) -> None:
         super().__init__(sample_shape, n_classes, latent_dim)
+        self.hidden, self.bounded = hidden, bounded
         layers = [
             nn.Linear(latent_dim + n_classes, hidden),
             nn.SiLU(),
