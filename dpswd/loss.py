@@ -4,9 +4,17 @@ axes: B private rows, n public rows, d dimension, k directions, m values per col
 
 sampling (dpswd.sampling) -> clip -> project -> sort and block -> ledger -> noise -> loss. Nothing turns back: the
 private tensor is detached at the door, a :class:`Release` holds all that has left, and the distance reads nothing else.
+
+Several processes (``torch.distributed``) make one release together. The first draws one subset of B records; each clips
+its part; the first collects the clipped rows, and does alone what one process does: directions, sort and block, ledger,
+one draw of noise. What it sends to the others is the release. Proof that the guarantee is that of one process: clipping
+acts on each row by itself, so the rows that the first holds are those of one process, in the same order; all that
+follows is the same function of them and of the same random draws; and what the others do with the noisy values is
+post-processing. (Were each to add its own noise to the same values, that would be as many releases as processes.)
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +22,7 @@ from torch import Tensor, nn
 
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism, ProjectionMechanism, mechanism_from_dict
+from dpswd.processes import Processes
 from dpswd.projections import random_projections
 from dpswd.randomness import normal, random_source
 from dpswd.sliced import mean_power, over_directions, padded_block_means, wasserstein_1d
@@ -35,7 +44,7 @@ class ReleaseLog(Protocol):
     """Whoever keeps the ledger. Called before the noise is drawn; raising refuses the release."""
 
     def record(self, mechanism: Mechanism) -> None:
-        """Writes one release down, durably, or raises."""
+        """Writes one release down, durably, or raises. Called on every process; the first one writes."""
 
 
 @dataclass(frozen=True)
@@ -175,14 +184,35 @@ class DPSlicedWassersteinLoss(nn.Module):
 
     @torch.no_grad()
     def release(self, private: Tensor, labels: Tensor | None = None) -> Release:
-        """Makes one release of ``private`` (B, d) and of its classes (B,), if any. See :meth:`forward`."""
-        self._check_private(private, labels)
+        """Makes one release of ``private`` (B, d) and of its classes (B,), if any. See :meth:`forward`.
+
+        Where ``torch.distributed`` is initialised all processes call this, each with its part of the B rows.
+        """
+        processes = Processes()
+        processes.agree(partial(self._check_private, private, labels, processes))
         mechanism = self.mechanism
         with torch.autocast(private.device.type, enabled=False):
             rows = clip_rows(private, mechanism.row_norm)  # (B, d)
+            if processes.world > 1:
+                return self._release_together(rows, labels, processes)
             projections = self._directions().to(rows.device)  # (d, k)
             values = self._summarise(rows, labels, projections)  # (m, k) or (C, m, k)
         return self._publish(values, projections)
+
+    def _release_together(self, part: Tensor, labels: Tensor | None, processes: Processes) -> Release:
+        """Makes one release of the clipped rows (n, d) of all processes; the module's docstring has the proof."""
+        counts = processes.every(len(part))
+        rows = processes.gather(part.T.contiguous(), counts)  # (d, B) on the first process
+        classes = None if labels is None else processes.gather(labels, counts)
+        projections: Tensor = processes.from_first(self._directions).to(part.device)
+
+        def exact() -> Tensor | None:
+            return None if rows is None else self._summarise(rows.T.contiguous(), classes, projections)
+
+        values = processes.agree(exact)
+        processes.agree(self._announce)  # every process has its own say; the first one writes
+        noisy: Tensor = processes.from_first(lambda: self._noisy(values).cpu())
+        return Release(noisy.to(part.device), projections, self.mechanism)
 
     def distance(self, release: Release, public: Tensor, public_labels: Tensor | None = None) -> Tensor:
         """Compares ``public`` (n, d) with a release, for free and as often as wanted. Returns a scalar."""
@@ -228,19 +258,22 @@ class DPSlicedWassersteinLoss(nn.Module):
 
     def _publish(self, values: Tensor, projections: Tensor) -> Release:
         """Ledger, then noise: the only door through which exact values (m, k) or (C, m, k) leave."""
-        mechanism = self.mechanism
+        self._announce()
+        return Release(self._noisy(values), projections, self.mechanism)
+
+    def _announce(self) -> None:
         if self.ledger is not None:
-            self.ledger.record(mechanism)
+            self.ledger.record(self.mechanism)
         elif BudgetWatch.running:
             raise InputError(
                 "Expected a ledger for every release while a PrivacyBudget runs, got a loss without one; "
                 "make the loss an attribute of the LightningModule."
             )
         self.releases += 1
-        values = values + mechanism.sigma * self._noise(tuple(values.shape)).to(values.device)
-        if mechanism.release == "rows":
-            values = self._order_free(values)
-        return Release(values, projections, mechanism)
+
+    def _noisy(self, values: Tensor) -> Tensor:
+        values = values + self.mechanism.sigma * self._noise(tuple(values.shape)).to(values.device)
+        return self._order_free(values) if self.mechanism.release == "rows" else values
 
     def _noise(self, shape: tuple[int, ...]) -> Tensor:
         """Draws standard normal numbers of a shape, fresh for every release."""
@@ -251,12 +284,15 @@ class DPSlicedWassersteinLoss(nn.Module):
         each = values.reshape(-1, *values.shape[-2:])
         return torch.stack([ascending(block) for block in each]).reshape(values.shape)
 
-    def _check_private(self, private: Tensor, labels: Tensor | None) -> None:
+    def _check_private(self, private: Tensor, labels: Tensor | None, processes: Processes) -> None:
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
-        if tuple(private.shape) != wanted:
+        here = len(private) if private.ndim else 0
+        found = (sum(processes.every(here)), *private.shape[1:])
+        if found != wanted:
             raise InputError(
                 f"Expected private rows of shape {wanted} (batch_size and dim of the mechanism), got "
-                f"{tuple(private.shape)}; the guarantee counts on a fixed batch size."
+                f"{found}{' in all processes together' if processes.world > 1 else ''}; the guarantee counts on a "
+                "fixed batch size."
             )
         if not private.is_floating_point():
             raise InputError(f"Expected floating-point private rows, got {private.dtype}; convert them first.")

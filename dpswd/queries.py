@@ -23,6 +23,7 @@ coordinate has variance 1: it is the Gaussian mechanism in that space.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
 from dpswd.loss import BudgetWatch, ReleaseLog, clip_rows
 from dpswd.mechanism import GaussianMechanism
+from dpswd.processes import Processes
 from dpswd.randomness import normal, random_source
 
 __all__ = ["ClassCounts", "GaussianQuery", "SecondMoment"]
@@ -70,6 +72,13 @@ class GaussianQuery(nn.Module):
             raise InputError("Expected a ledger for every release while a PrivacyBudget runs, got a query without one.")
         self.releases += 1
 
+    def _once(self, noisy: Callable[[], Tensor]) -> Tensor:
+        """Ledger, then noise; where there are several processes the first one's records and noise, for all of them."""
+        processes = Processes()
+        processes.agree(self._announce)
+        released: Tensor = processes.from_first(noisy)
+        return released
+
     def _normal(self, *shape: int) -> Tensor:
         return torch.from_numpy(normal(self._source, shape))
 
@@ -107,8 +116,7 @@ class ClassCounts(GaussianQuery):
         if labels.ndim != 1 or not integers or bool(((labels < 0) | (labels >= self.n_classes)).any()):
             raise InputError(f"Expected integer labels (N,) between 0 and {self.n_classes - 1}, got others.")
         counts = torch.bincount(labels.cpu(), minlength=self.n_classes).double()
-        self._announce()
-        return counts + self.mechanism.sigma * self._normal(self.n_classes)
+        return self._once(lambda: counts + self.mechanism.sigma * self._normal(self.n_classes))
 
 
 class SecondMoment(GaussianQuery):
@@ -148,6 +156,9 @@ class SecondMoment(GaussianQuery):
         for part in torch.split(rows, 8192):
             clipped = clip_rows(part, self.row_norm)
             moment += clipped.T @ clipped
-        self._announce()
-        noise = self._normal(self.dim, self.dim).to(rows.device)
-        return (moment + moment.T) / 2 + self.mechanism.sigma * (noise + noise.T) / 2
+
+        def noisy() -> Tensor:
+            noise = self._normal(self.dim, self.dim)
+            return ((moment + moment.T) / 2).cpu() + self.mechanism.sigma * (noise + noise.T) / 2
+
+        return self._once(noisy).to(rows.device)

@@ -3,9 +3,13 @@
 At every release a uniform subset of B of the N records is drawn without replacement, afresh, in secret random order.
 An epoch of a shuffled loader is not that (every record comes exactly once), nor is its short last batch. The indices
 are as secret as the noise: they come from the operating system, and no state of the sampler can be saved or seeded.
+
+Several processes (``torch.distributed``) share one subset: the first draws it for all of them, and each gets its part.
+N, B and q are those of one process. (A subset of each process's own would be stratified sampling, which has another q.)
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +18,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from dpswd._validate import at_least
 from dpswd.errors import InputError
+from dpswd.processes import Processes
 from dpswd.randomness import random_source, subset
 
 __all__ = ["FixedSizeSampler", "ReleaseLoader"]
@@ -69,12 +74,18 @@ class FixedSizeSampler(Sampler[Tensor]):
         return max(0, self.num_steps - self.start)
 
     def __iter__(self) -> Iterator[Tensor]:
-        source = random_source(self.noise_seed)
+        source, processes = random_source(self.noise_seed), Processes()
+        if self.batch_size < processes.world:
+            raise InputError(
+                f"Expected batch_size >= the number of processes, got batch_size={self.batch_size} and "
+                f"{processes.world} processes; use fewer."
+            )
         for step in range(self.start, self.num_steps):
             if step % self.every:
                 yield torch.empty(0, dtype=torch.int64)
             else:
-                yield torch.from_numpy(subset(source, self.sample_size, self.batch_size))
+                indices = processes.from_first(partial(subset, source, self.sample_size, self.batch_size))
+                yield torch.tensor_split(torch.from_numpy(indices), processes.world)[processes.rank]
 
 
 class ReleaseLoader(DataLoader[Any]):
