@@ -67,7 +67,8 @@ def sliced_wasserstein(
     dtype = torch.promote_types(x.dtype, y.dtype)
     x, y, projections = x.to(dtype), y.to(dtype), projections.to(device=x.device, dtype=dtype)
     if projections.requires_grad or len(x) != len(y) or not len(x):
-        return wasserstein_1d(x @ projections, y @ projections, p).mean()
+        with torch.autocast(x.device.type, enabled=False):
+            return wasserstein_1d(x @ projections, y @ projections, p).mean()
     _check_order(p)
     k = projections.shape[1]
     return over_directions(
@@ -205,13 +206,14 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
         return sorted_values
     if n % blocks == 0:
         return sorted_values.reshape(blocks, n // blocks, -1).mean(dim=1)
-    integral = torch.cat([torch.zeros_like(sorted_values[:1]), sorted_values.cumsum(dim=0)])  # n times that of Q
+    exact = sorted_values.to(torch.float64)  # differences of a sum of n values: float32 would lose n / blocks of them
+    integral = torch.cat([torch.zeros_like(exact[:1]), exact.cumsum(dim=0)])  # n times that of Q
     edges = torch.arange(1, blocks, device=sorted_values.device) * n  # in units of 1 / blocks of a value
     below = edges // blocks
-    inside = ((edges % blocks).to(sorted_values.dtype) / blocks)[:, None]
-    cuts = integral[below] + inside * sorted_values[below]
+    inside = ((edges % blocks).to(exact.dtype) / blocks)[:, None]
+    cuts = integral[below] + inside * exact[below]
     cuts = torch.cat([integral[:1], cuts, integral[-1:]])
-    return cuts.diff(dim=0) * (blocks / n)
+    return (cuts.diff(dim=0) * (blocks / n)).to(sorted_values.dtype)
 
 
 def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:

@@ -1,0 +1,179 @@
+"""Finite precision: what the proofs say of real numbers, checked in exact arithmetic on what the code computes."""
+
+import math
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis.extra import numpy as arrays
+
+import dpswd.loss
+import dpswd.queries
+from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism, random_projections
+from dpswd.loss import clip_rows
+from dpswd.queries import SecondMoment
+from dpswd.randomness import SeededRandom, normal
+from dpswd.sliced import block_means, padded_block_means, sliced_wasserstein
+from dpswd.sorting import ascending
+
+UNIT32 = 2.0**-24  # half the distance from 1 to the next float32
+
+
+def square_sum(values):
+    """Sum of squares without any rounding."""
+    return sum((Fraction(value) ** 2 for value in values), Fraction(0))
+
+
+# clipping
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    row=st.integers(1, 40).flatmap(
+        lambda d: arrays.arrays("float64", d, elements=st.floats(-1e300, 1e300, allow_subnormal=True))
+    ),
+    bound=st.sampled_from([0.5, 1.0, 0.1, 1e-6, 3e5]),
+    dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16]),
+    near=st.booleans(),
+)
+def test_no_row_exceeds_the_bound_by_one_ulp(row, bound, dtype, near):
+    x = torch.from_numpy(row)
+    if near and 0 < float(x.norm()) < math.inf:  # the dangerous ones: at the bound, but for rounding
+        x = x / x.norm() * bound
+    x = x.to(dtype)
+    x = x[torch.isfinite(x)][None]  # a cast may overflow; the loss refuses that
+    clipped = clip_rows(x, bound)
+    assert clipped.dtype == torch.float64  # the type that the loss projects in
+    assert square_sum(clipped[0].tolist()) <= Fraction(bound) ** 2
+
+
+@pytest.mark.parametrize("dim", [784, 10**5, 10**6, 10**7])
+@pytest.mark.parametrize("value", [1.0, 0.1, 0.7, 1 / 3])
+def test_nor_do_rows_so_long_that_the_norm_itself_is_rounded(dim, value):
+    entry = float(clip_rows(torch.full((1, dim), value, dtype=torch.float64), 0.5)[0, 0])
+    assert dim * Fraction(entry) ** 2 <= Fraction(1, 4)
+    if (dim, value) == (10**6, 1 / 3):  # control: the margin of 1e-12 alone is not enough for this one
+        x = torch.full((1, dim), value, dtype=torch.float64)
+        entry = float((x * (0.5 * (1 - 1e-12) / torch.linalg.vector_norm(x, dim=1, keepdim=True)))[0, 0])
+        assert dim * Fraction(entry) ** 2 > Fraction(1, 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("release", [{}, {"release": "quantiles", "n_quantiles": 3}])
+def test_values_before_noise_move_no_more_than_is_claimed(dtype, release):
+    """The worst pair, through the code that releases, in whole bases (S is a constant); the sum in exact arithmetic."""
+    generator = torch.Generator().manual_seed(0)
+    made = ProjectionMechanism(5, 10, 1.0, 12, kind="orthogonal", noise_seed=0, **release)
+    loss = DPSlicedWassersteinLoss(made)
+    claimed = Fraction(made.unit_sensitivity) ** 2 * 2
+    ratios = []
+    for _ in range(60):
+        z = torch.randn(5, generator=generator).to(dtype) * 100
+        x = z.expand(12, -1).clone()
+        y = x.clone()
+        y[0] = -y[0]
+        u = loss._directions()
+        first, second = (loss._summarise(clip_rows(rows, 0.5), None, u).flatten().tolist() for rows in (x, y))
+        moved = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(first, second, strict=True))
+        ratios.append(moved / claimed)
+    assert max(ratios) <= 1
+    assert min(ratios) > 1 - Fraction(1, 10**9)
+
+
+# automatic mixed precision
+
+
+def autocast(on):
+    return torch.autocast("cpu", torch.bfloat16, enabled=on)
+
+
+def released(monkeypatch, on):
+    """A release, a second moment and directions, all from the same random numbers, and the types in between."""
+    types = []
+
+    def spied(rows, bound):
+        result = clip_rows(rows, bound)
+        types.append(result.dtype)
+        return result
+
+    monkeypatch.setattr(dpswd.loss, "clip_rows", spied)
+    monkeypatch.setattr(dpswd.queries, "clip_rows", spied)
+    x = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
+    made = ProjectionMechanism(5, 7, 0.3, 12, release="quantiles", n_quantiles=3, noise_seed=4)
+    with autocast(on):
+        assert (x @ x.T).dtype == (torch.bfloat16 if on else torch.float32)  # control: autocast is at work
+        loss = DPSlicedWassersteinLoss(made)
+        release = loss.release(x)
+        rows = DPSlicedWassersteinLoss(made.replace(release="rows", n_quantiles=None)).release(x)
+        moment = SecondMoment(5, noise_seed=4).release(x)
+        directions = random_projections(5, 10, kind="orthogonal", generator=SeededRandom(1))
+        public = torch.randn(9, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
+        distance = loss.distance(release, public)
+        swd = sliced_wasserstein(x, public, directions)
+        (gradient,) = torch.autograd.grad(distance + swd, public)
+    tensors = [release.values, release.projections, rows.values, moment, directions, distance, swd, gradient]
+    return [tensor.detach() for tensor in tensors], types
+
+
+def test_bf16_mixed_does_not_touch_clipping_projections_norms_or_noise(monkeypatch):
+    plain, types = released(monkeypatch, on=False)
+    mixed, mixed_types = released(monkeypatch, on=True)
+    assert set(types) == set(mixed_types) == {torch.float64}
+    for one, other in zip(plain, mixed, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)  # bit by bit
+    values, projections, rows, moment, directions, distance, _, _ = mixed
+    assert {t.dtype for t in (values, projections, rows, moment, directions)} == {torch.float64}
+    assert distance.dtype == torch.float32
+    assert float((projections.norm(dim=0) - 1).abs().max()) < 1e-15
+    assert float((directions @ directions.T - 2 * torch.eye(5)).abs().max()) < 1e-14
+
+
+# noise
+
+
+def test_noise_fills_the_low_bits():
+    """Drawn in float64 and added in float64: no released value lies on a coarser grid that its exact one would show."""
+    made = ProjectionMechanism(5, 40, 0.3, 12, noise_seed=4)
+    values = DPSlicedWassersteinLoss(made).release(torch.ones(12, 5)).values.flatten()
+    on_coarse_grid = (values == values.float().double()).float().mean()
+    assert float(on_coarse_grid) == 0  # each has 2^-29 to be on float32's by chance
+    noise = torch.from_numpy(normal(SeededRandom(0), (10_000,)))
+    assert len(torch.unique(noise)) == 10_000
+    assert bool(torch.isfinite(noise).all())
+    assert float(noise.abs().max()) < math.sqrt(2 * 53 * math.log(2))  # the radius ends there: 8.57 deviations
+
+
+# a million rows in float32
+
+
+@pytest.fixture(scope="module", params=[0.0, 1.0], ids=["centred", "offset"])
+def million(request):
+    x = torch.randn(10**6, 2, generator=torch.Generator().manual_seed(0)) * 0.1 + request.param
+    return ascending(x), x.double().sort(dim=0).values
+
+
+def test_sorting_a_million_rows_in_float32_is_exact(million):
+    ours, exact = million
+    assert ours.dtype == torch.float32
+    assert torch.equal(ours.double(), exact)
+
+
+@pytest.mark.parametrize("blocks", [1, 10, 100, 1000, 3, 997, 300_007])
+def test_block_means_of_a_million_rows_in_float32(million, blocks):
+    """Pairwise sums of b values are off by (log2 b + 2) units at most, plus rounding; sums in float64 by one unit."""
+    ours, exact = million
+    size = float(exact.abs().max())
+    for length, means in ((10**6, block_means), (600_000, lambda s, m: padded_block_means(s, 10**6, m))):
+        found = means(ours[:length], blocks)
+        assert found.dtype == torch.float32
+        error = float((found.double() - means(exact[:length], blocks)).abs().max())
+        assert error <= (math.log2(10**6 / blocks) + 3) * UNIT32 * size
+    # control: one running sum in float32, as textbooks write it, is not within that
+    if blocks == 997 and size > 1:
+        edges = torch.linspace(0, 10**6, blocks + 1).round().long()
+        running = torch.cat([torch.zeros(1, 2), ours.cumsum(dim=0)])[edges].diff(dim=0) / edges.diff()[:, None]
+        honest = torch.cat([torch.zeros(1, 2), exact.cumsum(dim=0)])[edges].diff(dim=0) / edges.diff()[:, None]
+        assert float((running.double() - honest).abs().max()) > 10 * (math.log2(1003) + 3) * UNIT32 * size
