@@ -23,15 +23,13 @@ class _SaveConfig(SaveConfigCallback):
     """Keeps the config of a fit in its run directory; other commands leave it alone."""
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Has the config written right before the ledger: a run that is refused leaves nothing behind."""
+        """Has the config written right before the ledger: a run that is refused or resumed leaves it as it is."""
         if stage == "fit" and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             for callback in trainer.callbacks:  # type: ignore[attr-defined]
                 if isinstance(callback, PrivacyBudget):
                     callback.before_ledger = partial(self._write, Path(trainer.default_root_dir))
 
     def _write(self, directory: Path) -> None:
-        if (directory / "ledger.jsonl").exists():  # a run that is there keeps the config that it was started with
-            return
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self.parser.save(self.config, directory / "config.yaml", skip_none=False, overwrite=True, multifile=False)

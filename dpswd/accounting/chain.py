@@ -152,17 +152,20 @@ class Chain:
     def _give_up(self, file: FileIO) -> None:
         """Empties a file that says nothing yet; refuses to touch any other."""
         if content := file.readall():
-            there = type(self)(self.path)
-            with contextlib.suppress(InputError):
-                there._replay(content)
-                torn = not there._lines and content.startswith(b'{"')  # half a header
-                if torn or (there._lines and there._may_restart()):
-                    file.truncate(0)
-                    return
-            raise InputError(
-                f"Expected no ledger at {self.path} for a new run, got one; resume that run from its checkpoint, "
-                "or choose another directory."
-            )
+            self._check_empty(content)
+            file.truncate(0)
+
+    def _check_empty(self, content: bytes) -> None:
+        there = type(self)(self.path)
+        with contextlib.suppress(InputError):
+            there._replay(content)
+            torn = not there._lines and content.startswith(b'{"')  # half a first line
+            if not content or torn or (there._lines and there._may_restart()):
+                return
+        raise InputError(
+            f"Expected no ledger at {self.path} for a new run, got one; resume that run from its checkpoint, "
+            "or choose another directory."
+        )
 
     def _catch_up(self, file: FileIO) -> None:
         file.seek(max(0, self._good_bytes - len(self._tail)))

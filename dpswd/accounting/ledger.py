@@ -61,6 +61,16 @@ class Ledger(Chain):
         return ledger
 
     @classmethod
+    def check_free(cls, path: Path) -> None:
+        """Raises what :meth:`create` would, without touching anything, where a ledger is there."""
+        if path.is_file():
+            ledger = cls(path)
+            try:
+                ledger._check_empty(path.read_bytes())
+            except OSError as error:
+                raise InputError(f"Expected to read the ledger at {path}, got: {error.strerror}.") from None
+
+    @classmethod
     def open_existing(cls, path: str | Path) -> "Ledger":
         """Reads a ledger and verifies its chain.
 
