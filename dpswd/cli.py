@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpswd import __version__
 from dpswd.commands import Command
-from dpswd.errors import InputError
+from dpswd.errors import InputError, ProcessLostError
 
 if TYPE_CHECKING:
     from lightning.pytorch.cli import LightningCLI
@@ -60,8 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         return _small(arguments)
     except InputError as error:
+        if _is_follower():  # the first process says it, and ends the run; a status of ours would have it killed before
+            return 0
         print(f"dpswd: {_one_line(error)}", file=sys.stderr)
         return 2
+    except ProcessLostError as error:
+        print(f"dpswd: {_one_line(error)}", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -115,11 +120,18 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
     except MisconfigurationException as error:  # a module without the steps of the command, a trainer's contradiction
         raise InputError(f"Expected a trainer, module and data that fit, got: {error}") from None
     except (pickle.UnpicklingError, EOFError, RuntimeError) as error:  # from torch.load
+        if isinstance(error, ProcessLostError):
+            raise
+        if isinstance(error, RuntimeError) and _LOST.search(str(error)):  # between releases: gradients, a checkpoint
+            from dpswd.processes import lost
+
+            raise lost(os.environ.get("WORLD_SIZE", ""), error) from None
         if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
             raise
         raise InputError("Expected a checkpoint at --ckpt_path, got a file that is none; see checkpoints/.") from None
 
 
+_LOST = re.compile(r"gloo|NCCL|[Cc]onnection (closed|reset)|Broken pipe")
 _CHATTER = re.compile(
     r"Does not validate against|Subtypes: |Errors:|Expected a <class 'NoneType'>|Given value|Expected a path but|"
     r"Not a valid subclass|Subclass types expect|a (dict|class path) "
@@ -153,6 +165,7 @@ def _quiet() -> None:
         ".*Using ModelCheckpoint with manual optimization.*",  # the state after a step is what is wanted
         ".*Be aware that when using `ckpt_path`, callbacks.*",  # predict needs no checkpoint callback of the fit's step
         ".*Checkpoint directory .* exists and is not empty.*",  # a resumed run
+        ".*find_unused_parameters=True was specified.*",  # asked for by us, for modules that need it
     ):
         warnings.filterwarnings("ignore", message=message)
 
@@ -160,6 +173,12 @@ def _quiet() -> None:
 def default_run_dir() -> Path:
     """Names a directory for a run that names none."""
     return Path("runs") / datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")
+
+
+def _is_follower() -> bool:
+    """Says whether this is another process than the first of several that train together."""
+    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
+    return rank not in ("", "0") and "WORLD_SIZE" in os.environ
 
 
 def _one_line(error: Exception) -> str:

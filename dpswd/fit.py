@@ -4,6 +4,7 @@
 checkpoints/last.ckpt, and what the callbacks of the config add.
 """
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import lightning as L
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.plugins import CheckpointIO
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
+from dpswd.checkpoints import LastCheckpoint, WholeCheckpoints
 from dpswd.errors import InputError
 from dpswd.training import PrivacyBudget
 
@@ -69,24 +73,6 @@ class _Curves(TensorBoardLogger):
             super().finalize(status)
 
 
-class _LastCheckpoint(ModelCheckpoint):
-    """Keeps ``checkpoints/last.ckpt``: twenty times in a run, and when it is interrupted; not when it is refused."""
-
-    def __init__(self, directory: Path, max_steps: int) -> None:
-        super().__init__(
-            directory / "checkpoints",
-            filename="last",
-            every_n_train_steps=max(1, max_steps // 20),
-            save_on_exception=True,
-            enable_version_counter=False,
-        )
-
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Saves, unless bad input was refused: then the old files stay as they are."""
-        if not isinstance(exception, InputError):
-            super().on_exception(trainer, pl_module, exception)
-
-
 class PrivateCLI(LightningCLI):
     """``dpswd fit --config FILE``: any LightningModule and data module, with a privacy budget.
 
@@ -96,6 +82,7 @@ class PrivateCLI(LightningCLI):
     """
 
     def __init__(self, args: list[str], run: bool = True) -> None:
+        self._started_with = args
         super().__init__(
             L.LightningModule,
             L.LightningDataModule,
@@ -107,12 +94,12 @@ class PrivateCLI(LightningCLI):
             if not run
             else {name: {"exit_on_error": False} for name in ("fit", "validate", "test", "predict")}
             | {"exit_on_error": False},
-            args=args,
+            args=_long_spellings(args),
             run=run,
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Adds the budget: ``--privacy.target_epsilon`` and ``--privacy.target_delta``."""
+        """Adds the budget: ``--privacy.target_epsilon``, ``--privacy.target_delta``, and one that spans runs."""
         parser.add_lightning_class_args(PrivacyBudget, "privacy")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
@@ -127,7 +114,17 @@ class PrivateCLI(LightningCLI):
         callbacks = list(given.get("callbacks") or [])
         wanted = given.get("enable_checkpointing") is not False and not given.get("fast_dev_run")
         if wanted and not any(isinstance(each, Checkpoint) for each in callbacks):
-            kwargs.setdefault("callbacks", [*callbacks, _LastCheckpoint(directory, int(given.get("max_steps") or 0))])
+            kwargs.setdefault("callbacks", [*callbacks, LastCheckpoint(directory, int(given.get("max_steps") or 0))])
+        plugins = given.get("plugins") or []
+        plugins = list(plugins) if isinstance(plugins, list | tuple) else [plugins]
+        if not any(isinstance(each, CheckpointIO) for each in plugins):
+            kwargs.setdefault("plugins", [*plugins, WholeCheckpoints()])
+        if self.subcommand == "fit":
+            kwargs.setdefault("use_distributed_sampler", False)  # ours draws one subset for all processes
+            several = str(given.get("devices")) not in ("1", "auto") or given.get("num_nodes") not in (None, 1)
+            manual = not self.model.automatic_optimization  # a step may then train a part of the parameters
+            if several and manual and str(given.get("strategy")) in ("ddp", "auto"):
+                kwargs.setdefault("strategy", "ddp_find_unused_parameters_true")
         trainer: L.Trainer = super().instantiate_trainer(**kwargs)
         return trainer
 
@@ -146,12 +143,43 @@ class PrivateCLI(LightningCLI):
             raise InputError(f"Expected a checkpoint at {path}, got none; see checkpoints/ in the run directory.")
 
     def before_fit(self) -> None:
-        """Sends the trainer's own checkpoints to the run directory; refuses several processes before they start."""
+        """Sends the trainer's own checkpoints to the run directory; refuses processes that could not be started."""
         if self.trainer.world_size != 1:
-            raise InputError(f"Expected one process, got {self.trainer.world_size}; set trainer.devices to 1.")
+            self._check_processes()
         self._add_checkpoint()
+
+    def _check_processes(self) -> None:
+        launcher = self.trainer.strategy.launcher
+        if not isinstance(launcher, _SubprocessScriptLauncher):
+            raise InputError(
+                f"Expected trainer.strategy=ddp for {self.trainer.world_size} processes, got "
+                f"{type(self.trainer.strategy).__name__} with another way to start them; use ddp, or trainer.devices=1."
+            )
+        if not launcher.cluster_environment.creates_processes_externally and self._started_with != sys.argv[1:]:
+            raise InputError(
+                f"Expected one process where dpswd is called from Python, got {self.trainer.world_size}; set "
+                "trainer.devices to 1, or start dpswd fit from the command line."
+            )
+
+    def _alone(self) -> None:
+        if self.trainer.world_size != 1:
+            raise InputError(
+                f"Expected one process for {self.subcommand}, got {self.trainer.world_size}; set trainer.devices to 1."
+            )
+
+    before_validate = before_test = before_predict = _alone
 
     def after_fit(self) -> None:
         """Keeps the final state under a name that does not change."""
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self.trainer.save_checkpoint(Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt")
+            self.trainer.save_checkpoint(Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt", False)
+
+
+def _long_spellings(args: list[str]) -> list[str]:
+    """Spells ``--ledger PATH --target-epsilon E`` as the config does; the budget is then that of all runs in PATH."""
+    names = [arg.split("=")[0] for arg in args]
+    if args[:1] != ["fit"] or "--ledger" not in names:
+        return args
+    long = {"--ledger": "--privacy.ledger", "--target-epsilon": "--privacy.ledger_epsilon"}
+    long["--target-delta"] = "--privacy.target_delta"
+    return [long.get(name, name) + arg[len(name) :] for name, arg in zip(names, args, strict=True)]

@@ -70,7 +70,7 @@ class SampleGrid(L.Callback):
         self._write(trainer, pl_module)
 
     def _write(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        if len(module.generator.sample_shape) != 3:
+        if len(module.generator.sample_shape) != 3 or not trainer.is_global_zero:
             return
         classes = module.generator.n_classes or self.columns
         labels = torch.arange(classes).repeat_interleave(self.columns)

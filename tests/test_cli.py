@@ -145,7 +145,7 @@ def test_report_of_nothing(capfd, tmp_path):
         (["--data.init_args.batch_size", "5000"], ["batch_size <= the number of records", "5000"]),
         (["--data.init_args.batch_size", "0"], ["batch_size >= 1"]),
         (["--trainer.max_steps", "-1", "--trainer.max_epochs", "2"], ["trainer.max_steps >= 1"]),
-        (["--trainer.devices", "2"], ["one process", "trainer.devices to 1"]),
+        (["--trainer.devices", "2"], ["one process where dpswd is called from Python", "trainer.devices to 1"]),
         (["--trainer.overfit_batches", "1"], ["overfit_batches=0"]),
         (["--ckpt_path", "none.ckpt"], ["a checkpoint at none.ckpt"]),
         (["--ckpt_path", "configs/demo.yaml"], ["a checkpoint at --ckpt_path"]),

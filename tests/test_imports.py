@@ -39,7 +39,7 @@ def imports_of(path):
             yield node.module
 
 
-LIGHTNING = {"training.py", "fit.py", "cli.py", "diagnostics_callback.py"}
+LIGHTNING = {"checkpoints.py", "training.py", "fit.py", "cli.py", "diagnostics_callback.py"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "dpswd").rglob("*.py")), ids=lambda path: path.name)
