@@ -23,12 +23,14 @@ from dpswd._validate import at_least, choice
 from dpswd.errors import InputError
 from dpswd.files import write_json
 from experiments.data.base import PrivateData, Records
+from experiments.small_cnn import train_cnn
 from models.callbacks import generate
 
-__all__ = ["CLASSIFIERS", "DownstreamEvaluation", "accuracy", "flat"]
+__all__ = ["CLASSIFIERS", "IMAGE_CLASSIFIERS", "DownstreamEvaluation", "accuracy", "flat"]
 
 Pair = tuple[np.ndarray, np.ndarray]  # rows and classes
-CLASSIFIERS = ("logreg", "mlp")
+CLASSIFIERS = ("logreg", "mlp")  # for records of any shape
+IMAGE_CLASSIFIERS = (*CLASSIFIERS, "cnn")
 
 
 def _classifier(name: str, images: bool) -> Any:
@@ -45,14 +47,35 @@ def flat(values: torch.Tensor) -> np.ndarray:
     return values.flatten(1).numpy().astype(np.float32)
 
 
-def accuracy(
-    name: str, train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], images: bool
-) -> float:
-    """Trains a classifier and returns its accuracy on the test records, in percent."""
+def accuracy(name: str, train: Pair, test: Pair, images: bool, shape: tuple[int, ...] | None = None) -> float:
+    """Trains a classifier and returns its accuracy on the test records, in percent.
+
+    Args:
+        name: One of ``IMAGE_CLASSIFIERS``.
+        train: Flat rows (n, d) and classes (n,).
+        test: Likewise.
+        images: Whether rows are pixels in [0, 1].
+        shape: (channels, height, width) of a row, for ``"cnn"``.
+    """
+    if name == "cnn":
+        return _cnn_accuracy(train, test, shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a fixed number of iterations is part of the setting
         model = _classifier(name, images).fit(*train)
     return float(100 * model.score(*test))
+
+
+def _cnn_accuracy(train: Pair, test: Pair, shape: tuple[int, ...] | None) -> float:
+    if shape is None or len(shape) != 3:
+        raise InputError(
+            f"Expected the shape (channels, height, width) of the images for classifier='cnn', got {shape}."
+        )
+    images, tested = (torch.from_numpy(rows).unflatten(1, shape) for rows, _ in (train, test))
+    classes = torch.from_numpy(train[1])
+    network = train_cnn(images, classes, int(classes.max()) + 1)
+    with torch.no_grad():
+        found = torch.cat([network(part).argmax(dim=1) for part in tested.split(1000)])
+    return float(100 * np.mean(found.numpy() == test[1]))
 
 
 def _pair(records: Records) -> Pair:
@@ -66,11 +89,12 @@ class DownstreamEvaluation(L.Callback):
         n_synthetic: Synthetic training records, spread evenly over the classes.
         real: Train the same classifiers on real private records too, for comparison. For public benchmarks only, and
             refused otherwise: those accuracies are statistics of the private records and leave without noise.
+        cnn: Train a small convolutional network too, where records are images.
     """
 
-    def __init__(self, n_synthetic: int = 20_000, real: bool = False) -> None:
+    def __init__(self, n_synthetic: int = 20_000, real: bool = False, cnn: bool = False) -> None:
         at_least(1, n_synthetic=n_synthetic)
-        self.n_synthetic, self.real = n_synthetic, real
+        self.n_synthetic, self.real, self.cnn = n_synthetic, real, cnn
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuses statistics of records that are private in earnest."""
@@ -84,7 +108,7 @@ class DownstreamEvaluation(L.Callback):
         """Trains, tests, writes, prints."""
         data: PrivateData = trainer.datamodule
         classes = pl_module.generator.n_classes
-        if data.test is None or not classes or trainer.fast_dev_run:
+        if data.test is None or not classes or trainer.fast_dev_run or not trainer.is_global_zero:
             return
         started = time.monotonic()
         labels = torch.arange(self.n_synthetic) % classes
@@ -92,20 +116,19 @@ class DownstreamEvaluation(L.Callback):
         if self.real:
             order = torch.randperm(len(data.private))[: self.n_synthetic]
             sources["real"] = data.private.select(order)
-        test = _pair(data.test)
+        test, shape = _pair(data.test), tuple(data.test.values.shape[1:])
+        images = len(shape) == 3
         rows = [
             {
                 "dataset": data.name,
                 "classifier": name,
                 "train": source,
-                "accuracy": round(
-                    accuracy(name, (flat(records.floats()), records.labels.numpy()), test, records.values.ndim == 4), 2
-                ),
+                "accuracy": round(accuracy(name, _pair(records), test, images, shape), 2),
                 "n_train": len(records),
                 "n_test": len(data.test),
             }
             for source, records in sources.items()
-            for name in CLASSIFIERS
+            for name in (IMAGE_CLASSIFIERS if images and self.cnn else CLASSIFIERS)
         ]
         path = Path(trainer.default_root_dir) / "downstream.json"
         write_json(path, {"rows": rows, "seconds": round(time.monotonic() - started, 1)})

@@ -1,0 +1,224 @@
+"""The methods of Table 2: each trains on one data set with one budget and one seed, and can then generate.
+
+==================  ==================================================================================  ==============
+method              what it is                                                                          guarantee
+==================  ==================================================================================  ==============
+real records        classifiers trained on real records                                                 none
+SWD                 the one-shot pipeline (flow, then generator) without noise                          none
+DP-SWD-b, DP-SWD-c  Rakotomamonjy2021 as published: Bernstein's bound and the CLT's                     claimed, unsound
+rows                noisy rows at every step                                                            exact
+quantiles           noisy block means at every fifth step                                               exact
+sketch              the shipped config: one release, then flow and distillation                         exact
+DP-MERF             Harder2021: noisy mean embedding                                                    exact
+Gaussian            class-wise normal law with private count, mean and covariance                       exact
+==================  ==================================================================================  ==============
+
+Every method with a guarantee leaves a run directory that ``dpswd report`` reads. The config of ``sketch`` is the one
+that is shipped, whatever it is: Table 2 follows it.
+"""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.mechanism import Mechanism
+from dpswd.queries import GaussianQuery
+from dpswd.training import PrivacyBudget
+from experiments.data import MNIST, FashionMNIST, PrivateData
+from experiments.evaluation import DownstreamEvaluation
+from experiments.published_training import published_run
+from models.baselines.dp_merf import DPMERF
+from models.baselines.gaussian import ClassGaussian
+from models.callbacks import SampleGrid, generate
+from models.features import DCT
+from models.generators import Table3Generator
+
+__all__ = ["DATASETS", "DELTA", "METHODS", "Cell", "Trained", "train"]
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+DATASETS: dict[str, type[PrivateData]] = {"MNIST": MNIST, "FashionMNIST": FashionMNIST}
+SHIPPED = {"MNIST": "mnist.yaml", "FashionMNIST": "fashion.yaml"}
+DELTA = 1e-5
+STEPS = {  # quick, full
+    "DP-SWD-b": (1500, 20_000),
+    "DP-SWD-c": (1500, 20_000),
+    "rows": (800, 4000),
+    "quantiles": (400, 2000),
+    "DP-MERF": (300, 1200),
+}
+BUDGETS: tuple[float | None, ...] = (10.0, 1.0, 0.2)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run of the table. ``full`` trains as long as helps; otherwise a quarter of an hour does for all."""
+
+    dataset: str
+    method: str
+    epsilon: float | None
+    seed: int
+    full: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        budget = "none" if self.epsilon is None else f"{self.epsilon:g}"
+        return f"{self.dataset}-{self.method.replace(' ', '_')}-{budget}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training left: a sampler (``None`` where real records are to be used), facts, and seconds."""
+
+    sample: Callable[[Tensor], Tensor] | None
+    facts: dict[str, Any]
+    seconds: float
+
+
+class _Unprotected(L.Callback):
+    """Takes the place of a budget where there is none: no noise to speak of, and a fixed seed, hence NOT PRIVATE."""
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Turns the noise off."""
+        for part in pl_module.modules():
+            if isinstance(part, DPSlicedWassersteinLoss):
+                part.mechanism, part.ledger = part.mechanism.replace(sigma=1e-12, noise_seed=0), self
+            elif isinstance(part, GaussianQuery):
+                part.mechanism = dataclasses.replace(part.mechanism, sigma=1e-12, noise_seed=0)
+                part.ledger = self
+
+    def record(self, mechanism: Mechanism) -> None:
+        """Keeps no ledger."""
+
+
+def _config(cell: Cell, path: str, data: Path | None, directory: Path, *more: str) -> Trained:
+    """Trains a shipped config through the command line's own class, without its evaluations."""
+    from dpswd.cli import _quiet
+    from dpswd.fit import PrivateCLI
+
+    _quiet()
+    arguments = ["--config", str(CONFIGS / path), "--trainer.default_root_dir", str(directory)]
+    arguments += ["--seed_everything", str(cell.seed), "--privacy.target_delta", str(DELTA)]
+    arguments += ["--privacy.target_epsilon", str(cell.epsilon or 1.0)]
+    for quiet in ("enable_progress_bar", "logger", "enable_checkpointing"):
+        arguments += [f"--trainer.{quiet}", "false"]
+    if data is not None:
+        arguments += ["--data.root", str(data)]
+    cli = PrivateCLI([*arguments, *more], run=False)
+    skipped: tuple[type, ...] = (DownstreamEvaluation,) if cell.epsilon else (DownstreamEvaluation, PrivacyBudget)
+    cli.trainer.callbacks = [each for each in cli.trainer.callbacks if not isinstance(each, skipped)]
+    if cell.epsilon is None:
+        cli.trainer.callbacks.append(_Unprotected())
+    for callback in cli.trainer.callbacks:
+        if isinstance(callback, SampleGrid):
+            callback.every_n_steps = 0
+    started = time.monotonic()
+    cli.trainer.fit(cli.model, cli.datamodule)
+    seconds = time.monotonic() - started
+    facts = {"sound": None, "mu": None, "delta": None, "release": None}
+    if cell.epsilon is not None:
+        privacy = json.loads((directory / "privacy.json").read_text())
+        facts = {name: privacy[name] for name in ("sound", "mu", "delta")}
+        facts["release"] = privacy["mechanism"]["release"]
+    return Trained(lambda labels: generate(cli.model, labels), facts, seconds)
+
+
+def _steps(cell: Cell) -> int:
+    """Training steps of the methods whose length is a matter of patience (all but the sketch and the Gaussian)."""
+    return STEPS[cell.method][cell.full]
+
+
+def _of_dataset(cell: Cell) -> list[str]:
+    return ["--data", f"experiments.data.{cell.dataset}"]
+
+
+def _sketch(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    return _config(cell, SHIPPED[cell.dataset], data, directory)
+
+
+def _quantiles(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    more = [*_of_dataset(cell), "--trainer.max_steps", str(_steps(cell)), "--data.batch_size", "6000"]
+    return _config(cell, "mnist_steps.yaml", data, directory, *more)
+
+
+def _rows(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    more = [*_of_dataset(cell), "--trainer.max_steps", str(_steps(cell)), "--data.batch_size", "100"]
+    more += ["--model.release", "rows", "--model.release_every", "1", "--model.generated", "100"]
+    return _config(cell, "mnist_steps.yaml", data, directory, *more)
+
+
+def _published(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    started = time.monotonic()
+    torch.manual_seed(cell.seed)
+    bound = "bernstein" if cell.method == "DP-SWD-b" else "clt"
+    private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
+    generator, sigma = published_run(private, bound, steps=_steps(cell))
+    generator.eval()
+    facts = {"sound": False, "mu": None, "delta": DELTA, "release": "rows", "sigma": sigma}
+    return Trained(_sampler(lambda y: generator(generator.latent(len(y)), y)), facts, time.monotonic() - started)
+
+
+def _dp_merf(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    started = time.monotonic()
+    torch.manual_seed(cell.seed)
+    private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
+    model = DPMERF(Table3Generator(latent_dim=10), n_frequencies=1000, lengthscale=6.0)
+    assert cell.epsilon is not None
+    budget = model.release(private.values, private.labels, directory, cell.epsilon, DELTA)
+    model.train_generator(_steps(cell))
+    return Trained(_sampler(model.sample), _facts(budget), time.monotonic() - started)
+
+
+def _gaussian(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    started = time.monotonic()
+    torch.manual_seed(cell.seed)
+    private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
+    model = ClassGaussian(DCT((1, 28, 28), size=14, center=0.13, radius=10.0))
+    assert cell.epsilon is not None
+    budget = model.fit(private.values, private.labels, directory, cell.epsilon, DELTA)
+    return Trained(_sampler(model.sample), _facts(budget), time.monotonic() - started)
+
+
+def _real(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    return Trained(None, {"sound": None, "mu": None, "delta": None, "release": None}, 0.0)
+
+
+def _facts(budget: PrivacyBudget) -> dict[str, Any]:
+    facts = budget._state()
+    return {"sound": facts["sound"], "mu": facts["mu"], "delta": facts["delta"], "release": "moments"}
+
+
+def _sampler(sample: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def whole(labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([sample(part) for part in labels.split(500)])
+
+    return whole
+
+
+METHODS: dict[str, tuple[Callable[[Cell, Path | None, Path], Trained], tuple[float | None, ...]]] = {
+    "real records": (_real, (None,)),
+    "SWD": (_sketch, (None,)),
+    "DP-SWD-b": (_published, (10.0,)),
+    "DP-SWD-c": (_published, (10.0,)),
+    "rows": (_rows, BUDGETS),
+    "quantiles": (_quantiles, BUDGETS),
+    "sketch": (_sketch, BUDGETS),
+    "DP-MERF": (_dp_merf, BUDGETS),
+    "Gaussian": (_gaussian, BUDGETS),
+}
+
+
+def train(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    """Trains one cell; its run directory, where there is a guarantee, is ``directory``, which must be new."""
+    method, _ = METHODS[cell.method]
+    return method(cell, data, directory)

@@ -1,0 +1,149 @@
+r"""DP-MERF (Harder2021): one noisy mean embedding per class, and a generator that matches it.
+
+Random Fourier features of a Gaussian kernel with lengthscale :math:`\ell`,
+
+.. math:: \phi(x) = D^{-1/2} (\cos W^T x, \sin W^T x), \quad W \in \mathbb{R}^{d \times D}, W_{ij} \sim N(0, \ell^{-2}),
+
+have norm 1 for every x, so that nothing needs clipping. Released once are, per class, the count and the sum of
+:math:`\phi(x_i)`: sensitivity 2 under replace-one with the counts for free
+(:class:`models.baselines.class_queries.ClassMeans`, R = 1). The generator minimises
+:math:`\sum_c \|\hat m_c - \operatorname{mean} \phi(G(z, c))\|^2`, for as long as it likes: post-processing.
+
+W is public and independent of the data. The lengthscale is a public constant: the median heuristic on private records,
+which implementations use, is a statistic of them and would have to be paid for.
+"""
+
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from dpswd._validate import at_least, positive
+from dpswd.errors import InputError
+from models.baselines.class_queries import ClassMeans, rows_in_parts
+from models.baselines.one_shot import OneShotBudget
+from models.generators import Generator
+
+__all__ = ["DPMERF", "FourierFeatures"]
+
+
+class FourierFeatures(nn.Module):
+    """Maps records (n, ...) of ``dim`` entries to features (n, 2 * n_frequencies) of norm 1.
+
+    Args:
+        dim: Number of entries of a record.
+        n_frequencies: Number D of random frequencies.
+        lengthscale: Of the Gaussian kernel, in the units of the records; public.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, dim: int, n_frequencies: int = 5000, lengthscale: float = 10.0) -> None:
+        super().__init__()
+        at_least(1, dim=dim, n_frequencies=n_frequencies)
+        positive(lengthscale=lengthscale)
+        self.register_buffer("frequencies", torch.randn(dim, n_frequencies) / lengthscale)
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the features."""
+        return 2 * self.frequencies.shape[1]
+
+    def forward(self, records: Tensor) -> Tensor:
+        """Maps (n, ...) to (n, dim)."""
+        phases = records.flatten(1) @ self.frequencies
+        return torch.cat([phases.cos(), phases.sin()], dim=1) / math.sqrt(self.frequencies.shape[1])
+
+
+class DPMERF(nn.Module):
+    """A generator fitted to a private mean embedding.
+
+    Formal guarantee:
+        :meth:`release` is (target_epsilon, target_delta)-differentially private under replace-one, classes included;
+        :meth:`train_generator` and :meth:`sample` read the release only.
+
+    Args:
+        generator: Maps latent codes and classes to records; it must have classes.
+        n_frequencies: Number of random frequencies.
+        lengthscale: Of the kernel; a public constant. For images of 28 x 28 pixels Harder2021 takes about 10.
+        generated: Generated records per training step.
+        lr: Learning rate of Adam; falls to a tenth by a cosine.
+    """
+
+    counts: Tensor
+    embedding: Tensor
+
+    def __init__(
+        self,
+        generator: Generator,
+        n_frequencies: int = 5000,
+        lengthscale: float = 10.0,
+        generated: int = 500,
+        lr: float = 1e-2,
+    ) -> None:
+        super().__init__()
+        positive(lr=lr)
+        if generator.n_classes < 2:
+            raise InputError(f"Expected a generator with at least 2 classes, got {generator.n_classes}.")
+        at_least(generator.n_classes, generated=generated)
+        self.generator, self.lengthscale, self.generated, self.lr = generator, lengthscale, generated, lr
+        self.features = FourierFeatures(math.prod(generator.sample_shape), n_frequencies, lengthscale)
+        self.register_buffer("counts", torch.zeros(generator.n_classes))
+        self.register_buffer("embedding", torch.zeros(generator.n_classes, self.features.dim))
+
+    def release(
+        self, records: Tensor, labels: Tensor, directory: str | Path, target_epsilon: float, target_delta: float
+    ) -> OneShotBudget:
+        """Releases counts and embeddings of ``records`` (N, *sample_shape), bytes or pixels, with classes (N,).
+
+        Returns:
+            The budget that was spent; its run directory has the ledger.
+
+        Raises:
+            InputError: If records and labels do not fit, or the directory holds a run already.
+        """
+        query = ClassMeans(self.generator.n_classes, self.features.dim, row_norm=1.0)
+        budget = OneShotBudget(directory, target_epsilon, target_delta)
+        config = {
+            "method": "DP-MERF",
+            "generator": type(self.generator).__name__,
+            "n_frequencies": self.features.dim // 2,
+            "lengthscale": self.lengthscale,
+            "generated": self.generated,
+            "lr": self.lr,
+        }
+        with budget.spend([query], len(records), config):
+            counts, sums = query.release(rows_in_parts(self.features, records, labels))
+        self.counts.copy_(counts.clamp(min=1))
+        self.embedding.copy_(sums / counts.clamp(min=1)[:, None])
+        return budget
+
+    def distance(self, records: Tensor, labels: Tensor) -> Tensor:
+        """Squared distance of embeddings of generated records (n, *sample_shape) from the released ones, a scalar.
+
+        Classes that no record has are left out.
+        """
+        one_hot = nn.functional.one_hot(labels, len(self.counts)).to(records.dtype)
+        means = one_hot.T @ self.features(records) / one_hot.sum(0).clamp(min=1)[:, None]
+        there = one_hot.sum(0) > 0
+        return (means - self.embedding)[there].square().sum()
+
+    def train_generator(self, steps: int) -> None:
+        """Trains for ``steps`` steps on as many generated records of each class: free of charge."""
+        at_least(1, steps=steps)
+        optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
+        labels = torch.arange(self.generated) % len(self.counts)
+        self.train()
+        for _ in range(steps):
+            optimizer.zero_grad()
+            self.distance(self.generator(self.generator.latent(len(labels)), labels), labels).backward()
+            optimizer.step()
+            schedule.step()
+        self.eval()
+
+    @torch.no_grad()
+    def sample(self, labels: Tensor) -> Tensor:
+        """Generates one record for each class in ``labels`` (n,)."""
+        return self.generator(self.generator.latent(len(labels)), labels)

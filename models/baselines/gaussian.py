@@ -1,0 +1,96 @@
+"""The class-wise Gaussian: a private count, mean and covariance per class, and samples from that normal law.
+
+The baseline that a private generator has to beat: no network, no training, seconds. Two Gaussian releases (counts and
+means, then covariances about the released means); everything after them is post-processing. What the noise makes
+negative among the eigenvalues is cut off; what it makes positive stays, as a little isotropic noise in the samples
+(shrinking it away costs accuracy: measured on MNIST, docs/generation-table2.md).
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from dpswd._validate import at_least, positive
+from dpswd.errors import InputError
+from models.baselines.class_queries import ClassCovariances, ClassMeans, rows_in_parts
+from models.baselines.one_shot import OneShotBudget
+from models.features import FeatureMap, check_rowwise
+
+__all__ = ["ClassGaussian"]
+
+
+class ClassGaussian(nn.Module):
+    """Normal laws per class in the space of ``features``, fitted within a budget.
+
+    Formal guarantee:
+        :meth:`fit` is (target_epsilon, target_delta)-differentially private under replace-one, classes included:
+        the releases of :mod:`models.baselines.class_queries`, whose noise the budget sets. Samples are
+        post-processing.
+
+    Args:
+        features: Public map from records to rows with a ``decode``; rows beyond norm 1/2 are clipped.
+        n_classes: Number C >= 2 of classes; public.
+        spread: Public bound on the distance of a row from the released mean of its class, enforced by clipping.
+        mean_share: Part of the squared mu of the budget for counts and means; covariances get the rest.
+    """
+
+    counts: Tensor
+    means: Tensor
+    roots: Tensor
+
+    def __init__(self, features: FeatureMap, n_classes: int = 10, spread: float = 0.3, mean_share: float = 0.2) -> None:
+        super().__init__()
+        positive(spread=spread)
+        at_least(2, n_classes=n_classes)
+        check_rowwise(features)
+        self.features, self.n_classes, self.spread, self.mean_share = features, n_classes, spread, mean_share
+        dim = features.dim
+        self.register_buffer("counts", torch.zeros(n_classes))
+        self.register_buffer("means", torch.zeros(n_classes, dim))
+        self.register_buffer("roots", torch.zeros(n_classes, dim, dim))
+
+    def fit(
+        self, records: Tensor, labels: Tensor, directory: str | Path, target_epsilon: float, target_delta: float
+    ) -> OneShotBudget:
+        """Releases the moments of ``records`` (N, *sample_shape) with classes (N,), bytes or pixels in [0, 1].
+
+        Returns:
+            The budget that was spent; its run directory has the ledger.
+
+        Raises:
+            InputError: If records and labels do not fit, or the directory holds a run already.
+        """
+        if len(records) != len(labels):
+            raise InputError(f"Expected a label per record, got {len(records)} and {len(labels)}.")
+        means = ClassMeans(self.n_classes, self.features.dim, share=self.mean_share)
+        covariances = ClassCovariances(self.n_classes, self.features.dim, row_norm=self.spread, share=0.5)
+        budget = OneShotBudget(directory, target_epsilon, target_delta)
+        config = {
+            "method": "class-wise Gaussian",
+            "features": {"name": type(self.features).__name__, "dim": self.features.dim},
+            "n_classes": self.n_classes,
+            "spread": self.spread,
+            "mean_share": self.mean_share,
+        }
+        with budget.spend([means, covariances], len(records), config):
+            counts, sums = means.release(rows_in_parts(self.features, records, labels))
+            counts = counts.clamp(min=1)
+            centers = sums / counts[:, None]
+            moments = covariances.release(rows_in_parts(self.features, records, labels), centers)
+        values, vectors = torch.linalg.eigh(moments / counts[:, None, None])
+        self.counts.copy_(counts)
+        self.means.copy_(centers)
+        self.roots.copy_(vectors * values.clamp(min=0).sqrt()[:, None, :])
+        return budget
+
+    @torch.no_grad()
+    def sample(self, labels: Tensor) -> Tensor:
+        """Draws one record for each class in ``labels`` (n,); pixels are cut to [0, 1]."""
+        noise = torch.randn(len(labels), self.features.dim, 1)
+        rows = torch.empty(len(labels), self.features.dim)
+        for c in labels.unique().tolist():
+            mine = labels == c
+            rows[mine] = self.means[c] + noise[mine, :, 0] @ self.roots[c].T
+        records = self.features.decode(rows)
+        return records.clamp(0, 1) if self.features.pixels else records
