@@ -60,8 +60,11 @@ def cost(groups: list[ReleaseGroup], delta: float, accountant: str = "pld") -> d
 
 def _adaptivity(groups: list[ReleaseGroup]) -> str:
     if all(_is_gaussian(mechanism, size) for mechanism, size, _ in groups):
-        return "Plans of later runs may have been chosen after looking at what earlier runs released."
-    return "The plan of a later run was not chosen by looking at what earlier runs released; its training may be."
+        return "The plan of a later run may be chosen after looking at what earlier runs released."
+    return (
+        "Assumed: the plan of a later run (mechanisms, numbers, budget) is not chosen by looking at what earlier runs "
+        "released."
+    )
 
 
 def _is_gaussian(mechanism: Mechanism, size: int) -> bool:

@@ -277,6 +277,10 @@ def _caveats(run: Run, delta: float) -> list[str]:
             f"δ = {delta:g} is not below 1/N: by the letter of (ε, δ) a mechanism that "
             f"publishes one record outright would pass. The trade-off curve and μ do not have this weakness."
         )
+    if run.ledger.header.get("shared"):
+        together = run.privacy.get("across_runs")
+        sentence = together.get("sentence") if isinstance(together, dict) else None
+        caveats.append(str(sentence or "Other runs share its ledger, and their costs add up: see dpswd ledger show."))
     stated = run.ledger.header.get("config_sha256")
     if run.config_sha256 is not None and stated is not None and run.config_sha256 != stated:
         caveats.append(
