@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
-from dpswd.loss import BudgetWatch, ReleaseLog, clip_rows
+from dpswd.loss import BudgetWatch, ReleaseLog, clip_rows, on_grid
 from dpswd.mechanism import GaussianMechanism
 from dpswd.processes import Processes
 from dpswd.randomness import normal, random_source
@@ -73,10 +73,10 @@ class GaussianQuery(nn.Module):
         self.releases += 1
 
     def _once(self, noisy: Callable[[], Tensor]) -> Tensor:
-        """Ledger, then noise; where there are several processes the first one's records and noise, for all of them."""
+        """Ledger, noise, grid; where there are several processes the first one's records and noise, for all of them."""
         processes = Processes()
         processes.agree(self._announce)
-        released: Tensor = processes.from_first(noisy)
+        released: Tensor = processes.from_first(lambda: on_grid(noisy(), self.mechanism.sigma))
         return released
 
     def _normal(self, *shape: int) -> Tensor:

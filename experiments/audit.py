@@ -12,7 +12,7 @@ from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCounts, SecondMoment
 from experiments.canaries import audit_generator
 
-HELP = "audit: the game on sound mechanisms, nine broken ones and their twins, canaries (15 minutes; --quick: one)"
+HELP = "audit: the game on sound mechanisms, nine broken ones and their twins, canaries (20 minutes; --quick: one)"
 
 QUANTILES: dict[str, Any] = {"release": "quantiles", "n_quantiles": 10, "kind": "orthogonal"}
 IID: dict[str, Any] = {"dim": 50, "n_projections": 100, "sigma": 0.7, "batch_size": 32}
@@ -60,7 +60,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any], int, int, dict[str, Any]], ...] = (
     ("rows, iid, exact, 4 of 25 %", IID | {"sigma": 0.4}, 128, 4, {"cost": 4}),
     ("rows, iid, Bernstein, 4 of 25 %", IID | {"sigma": 0.4, "bound": "bernstein"}, 128, 4, {"cost": 4}),
 )
-TRIALS = 40_000
+TRIALS = 20_000
 
 
 def games(trials: int) -> Iterator[dict[str, Any]]:

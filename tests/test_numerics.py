@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,9 +12,10 @@ from hypothesis.extra import numpy as arrays
 
 import dpswd.loss
 import dpswd.queries
-from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism, random_projections
-from dpswd.loss import clip_rows
-from dpswd.queries import SecondMoment
+from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, ProjectionMechanism, random_projections
+from dpswd.audit import Claim, contest
+from dpswd.loss import clip_rows, on_grid
+from dpswd.queries import ClassCounts, SecondMoment
 from dpswd.randomness import SeededRandom, normal
 from dpswd.sliced import block_means, padded_block_means, sliced_wasserstein
 from dpswd.sorting import ascending
@@ -134,16 +136,88 @@ def test_bf16_mixed_does_not_touch_clipping_projections_norms_or_noise(monkeypat
 # noise
 
 
-def test_noise_fills_the_low_bits():
-    """Drawn in float64 and added in float64: no released value lies on a coarser grid that its exact one would show."""
-    made = ProjectionMechanism(5, 40, 0.3, 12, noise_seed=4)
-    values = DPSlicedWassersteinLoss(made).release(torch.ones(12, 5)).values.flatten()
-    on_coarse_grid = (values == values.float().double()).float().mean()
-    assert float(on_coarse_grid) == 0  # each has 2^-29 to be on float32's by chance
+class LowBits:
+    """The attack of Jin et al. (2022) on Box and Muller's noise: are the words behind it whole numbers?
+
+    A pair of noisy values and a guess of the exact ones give a radius, the radius a uniform number, and that was a
+    multiple of 2^-53. Pairs in the tail, whose words are small, can be told to a fraction of one.
+    """
+
+    def __init__(self):
+        # mu = 0.28 whatever the number of values
+        made = ProjectionMechanism(
+            8, 256, 10.0, 20, release="quantiles", n_quantiles=10, kind="orthogonal", noise_seed=0
+        )
+        self.loss, self.claim = (
+            DPSlicedWassersteinLoss(made),
+            Claim.of(PrivacyAccountant().step(made, sample_size=20), 1e-5),
+        )
+        self.first = torch.randn(20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        self.second = self.first.clone()
+        self.second[0] *= -1
+
+    def play(self, replaced):
+        release = self.loss.release(self.second if replaced else self.first)
+        one, two = (self._broken_words(release, rows) for rows in (self.first, self.second))
+        return one - two
+
+    def _broken_words(self, release, rows):
+        sigma = release.mechanism.sigma
+        exact = self.loss._summarise(clip_rows(rows, 0.5), None, release.projections)
+        noise = ((release.values - exact) / sigma).flatten().numpy().astype(np.longdouble)
+        half = len(noise) // 2
+        square = noise[:half] ** 2 + noise[half:] ** 2
+        words = np.exp(-square / 2) * np.longdouble(2) ** 53
+        seen = words * square < 2.0**53 / 1000  # beyond, float64 has rounded the fraction away
+        return float(np.abs(words - np.rint(words))[seen].sum())
+
+
+def test_the_low_bits_of_the_noise_tell_nothing(monkeypatch):
+    game = LowBits()
+    assert game.claim.mu < 0.3
+    assert game.claim.stands(contest(game, 400))
+    monkeypatch.setattr(dpswd.loss, "on_grid", lambda values, sigma: values)  # control: what the grid is for
+    evidence = contest(LowBits(), 400)
+    assert not game.claim.stands(evidence)
+    assert evidence.mu > 5 * game.claim.mu
+
+
+@pytest.mark.parametrize("sigma", [1e-308, 3e-5, 0.3, 1.0, 7e5, 1e300])
+def test_the_grid(sigma):
+    values = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * sigma
+    rounded = on_grid(values, sigma)
+    assert float((rounded - values).abs().max()) <= max(sigma / 2048, 2.0**-1000)
+    assert bool(torch.isfinite(rounded).all())
+    if sigma > 1e-300:
+        spacing = 2.0 ** (math.floor(math.log2(sigma)) - 10)
+        assert all(Fraction(value) % Fraction(spacing) == 0 for value in rounded.tolist())
+        assert len(torch.unique(rounded)) > 700  # and the noise is still there
+
+
+def test_everything_released_lies_on_the_grid():
+    generator = torch.Generator().manual_seed(0)
+    x, labels = torch.randn(12, 5, generator=generator), torch.randint(3, (12,), generator=generator)
+    quantiles = ProjectionMechanism(5, 7, 0.3, 12, release="quantiles", n_quantiles=3)
+    released = [
+        (DPSlicedWassersteinLoss(quantiles).release(x).values, 0.3),
+        (DPSlicedWassersteinLoss(ProjectionMechanism(5, 7, 0.3, 12)).release(x).values, 0.3),
+        (ClassCounts(3, sigma=0.7).release(labels), 0.7),
+        (SecondMoment(5, sigma=1.3).release(x), 1.3),
+    ]
+    for values, sigma in released:
+        assert torch.equal(on_grid(values, sigma), values)
+
+
+def test_where_the_noise_ends():
     noise = torch.from_numpy(normal(SeededRandom(0), (10_000,)))
     assert len(torch.unique(noise)) == 10_000
-    assert bool(torch.isfinite(noise).all())
-    assert float(noise.abs().max()) < math.sqrt(2 * 53 * math.log(2))  # the radius ends there: 8.57 deviations
+    assert float(noise.abs().max()) < math.sqrt(2 * 53 * math.log(2))  # 8.57: the smallest word is 2^-53
+
+    class Smallest:
+        def words(self, count):
+            return np.zeros(count, dtype=np.uint64)
+
+    assert float(normal(Smallest(), (2,))[0]) == pytest.approx(8.5717, abs=1e-4)
 
 
 # a million rows in float32
