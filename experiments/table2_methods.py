@@ -38,6 +38,7 @@ from experiments.evaluation import DownstreamEvaluation
 from experiments.published_training import published_run
 from models.baselines.dp_merf import DPMERF
 from models.baselines.gaussian import ClassGaussian
+from models.baselines.one_shot import OneShotBudget
 from models.callbacks import SampleGrid, generate
 from models.features import DCT
 from models.generators import Table3Generator
@@ -114,13 +115,12 @@ def _config(cell: Cell, path: str, data: Path | None, directory: Path, *more: st
     if data is not None:
         arguments += ["--data.root", str(data)]
     cli = PrivateCLI([*arguments, *more], run=False)
-    skipped: tuple[type, ...] = (DownstreamEvaluation,) if cell.epsilon else (DownstreamEvaluation, PrivacyBudget)
+    skipped: tuple[type, ...] = (DownstreamEvaluation, SampleGrid)  # the cells evaluate, and draw, all methods alike
+    if cell.epsilon is None:
+        skipped = (*skipped, PrivacyBudget)
     cli.trainer.callbacks = [each for each in cli.trainer.callbacks if not isinstance(each, skipped)]
     if cell.epsilon is None:
         cli.trainer.callbacks.append(_Unprotected())
-    for callback in cli.trainer.callbacks:
-        if isinstance(callback, SampleGrid):
-            callback.every_n_steps = 0
     started = time.monotonic()
     cli.trainer.fit(cli.model, cli.datamodule)
     seconds = time.monotonic() - started
@@ -192,8 +192,8 @@ def _real(cell: Cell, data: Path | None, directory: Path) -> Trained:
     return Trained(None, {"sound": None, "mu": None, "delta": None, "release": None}, 0.0)
 
 
-def _facts(budget: PrivacyBudget) -> dict[str, Any]:
-    facts = budget._state()
+def _facts(budget: OneShotBudget) -> dict[str, Any]:
+    facts = budget.facts
     return {"sound": facts["sound"], "mu": facts["mu"], "delta": facts["delta"], "release": "moments"}
 
 

@@ -83,9 +83,8 @@ class ClassMeans(GaussianQuery):
             clipped = clip_rows(rows, self.row_norm)
             with_count = torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1)
             totals.index_add_(0, labels, with_count)
-        self._announce()
-        totals += self.mechanism.sigma * self._normal(*totals.shape)
-        return totals[:, 0] / self.row_norm, totals[:, 1:]
+        released = self._once(lambda: totals + self.mechanism.sigma * self._normal(*totals.shape))
+        return released[:, 0] / self.row_norm, released[:, 1:]
 
 
 class ClassCovariances(GaussianQuery):
@@ -141,9 +140,12 @@ class ClassCovariances(GaussianQuery):
             for c in range(self.n_classes):
                 mine = residuals[labels == c]
                 moments[c] += mine.T @ mine
-        self._announce()
-        noise = self._normal(*moments.shape)
-        return (moments + moments.mT) / 2 + self.mechanism.sigma * (noise + noise.mT) / 2
+
+        def noisy() -> Tensor:
+            noise = self._normal(*moments.shape)
+            return (moments + moments.mT) / 2 + self.mechanism.sigma * (noise + noise.mT) / 2
+
+        return self._once(noisy)
 
 
 @torch.no_grad()

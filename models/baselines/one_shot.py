@@ -7,21 +7,22 @@ afterwards (config.yaml, ledger.jsonl, privacy.json) is what ``dpswd report`` re
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from dpswd._validate import at_least
-from dpswd.accounting.ledger import Ledger
+from dpswd.budget import Budget
 from dpswd.errors import InputError
+from dpswd.files import write_json
 from dpswd.queries import GaussianQuery
-from dpswd.training import PrivacyBudget
 
 __all__ = ["OneShotBudget"]
 
 
-class OneShotBudget(PrivacyBudget):
+class OneShotBudget(Budget):
     r"""Splits :math:`\mu^2` over queries by their shares, keeps their ledger, and refuses all that was not planned.
 
     Every query reads all N records once (q = 1) and is :math:`\mu_i`-GDP; together they are
@@ -44,7 +45,7 @@ class OneShotBudget(PrivacyBudget):
     """
 
     def __init__(self, directory: str | Path, target_epsilon: float, target_delta: float) -> None:
-        super().__init__(target_epsilon, target_delta, run_dir=str(directory))
+        super().__init__(target_epsilon, target_delta, "pld")
         self._directory = Path(directory)
 
     @contextmanager
@@ -65,15 +66,10 @@ class OneShotBudget(PrivacyBudget):
         at_least(1, sample_size=sample_size)
         if not queries:
             raise InputError("Expected at least one query to spend a budget on, got none.")
-        path = self._directory / "ledger.jsonl"
-        if path.exists():
-            raise InputError(f"Expected no ledger at {path} for a new run, got one; choose another directory.")
         self.sample_size = sample_size
-        self.plan = self._calibrate([(query.mechanism, 1) for query in queries], [each.share for each in queries[:-1]])
-        self._facts = self._state()
-        if config is not None:
-            self._save(config)
-        self._ledger = Ledger.create(path, self._header())
+        self.before_ledger = None if config is None else partial(self._save, config)
+        wanted = [(query.mechanism, 1) for query in queries]
+        self.plan, self._made = self._open(wanted, [query.share for query in queries[:-1]])
         for query, (mechanism, _) in zip(queries, self.plan, strict=True):
             query.mechanism, query.ledger = mechanism, self
         self._watch(running=True)
@@ -81,12 +77,12 @@ class OneShotBudget(PrivacyBudget):
             yield
         finally:
             self._watch(running=False)
-            self._write()
+            write_json(self._directory / "privacy.json", self._statement())
 
     @property
     def facts(self) -> dict[str, Any]:
         """What privacy.json says."""
-        return {**self._facts, "releases_made": self.releases}
+        return self._statement()
 
     def _save(self, config: Mapping[str, Any]) -> None:
         try:

@@ -7,6 +7,7 @@ import torch
 from dpswd import InputError
 from experiments.data import Digits
 from experiments.evaluation import CLASSIFIERS, accuracy, flat
+from experiments.small_cnn import SmallCNN, train_cnn
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -36,3 +37,32 @@ def test_no_such_classifier():
 def test_flat():
     assert flat(torch.zeros(3, 1, 4, 4)).shape == (3, 16)
     assert flat(torch.zeros(3, 7, dtype=torch.float64)).dtype == np.float32
+
+
+def test_cnn_learns_real_digits_and_not_shuffled_labels():
+    data = Digits()
+    train = (flat(data.private.floats()), data.private.labels.numpy())
+    test = (flat(data.test.floats()), data.test.labels.numpy())
+    torch.manual_seed(1)
+    state = torch.random.get_rng_state()
+    learnt = accuracy("cnn", train, test, True, (1, 8, 8))
+    assert learnt > 85
+    assert torch.equal(torch.random.get_rng_state(), state)  # the global random state is left alone
+    torch.manual_seed(2)
+    assert learnt == accuracy("cnn", train, test, True, (1, 8, 8))
+    shuffled = (train[0], np.random.default_rng(0).permutation(train[1]))
+    assert accuracy("cnn", shuffled, test, True, (1, 8, 8)) < 30  # control, as above
+
+
+def test_cnn_wants_images():
+    rows = (np.zeros((4, 6), np.float32), np.arange(4))
+    for shape in (None, (6,)):
+        with pytest.raises(InputError, match=r"Expected the shape \(channels, height, width\) of the images"):
+            accuracy("cnn", rows, rows, False, shape)
+    with pytest.raises(InputError, match=r"Expected images \(n, channels, h, w\) and as many labels"):
+        train_cnn(torch.zeros(4, 6), torch.arange(4), 4)
+
+
+def test_cnn_takes_any_size_and_colour():
+    for channels, side in ((1, 28), (3, 64), (3, 8)):
+        assert SmallCNN(channels, 5)(torch.zeros(2, channels, side, side)).shape == (2, 5)
