@@ -45,7 +45,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any], int, int, dict[str, Any]], ...] = (
         {"dim": 784, "n_projections": 200, "sigma": 0.25, "batch_size": 128},
         128,
         1,
-        {"cost": 10},
+        {"cost": 3},
     ),
     ("rows, iid, Bernstein", IID | {"bound": "bernstein"}, 32, 1, {}),
     ("rows, iid, CLT", IID | {"bound": "clt"}, 32, 1, {}),

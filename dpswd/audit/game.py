@@ -218,7 +218,7 @@ def audit(
     confidence: float = 0.99,
     accountant: str = "pld",
     as_released: bool = False,
-    seconds: float = 40.0,
+    seconds: float = 45.0,
 ) -> AuditResult:
     """Plays the game and holds the outcome against what the accountant claims.
 

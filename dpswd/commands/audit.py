@@ -18,7 +18,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--sigma", type=float, help="standard deviation of the noise")
     parser.add_argument("--delta", type=float, default=1e-5, help="where epsilon is read (default 1e-5)")
     game = parser.add_argument_group("the game")
-    game.add_argument("--trials", type=int, help="runs on each data set (default: what about 40 seconds allow)")
+    game.add_argument("--trials", type=int, help="runs on each data set (default: what about 45 seconds allow)")
     game.add_argument("--seed", type=int, default=0, help="of the auditor's choices; the noise stays the system's")
     game.add_argument("--as-released", action="store_true", help="attack noisy rows after their last sort")
     game.add_argument("--zoo", action="store_true", help="show that broken mechanisms are caught; needs no other flag")
