@@ -182,7 +182,7 @@ class Budget:
     def _take_up(self, path: Path, wanted: Plan) -> Ledger:
         """Takes the plan from the ledger of the run that is resumed, which the module must still fit."""
         assert self._checkpoint is not None
-        ledger = Ledger.open_existing(path)
+        ledger = self._check_record(path)
         header = ledger.header
         plan: Plan = [(mechanism_from_dict(part["mechanism"]), part["num_releases"]) for part in header.get("plan", [])]
         stated = {**self.budget, "sample_size": self.sample_size, "planned_releases": sum(count for _, count in wanted)}
@@ -192,16 +192,6 @@ class Budget:
                     f"Expected {name}={header.get(name)!r} as in the ledger of the run that is resumed, "
                     f"got {name}={value!r}; start a new run for another budget or plan."
                 )
-        if ledger.n_releases < self._checkpoint["releases"]:
-            raise InputError(
-                f"Expected at least {self._checkpoint['releases']} releases in {path} (the checkpoint's "
-                f"count), got {ledger.n_releases}; the ledger was cut, so the run cannot go on."
-            )
-        if (head := self._checkpoint["ledger_head"]) and head not in ledger.heads:
-            raise InputError(
-                f"Expected the ledger of the run that is resumed at {path}, got another run's; "
-                "resume in the directory of that run."
-            )
         if _unnoised(plan) != _unnoised(wanted):
             raise InputError("Expected the mechanism of the run that is resumed, got another one; keep its config.")
         if bool(header.get("shared")) != (self._shared is not None):
@@ -216,6 +206,22 @@ class Budget:
             self._shared.resume(self._run, self._checkpoint["releases"], self._checkpoint.get("shared_head", ""))
         self.plan = plan
         self._facts = self._state()
+        return ledger
+
+    def _check_record(self, path: Path) -> Ledger:
+        """Reads the ledger of the run that is resumed; refuses one that knows less than the checkpoint."""
+        assert self._checkpoint is not None
+        ledger = Ledger.open_existing(path)
+        if ledger.n_releases < self._checkpoint["releases"]:
+            raise InputError(
+                f"Expected at least {self._checkpoint['releases']} releases in {path} (the checkpoint's "
+                f"count), got {ledger.n_releases}; the ledger was cut, so the run cannot go on."
+            )
+        if (head := self._checkpoint["ledger_head"]) and head not in ledger.heads:
+            raise InputError(
+                f"Expected the ledger of the run that is resumed at {path}, got another run's; "
+                "resume in the directory of that run."
+            )
         return ledger
 
     def _watch(self, *, running: bool) -> None:

@@ -96,13 +96,15 @@ class PrivacyBudget(Budget, L.Callback):
         parts: list[DPSlicedWassersteinLoss | GaussianQuery] = [the_loss(pl_module), *the_queries(pl_module)]
         for part in parts:
             part.ledger = self
+        self._directory = Path(self.run_dir or trainer.default_root_dir)
+        if self._checkpoint is not None:  # even where no step is left to train
+            Processes().from_first(lambda: self._check_record(self._directory / "ledger.jsonl").torn)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrates and opens the ledger. Nothing has been released before this."""
         processes = Processes()
         loss, queries = the_loss(pl_module), the_queries(pl_module)
         sampler = processes.agree(lambda: the_sampler(trainer, loss.mechanism))
-        self._directory = Path(self.run_dir or trainer.default_root_dir)
         self.sample_size = sampler.sample_size
         wanted = [(query.mechanism, 1) for query in queries] + [(loss.mechanism, sampler.num_releases)]
         self.plan, self._made = processes.from_first(lambda: self._open(wanted, [query.share for query in queries]))

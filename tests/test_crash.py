@@ -1,0 +1,138 @@
+"""kill -9 at random moments of a run, then resume: no release is hidden, nothing is unreadable, the run goes on."""
+
+import json
+import random
+import time
+
+import crash_runs
+import pytest
+import torch
+import yaml
+
+from dpswd.accounting.ledger import Ledger
+
+pytestmark = pytest.mark.slow  # each run starts a process that has to plan before it trains
+STEPS = 100
+
+
+@pytest.fixture(scope="module")
+def server():
+    return crash_runs.fork_server()
+
+
+class Victim:
+    """A run that is started, killed and resumed in its directory."""
+
+    def __init__(self, server, directory):
+        self.server, self.directory = server, directory
+        directory.mkdir()
+        self.witness, self.said = directory / "witness", directory / "said"
+        self.witness.touch()
+        self.run = directory / "run"
+
+    def start(self, *more):
+        words = crash_runs.arguments(self.run, STEPS, *more)
+        process = self.server.Process(target=crash_runs.fit, args=(words, str(self.witness), str(self.said)))
+        process.start()
+        return process
+
+    def kill(self, chance):
+        """Starts, kills, and says whether the run was releasing at that moment."""
+        before, process = self.made, self.start()
+        if chance.random() < 0.4:  # somewhere in starting up, planning, calibrating, resuming
+            time.sleep(chance.uniform(0, 1.5))
+        else:  # while it releases and saves
+            until = time.monotonic() + 20
+            while self.made == before and process.is_alive() and time.monotonic() < until:
+                time.sleep(0.002)
+            time.sleep(chance.uniform(0, 0.25))
+        process.kill()
+        process.join()
+        assert process.exitcode in (-9, 0), self.said.read_text()
+        return self.made > before and process.exitcode == -9
+
+    @property
+    def made(self):
+        """Releases made, by the count of those who drew the noise."""
+        return self.witness.stat().st_size
+
+    @property
+    def checkpoint(self):
+        path = self.run / "checkpoints" / "last.ckpt"
+        return torch.load(path, weights_only=True) if path.exists() else None
+
+    def check(self):
+        """Reads all that is there, and counts."""
+        for name, read in (("privacy.json", json.loads), ("config.yaml", yaml.safe_load)):
+            if (self.run / name).exists():
+                assert read((self.run / name).read_text())
+        checkpoint, ledger = self.checkpoint, self.run / "ledger.jsonl"
+        written = Ledger.open_existing(ledger).n_releases if ledger.exists() and ledger.read_bytes() else 0
+        assert written >= self.made
+        if checkpoint is not None:
+            (state,) = (each for each in checkpoint["callbacks"].values() if "ledger_head" in each)
+            assert written >= state["releases"]
+        else:
+            assert self.made == 0  # there is a checkpoint before the first release
+        return written
+
+    def finish(self):
+        """Lets the run go on to its end."""
+        before = self.checkpoint
+        process = self.start()
+        process.join(60)
+        assert process.exitcode == 0, self.said.read_text()
+        written, after = self.check(), self.checkpoint
+        assert written == STEPS  # the whole budget, and no more; what the crashes wasted is missing in steps
+        assert json.loads((self.run / "privacy.json").read_text())["epsilon"] <= 10
+        if before is not None and before["global_step"] < after["global_step"]:
+            name = next(name for name in after["state_dict"] if name.endswith("weight"))
+            assert not torch.equal(before["state_dict"][name], after["state_dict"][name])
+        assert all(torch.isfinite(value).all() for value in after["state_dict"].values())
+        return after["global_step"]
+
+
+def torment(server, directory, kills, chance):
+    victim, during, written = Victim(server, directory), 0, 0
+    for _ in range(kills):
+        during += victim.kill(chance)
+        now = victim.check()
+        assert now >= written
+        written = now
+    return victim.finish(), during, victim.made
+
+
+def test_fifty_kills(server, tmp_path, capsys):
+    chance, during, steps = random.Random(0), 0, []
+    for number in range(5):
+        found, hits, _ = torment(server, tmp_path / str(number), 10, chance)
+        during, steps = during + hits, [*steps, found]
+    with capsys.disabled():
+        print(f" {during} of 50 kills while releasing; steps trained of {STEPS}: {steps} ", end="")  # noqa: T201
+    assert during >= 10
+    assert min(steps) > 0
+
+
+def test_a_torn_line_and_a_missing_one(server, tmp_path):
+    victim = Victim(server, tmp_path / "run")
+    process = victim.start()
+    while victim.made < 20 and process.is_alive():
+        time.sleep(0.002)
+    process.kill()
+    process.join()
+    path = victim.run / "ledger.jsonl"
+    victim.check()
+    whole = path.read_bytes()[: path.read_bytes().rfind(b"\n") + 1]
+    path.write_bytes(whole + whole.splitlines(keepends=True)[-1][:30])
+    victim.finish()
+    assert f"The last line of {path} is torn" in victim.said.read_text()
+    assert path.read_bytes().startswith(whole)
+
+    # control: a ledger that lacks a release is noticed, by this test and by the next run
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(AssertionError):
+        victim.check()
+    process = victim.start()
+    process.join(60)
+    assert process.exitcode == 2
+    assert "the ledger was cut, so the run cannot go on" in victim.said.read_text().splitlines()[-1]
