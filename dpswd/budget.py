@@ -20,6 +20,7 @@ from dpswd.accounting import PrivacyAccountant, calibrate_sigma
 from dpswd.accounting.ledger import Ledger, ReleaseGroup
 from dpswd.accounting.shared import SharedBudget
 from dpswd.errors import BudgetExceededError, InputError
+from dpswd.files import DirectoryLock
 from dpswd.loss import BudgetWatch
 from dpswd.mechanism import GaussianMechanism, Mechanism, mechanism_from_dict
 
@@ -79,6 +80,7 @@ class Budget:
         self._made: Counter[Mechanism] | None = None  # on every process; the first one also has the ledger
         self._facts: dict[str, Any] = {}
         self._run = ""
+        self._lock = DirectoryLock()
         self._running = False
         self._permit = False
         self._epsilon_of: dict[int, float] = {}
@@ -150,6 +152,7 @@ class Budget:
     def _open(self, wanted: Plan, shares: list[float]) -> tuple[Plan, Counter[Mechanism]]:
         """Begins the run, or takes it up again; on the first process. Nothing is written before all is known to fit."""
         path = self._directory / "ledger.jsonl"
+        self._lock.take(self._directory)
         if self.shared_path is not None:
             if Path(self.shared_path).resolve() == path.resolve():
                 raise InputError(f"Expected another file for the ledger of several runs, got this run's own, {path}.")
@@ -171,6 +174,7 @@ class Budget:
             self.before_ledger()
         header = self._header()
         ledger = Ledger.create(path, header)
+        self._lock.take(self._directory)  # where there was no directory before
         if self._shared is not None:
             named = ("version", "config_sha256", "target_epsilon", "target_delta", "sample_size", "private", "plan")
             self._shared.reserve(self._run, {name: header[name] for name in named}, self._groups())

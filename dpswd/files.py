@@ -1,5 +1,6 @@
-"""Files that are written whole or not at all. Standard library only."""
+"""Files that are written whole or not at all, directories that one run at a time may use. Standard library only."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -7,7 +8,53 @@ from typing import Any
 
 from dpswd.errors import InputError
 
-__all__ = ["write_json"]
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # not on Windows
+    import fcntl
+
+__all__ = ["DirectoryLock", "write_json"]
+
+
+class DirectoryLock:
+    """Keeps other runs out of a directory while this one lives; the system ends it with the process, however it dies.
+
+    Where the system has no such lock (Windows, some network file systems) nothing is kept out; the ledger then refuses
+    a second writer at its first release.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+
+    def take(self, directory: Path) -> None:
+        """Takes a directory, unless it is taken by this lock already or is not there.
+
+        Raises:
+            InputError: If another run has it.
+        """
+        if self._descriptor is not None or fcntl is None or not directory.is_dir():
+            return
+        try:
+            descriptor = os.open(directory, os.O_RDONLY)
+        except OSError:  # what cannot be read is refused by whoever writes to it
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise InputError(
+                f"Expected no other run in {directory}, got one that is in progress; wait for it, or choose another "
+                "directory."
+            ) from None
+        except OSError:
+            os.close(descriptor)
+            return
+        self._descriptor = descriptor
+
+    def free(self) -> None:
+        """Lets others in."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -19,7 +66,12 @@ def write_json(path: Path, content: Any) -> None:
     partial = path.with_suffix(path.suffix + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(content, indent=2) + "\n")
+        with partial.open("w") as file:
+            file.write(json.dumps(content, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut may leave the name of the new file with nothing in it
         os.replace(partial, path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise InputError(f"Expected to write {path}, got: {error.strerror}; choose a writable directory.") from None

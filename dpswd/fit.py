@@ -4,6 +4,8 @@
 checkpoints/last.ckpt, and what the callbacks of the config add.
 """
 
+import contextlib
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -34,10 +36,14 @@ class _SaveConfig(SaveConfigCallback):
                     callback.before_ledger = partial(self._write, Path(trainer.default_root_dir))
 
     def _write(self, directory: Path) -> None:
+        partial = directory / "config.part.yaml"
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self.parser.save(self.config, directory / "config.yaml", skip_none=False, overwrite=True, multifile=False)
+            self.parser.save(self.config, partial, skip_none=False, overwrite=True, multifile=False)
+            os.replace(partial, directory / "config.yaml")
         except OSError as error:
+            with contextlib.suppress(OSError):
+                partial.unlink()
             raise InputError(
                 f"Expected to write into {directory} (trainer.default_root_dir), got: {error.strerror}; "
                 "choose a writable directory."

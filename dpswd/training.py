@@ -92,6 +92,7 @@ class PrivacyBudget(Budget, L.Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Stands guard: a release before training (in a sanity check of the validation loop) is refused."""
         self._ledger = self._made = self._shared = None
+        self._lock.free()
         self._watch(running=False)
         parts: list[DPSlicedWassersteinLoss | GaussianQuery] = [the_loss(pl_module), *the_queries(pl_module)]
         for part in parts:
@@ -147,6 +148,7 @@ class PrivacyBudget(Budget, L.Callback):
         """Writes ``privacy.json`` for the releases that were planned."""
         self._watch(running=False)
         self._write()
+        self._lock.free()
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Leaves ``privacy.json`` as it stands when a run breaks off."""
@@ -154,6 +156,7 @@ class PrivacyBudget(Budget, L.Callback):
             self._watch(running=False)
             with contextlib.suppress(InputError):  # what broke the run off is what must be said
                 self._write()
+        self._lock.free()
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Looks at the loader again: a data module may have made another one."""
