@@ -114,19 +114,34 @@ class Budget:
         """Writes a release down before it is made. Called by the loss and the queries, on every process.
 
         Raises:
-            BudgetExceededError: If the planned releases have all been made, or the mechanism is another one.
+            BudgetExceededError: What :meth:`check` raises.
+            InputError: If it cannot be written down.
+        """
+        self.check(mechanism)
+        self._permit = self._permit and mechanism.batch_size is None
+        if self._ledger is not None:
+            self._ledger.record(mechanism, self.sample_size)
+        if self._shared is not None and self._shared.ledger is not None:
+            self._shared.record(mechanism, self.sample_size)
+        if self._made is not None:
+            self._made[mechanism] += 1
+
+    def check(self, mechanism: Mechanism) -> None:
+        """Says whether a release is allowed now, and changes nothing.
+
+        Raises:
+            BudgetExceededError: If the planned releases have all been made, this step has made its own, or the
+                mechanism is another one.
         """
         if self._made is None and self._ledger is None:
             raise BudgetExceededError(
                 "Expected no release before training starts, got one; the noise is not calibrated yet."
             )
-        if mechanism.batch_size is not None:  # a query of all records needs no batch of its own
-            if not self._permit:
-                raise BudgetExceededError(
-                    "Expected one release for the private batch of a training step, got another one; call the loss "
-                    "once per training_step (no closures that run it again, no validation or test steps)."
-                )
-            self._permit = False
+        if mechanism.batch_size is not None and not self._permit:  # a query of all records needs no batch of its own
+            raise BudgetExceededError(
+                "Expected one release for the private batch of a training step, got another one; call the loss "
+                "once per training_step (no closures that run it again, no validation or test steps)."
+            )
         planned = sum(count for other, count in self.plan if other == mechanism)
         if not planned:
             raise BudgetExceededError(
@@ -137,12 +152,6 @@ class Budget:
                 f"Expected at most {planned} releases within epsilon={self.target_epsilon:g}, got one more; "
                 "the budget is used up."
             )
-        if self._ledger is not None:
-            self._ledger.record(mechanism, self.sample_size)
-        if self._shared is not None and self._shared.ledger is not None:
-            self._shared.record(mechanism, self.sample_size)
-        if self._made is not None:
-            self._made[mechanism] += 1
 
     def _count(self, mechanism: Mechanism) -> int:
         if self._ledger is not None:

@@ -14,18 +14,18 @@ post-processing. (Were each to add its own noise to the same values, that would 
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from dpswd.errors import InputError
-from dpswd.mechanism import Mechanism, ProjectionMechanism, mechanism_from_dict
+from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.processes import Processes
 from dpswd.projections import random_projections
 from dpswd.randomness import normal, random_source
+from dpswd.release import Release
 from dpswd.sliced import mean_power, over_directions, padded_block_means, wasserstein_1d
 from dpswd.sorting import ascending
 
@@ -46,37 +46,6 @@ class ReleaseLog(Protocol):
 
     def record(self, mechanism: Mechanism) -> None:
         """Writes one release down, durably, or raises. Called on every process; the first one writes."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """All that left the private side in one release. Everything computed from it is post-processing.
-
-    Attributes:
-        values: Noisy values (m, k), or (C, m, k) where records carry a class; ascending per column for rows.
-        projections: The directions (d, k), which are published too.
-        mechanism: What made it.
-    """
-
-    values: Tensor
-    projections: Tensor
-    mechanism: ProjectionMechanism
-
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values, to be kept in a checkpoint: they are public."""
-        return {"values": self.values, "projections": self.projections, "mechanism": self.mechanism.to_dict()}
-
-    @classmethod
-    def from_state_dict(cls, state: dict[str, Any]) -> "Release":
-        """Makes the release again from what :meth:`state_dict` gave."""
-        mechanism = mechanism_from_dict(state["mechanism"])
-        if not isinstance(mechanism, ProjectionMechanism):
-            raise InputError(f"Expected a release of projections, got {state['mechanism'].get('mechanism')!r}.")
-        return cls(state["values"], state["projections"], mechanism)
-
-    def to(self, device: torch.device | str) -> "Release":
-        """Moves the tensors."""
-        return Release(self.values.to(device), self.projections.to(device), self.mechanism)
 
 
 def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
@@ -210,6 +179,8 @@ class DPSlicedWassersteinLoss(nn.Module):
         Where ``torch.distributed`` is initialised all processes call this, each with its part of the B rows.
         """
         processes = Processes()
+        if processes.world > 1 and (check := getattr(self.ledger, "check", None)):
+            check(self.mechanism)  # a process that strays stops by itself: nobody answers it
         processes.agree(partial(self._check_private, private, labels, processes))
         mechanism = self.mechanism
         with torch.autocast(private.device.type, enabled=False):

@@ -6,6 +6,7 @@ gradients. Every method is collective: all processes call it, in the same order.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -99,7 +100,7 @@ class Processes:
 
 def lost(world: int | str, error: BaseException) -> ProcessLostError:
     """Makes a sentence of what torch.distributed says when another process is gone."""
-    said = " ".join(str(error).split())
+    said = re.sub(r"\[/[^]]*\] *", "", " ".join(str(error).split()))  # without the source file of the message
     return ProcessLostError(
         f"Expected all {world} processes to take part, got one that stopped or cannot be reached ({said[:120]}); "
         "the run has ended here, the ledger holds all that was released: resume from the last checkpoint."
