@@ -1,0 +1,216 @@
+"""Two processes under gloo: one subset, one release, one draw of noise, one ledger; what one process would do."""
+
+import math
+
+import crash_runs
+import ddp_runs
+import numpy as np
+import pytest
+import torch
+from ddp_runs import together, written
+from training_runs import MECHANISM, N, Records, loader, privacy, trainer
+from training_runs import Mine as Alone
+
+from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism
+from dpswd.loss import clip_rows
+from dpswd.sliced import padded_block_means
+
+pytestmark = pytest.mark.slow  # two processes, which meet over a network
+
+
+@pytest.fixture(scope="module")
+def server():
+    context = crash_runs.fork_server()
+    context.set_forkserver_preload([*crash_runs.PRELOAD, "ddp_runs"])
+    return context
+
+
+def rows(n, d=6, seed=0):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 0.3
+
+
+def fine(outcome):
+    results, errors = outcome
+    assert errors == [None] * len(errors)
+    return results
+
+
+# one release
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        ProjectionMechanism(6, 12, 0.1, 9, noise_seed=4),  # parts of 5 and 4 rows
+        ProjectionMechanism(6, 12, 0.1, 12, release="quantiles", n_quantiles=4, kind="orthogonal", noise_seed=4),
+        ProjectionMechanism(6, 7, 0.1, 12, release="quantiles", n_quantiles=3, n_classes=3, noise_seed=4),
+    ],
+    ids=["rows", "quantiles", "classes"],
+)
+def test_a_release_is_that_of_one_process(server, mechanism):
+    x = rows(mechanism.batch_size)
+    labels = torch.arange(len(x)) % 3 if mechanism.n_classes else None
+    alone = DPSlicedWassersteinLoss(mechanism)
+    expected = [alone.release(x, labels) for _ in range(2)]
+    for made, written_down, count in fine(together(server, ddp_runs.releases, mechanism, x, labels, 2)):
+        assert written_down == count == 2
+        for (values, projections), one in zip(made, expected, strict=True):
+            np.testing.assert_array_equal(projections, one.projections.numpy())
+            np.testing.assert_array_equal(values, one.values.numpy())  # the grid hides rounding, and all is in order
+
+
+def test_noise_is_drawn_once_and_afresh(server):
+    """Without a seed: both processes see the same noise, which is as large as stated and new at every release."""
+    sigma, times = 0.5, 40
+    mechanism = ProjectionMechanism(6, 24, sigma, 20, release="quantiles", n_quantiles=10, kind="orthogonal")
+    x = rows(20)
+    first, second = (made for made, *_ in fine(together(server, ddp_runs.releases, mechanism, x, None, times)))
+    noise = []
+    for (values, u), (others, theirs) in zip(first, second, strict=True):
+        np.testing.assert_array_equal(values, others)  # a second draw would be a second release
+        np.testing.assert_array_equal(u, theirs)
+        projected = (clip_rows(x, 0.5) @ torch.from_numpy(u)).sort(dim=0).values
+        noise.append((values - padded_block_means(projected, 20, 10).numpy()).ravel())
+    noise = np.stack(noise) / sigma  # (times, 240)
+    count = noise.size
+    limit = 6 * math.sqrt(2 / count)  # six standard errors of a mean square
+    assert abs(np.mean(noise**2) - 1) < limit
+    assert abs(np.mean(((noise[0::2] + noise[1::2]) / 2) ** 2) - 1) > limit  # control: two draws, averaged
+    correlation = np.mean(noise[:-1] * noise[1:])
+    assert abs(correlation) < 6 / math.sqrt(count - 240)
+    assert np.mean(noise[:-1] * noise[:-1]) > 6 / math.sqrt(count)  # control: the same noise again
+    assert len({tuple(u.ravel()[:3]) for _, u in first}) == times  # directions too
+
+
+def test_the_loss_has_the_distribution_of_one_process(server):
+    """The noise raises the loss by sigma^2 on average; half of it (two draws, averaged) would be noticed."""
+    sigma, times = 0.4, 150
+    mechanism = ProjectionMechanism(6, 12, sigma, 20, release="quantiles", n_quantiles=10, kind="orthogonal")
+    x, public = rows(20), rows(30, seed=1)
+    one = DPSlicedWassersteinLoss(mechanism)
+    alone = np.array([float(one(x, public)) for _ in range(times)])
+    first, second = (np.array(found) for found in fine(together(server, ddp_runs.losses, mechanism, x, public, times)))
+    np.testing.assert_allclose(first, second, rtol=1e-12)
+    error = math.sqrt((alone.var() + first.var()) / times)
+    assert abs(alone.mean() - first.mean()) < 6 * error
+    half = DPSlicedWassersteinLoss(mechanism.replace(sigma=sigma / math.sqrt(2)))
+    control = np.array([float(half(x, public)) for _ in range(times)])
+    assert abs(alone.mean() - control.mean()) > 6 * error
+    spread = (
+        alone.var() / first.var(),
+        math.exp(6 * 2 / math.sqrt(times)),
+    )  # ln of a ratio of variances: error 2 / sqrt(n)
+    assert 1 / spread[1] < spread[0] < spread[1]
+
+
+def test_one_subset_is_shared(server):
+    first, second = fine(together(server, ddp_runs.subsets, 100, 9, 7, 3))
+    seen = []
+    for step, (ours, theirs) in enumerate(zip(first, second, strict=True)):
+        if step % 3:
+            assert ours == theirs == []
+            continue
+        assert (len(ours), len(theirs)) == (5, 4)
+        whole = set(ours) | set(theirs)
+        assert len(whole) == 9
+        assert whole <= set(range(100))
+        seen.append(whole)
+    assert len(seen) == 3
+    assert seen[0] != seen[1] != seen[2]
+    _, errors = together(server, ddp_runs.subsets, 100, 1, 7, 3)
+    assert all("Expected batch_size >= the number of processes, got batch_size=1 and 2 processes" in e for e in errors)
+
+
+def test_a_query_is_released_once(server):
+    (first, ours), (second, theirs) = fine(together(server, ddp_runs.counts, torch.arange(30) % 3, 3))
+    assert first == second
+    assert first[0] != first[1] != first[2]
+    assert ours == theirs == 3
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_refusal_on_one_process_stops_all(server, bad):
+    mechanism = ProjectionMechanism(6, 12, 0.1, 8)
+    found = fine(together(server, ddp_runs.spoiled, mechanism, rows(8), bad))
+    for rank, (said, written_down, count) in enumerate(found):
+        assert "Expected finite private rows, got nan or inf" in said
+        assert (f"process {bad}: " in said) is (rank != bad)
+        assert written_down == count == 0
+
+
+def test_another_number_of_rows_in_all_is_refused(server):
+    _, errors = together(server, ddp_runs.releases, ProjectionMechanism(6, 12, 0.1, 8), rows(9), None, 1)
+    assert all("got (9, 6) in all processes together" in error for error in errors)
+
+
+# training
+
+
+def test_training_costs_what_one_process_costs(server, tmp_path):
+    trainer(tmp_path / "one").fit(Alone(), loader())
+    (seen, weights, made, counted, facts), (theirs, others, *_) = fine(
+        together(server, ddp_runs.train, tmp_path / "two")
+    )
+    alone = privacy(tmp_path / "one")
+    assert facts == alone  # epsilon, mu, sigma, releases, all of it
+    ledger = written(tmp_path / "two")
+    assert ledger.n_releases == made == counted == 6
+    assert ledger.groups() == written(tmp_path / "one").groups()
+    assert weights == others  # one model
+    assert all(ours[0] == other[0] == 4 for ours, other in zip(seen, theirs, strict=True))
+    assert all(np.array_equal(ours[1], other[1]) for ours, other in zip(seen, theirs, strict=True))
+    assert all(ours[2] != other[2] for ours, other in zip(seen, theirs, strict=True))  # own public samples
+
+
+def test_one_shot_and_mixed_precision(server, tmp_path):
+    whole = MECHANISM.replace(batch_size=N)
+    found = fine(together(server, train_mixed, tmp_path, whole))
+    seen, weights, made, _, facts = found[0]
+    assert made == facts["releases_made"] == written(tmp_path).n_releases == 1
+    assert [size for size, *_ in seen] == [N // 2, 0, 0, 0]
+    assert all(math.isfinite(value) for *_, value in seen)
+    assert weights == found[1][1]
+    mechanism = written(tmp_path).groups()[0][0]
+    exact = (clip_rows(Records().__getitems__(torch.arange(N)), 0.5)).norm(dim=1)
+    assert float(exact.max()) <= 0.5
+    assert mechanism.sigma == facts["mechanism"]["sigma"]
+
+
+def train_mixed(rank, directory, mechanism):
+    return ddp_runs.train(rank, directory, steps=4, every=4, mechanism=mechanism, precision="bf16-mixed")
+
+
+def train_refused(rank, directory, fail):
+    return ddp_runs.train(rank, directory, fail=fail)
+
+
+def train_twice(rank, directory):
+    return ddp_runs.train(rank, directory, kind=ddp_runs.Twice)
+
+
+def train_replaced(rank, directory):
+    return ddp_runs.train(rank, directory, use_distributed_sampler=True)
+
+
+def test_a_refusal_by_the_first_process_stops_both(server, tmp_path):
+    _, errors = together(server, train_refused, tmp_path, "budget")
+    assert errors == ["InputError: Expected room on the disk, got none; make room."] * 2
+    assert not (tmp_path / "ledger.jsonl").exists()
+    trainer(tmp_path).fit(Alone(), loader())
+    before = (tmp_path / "ledger.jsonl").read_bytes()
+    _, errors = together(server, train_refused, tmp_path, None)
+    assert all("Expected no ledger at" in error for error in errors)
+    assert (tmp_path / "ledger.jsonl").read_bytes() == before
+
+
+def test_a_process_that_calls_the_loss_twice_is_stopped_and_the_other_one_too(server, tmp_path):
+    _, errors = together(server, train_twice, tmp_path)
+    assert "BudgetExceededError: Expected one release for the private batch" in errors[1] or "ProcessLost" in errors[1]
+    assert errors[0] is not None
+    assert written(tmp_path).n_releases <= 3  # steps 0, 1 and at most the one in question: nothing twice
+
+
+def test_lightnings_sampler_is_refused(server, tmp_path):
+    _, errors = together(server, train_replaced, tmp_path)
+    assert all("Expected trainer.use_distributed_sampler=false with several processes, got true" in e for e in errors)
+    assert not list(tmp_path.iterdir())
