@@ -76,7 +76,7 @@ def collect(run_dir: str | Path, *, diagnostics: bool = False) -> tuple[dict[str
         raise InputError(f"Expected accountant to be pld or rdp in the ledger of {run.path}, got {headline!r}.")
     chosen = accountants[headline]
     exact = accountants["pld"].resolve(target_delta)  # where a bound spends tails, the curve needs them chosen
-    curve = TradeOff.of(exact.pld(), exact_mu=closed_form_mu(groups))
+    curve = TradeOff.of(exact.pld(), exact_mu=closed_form_mu(exact.history))
     epsilons = [_epsilons(delta, target_delta, headline, accountants) for delta in _deltas(run, target_delta)]
     at_target = next(row["epsilon"] for row in epsilons if row["target"])
     private = (
@@ -116,7 +116,7 @@ def collect(run_dir: str | Path, *, diagnostics: bool = False) -> tuple[dict[str
             "planned": sum(count for _, _, count in groups),
             "sample_size": int(privacy["sample_size"]),
             "neighboring_relation": str(privacy.get("neighboring_relation") or "replace-one"),
-            "groups": [_group(*group) for group in groups],
+            "groups": [_group(*group) for group in exact.history],
         },
         "accountant": headline,
         "assumptions": _merge(chosen.assumptions, privacy["assumptions"]),
