@@ -50,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--quick", action="store_true", help="fewer seeds, points or settings")
     run.add_argument("--full", action="store_true", help="all of them, where that is not the default")
     run.add_argument("--data", type=Path, help="directory of the data sets (default: DPSWD_DATA or ./data)")
+    run.add_argument("--weights", type=Path, help="weights of pytorch-fid, for fig6")
     run.add_argument("--out", type=Path, default=Path("runs/experiments"), help="where the results go")
     arguments = parser.parse_args(argv)
     found = available()
@@ -74,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace, module: ModuleType) -> None:
     flags = [f"--{flag}" for flag in ("quick", "full") if getattr(arguments, flag)]
     accepted = inspect.signature(module.run).parameters
-    options = {name: getattr(arguments, name) for name in ("quick", "full", "data") if name in accepted}
+    options = {name: getattr(arguments, name) for name in ("quick", "full", "data", "weights") if name in accepted}
     result = module.run(arguments.out, **options)
     facts = {
         "command": " ".join(["python -m experiments run", arguments.name, *flags]),

@@ -25,7 +25,8 @@ import torch
 from dpswd.files import write_json
 from dpswd.reporting.publish import write_report
 from experiments.evaluation import IMAGE_CLASSIFIERS, accuracy, flat
-from experiments.table2_methods import CONFIGS, DATASETS, METHODS, SHIPPED, Cell, Trained, train
+from experiments.table2_methods import DATASETS, METHODS, SHIPPED, Cell, Trained, train
+from experiments.train_config import CONFIGS
 from models.callbacks import save_grid, to_bytes
 
 __all__ = ["directory_of", "plan", "run_cells"]

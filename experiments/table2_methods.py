@@ -17,35 +17,27 @@ Every method with a guarantee leaves a run directory that ``dpswd report`` reads
 that is shipped, whatever it is: Table 2 follows it.
 """
 
-import dataclasses
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
 from torch import Tensor
 
-from dpswd.loss import DPSlicedWassersteinLoss
-from dpswd.mechanism import Mechanism
-from dpswd.queries import GaussianQuery
-from dpswd.training import PrivacyBudget
 from experiments.data import MNIST, FashionMNIST, PrivateData
-from experiments.evaluation import DownstreamEvaluation
 from experiments.published_training import published_run
+from experiments.train_config import train_config
 from models.baselines.dp_merf import DPMERF
 from models.baselines.gaussian import ClassGaussian
 from models.baselines.one_shot import OneShotBudget
-from models.callbacks import SampleGrid, generate
+from models.callbacks import generate
 from models.features import DCT
 from models.generators import Table3Generator
 
 __all__ = ["DATASETS", "DELTA", "METHODS", "Cell", "Trained", "train"]
 
-CONFIGS = Path(__file__).parents[1] / "configs"
 DATASETS: dict[str, type[PrivateData]] = {"MNIST": MNIST, "FashionMNIST": FashionMNIST}
 SHIPPED = {"MNIST": "mnist.yaml", "FashionMNIST": "fashion.yaml"}
 DELTA = 1e-5
@@ -85,51 +77,10 @@ class Trained:
     seconds: float
 
 
-class _Unprotected(L.Callback):
-    """Takes the place of a budget where there is none: no noise to speak of, and a fixed seed, hence NOT PRIVATE."""
-
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Turns the noise off."""
-        for part in pl_module.modules():
-            if isinstance(part, DPSlicedWassersteinLoss):
-                part.mechanism, part.ledger = part.mechanism.replace(sigma=1e-12, noise_seed=0), self
-            elif isinstance(part, GaussianQuery):
-                part.mechanism = dataclasses.replace(part.mechanism, sigma=1e-12, noise_seed=0)
-                part.ledger = self
-
-    def record(self, mechanism: Mechanism) -> None:
-        """Keeps no ledger."""
-
-
 def _config(cell: Cell, path: str, data: Path | None, directory: Path, *more: str) -> Trained:
-    """Trains a shipped config through the command line's own class, without its evaluations."""
-    from dpswd.cli import _quiet
-    from dpswd.fit import PrivateCLI
-
-    _quiet()
-    arguments = ["--config", str(CONFIGS / path), "--trainer.default_root_dir", str(directory)]
-    arguments += ["--seed_everything", str(cell.seed), "--privacy.target_delta", str(DELTA)]
-    arguments += ["--privacy.target_epsilon", str(cell.epsilon or 1.0)]
-    for quiet in ("enable_progress_bar", "logger", "enable_checkpointing"):
-        arguments += [f"--trainer.{quiet}", "false"]
-    if data is not None:
-        arguments += ["--data.root", str(data)]
-    cli = PrivateCLI([*arguments, *more], run=False)
-    skipped: tuple[type, ...] = (DownstreamEvaluation, SampleGrid)  # the cells evaluate, and draw, all methods alike
-    if cell.epsilon is None:
-        skipped = (*skipped, PrivacyBudget)
-    cli.trainer.callbacks = [each for each in cli.trainer.callbacks if not isinstance(each, skipped)]
-    if cell.epsilon is None:
-        cli.trainer.callbacks.append(_Unprotected())
-    started = time.monotonic()
-    cli.trainer.fit(cli.model, cli.datamodule)
-    seconds = time.monotonic() - started
-    facts = {"sound": None, "mu": None, "delta": None, "release": None}
-    if cell.epsilon is not None:
-        privacy = json.loads((directory / "privacy.json").read_text())
-        facts = {name: privacy[name] for name in ("sound", "mu", "delta")}
-        facts["release"] = privacy["mechanism"]["release"]
-    return Trained(lambda labels: generate(cli.model, labels), facts, seconds)
+    """Trains a shipped config."""
+    run = train_config(path, directory, epsilon=cell.epsilon, delta=DELTA, seed=cell.seed, data=data, more=more)
+    return Trained(lambda labels: generate(run.module, labels), run.facts, run.seconds)
 
 
 def _steps(cell: Cell) -> int:

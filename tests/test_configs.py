@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 FAKES = {"experiments.data.MNIST": "MNIST", "experiments.data.FashionMNIST": "FashionMNIST"}
 OWN = {"experiments.data.ImageFolder": "images", "experiments.data.FeatureFile": "features.npz"}  # a user's own data
+OWN["experiments.data.CelebA"] = "celeba64"
 
 
 def idx(path, values):
@@ -51,6 +52,7 @@ def own_root(tmp_path_factory):
         folder = root / "images" / f"class{i % 10}"
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (30 + i % 7, 40, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+    shutil.copytree(root / "images", root / "celeba64")
     np.savez(root / "features.npz", features=rng.normal(size=(120, 64)), labels=np.arange(120) % 10)
     return root
 

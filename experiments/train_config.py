@@ -1,0 +1,97 @@
+"""Trains a shipped config as ``dpswd fit`` would, without its evaluations, or without any noise."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+
+from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.mechanism import Mechanism
+from dpswd.queries import GaussianQuery
+from dpswd.training import PrivacyBudget
+from experiments.data import PrivateData
+from experiments.evaluation import DownstreamEvaluation
+from models.callbacks import SampleGrid
+
+__all__ = ["CONFIGS", "ConfigRun", "train_config"]
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+@dataclass(frozen=True)
+class ConfigRun:
+    """A trained module, its data, what privacy.json says of sound, mu, delta and release, and the seconds it took."""
+
+    module: Any
+    data: PrivateData
+    facts: dict[str, Any]
+    seconds: float
+
+
+class _Unprotected(L.Callback):
+    """Takes the place of a budget where there is none: no noise to speak of, and a fixed seed, hence NOT PRIVATE."""
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Turns the noise off."""
+        for part in pl_module.modules():
+            if isinstance(part, DPSlicedWassersteinLoss | GaussianQuery):
+                part.mechanism = dataclasses.replace(part.mechanism, sigma=1e-12, noise_seed=0)
+                part.ledger = self
+
+    def record(self, mechanism: Mechanism) -> None:
+        """Keeps no ledger."""
+
+
+def train_config(
+    config: str,
+    directory: Path,
+    *,
+    epsilon: float | None,
+    delta: float,
+    seed: int,
+    data: Path | None = None,
+    more: Sequence[str] = (),
+) -> ConfigRun:
+    """Trains ``configs/CONFIG`` through the class behind the command line.
+
+    Args:
+        config: Name of the file.
+        directory: The run directory; new.
+        epsilon: Budget, together with ``delta``; ``None`` for a run without noise, which keeps no ledger.
+        delta: See ``epsilon``.
+        seed: Of weights and latent codes; noise and directions are fresh in any case.
+        data: Root of the data sets.
+        more: Further options of ``dpswd fit``.
+    """
+    from dpswd.cli import _quiet
+    from dpswd.fit import PrivateCLI
+
+    _quiet()
+    arguments = ["--config", str(CONFIGS / config), "--trainer.default_root_dir", str(directory)]
+    arguments += ["--seed_everything", str(seed), "--privacy.target_delta", str(delta)]
+    arguments += ["--privacy.target_epsilon", str(epsilon or 1.0)]
+    for quiet in ("enable_progress_bar", "logger", "enable_checkpointing"):
+        arguments += [f"--trainer.{quiet}", "false"]
+    if data is not None:
+        arguments += ["--data.root", str(data)]
+    cli = PrivateCLI([*arguments, *more], run=False)
+    skipped: tuple[type, ...] = (DownstreamEvaluation, SampleGrid)  # who calls evaluates and draws all runs alike
+    if epsilon is None:
+        skipped = (*skipped, PrivacyBudget)
+    cli.trainer.callbacks = [each for each in cli.trainer.callbacks if not isinstance(each, skipped)]
+    if epsilon is None:
+        cli.trainer.callbacks.append(_Unprotected())
+    started = time.monotonic()
+    cli.trainer.fit(cli.model, cli.datamodule)
+    seconds = time.monotonic() - started
+    facts: dict[str, Any] = dict.fromkeys(("sound", "mu", "delta", "release"))
+    if epsilon is not None:
+        privacy = json.loads((directory / "privacy.json").read_text())
+        facts = {name: privacy[name] for name in ("sound", "mu", "delta")}
+        facts["release"] = privacy["mechanism"]["release"]
+    return ConfigRun(cli.model, cli.datamodule, facts, seconds)

@@ -1,0 +1,149 @@
+"""CelebA: both ways to load it, the public space and the generator, Figure 6 from end to end on a few fake faces."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from PIL import Image
+
+from dpswd import InputError
+from dpswd.loss import clip_rows
+from experiments import fig6
+from experiments.data import CelebA
+from models.faces import RandomConvolutions, Table5Generator
+from models.features import check_rowwise
+
+
+@pytest.fixture
+def faces(tmp_path):
+    """Fifty pictures as they lie in the folder of cropped faces."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "celeba64").mkdir()
+    for i in range(50):
+        Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "celeba64" / f"{i:06}.png")
+    return tmp_path
+
+
+@pytest.fixture
+def full(tmp_path, monkeypatch):
+    """Nine pictures in the layout of the full set; whose checksums torchvision would compare."""
+    monkeypatch.setattr(torchvision.datasets.CelebA, "_check_integrity", lambda self: True)
+    base = tmp_path / "celeba"
+    (base / "img_align_celeba").mkdir(parents=True)
+    names = [f"{i:06}.jpg" for i in range(1, 10)]
+    for i, name in enumerate(names):
+        pixels = np.zeros((218, 178, 3), dtype=np.uint8)
+        pixels[39:179, 19:159] = 20 * (i + 1)  # the square that is kept
+        pixels[:39] = 255  # control: what lies outside
+        Image.fromarray(pixels).save(base / "img_align_celeba" / name, quality=100, subsampling=0)
+    (base / "list_eval_partition.txt").write_text("".join(f"{n} {0 if i < 6 else 2}\n" for i, n in enumerate(names)))
+    (base / "identity_CelebA.txt").write_text("".join(f"{name} 1\n" for name in names))
+    for file, header in (
+        ("list_bbox_celeba", "a b c d"),
+        ("list_landmarks_align_celeba", "x y"),
+        ("list_attr_celeba", "u v"),
+    ):
+        values = " ".join("1" for _ in header.split())
+        (base / f"{file}.txt").write_text(f"9\n{header}\n" + "".join(f"{name} {values}\n" for name in names))
+    return tmp_path
+
+
+def test_faces_from_a_folder_and_from_a_zip(faces):
+    data = CelebA(root=str(faces))
+    assert data.private.values.shape == (40, 3, 64, 64)
+    assert data.test.values.shape == (10, 3, 64, 64)
+    assert data.private.values.dtype == torch.uint8
+    shutil.make_archive(str(faces / "celeba64_5000"), "zip", faces / "celeba64")
+    shutil.rmtree(faces / "celeba64")
+    zipped = CelebA(root=str(faces))
+    assert torch.equal(zipped.private.values, data.private.values)
+
+
+def test_the_full_set_through_torchvision(full):
+    data = CelebA("torchvision", root=str(full), n_records=4, n_test=2)
+    assert data.private.values.shape == (4, 3, 64, 64)
+    assert data.test.values.shape == (2, 3, 64, 64)
+    means = data.private.values.double().mean((1, 2, 3))
+    assert torch.allclose(means, 20.0 * torch.arange(1, 5).double(), atol=2)  # in order, and the middle square only
+    assert len(CelebA("torchvision", root=str(full)).private) == 6  # 162,000 of 162,770 in earnest
+    assert CelebA().n_records == 162_000
+
+
+def test_data_that_are_not_there(tmp_path):
+    with pytest.raises(
+        InputError, match=r"Expected faces in .*celeba64 or .*celeba64_5000.zip, got neither; set DPSWD"
+    ):
+        CelebA(root=str(tmp_path)).load()
+    with pytest.raises(InputError, match=r"Expected CelebA in .* as torchvision lays it out, got: Dataset not found"):
+        CelebA("torchvision", root=str(tmp_path)).load()
+    with pytest.raises(InputError, match="Expected source to be one of faces, torchvision"):
+        CelebA("web")
+    with pytest.raises(InputError, match="Expected size >= 8, got size=4"):
+        CelebA(size=4)
+
+
+def test_a_broken_picture_of_the_full_set(full):
+    (full / "celeba" / "img_align_celeba" / "000002.jpg").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"Expected a readable picture at .*000002.jpg"):
+        CelebA("torchvision", root=str(full)).load()
+
+
+def test_the_public_space_has_8192_dimensions_and_is_a_constant():
+    features = RandomConvolutions()
+    assert features.dim == 8192
+    images = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    rows = features(images)
+    assert rows.shape == (3, 8192)
+    check_rowwise(features)
+    torch.manual_seed(5)
+    assert torch.equal(RandomConvolutions()(images), rows)
+    assert not torch.equal(RandomConvolutions(seed=1)(images), rows)
+    assert list(features.parameters()) == []
+    assert float(clip_rows(features(100 * images), 0.5).norm(dim=1).max()) <= 0.5
+    images.requires_grad_()
+    features(images).sum().backward()
+    assert float(images.grad.abs().min(dim=0).values.max()) > 0
+
+
+@pytest.mark.parametrize("options", [{"sample_shape": (3, 62, 64)}, {"channels": 0}, {"radius": 0.0}, {"seed": -1}])
+def test_options_of_the_space(options):
+    with pytest.raises(InputError, match=r"^Expected "):
+        RandomConvolutions(**options)
+
+
+def test_table5_generator():
+    generator = Table5Generator()
+    assert generator.latent_dim == 32
+    images = generator(generator.latent(4), torch.zeros(4, dtype=torch.int64)).detach()
+    assert images.shape == (4, 3, 64, 64)
+    assert 0 <= float(images.min()) < float(images.max()) <= 1
+    labelled = Table5Generator((1, 16, 16), n_classes=3)
+    assert labelled(labelled.latent(2), torch.tensor([0, 2])).shape == (2, 1, 16, 16)
+    for shape in ((3, 64, 32), (3, 48, 48), (3, 4, 4)):
+        with pytest.raises(InputError, match="Expected a square side of 8, 16, 32, 64"):
+            Table5Generator(shape)
+
+
+@pytest.mark.slow
+def test_figure_6(faces, tmp_path, monkeypatch):
+    monkeypatch.setattr(fig6, "STEPS", {False: 2, True: 2})
+    monkeypatch.setattr(fig6, "N_GENERATED", 20)
+    result = fig6.run(tmp_path / "out", data=faces)
+    rows = {row["method"]: row for row in result["rows"]}
+    assert list(rows) == ["real training records", "no privacy", "exact", "Bernstein"]
+    assert rows["exact"]["sound"] is rows["Bernstein"]["sound"] is True
+    assert rows["no privacy"]["sound"] is None
+    assert rows["Bernstein"]["sigma"] > 3 * rows["exact"]["sigma"]  # the price of the bound
+    assert rows["real training records"]["small_cnn_frechet"] < rows["exact"]["small_cnn_frechet"]
+    assert not any("fid" in row for row in result["rows"])
+    assert (tmp_path / "out" / "fig6.png").exists()
+    before = sorted((tmp_path / "out").iterdir())
+    reports = [json.loads(path.read_text()) for path in (tmp_path / "out").glob("fig6-*/*/report.json")]
+    assert len(reports) == 2
+    assert all(report["sound"] and report["releases"]["made"] == 1 for report in reports)
+    with pytest.raises(InputError, match="Expected the weights of pytorch-fid at"):
+        fig6.run(tmp_path / "out", data=faces, weights=tmp_path / "none.pth")
+    assert sorted((tmp_path / "out").iterdir()) == before  # refused before anything is trained

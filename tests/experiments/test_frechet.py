@@ -1,0 +1,86 @@
+"""Frechet distances: closed forms, an independent reference, and what they are allowed to be called."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from scipy import linalg
+
+import experiments.frechet as frechet
+from dpswd import InputError
+from experiments.data import Digits
+from experiments.frechet import fid, frechet_distance, rotation_cnn, small_cnn_frechet
+
+
+def sample(n, mean, scale, seed):
+    noise = torch.randn(n, len(mean), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.tensor(mean).double() + noise * torch.tensor(scale).double()
+
+
+def test_agrees_with_the_matrix_square_root():
+    mix = torch.randn(3, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    first, second = sample(500, [0, 1, 2], [1, 2, 3], 0), sample(400, [1, 1, 0], [2, 1, 1], 1) @ mix
+    a, b = (np.cov(side.numpy(), rowvar=False) for side in (first, second))
+    shift = (first.mean(0) - second.mean(0)).square().sum()
+    expected = float(shift) + np.trace(a + b - 2 * linalg.sqrtm(a @ b).real)
+    assert frechet_distance(first, second) == pytest.approx(expected, rel=1e-9)
+    assert frechet_distance(second, first) == pytest.approx(expected, rel=1e-9)
+    assert frechet_distance(first, first) == pytest.approx(0, abs=1e-9)
+
+
+def test_closed_form_of_normal_laws():
+    n = 40_000
+    found = frechet_distance(sample(n, [0, 0], [1, 2], 0), sample(n, [3, 0], [2, 2], 1))
+    assert found == pytest.approx(9 + 1, rel=0.02)  # |m|^2 + sum of (s - s')^2; deviation of 2 * 3 * mean is 0.07
+
+
+def test_features_that_do_not_fit():
+    for first, second in ((torch.zeros(3, 2), torch.zeros(3, 4)), (torch.zeros(1, 2), torch.zeros(3, 2))):
+        with pytest.raises(InputError, match=r"Expected features \(n, d\) and \(m, d\) with n, m >= 2"):
+            frechet_distance(first, second)
+
+
+def test_small_cnn_puts_noise_farther_away_than_other_digits():
+    data = Digits()
+    real, other = data.private.floats(), data.test.floats()
+    network = rotation_cnn(real)
+    near = small_cnn_frechet(network, real, other)
+    noise = torch.rand(other.shape, generator=torch.Generator().manual_seed(0))
+    assert small_cnn_frechet(network, real, real) == pytest.approx(0, abs=1e-6)
+    assert 0 < near < small_cnn_frechet(network, real, noise) / 10
+
+
+def test_weights_that_are_missing_or_others(tmp_path):
+    images = torch.rand(2, 3, 32, 32)
+    with pytest.raises(
+        InputError, match=r"got no file; fetch pt_inception-2015-12-05-6726825d\.pth from the releases of"
+    ):
+        fid(tmp_path / "none.pth", images, images)
+    (tmp_path / "other.pth").write_bytes(b"other")
+    with pytest.raises(InputError, match="got another file; fetch it again"):
+        fid(tmp_path / "other.pth", images, images)
+
+
+@pytest.mark.slow
+def test_fid_through_pytorch_fid_with_weights_from_a_file(tmp_path, monkeypatch):
+    """Weights of the right shapes, random: the numbers mean nothing, the path through pytorch-fid is the real one."""
+    from unittest import mock
+
+    from pytorch_fid import inception
+
+    torch.manual_seed(0)
+    bare = inception._inception_v3(num_classes=1008, aux_logits=False, weights=None)
+    with mock.patch.object(inception, "load_state_dict_from_url", return_value=None):
+        with (
+            mock.patch.object(torch.nn.Module, "load_state_dict"),
+            mock.patch.object(inception, "_inception_v3", return_value=bare),
+        ):
+            shaped = inception.fid_inception_v3()
+    path = tmp_path / "weights.pth"
+    torch.save(shaped.state_dict(), path)
+    monkeypatch.setattr(frechet, "DIGEST", hashlib.sha256(path.read_bytes()).hexdigest()[:8])
+    generator = torch.Generator().manual_seed(0)
+    bright, dark = torch.rand(6, 3, 32, 32, generator=generator), torch.rand(6, 3, 32, 32, generator=generator) / 4
+    assert fid(path, bright, bright) == pytest.approx(0, abs=1e-3)
+    assert fid(path, bright, dark) > 10 * abs(fid(path, bright, bright))
