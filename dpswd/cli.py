@@ -54,13 +54,14 @@ def _commands(wanted: str | None) -> dict[str, Command]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    follows = _is_follower()
     try:
         if arguments and arguments[0] in LIGHTNING:
             fit(arguments)
             return 0
         return _small(arguments)
     except InputError as error:
-        if _is_follower():  # the first process says it, and ends the run; a status of ours would have it killed before
+        if follows:  # the first process says it, and ends the run; a status of ours would have it killed before
             return 0
         print(f"dpswd: {_one_line(error)}", file=sys.stderr)
         return 2
@@ -125,7 +126,7 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
         if isinstance(error, RuntimeError) and _LOST.search(str(error)):  # between releases: gradients, a checkpoint
             from dpswd.processes import lost
 
-            raise lost(os.environ.get("WORLD_SIZE", ""), error) from None
+            raise lost(error) from None
         if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
             raise
         raise InputError("Expected a checkpoint at --ckpt_path, got a file that is none; see checkpoints/.") from None

@@ -95,15 +95,16 @@ class Processes:
         try:
             yield
         except RuntimeError as error:  # of torch.distributed: a closed connection, a time limit
-            raise lost(self.world, error) from None
+            raise lost(error) from None
 
 
-def lost(world: int | str, error: BaseException) -> ProcessLostError:
+def lost(error: BaseException) -> ProcessLostError:
     """Makes a sentence of what torch.distributed says when another process is gone."""
     said = re.sub(r"\[/[^]]*\] *", "", " ".join(str(error).split()))  # without the source file of the message
     return ProcessLostError(
-        f"Expected all {world} processes to take part, got one that stopped or cannot be reached ({said[:120]}); "
-        "the run has ended here, the ledger holds all that was released: resume from the last checkpoint."
+        "Expected all processes of the run to take part, got one that stopped or cannot be reached "
+        f"({said.split('. ')[0][:120]}); the run has ended here, the ledger holds all that was released: resume from "
+        "the last checkpoint."
     )
 
 
