@@ -31,6 +31,7 @@ Array = NDArray[np.float64]
 LEAST_TRIALS = 50
 _FOR_THRESHOLDS = 0.15  # of the runs
 _CANDIDATES = 400  # thresholds to choose from
+_SHY = 1e-4  # the level at which thresholds for mu are compared, relative to that of the limits
 _SHARES = {"mu": 0.8, "epsilon": 0.2}  # of the error probability
 
 
@@ -147,16 +148,17 @@ def weigh(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidenc
     cut = math.ceil(_FOR_THRESHOLDS * len(one))
     counted = len(one) - cut
 
-    def attack(goal: Callable[[Array, Array], Array], share: float, planned: int) -> Attack:
+    def attack(goal: Callable[[Array, Array], Array], share: float, planned: int, shy: float = 1.0) -> Attack:
         level = (1 - confidence) * share / 2
-        threshold = _threshold(one[:cut], two[:cut], planned, level, goal)
+        threshold = _threshold(one[:cut], two[:cut], planned, level * shy, goal)
         errors = [int((one[cut:] > threshold).sum()), int((two[cut:] <= threshold).sum())]
         fpr, fnr = upper_limit(errors, counted, level)
         return Attack(threshold, float(fpr), float(fnr))
 
     faultless = upper_limit(0, counted, (1 - confidence) * _SHARES["mu"] / 2)
     return Evidence(
-        attack(_mu, _SHARES["mu"], cut),  # as if no more runs came: shy of thresholds that few errors favour
+        # of thresholds that look alike the one with more errors is the safer choice: few errors are mostly luck
+        attack(_mu, _SHARES["mu"], cut, _SHY),
         attack(lambda fpr, fnr: _epsilon(fpr, fnr, delta), _SHARES["epsilon"], counted),
         delta,
         confidence,
