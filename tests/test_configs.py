@@ -1,5 +1,6 @@
 """Every config that is shipped runs a step: on real data where they are, on a small fake of them everywhere."""
 
+import bz2
 import gzip
 import json
 import os
@@ -18,7 +19,11 @@ from dpswd.cli import main
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-FAKES = {"experiments.data.MNIST": "MNIST", "experiments.data.FashionMNIST": "FashionMNIST"}
+FAKES = {
+    "experiments.data.MNIST": "MNIST",
+    "experiments.data.FashionMNIST": "FashionMNIST",
+    "experiments.adaptation_data.DigitAdaptation": "MNIST",  # and USPS
+}
 OWN = {"experiments.data.ImageFolder": "images", "experiments.data.FeatureFile": "features.npz"}  # a user's own data
 OWN["experiments.data.CelebA"] = "celeba64"
 
@@ -34,13 +39,18 @@ def idx(path, values):
 def fake_root(tmp_path_factory):
     """MNIST in size and layout, with random pixels: the budget is planned for 60,000 records."""
     root, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
-    for name in FAKES.values():
+    for name in sorted(set(FAKES.values())):
         (root / name / "raw").mkdir(parents=True)
         for split, count in (("train", 60_000), ("t10k", 100)):
             raw = root / name / "raw"
             images = np.broadcast_to(rng.integers(0, 256, (100, 28, 28)), (count // 100, 100, 28, 28))
             idx(raw / f"{split}-images-idx3-ubyte.gz", images.reshape(count, 28, 28))
             idx(raw / f"{split}-labels-idx1-ubyte.gz", rng.integers(0, 10, count))
+    for split in ("usps", "usps.t"):
+        pixels = rng.uniform(-1, 1, (400, 256)).round(2)
+        lines = [f"{1 + i % 10} " + " ".join(f"{j + 1}:{v}" for j, v in enumerate(row)) for i, row in enumerate(pixels)]
+        (root / "USPS").mkdir(exist_ok=True)
+        (root / "USPS" / f"{split}.bz2").write_bytes(bz2.compress("\n".join(lines).encode()))
     return root
 
 
