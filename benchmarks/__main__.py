@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import distances, growth, page, startup, training
+from benchmarks import cost, distances, growth, page, startup, training
 from dpswd import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +29,7 @@ PARTS: dict[str, Callable[[bool, int], list[dict[str, Any]]]] = {
     "scaling": growth.scaling,
     "large": distances.large,
     "sketch": growth.sketch,
+    "cost": cost.cost,
 }
 
 

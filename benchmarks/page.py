@@ -38,6 +38,7 @@ def write(content: dict[str, Any]) -> str:
         "startup": _startup,
         "scaling": _scaling,
         "sketch": _sketch,
+        "cost": _cost,
     }
     for part, section in sections.items():
         if parts.get(part):
@@ -266,4 +267,46 @@ def _sketch(rows: list[Row]) -> list[str]:
         f"records made chunk by chunk at every pass (that time is included), one thread: {row['seconds']:.0f} s, peak "
         f"memory of the whole process {row['peak_bytes'] / 1e9:.2f} GB (target: 2 GB). Equal to the sketch in memory "
         "to 1e-14, by tests/test_sketch.py, over chunks, passes, orders, and shards on several processes.",
+    ]
+
+
+def _cost(rows: list[Row]) -> list[str]:
+    cells = []
+    for row in rows:
+        peak = max(row["peak_bytes"]) / 1e9
+        cells.append(
+            [
+                f"{row['variable']}" + (" = B (one shot)" if row["variable"] == "N" else ""),
+                ", ".join(
+                    f"{name} = {value:,}" for name, value in row["base"].items() if row["variable"] + name != "NB"
+                ),
+                f"{row['sizes'][0]:,} to {row['sizes'][-1]:,}",
+                f"{_ms(row['cpu_seconds'][0])} to {_ms(row['cpu_seconds'][-1])}",
+                f"{row['time_exponent']:.2f}",
+                f"{row['above_bytes'][0] / 1e6:,.0f} to {row['above_bytes'][-1] / 1e6:,.0f}",
+                f"{row['memory_exponent']:.2f}",
+                f"{peak:.2f}" + ("" if peak <= 4 else " **(missed)**"),
+            ]
+        )
+    head = [
+        "against",
+        "the others",
+        "sizes",
+        "time, ms",
+        "exponent",
+        "memory above the inputs, MB",
+        "exponent",
+        "peak, GB",
+    ]
+    return [
+        "## Cost of a release",
+        "",
+        "One release of B of N records and one comparison of 500 generated rows with it, gradient included; one "
+        "thread, time of the processor, every size in a process of its own, 100 block means. Targets: a process stays "
+        "within 4 GB, growth no worse than linear.",
+        "",
+        *_table(head, cells),
+        "",
+        "The columns are sorted: beyond linear, time grows by the logarithm of N or B, which is what an exponent a little "
+        "above 1 says.",
     ]
