@@ -307,6 +307,6 @@ def _cost(rows: list[Row]) -> list[str]:
         "",
         *_table(head, cells),
         "",
-        "The columns are sorted: beyond linear, time grows by the logarithm of N or B, which is what an exponent a little "
-        "above 1 says.",
+        "The columns are sorted: beyond linear, time grows by the logarithm of N or B, which is what an exponent "
+        "a little above 1 says.",
     ]
