@@ -160,6 +160,13 @@ class Budget:
 
     def _open(self, wanted: Plan, shares: list[float]) -> tuple[Plan, Counter[Mechanism]]:
         """Begins the run, or takes it up again; on the first process. Nothing is written before all is known to fit."""
+        try:
+            return self._opened(wanted, shares)
+        except BaseException:
+            self._lock.free()
+            raise
+
+    def _opened(self, wanted: Plan, shares: list[float]) -> tuple[Plan, Counter[Mechanism]]:
         path = self._directory / "ledger.jsonl"
         self._lock.take(self._directory)
         if self.shared_path is not None:
@@ -238,10 +245,15 @@ class Budget:
         return ledger
 
     def _watch(self, *, running: bool) -> None:
-        """While a budget runs, a loss that nobody keeps a ledger for is refused; afterwards there are no permits."""
+        """While a budget runs, a loss that nobody keeps a ledger for is refused; afterwards there are no permits.
+
+        And the directory is free for the next run.
+        """
         if running != self._running:
             BudgetWatch.running += 1 if running else -1
         self._running, self._permit = running, False
+        if not running:
+            self._lock.free()
 
     def _calibrate(self, wanted: Plan, shares: list[float]) -> Plan:
         """Gives every query its share of the squared mu that the budget amounts to, and the loss what is left."""

@@ -92,7 +92,6 @@ class PrivacyBudget(Budget, L.Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Stands guard: a release before training (in a sanity check of the validation loop) is refused."""
         self._ledger = self._made = self._shared = None
-        self._lock.free()
         self._watch(running=False)
         parts: list[DPSlicedWassersteinLoss | GaussianQuery] = [the_loss(pl_module), *the_queries(pl_module)]
         for part in parts:
@@ -134,6 +133,10 @@ class PrivacyBudget(Budget, L.Callback):
         self._permit = length > 0  # one batch serves one release: the accountant counts on a fresh one
         if length and self._count(mechanism) >= planned and not trainer.should_stop:
             trainer.should_stop = True
+            rank_zero_info(
+                f"All {planned} planned releases have been made, those that a crash wasted included: the run ends at "
+                f"step {trainer.global_step}."
+            )
             raise StopIteration  # ends the epoch: Lightning ignores what a callback returns here
 
     def on_train_batch_end(
@@ -146,9 +149,8 @@ class PrivacyBudget(Budget, L.Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Writes ``privacy.json`` for the releases that were planned."""
-        self._watch(running=False)
         self._write()
-        self._lock.free()
+        self._watch(running=False)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Leaves ``privacy.json`` as it stands when a run breaks off."""

@@ -93,6 +93,7 @@ class GeneratorModule(L.LightningModule):
         self.register_buffer("proportions", torch.full((max(1, generator.n_classes),), 1 / max(1, generator.n_classes)))
         self.criterion: DPSlicedWassersteinLoss | None = None
         self.released: Release | None = None
+        self._counted = False
 
     def mechanism(self, batch_size: int) -> ProjectionMechanism:
         """What one release is, for ``batch_size`` records. Its sigma is a placeholder until the budget sets it."""
@@ -193,11 +194,13 @@ class GeneratorModule(L.LightningModule):
         """Keeps the last release, which is public, so that a resumed run need not pay for it again."""
         if self.released is not None:
             checkpoint["released"] = self.released.state_dict()
+        checkpoint["counted"] = self._counted
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Takes the last release back."""
         if "released" in checkpoint:
             self.released = Release.from_state_dict(checkpoint["released"])
+        self._counted = bool(checkpoint.get("counted"))  # the proportions are a buffer
 
     def on_train_start(self) -> None:
         """Makes the releases that come before the projections; a resumed run has them in its checkpoint."""
@@ -209,8 +212,9 @@ class GeneratorModule(L.LightningModule):
             parts = torch.arange(len(private)).split(4096)
             rows = torch.cat([self.features.base(private.floats(part).to(self.device)) for part in parts])
             self.features.fit(self.moment.release(rows), len(private))
-        if self.counts is not None and not self.counts.releases:
+        if self.counts is not None and not self._counted:
             counts = self.counts.release(private.labels).clamp(min=1)
+            self._counted = True
             self.proportions.copy_(counts / counts.sum())
 
     def classes_of(self, n: int) -> Tensor:

@@ -106,7 +106,7 @@ class GeneratorFile(L.Callback):
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Writes it, with the guarantee that ``privacy.json`` states by then."""
-        if trainer.fast_dev_run:
+        if trainer.fast_dev_run or not trainer.is_global_zero:
             return
         directory = Path(trainer.default_root_dir)
         facts = json.loads((directory / "privacy.json").read_text()) if (directory / "privacy.json").is_file() else None
