@@ -7,7 +7,9 @@ them count, and each refuses for itself.
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import math
+import platform
 import secrets
 from collections import Counter
 from collections.abc import Callable
@@ -28,6 +30,7 @@ __all__ = ["NOT_COVERED", "Budget"]
 
 Plan = list[tuple[Any, int]]  # (mechanism, number of releases); the loss stands last
 
+PACKAGES = ("dp-accounting", "autodp", "gdpnum", "numpy", "scipy", "torch", "lightning")
 OTHER_RUNS = "Other runs on the same records, resumed copies of this one included: their guarantees compose."
 NOT_COVERED = [
     "Choices made after looking at the private records: architecture, hyperparameters, number of steps, selection.",
@@ -283,7 +286,9 @@ class Budget:
         digest = hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None
         private = all(mechanism.is_private for mechanism, _ in self.plan)
         plan = [{"mechanism": mechanism.to_dict(), "num_releases": count} for mechanism, count in self.plan]
-        facts = {"version": __version__, "config_sha256": digest, **self._planned, "private": private, "plan": plan}
+        versions = {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+        facts = {"version": __version__, "versions": versions, "config_sha256": digest, **self._planned}
+        facts |= {"private": private, "plan": plan}
         self._run = secrets.token_hex(8)  # two runs of one plan have different ledgers
         return {**facts, "run": self._run, **({"shared": True} if self._shared is not None else {})}
 
@@ -332,6 +337,13 @@ class Budget:
         together = self._shared.facts()
         others = [line for line in NOT_COVERED if line != OTHER_RUNS]
         return {**facts, "across_runs": together, "not_covered": others}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _unnoised(plan: Plan) -> list[tuple[Mechanism, int]]:

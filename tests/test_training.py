@@ -1,5 +1,6 @@
 """The budget callback: what it makes of a user's own module, and what it refuses."""
 
+import importlib.metadata
 import json
 import math
 
@@ -30,6 +31,7 @@ def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
     assert ledger.n_releases == module.criterion.releases == releases
     assert ledger.header["target_epsilon"] == 5
     assert ledger.header["planned_releases"] == releases
+    assert ledger.header["versions"]["torch"] == importlib.metadata.version("torch")
     (group,) = ledger
     assert group == (module.criterion.mechanism, N, releases)
     facts, fresh = privacy(tmp_path), account(ledger)
