@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.audit_page import canary_lines, game_lines, zoo_lines
+from experiments.table2_page import celeba_lines, table2_lines
 
 ROOT = Path(__file__).parents[1]
 MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -57,6 +58,23 @@ def table4() -> str:
     return "\n".join([*lines, "", _origin(content, "deterministic")])
 
 
+def table2() -> str:
+    """Accuracy of every method of Table 2."""
+    content = results("table2")
+    seeds = content["rows"][0]["seeds"]
+    return "\n".join(
+        [*table2_lines(content["rows"]), "", _origin(content, "one seed" if seeds == 1 else f"{seeds} seeds")]
+    )
+
+
+def fig6() -> str:
+    """Distances of generated faces."""
+    content = results("fig6")
+    return "\n".join(
+        [*celeba_lines(content["rows"]), "", _origin(content, f"N = {content['rows'][0]['sample_size']:,}")]
+    )
+
+
 def audit_games() -> str:
     """Lower bounds of the game next to the claims."""
     content = results("audit")
@@ -81,7 +99,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "audit_games": audit_games,
     "audit_zoo": audit_zoo,
     "generation": generation,
+    "table2": table2,
     "table4": table4,
+    "fig6": fig6,
 }
 
 
