@@ -8,6 +8,7 @@ directory.
 
 import hashlib
 import json
+import logging
 import multiprocessing
 import os
 import time
@@ -72,7 +73,8 @@ def run_cells(
             _say(_work(cell, directory, data))
     elif open_cells:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers or min(4, os.cpu_count() or 1), mp_context=context) as pool:
+        count = workers or min(4, os.cpu_count() or 1)
+        with ProcessPoolExecutor(count, mp_context=context, initializer=_quiet_lightning) as pool:
             futures = [pool.submit(_work, cell, directory, data) for cell in open_cells]
             try:
                 for future in as_completed(futures):
@@ -81,6 +83,12 @@ def run_cells(
                 pool.shutdown(cancel_futures=True)
                 raise
     return [json.loads(path.read_text()) for path in paths.values()]
+
+
+def _quiet_lightning() -> None:
+    """Dozens are trained: no word on devices from each."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _say(result: dict[str, Any]) -> None:
