@@ -1,0 +1,72 @@
+"""Files written whole, directories used by one run at a time, and what is refused before processes meet."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+import dpswd.files
+from dpswd import InputError
+from dpswd.errors import ProcessLostError
+from dpswd.files import DirectoryLock, write_json
+from dpswd.processes import Processes, lost
+from dpswd.training import PrivacyBudget
+
+
+def test_one_run_at_a_time(tmp_path):
+    first, second = DirectoryLock(), DirectoryLock()
+    first.take(tmp_path)
+    first.take(tmp_path)  # its own
+    with pytest.raises(InputError, match=r"Expected no other run in .*, got one that is in progress"):
+        second.take(tmp_path)
+    first.free()
+    second.take(tmp_path)
+    second.free()
+    second.free()
+    second.take(tmp_path / "none")  # nothing to keep anybody out of
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_locks_nothing_is_kept_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(dpswd.files, "fcntl", None)
+    for lock in (DirectoryLock(), DirectoryLock()):
+        lock.take(tmp_path)
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    write_json(tmp_path / "a.json", {"x": 1})
+
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fails)
+    with pytest.raises(InputError, match=r"Expected to write .*, got: No space left on device; choose a writable"):
+        write_json(tmp_path / "a.json", {"x": 2})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_process_alone():
+    alone = Processes()
+    assert (alone.rank, alone.world, alone.every(3), alone.from_first(lambda: 4)) == (0, 1, [3], 4)
+    with pytest.raises(ZeroDivisionError):
+        alone.agree(lambda: 1 / 0)
+
+
+def test_what_torch_says_of_a_lost_process_is_made_a_sentence():
+    error = lost(
+        RuntimeError("[/build/gloo/pair.cc:545] Read error [127.0.0.1]:6558:\n Connection reset. This is bad.")
+    )
+    assert isinstance(error, ProcessLostError)
+    assert "(Read error [127.0.0.1]:6558: Connection reset)" in str(error)
+    assert "\n" not in str(error)
+
+
+def test_processes_that_would_not_release_together_are_refused():
+    trainer = SimpleNamespace(world_size=2, strategy=SimpleNamespace())
+    budget = PrivacyBudget(1.0, 1e-5)
+    with pytest.raises(
+        InputError, match=r"Expected trainer\.strategy=ddp for 2 processes, got SimpleNamespace; use ddp"
+    ):
+        budget.setup(trainer, None, "fit")
+    budget.setup(trainer, None, "test")
