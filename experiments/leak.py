@@ -8,10 +8,10 @@ held against the claimed mu:
 
 - ``as published``: rows divided by the batch's largest norm, gradient through the private branch;
 - ``largest norm only``, ``private branch only``: one of the two holes open, the other closed;
-- ``sound``: the same noise and the same attack, both closed; and the stronger attacker who sees the release itself and
-  scores it by its likelihood ratio.
+- ``sound``: our release (block means), both closed, the same attack; and the strongest attacker there is, who sees the
+  release itself and scores it by its likelihood ratio.
 
-All four claim the same: Gaussian noise for rows that move by at most 1, one full batch.
+All four claim the same mu for one full batch, whose rows are said to move by at most 1.
 """
 
 import math
@@ -24,16 +24,17 @@ from torch import Tensor, nn
 
 from dpswd.accounting import calibrate_sigma
 from dpswd.audit import weigh
-from dpswd.loss import DPSlicedWassersteinLoss, Release
+from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.projections import random_projections
-from dpswd.sliced import wasserstein_1d
+from dpswd.sliced import padded_block_means, wasserstein_1d
 from models.adaptation import published_distance
 from models.validator import rowwise
 
 HELP = "what the published gradient of adaptation leaks, and ours: lower bounds on mu, a figure (minutes)"
 
 BATCH, DIM, DIRECTIONS = 128, 16, 16
+BLOCKS = 16
 INK = 20.0
 CONFIDENCE = 0.95
 VARIANTS = ("as published", "largest norm only", "private branch only", "sound")
@@ -92,18 +93,13 @@ def sound_step(world: World, batch: Tensor, criterion: DPSlicedWassersteinLoss) 
 
 
 def _log_ratio(world: World, release: Release) -> float:
-    """Score of the released cloud for the second batch: projections of the one row that differs, both placements.
-
-    Released columns are sorted, which loses only the pairing; the sum over the column of log-densities of the mixture
-    of noisy projections is the score.
-    """
-    exact = [
-        clipped(world.encoder(batch).detach(), world.radius).double() @ release.projections for batch in world.batches
-    ]
+    """The log-likelihood ratio of noisy block means (m, k), whose directions are public: the best test there is."""
+    blocks = release.mechanism.n_values
     logs = []
-    for values in exact:
-        gaps = release.values[:, None, :] - values[None, :, :]  # (B, B, k)
-        logs.append(torch.logsumexp(-gaps.square() / (2 * release.mechanism.sigma**2), 1).sum())
+    for batch in world.batches:
+        rows = clip_rows(rowwise(world.encoder, batch) / (2 * world.radius), release.mechanism.row_norm)
+        means = padded_block_means((rows @ release.projections).sort(dim=0).values, len(rows), blocks)
+        logs.append(-(release.values - means).square().sum() / (2 * release.mechanism.sigma**2))
     return float(logs[1] - logs[0])
 
 
@@ -124,6 +120,8 @@ def _scores(gradients: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.nd
 def attack(world: World, variant: str, mu: float, trials: int) -> list[dict[str, Any]]:
     """Plays the game ``trials`` times in each world; returns a row per attack."""
     mechanism = ProjectionMechanism(DIM, DIRECTIONS, 1.0, BATCH)
+    if variant == "sound":
+        mechanism = mechanism.replace(release="quantiles", n_quantiles=BLOCKS, kind="orthogonal")
     mechanism = mechanism.replace(sigma=calibrate_sigma(mechanism, BATCH, 1, target_mu=mu))
     if variant == "sound":
         criterion = DPSlicedWassersteinLoss(mechanism)

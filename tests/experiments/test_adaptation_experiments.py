@@ -1,0 +1,191 @@
+"""Adaptation experiments on tiny settings: data, errata 4 and 5, the attack, and the tables' form."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from dpswd import InputError
+from experiments import adaptation_methods, fig3, leak, table1
+from experiments.adaptation_data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches
+from experiments.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
+from experiments.data import Records
+from models.adaptation import NOT_PRIVATE, published_distance
+
+WARNINGS = [
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
+    pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
+]
+pytestmark = WARNINGS
+
+
+def features(path, n, d=8, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 10
+    values = rng.normal(size=(n, d)).astype(np.float32) * 0.3 + np.eye(10, d)[labels]
+    np.savez(path, features=values, labels=labels)
+    return str(path)
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return features(tmp_path / "a.npz", 80), features(tmp_path / "b.npz", 60, seed=1)
+
+
+def test_feature_files_of_any_network(pair, tmp_path):
+    """The loader of Office-31 and VisDA-2017, on small files that are made here."""
+    data = FeatureAdaptation(*pair)
+    assert (data.name, data.source.values.shape, data.private.shape) == ("a-b", (80, 8), (60, 8))
+    assert isinstance(data.private, torch.Tensor)  # no labels
+    assert data.release_size(16) == 48
+    other = features(tmp_path / "c.npz", 60, d=9)
+    with pytest.raises(InputError, match=r"Expected source and target of one shape, got \(8,\) and \(9,\)"):
+        FeatureAdaptation(pair[0], other).setup("fit")
+    with pytest.raises(InputError, match="nothing there"):
+        FeatureAdaptation(pair[0], "missing.npz").setup("fit")
+    with pytest.raises(InputError, match="Expected batch_size <= the 60 private records, got 61"):
+        FeatureAdaptation(*pair, batch_size=61).release_size(None)
+    with pytest.raises(InputError, match="Expected n_quantiles <= the 60 private records, got 61"):
+        data.release_size(61)
+
+
+def test_names_of_domains_are_checked():
+    with pytest.raises(InputError, match="Expected two domains, got A for both"):
+        OfficeCaltech("A", "A")
+    with pytest.raises(InputError, match="Expected target to be one of A, W, D"):
+        OfficeCaltech("A", "C")
+    with pytest.raises(InputError, match="Expected two data sets, got USPS for both"):
+        DigitAdaptation("USPS", "USPS")
+
+
+def test_a_round_of_the_source_has_every_record_at_most_once():
+    batches = list(SourceBatches(Records(torch.arange(10.0)[:, None], torch.arange(10)), 4))
+    assert [len(values) for values, _ in batches] == [4, 4]
+    seen = torch.cat([values for values, _ in batches]).flatten()
+    assert len(seen.unique()) == 8
+
+
+@pytest.mark.data
+def test_sizes_of_the_real_pairs(data_root):
+    digits = DigitAdaptation("MNIST", "USPS", "resized", root=str(data_root))
+    assert (len(digits.source), len(digits.private), len(digits.test)) == (10_000, 7_291, 2_007)
+    assert digits.private.shape[1:] == digits.source.values.shape[1:] == (1, 28, 28)
+    office = OfficeCaltech("A", "W", root=str(data_root))
+    assert (len(office.source), len(office.private), len(office.test)) == (958, 295, 295)
+
+
+def test_erratum_4_one_record_scales_all_rows():
+    source, target = torch.randn(2, 32, 6, generator=torch.Generator().manual_seed(0)).unbind()
+    far = target.clone()
+    far[0] *= 1000
+    sizes = []
+    for batch in (target, far):
+        rows = source.clone().requires_grad_(True)
+        published_distance(rows, batch, 1e-6, 12).backward()
+        sizes.append(rows.grad[1:].norm())
+    assert sizes[1] < sizes[0] / 50  # of the rows that nobody replaced
+    assert "erratum 4" in NOT_PRIVATE[0]
+
+
+def test_erratum_5_the_jacobian_reads_the_raw_batch():
+    """The noise is the same to the last bit; a pixel that one private record alone inks shows in the gradient."""
+    encoder = torch.nn.Linear(5, 3)
+    target = torch.rand(16, 5)
+    target[:, 4] = 0
+    inked = target.clone()
+    inked[0, 4] = 1e-6
+    source = torch.rand(16, 5)
+    source[:, 4] = 0
+    shown = []
+    for batch in (target, inked):
+        torch.manual_seed(0)
+        loss = published_distance(encoder(source), encoder(batch), 50.0, 8)
+        (gradient,) = torch.autograd.grad(loss, encoder.weight)
+        shown.append(bool(gradient[:, 4].any()))
+    assert shown == [False, True]
+    assert "erratum 5" in NOT_PRIVATE[1]
+
+
+def test_the_leak_is_caught_and_the_sound_version_is_not():
+    world = leak.World()
+    rows = {
+        (row["variant"], row["seen"]): row for variant in leak.VARIANTS for row in leak.attack(world, variant, 0.5, 150)
+    }
+    assert {key[0]: row["caught"] for key, row in rows.items()} == {
+        "as published": True,
+        "largest norm only": True,
+        "private branch only": True,
+        "sound": False,
+    }
+    assert {seen for variant, seen in rows if variant == "sound"} == {"gradient", "release itself"}
+
+
+def test_the_attack_on_the_release_has_power():
+    """Control: at mu = 8 the likelihood ratio of the release tells the worlds apart, and no better than is claimed."""
+    world = leak.World()
+    row = leak.attack(world, "sound", 8.0, 150)[1]
+    assert 0.5 < row["mu_lower"] <= 8
+
+
+@pytest.fixture
+def tiny(pair, monkeypatch):
+    """One problem of feature files that takes a second, in place of all."""
+    problem = replace(
+        PROBLEMS["A-W"],
+        name="a-b",
+        data=lambda root: FeatureAdaptation(*pair),
+        encoder=lambda: adaptation_methods.FeatureEncoder(8, 6),
+        adapter=lambda: adaptation_methods.ShiftAdapter(8),
+        space=lambda: adaptation_methods.Flatten((8,), radius=3.0),
+        pretrain=10,
+        steps=10,
+        batch=16,
+        private_batch=20,
+    )
+    monkeypatch.setitem(PROBLEMS, "a-b", problem)
+    return problem
+
+
+def test_every_method_runs_and_says_what_it_guarantees(tiny, tmp_path):
+    rows = table1.cell("a-b", 0, None, tmp_path)
+    assert table1.cell("a-b", 0, None, tmp_path) == rows  # read, not run again
+    assert len(rows) == sum(len(budgets) for _, budgets in METHODS.values())
+    table = table1.summarise(rows)
+    assert {row["method"]: row["sound"] for row in table} == {
+        "source only": None,
+        "DANN": None,
+        "SWD": None,
+        "DeepJDOT": None,
+        "SWD, adapter": None,
+        "DP-SWD as published": False,
+        "DP-DANN": True,
+        "DP-SWD, features": True,
+        "DP-SWD, adapter": True,
+    }
+    for row in table:
+        assert 0 <= row["mean"] <= 100
+        if row["sound"]:
+            assert row["mu"] > 0
+    wanted = {"dataset", "method", "release", "epsilon", "delta", "mu", "sound", "classifier", "mean", "std", "seeds"}
+    assert set(table[0]) == wanted | {"train_seconds"}
+    json.dumps(table)
+
+
+def test_methods_start_alike(tiny):
+    start = make_start(tiny, 0, None)
+    before = start.module.encoder[0].weight.clone()
+    run_method(start, "DP-SWD, adapter", 1.0)
+    run_method(start, "DANN", None)
+    run_method(start, "DP-DANN", 1.0)
+    assert torch.equal(start.module.encoder[0].weight, before)
+
+
+def test_figure_3_has_its_points(tiny, tmp_path):
+    rows = fig3.cell("a-b", 0, (1.0, 5.0), None, tmp_path)
+    assert [(row["method"], row["budget"]) for row in rows] == [
+        ("source only", None),
+        *((method, epsilon) for method in ("DP-SWD, adapter", "DP-DANN") for epsilon in (1.0, 5.0)),
+    ]
+    assert fig3.cell("a-b", 0, (1.0, 5.0), None, tmp_path) == rows

@@ -1,0 +1,163 @@
+"""The adaptation baselines: each term against what it should be, and DP-DANN's clipping, noise and account."""
+
+import math
+
+import ot
+import pytest
+import torch
+from torch import nn
+
+from dpswd import InputError, PrivacyAccountant
+from dpswd.mechanism import GaussianMechanism
+from models.adaptation import source_batches
+from models.baselines import dp_dann
+from models.baselines.dann import DANNTerm, DomainClassifier, reverse
+from models.baselines.dp_dann import fit_dp_dann
+from models.baselines.jdot import JDOTTerm
+from models.baselines.swd import SWDTerm
+from models.baselines.unprotected import Side, fit_unprotected, raw_batches, rising
+from models.encoders import FeatureEncoder, classifier
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),  # opacus: images need no gradient
+    pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
+]
+GENERATOR = torch.Generator().manual_seed(0)
+X, Y = torch.randn(9, 4, generator=GENERATOR), torch.randn(9, 4, generator=GENERATOR)
+CLASSES = torch.arange(9) % 3
+
+
+def side(features, classes=None):
+    return Side(features, features[:, :3], classes)
+
+
+def test_a_reversed_gradient():
+    x = X.clone().requires_grad_(True)
+    (reverse(x, 0.5) * Y).sum().backward()
+    assert torch.allclose(x.grad, -0.5 * Y)
+    assert [rising(0.0), round(rising(1.0), 4)] == [0.0, 0.9999]
+
+
+def test_dann_starts_at_ln_two():
+    term = DANNTerm(4)
+    with torch.no_grad():
+        for parameter in term.parameters():
+            parameter.zero_()
+    assert term(side(X), side(Y), 0.0).item() == pytest.approx(math.log(2), rel=1e-6)
+    assert DomainClassifier(4)(X).shape == (9,)
+
+
+def test_swd_of_a_shift_is_the_shift():
+    """A shift c moves every column by c.u, and these squares over an orthonormal basis add up to |c|^2."""
+    shift = torch.tensor([1.0, -2.0, 0.5, 0.0])
+    assert float(SWDTerm()(side(X), side(X + shift), 0.0)) == pytest.approx(float(shift.square().sum()), rel=1e-4)
+
+
+def test_jdot_is_the_cost_of_the_best_plan():
+    value = JDOTTerm(0.3, 0.7)(side(X, CLASSES), side(Y), 0.0)
+    cost = 0.3 * torch.cdist(X, Y).square() - 0.7 * Y[:, :3].log_softmax(1).T[CLASSES]
+    assert float(value) == pytest.approx(float(ot.emd2([], [], cost.double().numpy())), rel=1e-5)
+    with pytest.raises(InputError, match="Expected label_weight"):
+        JDOTTerm(1.0, 0.0)
+
+
+def blobs(n, seed, shift=0.0):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % 3
+    return 2 * torch.eye(3, 6)[labels] + 0.4 * torch.randn(n, 6, generator=generator) + shift, labels
+
+
+def parts(seed=0):
+    torch.manual_seed(seed)
+    return FeatureEncoder(6, 5, normalise=False), classifier(5, 3)
+
+
+def batches(size=32):
+    values, labels = blobs(300, 0)
+    return source_batches(list(zip(values.split(size), labels.split(size), strict=True)), 3)
+
+
+def score(encoder, head, shift):
+    values, labels = blobs(600, 2, shift)
+    encoder.eval(), head.eval()
+    return float((head(encoder(values)).argmax(1) == labels).float().mean())
+
+
+@pytest.mark.parametrize("term", [SWDTerm(), DANNTerm(5), JDOTTerm()], ids=lambda term: type(term).__name__)
+def test_unprotected_training_adapts(term):
+    encoder, head = parts()
+    shift = torch.tensor([0.5, 0.3, 0.0, 0.0, 0.0, 0.0])
+    target = raw_batches(blobs(300, 1, shift)[0], 32)
+    fit_unprotected(encoder, head, term, batches(), target, steps=150, weight=0.3, lr=1e-2)
+    assert score(encoder, head, shift) > 0.9
+
+
+def test_raw_batches_go_round():
+    values = torch.arange(10.0)[:, None]
+    found = raw_batches(values, 4)
+    first = torch.cat([next(found), next(found)])
+    assert len(first.unique()) == 8
+    assert next(found).shape == (4, 1)
+
+
+BUDGET = {"target_epsilon": 8.0, "target_delta": 1e-4}
+
+
+def dp(steps=4, batch=16, clip=0.5, n=120, seed=0, **changes):
+    encoder, head = parts(seed)
+    options = {"steps": steps, "batch_size": batch, "weight": 1.0, "lr": 1e-2, "clip": clip} | BUDGET | changes
+    return encoder, head, fit_dp_dann(encoder, head, 5, batches(), blobs(n, 1)[0], **options)
+
+
+def test_dp_dann_accounts_for_replace_one_at_twice_the_clip():
+    encoder, _, facts = dp(clip=0.25)
+    mechanism = GaussianMechanism(sensitivity=0.5, sigma=0.25 * facts["noise_multiplier"], batch_size=16)
+    account = PrivacyAccountant("pld").step(mechanism, sample_size=120, num_releases=4)
+    assert account.get_epsilon(1e-4) == pytest.approx(facts["epsilon"], rel=1e-6)
+    assert facts["epsilon"] <= 8.0
+    assert not any(hasattr(p, "grad_sample") or p.grad is not None for p in encoder.parameters())
+    half = GaussianMechanism(sensitivity=0.25, sigma=0.25 * facts["noise_multiplier"], batch_size=16)
+    add_remove = PrivacyAccountant("pld").step(half, sample_size=120, num_releases=4)
+    assert add_remove.get_epsilon(1e-4) < 0.7 * facts["epsilon"]  # control: a sensitivity of C would claim less
+
+
+def test_dp_dann_releases_a_clipped_sum_with_that_noise(monkeypatch):
+    """What leaves is (sum of clipped gradients + noise) / B: bounded without noise, of the stated deviation with it."""
+    seen = []
+    inner = dp_dann._opacus
+
+    def spy(*arguments):
+        optimizer, network, adversary, private = inner(*arguments)
+        step = private.pre_step
+
+        def pre_step():
+            done = step()
+            norms = torch.stack([p.grad_sample.flatten(1).norm(dim=1) for p in private.params if p.requires_grad])
+            exact = torch.cat([p.summed_grad.flatten() for p in private.params])
+            noisy = torch.cat([p.grad.flatten() for p in private.params])
+            seen.append((norms.norm(dim=0), exact, noisy, arguments[4].sigma))
+            return done
+
+        private.pre_step = pre_step
+        return optimizer, network, adversary, private
+
+    monkeypatch.setattr(dp_dann, "_opacus", spy)
+    dp(steps=6, clip=1e-3)
+    noise = []
+    for norms, exact, noisy, sigma in seen:
+        assert norms.max() > 1e-3  # clipping has something to do
+        assert exact.norm() <= 16 * 1e-3 * (1 + 1e-4)
+        noise.append((16 * noisy - exact) / sigma)
+    drawn = torch.cat(noise)
+    # a sample variance of n normal numbers has standard error sqrt(2 / n); 5 of them
+    assert abs(float(drawn.square().mean()) - 1) < 5 * (2 / len(drawn)) ** 0.5
+
+
+def test_dp_dann_learns_the_source_and_refuses_bad_input():
+    encoder, head, _ = dp(steps=80)
+    assert score(encoder, head, 0.0) > 0.9
+    with pytest.raises(InputError, match="Expected batch_size <= the number of records, got batch_size=121 and 120"):
+        dp(batch=121)
+    with pytest.raises(InputError, match="Expected clip to be finite and above 0"):
+        dp(clip=0.0)
+    assert isinstance(head, nn.Module)
