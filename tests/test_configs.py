@@ -26,6 +26,7 @@ FAKES = {
 }
 OWN = {"experiments.data.ImageFolder": "images", "experiments.data.FeatureFile": "features.npz"}  # a user's own data
 OWN["experiments.data.CelebA"] = "celeba64"
+OWN["experiments.adaptation_data.FeatureAdaptation"] = "source.npz"  # and target.npz
 
 
 def idx(path, values):
@@ -63,7 +64,8 @@ def own_root(tmp_path_factory):
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (30 + i % 7, 40, 3), dtype=np.uint8)).save(folder / f"{i}.png")
     shutil.copytree(root / "images", root / "celeba64")
-    np.savez(root / "features.npz", features=rng.normal(size=(120, 64)), labels=np.arange(120) % 10)
+    for name in ("features", "source", "target"):
+        np.savez(root / f"{name}.npz", features=rng.normal(size=(120, 64)), labels=np.arange(120) % 10)
     return root
 
 
