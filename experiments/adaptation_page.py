@@ -59,7 +59,7 @@ def office_lines(rows: Rows) -> list[str]:
 def worth_lines(rows: Rows) -> list[str]:
     """What the guarantee is worth: power of the best test that mu allows, at two false-positive rates."""
     lines = [
-        "| problem | ε, δ | μ | an attacker who is wrong on 5 % of those who are not there finds at most | ... on 1 % |",
+        "| problem | ε, δ | μ | true positives at 5 % false ones, at most | at 1 % |",
         "|---|---|---|---|---|",
     ]
     for name in ("MNIST-USPS", "A-W"):
