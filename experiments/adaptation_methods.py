@@ -35,7 +35,7 @@ from models.baselines.unprotected import Side, fit_unprotected, raw_batches
 from models.encoders import DigitEncoder, FeatureEncoder, ImageAdapter, ShiftAdapter
 from models.features import DCT, FeatureMap, Flatten
 
-__all__ = ["METHODS", "PROBLEMS", "Problem", "Start", "make_start", "run_method"]
+__all__ = ["METHODS", "PROBLEMS", "Problem", "Start", "make_module", "make_start", "run_method", "train_module"]
 
 CLASSES = 10
 _SHARE = 0.1  # of ln C: the weighted term at the start
@@ -192,7 +192,8 @@ def _weight(
     return _SHARE * math.log(CLASSES) / (sum(values) / len(values))
 
 
-def _module(start: Start, **changes: Any) -> AdaptationModule:
+def make_module(start: Start, **changes: Any) -> AdaptationModule:
+    """Our module from a start: adapter, public space, one release."""
     problem, (encoder, classifier) = start.problem, start.parts()
     space = problem.space()
     options: dict[str, Any] = {
@@ -207,7 +208,8 @@ def _module(start: Start, **changes: Any) -> AdaptationModule:
     return AdaptationModule(encoder, CLASSES, classifier=classifier, **(options | changes))
 
 
-def _train(module: AdaptationModule, start: Start, callback: L.Callback) -> dict[str, Any]:
+def train_module(module: AdaptationModule, start: Start, callback: L.Callback) -> dict[str, Any]:
+    """Trains a module on the data of its start; returns accuracy and what ``privacy.json`` says."""
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(
             default_root_dir=directory,
@@ -229,17 +231,17 @@ def _train(module: AdaptationModule, start: Start, callback: L.Callback) -> dict
 
 def _sound(start: Start, epsilon: float | None) -> dict[str, Any]:
     budget = _NoNoise() if epsilon is None else PrivacyBudget(epsilon, start.problem.delta)
-    found = _train(_module(start), start, budget)
+    found = train_module(make_module(start), start, budget)
     return {"accuracy": found["accuracy"]} if epsilon is None else found
 
 
 def _chase(start: Start, epsilon: float | None) -> dict[str, Any]:
     """Sound, without adapter: features of the encoder, released ten times."""
     assert epsilon is not None
-    module = _module(
+    module = make_module(
         start, adapter=None, space=None, n_projections=None, release_every=start.problem.steps // 10, alignment=1e-2
     )
-    return _train(module, start, PrivacyBudget(epsilon, start.problem.delta))
+    return train_module(module, start, PrivacyBudget(epsilon, start.problem.delta))
 
 
 def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:

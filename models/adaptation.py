@@ -187,6 +187,11 @@ class AdaptationModule(L.LightningModule):
         """Checks source and encoder, and makes the loss, before anything is read of the target or written."""
         if stage != "fit":
             return
+        if self.trainer.world_size > 1:
+            raise InputError(
+                f"Expected one process for adaptation, got {self.trainer.world_size}, each with a source of its own; "
+                "set trainer.devices to 1."
+            )
         data = getattr(self.trainer, "datamodule", None)
         source = self.source if self.source is not None else getattr(data, "source_loader", lambda: None)()
         if source is None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dpswd import InputError
-from experiments import adaptation_methods, fig3, leak, table1
+from experiments import adaptation_methods, adapted_head, fig3, leak, table1
 from experiments.adaptation_data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches
 from experiments.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
 from experiments.data import Records
@@ -189,3 +189,13 @@ def test_figure_3_has_its_points(tiny, tmp_path):
         *((method, epsilon) for method in ("DP-SWD, adapter", "DP-DANN") for epsilon in (1.0, 5.0)),
     ]
     assert fig3.cell("a-b", 0, (1.0, 5.0), None, tmp_path) == rows
+
+
+def test_features_of_an_adapted_model_are_scaled_by_public_rows():
+    public, private = torch.randn(2, 50, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).unbind()
+    ours, theirs = adapted_head.principal_scores(public, 5 * private)
+    assert ours.shape == theirs.shape == (50, 16)
+    assert ours.abs().amax(0).tolist() == pytest.approx([1.0] * 16)
+    assert theirs.abs().max() == 1
+    alone = adapted_head.principal_scores(public, 5 * private[:1])[1]
+    assert torch.allclose(alone[0], theirs[0], atol=1e-12)  # row by row

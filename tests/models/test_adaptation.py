@@ -176,6 +176,17 @@ def test_frozen_batch_normalisation_stays_frozen(tmp_path):
     assert norm.running_mean.tolist() == [0.0] * 5
 
 
+def test_nothing_of_the_records_is_in_a_checkpoint(tmp_path):
+    made, run = in_space(), trainer(tmp_path, 3)
+    run.fit(made, datamodule=Blobs())
+    run.save_checkpoint(tmp_path / "last.ckpt")
+    checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=False)
+    parts = {name.split(".")[0] for name in checkpoint["state_dict"]}
+    assert parts == {"encoder", "classifier", "adapter", "center", "spread"}  # space: constants, kept nowhere
+    sizes = {tuple(value.shape) for value in checkpoint["released"].values() if hasattr(value, "shape")}
+    assert sizes == {(12, D), (D, D)}  # block means and directions
+
+
 def refused(tmp_path, made, message, loader=None, data=None, **changes):
     with pytest.raises(InputError, match=message):
         trainer(tmp_path, 3, **changes).fit(made, loader, datamodule=data)
