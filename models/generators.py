@@ -7,6 +7,7 @@ class                 shape                                                     
                       the design is that of Harder2021)
 ``ResNetGenerator``   residual upsampling blocks modulated by class and latent code               about 1 M
 ``MLPGenerator``      three linear layers, for feature vectors                                    small
+``MixtureGenerator``  a cell of a mixture, its normal law, bent by two linear layers, then pixels   small
 ====================  ==========================================================================  ============
 """
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 
-__all__ = ["Generator", "MLPGenerator", "ResNetGenerator", "Table3Generator"]
+__all__ = ["Generator", "MLPGenerator", "MixtureGenerator", "ResNetGenerator", "Table3Generator"]
 
 
 class Generator(nn.Module):
@@ -172,3 +173,92 @@ class MLPGenerator(Generator):
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""
         return self.body(self.code(latent, labels)).unflatten(1, self.sample_shape)
+
+
+class MixtureGenerator(Generator):
+    r"""A mixture of normal laws in a space of principal directions, bent by a small network, and texture beside it.
+
+    .. math:: x = D(m_c + L_c z + f(z, c)) + T e
+
+    with the cell c drawn from those of the class by its last latent coordinate, z and e the others, D the map from rows
+    to records, f a network that starts at zero and T texture in the directions that rows leave out. Everything but f is
+    set by :class:`~models.mixture_module.MixtureModule` from released values.
+
+    Args:
+        sample_shape: Shape of one record.
+        n_classes: Number C of classes.
+        n_cells: Cells per class.
+        components: Dimension p of the rows.
+        texture: Number of texture directions; 0 for none.
+        hidden: Units of the network.
+        bounded: Cut records to [0, 1] (pixels).
+    """
+
+    weights: Tensor
+    means: Tensor
+    roots: Tensor
+    synthesis: Tensor
+    offset: Tensor
+    textures: Tensor
+
+    def __init__(
+        self,
+        sample_shape: tuple[int, ...] = (1, 28, 28),
+        n_classes: int = 10,
+        n_cells: int = 5,
+        components: int = 40,
+        texture: int = 0,
+        hidden: int = 256,
+        bounded: bool = True,
+    ) -> None:
+        at_least(1, n_classes=n_classes, n_cells=n_cells, components=components, hidden=hidden)
+        at_least(0, texture=texture)
+        super().__init__(sample_shape, n_classes, components + texture + 1)
+        self.n_cells, self.components, self.texture = n_cells, components, texture
+        self.hidden, self.bounded = hidden, bounded
+        size, cells = math.prod(sample_shape), n_classes * n_cells
+        self.register_buffer("weights", torch.full((n_classes, n_cells), 1 / n_cells))
+        self.register_buffer("means", torch.zeros(cells, components))
+        self.register_buffer("roots", torch.zeros(cells, components, components))
+        self.register_buffer("synthesis", torch.zeros(components, size))
+        self.register_buffer("offset", torch.zeros(size))
+        self.register_buffer("textures", torch.zeros(texture, size))
+        self.bend = nn.Sequential(
+            nn.Linear(components + cells, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
+        )
+        self.bend.append(nn.Linear(hidden, components))
+        nn.init.zeros_(self.bend[-1].weight)
+        nn.init.zeros_(self.bend[-1].bias)
+
+    def cell(self, latent: Tensor, labels: Tensor) -> Tensor:
+        """Cell (n,) of each code, drawn by its last coordinate in the proportions of the class."""
+        edges = self.weights.cumsum(1)[:, :-1][labels]
+        inside = (torch.special.ndtr(latent[:, -1:]) > edges).sum(1)
+        return labels * self.n_cells + inside
+
+    def straight(self, latent: Tensor, cells: Tensor) -> Tensor:
+        """Rows (n, p) of the mixture itself."""
+        z = latent[:, : self.components, None]
+        rows = torch.empty(len(latent), self.components, device=latent.device)
+        for c in cells.unique().tolist():  # a root per cell, not per code
+            mine = cells == c
+            rows[mine] = self.means[c] + (self.roots[c] @ z[mine])[:, :, 0]
+        return rows
+
+    def correction(self, latent: Tensor, cells: Tensor) -> Tensor:
+        """What the network adds to the rows (n, p)."""
+        return self.bend(torch.cat([latent[:, : self.components], F.one_hot(cells, len(self.means)).float()], dim=1))
+
+    def grain(self, latent: Tensor) -> Tensor:
+        """Texture (n, entries of a record)."""
+        return latent[:, self.components : -1] @ self.textures
+
+    def render(self, rows: Tensor, grain: Tensor) -> Tensor:
+        """Maps rows (n, p) and texture to records."""
+        records = rows @ self.synthesis + self.offset + grain
+        return (records.clamp(0, 1) if self.bounded else records).unflatten(1, self.sample_shape)
+
+    def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
+        """See :class:`Generator`."""
+        cells = self.cell(latent, labels)
+        return self.render(self.straight(latent, cells) + self.correction(latent, cells), self.grain(latent))

@@ -28,6 +28,8 @@ class PrincipalDirections(FeatureMap):
     analysis: Tensor
     synthesis: Tensor
     fitted: Tensor
+    variances: Tensor
+    outside: Tensor
 
     def __init__(self, base: FeatureMap, components: int = 40, whitening: float = 0.6, spread: float = 1.5) -> None:
         super().__init__(base.sample_shape)
@@ -40,6 +42,8 @@ class PrincipalDirections(FeatureMap):
         self.base, self.components, self.whitening, self.spread = base, components, whitening, spread
         self.register_buffer("analysis", torch.zeros(base.dim, components))
         self.register_buffer("synthesis", torch.zeros(components, base.dim))
+        self.register_buffer("variances", torch.zeros(components))  # second moments of the rows
+        self.register_buffer("outside", torch.tensor(0.0))  # second moment left out, in units of the base's rows
         self.register_buffer("fitted", torch.tensor(False))
 
     @property
@@ -47,15 +51,23 @@ class PrincipalDirections(FeatureMap):
         """Number of components."""
         return self.components
 
-    def fit(self, moment: Tensor, sample_size: int) -> None:
-        """Takes a released second moment (base.dim, base.dim) of ``sample_size`` rows (public)."""
+    def fit(self, moment: Tensor, sample_size: int, noise: float = 0.0) -> None:
+        """Takes a released second moment (base.dim, base.dim) of ``sample_size`` rows (public).
+
+        ``noise`` is the standard deviation on its diagonal: what such noise alone does to an eigenvalue is taken off.
+        """
         values, vectors = torch.linalg.eigh(moment.double().cpu() / sample_size)
+        edge_sq = 2 * self.base.dim * (noise / sample_size) ** 2  # edge of Wigner's semicircle, squared
+        total = float(values.sum())
         values, vectors = values.flip(0)[: self.components], vectors.flip(1)[:, : self.components]
+        values = (values + (values.square() - edge_sq).clamp(min=0).sqrt()) / 2
         values = values.clamp(min=1e-4 * float(values[0]))  # noise may make the last ones negative
         scale = values ** (-self.whitening / 2)
         norm = 2 * self.spread * float((values * scale.square()).sum().sqrt())
         self.analysis.copy_(vectors * scale / norm)
         self.synthesis.copy_((vectors / scale * norm).T)
+        self.variances.copy_(values * (scale / norm).square())
+        self.outside.fill_(max(0.0, total - float(values.sum())))
         self.fitted.fill_(True)
 
     def forward(self, records: Tensor) -> Tensor:
