@@ -297,9 +297,11 @@ class AdaptationModule(L.LightningModule):
         directory = Path(self.trainer.default_root_dir)
         directory.mkdir(parents=True, exist_ok=True)
         fact = {"release": self.criterion.releases, "step": self.global_step, "sha256": state}
-        fact |= {"map": "encoder" if self.space is None else type(self.space).__name__}
+        fact |= {"map": "encoder" if self.space is None else type(self.space).__name__, "radius": float(self.spread)}
+        if self.space is None:
+            fact["center"] = self.center.tolist()
         with (directory / "encoders.jsonl").open("a") as file:
-            file.write(json.dumps(fact | {"radius": float(self.spread), "center": self.center.tolist()}) + "\n")
+            file.write(json.dumps(fact) + "\n")
         if self.keep_encoders and self.space is None:
             (directory / "encoders").mkdir(exist_ok=True)
             torch.save(self.encoder.state_dict(), directory / "encoders" / f"{state[:16]}.pt")
