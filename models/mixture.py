@@ -4,10 +4,11 @@ Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows
 (released mean, shared covariance), so that they cost nothing; which cell a record falls into depends on this record and
 on public values only. A cell is then a class like any other to :mod:`models.baselines.class_queries`.
 
-Noise is large beside the covariance of a small cell, and small beside that of all records. An entry (i, j) is therefore
-pulled towards its prior, cell to class, class to all, by Wiener's weight
-:math:`\kappa l_i l_j / (\kappa l_i l_j + \nu_{ij}^2)`, with :math:`l` the variances in the shared covariance, :math:`\nu`
-the known noise, and :math:`\kappa` fitted by moments: how much cells (or classes) differ, in units of :math:`l_i l_j`.
+Noise is large beside the covariance of a small cell, and small beside that of all records. With ``shrink``, entry
+(i, j) is pulled towards its prior, cell to class, class to all, by Wiener's weight
+:math:`\kappa l_i l_j / (\kappa l_i l_j + \nu_{ij}^2)`, with :math:`l` the variances in the shared covariance,
+:math:`\nu` the known noise, and :math:`\kappa` fitted by moments: how much cells (or classes) differ, in units of
+:math:`l_i l_j`.
 """
 
 import torch

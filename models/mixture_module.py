@@ -1,4 +1,4 @@
-r"""LightningModule that starts from a private mixture, moves it along the flow of a release, and bends a generator to it.
+r"""LightningModule that starts from a private mixture, moves it along the flow of a release, and distils a generator.
 
 Five releases, each with its share of the squared mu of the budget, all of them of all N records:
 
@@ -52,6 +52,8 @@ class MixtureModule(GeneratorModule):
         cell_share: Share of counts and sums per cell.
         covariance_share: Share of second moments per cell. What is left goes to the slices.
         cell_radius: Public bound on the distance of a row (norm at most 1/2) from the mean of its cell.
+        shrink: Pull covariances of cells towards those of their class and of all records. Without it what the noise
+            adds to the variances stays in, which makes classifiers of the particles robust.
         generated: Particles per step of the generator.
         lr: Learning rate of Adam.
         noise_seed: For tests only: NOT PRIVATE.
@@ -74,6 +76,7 @@ class MixtureModule(GeneratorModule):
         cell_share: float = 0.1,
         covariance_share: float = 0.42,
         cell_radius: float = 0.35,
+        shrink: bool = False,
         generated: int = 500,
         lr: float = 2e-3,
         noise_seed: int | None = None,
@@ -100,7 +103,7 @@ class MixtureModule(GeneratorModule):
         )
         at_least(1, n_particles=n_particles, flow_steps=flow_steps)
         positive(step_size=step_size, cell_radius=cell_radius)
-        self.flow_steps, self.step_size = flow_steps, step_size
+        self.flow_steps, self.step_size, self.shrink = flow_steps, step_size, shrink
         classes, cells, dim = generator.n_classes, generator.n_classes * generator.n_cells, features.dim
         self.class_means = ClassMeans(classes, dim, share=mean_share, noise_seed=noise_seed)
         self.cell_sums = ClassMeans(cells, dim, share=cell_share, noise_seed=noise_seed)
@@ -144,12 +147,13 @@ class MixtureModule(GeneratorModule):
         centres = mixture.centres(means, within, n_cells)
         n, sums = self.cell_sums.release(self._rows(centres))
         n = n.clamp(min=0.1 * float(counts.mean()) / n_cells)  # small cells are mostly noise
-        means = mixture.cell_means(
-            n, sums, centres.flatten(0, 1), within.diagonal(), self.cell_sums.mechanism.sigma
-        )
+        means = mixture.cell_means(n, sums, centres.flatten(0, 1), within.diagonal(), self.cell_sums.mechanism.sigma)
         moments = self.cell_moments.release(self._rows(centres), means)
         shared = mixture.within_covariance(variances, n, means, floor)
-        covariances = mixture.covariances(n, moments, shared, n_cells, self.cell_moments.mechanism.sigma)
+        if self.shrink:
+            covariances = mixture.covariances(n, moments, shared, n_cells, self.cell_moments.mechanism.sigma)
+        else:
+            covariances = moments / n[:, None, None]  # the root takes the positive part
         generator.weights.copy_((n / n.sum()).unflatten(0, (-1, n_cells)))
         self.proportions.copy_(generator.weights.sum(1))
         generator.weights.div_(generator.weights.sum(1, keepdim=True))
@@ -158,13 +162,15 @@ class MixtureModule(GeneratorModule):
         zero = torch.zeros(1, self.features.dim, device=self.device)
         offset = self.features.decode(zero).flatten()
         generator.offset.copy_(offset)
-        generator.synthesis.copy_(self.features.decode(torch.eye(self.features.dim, device=self.device)).flatten(1) - offset)
+        generator.synthesis.copy_(
+            self.features.decode(torch.eye(self.features.dim, device=self.device)).flatten(1) - offset
+        )
         if generator.texture:
             generator.textures.copy_(self._texture(offset))
         self.classes.copy_(self.classes_of(len(self.classes)))
 
     def _texture(self, offset: Tensor) -> Tensor:
-        """Texture of the energy that the directions leave out, of public roughness, in the space that they leave out."""
+        """Texture in the space that the directions leave out, with the energy there and a public roughness."""
         base = self.features.base
         directions = torch.linalg.qr(self.features.analysis)[0]
         shape = torch.diag(base.roughness().sqrt().to(directions))

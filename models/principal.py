@@ -51,16 +51,11 @@ class PrincipalDirections(FeatureMap):
         """Number of components."""
         return self.components
 
-    def fit(self, moment: Tensor, sample_size: int, noise: float = 0.0) -> None:
-        """Takes a released second moment (base.dim, base.dim) of ``sample_size`` rows (public).
-
-        ``noise`` is the standard deviation on its diagonal: what such noise alone does to an eigenvalue is taken off.
-        """
+    def fit(self, moment: Tensor, sample_size: int) -> None:
+        """Takes a released second moment (base.dim, base.dim) of ``sample_size`` rows (public)."""
         values, vectors = torch.linalg.eigh(moment.double().cpu() / sample_size)
-        edge_sq = 2 * self.base.dim * (noise / sample_size) ** 2  # edge of Wigner's semicircle, squared
         total = float(values.sum())
         values, vectors = values.flip(0)[: self.components], vectors.flip(1)[:, : self.components]
-        values = (values + (values.square() - edge_sq).clamp(min=0).sqrt()) / 2
         values = values.clamp(min=1e-4 * float(values[0]))  # noise may make the last ones negative
         scale = values ** (-self.whitening / 2)
         norm = 2 * self.spread * float((values * scale.square()).sum().sqrt())
