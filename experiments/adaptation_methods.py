@@ -35,7 +35,17 @@ from models.baselines.unprotected import Side, fit_unprotected, raw_batches
 from models.encoders import DigitEncoder, FeatureEncoder, ImageAdapter, ShiftAdapter
 from models.features import DCT, FeatureMap, Flatten
 
-__all__ = ["METHODS", "PROBLEMS", "Problem", "Start", "make_module", "make_start", "run_method", "train_module"]
+__all__ = [
+    "METHODS",
+    "PROBLEMS",
+    "NoNoise",
+    "Problem",
+    "Start",
+    "make_module",
+    "make_start",
+    "run_method",
+    "train_module",
+]
 
 CLASSES = 10
 _SHARE = 0.1  # of ln C: the weighted term at the start
@@ -130,16 +140,17 @@ class Start:
         return accuracy(AdaptationModule(encoder, CLASSES, self.module.dim, classifier=classifier), self.data.test)
 
 
-class _NoNoise(L.Callback):
+class NoNoise(L.Callback):
     """Stands where the budget stands, and lets exact values pass: what privacy costs. NOT PRIVATE."""
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Takes the noise away."""
         criterion: Any = pl_module.criterion
         criterion.mechanism = criterion.mechanism.replace(sigma=1e-12)
         criterion.ledger = self
 
     def record(self, mechanism: Mechanism) -> None:
-        pass
+        """Keeps nothing."""
 
 
 def make_start(problem: Problem, seed: int, root: str | None) -> Start:
@@ -230,7 +241,7 @@ def train_module(module: AdaptationModule, start: Start, callback: L.Callback) -
 
 
 def _sound(start: Start, epsilon: float | None) -> dict[str, Any]:
-    budget = _NoNoise() if epsilon is None else PrivacyBudget(epsilon, start.problem.delta)
+    budget = NoNoise() if epsilon is None else PrivacyBudget(epsilon, start.problem.delta)
     found = train_module(make_module(start), start, budget)
     return {"accuracy": found["accuracy"]} if epsilon is None else found
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from scipy.stats import norm
 
-__all__ = ["digit_lines", "leak_lines", "office_lines", "worth_lines"]
+__all__ = ["ablation_lines", "digit_lines", "leak_lines", "office_lines", "worth_lines"]
 
 Rows = list[dict[str, Any]]
 _NAMES = {
@@ -69,6 +69,16 @@ def worth_lines(rows: Rows) -> list[str]:
                 lines.append(
                     f"| {name} | {row['epsilon']:g}, {row['delta']:g} | {row['mu']:.2f} | {found[0]} | {found[1]} |"
                 )
+    return lines
+
+
+def ablation_lines(rows: Rows) -> list[str]:
+    """Steps from the unprotected method to the sound one x problems."""
+    names = list(dict.fromkeys(row["dataset"] for row in rows))
+    lines = ["| | " + " | ".join(name.split(",")[0] for name in names) + " |", "|---|" + "---|" * len(names)]
+    for step in dict.fromkeys(row["step"] for row in rows):
+        same = {row["dataset"]: row["mean"] for row in rows if row["step"] == step}
+        lines.append(f"| {step} | " + " | ".join(f"{same[name]:.1f}" for name in names) + " |")
     return lines
 
 

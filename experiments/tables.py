@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.adaptation_page import digit_lines, leak_lines, office_lines, worth_lines
+from experiments.adaptation_page import ablation_lines, digit_lines, leak_lines, office_lines, worth_lines
 from experiments.audit_page import canary_lines, game_lines, zoo_lines
 from experiments.table2_page import celeba_lines, table2_lines
 
@@ -116,6 +116,12 @@ def adaptation_worth() -> str:
     return "\n".join([*worth_lines(content["rows"]), "", _origin(content, "from μ alone")])
 
 
+def adaptation_ablation() -> str:
+    """What costs accuracy without an adapter."""
+    content = results("adaptation_ablation")
+    return "\n".join([*ablation_lines(content["rows"]), "", _origin(content, f"{content['rows'][0]['seeds']} seeds")])
+
+
 def leak() -> str:
     """Lower bounds of the attack on the published gradient."""
     content = results("leak")
@@ -124,6 +130,7 @@ def leak() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "adaptation_ablation": adaptation_ablation,
     "adaptation_digits": adaptation_digits,
     "adaptation_office": adaptation_office,
     "adaptation_worth": adaptation_worth,
