@@ -102,6 +102,14 @@ def test_every_config_runs(path, tmp_path, request):
     checked(tmp_path)
 
 
+@pytest.mark.parametrize("overlay", sorted((ROOT / "configs" / "overlays").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("name", ["mnist"])
+def test_every_overlay_runs(overlay, name, tmp_path, fake_root):
+    more = ["--config", str(overlay), "--privacy.target_epsilon", "1", "--data.init_args.root", str(fake_root)]
+    assert run(ROOT / "configs" / f"{name}.yaml", tmp_path, *more) == 0
+    checked(tmp_path)
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("path", [path for path in CONFIGS if data_of(path) in FAKES], ids=lambda p: p.stem)
 def test_every_config_runs_on_real_data(path, tmp_path, data_root):
