@@ -66,7 +66,7 @@ def run(
 
 def _train(directory: Path, epsilon: float | None, bound: str, full: bool, data: Path | None) -> ConfigRun:
     more = ["--model.bound", bound, "--trainer.max_steps", str(STEPS[full])]
-    return train_config("celeba.yaml", directory, epsilon=epsilon, delta=DELTA, seed=0, data=data, more=more)
+    return train_config(["celeba.yaml"], directory, epsilon=epsilon, delta=DELTA, seed=0, data=data, more=more)
 
 
 def _some(made: ConfigRun) -> torch.Tensor:

@@ -26,7 +26,7 @@ import torch
 from dpswd.files import write_json
 from dpswd.reporting.publish import write_report
 from experiments.evaluation import IMAGE_CLASSIFIERS, accuracy, flat
-from experiments.table2_methods import DATASETS, METHODS, SHIPPED, Cell, Trained, train
+from experiments.table2_methods import DATASETS, METHODS, Cell, Trained, shipped_configs, train
 from experiments.train_config import CONFIGS
 from models.callbacks import save_grid, to_bytes
 
@@ -101,10 +101,11 @@ def _done(cell: Cell, path: Path) -> bool:
 
 
 def _follows(cell: Cell) -> str | None:
-    """Digest of the shipped config that a cell follows."""
+    """Digest of the shipped configs that a cell follows."""
     if cell.method not in ("sketch", "SWD"):
         return None
-    return hashlib.sha256((CONFIGS / SHIPPED[cell.dataset]).read_bytes()).hexdigest()[:16]
+    content = b"".join((CONFIGS / name).read_bytes() for name in shipped_configs(cell))
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _work(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:

@@ -36,10 +36,11 @@ from models.callbacks import generate
 from models.features import DCT
 from models.generators import Table3Generator
 
-__all__ = ["DATASETS", "DELTA", "METHODS", "Cell", "Trained", "train"]
+__all__ = ["DATASETS", "DELTA", "METHODS", "Cell", "Trained", "shipped_configs", "train"]
 
 DATASETS: dict[str, type[PrivateData]] = {"MNIST": MNIST, "FashionMNIST": FashionMNIST}
 SHIPPED = {"MNIST": "mnist.yaml", "FashionMNIST": "fashion.yaml"}
+SMALL_BUDGET = "overlays/small_budget.yaml"
 DELTA = 1e-5
 STEPS = {  # quick, full
     "DP-SWD-b": (1500, 20_000),
@@ -77,9 +78,15 @@ class Trained:
     seconds: float
 
 
-def _config(cell: Cell, path: str, data: Path | None, directory: Path, *more: str) -> Trained:
+def shipped_configs(cell: Cell) -> list[str]:
+    """Names the shipped config that a cell follows, and the overlay that its header asks for at small budgets."""
+    small = cell.epsilon is not None and cell.epsilon <= 1
+    return [SHIPPED[cell.dataset], *([SMALL_BUDGET] if small else [])]
+
+
+def _config(cell: Cell, configs: list[str], data: Path | None, directory: Path, *more: str) -> Trained:
     """Trains a shipped config."""
-    run = train_config(path, directory, epsilon=cell.epsilon, delta=DELTA, seed=cell.seed, data=data, more=more)
+    run = train_config(configs, directory, epsilon=cell.epsilon, delta=DELTA, seed=cell.seed, data=data, more=more)
     return Trained(lambda labels: generate(run.module, labels), run.facts, run.seconds)
 
 
@@ -93,18 +100,18 @@ def _of_dataset(cell: Cell) -> list[str]:
 
 
 def _sketch(cell: Cell, data: Path | None, directory: Path) -> Trained:
-    return _config(cell, SHIPPED[cell.dataset], data, directory)
+    return _config(cell, shipped_configs(cell), data, directory)
 
 
 def _quantiles(cell: Cell, data: Path | None, directory: Path) -> Trained:
     more = [*_of_dataset(cell), "--trainer.max_steps", str(_steps(cell)), "--data.batch_size", "6000"]
-    return _config(cell, "mnist_steps.yaml", data, directory, *more)
+    return _config(cell, ["mnist_steps.yaml"], data, directory, *more)
 
 
 def _rows(cell: Cell, data: Path | None, directory: Path) -> Trained:
     more = [*_of_dataset(cell), "--trainer.max_steps", str(_steps(cell)), "--data.batch_size", "100"]
     more += ["--model.release", "rows", "--model.release_every", "1", "--model.generated", "100"]
-    return _config(cell, "mnist_steps.yaml", data, directory, *more)
+    return _config(cell, ["mnist_steps.yaml"], data, directory, *more)
 
 
 def _published(cell: Cell, data: Path | None, directory: Path) -> Trained:

@@ -48,7 +48,7 @@ class _Unprotected(L.Callback):
 
 
 def train_config(
-    config: str,
+    configs: Sequence[str],
     directory: Path,
     *,
     epsilon: float | None,
@@ -57,10 +57,10 @@ def train_config(
     data: Path | None = None,
     more: Sequence[str] = (),
 ) -> ConfigRun:
-    """Trains ``configs/CONFIG`` through the class behind the command line.
+    """Trains a file below ``configs/`` through the class behind the command line.
 
     Args:
-        config: Name of the file.
+        configs: Its name, and those of overlays.
         directory: The run directory; new.
         epsilon: Budget, together with ``delta``; ``None`` for a run without noise, which keeps no ledger.
         delta: See ``epsilon``.
@@ -72,7 +72,8 @@ def train_config(
     from dpswd.fit import PrivateCLI
 
     _quiet()
-    arguments = ["--config", str(CONFIGS / config), "--trainer.default_root_dir", str(directory)]
+    arguments = [part for config in configs for part in ("--config", str(CONFIGS / config))]
+    arguments += ["--trainer.default_root_dir", str(directory)]
     arguments += ["--seed_everything", str(seed), "--privacy.target_delta", str(delta)]
     arguments += ["--privacy.target_epsilon", str(epsilon or 1.0)]
     for quiet in ("enable_progress_bar", "logger", "enable_checkpointing"):

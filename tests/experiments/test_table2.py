@@ -95,7 +95,7 @@ def test_a_cell_follows_the_shipped_config(tmp_path, monkeypatch):
         return result
 
     monkeypatch.setattr(table2_cells, "_work", work)
-    cells = [Cell("MNIST", "sketch", 1.0, 0), Cell("MNIST", "rows", 1.0, 0)]
+    cells = [Cell("MNIST", "sketch", 10.0, 0), Cell("MNIST", "rows", 10.0, 0)]
     run_cells(cells, tmp_path / "out", None, workers=0)
     run_cells(cells, tmp_path / "out", None, workers=0)
     assert made == [cell.name for cell in cells]
@@ -103,6 +103,14 @@ def test_a_cell_follows_the_shipped_config(tmp_path, monkeypatch):
     monkeypatch.setattr(table2_cells, "CONFIGS", tmp_path)
     run_cells(cells, tmp_path / "out", None, workers=0)
     assert made[2:] == [cells[0].name]
+
+
+def test_small_budgets_take_the_overlay():
+    assert methods.shipped_configs(Cell("MNIST", "sketch", 10.0, 0)) == ["mnist.yaml"]
+    assert methods.shipped_configs(Cell("MNIST", "SWD", None, 0)) == ["mnist.yaml"]
+    small = methods.shipped_configs(Cell("FashionMNIST", "sketch", 1.0, 0))
+    assert small == ["fashion.yaml", "overlays/small_budget.yaml"]
+    assert all((table2_cells.CONFIGS / name).is_file() for name in small)
 
 
 def result(dataset, method, epsilon, seed, accuracy):
@@ -159,7 +167,8 @@ def test_configs_train_for_a_few_steps(method, tmp_path, monkeypatch, data_root)
     original = methods._config
 
     def short(cell, path, data, directory, *more):
-        more = more or ("--trainer.max_steps", "3", "--model.flow_steps", "2", "--model.n_particles", "200")
+        if cell.method in ("sketch", "SWD"):
+            more = ("--trainer.max_steps", "3", "--model.flow_steps", "2", "--model.n_particles", "500")
         return original(cell, path, data, directory, *more)
 
     monkeypatch.setattr(methods, "_config", short)
