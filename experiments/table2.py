@@ -102,5 +102,5 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure.supxlabel("epsilon (grey: real records; dotted: SWD without noise)", fontsize=9)
     figure.supylabel("accuracy, %", fontsize=9)
     handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)
     figure.savefig(path, dpi=80)
