@@ -2,7 +2,7 @@
 
 At every release a uniform subset of B of the N records is drawn without replacement, afresh, in secret random order.
 An epoch of a shuffled loader is not that (every record comes exactly once), nor is its short last batch. The indices
-are as secret as the noise: they come from the operating system, and no state of the sampler can be saved or seeded.
+are as secret as the noise: they come from :mod:`dpswd.randomness`, and no state of the sampler can be saved or seeded.
 
 Several processes (``torch.distributed``) share one subset: the first draws it for all of them, and each gets its part.
 N, B and q are those of one process. (A subset of each process's own would be stratified sampling, which has another q.)

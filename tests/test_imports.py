@@ -48,5 +48,5 @@ def test_arrows_point_down(path):
     assert not [name for name in names if name.split(".")[0] in ("models", "experiments", "tests")]
     if path.name not in LIGHTNING:
         assert not [name for name in names if name.split(".")[0] == "lightning"]
-    if path.parent.name == "accounting" or path.name in ("sensitivity.py", "mechanism.py", "randomness.py"):
+    if path.parent.name == "accounting" or path.name in ("sensitivity.py", "mechanism.py"):
         assert not [name for name in names if name.split(".")[0] in ("torch", "ot")]

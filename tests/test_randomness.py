@@ -1,9 +1,11 @@
-"""The law of noise and subsets, and that nothing outside the operating system can repeat them. NumPy only."""
+"""The law of noise and subsets, and that nothing can repeat them."""
 
 import itertools
 import math
 import os
 import pickle
+import ssl
+import sys
 
 import numpy as np
 import pytest
@@ -144,3 +146,51 @@ def test_a_forked_process_draws_other_numbers():
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         assert pipe.read() != source.words(4).tobytes()
+
+
+def test_fresh_entropy_goes_into_every_draw(monkeypatch):
+    taken, added = [], []
+    add, urandom = ssl.RAND_add, os.urandom
+    monkeypatch.setattr(os, "urandom", lambda count: taken.append(urandom(count)) or taken[-1])
+    monkeypatch.setattr(
+        ssl, "RAND_add", lambda seed, entropy, add=ssl.RAND_add: added.append(seed) or add(seed, entropy)
+    )
+    source = SecureRandom()
+    drawn = [source.words(3).tolist() for _ in range(2)]
+    assert drawn[0] != drawn[1]
+    assert taken == added
+    assert [len(seed) for seed in added] == [32, 32]
+    assert taken[0] != taken[1]
+
+
+def test_many_words_come_in_parts(monkeypatch):
+    monkeypatch.setattr("dpswd.randomness._MOST_BYTES", 24)
+    words = SecureRandom().words(10)
+    assert len(set(words.tolist())) == 10
+
+
+def test_without_openssl_the_system_gives_everything(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ssl", None)
+    monkeypatch.setattr(os, "urandom", lambda count: bytes(range(count)))
+    assert SecureRandom().words(2).tobytes() == bytes(range(16))
+
+
+@pytest.mark.parametrize("count", [2 * 2**14 - 1, 2 * 2**14, 2 * 2**14 + 1, 5 * 2**14])
+def test_draws_in_several_blocks_are_all_there_and_independent(count):
+    draws = normal(SeededRandom(3), (count,))
+    assert len(np.unique(draws)) == count
+    assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
+    half = count // 2
+    for shift in (2**13, 2**14, 2**15):
+        if shift < half:
+            r = np.corrcoef(draws[:-shift], draws[shift:])[0, 1]
+            assert abs(r) * math.sqrt(count - shift) < stats.norm.isf(FALSE_ALARM / 2)
+
+
+def test_normal_is_what_box_and_muller_say():
+    words = SeededRandom(4).words(2 * 1000) >> np.uint64(11)
+    radius = np.sqrt(-2 * np.log((words[:1000].astype(np.longdouble) + 1) / 2**53))
+    angle = words[1000:].astype(np.longdouble) * 2 * np.longdouble(math.pi) / 2**53
+    exact = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    # the product 2 pi u is off by an ulp of 2 pi at most (and pi itself by 1e-16 relative); the rest by a few ulps
+    assert np.abs(normal(SeededRandom(4), (2000,)) - exact).max() < 10 * 2.0**-53 * float(radius.max())
