@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from dpswd.training import PrivacyBudget
+from experiments.adaptation_cells import silence
 from experiments.adaptation_data import accuracy
 from experiments.adaptation_methods import PROBLEMS, NoNoise, Start, make_module, make_start, train_module
-from experiments.table1 import silence
 from models.adaptation import source_batches
 from models.baselines.swd import SWDTerm
 from models.baselines.unprotected import fit_unprotected, raw_batches

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from dpswd.training import PrivacyBudget
+from experiments.adaptation_cells import silence
 from experiments.adaptation_data import DigitAdaptation
 from experiments.adaptation_methods import PROBLEMS, make_module, make_start, train_module
 from experiments.data import USPS
-from experiments.table1 import silence
 from experiments.tangent import FEATURES, candidates, finite_rows
 from models.encoders import frame
 

@@ -1,63 +1,35 @@
-"""Figure 3: accuracy on the target against epsilon, digits in both protocols."""
+"""Figure 3: accuracy on the target against epsilon, digits in both protocols.
 
-import json
-import multiprocessing
-import os
+Runs that Table 1 has made (source only, epsilon 1 and 10) are taken over where ``OUT/adaptation_cells`` has them.
+"""
+
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
+from experiments.adaptation_cells import cells
+from experiments.adaptation_methods import PROBLEMS
 
-from dpswd import __version__
-from dpswd.files import write_json
-from experiments.adaptation_methods import PROBLEMS, make_start, run_method
-from experiments.table1 import silence
-
-HELP = "Figure 3: adaptation accuracy against epsilon from 0.5 to 10, two seeds (one with --quick)"
+HELP = "Figure 3: adaptation accuracy against epsilon from 0.5 to 10, three seeds (one with --quick)"
 
 EPSILONS, QUICK = (0.5, 1.0, 2.0, 5.0, 10.0), (0.5, 10.0)
+SEEDS = 3
 DIGITS = tuple(name for name in PROBLEMS if "MNIST" in name)
 FRAMED = tuple(name for name in DIGITS if "," not in name)
 METHODS = ("source only", "DP-SWD, adapter", "DP-DANN")
 
 
-def cell(name: str, seed: int, epsilons: tuple[float, ...], root: str | None, directory: Path) -> list[dict[str, Any]]:
-    """Runs one problem at every budget from one start, or reads what was found before."""
-    path = directory / f"{name.replace(', ', '_').replace(' ', '_')}_{seed}.json"
-    if path.exists():
-        content = json.loads(path.read_text())
-        if content["version"] == __version__ and content["epsilons"] == list(epsilons):
-            return list(content["rows"])
-    silence()
-    torch.set_num_threads(1)
-    start = make_start(PROBLEMS[name], seed, root)
-    rows = []
-    for method in METHODS:
-        if method == "DP-DANN" and name in FRAMED:
-            continue  # hardly to be told from the source alone there: see Table 1
-        for epsilon in (None,) if method == "source only" else epsilons:
-            found = run_method(start, method, epsilon)
-            rows.append({"problem": name, "seed": seed, **found})
-    directory.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"version": __version__, "epsilons": list(epsilons), "rows": rows})
-    return rows
-
-
-def _cell(arguments: tuple[str, int, tuple[float, ...], str | None, Path]) -> list[dict[str, Any]]:
-    return cell(*arguments)
+def wanted(name: str, epsilons: tuple[float, ...]) -> list[tuple[str, float | None]]:
+    """Methods and budgets of a problem. No DP-DANN on framed digits: hardly to be told from the source alone there."""
+    methods = METHODS[:2] if name in FRAMED else METHODS
+    return [(method, budget) for method in methods for budget in ((None,) if method == "source only" else epsilons)]
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Runs what is missing, draws ``fig3.png``, and returns one row per problem, method and budget."""
-    epsilons, seeds = (QUICK, 1) if quick else (EPSILONS, 2)
-    root = None if data is None else str(data)
-    jobs = [(name, seed, epsilons, root, out / "fig3_cells") for seed in range(seeds) for name in DIGITS]
-    found: list[dict[str, Any]] = []
-    with multiprocessing.get_context("spawn").Pool(min(2, os.cpu_count() or 1)) as pool:
-        for rows in pool.imap(_cell, jobs):
-            found += rows
-            print(f"{rows[0]['problem']} seed {rows[0]['seed']}: done", flush=True)
+    epsilons, seeds = (QUICK, 1) if quick else (EPSILONS, SEEDS)
+    jobs = [(name, seed, wanted(name, epsilons)) for seed in range(seeds) for name in DIGITS]
+    found = [row for rows in cells(jobs, data, out) for row in rows]
     rows = [_row(found, *key) for key in dict.fromkeys((r["problem"], r["method"], r["budget"]) for r in found)]
     for row in rows:
         budget = f"epsilon {row['epsilon']:g}" if row["epsilon"] else "no release"

@@ -1,92 +1,57 @@
 """Table 1: domain adaptation, methods x problems, mean and standard deviation over seeds.
 
 Digits in two protocols: framed alike (each image by itself: public knowledge) and as they are (scaled to 28 x 28, as in
-the paper); Office-Caltech-10 in six pairs. Cells that were finished are kept under ``OUT/table1_cells`` and not run
-again.
+the paper); Office-Caltech-10 in six pairs. What was finished is kept under ``OUT/adaptation_cells`` and not run again;
+interrupted, the table is made of the seeds that are complete, and says how many they are.
 """
 
-import json
-import logging
-import multiprocessing
-import os
-import warnings
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
-
-from dpswd import __version__
-from dpswd.files import write_json
-from experiments.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
+from dpswd.errors import InputError
+from experiments.adaptation_cells import cells
+from experiments.adaptation_methods import METHODS, PROBLEMS
 
 HELP = "Table 1: private domain adaptation, 10 seeds (3 with --quick), epsilon 10 and 1; half an hour and more"
 
 SEEDS, QUICK_SEEDS = 10, 3
 _AS_THEY_ARE = 3  # seeds of the second protocol of digits
-_WORKERS = 2
+WANTED = tuple((method, budget) for method, (_, budgets) in METHODS.items() for budget in budgets)
 PUBLISHED = {"MNIST-USPS": 94.0, "USPS-MNIST": 83.4}  # Table 1 of the paper, DP-SWD at (10, 1e-5)
 
 
-def silence() -> None:
-    """Keeps Lightning from telling of every one of some hundred trainers."""
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    warnings.filterwarnings("ignore", module="opacus")
-    warnings.filterwarnings("ignore", message="Full backward hook is firing")
-
-
-def cell(name: str, seed: int, root: str | None, directory: Path) -> list[dict[str, Any]]:
-    """Runs all methods on one problem from one start, or reads what was found before."""
-    path = directory / f"{name.replace(', ', '_').replace(' ', '_')}_{seed}.json"
-    if path.exists():
-        content = json.loads(path.read_text())
-        if content["version"] == __version__:
-            return list(content["rows"])
-    silence()
-    torch.set_num_threads(1)
-    start = make_start(PROBLEMS[name], seed, root)
-    rows = [
-        {"problem": name, "seed": seed, **run_method(start, method, epsilon)}
-        for method, (_, budgets) in METHODS.items()
-        for epsilon in budgets
-    ]
-    directory.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"version": __version__, "rows": rows})
-    return rows
-
-
-def _cell(arguments: tuple[str, int, str | None, Path]) -> list[dict[str, Any]]:
-    return cell(*arguments)
-
-
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Runs what is missing, two cells at a time; returns one row per problem, method and budget."""
-    seeds = QUICK_SEEDS if quick else SEEDS
-    root = None if data is None else str(data)
-    jobs = [
-        (name, seed, root, out / "table1_cells")
-        for seed in range(seeds)
-        for name in PROBLEMS
-        if not name.endswith("as they are") or seed < _AS_THEY_ARE
-    ]
-    workers = min(_WORKERS, os.cpu_count() or 1)
+    """Runs what is missing, seed by seed; returns one row per problem, method and budget."""
+    rounds = [_problems(seed) for seed in range(QUICK_SEEDS if quick else SEEDS)]
+    jobs = [(name, seed, WANTED) for seed, names in enumerate(rounds) for name in names]
     found: list[dict[str, Any]] = []
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        for rows in pool.imap(_cell, jobs):
+    try:
+        for rows in cells(jobs, data, out):
             found += rows
-            best = max(rows, key=lambda row: row["accuracy"])
-            print(
-                f"{rows[0]['problem']} seed {rows[0]['seed']}: {sum(row['seconds'] for row in rows):.0f} s, best "
-                f"{best['method']} {best['accuracy']:.1f}",
-                flush=True,
-            )
+    except KeyboardInterrupt:
+        found = complete(found)
+        if not found:
+            raise InputError(
+                "Expected at least one complete seed, got an interrupt before; what was finished is kept: run it again."
+            ) from None
     rows = summarise(found)
     for row in rows:
         budget = f"epsilon {row['epsilon']:g}" if row["epsilon"] else "no privacy"
         print(f"{row['dataset']:<24} {row['method']:<20} {budget:<11} {row['mean']} ± {row['std']}")
     return {"protocol": __doc__, "published": PUBLISHED, "rows": rows}
+
+
+def _problems(seed: int) -> list[str]:
+    return [name for name in PROBLEMS if not name.endswith("as they are") or seed < _AS_THEY_ARE]
+
+
+def complete(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leaves out the rows of a seed that lacks problems."""
+    by_seed: dict[int, set[str]] = {}
+    for row in found:
+        by_seed.setdefault(row["seed"], set()).add(row["problem"])
+    return [row for row in found if by_seed[row["seed"]] >= set(_problems(row["seed"]))]
 
 
 def summarise(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

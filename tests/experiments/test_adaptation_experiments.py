@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from dpswd import InputError
-from experiments import adaptation_methods, adapted_head, fig3, leak, table1
+from experiments import adaptation_cells, adaptation_methods, adapted_head, fig3, leak, table1
+from experiments.adaptation_cells import cell
 from experiments.adaptation_data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches
 from experiments.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
 from experiments.data import Records
@@ -149,8 +150,8 @@ def tiny(pair, monkeypatch):
 
 
 def test_every_method_runs_and_says_what_it_guarantees(tiny, tmp_path):
-    rows = table1.cell("a-b", 0, None, tmp_path)
-    assert table1.cell("a-b", 0, None, tmp_path) == rows  # read, not run again
+    rows = cell("a-b", 0, table1.WANTED, None, tmp_path)
+    assert cell("a-b", 0, table1.WANTED, None, tmp_path) == rows  # read, not run again
     assert len(rows) == sum(len(budgets) for _, budgets in METHODS.values())
     table = table1.summarise(rows)
     assert {row["method"]: row["sound"] for row in table} == {
@@ -182,13 +183,43 @@ def test_methods_start_alike(tiny):
     assert torch.equal(start.module.encoder[0].weight, before)
 
 
-def test_figure_3_has_its_points(tiny, tmp_path):
-    rows = fig3.cell("a-b", 0, (1.0, 5.0), None, tmp_path)
-    assert [(row["method"], row["budget"]) for row in rows] == [
+def test_figure_3_has_its_points_and_takes_over_those_of_the_table(tiny, tmp_path, monkeypatch):
+    (known,) = cell("a-b", 0, [("DP-DANN", 1.0)], None, tmp_path)
+    keys = fig3.wanted("a-b", (1.0, 5.0))
+    assert keys == [
         ("source only", None),
         *((method, epsilon) for method in ("DP-SWD, adapter", "DP-DANN") for epsilon in (1.0, 5.0)),
     ]
-    assert fig3.cell("a-b", 0, (1.0, 5.0), None, tmp_path) == rows
+    assert ("DP-DANN", 1.0) not in fig3.wanted("MNIST-USPS", (1.0, 5.0))
+    rows = cell("a-b", 0, keys, None, tmp_path)
+    assert [(row["method"], row["budget"]) for row in rows] == keys
+    assert rows[3] == known
+    monkeypatch.setattr(adaptation_cells, "run_method", None)  # nothing is run any more
+    assert cell("a-b", 0, keys, None, tmp_path) == rows
+
+
+def test_a_row_does_not_depend_on_the_rows_before_it(tiny, tmp_path):
+    """As the cells promise: unprotected and exact methods find the same to the last bit, whatever was run before."""
+    keys = [("SWD", None), ("SWD, adapter", None)]
+    alone = [cell("a-b", 0, [key], None, tmp_path / key[0])[0]["accuracy"] for key in keys]
+    after = cell("a-b", 0, [("DANN", None), ("DP-DANN", 1.0), *keys[::-1]], None, tmp_path / "after")
+    assert [row["accuracy"] for row in after[2:]] == alone[::-1]
+
+
+def test_an_interrupted_table_is_made_of_complete_seeds(monkeypatch, tmp_path):
+    monkeypatch.setattr(table1, "PROBLEMS", {"A-W": None, "MNIST-USPS, as they are": None})
+    rows = [{"seed": seed, "problem": "A-W", "accuracy": 1.0} for seed in (0, 3)]
+    last = {"seed": 0, "problem": "MNIST-USPS, as they are", "accuracy": 1.0}
+    assert table1.complete(rows) == rows[1:]
+    assert table1.complete([*rows, last]) == [*rows, last]
+
+    def stopped(*arguments):
+        yield rows[:1]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(table1, "cells", stopped)
+    with pytest.raises(InputError, match="Expected at least one complete seed, got an interrupt before"):
+        table1.run(tmp_path)
 
 
 def test_features_of_an_adapted_model_are_scaled_by_public_rows():
