@@ -1,38 +1,47 @@
 """Checks on arguments. The keyword is the name in the message: ``positive(sigma=sigma)``."""
 
 import math
-import operator
+import numbers
 from typing import Any
 
 from dpswd.errors import InputError
 
-__all__ = ["at_least", "choice", "integer", "positive", "probability"]
+__all__ = ["at_least", "choice", "integer", "positive", "probability", "real"]
+
+_MOST = 2**53  # integers up to here are numbers of every kind, also as floats
 
 
-def _real(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"Expected {name} to be a number, got {name}={value!r}.") from None
+def _said(value: Any) -> str:
+    """Shows a value in one short line, whatever it is."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:50]}... ({type(value).__name__})"
+
+
+def real(name: str, value: Any) -> float:
+    """Returns a number (Python's or NumPy's, no bool, no string, no array) as a float; raises if it is none."""
+    if not isinstance(value, bool) and isinstance(value, numbers.Real):
+        try:
+            return float(value)
+        except OverflowError:  # of an integer
+            return math.inf
+    raise InputError(f"Expected {name} to be a number, got {name}={_said(value)}.")
 
 
 def positive(**named: Any) -> None:
     """Raises unless every value is a finite number above zero (which also catches nan)."""
     for name, value in named.items():
-        number = _real(name, value)
+        number = real(name, value)
         if not (number > 0 and math.isfinite(number)):
-            raise InputError(f"Expected {name} to be finite and above 0, got {name}={value!r}.")
+            raise InputError(f"Expected {name} to be finite and above 0, got {name}={_said(value)}.")
 
 
 def integer(**named: Any) -> None:
-    """Raises unless every value is an integer (``True`` is not)."""
+    """Raises unless every value is an integer (``True`` is not) that a float holds exactly."""
     for name, value in named.items():
-        if isinstance(value, bool):
-            raise InputError(f"Expected {name} to be an integer, got {name}={value!r}.")
-        try:
-            operator.index(value)
-        except TypeError:
-            raise InputError(f"Expected {name} to be an integer, got {name}={value!r}.") from None
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise InputError(f"Expected {name} to be an integer, got {name}={_said(value)}.")
+        if abs(int(value)) > _MOST:
+            raise InputError(f"Expected {name} to be at most {_MOST} in absolute value, got {name}={_said(value)}.")
 
 
 def at_least(lowest: int, **named: Any) -> None:
@@ -40,18 +49,18 @@ def at_least(lowest: int, **named: Any) -> None:
     integer(**named)
     for name, value in named.items():
         if value < lowest:
-            raise InputError(f"Expected {name} >= {lowest}, got {name}={value!r}.")
+            raise InputError(f"Expected {name} >= {lowest}, got {name}={_said(value)}.")
 
 
 def probability(**named: Any) -> None:
     """Raises unless every value lies strictly between 0 and 1."""
     for name, value in named.items():
-        if not 0 < _real(name, value) < 1:
-            raise InputError(f"Expected {name} strictly between 0 and 1, got {name}={value!r}.")
+        if not 0 < real(name, value) < 1:
+            raise InputError(f"Expected {name} strictly between 0 and 1, got {name}={_said(value)}.")
 
 
 def choice(allowed: tuple[str, ...], **named: Any) -> None:
     """Raises unless every value is one of ``allowed``."""
     for name, value in named.items():
-        if value not in allowed:
-            raise InputError(f"Expected {name} to be one of {', '.join(allowed)}, got {name}={value!r}.")
+        if not isinstance(value, str) or value not in allowed:
+            raise InputError(f"Expected {name} to be one of {', '.join(allowed)}, got {name}={_said(value)}.")

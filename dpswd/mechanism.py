@@ -30,6 +30,7 @@ References:
 """
 
 import dataclasses
+import numbers
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -38,6 +39,8 @@ from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, Law, ProjectionLaw, bernstein_bound, clt_bound
 
 __all__ = ["GaussianMechanism", "Mechanism", "ProjectionMechanism", "mechanism_from_dict"]
+
+_LEAST, _MOST = 1e-50, 1e50  # of sigma, norms and sensitivities: their ratios and squares are then floats, too
 
 ReleaseKind = Literal["rows", "quantiles"]
 ProjectionKind = Literal["iid", "orthogonal"]
@@ -120,7 +123,7 @@ class ProjectionMechanism:
     def __post_init__(self) -> None:
         at_least(2, dim=self.dim)
         at_least(1, n_projections=self.n_projections, batch_size=self.batch_size)
-        positive(sigma=self.sigma, row_norm=self.row_norm)
+        _magnitude(sigma=self.sigma, row_norm=self.row_norm)
         choice(("rows", "quantiles"), release=self.release)
         choice(("iid", "orthogonal"), kind=self.kind)
         choice(("exact", "bernstein", "clt"), bound=self.bound)
@@ -136,6 +139,7 @@ class ProjectionMechanism:
                 f"Expected bound='exact' for orthogonal directions that are no whole bases (n_projections="
                 f"{self.n_projections}, dim={self.dim}), got bound={self.bound!r}."
             )
+        _make_plain(self)
 
     def _check_blocks(self) -> None:
         if self.release == "rows":
@@ -245,9 +249,14 @@ class GaussianMechanism:
     noise_seed: int | None = None
 
     def __post_init__(self) -> None:
-        positive(sensitivity=self.sensitivity, sigma=self.sigma)
+        _magnitude(sensitivity=self.sensitivity, sigma=self.sigma)
+        if not isinstance(self.name, str):
+            raise InputError(f"Expected name to be a string, got {type(self.name).__name__}; say what is released.")
         if self.batch_size is not None:
             at_least(1, batch_size=self.batch_size)
+        if self.noise_seed is not None:
+            at_least(0, noise_seed=self.noise_seed)
+        _make_plain(self)
 
     @property
     def unit_sensitivity(self) -> float:
@@ -281,6 +290,8 @@ def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | Gaussia
         InputError: If the kind is unknown or the fields do not fit (refused rather than guessed).
     """
     kinds = ("projections", "gaussian")
+    if not isinstance(values, dict):
+        raise InputError(f"Expected a mechanism as to_dict() gives it, got {type(values).__name__}.")
     kind = values.get("mechanism")
     if kind not in kinds:
         raise InputError(f"Expected mechanism to be one of {', '.join(kinds)}, got {kind!r}.")
@@ -289,3 +300,21 @@ def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | Gaussia
         return ProjectionMechanism(**fields) if kind == "projections" else GaussianMechanism(**fields)
     except TypeError as error:
         raise InputError(f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}.") from None
+
+
+def _magnitude(**named: Any) -> None:
+    """Raises unless every value is a positive number of a size that means anything."""
+    positive(**named)
+    for name, value in named.items():
+        if not _LEAST <= value <= _MOST:
+            raise InputError(f"Expected {name} between {_LEAST:g} and {_MOST:g}, got {value!r}; use other units.")
+
+
+def _make_plain(mechanism: Any) -> None:
+    """Turns NumPy's numbers, which the ledger's JSON does not know, into Python's."""
+    for each in dataclasses.fields(mechanism):
+        value = getattr(mechanism, each.name)
+        if isinstance(value, numbers.Integral):
+            object.__setattr__(mechanism, each.name, int(value))
+        elif isinstance(value, numbers.Real):
+            object.__setattr__(mechanism, each.name, float(value))

@@ -35,6 +35,7 @@ Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 _FFT_SLACK = 1e-11  # absolute error allowed to the discrete convolution; it only ever adds to a survival function
 _FAR_TAIL = 1e-20  # where Chernoff's bound falls below this the rest of the mass sits at the maximum of S
+_MAX_GRID = 2**26  # points of the grid of S: 2 GB while the law is made
 
 
 def _variance(n_projections: int, dim: int) -> float:
@@ -108,7 +109,8 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
     :math:`\sin^{r-1}\theta \cos^{d-r-1}\theta`, so that the integrand has no singularity, one mode and (in
     logs) no overflow. Gauss-Legendre on an interval around the mode, in both halves, to about 1e-12. Small t
     (below d / 100 and 5) use the power series, all of whose terms are positive, so that the result keeps its
-    relative accuracy near 0.
+    relative accuracy near 0. Where t is so large (above 1e12 and 100 d) that the peak is narrower than the rounding of
+    its place, t itself is returned, an upper bound since Y <= 1.
 
     Args:
         r: Numerator degrees of freedom, 1 <= r < dim.
@@ -120,7 +122,9 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
     """
     t = np.asarray(t, dtype=float)
     small = t <= min(dim / 100, 5.0)
-    return np.where(small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), _log_kummer_integral(r, dim, t))
+    huge = t > max(1e12, 100.0 * dim)
+    middle = _log_kummer_integral(r, dim, np.where(huge, 1.0, t))
+    return np.where(huge, t, np.where(small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), middle))
 
 
 def _log_kummer_series(r: int, dim: int, t: Array) -> Array:
@@ -281,7 +285,7 @@ class ProjectionLaw:
         if self.n_projections == 1:
             return np.asarray(special.betaincc(0.5, (self.dim - 1) / 2, np.clip(s, 0.0, 1.0)), dtype=float)
         step, table, top_log = _iid_survival(self.dim, self.n_projections)
-        index = np.clip(np.floor(s / step).astype(int), 0, len(table) - 1)  # P(S > s) <= P(S > step * index)
+        index = np.floor(np.clip(s / step, 0, len(table) - 1)).astype(int)  # P(S > s) <= P(S > step * index)
         return np.asarray(np.minimum(table[index], np.exp(_chernoff(self, s, top_log))), dtype=float)
 
 
@@ -312,8 +316,13 @@ def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array, float]:
     top = float(reach[np.argmax(far)]) if far.any() else law.maximum
     step = 1e-3 / dim
     size = math.ceil(top / step) + 2
-    edges = np.arange(min(size, math.ceil(1 / step) + 1)) * step
-    cdf = special.betainc(0.5, (dim - 1) / 2, np.minimum(edges[: 200 * 1000], 1.0))  # beyond 200 means: below 1e-22
+    if size > _MAX_GRID:
+        raise InputError(
+            f"Expected fewer independent directions, whose law can be tabulated, got n_projections={n_projections} for "
+            f"dim={dim}; use kind='orthogonal' with whole bases, or bound='bernstein'."
+        )
+    edges = np.arange(min(size, math.ceil(1 / step) + 1, 200 * 1000)) * step
+    cdf = special.betainc(0.5, (dim - 1) / 2, np.minimum(edges, 1.0))  # beyond 200 means: below 1e-22
     masses = np.diff(cdf, prepend=0.0)
     missing = n_projections * float(1 - cdf[-1]) if cdf[-1] < 1 else 0.0
     length = fft.next_fast_len(size, real=True)

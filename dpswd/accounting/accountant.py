@@ -21,6 +21,7 @@ __all__ = ["PrivacyAccountant"]
 
 _TAIL_SHARE = 0.5  # of delta, for the tails of bounds whose failure_prob is left to the accountant
 _MU_FLOOR = 1e-10  # gdpnum's: mu is a bound at error rates above this
+_TINY_MU = 1e-3  # where the curve is too close to blind guessing for gdpnum, a crude bound up to here is given
 
 
 def _spends_tail(mechanism: Mechanism) -> bool:
@@ -188,9 +189,14 @@ class PrivacyAccountant:
                 raise
             mu, regret = math.inf, 1.0
         if not math.isfinite(mu):
+            # unsampled and with the largest S every release is Gaussian; a curve between that of mu and blind guessing
+            # is no farther from the former than mu / sqrt(2 pi)
+            most = math.sqrt(sum(part.times * part.scale**2 * part.law.maximum for part in merged))
+            if most <= _TINY_MU and not self.tail:
+                return _round_up(most), most / math.sqrt(2 * math.pi)
+            remedy = "use a larger sigma" if most > 1 else "so little leaks: read epsilon instead"
             raise pld_module.LossTooLargeError(
-                f"Expected a trade-off curve with both error rates above {_MU_FLOOR:g} somewhere, got "
-                "none; use a larger sigma."
+                f"Expected a trade-off curve with both error rates above {_MU_FLOOR:g} somewhere, got none; {remedy}."
             )
         return _round_up(float(mu)), float(regret)
 

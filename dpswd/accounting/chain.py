@@ -108,6 +108,10 @@ class Chain:
         *lines, rest = content.split(b"\n")
         for line in lines:
             self._verify(line)
+        if rest and _is_whole(rest[:-1]):  # a crash cuts a line; it does not put another byte in place of its end
+            raise InputError(
+                f"Expected line {self._lines + 1} of {self.path} to end in a line break, got another byte: corrupt."
+            )
         self.torn = bool(rest)
 
     def _verify(self, line: bytes) -> None:
@@ -204,6 +208,14 @@ class Chain:
         self.torn = False
         for entry, head, line in block:
             self._accept(entry, head, line)
+
+
+def _is_whole(line: bytes) -> bool:
+    """Says whether a line is whole JSON."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def digest(previous: str, entry: Entry) -> str:

@@ -30,7 +30,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from dp_accounting.pld import pld_pmf
+from dp_accounting.pld import common, pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
@@ -48,6 +48,9 @@ _GROWTH = 0.16  # relative spacing far from zero, times the points per deviation
 _FEW = 64  # so few releases do not average the error of the spacing: four times as many points
 _TAIL = 1e-16  # probability of losses beyond the grid, over all releases; counted as infinite loss
 _MAX_POINTS = 2**20  # of one release, on each side of zero; beyond it the grid gets coarser, which is still safe
+_MAX_COMPOSED = 2**25  # of a composition: 2 GB while it is made; reached by about 4e9 releases of a Gaussian
+_LEAST_MU = 1e-10  # of one release given U; a smaller one is rounded up to it, which is safe
+_LEAST_LOSS = 1e-16  # of the rate times mu, likewise: below it the dots cannot be told apart
 _MAX_LOSS = 250.0  # mean loss of a composition beyond which e^epsilon is no number that means anything
 
 
@@ -70,7 +73,7 @@ def gaussian_delta(mu: ArrayLike, epsilon: ArrayLike) -> Array:
 def _before_sampling(epsilon: Array, rate: float) -> Array:
     """Solves ``epsilon = ln(1 + q (e^x - 1))`` for x, without overflow."""
     near = np.log1p(np.expm1(np.minimum(epsilon, 1.0)) / rate)
-    far = epsilon - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-epsilon))
+    far = epsilon - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-np.maximum(epsilon, 1.0)))
     return np.where(epsilon < 1, near, far)
 
 
@@ -89,14 +92,15 @@ def release_profile(part: Releases, epsilon: ArrayLike, *, pessimistic: bool = T
     atoms, weights = part.law.atoms(pessimistic=pessimistic)
     inner = _before_sampling(epsilon, part.rate)[:, None]  # (n, 1)
     positive = atoms > 0
-    mu = part.scale * np.sqrt(atoms[positive])  # (a,)
+    least = max(_LEAST_MU, min(_LEAST_LOSS / part.rate, 1.0))
+    mu = np.maximum(part.scale * np.sqrt(atoms[positive]), least)  # (a,)
     chunks = [gaussian_delta(mu, inner[i : i + 512]) @ weights[positive] for i in range(0, len(inner), 512)]
     return np.asarray(np.clip(part.rate * np.concatenate(chunks), 0.0, 1.0), dtype=float)
 
 
 @functools.lru_cache(maxsize=256)
-def _loss_moments(part: Releases) -> tuple[float, float, float]:
-    """Mean and variance of the loss of one release, and the loss beyond which only the allowed tail lies."""
+def _loss_moments(part: Releases) -> tuple[float, float, float, float]:
+    """Mean and variance of the loss of one release, the loss beyond which only the allowed tail lies, and the tail."""
     start = part.rate * min(part.scale * math.sqrt(part.law.mean), 1.0)
     x = np.geomspace(1e-4 * start, 1e7 * max(start, 1.0), 480)
     delta = release_profile(part, x)
@@ -115,7 +119,7 @@ def _loss_moments(part: Releases) -> tuple[float, float, float]:
         mirror = np.exp(-x)
     mean = float(np.sum(mass * (1 - mirror) * x))
     second = float(np.sum(mass * (1 + mirror) * x**2))
-    return mean, max(second - mean**2, 1e-3 * second), top
+    return mean, max(second - mean**2, 1e-3 * second), top, float(delta[-1])
 
 
 def _multiples(top: float, step: float, points: int) -> NDArray[np.int64]:
@@ -131,7 +135,7 @@ def _multiples(top: float, step: float, points: int) -> NDArray[np.int64]:
 @functools.lru_cache(maxsize=32)
 def _release_pmf(part: Releases, step: float, points: int, pessimistic: bool) -> pld_pmf.DensePLDPmf:
     """The discrete loss of one release, on multiples of ``step``."""
-    _, _, top = _loss_moments(part)
+    _, _, top, _ = _loss_moments(part)
     grid = _multiples(top, step, points)
     x = np.asarray(grid * step, dtype=float)
     delta = np.minimum.accumulate(release_profile(part, x, pessimistic=pessimistic))
@@ -199,24 +203,26 @@ def compose(
     # the range of the grid depends on the releases only by powers of two, so that a run can use the cache
     ones = [part._replace(times=1 << (part.times - 1).bit_length()) for part in merged]
     moments = [_loss_moments(part) for part in ones]
-    total_mean = sum(part.times * mean for part, (mean, _, _) in zip(merged, moments, strict=True))
-    if not total_mean < _MAX_LOSS:
+    total_mean = sum(part.times * mean for part, (mean, *_) in zip(merged, moments, strict=True))
+    beyond = sum(part.times * tail for part, (*_, tail) in zip(merged, moments, strict=True))
+    if not total_mean < _MAX_LOSS or beyond > 1 / 2:
         noisiest = max(part.scale for part in merged)
         raise LossTooLargeError(
-            f"Expected noise for which the privacy loss can be represented (mean below {_MAX_LOSS:g}), got a "
-            f"mean loss of {total_mean:.3g} from a sigma of {1 / noisiest:.3g} times the sensitivity; use a "
-            "larger sigma."
+            f"Expected noise for which the privacy loss can be represented (mean below {_MAX_LOSS:g}), got "
+            f"{'a mean loss of ' + format(total_mean, '.3g') if beyond <= 1 / 2 else 'none that is finite'} from a "
+            f"sigma of {1 / noisiest:.3g} times the sensitivity; use a larger sigma."
         )
     count = sum(part.times for part in merged)
-    variance = sum(part.times * variance for part, (_, variance, _) in zip(merged, moments, strict=True))
+    variance = sum(part.times * variance for part, (_, variance, *_) in zip(merged, moments, strict=True))
     fine = 4 * points if count <= _FEW else points
     step = math.sqrt(variance / count) / fine
-    step = max(step, max(top for _, _, top in moments) / _MAX_POINTS)
+    step = max(step, max(top for _, _, top, _ in moments) / _MAX_POINTS)
     step = float(f"{step:.6g}")
     total: pld_pmf.PLDPmf | None = None
     for part, one in zip(merged, ones, strict=True):
         pmf = _release_pmf(one, step, 4 * points if part.times <= _FEW else points, pessimistic)
         if part.times > 1:
+            _check_room(pmf, part.times)
             pmf = pmf.self_compose(part.times, tail_mass_truncation=1e-15)
         total = pmf if total is None else total.compose(pmf)
     assert total is not None
@@ -225,6 +231,17 @@ def compose(
     return mirrored(
         PrivacyLossDistribution(pld_pmf.DensePLDPmf(step, total._lower_loss, probabilities, extra, pessimistic))
     )
+
+
+def _check_room(pmf: pld_pmf.DensePLDPmf, times: int) -> None:
+    """Refuses a composition that would fill the memory of the machine."""
+    if len(pmf._probs) * times > _MAX_COMPOSED:
+        lower, upper = common.compute_self_convolve_bounds(pmf._probs, times, 1e-15)
+        if upper - lower > _MAX_COMPOSED:
+            raise LossTooLargeError(
+                f"Expected releases whose loss can be composed on a grid of {_MAX_COMPOSED} points, got {times} "
+                f"releases that need {upper - lower:.2g}; use fewer releases or more noise."
+            )
 
 
 def mirrored(pld: PrivacyLossDistribution) -> PrivacyLossDistribution:
