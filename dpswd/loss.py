@@ -27,7 +27,7 @@ from dpswd.projections import random_projections
 from dpswd.randomness import normal, random_source
 from dpswd.release import Release
 from dpswd.sliced import mean_power, over_directions, padded_block_means, wasserstein_1d
-from dpswd.sorting import ascending
+from dpswd.sorting import ascending, sort_rows
 
 __all__ = ["BudgetWatch", "DPSlicedWassersteinLoss", "Release", "ReleaseLog", "clip_rows", "on_grid"]
 
@@ -85,7 +85,7 @@ def on_grid(values: Tensor, sigma: float) -> Tensor:
         Tensor of the same shape.
     """
     spacing = 2.0 ** max(math.floor(math.log2(sigma)) - 10, -1000)
-    return (values / spacing).round() * spacing
+    return (values / spacing).round_().mul_(spacing)
 
 
 class DPSlicedWassersteinLoss(nn.Module):
@@ -214,7 +214,7 @@ class DPSlicedWassersteinLoss(nn.Module):
             public = public.to(torch.promote_types(public.dtype, torch.float32))
             projections, target = release.projections.to(public), release.values.to(public)
             if mechanism.release == "rows":
-                return _smoothed((projections.T @ public.T).T, target, public_labels, mechanism.sigma)
+                return _smoothed(public, projections, target, public_labels, mechanism.sigma)
             if public_labels is None:
                 return _residual(public, projections, target, len(public))
             groups = [public[public_labels == c] for c in range(len(target))]
@@ -230,18 +230,14 @@ class DPSlicedWassersteinLoss(nn.Module):
         """Projects and reduces (B, d) to (m, k) or (C, m, k), a few columns at a time. Exact: noise comes later."""
         size, blocks = len(rows), self.mechanism.n_values
         width = max(1, _CHUNK_BYTES // (8 * size))
-        groups = [rows] if labels is None else [rows[labels == c] for c in range(self.mechanism.n_classes or 0)]
-        summaries = [
-            torch.cat(
-                [
-                    padded_block_means(ascending((u.T @ group.T).T), size, blocks)
-                    for u in torch.split(projections, width, 1)
-                ],
-                1,
-            )
-            for group in groups
-        ]
-        return summaries[0] if labels is None else torch.stack(summaries)
+        groups = [] if labels is None else [rows[labels == c] for c in range(self.mechanism.n_classes or 0)]
+
+        def summary(group: Tensor) -> Tensor:
+            sorted_parts = (sort_rows(u.T @ group.T, in_place=True).T for u in torch.split(projections, width, 1))
+            parts = [padded_block_means(part, size, blocks) for part in sorted_parts]
+            return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+        return summary(rows) if labels is None else torch.stack([summary(group) for group in groups])
 
     def _directions(self) -> Tensor:
         """Draws the directions (d, k) of one release."""
@@ -264,8 +260,8 @@ class DPSlicedWassersteinLoss(nn.Module):
         self.releases += 1
 
     def _noisy(self, values: Tensor) -> Tensor:
-        values = values + self.mechanism.sigma * self._noise(tuple(values.shape)).to(values.device)
-        values = on_grid(values, self.mechanism.sigma)
+        noise = self._noise(tuple(values.mT.shape)).mT.to(values.device)  # a column lies together, as in the values
+        values = on_grid(torch.add(values, noise, alpha=self.mechanism.sigma), self.mechanism.sigma)
         return self._order_free(values) if self.mechanism.release == "rows" else values
 
     def _noise(self, shape: tuple[int, ...]) -> Tensor:
@@ -274,8 +270,7 @@ class DPSlicedWassersteinLoss(nn.Module):
 
     def _order_free(self, values: Tensor) -> Tensor:
         """Sorts every column of (m, k) or (C, m, k), so that the position of a row says nothing. Post-processing."""
-        each = values.reshape(-1, *values.shape[-2:])
-        return torch.stack([ascending(block) for block in each]).reshape(values.shape)
+        return ascending(values) if values.ndim == 2 else torch.stack([ascending(block) for block in values])
 
     def _check_private(self, private: Tensor, labels: Tensor | None, processes: Processes) -> None:
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
@@ -319,17 +314,28 @@ def _residual(public: Tensor, projections: Tensor, target: Tensor, size: int) ->
 
     def criterion(columns: slice, ours: Tensor) -> Tensor:
         means = padded_block_means(ours, size, blocks)
-        return mean_power(means, target[:, columns]) * (means.shape[1] / k)
+        return mean_power(means, target[:, columns], 2, means.shape[1] / k)
 
     return over_directions(criterion, projections, public)
 
 
-def _smoothed(projected: Tensor, target: Tensor, labels: Tensor | None, sigma: float) -> Tensor:
-    """Compares (n, k), blurred like the released rows, with (m, k) or (C, m, k)."""
+def _smoothed(public: Tensor, projections: Tensor, target: Tensor, labels: Tensor | None, sigma: float) -> Tensor:
+    """Compares projections of (n, d), blurred like the released rows, with (m, k) or (C, m, k)."""
     if labels is None:
-        blocks = [(projected, target)]
+        blocks = [(public, target)]
     else:
-        blocks = [(projected * (labels == c)[:, None], values) for c, values in enumerate(target)]
-    return torch.stack(
-        [wasserstein_1d(ours + sigma * torch.randn_like(ours), theirs).mean() for ours, theirs in blocks]
-    ).mean()
+        blocks = [(public * (labels == c)[:, None], values) for c, values in enumerate(target)]
+    return torch.stack([_blurred(rows, projections, values, sigma) for rows, values in blocks]).mean()
+
+
+def _blurred(rows: Tensor, projections: Tensor, target: Tensor, sigma: float) -> Tensor:
+    """Compares projections of (n, d), blurred, with (m, k), which is in ascending order."""
+    k = target.shape[1]
+    if len(rows) != len(target):
+        projected = (projections.T @ rows.T).T
+        return wasserstein_1d(projected + sigma * torch.randn_like(projected), target).mean()
+
+    def criterion(columns: slice, ours: Tensor) -> Tensor:
+        return mean_power(ours, target[:, columns], 2, ours.shape[1] / k)
+
+    return over_directions(criterion, projections, rows, blur=sigma)

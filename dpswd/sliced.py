@@ -17,13 +17,15 @@ from torch.autograd.function import once_differentiable
 
 from dpswd._validate import at_least
 from dpswd.errors import InputError
-from dpswd.sorting import ascending, sort_rows, sort_rows_with_order
+from dpswd.products import product
+from dpswd.sorting import Workspace, ascending, sort_rows, sort_rows_with_order
 
 __all__ = ["block_means", "mean_power", "over_directions", "padded_block_means", "sliced_wasserstein", "wasserstein_1d"]
 
-_CACHE_BYTES = 2**24  # per thread: small pieces stay in the cache, smaller ones make the products slow
-_MOST_BYTES = 2**28
-_BYTES_PER_VALUE = 40  # float32: projected, packed, sorted, order, residual, its gradient
+_CACHE_BYTES = 2**24  # per thread: what is sorted and compared at a time stays in the cache
+_MOST_BYTES = 2**27
+_GRADIENT_ROWS = 2048
+_COPIES = 10  # of a projected value, at most: itself, packed, sorted, its order, residual, its gradient
 
 
 def sliced_wasserstein(
@@ -72,7 +74,7 @@ def sliced_wasserstein(
     _check_order(p)
     k = projections.shape[1]
     return over_directions(
-        lambda columns, ours, theirs: mean_power(ours, theirs, p) * (ours.shape[1] / k),
+        lambda columns, ours, theirs: mean_power(ours, theirs, p, ours.shape[1] / k),
         projections,
         x,
         y,
@@ -81,7 +83,11 @@ def sliced_wasserstein(
 
 
 def over_directions(
-    criterion: Callable[..., Tensor], projections: Tensor, *samples: Tensor, max_bytes: int | None = None
+    criterion: Callable[..., Tensor],
+    projections: Tensor,
+    *samples: Tensor,
+    blur: float = 0.0,
+    max_bytes: int | None = None,
 ) -> Tensor:
     """Sums a criterion of sorted projections over the directions, a few of them at a time.
 
@@ -92,26 +98,28 @@ def over_directions(
 
     Args:
         criterion: Called as ``criterion(columns, *sorted)`` with a slice of the directions and every sample's sorted
-            projections (n, columns); returns a scalar. Only the samples get a gradient.
+            projections (n, columns), which it may write over; returns a scalar. Only the samples get a gradient.
         projections: Directions (d, k), without gradient.
         samples: Tensors (n, d), n >= 0 of each its own, of one type and on one device.
+        blur: Deviation of normal numbers, from torch's generator, that are added to every projection before it is
+            sorted. (They hide nothing: samples that must not be seen do not come here.)
         max_bytes: Bytes that the projections of a few directions may take with all that is made of them; by default
-            as much as is fastest: what fits the cache or 64 directions, at most 256 MiB and a quarter of what is free.
+            128 MiB, or a quarter of what is free.
 
     Returns:
         Scalar tensor, differentiable in the samples.
     """
     k = projections.shape[1]
-    each = _BYTES_PER_VALUE * projections.element_size() // 4 * max(1, sum(len(sample) for sample in samples))
+    each = projections.element_size() * max(1, sum(len(sample) for sample in samples))
+    cpu = projections.device.type == "cpu"
     if max_bytes is None:
-        cpu = projections.device.type == "cpu"
-        max_bytes = max(_CACHE_BYTES * torch.get_num_threads(), 64 * each) if cpu else _MOST_BYTES
-        max_bytes = min(max_bytes, _MOST_BYTES, free_bytes(projections.device) // 4)
-    pieces = -(-k // max(1, max_bytes // each))
-    width = -(-k // max(1, pieces))
+        max_bytes = min(_MOST_BYTES, free_bytes(projections.device) // 4)
+    part = max(1, min(max_bytes, _CACHE_BYTES * torch.get_num_threads() if cpu else max_bytes) // (_COPIES * each))
+    pieces = -(-k // max(part, max_bytes // each - _COPIES * part))
     wanted = torch.is_grad_enabled() and any(sample.requires_grad for sample in samples)
+    sizes = (-(-k // max(1, pieces)), part)
     with torch.autocast(projections.device.type, enabled=False):
-        result: Tensor = _OverDirections.apply(criterion, projections.detach(), width, wanted, *samples)
+        result: Tensor = _OverDirections.apply(criterion, projections.detach(), sizes, wanted, blur, *samples)
     return result
 
 
@@ -127,32 +135,34 @@ def free_bytes(device: torch.device) -> int:
 
 
 class _OverDirections(torch.autograd.Function):
+    """Products for many directions at a time (``sizes[0]``); sorts and criterion for few (``sizes[1]``)."""
+
     @staticmethod
     def forward(
-        ctx: Any, criterion: Callable[..., Tensor], projections: Tensor, width: int, wanted: bool, *samples: Tensor
+        ctx: Any,
+        criterion: Callable[..., Tensor],
+        projections: Tensor,
+        sizes: tuple[int, int],
+        wanted: bool,
+        blur: float,
+        *samples: Tensor,
     ) -> Tensor:
-        moving = [wanted and needed for needed in ctx.needs_input_grad[4:]]
-        gradients = [torch.zeros_like(sample) if moves else None for sample, moves in zip(samples, moving, strict=True)]
+        moving = [wanted and needed for needed in ctx.needs_input_grad[5:]]
+        gradients: list[Tensor | None] = [None for _ in samples]
+        spaces = [Workspace() for _ in samples]
         total = projections.new_zeros((), dtype=torch.promote_types(projections.dtype, torch.float32))
-        for start in range(0, projections.shape[1], width):
-            columns = slice(start, start + width)
-            u = projections[:, columns]
-            rows = [u.T @ sample.T for sample in samples]  # (columns, n): the sort runs along contiguous memory
-            pairs = [
-                sort_rows_with_order(row) if moves else (sort_rows(row), None)
-                for row, moves in zip(rows, moving, strict=True)
-            ]
-            leaves = [values.requires_grad_(moves) for (values, _), moves in zip(pairs, moving, strict=True)]
-            with torch.set_grad_enabled(any(moving)):
-                part = criterion(columns, *(leaf.T for leaf in leaves))
-            total += part.detach()
-            wrt = iter(
-                torch.autograd.grad(part, [leaf for leaf in leaves if leaf.requires_grad]) if any(moving) else ()
-            )
-            for row, (_, order), gradient in zip(rows, pairs, gradients, strict=True):
-                if gradient is not None:
-                    assert order is not None
-                    gradient.addmm_(row.scatter_(1, order, next(wrt)).T, u.T)
+        for start in range(0, projections.shape[1], sizes[0]):
+            u = projections[:, start : start + sizes[0]]
+            rows = [product(u.T, sample.T) for sample in samples]  # (columns, n): sorts run along contiguous memory
+            for row in rows if blur else ():
+                row.add_(torch.randn_like(row), alpha=blur)
+            for at in range(0, u.shape[1], sizes[1]):
+                some = [row[at : at + sizes[1]] for row in rows]
+                columns = slice(start + at, start + at + len(some[0]))
+                total += _some_directions(criterion, columns, some, moving, spaces)
+            for i, moves in enumerate(moving):
+                if moves:
+                    gradients[i] = _plus(gradients[i], rows[i], u)
         ctx.save_for_backward(*(gradient for gradient in gradients if gradient is not None))
         ctx.moving = moving
         return total.to(projections.dtype)
@@ -161,7 +171,39 @@ class _OverDirections(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
-        return (None, None, None, None, *(outer * next(saved) if moves else None for moves in ctx.moving))
+        return (None, None, None, None, None, *(outer * next(saved) if moves else None for moves in ctx.moving))
+
+
+def _some_directions(
+    criterion: Callable[..., Tensor],
+    columns: slice,
+    rows: list[Tensor],
+    moving: list[bool],
+    spaces: list[Workspace],
+) -> Tensor:
+    """Returns the criterion of projected samples (columns, n), each overwritten by its gradient where it has one."""
+    pairs = [
+        sort_rows_with_order(row, space) if moves else (sort_rows(row, in_place=True), None)
+        for row, moves, space in zip(rows, moving, spaces, strict=True)
+    ]
+    leaves = [values.requires_grad_(moves) for (values, _), moves in zip(pairs, moving, strict=True)]
+    with torch.set_grad_enabled(any(moving)):
+        value = criterion(columns, *(leaf.T for leaf in leaves))
+    if any(moving):
+        wrt = iter(torch.autograd.grad(value, [leaf for leaf in leaves if leaf.requires_grad]))
+        for row, (_, order) in zip(rows, pairs, strict=True):
+            if order is not None:
+                row.scatter_(1, order, next(wrt))
+    return value.detach()
+
+
+def _plus(gradient: Tensor | None, rows: Tensor, u: Tensor) -> Tensor:
+    """Adds ``rows.T @ u.T`` to a gradient (n, d), a few thousand rows at a time: so much is made beside it."""
+    if gradient is None:
+        return product(rows.T, u.T)
+    for into, part in zip(torch.split(gradient, _GRADIENT_ROWS), torch.split(rows, _GRADIENT_ROWS, dim=1), strict=True):
+        into += product(part.T, u.T)
+    return gradient
 
 
 def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
@@ -252,29 +294,32 @@ def _check_order(p: float) -> None:
         raise InputError(f"Expected order p >= 1, got p={p!r}.")
 
 
-def mean_power(ours: Tensor, theirs: Tensor, p: float = 2) -> Tensor:
-    """Computes the mean of ``|ours - theirs| ** p`` over all values; for p = 2 in as few passes as there can be."""
+def mean_power(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) -> Tensor:
+    """Computes ``weight`` times the mean of ``|ours - theirs| ** p``; for p = 2 in as few passes as there can be.
+
+    For p = 2 ``ours`` is written over: nothing else may need it afterwards.
+    """
     if p != 2:
-        return _power(ours - theirs, p).mean()
-    result: Tensor = _MeanSquare.apply(ours, theirs)
+        return _power(ours - theirs, p).mean() * weight
+    result: Tensor = _MeanSquare.apply(ours, theirs, weight / ours.numel())
     return result
 
 
 class _MeanSquare(torch.autograd.Function):
+    """``factor * |ours - theirs|^2``. What is saved is no value of the graph: ``ours`` is gone after it."""
+
     @staticmethod
-    def forward(ctx: Any, ours: Tensor, theirs: Tensor) -> Tensor:
-        ctx.difference = difference = ours - theirs
-        length: Tensor = torch.linalg.vector_norm(difference)
-        return length.square() / difference.numel()
+    def forward(ctx: Any, ours: Tensor, theirs: Tensor, factor: float) -> Tensor:
+        ctx.factor, ctx.difference = factor, ours.sub_(theirs)
+        length: Tensor = torch.linalg.vector_norm(ctx.difference)
+        return length.square() * factor
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        factor = outer * (2 / ctx.difference.numel())
-        return (
-            ctx.difference * factor if ctx.needs_input_grad[0] else None,
-            ctx.difference * -factor if ctx.needs_input_grad[1] else None,
-        )
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        first, second, _ = ctx.needs_input_grad
+        gradient = ctx.difference.mul_(outer * ((2 if first else -2) * ctx.factor))
+        return gradient if first else None, (-gradient if first else gradient) if second else None, None
 
 
 def _power(difference: Tensor, p: float) -> Tensor:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["ascending", "sort_rows", "sort_rows_with_order"]
+__all__ = ["Workspace", "ascending", "sort_rows", "sort_rows_with_order"]
 
 _THREADED = 2**15  # values from which several threads pay
 
@@ -50,8 +50,26 @@ def sort_rows(rows: Tensor, *, in_place: bool = False) -> Tensor:
     return result
 
 
-def sort_rows_with_order(rows: Tensor) -> tuple[Tensor, Tensor]:
+class Workspace:
+    """Memory for :func:`sort_rows_with_order` that is used again: fresh pages cost more than what is done on them."""
+
+    def __init__(self) -> None:
+        self._parts: dict[torch.dtype, Tensor] = {}
+
+    def like(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """Returns memory of the shape of ``rows``, the same one for the same type: what it held is lost."""
+        held = self._parts.get(dtype)
+        if held is None or held.numel() < rows.numel():
+            held = self._parts[dtype] = torch.empty(rows.numel(), dtype=dtype)
+        return held.detach()[: rows.numel()].view(rows.shape)
+
+
+def sort_rows_with_order(rows: Tensor, space: Workspace | None = None) -> tuple[Tensor, Tensor]:
     """Sorts every row of a contiguous (k, n), without a gradient.
+
+    Args:
+        rows: (k, n).
+        space: Where the result may lie; the next call with it writes over it. ``None`` for new memory.
 
     Returns:
         The values (k, n) and where they came from: ``values = rows.gather(1, order)``, both of them (k, n).
@@ -60,22 +78,23 @@ def sort_rows_with_order(rows: Tensor) -> tuple[Tensor, Tensor]:
     if not _by_numpy(rows):
         values, order = rows.sort(dim=1)
         return values, order
+    space = space or Workspace()
     if rows.dtype == torch.float32 and rows.shape[1] < 2**29:
-        order = _packed_order(rows)
+        order = _packed_order(rows, space.like(rows, torch.int64))
     else:
         order = torch.empty(rows.shape, dtype=torch.int64)
         source, target = rows.numpy(), order.numpy()
         _each(np.arange(len(source)), lambda part: target.__setitem__(part, source[part].argsort(axis=1)))
-    return rows.gather(1, order), order
+    return torch.gather(rows, 1, order, out=space.like(rows, rows.dtype)), order
 
 
-def _packed_order(rows: Tensor) -> Tensor:
-    """Sorts float64 numbers whose last 29 bits, which float32 leaves empty, are positions.
+def _packed_order(rows: Tensor, keys: Tensor) -> Tensor:
+    """Sorts float64 numbers, in the memory of ``keys``, whose last 29 bits, which float32 leaves empty, are positions.
 
     One is added to the exponent, so that a zero with a position is a normal number and no flushing of denormal ones
     can touch it. Order is not defined for nan and inf (every distance that sees them is nan or inf in any case).
     """
-    keys = rows.to(torch.float64).view(torch.int64)
+    keys.view(torch.float64).copy_(rows)
     keys += torch.arange(2**52, 2**52 + rows.shape[1])
     _each(keys.view(torch.float64).numpy(), lambda part: part.sort(axis=1))
     keys &= 2**29 - 1

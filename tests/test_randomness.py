@@ -152,9 +152,7 @@ def test_fresh_entropy_goes_into_every_draw(monkeypatch):
     taken, added = [], []
     add, urandom = ssl.RAND_add, os.urandom
     monkeypatch.setattr(os, "urandom", lambda count: taken.append(urandom(count)) or taken[-1])
-    monkeypatch.setattr(
-        ssl, "RAND_add", lambda seed, entropy, add=ssl.RAND_add: added.append(seed) or add(seed, entropy)
-    )
+    monkeypatch.setattr(ssl, "RAND_add", lambda seed, entropy: added.append(seed) or add(seed, entropy))
     source = SecureRandom()
     drawn = [source.words(3).tolist() for _ in range(2)]
     assert drawn[0] != drawn[1]
