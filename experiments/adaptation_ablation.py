@@ -14,9 +14,9 @@ from dpswd.training import PrivacyBudget
 from experiments.adaptation_cells import silence
 from experiments.adaptation_data import accuracy
 from experiments.adaptation_methods import PROBLEMS, NoNoise, Start, make_module, make_start, train_module
-from models.adaptation import source_batches
 from models.baselines.swd import SWDTerm
 from models.baselines.unprotected import fit_unprotected, raw_batches
+from models.source import source_batches
 
 HELP = "adaptation without an adapter: what costs accuracy, step by step (10 minutes; three with --quick)"
 

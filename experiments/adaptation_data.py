@@ -23,8 +23,9 @@ from torch.utils.data import DataLoader, Dataset
 from dpswd._validate import at_least, choice
 from dpswd.errors import InputError
 from dpswd.files import write_json
-from dpswd.sampling import FixedSizeSampler, ReleaseLoader
+from dpswd.sampling import ReleaseLoader
 from experiments.data import MNIST, USPS, FeatureFile, Records
+from experiments.data.base import release_loader, whole_blocks
 from models.encoders import frame, jitter
 
 __all__ = [
@@ -147,32 +148,12 @@ class AdaptationData(L.LightningDataModule):
 
     def release_size(self, n_quantiles: int | None) -> int:
         """Returns the number of private records in a release, a multiple of ``n_quantiles``."""
-        if self.batch_size is not None:
-            if self.batch_size > len(self.private):
-                raise InputError(
-                    f"Expected batch_size <= the {len(self.private)} private records, got {self.batch_size}."
-                )
-            return self.batch_size
-        blocks = n_quantiles or 1
-        if blocks > len(self.private):
-            raise InputError(f"Expected n_quantiles <= the {len(self.private)} private records, got {blocks}.")
-        return len(self.private) // blocks * blocks
+        return whole_blocks(len(self.private), self.batch_size, n_quantiles)
 
     def train_dataloader(self) -> ReleaseLoader:
         """One batch per training step: private records where there is a release, none in between."""
         assert self.trainer is not None
-        steps = self.trainer.max_steps
-        if steps < 1:
-            raise InputError(f"Expected trainer.max_steps >= 1, got {steps}; the budget is planned over steps.")
-        mechanism = self.trainer.lightning_module.criterion.mechanism
-        sampler = FixedSizeSampler(
-            len(self.private),
-            mechanism.batch_size,
-            num_steps=steps,
-            every=self.release_every or steps,
-            noise_seed=mechanism.noise_seed,
-        )
-        return ReleaseLoader(TargetRecords(self.private), sampler)
+        return release_loader(self.trainer, TargetRecords(self.private), self.release_every)
 
     def predict_dataloader(self) -> DataLoader[Any]:
         """The test records, without labels."""

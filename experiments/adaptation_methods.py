@@ -26,7 +26,7 @@ from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.sampling import FixedSizeSampler, ReleaseLoader
 from dpswd.training import PrivacyBudget
 from experiments.adaptation_data import AdaptationData, DigitAdaptation, OfficeCaltech, TargetRecords, accuracy
-from models.adaptation import AdaptationModule, fit_source, published_distance, source_batches
+from models.adaptation import AdaptationModule
 from models.baselines.dann import DANNTerm
 from models.baselines.dp_dann import fit_dp_dann
 from models.baselines.jdot import JDOTTerm
@@ -34,6 +34,8 @@ from models.baselines.swd import SWDTerm
 from models.baselines.unprotected import Side, fit_unprotected, raw_batches
 from models.encoders import DigitEncoder, FeatureEncoder, ImageAdapter, ShiftAdapter
 from models.features import DCT, FeatureMap, Flatten
+from models.published import published_distance
+from models.source import fit_source, source_batches
 
 __all__ = [
     "METHODS",
@@ -161,7 +163,7 @@ def make_start(problem: Problem, seed: int, root: str | None) -> Start:
     encoder = problem.encoder()
     module = AdaptationModule(encoder, CLASSES, encoder.dim)
     batches = source_batches(data.source_loader(), CLASSES)
-    fit_source(module, lambda: next(batches), problem.pretrain, problem.lr)
+    fit_source(module.encoder, module.classifier, lambda: next(batches), problem.pretrain, problem.lr)
     return Start(problem, data, module, seed)
 
 

@@ -28,7 +28,7 @@ from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.projections import random_projections
 from dpswd.sliced import padded_block_means, wasserstein_1d
-from models.adaptation import published_distance
+from models.published import published_distance
 from models.validator import rowwise
 
 HELP = "what the published gradient of adaptation leaks, and ours: lower bounds on mu, a figure (minutes)"

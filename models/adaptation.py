@@ -40,19 +40,15 @@ from dpswd.errors import InputError
 from dpswd.files import write_json
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.projections import random_projections
-from dpswd.sliced import wasserstein_1d
 from dpswd.training import PrivacyBudget
 from models.encoders import classifier as two_layers
 from models.features import FeatureMap, check_rowwise
+from models.published import NOT_PRIVATE, published_distance
+from models.source import fit_source, source_batches
 from models.validator import check_encoder, digest, frozen_norms, rowwise
 
-__all__ = ["NOT_PRIVATE", "AdaptationModule", "fit_source", "published_distance", "source_batches"]
+__all__ = ["AdaptationModule"]
 
-NOT_PRIVATE = (
-    "NOT PRIVATE: rows are divided by the largest norm of the private batch, which moves with one record (erratum 4).",
-    "NOT PRIVATE: the gradient passes through the private branch, whose Jacobian reads raw records (erratum 5).",
-)
 _REFERENCE = 2048  # source records whose features give the public centre and radius
 _SHARE = 0.99  # of them lie within the radius
 
@@ -230,7 +226,9 @@ class AdaptationModule(L.LightningModule):
         if self.released is not None:
             self.released = self.released.to(self.device)
         elif self.pretrain_steps:
-            fit_source(self, self._next_source, 1 if self.trainer.fast_dev_run else self.pretrain_steps, self.lr)
+            self.train()
+            steps = 1 if self.trainer.fast_dev_run else self.pretrain_steps
+            fit_source(self.encoder, self.classifier, self._next_source, steps, self.lr)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """One release if the batch holds private records; one step on the source against the last one in any case."""
@@ -337,66 +335,3 @@ class AdaptationModule(L.LightningModule):
         """Takes the last release back."""
         if "released" in checkpoint:
             self.released = Release.from_state_dict(checkpoint["released"])
-
-
-def published_distance(source: Tensor, target: Tensor, sigma: float, n_projections: int) -> Tensor:
-    """Smoothed squared sliced distance of features (n, d) and (B, d) as the paper's code has it. NOT PRIVATE.
-
-    Both sides are divided by twice the largest norm of the private batch, projected on fresh directions and noised;
-    the gradient passes through both.
-    """
-    scale = 2 * torch.linalg.vector_norm(target.detach(), dim=1).max().clamp(min=1e-12)
-    directions = random_projections(source.shape[1], n_projections).to(source)
-    noisy = [side @ directions / scale for side in (source, target)]
-    noisy = [side + sigma * torch.randn_like(side) for side in noisy]
-    return wasserstein_1d(noisy[0], noisy[1]).mean()
-
-
-def source_batches(source: Iterable[Any], n_classes: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Goes round the labelled public batches for ever, after one round in which their classes are checked.
-
-    Raises:
-        InputError: At once, if batches are no (records, classes), or a class is empty or out of range.
-    """
-    counts = torch.zeros(n_classes, dtype=torch.int64)
-    for batch in source:
-        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            raise InputError("Expected source batches of (records, classes), got others; the source must be labelled.")
-        classes = batch[1]
-        if bool(((classes < 0) | (classes >= n_classes)).any()):
-            raise InputError(f"Expected classes of the source between 0 and {n_classes - 1}, got others; check them.")
-        counts += torch.bincount(classes.cpu(), minlength=n_classes)
-    if empty := (counts == 0).nonzero().flatten().tolist():
-        raise InputError(
-            f"Expected source records of all {n_classes} classes, got none of class {empty[0]}; the classifier cannot "
-            "learn it: add some, or lower n_classes."
-        )
-
-    def round_and_round() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            yield from source
-
-    return round_and_round()
-
-
-def fit_source(module: AdaptationModule, batches: Any, steps: int, lr: float) -> None:
-    """Trains encoder and classifier on the source alone, with Adam and a one-cycle learning rate. Public.
-
-    Args:
-        module: Holds ``encoder`` and ``classifier``.
-        batches: Called for a batch (records, classes).
-        steps: Training steps.
-        lr: Mean learning rate; its peak is four times as high.
-    """
-    module.train()
-    network = [*module.encoder.parameters(), *module.classifier.parameters()]
-    optimizer = torch.optim.Adam(network, lr=lr)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4 * lr, max(2, steps))
-    with torch.enable_grad():
-        for _ in range(steps):
-            records, classes = batches()
-            loss = nn.functional.cross_entropy(module.classifier(module.encoder(records)), classes)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()

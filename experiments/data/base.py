@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch
@@ -13,7 +14,7 @@ from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.sampling import FixedSizeSampler, ReleaseLoader
 
-__all__ = ["PrivateData", "Records", "data_root", "every_fifth"]
+__all__ = ["PrivateData", "Records", "data_root", "every_fifth", "release_loader", "whole_blocks"]
 
 
 def data_root(root: str | None) -> Path:
@@ -71,6 +72,50 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
         return self.records.floats(index), self.records.labels[index]
 
 
+def whole_blocks(n_records: int, batch_size: int | None, n_quantiles: int | None) -> int:
+    """Returns the number of records in a release: ``batch_size``, or the largest multiple of ``n_quantiles``.
+
+    Raises:
+        InputError: If there are fewer records than that.
+    """
+    if batch_size is not None:
+        if batch_size > n_records:
+            raise InputError(
+                f"Expected batch_size <= the number of records, got batch_size={batch_size} and {n_records} records."
+            )
+        return batch_size
+    blocks = n_quantiles or 1
+    if blocks > n_records:
+        raise InputError(f"Expected n_quantiles <= the number of records, got {blocks} and {n_records} records.")
+    return n_records // blocks * blocks
+
+
+def release_loader(trainer: L.Trainer, dataset: Any, every: int) -> ReleaseLoader:
+    """Makes one batch per training step: private records where there is a release, none in between.
+
+    Args:
+        trainer: Its steps are those that the budget is planned over; its module knows the mechanism.
+        dataset: Private records, indexed by tensors.
+        every: Training steps per release; 0 for one release in the whole run.
+
+    Raises:
+        InputError: If the number of steps is not set.
+    """
+    steps = trainer.max_steps
+    if steps < 1:
+        raise InputError(f"Expected trainer.max_steps >= 1, got {steps}; the budget is planned over steps.")
+    criterion: Any = trainer.lightning_module.criterion
+    mechanism = criterion.mechanism
+    sampler = FixedSizeSampler(
+        len(dataset),
+        mechanism.batch_size,
+        num_steps=steps,
+        every=every or steps,
+        noise_seed=mechanism.noise_seed,
+    )
+    return ReleaseLoader(dataset, sampler)
+
+
 class PrivateData(L.LightningDataModule):
     """Base of the data modules. A subclass loads the records; the rest is the same for all.
 
@@ -123,30 +168,12 @@ class PrivateData(L.LightningDataModule):
 
     def release_size(self, n_quantiles: int | None) -> int:
         """Returns the number of records in a release, a multiple of ``n_quantiles``."""
-        if self.batch_size is not None:
-            return self.batch_size
-        blocks = n_quantiles or 1
-        if blocks > len(self.private):
-            raise InputError(
-                f"Expected n_quantiles <= the number of records, got {blocks} and {len(self.private)} records."
-            )
-        return len(self.private) // blocks * blocks
+        return whole_blocks(len(self.private), self.batch_size, n_quantiles)
 
     def train_dataloader(self) -> ReleaseLoader:
         """One batch per training step: private records where there is a release, none in between."""
         assert self.trainer is not None
-        steps = self.trainer.max_steps
-        if steps < 1:
-            raise InputError(f"Expected trainer.max_steps >= 1, got {steps}; the budget is planned over steps.")
-        mechanism = self.trainer.lightning_module.criterion.mechanism
-        sampler = FixedSizeSampler(
-            len(self.private),
-            mechanism.batch_size,
-            num_steps=steps,
-            every=self.release_every or steps,
-            noise_seed=mechanism.noise_seed,
-        )
-        return ReleaseLoader(_Batches(self.private), sampler)
+        return release_loader(self.trainer, _Batches(self.private), self.release_every)
 
     def predict_dataloader(self) -> DataLoader[Tensor]:
         """Batches of the classes to generate for: public."""

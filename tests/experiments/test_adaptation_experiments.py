@@ -13,7 +13,7 @@ from experiments.adaptation_cells import cell
 from experiments.adaptation_data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches
 from experiments.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
 from experiments.data import Records
-from models.adaptation import NOT_PRIVATE, published_distance
+from models.published import NOT_PRIVATE, published_distance
 
 WARNINGS = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
@@ -46,9 +46,9 @@ def test_feature_files_of_any_network(pair, tmp_path):
         FeatureAdaptation(pair[0], other).setup("fit")
     with pytest.raises(InputError, match="nothing there"):
         FeatureAdaptation(pair[0], "missing.npz").setup("fit")
-    with pytest.raises(InputError, match="Expected batch_size <= the 60 private records, got 61"):
+    with pytest.raises(InputError, match="Expected batch_size <= the number of records, got batch_size=61 and 60"):
         FeatureAdaptation(*pair, batch_size=61).release_size(None)
-    with pytest.raises(InputError, match="Expected n_quantiles <= the 60 private records, got 61"):
+    with pytest.raises(InputError, match="Expected n_quantiles <= the number of records, got 61 and 60"):
         data.release_size(61)
 
 

@@ -15,9 +15,11 @@ from dpswd.sampling import ReleaseLoader
 from dpswd.training import PrivacyBudget
 from experiments.adaptation_data import AdaptationData, TargetAccuracy, TargetRecords, accuracy
 from experiments.data import Records
-from models.adaptation import AdaptationModule, fit_source, published_distance, source_batches
+from models.adaptation import AdaptationModule
 from models.encoders import FeatureEncoder, ShiftAdapter
 from models.features import Flatten
+from models.published import published_distance
+from models.source import fit_source, source_batches
 from models.validator import digest
 
 D, CLASSES, N = 6, 3, 600
@@ -70,7 +72,7 @@ def test_an_adapter_learns_the_target_from_one_release(tmp_path):
     data, made = Blobs(), in_space(adapter_lr=0.05)
     start = AdaptationModule(FeatureEncoder(D, 5, normalise=False), CLASSES)
     batches = source_batches(data.source_loader(), CLASSES)
-    fit_source(start, lambda: next(batches), 100, 5e-3)
+    fit_source(start.encoder, start.classifier, lambda: next(batches), 100, 5e-3)
     before = accuracy(start, data.test)
     trainer(tmp_path, 120, callbacks=[PrivacyBudget(10.0, 1e-5), TargetAccuracy()]).fit(made, datamodule=data)
     after = accuracy(made, data.test)

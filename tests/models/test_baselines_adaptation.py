@@ -9,7 +9,6 @@ from torch import nn
 
 from dpswd import InputError, PrivacyAccountant
 from dpswd.mechanism import GaussianMechanism
-from models.adaptation import source_batches
 from models.baselines import dp_dann
 from models.baselines.dann import DANNTerm, DomainClassifier, reverse
 from models.baselines.dp_dann import fit_dp_dann
@@ -17,6 +16,7 @@ from models.baselines.jdot import JDOTTerm
 from models.baselines.swd import SWDTerm
 from models.baselines.unprotected import Side, fit_unprotected, raw_batches, rising
 from models.encoders import FeatureEncoder, classifier
+from models.source import source_batches
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),  # opacus: images need no gradient
