@@ -217,6 +217,9 @@ class DPSlicedWassersteinLoss(nn.Module):
                 return _smoothed(public, projections, target, public_labels, mechanism.sigma)
             if public_labels is None:
                 return _residual(public, projections, target, len(public))
+            counts = torch.bincount(public_labels, minlength=len(target))
+            if bool((counts == counts[0]).all()):  # all classes at once
+                return _residual(public[public_labels.argsort()], projections, target, len(public))
             groups = [public[public_labels == c] for c in range(len(target))]
             each = [_residual(z, projections, t, len(public)) for z, t in zip(groups, target, strict=True)]
             return torch.stack(each).mean()
@@ -309,14 +312,20 @@ class DPSlicedWassersteinLoss(nn.Module):
 
 
 def _residual(public: Tensor, projections: Tensor, target: Tensor, size: int) -> Tensor:
-    """Compares block means of (n, d), padded with zeros to ``size`` rows, with (m, k): the mean of the squares."""
-    blocks, k = target.shape
+    """Compares block means of (n, d), padded with zeros to ``size`` rows, with (m, k): the mean of the squares.
+
+    Or, for (C, m, k), those of C classes with n / C rows each, which come one class after the other.
+    """
+    classes = len(target) if target.ndim == 3 else 1
+    blocks, k = target.shape[-2:]
 
     def criterion(columns: slice, ours: Tensor) -> Tensor:
         means = padded_block_means(ours, size, blocks)
-        return mean_power(means, target[:, columns], 2, means.shape[1] / k)
+        theirs = target[..., columns]
+        theirs = theirs if target.ndim == 2 else theirs.permute(1, 2, 0).flatten(1)
+        return mean_power(means, theirs, 2, means.shape[1] / (classes * k))
 
-    return over_directions(criterion, projections, public)
+    return over_directions(criterion, projections, public, groups=classes)
 
 
 def _smoothed(public: Tensor, projections: Tensor, target: Tensor, labels: Tensor | None, sigma: float) -> Tensor:

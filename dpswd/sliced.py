@@ -86,6 +86,7 @@ def over_directions(
     criterion: Callable[..., Tensor],
     projections: Tensor,
     *samples: Tensor,
+    groups: int = 1,
     blur: float = 0.0,
     max_bytes: int | None = None,
 ) -> Tensor:
@@ -101,6 +102,8 @@ def over_directions(
             projections (n, columns), which it may write over; returns a scalar. Only the samples get a gradient.
         projections: Directions (d, k), without gradient.
         samples: Tensors (n, d), n >= 0 of each its own, of one type and on one device.
+        groups: Number of equal parts that the rows of every sample come in, one after the other, and that are sorted
+            apart: ``criterion`` sees (n / groups, columns * groups), all parts of a direction side by side.
         blur: Deviation of normal numbers, from torch's generator, that are added to every projection before it is
             sorted. (They hide nothing: samples that must not be seen do not come here.)
         max_bytes: Bytes that the projections of a few directions may take with all that is made of them; by default
@@ -119,7 +122,7 @@ def over_directions(
     wanted = torch.is_grad_enabled() and any(sample.requires_grad for sample in samples)
     sizes = (-(-k // max(1, pieces)), part)
     with torch.autocast(projections.device.type, enabled=False):
-        result: Tensor = _OverDirections.apply(criterion, projections.detach(), sizes, wanted, blur, *samples)
+        result: Tensor = _OverDirections.apply(criterion, projections.detach(), sizes, wanted, groups, blur, *samples)
     return result
 
 
@@ -144,10 +147,11 @@ class _OverDirections(torch.autograd.Function):
         projections: Tensor,
         sizes: tuple[int, int],
         wanted: bool,
+        groups: int,
         blur: float,
         *samples: Tensor,
     ) -> Tensor:
-        moving = [wanted and needed for needed in ctx.needs_input_grad[5:]]
+        moving = [wanted and needed for needed in ctx.needs_input_grad[6:]]
         gradients: list[Tensor | None] = [None for _ in samples]
         spaces = [Workspace() for _ in samples]
         total = projections.new_zeros((), dtype=torch.promote_types(projections.dtype, torch.float32))
@@ -159,6 +163,7 @@ class _OverDirections(torch.autograd.Function):
             for at in range(0, u.shape[1], sizes[1]):
                 some = [row[at : at + sizes[1]] for row in rows]
                 columns = slice(start + at, start + at + len(some[0]))
+                some = [row.view(len(row) * groups, -1) for row in some] if groups > 1 else some
                 total += _some_directions(criterion, columns, some, moving, spaces)
             for i, moves in enumerate(moving):
                 if moves:
@@ -171,7 +176,7 @@ class _OverDirections(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
-        return (None, None, None, None, None, *(outer * next(saved) if moves else None for moves in ctx.moving))
+        return (None, None, None, None, None, None, *(outer * next(saved) if moves else None for moves in ctx.moving))
 
 
 def _some_directions(

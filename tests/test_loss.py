@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+import dpswd.loss
 from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, sliced_wasserstein
 from dpswd.loss import Release
 from dpswd.sliced import block_means
@@ -341,3 +342,36 @@ def test_cuda(made):
         assert y.grad.device.type == value.device.type == device
         values.append(float(value))
     assert values[0] == pytest.approx(values[1], abs=1e-7)
+
+
+@pytest.mark.parametrize("most_bytes", [1, 2**27], ids=["a direction at a time", "all"])
+def test_classes_of_one_size_are_compared_at_once_and_alike(most_bytes, monkeypatch):
+    monkeypatch.setattr("dpswd.sliced._MOST_BYTES", most_bytes)
+    loss = DPSlicedWassersteinLoss(quantiles(n_classes=3))
+    release = loss.release(rows(8), torch.arange(8) % 3)
+    labels = torch.tensor([2, 0, 1, 1, 0, 2, 2, 1, 0, 0, 1, 2])
+    y, z = (rows(12, seed=1).requires_grad_() for _ in range(2))
+    together = loss.distance(release, y, labels)
+    each = [
+        dpswd.loss._residual(z[labels == c], release.projections, release.values[c], len(z))
+        for c in range(len(labels) // 4)
+    ]
+    apart = torch.stack(each).mean()
+    together.backward()
+    apart.backward()
+    assert together.item() == pytest.approx(apart.item(), rel=1e-12)
+    torch.testing.assert_close(y.grad, z.grad, rtol=1e-12, atol=1e-15)
+    assert loss.distance(release, y, labels.roll(1)).item() != pytest.approx(apart.item(), rel=1e-3)  # control
+
+
+def test_blurred_rows_have_the_law_of_projections_with_noise():
+    """One direction, one row: the loss is the square of a normal number about the projection."""
+    made = mechanism(dim=2, n_projections=1, batch_size=1, sigma=0.3)
+    loss = DPSlicedWassersteinLoss(made)
+    release = loss.release(torch.zeros(1, 2))
+    y = torch.tensor([[0.2, 0.1]], dtype=torch.float64)
+    torch.manual_seed(0)
+    draws = torch.stack([loss.distance(release, y) for _ in range(4000)])
+    offset = float((y @ release.projections - release.values).square().squeeze())
+    spread = (2 * 0.3**4 + 4 * 0.3**2 * offset) ** 0.5 / 4000**0.5  # of the mean of a non-central chi square
+    assert abs(float(draws.mean()) - offset - 0.3**2) < 5 * spread  # 6e-7, for the seed alone
