@@ -1,10 +1,10 @@
-"""Tables of docs/adaptation.md, from the rows of ``table1.json`` and ``leak.json``."""
+"""Tables of docs/adaptation.md, from the rows of ``table1.json``, ``fig3.json`` and ``leak.json``."""
 
 from typing import Any
 
 from scipy.stats import norm
 
-__all__ = ["ablation_lines", "digit_lines", "leak_lines", "office_lines", "worth_lines"]
+__all__ = ["ablation_lines", "curve_lines", "digit_lines", "gap_lines", "leak_lines", "office_lines", "worth_lines"]
 
 Rows = list[dict[str, Any]]
 _NAMES = {
@@ -50,9 +50,38 @@ def office_lines(rows: Rows) -> list[str]:
     for method, epsilon in _methods(rows):
         same = {r["dataset"]: r for r in rows if (r["method"], r["epsilon"]) == (method, epsilon)}
         means = [same[name]["mean"] for name in OFFICE]
-        cells = " | ".join(f"{value:.1f}" for value in means)
+        cells = " | ".join(_cell(same[name]) for name in OFFICE)
         guarantee = _guarantee(same[OFFICE[0]]).split(", μ")[0]
         lines.append(f"| {_NAMES.get(method, method)} | {guarantee} | {cells} | {sum(means) / 6:.1f} |")
+    return lines
+
+
+def gap_lines(rows: Rows) -> list[str]:
+    """Ours minus others, seed by seed."""
+    names = list(dict.fromkeys(row["dataset"] for row in rows))
+    titles = [name if "," in name or "MNIST" not in name else f"{name}, framed" for name in names]
+    lines = ["| ours at ε = 10 minus | " + " | ".join(titles) + " |", "|---|" + "---|" * len(names)]
+    for method, epsilon in _methods(rows):
+        same = {r["dataset"]: r for r in rows if (r["method"], r["epsilon"]) == (method, epsilon)}
+        cells = " | ".join(
+            f"{row['gap']:+.2f}" + (f" ± {row['standard_error']:.2f}" if row["standard_error"] is not None else "")
+            for row in (same[name] for name in names)
+        )
+        ours = {"SWD, adapter": "itself without noise", "DP-SWD, adapter": "itself"}.get(method, method)
+        lines.append(f"| {ours}{f' at ε = {epsilon:g}' if epsilon else ''} | {cells} |")
+    return lines
+
+
+def curve_lines(rows: Rows) -> list[str]:
+    """Problems and methods x budgets."""
+    budgets = list(dict.fromkeys(row["epsilon"] for row in rows if row["epsilon"]))
+    lines = ["| problem | method | " + " | ".join(f"ε = {budget:g}" for budget in budgets) + " |"]
+    lines.append("|---|---|" + "---|" * len(budgets))
+    for name, method in dict.fromkeys((row["dataset"], row["method"]) for row in rows):
+        same = {r["epsilon"]: r for r in rows if (r["dataset"], r["method"]) == (name, method)}
+        cells = " | ".join(_cell(same.get(budget, same.get(None))) for budget in budgets)
+        title = name if "," in name else f"{name}, framed"
+        lines.append(f"| {title} | {_NAMES.get(method, method)} | {cells} |")
     return lines
 
 

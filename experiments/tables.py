@@ -11,7 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.adaptation_page import ablation_lines, digit_lines, leak_lines, office_lines, worth_lines
+from experiments.adaptation_page import (
+    ablation_lines,
+    curve_lines,
+    digit_lines,
+    gap_lines,
+    leak_lines,
+    office_lines,
+    worth_lines,
+)
 from experiments.audit_page import canary_lines, game_lines, zoo_lines
 from experiments.table2_page import celeba_lines, table2_lines
 
@@ -110,6 +118,20 @@ def adaptation_office() -> str:
     return "\n".join([*office_lines(content["rows"]), "", _origin(content, f"{content['rows'][-1]['seeds']} seeds")])
 
 
+def adaptation_gaps() -> str:
+    """Table 1, differences between methods."""
+    content = results("table1")
+    seeds = {("," in row["dataset"]): row["seeds"] for row in content["comparisons"]}
+    note = f"mean and its standard error over {seeds[False]} seeds (as they are: {seeds[True]})"
+    return "\n".join([*gap_lines(content["comparisons"]), "", _origin(content, note)])
+
+
+def fig3() -> str:
+    """Accuracy of adaptation against epsilon."""
+    content = results("fig3")
+    return "\n".join([*curve_lines(content["rows"]), "", _origin(content, f"{content['rows'][0]['seeds']} seeds")])
+
+
 def adaptation_worth() -> str:
     """What the guarantees of Table 1 are worth."""
     content = results("table1")
@@ -132,6 +154,7 @@ def leak() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "adaptation_ablation": adaptation_ablation,
     "adaptation_digits": adaptation_digits,
+    "adaptation_gaps": adaptation_gaps,
     "adaptation_office": adaptation_office,
     "adaptation_worth": adaptation_worth,
     "leak": leak,
@@ -141,6 +164,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "generation": generation,
     "table2": table2,
     "table4": table4,
+    "fig3": fig3,
     "fig6": fig6,
 }
 

@@ -12,6 +12,7 @@ from experiments import adaptation_cells, adaptation_methods, adapted_head, fig3
 from experiments.adaptation_cells import cell
 from experiments.adaptation_data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches
 from experiments.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
+from experiments.adaptation_page import curve_lines, gap_lines
 from experiments.data import Records
 from models.published import NOT_PRIVATE, published_distance
 
@@ -204,6 +205,50 @@ def test_a_row_does_not_depend_on_the_rows_before_it(tiny, tmp_path):
     alone = [cell("a-b", 0, [key], None, tmp_path / key[0])[0]["accuracy"] for key in keys]
     after = cell("a-b", 0, [("SWD", None), ("DP-DANN", 1.0), *keys[::-1]], None, tmp_path / "after")
     assert [row["accuracy"] for row in after[2:]] == pytest.approx(alone[::-1], abs=1.7)
+
+
+def test_differences_are_taken_seed_by_seed():
+    """By hand: gaps of 1 and 3 on digits; on Office the pairs of a seed are averaged before."""
+    ours, other = table1.OURS, ("SWD", None)
+    found = [
+        {"problem": problem, "seed": seed, "method": method, "budget": budget, "accuracy": 50.0}
+        for problem in ("MNIST-USPS", "A-W", "A-D")
+        for seed in (0, 1)
+        for method, budget in {ours, *table1.OTHERS} - {other}
+    ]
+    lower = {
+        ("MNIST-USPS", 0): 49,
+        ("MNIST-USPS", 1): 47,
+        ("A-W", 0): 48,
+        ("A-D", 0): 50,
+        ("A-W", 1): 50,
+        ("A-D", 1): 50,
+    }
+    found += [
+        {"problem": problem, "seed": seed, "method": "SWD", "budget": None, "accuracy": value}
+        for (problem, seed), value in lower.items()
+    ]
+    rows = {(row["dataset"], row["method"], row["epsilon"]): row for row in table1.compare(found)}
+    assert len(rows) == 2 * len(table1.OTHERS)
+    digits, office = rows["MNIST-USPS", *other], rows["Office-Caltech-10", *other]
+    assert (digits["gap"], digits["standard_error"], digits["seeds"]) == (2.0, 1.0, 2)
+    assert (office["gap"], office["standard_error"]) == (0.5, 0.5)
+    assert rows["MNIST-USPS", "DP-DANN", 10.0]["gap"] == 0
+    lines = gap_lines(list(rows.values()))
+    assert "| SWD | +2.00 ± 1.00 | +0.50 ± 0.50 |" in lines
+    assert "| itself at ε = 1 | +0.00 ± 0.00 | +0.00 ± 0.00 |" in lines
+
+
+def test_lines_of_figure_3():
+    row = {"dataset": "MNIST-USPS", "seeds": 2, "std": 0.2}
+    rows = [row | {"method": "source only", "epsilon": None, "mean": 96.0}]
+    rows += [row | {"method": "DP-SWD, adapter", "epsilon": epsilon, "mean": 95 + epsilon} for epsilon in (0.5, 1.0)]
+    assert curve_lines(rows) == [
+        "| problem | method | ε = 0.5 | ε = 1 |",
+        "|---|---|---|---|",
+        "| MNIST-USPS, framed | source only | 96.0 ± 0.2 | 96.0 ± 0.2 |",
+        "| MNIST-USPS, framed | **DP-SWD, adapter (ours)** | 95.5 ± 0.2 | 96.0 ± 0.2 |",
+    ]
 
 
 def test_an_interrupted_table_is_made_of_complete_seeds(monkeypatch, tmp_path):
