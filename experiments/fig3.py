@@ -76,5 +76,5 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
         axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
         axes.minorticks_off()
     panels[0].set_ylabel("accuracy on the target's test set, %")
-    panels[1].legend(fontsize=7, loc="center right")
+    panels[0].legend(fontsize=7, loc="lower left")
     figure.savefig(path, dpi=100)

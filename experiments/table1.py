@@ -112,7 +112,7 @@ def compare(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "dataset": group,
                     "method": method,
                     "epsilon": budget,
-                    "gap": round(mean(gaps), 2),
+                    "gap": round(mean(gaps), 2) + 0.0,  # no minus zero
                     "standard_error": error,
                     "seeds": len(gaps),
                 }
