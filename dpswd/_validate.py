@@ -6,7 +6,7 @@ from typing import Any
 
 from dpswd.errors import InputError
 
-__all__ = ["at_least", "choice", "integer", "positive", "probability", "real"]
+__all__ = ["at_least", "choice", "integer", "nonnegative", "positive", "probability", "real"]
 
 _MOST = 2**53  # integers up to here are numbers of every kind, also as floats
 
@@ -33,6 +33,14 @@ def positive(**named: Any) -> None:
         number = real(name, value)
         if not (number > 0 and math.isfinite(number)):
             raise InputError(f"Expected {name} to be finite and above 0, got {name}={_said(value)}.")
+
+
+def nonnegative(**named: Any) -> None:
+    """Raises unless every value is a finite number of at least zero."""
+    for name, value in named.items():
+        number = real(name, value)
+        if not 0 <= number < math.inf:
+            raise InputError(f"Expected {name} to be finite and at least 0, got {name}={_said(value)}.")
 
 
 def integer(**named: Any) -> None:

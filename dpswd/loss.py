@@ -20,6 +20,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from dpswd._tensors import tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.processes import Processes
@@ -277,6 +278,7 @@ class DPSlicedWassersteinLoss(nn.Module):
 
     def _check_private(self, private: Tensor, labels: Tensor | None, processes: Processes) -> None:
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
+        tensor(private=private)
         here = len(private) if private.ndim else 0
         found = (sum(processes.every(here)), *private.shape[1:])
         if found != wanted:
@@ -292,6 +294,7 @@ class DPSlicedWassersteinLoss(nn.Module):
         self._check_labels("private_labels", labels, len(private))
 
     def _check_public(self, public: Tensor, labels: Tensor | None) -> None:
+        tensor(public=public)
         if public.ndim != 2 or public.shape[1] != self.mechanism.dim or not len(public):
             raise InputError(f"Expected public rows (n, {self.mechanism.dim}), n >= 1, got {tuple(public.shape)}.")
         if not public.is_floating_point():
@@ -304,6 +307,8 @@ class DPSlicedWassersteinLoss(nn.Module):
             if labels is not None:
                 raise InputError(f"Expected no {name}: the mechanism has no n_classes; give it one or leave them out.")
             return
+        if labels is not None:
+            tensor(**{name: labels})
         if labels is None or tuple(labels.shape) != (size,) or labels.is_floating_point() or labels.is_complex():
             got = "none" if labels is None else f"{labels.dtype} of shape {tuple(labels.shape)}"
             raise InputError(f"Expected {name} to be integers of shape ({size},), got {got}.")

@@ -306,7 +306,7 @@ def _magnitude(**named: Any) -> None:
     """Raises unless every value is a positive number of a size that means anything."""
     positive(**named)
     for name, value in named.items():
-        if not _LEAST <= value <= _MOST:
+        if not _LEAST <= float(value) <= _MOST:
             raise InputError(f"Expected {name} between {_LEAST:g} and {_MOST:g}, got {value!r}; use other units.")
 
 

@@ -9,11 +9,14 @@ released before: only then is the law of :mod:`dpswd.sensitivity` theirs. They a
 import torch
 from torch import Tensor
 
+from dpswd._tensors import floating_type
 from dpswd._validate import at_least, choice
 from dpswd.errors import InputError
 from dpswd.randomness import RandomSource, SecureRandom, normal
 
 __all__ = ["random_projections"]
+
+_MOST = 2**30  # 8 GB
 
 
 def random_projections(
@@ -51,10 +54,15 @@ def random_projections(
     at_least(2, dim=dim)
     at_least(1, n_projections=n_projections)
     choice(("iid", "orthogonal"), kind=kind)
+    floating_type(dtype=dtype)
+    if dim * n_projections > _MOST:
+        raise InputError(
+            f"Expected at most {_MOST} numbers in all directions, got {n_projections} directions of {dim}; use fewer."
+        )
     if kind == "iid":
         columns = _gaussian((n_projections, dim), generator)
         norms: Tensor = torch.linalg.vector_norm(columns, dim=1, keepdim=True)
-        return (columns / norms).T.to(device=device, dtype=dtype)
+        return columns.div_(norms).T.to(device=device, dtype=dtype)
     bases = []
     for start in range(0, n_projections, dim):
         width = min(dim, n_projections - start)

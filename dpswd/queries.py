@@ -28,7 +28,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dpswd._validate import at_least, positive
+from dpswd._tensors import tensor
+from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
 from dpswd.loss import BudgetWatch, ReleaseLog, clip_rows, on_grid
 from dpswd.mechanism import GaussianMechanism
@@ -50,7 +51,7 @@ class GaussianQuery(nn.Module):
 
     def __init__(self, mechanism: GaussianMechanism, share: float, ledger: ReleaseLog | None = None) -> None:
         super().__init__()
-        if not 0 < share < 1:
+        if not 0 < real("share", share) < 1:
             raise InputError(f"Expected a share of the budget strictly between 0 and 1, got share={share!r}.")
         self.mechanism, self.share, self.ledger = mechanism, share, ledger
         self.releases = 0
@@ -112,6 +113,7 @@ class ClassCounts(GaussianQuery):
         Raises:
             InputError: If a label is no integer between 0 and C - 1.
         """
+        tensor(labels=labels)
         integers = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
         if labels.ndim != 1 or not integers or bool(((labels < 0) | (labels >= self.n_classes)).any()):
             raise InputError(f"Expected integer labels (N,) between 0 and {self.n_classes - 1}, got others.")
@@ -148,6 +150,7 @@ class SecondMoment(GaussianQuery):
         Raises:
             InputError: If the rows have another dimension, or are not finite.
         """
+        tensor(rows=rows)
         if rows.ndim != 2 or rows.shape[1] != self.dim or not rows.is_floating_point():
             raise InputError(f"Expected floating-point rows (N, {self.dim}), got {rows.dtype} {tuple(rows.shape)}.")
         if not bool(torch.isfinite(rows).all()):

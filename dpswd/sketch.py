@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpswd._tensors import tensor
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
@@ -200,12 +201,15 @@ class _Stream:
                 yield clip_rows(some, self.mechanism.row_norm), of_some
 
     def _check_chunk(self, rows: Tensor, labels: Tensor | None) -> None:
+        tensor(rows=rows)
         if rows.ndim != 2 or rows.shape[1] != self.mechanism.dim or not rows.is_floating_point():
             raise InputError(
                 f"Expected chunks of floating-point rows (n, {self.mechanism.dim}), got {rows.dtype} of shape "
                 f"{tuple(rows.shape)}."
             )
         classes = self.mechanism.n_classes
+        if labels is not None:
+            tensor(classes=labels)
         if (labels is None) != (classes is None):
             got, wanted = ("none", "chunks (rows, classes)") if labels is None else ("some", "no classes")
             raise InputError(f"Expected {wanted}, got {got}; the mechanism's n_classes is {classes}.")

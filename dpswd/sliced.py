@@ -8,6 +8,7 @@ axes: n, m sample sizes, d dimension, k directions, b blocks.
 with Q the quantile function. For equal sizes it compares sorted values.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dpswd._validate import at_least
+from dpswd._tensors import floating
+from dpswd._validate import at_least, real
 from dpswd.errors import InputError
 from dpswd.products import product
 from dpswd.sorting import Workspace, ascending, sort_rows, sort_rows_with_order
@@ -55,6 +57,7 @@ def sliced_wasserstein(
         >>> round(float(sliced_wasserstein(x, x + torch.tensor([3.0, 0.0]), torch.eye(2))), 4)
         4.5
     """
+    floating(x=x, y=y, projections=projections)
     if x.ndim != 2 or y.ndim != 2 or projections.ndim != 2:
         raise InputError(
             "Expected x (n, d), y (m, d) and projections (d, k), got shapes "
@@ -226,6 +229,7 @@ def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
         InputError: If a cloud is empty, if the columns differ in number, or if p < 1.
     """
     _check_order(p)
+    floating(x=x, y=y)
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or not x.shape[0] or not y.shape[0]:
         raise InputError(f"Expected non-empty (n, k) and (m, k), got {tuple(x.shape)} and {tuple(y.shape)}.")
     if x.shape[0] == y.shape[0]:
@@ -295,8 +299,8 @@ def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
 
 
 def _check_order(p: float) -> None:
-    if not p >= 1:
-        raise InputError(f"Expected order p >= 1, got p={p!r}.")
+    if not 1 <= real("p", p) < math.inf:
+        raise InputError(f"Expected order p >= 1, got p={p!r}; use a finite one.")
 
 
 def mean_power(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) -> Tensor:

@@ -5,8 +5,29 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)  # results do not depend on the machine's cores, and workers do not fight for them
+
+FUZZ = {
+    "derandomize": True,
+    "database": None,
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+}
+settings.register_profile("quick", **FUZZ, max_examples=100)
+settings.register_profile("thorough", **FUZZ, max_examples=800)
+settings.load_profile("quick")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Prints the number of cases that the tests in tests/fuzz made, in all processes."""
+    reports = [report for each in terminalreporter.stats.values() for report in each]
+    properties = [
+        pair for report in reports if getattr(report, "when", "") == "teardown" for pair in report.user_properties
+    ]
+    if made := sum(number for name, number in properties if name == "fuzz cases"):
+        terminalreporter.write_line(f"fuzz: {made} cases")
 
 
 @pytest.fixture

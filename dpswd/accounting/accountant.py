@@ -152,8 +152,11 @@ class PrivacyAccountant:
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
         """Returns delta for every epsilon: the privacy profile."""
+        listed = isinstance(epsilons, Sequence) and not isinstance(epsilons, str | bytes)
+        if not listed and not (isinstance(epsilons, np.ndarray) and epsilons.ndim == 1):
+            raise InputError(f"Expected a list of epsilons, got {type(epsilons).__name__}.")
+        positive(**{f"epsilons[{i}]": epsilon for i, epsilon in enumerate(epsilons)})
         values = [float(epsilon) for epsilon in epsilons]
-        positive(**{f"epsilons[{i}]": value for i, value in enumerate(values)})
         if self.accountant == "rdp" or self._tail_weight(chosen=False):
             return np.array([self.get_delta(value) for value in values])
         loss = self.pld()

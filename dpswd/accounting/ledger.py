@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from dpswd._validate import at_least, choice, positive, probability
 from dpswd.accounting.chain import Chain, Entry
 from dpswd.errors import BudgetExceededError, InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
@@ -173,6 +174,10 @@ class Ledger(Chain):
         kind, number = entry["kind"], self._lines + 1
         if (kind == "header") != (number == 1):
             raise InputError(f"Expected the header on line 1 of {self.path} only, got {kind!r} on line {number}.")
+        try:
+            _check(entry)
+        except InputError as error:
+            raise InputError(f"Expected line {number} of {self.path} to make sense, got: {error}") from None
         if kind == "header":
             if entry.get("format") != FORMAT:
                 raise InputError(f"Expected ledger format {FORMAT} in {self.path}, got {entry.get('format')!r}.")
@@ -198,9 +203,32 @@ def plan_of(facts: dict[str, Any]) -> list[ReleaseGroup]:
     """Returns the plan that a header or a run states; empty where it states none."""
     try:
         parts = [(part["mechanism"], facts["sample_size"], part["num_releases"]) for part in facts.get("plan", [])]
-        return [(mechanism_from_dict(fields), int(size), int(count)) for fields, size, count in parts]
+        for _, size, count in parts:
+            at_least(1, sample_size=size, num_releases=count)
+        return [(mechanism_from_dict(fields), size, count) for fields, size, count in parts]
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"Expected a plan of mechanisms and numbers in the ledger, got another: {error}.") from None
+
+
+def _check(entry: Entry) -> None:
+    """Refuses what no run has written: numbers, mechanisms and plans that are none."""
+    stated = {name: value for name, value in entry.items() if value is not None}
+    if entry["kind"] == "mechanism":
+        mechanism_from_dict(entry.get("mechanism", {}))
+        at_least(1, sample_size=entry.get("sample_size"))
+    if entry["kind"] not in ("header", "run"):
+        return
+    if "target_epsilon" in stated:
+        positive(target_epsilon=stated["target_epsilon"])
+    if "target_delta" in stated:
+        probability(target_delta=stated["target_delta"])
+    if "sample_size" in stated:
+        at_least(1, sample_size=stated["sample_size"])
+    if "accountant" in stated:
+        choice(("pld", "rdp"), accountant=stated["accountant"])
+    if not all(isinstance(stated.get(name, ""), str) for name in ("run", "version", "config_sha256")):
+        raise InputError("Expected run, version and config_sha256 to be strings, got others.")
+    plan_of(entry)
 
 
 def _at_least(plan: list[ReleaseGroup], made: list[ReleaseGroup]) -> list[ReleaseGroup]:

@@ -267,9 +267,9 @@ def merge(
             for run, facts in _runs(ledger).items():
                 name = run if run not in merged.runs else f"{run}-{ledger.head[:8]}"  # a copy that went its own way
                 merged.adopt(name, facts, ledger.groups(run if ledger.shared else None))
+        total = cost(merged.planned(), target_delta, accountant)["epsilon"]  # what cannot be accounted for is refused
         if target_epsilon is not None:
             positive(target_epsilon=target_epsilon)
-            total = compose(merged.planned(), accountant).get_epsilon(target_delta)
             if total > target_epsilon:
                 raise InputError(f"Expected these runs to cost at most epsilon={target_epsilon:g}, got {total:.4g}.")
         os.replace(partial, out)

@@ -165,6 +165,7 @@ def forged(path, *entries):
 
 HEADER = {"kind": "header", "format": 1}
 MECHANISM = {"kind": "mechanism", "id": 0, "sample_size": 10, "mechanism": {"mechanism": "laplace"}}
+KNOWN = MECHANISM | {"mechanism": COUNTS.to_dict()}
 
 
 @pytest.mark.parametrize(
@@ -175,9 +176,10 @@ MECHANISM = {"kind": "mechanism", "id": 0, "sample_size": 10, "mechanism": {"mec
         ([HEADER, HEADER], "Expected the header on line 1 of .* only, got 'header' on line 2"),
         ([HEADER, {"kind": "release", "n": 1, "mechanism": 0}], "got 'release': unknown entry"),
         ([HEADER, {"kind": "refund"}], "got 'refund': unknown entry"),
-        ([HEADER, MECHANISM, {"kind": "release"}], "got 'release': unknown entry"),
-        ([HEADER, MECHANISM, {"kind": "release", "n": 1, "mechanism": -1}], "got 'release': unknown entry"),
-        ([HEADER, MECHANISM, {"kind": "release", "n": 1, "mechanism": "0"}], "got 'release': unknown entry"),
+        ([HEADER, MECHANISM], "line 2 of .* to make sense, got: Expected mechanism to be one of projections, gaussian"),
+        ([HEADER, KNOWN, {"kind": "release"}], "got 'release': unknown entry"),
+        ([HEADER, KNOWN, {"kind": "release", "n": 1, "mechanism": -1}], "got 'release': unknown entry"),
+        ([HEADER, KNOWN, {"kind": "release", "n": 1, "mechanism": "0"}], "got 'release': unknown entry"),
     ],
 )
 def test_well_hashed_nonsense(path, entries, message):

@@ -1,0 +1,278 @@
+"""Data files that are damaged or that lie: records that make sense, or a sentence. No pickle is ever loaded."""
+
+import bz2
+import io
+import pickle
+import struct
+import zipfile
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from harness import REFUSED, damage, fuzz, near, outcome, untouched
+from PIL import Image
+
+from experiments.adaptation_data import FeatureAdaptation
+from experiments.data import MNIST, USPS, CelebA, FeatureFile, ImageFolder, Records
+
+
+def sane(found, dims):
+    """Checks what a data module loaded, if anything."""
+    if found is REFUSED:
+        return
+    for records in found:
+        if records is not None:
+            assert records.values.ndim == dims
+            assert len(records.values) == len(records.labels) > 0
+            assert records.labels.dtype == torch.int64
+            assert (records.labels >= 0).all()
+            assert torch.isfinite(records.floats()).all()
+
+
+class Trap:
+    """Marks the tests as failed if anybody unpickles it."""
+
+    sprung = 0
+
+    def __reduce__(self):
+        return (_spring, ())
+
+
+def _spring():
+    Trap.sprung += 1
+    return np.zeros((10, 3))
+
+
+def npz(features, labels, save=np.savez):
+    buffer = io.BytesIO()
+    save(buffer, features=features, labels=labels)
+    return buffer.getvalue()
+
+
+ROWS = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32)
+LABELS = np.arange(10) % 3
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@fuzz(80, data=st.data())
+def test_damaged_npz(save, tmp_path, data):
+    (tmp_path / "x.npz").write_bytes(data.draw(damage(npz(ROWS, LABELS, save))))
+    with untouched(tmp_path):
+        sane(outcome(FeatureFile(str(tmp_path / "x.npz")).load), 2)
+
+
+DTYPES = [
+    "float32",
+    "float64",
+    "float16",
+    "int8",
+    "uint16",
+    "int64",
+    "uint64",
+    "bool",
+    "complex64",
+    "U3",
+    "S3",
+    "M8[s]",
+    "m8[s]",
+    "O",
+    "longdouble",
+]
+SHAPES = st.sampled_from([(10, 3), (10,), (0, 3), (10, 0), (3, 10), (2, 5, 3), (), (9, 3)])
+
+
+@fuzz(
+    100,
+    kinds=st.tuples(*[st.sampled_from(DTYPES)] * 2),
+    shapes=st.tuples(SHAPES, SHAPES),
+    bad=st.sampled_from([0, 0, 0, np.nan, np.inf, -1, 2**62]),
+    order=st.sampled_from("CF"),
+)
+def test_npz_of_any_arrays(tmp_path, kinds, shapes, bad, order):
+    Trap.sprung = 0
+    arrays = []
+    for kind, shape in zip(kinds, (shapes[0], shapes[1] if shapes[1] != (10, 3) else (10,)), strict=True):
+        if kind == "O":
+            made = np.full(shape, None, dtype=object)
+            made[...] = Trap()
+        else:
+            with np.errstate(all="ignore"):
+                made = np.asarray(np.full(shape, 1), order=order)
+                made = made.astype(kind)
+                if made.size and bad and made.dtype.kind in "fi" and abs(bad) < 2**7 + 2**63 * (made.dtype.kind == "f"):
+                    made.flat[0] = bad
+        arrays.append(made)
+    (tmp_path / "x.npz").write_bytes(npz(*arrays))
+    found = outcome(FeatureFile(str(tmp_path / "x.npz")).load)
+    assert not Trap.sprung
+    assert found is REFUSED or "O" not in kinds
+    sane(found, 2)
+
+
+@pytest.mark.parametrize("content", ["npy", "pickle", "pt", "zip"])
+def test_no_pickle_is_loaded(content, tmp_path):
+    Trap.sprung = 0
+    buffer = io.BytesIO()
+    if content == "npy":
+        np.save(buffer, np.array([Trap()], dtype=object), allow_pickle=True)
+    elif content == "pickle":
+        pickle.dump(Trap(), buffer)
+    elif content == "pt":
+        torch.save({"features": Trap()}, buffer)
+    else:
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("features.npy", pickle.dumps(Trap()))
+            archive.writestr("labels.npy", pickle.dumps(Trap()))
+    (tmp_path / "x.npz").write_bytes(buffer.getvalue())
+    assert outcome(FeatureFile(str(tmp_path / "x.npz")).load) is REFUSED
+    assert not Trap.sprung
+
+
+@fuzz(30, data=st.data())
+def test_adaptation_between_damaged_files(tmp_path, data):
+    whole = npz(ROWS, LABELS)
+    (tmp_path / "a.npz").write_bytes(whole)
+    (tmp_path / "b.npz").write_bytes(data.draw(damage(whole)))
+    module = FeatureAdaptation("a.npz", "b.npz", root=str(tmp_path))
+    found = outcome(lambda: module.source)
+    assert found is REFUSED or len(found) == 10
+
+
+def idx(array):
+    """An IDX file, as MNIST has them."""
+    return struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+NAMES = {
+    "train-images-idx3-ubyte": (6, 28, 28),
+    "train-labels-idx1-ubyte": (6,),
+    "t10k-images-idx3-ubyte": (4, 28, 28),
+    "t10k-labels-idx1-ubyte": (4,),
+}
+FILES = {name: idx(np.arange(np.prod(shape), dtype=np.uint8).reshape(shape) % 10) for name, shape in NAMES.items()}
+
+
+def mnist(directory, **changed):
+    raw = directory / "MNIST" / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    for name, content in (FILES | changed).items():
+        (raw / name).write_bytes(content)
+    return MNIST(str(directory))
+
+
+def test_the_idx_files_are_read(tmp_path):
+    assert len(mnist(tmp_path).load()[0]) == 6
+
+
+@fuzz(120, name=st.sampled_from(sorted(NAMES)), data=st.data())
+def test_damaged_idx(tmp_path, name, data):
+    module = mnist(tmp_path, **{name: data.draw(damage(FILES[name]))})
+    with untouched(tmp_path):
+        sane(outcome(module.load), 4)
+
+
+@fuzz(
+    80,
+    name=st.sampled_from(sorted(NAMES)),
+    magic=st.sampled_from([(0, 8), (0, 8), (0, 8), (0, 9), (0, 13), (0, 14), (0, 7), (1, 8), (8, 0)]),
+    sizes=st.lists(st.sampled_from([0, 1, 4, 6, 28, 29, 2**16, 2**31, 2**32 - 1]), max_size=4),
+)
+def test_idx_headers_that_lie(tmp_path, name, magic, sizes):
+    body = FILES[name][4 + 4 * len(NAMES[name]) :]
+    header = struct.pack(">HBB", *magic, len(sizes)) + struct.pack(f">{len(sizes)}I", *sizes)
+    sane(outcome(mnist(tmp_path, **{name: header + body}).load), 4)
+
+
+USPS_TEXT = "\n".join(
+    f"{i % 10 + 1} " + " ".join(f"{j + 1}:{(i * j % 21) / 10 - 1:g}" for j in range(256)) for i in range(4)
+).encode()
+
+
+@fuzz(100, data=st.data(), inside=st.booleans())
+def test_damaged_usps(tmp_path, data, inside):
+    (tmp_path / "USPS").mkdir(exist_ok=True)
+    whole = bz2.compress(USPS_TEXT)
+    broken = bz2.compress(data.draw(damage(USPS_TEXT))) if inside else data.draw(damage(whole))
+    for name, content in (("usps.bz2", broken), ("usps.t.bz2", whole)):
+        (tmp_path / "USPS" / name).write_bytes(content)
+    with untouched(tmp_path):
+        sane(outcome(USPS(str(tmp_path)).load), 4)
+
+
+def picture(kind="PNG", size=(8, 6), mode="RGB", **options):
+    buffer = io.BytesIO()
+    Image.new(mode, size, 3).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+PICTURES = {
+    ".png": picture(),
+    ".jpg": picture("JPEG"),
+    ".bmp": picture("BMP"),
+    ".tiff": picture("TIFF", compression="tiff_lzw"),
+    ".webp": picture("WEBP"),
+}
+
+
+@fuzz(200, suffix=st.sampled_from(sorted(PICTURES)), data=st.data(), zipped=st.booleans())
+def test_damaged_images(tmp_path, suffix, data, zipped):
+    for old in tmp_path.iterdir():
+        old.unlink()
+    content = data.draw(damage(PICTURES[suffix]))
+    if zipped:
+        with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+            archive.writestr("a/x" + suffix, content)
+    else:
+        (tmp_path / ("x" + suffix)).write_bytes(content)
+    with untouched(tmp_path):
+        path = tmp_path / "x.zip" if zipped else tmp_path
+        sane(outcome(ImageFolder(str(path), size=8, channels=data.draw(st.sampled_from([1, 3]))).load), 4)
+
+
+@fuzz(60, data=st.data())
+def test_damaged_zips(tmp_path, data):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(
+        buffer, "w", data.draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
+    ) as archive:
+        for i in range(3):
+            archive.writestr(f"{i % 2}/{i}.png", PICTURES[".png"])
+    path = tmp_path / "celeba64_5000.zip"
+    path.write_bytes(data.draw(damage(buffer.getvalue())))
+    with untouched(tmp_path):
+        sane(outcome(ImageFolder(str(path), size=8).load), 4)
+        sane(outcome(CelebA(root=str(tmp_path), size=8).load), 4)
+
+
+def test_a_picture_that_claims_to_be_huge(tmp_path):
+    content = bytearray(picture())
+    content[16:24] = struct.pack(">II", 60_000, 60_000)  # width and height
+    (tmp_path / "x.png").write_bytes(bytes(content))
+    assert outcome(ImageFolder(str(tmp_path), size=8).load) is REFUSED
+
+
+@fuzz(
+    60,
+    path=near(st.text(max_size=20)),
+    size=near(st.integers(-1, 40)),
+    channels=near(st.sampled_from([1, 2, 3])),
+    batch=near(st.none()),
+    synthetic=near(st.integers(0, 5)),
+)
+def test_odd_arguments(tmp_path, path, size, channels, batch, synthetic):
+    if not isinstance(path, str):
+        path = "nothing"
+    sane(outcome(lambda: ImageFolder(path, size, channels, str(tmp_path), batch, synthetic).load()), 4)
+    sane(outcome(lambda: FeatureFile(path, str(tmp_path), batch, synthetic).load()), 2)
+    outcome(lambda: MNIST(str(tmp_path / path.replace("/", "").replace("\0", "")), batch, synthetic).load())
+
+
+def test_records_that_do_not_fit():
+    for values, labels in (
+        (torch.ones(0, 2), torch.ones(0)),
+        (torch.ones(2, 2), torch.ones(3)),
+        (torch.ones(2, 2), -torch.ones(2)),
+        (torch.full((2, 2), torch.nan), torch.ones(2)),
+    ):
+        assert outcome(Records, values, labels) is REFUSED
