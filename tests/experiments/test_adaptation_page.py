@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "adaptation.md").read_text()
 ROWS = json.loads((ROOT / "docs" / "results" / "table1.json").read_text())["rows"]
 LEAK = json.loads((ROOT / "docs" / "results" / "leak.json").read_text())["rows"]
+FIG3 = json.loads((ROOT / "docs" / "results" / "fig3.json").read_text())["rows"]
 DIGITS = ("MNIST-USPS", "USPS-MNIST")
 OFFICE = ("A-W", "A-D", "W-A", "W-D", "D-A", "D-W")
 
@@ -54,6 +55,21 @@ def test_office_loses_nothing():
         for method, epsilon in (("DP-SWD, adapter", 10.0), ("SWD", None))
     )
     assert ours >= swd - 1
+
+
+@pytest.mark.parametrize("name", [f"{name}{protocol}" for name in DIGITS for protocol in ("", ", as they are")])
+def test_figure_3_is_flat_and_agrees_with_table_1(name):
+    ours = {r["epsilon"]: r for r in FIG3 if (r["dataset"], r["method"]) == (name, "DP-SWD, adapter")}
+    assert sorted(ours) == [0.5, 1.0, 2.0, 5.0, 10.0]
+    means = [row["mean"] for row in ours.values()]
+    assert max(means) - min(means) < 1
+    assert [row["mu"] for row in ours.values()] == sorted(row["mu"] for row in ours.values())
+    (start,) = [r["mean"] for r in FIG3 if (r["dataset"], r["method"]) == (name, "source only")]
+    if "," in name:
+        assert min(means) > start + 10
+        assert min(means) > max(r["mean"] for r in FIG3 if (r["dataset"], r["method"]) == (name, "DP-DANN")) + 10
+    else:
+        assert abs(ours[10.0]["mean"] - mean(name, "DP-SWD, adapter", 10.0)) < 1  # other seeds, too, in the table
 
 
 def test_the_leak_is_caught_and_ours_is_not():
