@@ -1,7 +1,8 @@
 """``python -m benchmarks``: measures everything, or some parts, and prints the page; ``--page`` writes the page only.
 
-Results go to ``--out`` (docs/results/benchmarks.json), where parts that were not run stay as they are; the page beside
-it, docs/performance.md, is made from them.
+Results go to ``--out`` (docs/results/benchmarks.json), where parts that were not run stay as they are; the page
+beside it, docs/performance.md, and its picture are made from them. All of it takes less than 15 minutes; the
+results of a part are written when it ends, so that a run that breaks off goes on with ``--parts``.
 """
 
 import argparse
@@ -9,19 +10,22 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cost, distances, growth, page, startup, training
+from benchmarks import compiled, cost, distances, growth, page, picture, startup, training
 from dpswd import __version__
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "benchmarks.json"
 PAGE = ROOT / "docs" / "performance.md"
+PICTURE = ROOT / "docs" / "figures" / "scaling.png"
 PARTS: dict[str, Callable[[bool, int], list[dict[str, Any]]]] = {
     "startup": startup.startup,
+    "account": startup.account,
     "sort": growth.sort,
     "distance": distances.distance,
     "step": distances.step,
@@ -30,6 +34,7 @@ PARTS: dict[str, Callable[[bool, int], list[dict[str, Any]]]] = {
     "large": distances.large,
     "sketch": growth.sketch,
     "cost": cost.cost,
+    "compiled": compiled.compiled,
 }
 
 
@@ -56,14 +61,17 @@ def main(argv: list[str] | None = None) -> int:
     before = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []
     if not arguments.page:
         for part in arguments.parts:
+            started = time.perf_counter()
             sys.stderr.write(f"measuring: {part}\n")
             rows = PARTS[part](arguments.tiny, arguments.rounds)
             before = [row for row in before if row["part"] != part] + rows
             facts = {"command": "python -m benchmarks", "version": __version__, "machine": machine()}
             arguments.out.write_text(json.dumps({**facts, "rows": before}, indent=1) + "\n")
+            sys.stderr.write(f"{part}: {time.perf_counter() - started:.0f} s\n")
     text = page.write(json.loads(arguments.out.read_text()))
     if arguments.out == RESULTS:
         PAGE.write_text(text)
+        picture.draw(json.loads(RESULTS.read_text())["rows"], PICTURE)
     if not arguments.page:
         sys.stdout.write(text)
     return 0

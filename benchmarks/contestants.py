@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism, random_projections, sliced_wasserstein
+from dpswd.products import product
 from dpswd.sorting import sort_rows_with_order
 
 SIZES = [(100, 784, 1000), (1000, 784, 1000), (1000, 784, 100), (6000, 144, 288), (256, 8192, 2000), (60000, 784, 1000)]
@@ -59,21 +60,32 @@ def naive(problem: Problem) -> Tensor:
 
 def floor(problem: Problem) -> Tensor:
     """Two products, the sort of the generated side by the fastest sort at hand, the backward product. No distance."""
-    u = problem.u.T
-    rows, _ = u @ problem.x.T, sort_rows_with_order(u @ problem.y.detach().T)
-    return rows.T @ u
+    return _floor(problem, torch.matmul)
 
 
-DISTANCES: dict[str, Callable[[Problem], Tensor]] = {"ours": ours, "pot": pot, "naive": naive, "floor": floor}
+def strict_floor(problem: Problem) -> Tensor:
+    """:func:`floor` with the fastest products at hand, which are ours."""
+    return _floor(problem, product)
 
 
-def floor_in_pieces(problem: Problem, width: int = 64) -> Tensor:
-    """:func:`floor` where the projections of all directions do not fit at once."""
-    gradient = torch.zeros_like(problem.x)
-    for piece in problem.u.split(width, dim=1):
-        rows, _ = piece.T @ problem.x.T, sort_rows_with_order(piece.T @ problem.y.detach().T)
-        gradient.addmm_(rows.T, piece.T)
+def _floor(problem: Problem, times: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    n, k = len(problem.x), problem.u.shape[1]
+    width = k if n * k <= 10**7 else 64  # the projections of all directions do not always fit
+    gradient = torch.empty(0)
+    for piece in problem.u.T.split(width):
+        rows, _ = times(piece, problem.x.T), sort_rows_with_order(times(piece, problem.y.detach().T))
+        part = times(rows.T, piece)
+        gradient = gradient.add_(part) if len(gradient) else part
     return gradient
+
+
+DISTANCES: dict[str, Callable[[Problem], Tensor]] = {
+    "ours": ours,
+    "pot": pot,
+    "naive": naive,
+    "floor": floor,
+    "strict": strict_floor,
+}
 
 
 def private_step(problem: Problem, release: str) -> Callable[[], Tensor]:

@@ -23,28 +23,27 @@ def distance(tiny: bool, rounds: int) -> Rows:
 
 
 def large(tiny: bool, rounds: int) -> Rows:
-    """The same at the largest size, a third of the rounds."""
+    """The same at the largest size on one thread, a third of the rounds."""
     return _distance(TINY[:1] if tiny else SIZES[5:], tiny, max(1, rounds // 3), "large")
 
 
 def _distance(sizes: list[tuple[int, int, int]], tiny: bool, rounds: int, part: str) -> Rows:
     rows = []
-    places = [("cpu", 1), ("cpu", 2)] + ([("cuda", 1)] if torch.cuda.is_available() else [])
+    places = [("cpu", 1)] + ([("cpu", 2)] if part == "distance" else [])
+    places += [("cuda", 1)] if torch.cuda.is_available() else []
     for n, d, k in sizes:
         for device, threads in places:
             torch.set_num_threads(threads)
             problem = Problem.make(n, d, k, device)
             values: dict[str, Tensor] = {}
             functions = {name: partial(_keep, values, name, run, problem) for name, run in DISTANCES.items()}
-            if n * k > 10**7:
-                functions["floor"] = partial(contestants.floor_in_pieces, problem)
             found = medians(functions, rounds)
             difference = abs(float(values["ours"]) / float(values["pot"]) - 1)
             row = {"part": part, "n": n, "d": d, "k": k, "device": device, "threads": threads}
             rows.append(row | {"difference": difference} | _columns(found))
             sys.stderr.write(f"{rows[-1]}\n")
-        if device == "cpu" and not tiny:
-            rows[-2] |= {f"{name}_bytes": _peak(name, n, d, k) for name in ("ours", "pot", "naive")}
+        if not tiny:
+            rows[-len(places)] |= {f"{name}_bytes": _peak(name, n, d, k) for name in ("ours", "pot", "naive")}
     return rows
 
 

@@ -12,7 +12,7 @@ from dpswd.sorting import ascending, sort_rows, sort_rows_with_order
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # somebody else's wheel brings a top-level package of this name
 
-from benchmarks import contestants, measure, page
+from benchmarks import contestants, measure, page, picture
 from benchmarks.__main__ import PAGE, RESULTS, main
 from benchmarks.contestants import Problem
 
@@ -108,7 +108,7 @@ def test_sorted_columns_have_the_gradient_of_a_permutation():
 
 def test_a_tiny_run_writes_results_and_a_page(tmp_path, capsys):
     out = tmp_path / "benchmarks.json"
-    parts = ["sort", "distance", "step", "scaling"]
+    parts = ["sort", "distance", "step", "scaling", "cost"]
     assert main(["--tiny", "--rounds", "1", "--out", str(out), "--parts", *parts]) == 0
     content = json.loads(out.read_text())
     assert {row["part"] for row in content["rows"]} == set(parts)
@@ -116,6 +116,48 @@ def test_a_tiny_run_writes_results_and_a_page(tmp_path, capsys):
     assert capsys.readouterr().out == page.write(content)
     assert main(["--tiny", "--rounds", "1", "--out", str(out), "--parts", "sort"]) == 0  # the others stay
     assert len(json.loads(out.read_text())["rows"]) == len(content["rows"])
+
+
+def test_the_picture_is_drawn_from_growth_and_cost(tmp_path):
+    grown = [{"part": "scaling", "variable": v, "sizes": [1, 2], "seconds": [1, 2], "exponent": 1.0} for v in "ndkBT"]
+    both = {"cpu_seconds": [1, 2], "above_bytes": [3, 4], "time_exponent": 1.0, "memory_exponent": 1.0}
+    cost = [{"part": "cost", "variable": v, "sizes": [1, 2], **both} for v in "NBkdT"]
+    path = tmp_path / "figures" / "scaling.png"
+    assert not picture.draw(grown, path)
+    assert not path.exists()
+    assert picture.draw(grown + cost, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_section_stands_what_it_can_say(monkeypatch):
+    """Parts that take long: their sections, from made-up figures, and what is marked as missed."""
+    rows = [
+        {"part": "account", "what": "account", "seconds": 1.5},
+        {"part": "account", "what": "calibrate", "seconds": 1.5},
+        {
+            "part": "compiled",
+            "n": 3,
+            "d": 2,
+            "k": 1,
+            "naive_s": 0.01,
+            "compiled_s": 0.01,
+            "ours_s": 0.001,
+            "compile_s": 9.0,
+        },
+        {"part": "sketch", "n": 3, "d": 2, "k": 1, "seconds": 9.0, "peak_bytes": 1e9},
+        {"part": "startup", "what": "import torch", "seconds": 2.0},
+        {
+            **{"part": "training", "config": "c.yaml", "steps": 10, "total_s": 10.0, "release_s": 1.0, "loss_s": 3.0},
+            **{"epsilon_s": 1.0, "saving_s": 1.0, "rest_s": 0.1},
+        },
+    ]
+    text = page.write(
+        {"command": "c", "version": "0", "machine": {"processor": "p", "cores": 2, "python": "3"}, "rows": rows}
+    )
+    assert "epsilon takes 1.50 s **(missed)** (target: 1 s), the sigma for a given epsilon 1.50 s (target" in text
+    assert "It does not pay" in text
+    assert "peak memory of the whole process 1.00 GB" in text
+    assert "| `c.yaml` | 10 | 700 | 43% **(missed)** | 1% | 1.00 | 1.00 | 1.00 |" in text  # of 7 s: 10 - 1 - 1 - 1
 
 
 def test_page_is_made_from_the_results():
