@@ -18,7 +18,7 @@ import torch
 
 from dpswd import __version__
 from dpswd.files import write_json
-from experiments.adaptation_methods import PROBLEMS, make_start, run_method
+from experiments.adaptation_methods import PROBLEMS, Problem, make_start, run_method
 
 __all__ = ["cell", "cells", "silence"]
 
@@ -36,8 +36,19 @@ def silence() -> None:
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
 
 
-def cell(name: str, seed: int, wanted: Wanted, root: str | None, directory: Path) -> list[dict[str, Any]]:
-    """Returns one row for each method and budget that is wanted; runs what is missing, from one start."""
+def cell(
+    name: str, seed: int, wanted: Wanted, root: str | None, directory: Path, problem: Problem | None = None
+) -> list[dict[str, Any]]:
+    """Returns one row for each method and budget that is wanted; runs what is missing, from one start.
+
+    Args:
+        name: Of the problem; the file is called by it.
+        seed: Of weights and order.
+        wanted: Methods and budgets.
+        root: Directory of the data sets.
+        directory: Where files are kept.
+        problem: ``PROBLEMS[name]`` if not given.
+    """
     path = directory / f"{name.replace(', ', '_').replace(' ', '_')}_{seed}.json"
     content = json.loads(path.read_text()) if path.exists() else {"version": __version__, "rows": []}
     rows = content["rows"] if content["version"] == __version__ else []
@@ -45,7 +56,7 @@ def cell(name: str, seed: int, wanted: Wanted, root: str | None, directory: Path
     if missing := [key for key in wanted if key not in found]:
         silence()
         torch.set_num_threads(1)
-        start = make_start(PROBLEMS[name], seed, root)
+        start = make_start(problem or PROBLEMS[name], seed, root)
         for method, budget in missing:
             found[method, budget] = {"problem": name, "seed": seed, **run_method(start, method, budget)}
             write_json(path, {"version": __version__, "rows": list(found.values())})

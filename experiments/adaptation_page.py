@@ -4,7 +4,16 @@ from typing import Any
 
 from scipy.stats import norm
 
-__all__ = ["ablation_lines", "curve_lines", "digit_lines", "gap_lines", "leak_lines", "office_lines", "worth_lines"]
+__all__ = [
+    "ablation_lines",
+    "curve_lines",
+    "digit_lines",
+    "gap_lines",
+    "leak_lines",
+    "office_lines",
+    "step_lines",
+    "worth_lines",
+]
 
 Rows = list[dict[str, Any]]
 _NAMES = {
@@ -82,6 +91,17 @@ def curve_lines(rows: Rows) -> list[str]:
         cells = " | ".join(_cell(same.get(budget, same.get(None))) for budget in budgets)
         title = name if "," in name else f"{name}, framed"
         lines.append(f"| {title} | {_NAMES.get(method, method)} | {cells} |")
+    return lines
+
+
+def step_lines(rows: Rows) -> list[str]:
+    """Problems x methods and numbers of steps."""
+    keys = list(dict.fromkeys((row["method"], row["steps"]) for row in rows))
+    titles = [f"{method.removesuffix(', adapter')}, {steps:,} steps" for method, steps in keys]
+    lines = ["| problem | " + " | ".join(titles) + " |", "|---|" + "---|" * len(keys)]
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        same = {(r["method"], r["steps"]): r for r in rows if r["dataset"] == name}
+        lines.append(f"| {name} | " + " | ".join(_cell(same[key]) for key in keys) + " |")
     return lines
 
 

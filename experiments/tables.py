@@ -18,6 +18,7 @@ from experiments.adaptation_page import (
     gap_lines,
     leak_lines,
     office_lines,
+    step_lines,
     worth_lines,
 )
 from experiments.audit_page import canary_lines, game_lines, zoo_lines
@@ -132,6 +133,15 @@ def fig3() -> str:
     return "\n".join([*curve_lines(content["rows"]), "", _origin(content, f"{content['rows'][0]['seeds']} seeds")])
 
 
+def adaptation_steps() -> str:
+    """More steps than in Table 1."""
+    content = results("adaptation_steps")
+    seeds = content["rows"][0]["seeds"]
+    return "\n".join(
+        [*step_lines(content["rows"]), "", _origin(content, "one seed" if seeds == 1 else f"{seeds} seeds")]
+    )
+
+
 def adaptation_worth() -> str:
     """What the guarantees of Table 1 are worth."""
     content = results("table1")
@@ -156,6 +166,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "adaptation_digits": adaptation_digits,
     "adaptation_gaps": adaptation_gaps,
     "adaptation_office": adaptation_office,
+    "adaptation_steps": adaptation_steps,
     "adaptation_worth": adaptation_worth,
     "leak": leak,
     "audit_canaries": audit_canaries,

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from dpswd import InputError
-from experiments import adaptation_cells, adaptation_methods, adapted_head, fig3, leak, table1
+from experiments import adaptation_cells, adaptation_methods, adaptation_steps, adapted_head, fig3, leak, table1
 from experiments.adaptation_cells import cell
 from experiments.adaptation_data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches
 from experiments.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
-from experiments.adaptation_page import curve_lines, gap_lines
+from experiments.adaptation_page import curve_lines, gap_lines, step_lines
 from experiments.data import Records
 from models.published import NOT_PRIVATE, published_distance
 
@@ -249,6 +249,26 @@ def test_lines_of_figure_3():
         "| MNIST-USPS, framed | source only | 96.0 ± 0.2 | 96.0 ± 0.2 |",
         "| MNIST-USPS, framed | **DP-SWD, adapter (ours)** | 95.5 ± 0.2 | 96.0 ± 0.2 |",
     ]
+
+
+def test_more_steps(tiny, tmp_path, monkeypatch):
+    """Ours goes on from the same start, the source alone starts with more; at the steps of Table 1 its cell is used."""
+    ours, alone = (adaptation_steps.longer(tiny, method, 30) for method, _ in adaptation_steps.METHODS[::-1])
+    assert (ours.pretrain, ours.steps) == (tiny.pretrain, 30)
+    assert (alone.pretrain, alone.steps) == (tiny.pretrain + 30, tiny.steps)
+    assert len({ours.name, alone.name, tiny.name}) == 3
+    assert adaptation_steps.longer(tiny, "DP-SWD, adapter", tiny.steps) == tiny
+    monkeypatch.setattr(adaptation_steps, "NAMES", ("a-b",))
+    monkeypatch.setattr(adaptation_steps, "STEPS", (tiny.steps, 30))
+    (known,) = cell("a-b", 0, [("DP-SWD, adapter", 10.0)], None, tmp_path / "adaptation_cells")
+    rows = adaptation_steps.run(tmp_path, quick=True)["rows"]
+    assert [(row["method"], row["steps"]) for row in rows] == [
+        (method, steps) for method in ("source only", "DP-SWD, adapter") for steps in (10, 30)
+    ]
+    assert rows[2]["mean"] == round(known["accuracy"], 2)
+    assert [row["sound"] for row in rows] == [None, None, True, True]
+    assert len(list((tmp_path / "adaptation_cells").iterdir())) == 4
+    assert step_lines(rows)[0].startswith("| problem | source only, 10 steps | source only, 30 steps | DP-SWD, 10")
 
 
 def test_an_interrupted_table_is_made_of_complete_seeds(monkeypatch, tmp_path):
