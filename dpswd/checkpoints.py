@@ -14,6 +14,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from dpswd.errors import InputError
+from dpswd.files import check_archive
 from dpswd.trainer_checks import batch_length
 from dpswd.training import PrivacyBudget
 
@@ -54,6 +55,28 @@ class WholeCheckpoints(TorchCheckpointIO):
                 f"Expected to write a checkpoint at {path}, got: {error.strerror}; the run has ended here, the old "
                 "checkpoint is as it was: make room and resume."
             ) from None
+
+
+    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Loads, or says in one sentence that it cannot.
+
+        Raises:
+            InputError: If the file is damaged or no checkpoint.
+        """
+        try:
+            if "://" not in str(path):
+                check_archive(path)
+            content = super().load_checkpoint(path, *args, **kwargs)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # what the reader of a damaged file stumbles over has no end
+            raise InputError(
+                f"Expected a checkpoint at {path}, got a file that cannot be read ({type(error).__name__}); see "
+                "checkpoints/ in the run directory."
+            ) from None
+        if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+            raise InputError(f"Expected a checkpoint of a run at {path}, got another file; see checkpoints/.")
+        return content
 
 
 class LastCheckpoint(ModelCheckpoint):

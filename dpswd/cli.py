@@ -115,9 +115,13 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
     except ArgumentError as error:
         raise InputError(_config_message(str(error))) from None
     except ValueError as error:  # what a class of the config refused, wrapped by jsonargparse
+        if isinstance(error, UnicodeDecodeError):
+            raise InputError("Expected a config in UTF-8, got other bytes; check the file.") from None
         if isinstance(error, InputError) or not str(error).startswith("Does not validate against"):
             raise
-        raise InputError(_said(str(error))) from None
+        said = _said(str(error))
+        said = said if said.startswith("Expected") else f"Expected a config that fits, got: {said}."
+        raise InputError(said) from None
     except MisconfigurationException as error:  # a module without the steps of the command, a trainer's contradiction
         raise InputError(f"Expected a trainer, module and data that fit, got: {error}") from None
     except (pickle.UnpicklingError, EOFError, RuntimeError) as error:  # from torch.load

@@ -75,7 +75,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         json.dumps(content, allow_nan=False)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or not all(name in TITLES and _is_ours(entry) for name, entry in content.items()):
         raise InputError(f"Expected diagnostics that this program wrote in {path}, got something else; remove it.")

@@ -104,6 +104,13 @@ class PrivateCLI(LightningCLI):
             run=run,
         )
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Reads the checkpoint before Lightning does, which would look for hyperparameters in a damaged one."""
+        super().parse_arguments(parser, args)
+        path = self.config.get(f"{self.config.get('subcommand')}.ckpt_path")
+        if path and Path(path).is_file():
+            WholeCheckpoints().load_checkpoint(path, weights_only=True)
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Adds the budget: ``--privacy.target_epsilon``, ``--privacy.target_delta``, and one that spans runs."""
         parser.add_lightning_class_args(PrivacyBudget, "privacy")

@@ -213,11 +213,8 @@ class ProjectionLaw:
         kind: ``"iid"`` or ``"orthogonal"`` (stacked random orthonormal bases).
         class_blocks: Whether records are embedded as x times one-hot label. A change of class moves two
             blocks, by at most half a diameter each, :math:`(S_1 + S_2)/4` in units of the squared diameter,
-            and
-            :math:`P((S_1 + S_2)/4 > s) \le 2 P(S > 2s)` by the union bound. The law returned then dominates
-            both
-            cases: its survival function is :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment
-                generating
+            and :math:`P((S_1 + S_2)/4 > s) \le 2 P(S > 2s)` by the union bound. The law returned then dominates both
+            cases: its survival function is :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating
             function needs no change: :math:`E e^{t(S_1+S_2)/4} \le E e^{tS/2}` by Cauchy-Schwarz.
     """
 
@@ -267,9 +264,8 @@ class ProjectionLaw:
     def atoms(self, *, pessimistic: bool = True) -> tuple[Array, Array]:
         """Discretises the law: increasing atoms and weights that sum to one.
 
-        Rounded up (``pessimistic``) the discrete law stochastically dominates S and its last atom is the
-        maximum of S; rounded down it is dominated, up to the slack of the convolution (for tests of tightness
-        only).
+        Rounded up (``pessimistic``) the discrete law stochastically dominates S and its last atom is the maximum of S;
+        rounded down it is dominated, up to the slack of the convolution (for tests of tightness only).
         """
         if self.is_constant:
             return np.array([self.mean]), np.array([1.0])

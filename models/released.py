@@ -8,7 +8,6 @@ import inspect
 import io
 import json
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 
 from dpswd import __version__
 from dpswd.errors import InputError
+from dpswd.files import check_archive
 from models import generators
 from models.generators import Generator
 
@@ -75,6 +75,7 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
         InputError: If the file is missing or no generator. No code of the file is run.
     """
     try:
+        check_archive(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["format"] != FORMAT:
             raise InputError(f"Expected format {FORMAT} in {path}, got {content['format']!r}; use the version for it.")
@@ -85,9 +86,9 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
         guarantee: dict[str, Any] = content["guarantee"]
     except OSError as error:
         raise InputError(f"Expected a generator at {path}, got: {error.strerror}.") from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except Exception:  # what the reader of a damaged file stumbles over has no end
         raise InputError(f"Expected a generator written by dpswd at {path}, got something else.") from None
     return generator.eval(), guarantee
 

@@ -148,7 +148,7 @@ def test_report_of_nothing(capfd, tmp_path):
         (["--trainer.devices", "2"], ["one process where dpswd is called from Python", "trainer.devices to 1"]),
         (["--trainer.overfit_batches", "1"], ["overfit_batches=0"]),
         (["--ckpt_path", "none.ckpt"], ["a checkpoint at none.ckpt"]),
-        (["--ckpt_path", "configs/demo.yaml"], ["a checkpoint at --ckpt_path"]),
+        (["--ckpt_path", "configs/demo.yaml"], ["a checkpoint at configs/demo.yaml"]),
         (["--data", "experiments.data.MNIST", "--data.root", "no/such"], ["MNIST under no/such", "DPSWD_DATA"]),
         (["--data", "experiments.data.ImageFolder", "--data.path", "no/such"], ["no/such", "data.path"]),
         (["--data", "experiments.data.FeatureFile", "--data.path", "no.npz"], ["no.npz", "data.path"]),

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -152,8 +153,9 @@ class PrivacyAccountant:
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
         """Returns delta for every epsilon: the privacy profile."""
-        listed = isinstance(epsilons, Sequence) and not isinstance(epsilons, str | bytes)
-        if not listed and not (isinstance(epsilons, np.ndarray) and epsilons.ndim == 1):
+        given: Any = epsilons
+        listed = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+        if not listed and not (isinstance(given, np.ndarray) and given.ndim == 1):
             raise InputError(f"Expected a list of epsilons, got {type(epsilons).__name__}.")
         positive(**{f"epsilons[{i}]": epsilon for i, epsilon in enumerate(epsilons)})
         values = [float(epsilon) for epsilon in epsilons]

@@ -117,7 +117,7 @@ def _json_object(path: Path, remedy: str) -> dict[str, Any]:
         raise InputError(f"Expected {path}, got none; it {remedy}.")
     try:
         value = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(f"Expected JSON in {path}, got something else: corrupt; it {remedy}.") from None
     if not isinstance(value, dict):
         raise InputError(f"Expected a JSON object in {path}, got {type(value).__name__}.")
