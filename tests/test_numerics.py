@@ -164,7 +164,9 @@ class LowBits:
     def _broken_words(self, release, rows):
         sigma = release.mechanism.sigma
         exact = self.loss._summarise(clip_rows(rows, 0.5), None, release.projections)
-        noise = ((release.values - exact) / sigma).flatten().numpy().astype(np.longdouble)
+        noise = (
+            ((release.values - exact) / sigma).T.flatten().numpy().astype(np.longdouble)
+        )  # in the order of the draws
         half = len(noise) // 2
         square = noise[:half] ** 2 + noise[half:] ** 2
         words = np.exp(-square / 2) * np.longdouble(2) ** 53

@@ -201,7 +201,7 @@ def _counts() -> ClassCounts:
 def _ranks(shared: bool) -> tuple[_Loss, _Loss]:
     pair = _Loss(MECHANISM), _Loss(MECHANISM)
     if shared:  # both ranks took the seed from the config
-        seed = int(SecureRandom().words(1)[0] >> np.uint64(1))
+        seed = int(SecureRandom().words(1)[0] >> np.uint64(11))
         for loss in pair:
             loss._source = SeededRandom(seed)
     return pair
