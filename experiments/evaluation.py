@@ -31,6 +31,7 @@ __all__ = ["CLASSIFIERS", "IMAGE_CLASSIFIERS", "DownstreamEvaluation", "accuracy
 Pair = tuple[np.ndarray, np.ndarray]  # rows and classes
 CLASSIFIERS = ("logreg", "mlp")  # for records of any shape
 IMAGE_CLASSIFIERS = (*CLASSIFIERS, "cnn")
+CNN_EPOCHS = 8  # of up to 20,000 images
 
 
 def _classifier(name: str, images: bool) -> Any:
@@ -72,7 +73,8 @@ def _cnn_accuracy(train: Pair, test: Pair, shape: tuple[int, ...] | None) -> flo
         )
     images, tested = (torch.from_numpy(rows).unflatten(1, shape) for rows, _ in (train, test))
     classes = torch.from_numpy(train[1])
-    network = train_cnn(images, classes, int(classes.max()) + 1)
+    epochs = max(1, min(CNN_EPOCHS, round(CNN_EPOCHS * 20_000 / len(images))))  # more images, not more steps
+    network = train_cnn(images, classes, int(classes.max()) + 1, epochs=epochs)
     with torch.no_grad():
         found = torch.cat([network(part).argmax(dim=1) for part in tested.split(1000)])
     return float(100 * np.mean(found.numpy() == test[1]))
@@ -92,7 +94,7 @@ class DownstreamEvaluation(L.Callback):
         cnn: Train a small convolutional network too, where records are images.
     """
 
-    def __init__(self, n_synthetic: int = 20_000, real: bool = False, cnn: bool = False) -> None:
+    def __init__(self, n_synthetic: int = 60_000, real: bool = False, cnn: bool = False) -> None:
         at_least(1, n_synthetic=n_synthetic)
         self.n_synthetic, self.real, self.cnn = n_synthetic, real, cnn
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.evaluation import IMAGE_CLASSIFIERS
 from experiments.table2_cells import directory_of, plan, run_cells
-from experiments.table2_methods import DATASETS
+from experiments.table2_methods import DATASETS, GENERATED
 
 HELP = "Rakotomamonjy2021, Table 2: MNIST and Fashion-MNIST, nine methods (one seed; --full: five, for hours, resumes)"
 
@@ -61,7 +61,7 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _order(dataset: str, method: str, epsilon: float | None) -> tuple[int, int, float]:
-    return list(DATASETS).index(dataset), list(LABELS).index(method), -(epsilon or 0.0)
+    return list(GENERATED).index(dataset), list(LABELS).index(method), -(epsilon or 0.0)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

@@ -26,13 +26,13 @@ import torch
 from dpswd.files import write_json
 from dpswd.reporting.publish import write_report
 from experiments.evaluation import IMAGE_CLASSIFIERS, accuracy, flat
-from experiments.table2_methods import DATASETS, METHODS, Cell, Trained, shipped_configs, train
+from experiments.table2_methods import DATASETS, GENERATED, METHODS, Cell, Trained, shipped_configs, train
 from experiments.train_config import CONFIGS
 from models.callbacks import save_grid, to_bytes
 
 __all__ = ["directory_of", "plan", "run_cells"]
 
-N_SYNTHETIC = 20_000  # records that a classifier is trained on, synthetic or real
+N_SYNTHETIC = {False: 20_000, True: 60_000}  # records that a classifier is trained on, synthetic or real: quick, full
 SEEDS = 5
 PER_CLASS = 10  # pictures kept per class
 
@@ -147,12 +147,13 @@ def _fresh(path: Path) -> Path:
 
 def _evaluate(cell: Cell, trained: Trained, data: Path | None, run: Path) -> list[dict[str, Any]]:
     """Trains the classifiers, writes downstream.json and pictures."""
-    loaded = DATASETS[cell.dataset](root=None if data is None else str(data))
+    loaded = GENERATED[cell.dataset](root=None if data is None else str(data))
     started = time.monotonic()
     torch.manual_seed(cell.seed)
-    labels = torch.arange(N_SYNTHETIC) % 10
+    n = N_SYNTHETIC[cell.full]
+    labels = torch.arange(n) % 10
     if trained.sample is None:
-        order = torch.randperm(len(loaded.private))[:N_SYNTHETIC]
+        order = torch.randperm(len(loaded.private))[:n]
         images, labels = loaded.private.floats(order), loaded.private.labels[order]
     else:
         images = trained.sample(labels)

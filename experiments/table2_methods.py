@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.data import MNIST, FashionMNIST, PrivateData
+from experiments.data import MNIST, USPS, Digits, FashionMNIST, PrivateData
 from experiments.published_training import published_run
 from experiments.train_config import train_config
 from models.baselines.dp_merf import DPMERF
@@ -36,10 +36,16 @@ from models.callbacks import generate
 from models.features import DCT
 from models.generators import Table3Generator
 
-__all__ = ["DATASETS", "DELTA", "METHODS", "Cell", "Trained", "shipped_configs", "train"]
+__all__ = ["DATASETS", "DELTA", "GENERATED", "METHODS", "Cell", "Trained", "shipped_configs", "train"]
 
 DATASETS: dict[str, type[PrivateData]] = {"MNIST": MNIST, "FashionMNIST": FashionMNIST}
-SHIPPED = {"MNIST": "mnist.yaml", "FashionMNIST": "fashion.yaml"}
+GENERATED = DATASETS | {"USPS": USPS, "digits": Digits}  # experiments/generation.py has these too
+SHIPPED = {
+    "MNIST": ["mnist.yaml"],
+    "FashionMNIST": ["fashion.yaml"],
+    "USPS": ["mnist.yaml", "overlays/usps.yaml"],
+    "digits": ["demo.yaml"],
+}
 SMALL_BUDGET = "overlays/small_budget.yaml"
 DELTA = 1e-5
 STEPS = {  # quick, full
@@ -80,8 +86,8 @@ class Trained:
 
 def shipped_configs(cell: Cell) -> list[str]:
     """Names the shipped config that a cell follows, and the overlay that its header asks for at small budgets."""
-    small = cell.epsilon is not None and cell.epsilon <= 1
-    return [SHIPPED[cell.dataset], *([SMALL_BUDGET] if small else [])]
+    small = cell.epsilon is not None and cell.epsilon <= 1 and cell.dataset != "digits"
+    return [*SHIPPED[cell.dataset], *([SMALL_BUDGET] if small else [])]
 
 
 def _config(cell: Cell, configs: list[str], data: Path | None, directory: Path, *more: str) -> Trained:

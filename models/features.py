@@ -81,10 +81,6 @@ class FeatureMap(nn.Module):
         """Maps rows (n, dim) to the records of least norm that have them: (n, *sample_shape)."""
         return self.records(rows * (2 * self.radius)) + self.center
 
-    def roughness(self) -> Tensor:
-        """Public guess at the variances (dim,) of the rows' entries, up to a factor: all alike."""
-        return torch.ones(self.dim)
-
     def rows(self, centered: Tensor) -> Tensor:
         """Maps centred records to unscaled rows."""
         raise NotImplementedError
@@ -150,12 +146,6 @@ class DCT(FeatureMap):
     def dim(self) -> int:
         """Channels times size squared."""
         return self.sample_shape[0] * self.size**2
-
-    def roughness(self) -> Tensor:
-        """Power falls with the fourth power of the frequency beyond five periods, as in drawings and photographs."""
-        index = torch.arange(self.size, dtype=torch.float32)
-        power = (1 + (index[:, None].square() + index.square()) / 25) ** -2
-        return (power * self.weight.square().cpu()).flatten().repeat(self.sample_shape[0])
 
     def rows(self, centered: Tensor) -> Tensor:
         """Projects on the low frequencies and weighs them."""

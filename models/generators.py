@@ -7,7 +7,7 @@ class                 shape                                                     
                       the design is that of Harder2021)
 ``ResNetGenerator``   residual upsampling blocks modulated by class and latent code               about 1 M
 ``MLPGenerator``      three linear layers, for feature vectors                                    small
-``MixtureGenerator``  a cell of a mixture, its normal law, bent by two linear layers, then pixels   small
+``MixtureGenerator``  a cell of a mixture, its normal law, bent by linear layers, pixels, jitter          small
 ====================  ==========================================================================  ============
 """
 
@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpswd._validate import at_least
+from dpswd._validate import at_least, nonnegative
 from dpswd.errors import InputError
+from models.jitter import N_CODES, jitter
 
 __all__ = ["Generator", "MLPGenerator", "MixtureGenerator", "ResNetGenerator", "Table3Generator"]
 
@@ -176,22 +177,25 @@ class MLPGenerator(Generator):
 
 
 class MixtureGenerator(Generator):
-    r"""A mixture of normal laws in a space of principal directions, bent by a small network, and texture beside it.
+    r"""A mixture of normal laws in a space of principal directions, bent by a small network, cut to pixels and moved.
 
-    .. math:: x = D(m_c + L_c z + f(z, c)) + T e
+    .. math:: x = J(D(m_c + L_c z + f(z, c)))
 
-    with the cell c drawn from those of the class by its last latent coordinate, z and e the others, D the map from rows
-    to records, f a network that starts at zero and T texture in the directions that rows leave out. Everything but f is
-    set by :class:`~models.mixture_module.MixtureModule` from released values.
+    with the cell c drawn from those of the class by one latent coordinate, z others, D the map from rows to records, f a
+    network that starts at zero and J the jitter of :mod:`models.jitter`. Everything but f and J is set by
+    :class:`~models.mixture_module.MixtureModule` from released values.
 
     Args:
         sample_shape: Shape of one record.
         n_classes: Number C of classes.
         n_cells: Cells per class.
         components: Dimension p of the rows.
-        texture: Number of texture directions; 0 for none.
         hidden: Units of the network.
         bounded: Cut records to [0, 1] (pixels).
+        shift: Jitter, for images; see :func:`models.jitter.jitter`. Public constants.
+        rotation: Likewise.
+        zoom: Likewise.
+        shear: Likewise.
     """
 
     weights: Tensor
@@ -199,7 +203,6 @@ class MixtureGenerator(Generator):
     roots: Tensor
     synthesis: Tensor
     offset: Tensor
-    textures: Tensor
 
     def __init__(
         self,
@@ -207,22 +210,30 @@ class MixtureGenerator(Generator):
         n_classes: int = 10,
         n_cells: int = 5,
         components: int = 40,
-        texture: int = 0,
         hidden: int = 256,
         bounded: bool = True,
+        shift: float = 0.0,
+        rotation: float = 0.0,
+        zoom: float = 0.0,
+        shear: float = 0.0,
     ) -> None:
         at_least(1, n_classes=n_classes, n_cells=n_cells, components=components, hidden=hidden)
-        at_least(0, texture=texture)
-        super().__init__(sample_shape, n_classes, components + texture + 1)
-        self.n_cells, self.components, self.texture = n_cells, components, texture
-        self.hidden, self.bounded = hidden, bounded
+        nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear)
+        jittered = any((shift, rotation, zoom, shear))
+        if jittered and len(sample_shape) != 3:
+            raise InputError(
+                f"Expected sample_shape (channels, height, width) for jitter, got {tuple(sample_shape)}; leave shift, "
+                "rotation, zoom and shear at 0."
+            )
+        super().__init__(sample_shape, n_classes, components + 1 + (N_CODES if jittered else 0))
+        self.n_cells, self.components, self.hidden, self.bounded = n_cells, components, hidden, bounded
+        self.shift, self.rotation, self.zoom, self.shear, self.jittered = shift, rotation, zoom, shear, jittered
         size, cells = math.prod(sample_shape), n_classes * n_cells
         self.register_buffer("weights", torch.full((n_classes, n_cells), 1 / n_cells))
         self.register_buffer("means", torch.zeros(cells, components))
         self.register_buffer("roots", torch.zeros(cells, components, components))
         self.register_buffer("synthesis", torch.zeros(components, size))
         self.register_buffer("offset", torch.zeros(size))
-        self.register_buffer("textures", torch.zeros(texture, size))
         self.bend = nn.Sequential(
             nn.Linear(components + cells, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
         )
@@ -231,9 +242,9 @@ class MixtureGenerator(Generator):
         nn.init.zeros_(self.bend[-1].bias)
 
     def cell(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Cell (n,) of each code, drawn by its last coordinate in the proportions of the class."""
+        """Cell (n,) of each code, drawn by the coordinate after the rows' in the proportions of the class."""
         edges = self.weights.cumsum(1)[:, :-1][labels]
-        inside = (torch.special.ndtr(latent[:, -1:]) > edges).sum(1)
+        inside = (torch.special.ndtr(latent[:, self.components, None]) > edges).sum(1)
         return labels * self.n_cells + inside
 
     def straight(self, latent: Tensor, cells: Tensor) -> Tensor:
@@ -249,16 +260,15 @@ class MixtureGenerator(Generator):
         """What the network adds to the rows (n, p)."""
         return self.bend(torch.cat([latent[:, : self.components], F.one_hot(cells, len(self.means)).float()], dim=1))
 
-    def grain(self, latent: Tensor) -> Tensor:
-        """Texture (n, entries of a record)."""
-        return latent[:, self.components : -1] @ self.textures
-
-    def render(self, rows: Tensor, grain: Tensor) -> Tensor:
-        """Maps rows (n, p) and texture to records."""
-        records = rows @ self.synthesis + self.offset + grain
+    def render(self, rows: Tensor) -> Tensor:
+        """Maps rows (n, p) to records, cut to pixels where they are, not moved."""
+        records = rows @ self.synthesis + self.offset
         return (records.clamp(0, 1) if self.bounded else records).unflatten(1, self.sample_shape)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""
         cells = self.cell(latent, labels)
-        return self.render(self.straight(latent, cells) + self.correction(latent, cells), self.grain(latent))
+        records = self.render(self.straight(latent, cells) + self.correction(latent, cells))
+        if not self.jittered:
+            return records
+        return jitter(records, latent[:, -N_CODES:], self.shift, self.rotation, self.zoom, self.shear)

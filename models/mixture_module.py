@@ -9,7 +9,8 @@ Five releases, each with its share of the squared mu of the budget, all of them 
 
 Moments say cheaply what a covariance is, for which many slices would be needed; the slices say what is not normal.
 Particles are drawn from the mixture and moved to the slices as in :mod:`models.flow_module`, seen through the limits of
-pixels: what is sliced is the cut record. The generator then learns how far each particle was moved.
+pixels: what is sliced is the cut record. The generator then learns how far each particle was moved; its jitter comes
+after that.
 
 Privacy. Which cell a record is in depends on itself and on released values; so each of 2 to 4 is a release of
 :mod:`models.baselines.class_queries` under replace-one with public parameters. All five are Gaussian mechanisms with
@@ -40,7 +41,7 @@ class MixtureModule(GeneratorModule):
     """Mixture, then flow, then the generator.
 
     Args:
-        generator: Its ``components`` are those of ``features``; ``texture`` is 0 or the dimension of ``features.base``.
+        generator: Its ``components`` are those of ``features``.
         features: Principal directions of a public map.
         n_particles: Number of particles.
         flow_steps: Training steps given to the flow; the rest of ``max_steps`` goes to the generator.
@@ -54,6 +55,7 @@ class MixtureModule(GeneratorModule):
         cell_radius: Public bound on the distance of a row (norm at most 1/2) from the mean of its cell.
         shrink: Pull covariances of cells towards those of their class and of all records. Without it what the noise
             adds to the variances stays in, which makes classifiers of the particles robust.
+        inflation: Multiplies the deviations of cells: makes up for what the clip took.
         generated: Particles per step of the generator.
         lr: Learning rate of Adam.
         noise_seed: For tests only: NOT PRIVATE.
@@ -77,6 +79,7 @@ class MixtureModule(GeneratorModule):
         covariance_share: float = 0.42,
         cell_radius: float = 0.35,
         shrink: bool = False,
+        inflation: float = 1.0,
         generated: int = 500,
         lr: float = 2e-3,
         noise_seed: int | None = None,
@@ -86,10 +89,9 @@ class MixtureModule(GeneratorModule):
                 "Expected a MixtureGenerator and PrincipalDirections, got "
                 f"{type(generator).__name__} and {type(features).__name__}; for others take FlowModule."
             )
-        if generator.components != features.dim or generator.texture not in (0, features.base.dim):
+        if generator.components != features.dim:
             raise InputError(
-                f"Expected components={features.dim} and texture 0 or {features.base.dim} of the generator, as the "
-                f"features have, got {generator.components} and {generator.texture}."
+                f"Expected components={features.dim} of the generator, as the features have, got {generator.components}."
             )
         super().__init__(
             generator,
@@ -102,8 +104,9 @@ class MixtureModule(GeneratorModule):
             noise_seed=noise_seed,
         )
         at_least(1, n_particles=n_particles, flow_steps=flow_steps)
-        positive(step_size=step_size, cell_radius=cell_radius)
-        self.flow_steps, self.step_size, self.shrink = flow_steps, step_size, shrink
+        positive(step_size=step_size, cell_radius=cell_radius, inflation=inflation)
+        self.flow_steps, self.step_size = flow_steps, step_size
+        self.shrink, self.inflation = shrink, inflation
         classes, cells, dim = generator.n_classes, generator.n_classes * generator.n_cells, features.dim
         self.class_means = ClassMeans(classes, dim, share=mean_share, noise_seed=noise_seed)
         self.cell_sums = ClassMeans(cells, dim, share=cell_share, noise_seed=noise_seed)
@@ -115,7 +118,7 @@ class MixtureModule(GeneratorModule):
         self.register_buffer("classes", self.classes_of(n_particles))
         self.register_buffer("mixed", torch.tensor(False))
         self.moved = nn.Parameter(torch.zeros(n_particles, dim))
-        self._seen: tuple[Tensor, Tensor, Tensor] | None = None
+        self._seen: tuple[Tensor, Tensor] | None = None
 
     def on_train_start(self) -> None:
         """Makes the releases that come before the slices, unless a checkpoint has what came of them."""
@@ -158,45 +161,34 @@ class MixtureModule(GeneratorModule):
         self.proportions.copy_(generator.weights.sum(1))
         generator.weights.div_(generator.weights.sum(1, keepdim=True))
         generator.means.copy_(means)
-        generator.roots.copy_(mixture.root(covariances))
+        generator.roots.copy_(self.inflation * mixture.root(covariances))
         zero = torch.zeros(1, self.features.dim, device=self.device)
         offset = self.features.decode(zero).flatten()
         generator.offset.copy_(offset)
         generator.synthesis.copy_(
             self.features.decode(torch.eye(self.features.dim, device=self.device)).flatten(1) - offset
         )
-        if generator.texture:
-            generator.textures.copy_(self._texture(offset))
         self.classes.copy_(self.classes_of(len(self.classes)))
 
-    def _texture(self, offset: Tensor) -> Tensor:
-        """Texture in the space that the directions leave out, with the energy there and a public roughness."""
-        base = self.features.base
-        directions = torch.linalg.qr(self.features.analysis)[0]
-        shape = torch.diag(base.roughness().sqrt().to(directions))
-        shape = shape - (shape @ directions) @ directions.T
-        shape *= (self.features.outside / shape.square().sum()).sqrt()
-        return base.decode(shape).flatten(1) - offset
-
-    def _start(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows, texture and cells of the particles before they move; kept for the run."""
+    def _start(self) -> tuple[Tensor, Tensor]:
+        """Rows and cells of the particles before they move; kept for the run."""
         if self._seen is None:
             with torch.no_grad():
                 cells = self.generator.cell(self.codes, self.classes)
-                self._seen = self.generator.straight(self.codes, cells), self.generator.grain(self.codes), cells
+                self._seen = self.generator.straight(self.codes, cells), cells
         return self._seen
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """A step of the flow at first, of the generator later."""
         released = self.receive(batch)
-        rows, grain, cells = self._start()
+        rows, cells = self._start()
         flow, adam = self.optimizers()
         optimizer = flow if self.global_step < self.flow_steps else adam
         optimizer.zero_grad()
         if optimizer is flow:
             now = rows + self.moved
             with torch.no_grad():
-                seen = self.features(self.generator.render(now, grain))
+                seen = self.features(self.generator.render(now))
             # the gradient takes no notice of the cut: a particle beyond the limits goes on moving
             loss = self.distance(released, seen + (now - now.detach()), self.classes)
             self.log("flow_loss", loss, prog_bar=True, batch_size=1)

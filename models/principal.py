@@ -29,7 +29,6 @@ class PrincipalDirections(FeatureMap):
     synthesis: Tensor
     fitted: Tensor
     variances: Tensor
-    outside: Tensor
 
     def __init__(self, base: FeatureMap, components: int = 40, whitening: float = 0.6, spread: float = 1.5) -> None:
         super().__init__(base.sample_shape)
@@ -43,7 +42,6 @@ class PrincipalDirections(FeatureMap):
         self.register_buffer("analysis", torch.zeros(base.dim, components))
         self.register_buffer("synthesis", torch.zeros(components, base.dim))
         self.register_buffer("variances", torch.zeros(components))  # second moments of the rows
-        self.register_buffer("outside", torch.tensor(0.0))  # second moment left out, in units of the base's rows
         self.register_buffer("fitted", torch.tensor(False))
 
     @property
@@ -54,7 +52,6 @@ class PrincipalDirections(FeatureMap):
     def fit(self, moment: Tensor, sample_size: int) -> None:
         """Takes a released second moment (base.dim, base.dim) of ``sample_size`` rows (public)."""
         values, vectors = torch.linalg.eigh(moment.double().cpu() / sample_size)
-        total = float(values.sum())
         values, vectors = values.flip(0)[: self.components], vectors.flip(1)[:, : self.components]
         values = values.clamp(min=1e-4 * float(values[0]))  # noise may make the last ones negative
         scale = values ** (-self.whitening / 2)
@@ -62,7 +59,6 @@ class PrincipalDirections(FeatureMap):
         self.analysis.copy_(vectors * scale / norm)
         self.synthesis.copy_((vectors / scale * norm).T)
         self.variances.copy_(values * (scale / norm).square())
-        self.outside.fill_(max(0.0, total - float(values.sum())))
         self.fitted.fill_(True)
 
     def forward(self, records: Tensor) -> Tensor:

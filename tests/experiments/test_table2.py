@@ -47,8 +47,8 @@ def small(monkeypatch):
         return Trained(model.sample, methods._facts(budget), 1.5)
 
     monkeypatch.setattr(methods, "DATASETS", {"MNIST": Small})
-    monkeypatch.setattr(table2_cells, "DATASETS", {"MNIST": Small})
-    monkeypatch.setattr(table2_cells, "N_SYNTHETIC", 500)
+    monkeypatch.setattr(table2_cells, "GENERATED", {"MNIST": Small})
+    monkeypatch.setattr(table2_cells, "N_SYNTHETIC", {False: 500})
     monkeypatch.setattr(table2_cells, "IMAGE_CLASSIFIERS", ("logreg",))
     monkeypatch.setattr(methods, "METHODS", {"Gaussian": (gaussian, (10.0,)), "real records": METHODS["real records"]})
     return trained

@@ -114,23 +114,17 @@ def test_the_generator_draws_cells_in_their_proportions():
     assert torch.allclose(shares, generator.weights.flatten(), atol=5 * (0.25 / 4000) ** 0.5)
 
 
-def test_texture_stays_outside_the_rows():
-    base = DCT((1, 8, 8), size=4, radius=2.0)
-    features = PrincipalDirections(base, 5)
-    moment = torch.diag(torch.linspace(3, 0.1, 16, dtype=torch.float64))
-    features.fit(moment, 10)
-    generator = MixtureGenerator((1, 8, 8), n_classes=2, n_cells=1, components=5, texture=16, hidden=4)
-    model = MixtureModule(generator, features, n_particles=10, n_quantiles=5)
-    offset = features.decode(torch.zeros(1, 5)).flatten()
-    texture = model._texture(offset)
-    seen = base((texture + offset).unflatten(1, (1, 8, 8)))
-    assert (seen @ features.analysis).abs().max() < 1e-5
-    assert torch.isclose(seen.square().sum(), features.outside, rtol=1e-4)
+def test_inflation_multiplies_the_deviations(tmp_path):
+    plain, wide = module(noise_seed=1), module(noise_seed=1, inflation=2.0)
+    for name, model in (("a", plain), ("b", wide)):
+        trainer(tmp_path / name, 1).fit(model, datamodule=Blobs(batch_size=N))
+    assert torch.allclose(wide.generator.roots, 2 * plain.generator.roots, rtol=1e-4, atol=1e-6)
 
 
 def test_the_generator_survives_its_file(tmp_path):
-    generator = MixtureGenerator((3,), n_classes=2, n_cells=2, components=2, hidden=4, bounded=False)
+    generator = MixtureGenerator((1, 4, 4), n_classes=2, n_cells=2, components=2, hidden=4, shift=1.0, rotation=5.0)
     generator.means.normal_()
+    generator.synthesis.normal_()
     write_generator(generator, tmp_path / "generator.pt")
     again, _ = read_generator(tmp_path / "generator.pt")
     latent, labels = generator.latent(5), torch.tensor([0, 1, 0, 1, 1])
@@ -142,7 +136,9 @@ def test_the_generator_survives_its_file(tmp_path):
     [
         (lambda: MixtureModule(MLPGenerator((D,)), principal()), "Expected a MixtureGenerator"),
         (lambda: MixtureModule(MixtureGenerator((D,), components=3), principal()), "Expected components=4"),
-        (lambda: MixtureModule(MixtureGenerator((D,), components=4, texture=3), principal()), "texture 0 or 6"),
+        (lambda: module(inflation=0.0), "inflation"),
+        (lambda: MixtureGenerator((3,), shift=1.0), "for jitter"),
+        (lambda: MixtureGenerator(zoom=-0.1), "zoom"),
         (lambda: module(cell_radius=0.0), "cell_radius"),
         (lambda: module(n_particles=0), "n_particles"),
         (lambda: MixtureGenerator(n_cells=0), "n_cells"),

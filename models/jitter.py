@@ -1,0 +1,55 @@
+r"""Small random changes of position, angle, size and slant of an image: public knowledge of what leaves a class alone.
+
+A normal law of pixels knows of a shift only its linear part: a digit fades out here and in there. Images that are moved
+themselves teach a classifier what moving is. The amounts are constants chosen beforehand, the draws are the generator's
+own latent codes: no record is looked at, and what is jittered is post-processing.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dpswd._validate import nonnegative
+from dpswd.errors import InputError
+
+__all__ = ["N_CODES", "jitter"]
+
+N_CODES = 6  # latent coordinates that a jittered image takes
+
+
+def jitter(images: Tensor, codes: Tensor, shift: float, rotation: float, zoom: float, shear: float) -> Tensor:
+    """Moves every image by its own uniform draws; what comes in from outside is 0.
+
+    Args:
+        images: (n, channels, height, width).
+        codes: (n, 6), standard normal.
+        shift: Largest shift along either axis, in pixels.
+        rotation: Largest angle, in degrees.
+        zoom: Largest relative change of width and of height.
+        shear: Largest slant, in pixels per pixel.
+
+    Returns:
+        Images of the same shape, resampled bilinearly.
+
+    Raises:
+        InputError: If the shapes do not fit or an amount is negative.
+    """
+    nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear)
+    if images.ndim != 4 or tuple(codes.shape) != (len(images), N_CODES):
+        raise InputError(
+            f"Expected images (n, channels, height, width) and codes (n, {N_CODES}), got {tuple(images.shape)} and "
+            f"{tuple(codes.shape)}; records of another shape take no jitter."
+        )
+    right, down, angle, wide, high, slant = (2 * torch.special.ndtr(codes) - 1).unbind(1)
+    height, width = images.shape[2:]
+    angle = angle * rotation * math.pi / 180
+    wide, high = 1 + wide * zoom, 1 + high * zoom
+    rows = [
+        [wide * angle.cos(), -angle.sin() + slant * shear, 2 * shift / width * right],
+        [angle.sin(), high * angle.cos(), 2 * shift / height * down],
+    ]
+    maps = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1).to(images.dtype)
+    grid = F.affine_grid(maps, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, align_corners=False)
