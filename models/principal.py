@@ -52,8 +52,9 @@ class PrincipalDirections(FeatureMap):
     def fit(self, moment: Tensor, sample_size: int) -> None:
         """Takes a released second moment (base.dim, base.dim) of ``sample_size`` rows (public)."""
         values, vectors = torch.linalg.eigh(moment.double().cpu() / sample_size)
+        values = _spectrum(values)
         values, vectors = values.flip(0)[: self.components], vectors.flip(1)[:, : self.components]
-        values = values.clamp(min=1e-4 * float(values[0]))  # noise may make the last ones negative
+        values = values.clamp(min=1e-4 * float(values[0]))
         scale = values ** (-self.whitening / 2)
         norm = 2 * self.spread * float((values * scale.square()).sum().sqrt())
         self.analysis.copy_(vectors * scale / norm)
@@ -70,3 +71,15 @@ class PrincipalDirections(FeatureMap):
     def decode(self, rows: Tensor) -> Tensor:
         """Maps rows (n, components) to records in the subspace."""
         return self.base.decode(rows @ self.synthesis)
+
+
+def _spectrum(values: Tensor) -> Tensor:
+    """Nearest spectrum without negative values that has the same sum: noise spreads a spectrum, its sum it leaves alone.
+
+    Args:
+        values: (D,), ascending; the eigenvalues of a second moment with noise.
+    """
+    descending = values.flip(0)
+    excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
+    kept = int((descending > excess).sum())
+    return (values - excess[max(kept, 1) - 1]).clamp(min=0)
