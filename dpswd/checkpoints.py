@@ -56,7 +56,6 @@ class WholeCheckpoints(TorchCheckpointIO):
                 "checkpoint is as it was: make room and resume."
             ) from None
 
-
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Loads, or says in one sentence that it cannot.
 

@@ -45,8 +45,7 @@ def _variance(n_projections: int, dim: int) -> float:
 def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
     r"""Bounds S for k i.i.d. directions with probability at least ``1 - failure_prob``.
 
-    .. math:: w = \frac kd + \frac23 L + \sqrt{2 k v L}, \quad v = \tfrac{2(d-1)}{d^2(d+2)}, \quad L =
-    \ln(1/\eta)
+    .. math:: w = \frac kd + \frac23 L + \sqrt{2 k v L}, \quad v = \tfrac{2(d-1)}{d^2(d+2)}, \quad L = \ln(1/\eta)
 
     Formal guarantee:
         Bernstein's inequality for k independent variables in [0, 1] with mean 1/d and variance v, for ONE

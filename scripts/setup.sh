@@ -1,4 +1,5 @@
-# Sourced by scripts/demo and scripts/test: makes .venv, installs the project, and says what it does.
+# Sourced by the other scripts: makes .venv, installs the project, and says what it does. (scripts/test-oldest has it
+# make another environment, from another list of versions.)
 # Needs Python 3.11 or newer and nothing else. Uses uv where it is installed. A second run finds all done.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,18 +15,20 @@ find_python() {
   exit 2
 }
 
-stamp=.venv/installed
-wanted=$(cat pyproject.toml constraints.txt | cksum)
+venv="${DPSWD_VENV:-.venv}"
+versions="${DPSWD_CONSTRAINTS:-constraints.txt}"
+stamp="$venv/installed"
+wanted=$(cat pyproject.toml "$versions" | cksum)
 if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
   python=$(find_python)
-  echo "Installing into .venv (once; torch is large, this takes some minutes) ..." >&2
+  echo "Installing into $venv (once; torch is large, this takes some minutes) ..." >&2
   if command -v uv >/dev/null; then
-    [ -x .venv/bin/python ] || uv venv --quiet --python "$python" .venv
-    uv pip install --quiet --python .venv/bin/python --constraint constraints.txt --editable '.[dev]'
+    [ -x "$venv/bin/python" ] || uv venv --quiet --python "$python" "$venv"
+    uv pip install --quiet --python "$venv/bin/python" --constraint "$versions" --editable '.[dev]'
   else
-    [ -x .venv/bin/python ] || "$python" -m venv .venv
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+    [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$versions" --editable '.[dev]'
   fi
   echo "$wanted" > "$stamp"
 fi
-export PATH="$PWD/.venv/bin:$PATH"
+export PATH="$PWD/$venv/bin:$PATH"

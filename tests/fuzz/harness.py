@@ -20,7 +20,6 @@ from dpswd.cli import main
 
 COUNTS: collections.Counter = collections.Counter()  # cases by test, of this process
 REFUSED = object()
-SCALE = settings().max_examples / 100  # of the profile
 
 
 def fuzz(number, **strategies):
@@ -32,7 +31,8 @@ def fuzz(number, **strategies):
             COUNTS[test.__name__] += 1
             return test(*arguments, **named)
 
-        return settings(max_examples=max(1, int(number * SCALE)))(given(**strategies)(counting))
+        scale = settings().max_examples / 100  # of the profile
+        return settings(max_examples=max(1, int(number * scale)))(given(**strategies)(counting))
 
     return decorate
 
