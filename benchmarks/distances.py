@@ -38,7 +38,7 @@ def _distance(sizes: list[tuple[int, int, int]], tiny: bool, rounds: int, part: 
             values: dict[str, Tensor] = {}
             functions = {name: partial(_keep, values, name, run, problem) for name, run in DISTANCES.items()}
             found = medians(functions, rounds)
-            difference = abs(float(values["ours"]) / float(values["pot"]) - 1)
+            difference = abs(float(values["ours"]) / contestants.exact(problem) - 1)
             row = {"part": part, "n": n, "d": d, "k": k, "device": device, "threads": threads}
             rows.append(row | {"difference": difference} | _columns(found))
             sys.stderr.write(f"{rows[-1]}\n")

@@ -26,7 +26,7 @@ __all__ = ["RandomSource", "SecureRandom", "SeededRandom", "random_source"]
 
 _SEED_BYTES = 32  # of the operating system's entropy, for every draw
 _MOST_BYTES = 2**30  # of one call of OpenSSL, which counts in 32 bits
-_PAIRS = 2**14  # of normal numbers made at a time: they stay in the cache, and torch uses one thread for so few
+_PAIRS = 2**18  # of normal numbers made at a time: few enough for memory, enough for torch's threads not to wait
 
 
 class RandomSource(Protocol):
