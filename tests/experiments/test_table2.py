@@ -11,7 +11,7 @@ import experiments.table2_methods as methods
 from dpswd import InputError
 from dpswd.accounting.published import TABLE4
 from dpswd.reporting.publish import write_report
-from experiments import fig2, fig4, fig5, table2
+from experiments import fig2, fig4, fig5, generation, table2
 from experiments.data import Digits, Records
 from experiments.published_training import published_noise, published_run
 from experiments.sample_figure import draw_samples
@@ -62,6 +62,19 @@ def test_every_row_is_planned():
         assert METHODS[method][1] == BUDGETS == (10.0, 1.0, 0.2)
     assert len({cell.name for cell in full}) == len(full)
     assert set(table2.LABELS) == set(METHODS)
+
+
+def test_the_shipped_generators_are_compared_first():
+    cells = generation.plan()
+    assert len(cells) == len({cell.name for cell in cells})
+    first = cells[:40]
+    assert {(cell.method, cell.epsilon) for cell in first} == {
+        (m, e) for m in ("sketch", "Gaussian") for e in (10.0, 1.0)
+    }
+    assert {cell.seed for cell in first} == set(range(table2_cells.SEEDS))
+    assert all(cell.full for cell in cells)
+    for cell in cells:
+        assert all((table2_cells.CONFIGS / name).is_file() for name in methods.shipped_configs(cell))
 
 
 def test_cells_are_kept_and_a_stopped_run_goes_on(small, tmp_path, capsys):
