@@ -1,7 +1,7 @@
 """The generators that ship as configs, beside the class-wise Gaussian: accuracy of classifiers of their images.
 
-Cells are those of ``table2 --full`` (experiments/table2_cells.py): 60,000 synthetic records, run directories with ledger
-and report, and a run that was interrupted goes on where it stopped.
+Cells are those of ``table2 --full`` (experiments/table2_cells.py): 60,000 synthetic records, run directories with
+ledger and report, and a run that was interrupted goes on where it stopped.
 """
 
 from pathlib import Path

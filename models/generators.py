@@ -181,8 +181,8 @@ class MixtureGenerator(Generator):
 
     .. math:: x = J(D(m_c + L_c z + f(z, c)))
 
-    with the cell c drawn from those of the class by one latent coordinate, z others, D the map from rows to records, f a
-    network that starts at zero and J the jitter of :mod:`models.jitter`. Everything but f and J is set by
+    with the cell c drawn from those of the class by one latent coordinate, z others, D the map from rows to records, f
+    a network that starts at zero and J the jitter of :mod:`models.jitter`. Everything but f and J is set by
     :class:`~models.mixture_module.MixtureModule` from released values.
 
     Args:

@@ -91,7 +91,7 @@ class MixtureModule(GeneratorModule):
             )
         if generator.components != features.dim:
             raise InputError(
-                f"Expected components={features.dim} of the generator, as the features have, got {generator.components}."
+                f"Expected components={features.dim} of the generator, as of the features, got {generator.components}."
             )
         super().__init__(
             generator,

@@ -74,7 +74,7 @@ class PrincipalDirections(FeatureMap):
 
 
 def _spectrum(values: Tensor) -> Tensor:
-    """Nearest spectrum without negative values that has the same sum: noise spreads a spectrum, its sum it leaves alone.
+    """Nearest spectrum without negative values that has the same sum: noise spreads a spectrum and leaves its sum.
 
     Args:
         values: (D,), ascending; the eigenvalues of a second moment with noise.

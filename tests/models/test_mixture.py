@@ -7,10 +7,8 @@ import torch
 
 from dpswd import InputError
 from models import mixture
-from models.features import DCT
 from models.generators import MixtureGenerator, MLPGenerator
 from models.mixture_module import MixtureModule
-from models.principal import PrincipalDirections
 from models.released import read_generator, write_generator
 from tests.models.test_flow_module import Blobs, D, N, principal, trainer
 
