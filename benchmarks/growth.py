@@ -97,6 +97,6 @@ def chunks():
     for seed in range(100):
         yield torch.rand({n // 100}, {d}, generator=torch.Generator().manual_seed(seed))
 def work():
-    release_sketch(loss, chunks, max_bytes=2**30)
+    release_sketch(loss, chunks, max_bytes=3 * 2**28)
 """
     return [{"part": "sketch", "n": n, "d": d, "k": d} | peak_of(code)]

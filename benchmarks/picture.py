@@ -32,6 +32,8 @@ def draw(rows: list[Row], path: Path) -> bool:
     memory.set(title="their memory above the inputs", ylabel="MB")
     for axes in (distance, release, memory):
         axes.set(xscale="log", yscale="log", xlabel="size")
+        axes.xaxis.set_minor_formatter("")
+        axes.yaxis.set_minor_formatter("")
         axes.grid(alpha=0.3)
         axes.legend(title="exponent against")
     path.parent.mkdir(parents=True, exist_ok=True)
