@@ -4,9 +4,12 @@ import math
 import numbers
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpswd.errors import InputError
 
-__all__ = ["at_least", "choice", "integer", "nonnegative", "positive", "probability", "real"]
+__all__ = ["array", "at_least", "choice", "integer", "nonnegative", "positive", "probability", "real"]
 
 _MOST = 2**53  # integers up to here are numbers of every kind, also as floats
 
@@ -25,6 +28,14 @@ def real(name: str, value: Any) -> float:
         except OverflowError:  # of an integer
             return math.inf
     raise InputError(f"Expected {name} to be a number, got {name}={_said(value)}.")
+
+
+def array(name: str, value: Any) -> NDArray[np.float64]:
+    """Returns numbers as an array of float64; raises if they are none."""
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one: a tensor with a gradient
+        raise InputError(f"Expected {name} to be an array of numbers, got {_said(value)}.") from None
 
 
 def positive(**named: Any) -> None:

@@ -55,7 +55,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dpswd._validate import positive
+from dpswd._validate import array, positive
 from dpswd.errors import InputError
 
 __all__ = [
@@ -78,10 +78,7 @@ _PAIR_CHUNK = 256  # records per block of pairs, bounds the memory of Theorem 3'
 
 
 def _risk_matrix(risk: ArrayLike) -> Array:
-    try:
-        r = np.asarray(risk, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("Expected a risk matrix of numbers (hypotheses, records), got something else.") from None
+    r = array("a risk matrix of numbers (hypotheses, records)", risk)
     if r.ndim != 2 or not r.size:
         raise InputError(f"Expected a risk matrix (hypotheses, records), got shape {r.shape}.")
     if not np.isfinite(r).all():
@@ -92,7 +89,7 @@ def _risk_matrix(risk: ArrayLike) -> Array:
 def _distribution(name: str, values: ArrayLike | None, size: int) -> Array:
     if values is None:
         return np.full(size, 1 / size)
-    p = np.asarray(values, dtype=np.float64)
+    p = array(name, values)
     if p.shape != (size,) or not (p >= 0).all() or not abs(p.sum() - 1) <= 1e-9:
         got = f"shape {p.shape}, sum {p.sum():g}"
         raise InputError(f"Expected {name} to be {size} weights in [0, 1] that sum to 1, got {got}.")
@@ -243,7 +240,7 @@ def tangent_norms(
         4: (2 * beta * float(np.abs(c).max()), 2 * beta * osc),
     }
     if stiffness is not None:
-        k = np.asarray(stiffness, dtype=np.float64)
+        k = array("stiffness", stiffness)
         if k.shape != (r.shape[1],) * 2:
             raise InputError(f"Expected a stiffness matrix of shape {(r.shape[1],) * 2}, got {k.shape}.")
         heights, risks = h1_norm(c, k), h1_norm(r, k)

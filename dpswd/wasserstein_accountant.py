@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from dpswd._validate import at_least, positive, probability
+from dpswd._validate import array, at_least, positive, probability, real
 from dpswd.errors import InputError
 from dpswd.wasserstein_dp import check_order, log_absolute_moment
 
@@ -54,17 +54,14 @@ def step_loss(order: float, gradient_distances: ArrayLike, sigma: float, samplin
     """
     check_order(order)
     positive(sigma=sigma)
-    if not (isinstance(sampling_rate, int | float | np.number) and 0 <= sampling_rate <= 1):
+    if not 0 <= real("sampling_rate", sampling_rate) <= 1:
         raise InputError(f"Expected sampling_rate in [0, 1], got sampling_rate={sampling_rate!r}.")
-    try:
-        distances = np.asarray(gradient_distances, dtype=np.float64).ravel()
-    except (TypeError, ValueError):
-        raise InputError("Expected a list of gradient distances, got something that holds no numbers.") from None
+    distances = array("the list of gradient distances", gradient_distances).ravel()
     if distances.size == 0:
         raise InputError("Expected at least one gradient distance, got an empty list; pass the distances of one step.")
     if not (np.isfinite(distances).all() and (distances >= 0).all()):
         raise InputError("Expected finite gradient distances of at least 0, got a negative one, nan or inf.")
-    q = float(sampling_rate)
+    order, sigma, q = float(order), float(sigma), float(sampling_rate)
     std = sigma * math.sqrt(2 - 2 * q + 2 * q * q)
     log_loss = float(special.logsumexp(log_absolute_moment(order, q * distances, std))) / order
     if log_loss > _LARGEST_LOG:
@@ -126,7 +123,7 @@ class WassersteinAccountant:
 
     def get_delta(self, epsilon: float) -> float:
         r"""The diagnostic :math:`\min(1, e^{\beta (\sum_t L_t - \varepsilon)})`, the inverse of the above."""
-        if not math.isfinite(epsilon):
+        if not math.isfinite(real("epsilon", epsilon)):
             raise InputError(f"Expected a finite epsilon, got epsilon={epsilon!r}.")
         return math.exp(min(0.0, self.beta * (self.total_loss - epsilon)))
 

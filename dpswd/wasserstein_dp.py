@@ -53,7 +53,7 @@ import ot
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dpswd._validate import at_least, positive, probability
+from dpswd._validate import array, at_least, positive, probability, real
 from dpswd.errors import InputError
 
 __all__ = [
@@ -78,6 +78,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _MAX_ORDER = 1000  # beyond it the binomial series can leave the range of a float
+_LARGEST_LOG = 700.0  # e^700 is within the range of a float
 _FAR_RATIO = 40.0  # |mean| / std beyond which the Gaussian's mass on the other side of 0 is below e^-800
 
 
@@ -90,7 +91,7 @@ def check_order(order: float) -> None:
 
 def _not_negative(**named: float) -> None:
     for name, value in named.items():
-        if not (isinstance(value, int | float | np.number) and 0 <= value < math.inf):
+        if not 0 <= real(name, value) < math.inf:
             raise InputError(f"Expected {name} to be finite and at least 0, got {name}={value!r}.")
 
 
@@ -119,7 +120,8 @@ def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
     _not_negative(order=order, std=std)
     if order > _MAX_ORDER:
         raise InputError(f"Expected order <= {_MAX_ORDER}, got order={order!r}; use a smaller one.")
-    location: Array = np.abs(np.asarray(mean, dtype=np.float64))
+    order, std = float(order), float(std)
+    location: Array = np.abs(array("mean", mean))
     if not np.isfinite(location).all():
         raise InputError("Expected finite means, got nan or inf; check the gradients they come from.")
     if std == 0:
@@ -158,7 +160,11 @@ def gaussian_distance(mean_gap: float, std: float, other_std: float, order: floa
     """
     check_order(order)
     _not_negative(std=std, other_std=other_std)
-    return math.exp(float(log_absolute_moment(order, mean_gap, abs(std - other_std))) / order)
+    gap = abs(float(std) - float(other_std))
+    log_distance = float(log_absolute_moment(order, real("mean_gap", mean_gap), gap)) / order
+    if log_distance > _LARGEST_LOG:
+        raise InputError("Expected a distance that a float can hold, got an overflow; use a larger unit.")
+    return math.exp(log_distance)
 
 
 def empirical_distance(x: ArrayLike, y: ArrayLike, order: float) -> float:
@@ -173,7 +179,7 @@ def empirical_distance(x: ArrayLike, y: ArrayLike, order: float) -> float:
         The distance, in the unit of the samples.
     """
     check_order(order)
-    p, q = (np.sort(np.asarray(z, dtype=np.float64).ravel()) for z in (x, y))
+    p, q = (np.sort(array(name, z).ravel()) for name, z in (("x", x), ("y", y)))
     if not p.size or not q.size or not (np.isfinite(p).all() and np.isfinite(q).all()):
         raise InputError(f"Expected finite samples, at least one each, got {p.size} and {q.size}.")
     levels = np.union1d(np.arange(1, p.size + 1) / p.size, np.arange(1, q.size + 1) / q.size)
@@ -210,7 +216,7 @@ def kantorovich_dual(x: ArrayLike, y: ArrayLike, order: float) -> KantorovichDua
         order: The order :math:`\mu \ge 1`.
     """
     check_order(order)
-    x, y = np.atleast_2d(np.asarray(x, dtype=float)), np.atleast_2d(np.asarray(y, dtype=float))
+    x, y = np.atleast_2d(array("x", x)), np.atleast_2d(array("y", y))
     if not x.size or not y.size or x.shape[1] != y.shape[1]:
         raise InputError(f"Expected two samples (n, d) and (m, d), got shapes {x.shape} and {y.shape}.")
     cost = ot.dist(x, y, metric="euclidean") ** order
@@ -253,7 +259,9 @@ def wdp_from_dp(epsilon: float, order: float, sensitivity: float = 1.0) -> float
     check_order(order)
     _not_negative(epsilon=epsilon)
     positive(sensitivity=sensitivity)
-    return wdp_from_rdp(epsilon * math.expm1(epsilon), order, sensitivity)
+    if epsilon > _LARGEST_LOG:
+        raise InputError(f"Expected epsilon <= {_LARGEST_LOG:g}, got epsilon={epsilon!r}; it protects nothing.")
+    return wdp_from_rdp(float(epsilon) * math.expm1(epsilon), order, sensitivity)
 
 
 def wdp_from_rdp(rdp_epsilon: float, order: float, sensitivity: float = 1.0) -> float:
@@ -275,7 +283,7 @@ def rdp_from_wdp(wdp: float, order: float, lipschitz: float, alpha: float) -> fl
     leaves out: Laplace noise and a shift of 4 are (mu, 4)-WDP with L = 1/scale, and 4/scale-DP, where the
     proposition promises 2/scale at mu = 1.
     """
-    if not alpha > 1:
+    if not real("alpha", alpha) > 1:
         raise InputError(f"Expected alpha > 1, got alpha={alpha!r}; use dp_from_wdp for the limit of infinity.")
     factor = 1.0 if math.isinf(alpha) else alpha / (alpha - 1)
     return factor * dp_from_wdp(wdp, order, lipschitz)
@@ -289,6 +297,8 @@ def dp_from_wdp(wdp: float, order: float, lipschitz: float) -> float:
 
 
 def _diagnostics(values: Sequence[float]) -> list[float]:
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray) or not np.shape(values):
+        raise InputError(f"Expected a list of WDP diagnostics, got {type(values).__name__}.")
     if len(values) == 0:
         raise InputError("Expected at least one WDP diagnostic, got none; give one value per release.")
     for value in values:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from dpswd._validate import probability
+from dpswd._validate import array, at_least, probability
 from dpswd.errors import InputError
 
 __all__ = ["Attack", "Evidence", "upper_limit", "weigh"]
@@ -50,7 +50,11 @@ def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
         >>> bool(abs(upper_limit(0, 100, 0.05) - (1 - 0.05 ** (1 / 100))) < 1e-12)
         True
     """
-    errors = np.asarray(errors, dtype=float)
+    at_least(1, trials=trials)
+    probability(level=level)
+    errors = array("errors", errors)
+    if not (errors >= 0).all():
+        raise InputError("Expected numbers of errors of at least 0, got others.")
     limit = stats.beta.isf(level, errors + 1, np.maximum(trials - errors, 1e-12))
     return np.where(errors >= trials, 1.0, limit)
 
@@ -138,7 +142,7 @@ def weigh(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidenc
         True
     """
     probability(delta=delta, confidence=confidence)
-    one, two = (np.clip(np.asarray(scores, dtype=float), -1e300, 1e300) for scores in (first, second))
+    one, two = (np.clip(array("scores", scores), -1e300, 1e300) for scores in (first, second))
     if one.ndim != 1 or one.shape != two.shape or len(one) < LEAST_TRIALS:
         raise InputError(
             f"Expected as many runs on both data sets, at least {LEAST_TRIALS}, got {one.shape} and {two.shape}."

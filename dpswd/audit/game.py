@@ -241,6 +241,8 @@ def audit(
     positive(seconds=seconds)
     if trials is not None:
         at_least(LEAST_TRIALS, trials=trials)
+    if not isinstance(mechanism, ProjectionMechanism):
+        raise InputError(f"Expected a ProjectionMechanism to audit, got {type(mechanism).__name__}.")
     if not mechanism.is_private:
         raise InputError("Expected secret noise, got a mechanism with noise_seed: NOT PRIVATE, there is no claim.")
 
