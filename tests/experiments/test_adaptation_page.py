@@ -11,6 +11,7 @@ PAGE = (ROOT / "docs" / "adaptation.md").read_text()
 ROWS = json.loads((ROOT / "docs" / "results" / "table1.json").read_text())["rows"]
 LEAK = json.loads((ROOT / "docs" / "results" / "leak.json").read_text())["rows"]
 FIG3 = json.loads((ROOT / "docs" / "results" / "fig3.json").read_text())["rows"]
+STEPS = json.loads((ROOT / "docs" / "results" / "adaptation_steps.json").read_text())["rows"]
 DIGITS = ("MNIST-USPS", "USPS-MNIST")
 OFFICE = ("A-W", "A-D", "W-A", "W-D", "D-A", "D-W")
 
@@ -70,6 +71,16 @@ def test_figure_3_is_flat_and_agrees_with_table_1(name):
         assert min(means) > max(r["mean"] for r in FIG3 if (r["dataset"], r["method"]) == (name, "DP-DANN")) + 10
     else:
         assert abs(ours[10.0]["mean"] - mean(name, "DP-SWD, adapter", 10.0)) < 1  # other seeds, too, in the table
+
+
+@pytest.mark.parametrize("name", [f"{name}, as they are" for name in DIGITS])
+def test_more_steps_help_both_and_leave_ours_ahead(name):
+    found = {(r["method"], r["steps"]): r["mean"] for r in STEPS if r["dataset"] == name}
+    for method in ("source only", "DP-SWD, adapter"):
+        assert found[method, 1500] > found[method, 300]
+    gaps = [found["DP-SWD, adapter", steps] - found["source only", steps] for steps in (300, 1500)]
+    assert 3 < gaps[1] < gaps[0]  # as the page says
+    assert found["DP-SWD, adapter", 300] == mean(name, "DP-SWD, adapter", 10.0)  # the same cells
 
 
 def test_the_leak_is_caught_and_ours_is_not():
