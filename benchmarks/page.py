@@ -99,7 +99,7 @@ def _distance(rows: list[Row]) -> list[str]:
             cells,
         ),
         "",
-        "What takes more than ten seconds runs once. Values are compared with those in float64 (target: 1e-5 relative).",
+        "What takes over ten seconds runs once. Values are compared with those in float64 (target: 1e-5 relative).",
         "",
         *(
             [
@@ -194,8 +194,8 @@ def _training(rows: list[Row]) -> list[str]:
         "",
         "`configs/mnist.yaml`, the whole run, is one release, a few steps of a flow along its slices, and then steps "
         "of a network without any sliced distance. `configs/mnist_rows.yaml` makes a release of 1,000 fresh directions "
-        "at every step, the paper's way, and `configs/demo.yaml` trains a network of 128 units: there is little else to "
-        "do in a step of theirs.",
+        "at every step, the paper's way, and `configs/demo.yaml` trains a network of 128 units: little else is "
+        "done in a step of theirs.",
     ]
 
 
