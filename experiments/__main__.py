@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     found = available()
     if arguments.command == "list":
         for name, module in found.items():
-            print(f"{name:<16} {module.HELP}")
+            print(f"{name:<20} {module.HELP}")
         return 0
     try:
         if arguments.name not in found:

@@ -8,17 +8,22 @@ __all__ = ["celeba_lines", "table2_lines"]
 Row = Mapping[str, Any]
 
 
-def table2_lines(rows: Sequence[Row]) -> list[str]:
-    """Returns one line for each data set, method and budget, classifiers side by side."""
+def table2_lines(rows: Sequence[Row], *, seeds: bool = False) -> list[str]:
+    """Returns one line for each data set, method and budget, classifiers side by side; seeds too if asked."""
     cells: dict[tuple[str, str, float | None], dict[str, Row]] = {}
     for row in rows:
         cells.setdefault((row["dataset"], row["method"], row["epsilon"]), {})[row["classifier"]] = row
-    lines = ["| data set | method | guarantee | LogReg | MLP | CNN | training |", "|---|---|---|---|---|---|---|"]
+    more = " seeds |" if seeds else ""
+    lines = [
+        "| data set | method | guarantee | LogReg | MLP | CNN | training |" + more,
+        "|---|---|---|---|---|---|---|" + ("---|" if seeds else ""),
+    ]
     for (dataset, method, _), found in cells.items():
         one = next(iter(found.values()))
         scores = " | ".join(_score(found[name]) for name in ("logreg", "mlp", "cnn"))
         seconds = "-" if one["train_seconds"] is None else f"{one['train_seconds']} s"
-        lines.append(f"| {dataset} | {method} | {_guarantee(one)} | {scores} | {seconds} |")
+        last = f" {one['seeds']} |" if seeds else ""
+        lines.append(f"| {dataset} | {method} | {_guarantee(one)} | {scores} | {seconds} |{last}")
     return lines
 
 
