@@ -14,7 +14,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from dpswd.errors import InputError
-from dpswd.files import check_archive
+from dpswd.files import verified_archive
 from dpswd.trainer_checks import batch_length
 from dpswd.training import PrivacyBudget
 
@@ -56,16 +56,17 @@ class WholeCheckpoints(TorchCheckpointIO):
                 "checkpoint is as it was: make room and resume."
             ) from None
 
-    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
         """Loads, or says in one sentence that it cannot.
 
         Raises:
             InputError: If the file is damaged or no checkpoint.
         """
         try:
-            if "://" not in str(path):
-                check_archive(path)
-            content = super().load_checkpoint(path, *args, **kwargs)
+            if "://" in str(path):
+                content = super().load_checkpoint(path, map_location, weights_only)
+            else:
+                content = torch.load(verified_archive(path), map_location=map_location, weights_only=weights_only)
         except FileNotFoundError:
             raise
         except Exception as error:  # what the reader of a damaged file stumbles over has no end

@@ -299,6 +299,11 @@ class DPSlicedWassersteinLoss(nn.Module):
             raise InputError(f"Expected public rows (n, {self.mechanism.dim}), n >= 1, got {tuple(public.shape)}.")
         if not public.is_floating_point():
             raise InputError(f"Expected floating-point public rows, got {public.dtype}; convert them first.")
+        most = torch.finfo(torch.promote_types(public.dtype, torch.float32)).max
+        if self.mechanism.sigma > most / 2**10:
+            raise InputError(
+                f"Expected a sigma that {public.dtype} can hold, got sigma={self.mechanism.sigma:g}; use float64."
+            )
         self._check_labels("public_labels", labels, len(public))
 
     def _check_labels(self, name: str, labels: Tensor | None, size: int) -> None:

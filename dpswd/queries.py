@@ -137,7 +137,7 @@ class SecondMoment(GaussianQuery):
     ) -> None:
         at_least(1, dim=dim)
         positive(row_norm=row_norm)
-        sensitivity = math.sqrt(2) * row_norm**2
+        sensitivity = math.sqrt(2) * float(row_norm) * float(row_norm)
         super().__init__(
             GaussianMechanism(sensitivity=sensitivity, sigma=sigma, name="second moment", noise_seed=noise_seed), share
         )

@@ -191,7 +191,7 @@ class _Stream:
     def _parts(self) -> Iterable[tuple[Tensor, Tensor | None]]:
         """Gives checked and clipped rows, a few thousand at a time."""
         for chunk in self.chunks():
-            rows, labels = chunk if isinstance(chunk, tuple) else (chunk, None)
+            rows, labels = chunk if isinstance(chunk, tuple) and len(chunk) == 2 else (chunk, None)
             self._check_chunk(rows, labels)
             for start in range(0, len(rows), _CHUNK_ROWS):
                 some = rows[start : start + _CHUNK_ROWS].cpu()

@@ -68,6 +68,8 @@ def sliced_wasserstein(
             f"Expected one dimension d for x, y and projections, got {x.shape[1]}, {y.shape[1]} and "
             f"{projections.shape[0]}."
         )
+    if not projections.shape[1]:
+        raise InputError("Expected at least one direction, got none.")
     at_least(1, **({} if max_bytes is None else {"max_bytes": max_bytes}))
     dtype = torch.promote_types(x.dtype, y.dtype)
     x, y, projections = x.to(dtype), y.to(dtype), projections.to(device=x.device, dtype=dtype)

@@ -16,7 +16,7 @@ import torch
 
 from dpswd import __version__
 from dpswd.errors import InputError
-from dpswd.files import check_archive
+from dpswd.files import verified_archive
 from models import generators
 from models.generators import Generator
 
@@ -75,8 +75,7 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
         InputError: If the file is missing or no generator. No code of the file is run.
     """
     try:
-        check_archive(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(verified_archive(path), map_location="cpu", weights_only=True)
         if content["format"] != FORMAT:
             raise InputError(f"Expected format {FORMAT} in {path}, got {content['format']!r}; use the version for it.")
         if content["generator"] not in set(generators.__all__) - {"Generator"}:

@@ -108,9 +108,9 @@ class Chain:
         *lines, rest = content.split(b"\n")
         for line in lines:
             self._verify(line)
-        if rest and _is_whole(rest[:-1]):  # a crash cuts a line; it does not put another byte in place of its end
+        if rest and not _is_torn(rest):
             raise InputError(
-                f"Expected line {self._lines + 1} of {self.path} to end in a line break, got another byte: corrupt."
+                f"Expected line {self._lines + 1} of {self.path} to be whole or cut off, got something else: corrupt."
             )
         self.torn = bool(rest)
 
@@ -210,12 +210,18 @@ class Chain:
             self._accept(entry, head, line)
 
 
-def _is_whole(line: bytes) -> bool:
-    """Says whether a line is whole JSON."""
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
+def _is_torn(rest: bytes) -> bool:
+    """Says whether a crash may have left this of a line: its beginning, with zeros after it on some file systems.
+
+    A whole line with another byte in the place of its line break is nothing that a crash leaves.
+    """
+    left = rest.rstrip(b"\0")
+    if left[:2] not in (b"", b"{", b'{"') or not left.isascii() or not left.decode().isprintable():
         return False
+    try:
+        return len(left) < len(rest) or not isinstance(json.loads(left[:-1]), dict)
+    except (ValueError, RecursionError):
+        return True
 
 
 def digest(previous: str, entry: Entry) -> str:

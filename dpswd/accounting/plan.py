@@ -58,6 +58,8 @@ def plan(
     probability(target_delta=target_delta)
     at_least(1, sample_size=sample_size)
     at_least(2, dim=dim)
+    if not isinstance(releases, list | tuple | range):
+        raise InputError(f"Expected a list of numbers of releases, got {type(releases).__name__}.")
     for count in releases:
         at_least(1, releases=count)
     spread = row_norm / dim**0.5

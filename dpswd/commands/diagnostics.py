@@ -93,7 +93,7 @@ def _read_matrix(path: Path) -> Any:
             warnings.simplefilter("ignore")  # an empty file: refused as a matrix below
             text = path.suffix in (".csv", ".txt")
             return np.loadtxt(path, delimiter=",", ndmin=2) if text else np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # what the reader of a damaged file stumbles over has no end
         why = " ".join(str(error).split()).rstrip(".")
         raise InputError(f"Expected a matrix in {path} (.npy, .csv or .txt), got: {why}.") from None
 

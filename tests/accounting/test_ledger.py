@@ -143,7 +143,10 @@ def test_lines_that_are_no_entries(path, written, junk):
         Ledger.open_existing(path)
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"", "got an empty file"), (b"half a li", "got an empty file")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "got an empty file"), (b'{"half a li', "got an empty file"), (b"a novel", "whole or cut off")],
+)
 def test_files_without_a_header(path, content, message):
     path.parent.mkdir()
     path.write_bytes(content)

@@ -1,5 +1,6 @@
 """Ledgers that are damaged: refused with the reason, or read as what they were. Never does the account get smaller."""
 
+import collections
 import json
 import shutil
 from pathlib import Path
@@ -39,7 +40,10 @@ def spent(ledger):
 
 
 def counts(groups):
-    return {json.dumps(mechanism.to_dict(), sort_keys=True): count for mechanism, _, count in groups}
+    found = collections.Counter()
+    for mechanism, _, count in groups:
+        found[json.dumps(mechanism.to_dict(), sort_keys=True)] += count
+    return found
 
 
 @pytest.mark.parametrize("name", ["planned", "bare", "shared"])
@@ -53,7 +57,9 @@ def test_damage(name, ledgers, tmp_path, data):
         found = outcome(Ledger.open_existing, path)
     if found is REFUSED:
         return
-    cut = whole.startswith(content)  # what a crash leaves; a checkpoint's count and the plan are held against it
+    cut = whole.startswith(
+        content.rstrip(b"\0")
+    )  # what a crash leaves; a checkpoint's count and the plan are held against it
     (tmp_path / "whole").write_bytes(whole)
     before = Ledger.open_existing(tmp_path / "whole")
     (tmp_path / "whole").unlink()
