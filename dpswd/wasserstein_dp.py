@@ -47,6 +47,7 @@ References:
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import ot
@@ -239,7 +240,7 @@ def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
     """
     check_order(order)
     positive(sigma=sigma, sensitivity=sensitivity)
-    return 0.5 * float((sensitivity / sigma) ** (1 / order))
+    return float(0.5 * (float(sensitivity) / float(sigma)) ** (1 / float(order)))
 
 
 def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
@@ -250,8 +251,8 @@ def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
     """
     check_order(order)
     positive(scale=scale, sensitivity=sensitivity)
-    divergence = 1 / scale + math.expm1(-1 / scale)
-    return 0.5 * sensitivity * float((2 * divergence) ** (1 / (2 * order)))
+    divergence = 1 / float(scale) + math.expm1(-1 / float(scale))
+    return float(0.5 * float(sensitivity) * (2 * divergence) ** (1 / (2 * float(order))))
 
 
 def wdp_from_dp(epsilon: float, order: float, sensitivity: float = 1.0) -> float:
@@ -272,7 +273,7 @@ def wdp_from_rdp(rdp_epsilon: float, order: float, sensitivity: float = 1.0) -> 
     check_order(order)
     _not_negative(rdp_epsilon=rdp_epsilon)
     positive(sensitivity=sensitivity)
-    return 0.5 * sensitivity * float((2 * rdp_epsilon) ** (1 / (2 * order)))
+    return float(0.5 * float(sensitivity) * (2 * float(rdp_epsilon)) ** (1 / (2 * float(order))))
 
 
 def rdp_from_wdp(wdp: float, order: float, lipschitz: float, alpha: float) -> float:
@@ -283,7 +284,8 @@ def rdp_from_wdp(wdp: float, order: float, lipschitz: float, alpha: float) -> fl
     leaves out: Laplace noise and a shift of 4 are (mu, 4)-WDP with L = 1/scale, and 4/scale-DP, where the
     proposition promises 2/scale at mu = 1.
     """
-    if not real("alpha", alpha) > 1:
+    alpha = real("alpha", alpha)
+    if not alpha > 1:
         raise InputError(f"Expected alpha > 1, got alpha={alpha!r}; use dp_from_wdp for the limit of infinity.")
     factor = 1.0 if math.isinf(alpha) else alpha / (alpha - 1)
     return factor * dp_from_wdp(wdp, order, lipschitz)
@@ -293,11 +295,13 @@ def dp_from_wdp(wdp: float, order: float, lipschitz: float) -> float:
     r"""Proposition 11 at infinite alpha: :math:`L\, \varepsilon^{\mu/(\mu+1)}`. NOT a bound."""
     check_order(order)
     _not_negative(wdp=wdp, lipschitz=lipschitz)
-    return lipschitz * float(wdp ** (order / (order + 1)))
+    return float(lipschitz) * float(float(wdp) ** (float(order) / (float(order) + 1)))
 
 
 def _diagnostics(values: Sequence[float]) -> list[float]:
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray) or not np.shape(values):
+    given: Any = values
+    listed = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    if not listed and not (isinstance(given, np.ndarray) and given.ndim == 1):
         raise InputError(f"Expected a list of WDP diagnostics, got {type(values).__name__}.")
     if len(values) == 0:
         raise InputError("Expected at least one WDP diagnostic, got none; give one value per release.")

@@ -219,7 +219,7 @@ def _is_torn(rest: bytes) -> bool:
     if left[:2] not in (b"", b"{", b'{"') or not left.isascii() or not left.decode().isprintable():
         return False
     try:
-        return len(left) < len(rest) or not isinstance(json.loads(left[:-1]), dict)
+        return not isinstance(json.loads(left if len(left) < len(rest) else left[:-1]), dict)
     except (ValueError, RecursionError):
         return True
 
