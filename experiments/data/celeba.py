@@ -9,7 +9,7 @@ from PIL import Image
 
 from dpswd._validate import at_least, choice
 from dpswd.errors import InputError
-from experiments.data.base import PrivateData, Records, data_root
+from experiments.data.base import PrivateData, Records, data_root, every_fifth
 from experiments.data.images import ImageFolder
 
 __all__ = ["CelebA"]
@@ -23,7 +23,8 @@ class CelebA(PrivateData):
     Args:
         source: ``"torchvision"`` for the full set below ``ROOT/celeba`` (its training split has 162,770 pictures, of
             which the first ``n_records`` are used: N = 162,000 as in Rakotomamonjy2021), or ``"faces"`` for a folder
-            ``ROOT/celeba64`` or a zip ``ROOT/celeba64_5000.zip``, of which every fifth is kept for testing.
+            ``ROOT/celeba64`` or a zip ``ROOT/celeba64_5000.zip``, of which every fifth, in the order of their public
+            names, is kept for testing.
         n_records: Most private records used with ``"torchvision"``, in the order of the files: a rule that does not
             look at them.
         n_test: Most test records used with ``"torchvision"``.
@@ -62,7 +63,8 @@ class CelebA(PrivateData):
         root = data_root(self.root)
         for name in ("celeba64", "celeba64_5000.zip"):
             if (root / name).exists():
-                return ImageFolder(str(root / name), size=self.size, channels=3).load()
+                faces, _ = ImageFolder(str(root / name), size=self.size, channels=3, test_split=False).load()
+                return every_fifth(faces) if len(faces) >= 5 else (faces, None)
         raise InputError(
             f"Expected faces in {root / 'celeba64'} or {root / 'celeba64_5000.zip'}, got neither; set DPSWD_DATA, or "
             "take the full set with --data.source torchvision."

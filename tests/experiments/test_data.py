@@ -1,8 +1,11 @@
 """Data modules on small files made here, and on files that lie."""
 
+import hashlib
 import io
+import shutil
 import struct
 import zipfile
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -78,7 +81,98 @@ def test_images_without_folders_are_one_class(tmp_path):
         (tmp_path / f"{i}.png").write_bytes(png(colour=(i, i, i)))
     data = ImageFolder(str(tmp_path), size=4)
     assert data.private.labels.tolist() == [0] * 5
-    assert data.test.values[0, 0, 0, 0] == 4  # every fifth, whatever it shows
+    names = sorted(range(6), key=lambda i: hashlib.sha256(f"{i}.png".encode()).digest())
+    assert data.test.values[0, 0, 0, 0] == names[-1]  # the last in an order of names, whatever it shows
+
+
+def grey_images(root, places):
+    """Writes images by relative path, each of a grey of its own."""
+    for name, grey in places.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(png(colour=(grey, grey, grey)))
+    return root
+
+
+def multiset(records):
+    return Counter(zip(records.values[:, 0, 0, 0].tolist(), records.labels.tolist(), strict=True))
+
+
+def path_order(folder):
+    """The rule that this replaces: every fifth in the order of the paths."""
+    return every_fifth(ImageFolder(str(folder), size=4, test_split=False).private)[0]
+
+
+REPLACED = [("a/000.png", "b/000.png"), ("a/000.png", "b/zzz.png"), ("b/199.png", "a/0.png"), ("a/050.png", "a/x.png")]
+
+
+@pytest.mark.parametrize("pack", [lambda folder: folder, zipped], ids=["folder", "zip"])
+@pytest.mark.parametrize("shared", [False, True], ids=["names", "names that classes share"])
+def test_replacing_one_image_replaces_at_most_one_private_record(tmp_path, pack, shared):
+    places = {f"{'ab'[i >= 100]}/{i % 100 if shared else i:03d}.png": i for i in range(200)}
+    one = grey_images(tmp_path / "one", places)
+    private = ImageFolder(str(pack(one)), size=4).private
+    assert len(private) == 160
+    moved = []
+    for i, old in enumerate(places):  # every record once changes its class; a few change their name as well
+        if i % 20 and old not in dict(REPLACED):
+            continue
+        new = dict(REPLACED).get(old, f"{'ba'[old[0] == 'b']}/{old[2:]}")
+        if new in places:
+            new = new.replace(".png", "_.png")
+        other = tmp_path / f"other{i}"
+        shutil.copytree(one, other)
+        (other / old).unlink()
+        grey_images(other, {new: 255})
+        after = ImageFolder(str(pack(other)), size=4).private
+        assert len(after) == 160
+        moved.append((multiset(private) - multiset(after)).total())
+    assert max(moved) == 1  # a record that stays in the test part moves none
+    shifted = multiset(path_order(one)) - multiset(path_order(tmp_path / "other0"))
+    assert shifted.total() > 10  # control: the old rule
+
+
+@pytest.mark.parametrize("pack", [lambda folder: folder, zipped], ids=["folder", "zip"])
+def test_a_class_that_loses_its_only_image_keeps_its_number(tmp_path, pack):
+    places = {"a/0.png": 0} | {f"{'bc'[i % 2]}/{i}.png": i for i in range(1, 21)}
+    one = grey_images(tmp_path / "one", places)
+    before = ImageFolder(str(pack(one)), size=4, test_split=False).private
+    (one / "a" / "0.png").rename(one / "b" / "0.png")
+    after = ImageFolder(str(pack(one)), size=4, test_split=False).private
+    assert after.labels.unique().tolist() == [1, 2]
+    assert (multiset(before) - multiset(after)).total() == 1
+    (one / "a").rmdir()  # control: the list of folders is public, and another one is another task
+    assert ImageFolder(str(pack(one)), size=4, test_split=False).private.labels.unique().tolist() == [0, 1]
+
+
+def test_folders_that_are_no_classes(folder):
+    wanted = ImageFolder(str(folder), size=4, test_split=False).private.labels
+    for name in (".ipynb_checkpoints/x.png", "__MACOSX/cats/._1.png", "cats/.thumbs/1.png"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_bytes(b"no image")
+    for path in (folder, zipped(folder)):
+        assert torch.equal(ImageFolder(str(path), size=4, test_split=False).private.labels, wanted)
+    (folder / "stray.png").write_bytes(png())
+    with pytest.raises(InputError, match=r"innermost folders of .*, got stray\.png beside folders; move it into one"):
+        ImageFolder(str(folder), size=4).load()
+    (folder / "stray.png").rename(folder / "dogs" / "stray.png")
+    (folder / "cats" / "inner").mkdir()
+    with pytest.raises(InputError, match=r"innermost folders of .*, got cats/[12]\.(png|PNG) beside folders"):
+        ImageFolder(str(folder), size=4).load()
+
+
+def test_zips_that_hide_an_empty_class_or_an_image(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("a/1.png", png())
+        archive.writestr("b/2.png", png())
+    with pytest.raises(InputError, match=r"Expected a zip that lists its folders .*, got no entry for a; make it with"):
+        ImageFolder(str(tmp_path / "x.zip"), size=4).load()
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:  # control: one class needs no list
+        archive.writestr("a/1.png", png())
+    assert len(ImageFolder(str(tmp_path / "one.zip"), size=4).private) == 1
+    with zipfile.ZipFile(tmp_path / "one.zip", "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("a/1.png", png())
+    with pytest.raises(InputError, match=r"Expected one image of each name in .*, got two of a/1\.png; rename one"):
+        ImageFolder(str(tmp_path / "one.zip"), size=4).load()
 
 
 def test_a_path_below_the_root(folder, monkeypatch):
