@@ -14,6 +14,7 @@ from dpswd.queries import ClassCounts, SecondMoment
 from models.features import FeatureMap, check_rowwise
 from models.generators import Generator
 from models.principal import PrincipalDirections
+from models.rows import private_rows
 
 __all__ = ["GeneratorModule"]
 
@@ -135,8 +136,11 @@ class GeneratorModule(L.LightningModule):
             )
 
     def rows(self, records: Tensor, labels: Tensor) -> Tensor:
-        """Maps records to the rows that are sliced, classes included where they are appended."""
-        rows = self.features(records)
+        """Maps generated records to the rows that are sliced, classes included where they are appended."""
+        return self.with_classes(self.features(records), labels)
+
+    def with_classes(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """Appends the classes to rows of features, where they are to be."""
         if self.labels == "concat":
             one_hot = torch.nn.functional.one_hot(labels, self.n_classes).to(rows.dtype)
             rows = torch.cat([rows, self.label_scale * one_hot], dim=1)
@@ -153,9 +157,7 @@ class GeneratorModule(L.LightningModule):
         if len(records):
             if self.criterion.ledger is None:
                 raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
-            self.features.eval()
-            with torch.no_grad():
-                private = self.rows(records, classes)
+            private = self.with_classes(private_rows(self.features, records), classes)
             self.released = self.criterion.release(private, classes if self.in_blocks else None)
         if self.released is None:
             raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
@@ -210,7 +212,8 @@ class GeneratorModule(L.LightningModule):
         private = self.trainer.datamodule.private
         if self.moment is not None and not bool(self.features.fitted):
             parts = torch.arange(len(private)).split(4096)
-            rows = torch.cat([self.features.base(private.floats(part).to(self.device)) for part in parts])
+            base = self.features.base
+            rows = torch.cat([private_rows(base, private.floats(part).to(self.device)) for part in parts])
             self.features.fit(self.moment.release(rows), len(private))
         if self.counts is not None and not self._counted:
             counts = self.counts.release(private.labels).clamp(min=1)

@@ -31,6 +31,7 @@ from models.baselines.class_queries import ClassCovariances, ClassMeans
 from models.generator_module import GeneratorModule
 from models.generators import MixtureGenerator
 from models.principal import PrincipalDirections
+from models.rows import private_rows
 
 __all__ = ["MixtureModule"]
 
@@ -131,11 +132,10 @@ class MixtureModule(GeneratorModule):
     def _rows(self, centres: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Private rows and their classes, or cells where centres are given, a part at a time."""
         private = self.trainer.datamodule.private
-        with torch.no_grad():
-            for part in torch.arange(len(private)).split(_PART):
-                rows = self.features(private.floats(part).to(self.device)).cpu()
-                labels = private.labels[part].cpu()
-                yield rows, labels if centres is None else mixture.cell_of(rows, labels, centres)
+        for part in torch.arange(len(private)).split(_PART):
+            rows = private_rows(self.features, private.floats(part).to(self.device)).cpu()
+            labels = private.labels[part].cpu()
+            yield rows, labels if centres is None else mixture.cell_of(rows, labels, centres)
 
     @torch.no_grad()
     def _mix(self) -> None:

@@ -54,6 +54,8 @@ class PrincipalDirections(FeatureMap):
         values, vectors = torch.linalg.eigh(moment.double().cpu() / sample_size)
         values = _spectrum(values)
         values, vectors = values.flip(0)[: self.components], vectors.flip(1)[:, : self.components]
+        if not float(values[0]) > 0:  # the noise left nothing: rows of norm 1/2 in all directions
+            values = torch.full_like(values, 0.25 / len(values))
         values = values.clamp(min=1e-4 * float(values[0]))
         scale = values ** (-self.whitening / 2)
         norm = 2 * self.spread * float((values * scale.square()).sum().sqrt())
@@ -61,6 +63,16 @@ class PrincipalDirections(FeatureMap):
         self.synthesis.copy_((vectors / scale * norm).T)
         self.variances.copy_(values * (scale / norm).square())
         self.fitted.fill_(True)
+
+    def probed(self) -> FeatureMap:
+        """A copy with random public directions where there are none yet, which mix all that the base map gives."""
+        copied = super().probed()
+        assert isinstance(copied, PrincipalDirections)
+        if not bool(copied.fitted):
+            directions = torch.randn(copied.analysis.shape, generator=torch.Generator().manual_seed(0))
+            copied.analysis.copy_(directions / self.base.dim**0.5)
+            copied.fitted.fill_(True)
+        return copied
 
     def forward(self, records: Tensor) -> Tensor:
         """Maps (n, *sample_shape) to (n, components)."""

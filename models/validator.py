@@ -6,12 +6,18 @@ depend on each other (BatchNorm in train mode, attention over the batch, centrin
 sensitivity is B times as large. Where it keeps a statistic of what it read (running means, memory banks), the encoder
 itself carries the private batch out, without noise.
 
-:func:`rowwise` is row by row by construction: :func:`torch.func.vmap` gives the encoder one record at a time, with
-gradients switched off, and a layer that would mix rows or change its state cannot. An encoder that ``vmap`` cannot
-trace is called once per record. :func:`check_encoder` finds the usual culprits beforehand, on public rows only, and
-names the layer and the remedy. (Neither looks inside Python: an encoder that writes its input to a file is not caught.)
+:func:`rowwise` is row by row by construction. Let s be what :func:`copy.deepcopy` copies of an encoder: parameters,
+buffers, and plain attributes of every submodule. Row i is :math:`f_s(x_i)`: a copy of the encoder as it came maps one
+record, either inside :func:`torch.func.vmap`, where operations see no other record of their chunk, or, if it cannot be
+traced, in a call of its own. Whatever a copy keeps (a running maximum, a list of batches) is thrown away with it,
+and the encoder stays as it was. Not covered is what ``deepcopy`` does not copy: globals, attributes of the CLASS, a
+function's closure, files; an encoder that writes its input there is not caught.
+
+:func:`check_encoder` finds the usual culprits beforehand, on public rows only, and names the layer and the remedy.
 """
 
+import copy
+import functools
 import hashlib
 import warnings
 
@@ -30,40 +36,54 @@ def rowwise(encoder: nn.Module, records: Tensor) -> Tensor:
     """Maps records (n, ...) to rows (n, d), each by itself, in evaluation mode, without gradients.
 
     Args:
-        encoder: Maps (n, ...) to (n, d).
+        encoder: Maps (n, ...) to (n, d). It is copied and stays as it is.
         records: At least one.
 
     Raises:
-        InputError: If the result is no row per record, or the encoder changed while it was read.
+        InputError: If the result is no row per record, or the encoder cannot be copied or changed all the same.
     """
-    modes = {module: module.training for module in encoder.modules()}
-    encoder.eval()
     before = digest(encoder)
-
-    def one(record: Tensor) -> Tensor:
-        row: Tensor = encoder(record.unsqueeze(0))
-        if row.ndim != 2 or row.shape[0] != 1:
-            raise InputError(f"Expected the encoder to map one record to rows (1, d), got {tuple(row.shape)}.")
-        return row.squeeze(0)
-
     try:
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # slow, but right
-                rows = torch.func.vmap(one, randomness="error", chunk_size=_CHUNK)(records)
-        except InputError:
-            raise
-        except (RuntimeError, ValueError, TypeError):  # something vmap cannot trace: one call per record
-            rows = torch.stack([one(record) for record in records])
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+        rows = _traced(encoder, records)
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, TypeError):  # something vmap cannot trace: a copy and a call per record
+        rows = torch.stack([_one(_copied(encoder), record) for record in records])
     if digest(encoder) != before:
         raise InputError(
-            f"Expected an encoder that keeps nothing of what it reads, got {type(encoder).__name__}, whose buffers or "
-            "parameters changed in evaluation mode; remove the layer that updates them."
+            f"Expected an encoder that keeps nothing of what it reads, got {type(encoder).__name__}, whose copies "
+            "share buffers or parameters with it and change them; remove the layer that updates them."
         )
     return rows.detach()
+
+
+def _traced(encoder: nn.Module, records: Tensor) -> Tensor:
+    parts = []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # slow, but right
+        for part in records.split(_CHUNK):
+            mine = functools.partial(_one, _copied(encoder))
+            parts.append(torch.func.vmap(mine, randomness="error")(part))
+    return torch.cat(parts)
+
+
+def _one(encoder: nn.Module, record: Tensor) -> Tensor:
+    row: Tensor = encoder(record.unsqueeze(0))
+    if row.ndim != 2 or row.shape[0] != 1:
+        raise InputError(f"Expected the encoder to map one record to rows (1, d), got {tuple(row.shape)}.")
+    return row.squeeze(0)
+
+
+def _copied(encoder: nn.Module) -> nn.Module:
+    """A copy in evaluation mode."""
+    try:
+        return copy.deepcopy(encoder).eval()
+    except Exception as error:  # whatever an attribute's own way of copying raises
+        reason = str(error).split(". ")[0].splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"Expected an encoder that copy.deepcopy can copy, got {type(encoder).__name__} ({reason}); keep no "
+            "results, files or locks in its attributes."
+        ) from None
 
 
 def check_encoder(encoder: nn.Module, records: Tensor, dim: int | None = None) -> None:
@@ -104,17 +124,18 @@ def check_encoder(encoder: nn.Module, records: Tensor, dim: int | None = None) -
 @torch.no_grad()
 def _check_together(encoder: nn.Module, records: Tensor, alone: Tensor) -> None:
     """Compares a whole batch with its rows one by one: what is trained on should be what is released."""
-    modes = {module: module.training for module in encoder.modules()}
-    try:
-        together = encoder.eval()(records)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    copied = _copied(encoder)
+    together = copied(records)
     scale = float(alone.abs().max())
     if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4 * (scale or 1.0)):
         raise InputError(
             f"Expected an encoder that treats rows one by one, got {type(encoder).__name__}, whose rows depend on the "
             "rest of the batch; remove what mixes them (attention or centring over the batch)."
+        )
+    if digest(copied) != digest(encoder):
+        raise InputError(
+            f"Expected an encoder that keeps nothing of what it reads, got {type(encoder).__name__}, whose buffers or "
+            "parameters changed in evaluation mode; remove the layer that updates them."
         )
 
 

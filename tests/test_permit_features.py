@@ -3,6 +3,7 @@
 import lightning as L
 import numpy as np
 import pytest
+import torch
 from torch import nn
 from training_runs import trainer
 
@@ -11,7 +12,7 @@ from dpswd.accounting.ledger import Ledger
 from dpswd.loss import BudgetWatch
 from experiments.data import Digits, FeatureFile
 from experiments.evaluation import DownstreamEvaluation
-from models.features import DCT, Flatten
+from models.features import DCT, FeatureMap, Flatten
 from models.generator_module import GeneratorModule
 from models.generators import MLPGenerator
 from models.principal import PrincipalDirections
@@ -76,7 +77,50 @@ class LargestNorm(Flatten):
         return rows / rows.norm(dim=1).max()
 
 
+class Wrapped(FeatureMap):
+    """Standardises the rows of another map, which it calls by the name that principal directions use."""
+
+    def __init__(self, base):
+        super().__init__(base.sample_shape)
+        self.base = base
+
+    @property
+    def dim(self):
+        return self.base.dim
+
+    def forward(self, records):
+        rows = self.base(records)
+        return (rows - rows.mean(0)) / 8
+
+
+class MixedDirections(PrincipalDirections):
+    def forward(self, records):
+        rows = super().forward(records)
+        return rows - rows.mean(0)
+
+
+class BytesOrPixels(Flatten):
+    """Guesses from the batch whether entries are bytes."""
+
+    def forward(self, records):
+        return super().forward(records / 255 if records.max() > 1 else records)
+
+
+class Keeps(Flatten):
+    """Leaves what ``statistic`` makes of a batch in a buffer."""
+
+    def __init__(self, statistic):
+        super().__init__(SHAPE)
+        self.statistic = statistic
+        self.register_buffer("kept", torch.zeros(()))
+
+    def forward(self, records):
+        self.kept.copy_(self.statistic(self.kept, records.detach()))
+        return super().forward(records)
+
+
 MIXED = "Expected features that treat rows one by one, got rows that depend on the rest of the batch"
+KEPT = "Expected features that keep nothing of what they read, got Keeps, whose buffers change; compute every row from"
 
 
 @pytest.mark.parametrize(
@@ -88,6 +132,12 @@ MIXED = "Expected features that treat rows one by one, got rows that depend on t
         (lambda: Standardises(SHAPE), MIXED),
         (lambda: LargestNorm(SHAPE), MIXED),
         (lambda: PrincipalDirections(Standardises(SHAPE), 5), MIXED),
+        (lambda: Wrapped(Flatten(SHAPE)), MIXED),
+        (lambda: PrincipalDirections(Wrapped(Flatten(SHAPE)), 5), MIXED),
+        (lambda: MixedDirections(Flatten(SHAPE), 5), MIXED),
+        (lambda: BytesOrPixels(SHAPE), MIXED),
+        (lambda: Keeps(lambda kept, records: torch.maximum(kept, records.abs().max())), KEPT),
+        (lambda: Keeps(lambda kept, records: records[0, 0, 3, 3]), KEPT),
         (lambda: PrincipalDirections(Normed(nn.BatchNorm1d(64)), 5), "got BatchNorm1d in base.layer"),
     ],
     ids=[
@@ -97,6 +147,12 @@ MIXED = "Expected features that treat rows one by one, got rows that depend on t
         "standardises",
         "largest norm",
         "base mixes",
+        "a wrapper with a base",
+        "base wraps a base",
+        "directions that mix",
+        "bytes or pixels",
+        "keeps a maximum",
+        "keeps a record",
         "base norms",
     ],
 )
@@ -108,7 +164,10 @@ def test_features_that_learn_or_mix_rows(tmp_path, features, match):
 
 
 def test_control_rowwise_features_are_accepted(tmp_path):
-    for i, features in enumerate([DCT(SHAPE, size=4), Normed(nn.GroupNorm(1, 64, affine=False))]):
+    plain = Flatten(SHAPE)
+    plain.base = DCT(SHAPE, size=4)  # a name only
+    accepted = [DCT(SHAPE, size=4), Normed(nn.GroupNorm(1, 64, affine=False)), plain]
+    for i, features in enumerate(accepted):
         trainer(tmp_path / str(i)).fit(generator_module(features), datamodule=Digits())
         assert written(tmp_path / str(i)) == 1
 

@@ -33,6 +33,7 @@ from dpswd.errors import InputError
 from dpswd.loss import clip_rows
 from dpswd.mechanism import GaussianMechanism
 from dpswd.queries import GaussianQuery
+from models.rows import private_rows
 
 __all__ = ["ClassCovariances", "ClassMeans", "Parts", "rows_in_parts"]
 
@@ -148,7 +149,6 @@ class ClassCovariances(GaussianQuery):
         return self._once(noisy)
 
 
-@torch.no_grad()
 def rows_in_parts(features: nn.Module, records: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Maps records (N, ...), bytes or floats, to rows, a part at a time: they need not fit in memory together.
 
@@ -159,7 +159,7 @@ def rows_in_parts(features: nn.Module, records: Tensor, labels: Tensor) -> Itera
         raise InputError(f"Expected a label per record, got {len(records)} and {len(labels)}.")
     for some, classes in zip(records.split(_PART), labels.split(_PART), strict=True):
         pixels = some.float() / 255 if some.dtype == torch.uint8 else some
-        yield features(pixels), classes
+        yield private_rows(features, pixels), classes
 
 
 def _check(rows: Tensor, labels: Tensor, dim: int, n_classes: int) -> None:
