@@ -139,6 +139,7 @@ class PrivateCLI(LightningCLI):
             if several and manual and str(given.get("strategy")) in ("ddp", "auto"):
                 kwargs.setdefault("strategy", "ddp_find_unused_parameters_true")
         trainer: L.Trainer = super().instantiate_trainer(**kwargs)
+        trainer.callbacks.sort(key=lambda each: not isinstance(each, PrivacyBudget))  # type: ignore[attr-defined]
         return trainer
 
     def _add_checkpoint(self) -> None:

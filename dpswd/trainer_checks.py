@@ -10,7 +10,12 @@ from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import GaussianQuery
 from dpswd.sampling import FixedSizeSampler
 
-__all__ = ["batch_length", "the_loss", "the_queries", "the_sampler"]
+__all__ = ["batch_length", "the_loss", "the_parts", "the_queries", "the_sampler"]
+
+
+def the_parts(module: nn.Module) -> list[DPSlicedWassersteinLoss | GaussianQuery]:
+    """Returns whatever in a module makes releases: losses and queries, in order."""
+    return [child for child in module.modules() if isinstance(child, DPSlicedWassersteinLoss | GaussianQuery)]
 
 
 def the_queries(module: nn.Module) -> list[GaussianQuery]:

@@ -16,15 +16,16 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info
 
+from dpswd.accounting.ledger import plan_of
 from dpswd.budget import NOT_COVERED, Budget
-from dpswd.errors import InputError
+from dpswd.errors import BudgetExceededError, InputError
 from dpswd.files import write_json
-from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.mechanism import Mechanism
 from dpswd.processes import Processes
-from dpswd.queries import GaussianQuery
-from dpswd.trainer_checks import batch_length, the_loss, the_queries, the_sampler
+from dpswd.trainer_checks import batch_length, the_loss, the_parts, the_queries, the_sampler
 
 __all__ = ["NOT_COVERED", "PrivacyBudget"]
 
@@ -39,8 +40,10 @@ class PrivacyBudget(Budget, L.Callback):
 
     A training step may release its own private batch once, and nothing else: what the accountant assumes. A second
     release in one step (a closure that runs twice), one outside of training steps, and a loss that is hidden from
-    ``module.modules()`` are refused. What cannot be seen from here is a module that keeps an old batch and releases it
-    in place of the new one: do not.
+    ``module.modules()`` are refused. So is any release from the ``setup`` hook on until the noise is set (other
+    callbacks', such as a learning rate finder's, included: this one goes first, wherever it was put), any in
+    ``validate``, ``test`` and ``predict``, and a new run of a module that has made releases already. What cannot be
+    seen from here is a module that keeps an old batch and releases it in place of the new one: do not.
 
     Several processes (``strategy="ddp"``, ``use_distributed_sampler=False``) make every release together, see
     :mod:`dpswd.loss`: N, B, T and epsilon are those of one process; rank 0 keeps the ledger. The public side differs:
@@ -58,7 +61,8 @@ class PrivacyBudget(Budget, L.Callback):
 
     Raises:
         InputError: At the start of training, if the budget is out of range, the loader is not the one that the
-            accountant assumes, the processes are not those of DDP, or the ledger does not fit the run.
+            accountant assumes, the processes are not those of DDP, the module has made releases, or the ledger does
+            not fit the run.
     """
 
     def __init__(
@@ -73,10 +77,55 @@ class PrivacyBudget(Budget, L.Callback):
         super().__init__(target_epsilon, target_delta, accountant, ledger, ledger_epsilon)
         self.run_dir = run_dir
         self.epsilon = 0.0
+        self._stage = "fit"
+        self._earlier = 0
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Goes first, and stands guard in every stage: until the noise is set nothing is released."""
+        others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
+        if any(isinstance(callback, PrivacyBudget) for callback in others):
+            raise InputError("Expected one PrivacyBudget among the trainer's callbacks, got several; keep one.")
+        trainer.callbacks = [self, *others]  # type: ignore[attr-defined]  # a new list: Lightning is walking the old one
+        self._stage = TrainerFn(stage).value
+        if stage == "fit":
+            self._check_processes(trainer)
+            self._ledger = self._made = self._shared = self._checkpoint = None
+        parts = the_parts(pl_module)
+        if stage == "fit" and any(part.releases and part.ledger is None for part in parts):
+            raise InputError(
+                "Expected a module that has made no releases before the fit, got one that made some which no ledger "
+                "holds; release in training steps only, and begin with a new module."
+            )
+        self._earlier = sum(part.releases for part in parts)
+        for part in parts:
+            part.ledger = self
+        self._watch(running=False)
+        self._watch(running=True)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Ends the watch, and frees the directory for the next run."""
+        self._watch(running=False)
+
+    def check(self, mechanism: Mechanism) -> None:
+        """Says whether a release is allowed now: never outside of a fit, and in one not before the noise is set.
+
+        A refusal before training ends the watch by itself: Lightning's tuners put callbacks aside, on_exception too.
+
+        Raises:
+            BudgetExceededError: What :meth:`dpswd.budget.Budget.check` raises.
+        """
+        if self._stage != "fit":
+            self._watch(running=False)
+            raise BudgetExceededError(
+                f"Expected no release outside of a fit, got one in {self._stage}; nothing there is accounted for."
+            )
+        if self._made is None and self._ledger is None:
+            self._watch(running=False)
+        super().check(mechanism)
+
+    def _check_processes(self, trainer: L.Trainer) -> None:
         """Refuses processes that would not make releases together."""
-        if stage != "fit" or trainer.world_size == 1:
+        if trainer.world_size == 1:
             return
         if not isinstance(trainer.strategy, DDPStrategy):
             raise InputError(
@@ -90,11 +139,15 @@ class PrivacyBudget(Budget, L.Callback):
             )
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Stands guard: a release before training (in a sanity check of the validation loop) is refused."""
-        self._ledger = self._made = self._shared = None
-        self._watch(running=False)
-        parts: list[DPSlicedWassersteinLoss | GaussianQuery] = [the_loss(pl_module), *the_queries(pl_module)]
-        for part in parts:
+        """Takes what the module made in its own hooks under guard; refuses a new run of one that has released."""
+        self._watch(running=True)
+        the_loss(pl_module)
+        if self._checkpoint is None and self._earlier:
+            raise InputError(
+                f"Expected a module that has made no releases before a new run, got one with {self._earlier}; begin "
+                "with a new module, or resume from the checkpoint."
+            )
+        for part in the_parts(pl_module):
             part.ledger = self
         self._directory = Path(self.run_dir or trainer.default_root_dir)
         if self._checkpoint is not None:  # even where no step is left to train
@@ -150,7 +203,7 @@ class PrivacyBudget(Budget, L.Callback):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Writes ``privacy.json`` for the releases that were planned."""
         self._write()
-        self._watch(running=False)
+        self._permit = False
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Leaves ``privacy.json`` as it stands when a run breaks off."""
@@ -175,6 +228,24 @@ class PrivacyBudget(Budget, L.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Marks the run as resumed."""
         self._checkpoint = state_dict
+
+    def statement(self) -> dict[str, Any]:
+        """What ``privacy.json`` of this run says by now, for whoever hands its results out. On the first process.
+
+        A resumed run that had no step left has opened no ledger; that of the run it resumes, which the checkpoint
+        vouches for, has the plan then.
+
+        Raises:
+            InputError: If no run has been started.
+        """
+        if self._ledger is not None:
+            return self._statement()
+        if self._checkpoint is None:
+            raise InputError("Expected a run within this PrivacyBudget, got none; call it when training is over.")
+        ledger = self._check_record(self._directory / "ledger.jsonl")
+        self.sample_size = ledger.header["sample_size"]
+        self.plan = [(mechanism, count) for mechanism, _, count in plan_of(ledger.header)]
+        return {**self._state(), "releases_made": ledger.n_releases}
 
     def _write(self) -> None:
         if self._ledger is not None:  # on the first process

@@ -204,6 +204,15 @@ class GeneratorModule(L.LightningModule):
             self.released = Release.from_state_dict(checkpoint["released"])
         self._counted = bool(checkpoint.get("counted"))  # the proportions are a buffer
 
+    def on_fit_start(self) -> None:
+        """Refuses principal directions that somebody fitted before a new run: nobody knows what to, or who paid."""
+        fitted = [part for part in self.features.modules() if isinstance(part, PrincipalDirections) and part.fitted]
+        if fitted and self.trainer.ckpt_path is None:  # a checkpoint brings those of its run
+            raise InputError(
+                "Expected principal directions that are not fitted before a new run, got fitted ones; leave that to "
+                "the run, which pays for the second moment."
+            )
+
     def on_train_start(self) -> None:
         """Makes the releases that come before the projections; a resumed run has them in its checkpoint."""
         if self.released is not None:

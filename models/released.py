@@ -6,7 +6,6 @@ written here holds tensors and plain values only, which :func:`read_generator` t
 
 import inspect
 import io
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from dpswd import __version__
 from dpswd.errors import InputError
 from dpswd.files import verified_archive
+from dpswd.training import PrivacyBudget
 from models import generators
 from models.generators import Generator
 
@@ -95,6 +95,9 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
 class GeneratorFile(L.Callback):
     """Writes the generator's file at the end of a fit.
 
+    The guarantee is what the :class:`~dpswd.training.PrivacyBudget` among the trainer's callbacks states of this very
+    run; files that lie in the directory are not asked. Without a budget the file says ``private: False``.
+
     Args:
         filename: Name of the file, in the trainer's ``default_root_dir``.
     """
@@ -105,9 +108,9 @@ class GeneratorFile(L.Callback):
         self.filename = filename
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Writes it, with the guarantee that ``privacy.json`` states by then."""
+        """Writes it, with the guarantee of this run."""
         if trainer.fast_dev_run or not trainer.is_global_zero:
             return
-        directory = Path(trainer.default_root_dir)
-        facts = json.loads((directory / "privacy.json").read_text()) if (directory / "privacy.json").is_file() else None
-        write_generator(pl_module.generator, directory / self.filename, facts)
+        budgets = [each for each in trainer.callbacks if isinstance(each, PrivacyBudget)]
+        facts = budgets[0].statement() if budgets else {"private": False}
+        write_generator(pl_module.generator, Path(trainer.default_root_dir) / self.filename, facts)

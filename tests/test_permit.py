@@ -118,7 +118,7 @@ def test_the_loss_in_a_loop_after_training(tmp_path, stage):
 
     module, run = Looks(), trainer(tmp_path)
     run.fit(module, loader())
-    with pytest.raises(BudgetExceededError, match=ONE):
+    with pytest.raises(BudgetExceededError, match=f"Expected no release outside of a fit, got one in {stage}"):
         getattr(run, stage)(module, DataLoader(torch.zeros(B, 3), batch_size=B), verbose=False)
     assert module.criterion.releases == written(tmp_path) == STEPS
 

@@ -11,14 +11,20 @@ import re
 import zipfile
 from pathlib import Path
 
+import lightning as L
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from scipy.spatial import cKDTree
+from torch.utils.data import DataLoader, TensorDataset
 
 from dpswd import InputError
 from dpswd.cli import fit
+from dpswd.training import PrivacyBudget
 from experiments.data import Digits
+from models.features import Flatten
+from models.generator_module import GeneratorModule
 from models.generators import Generator, MLPGenerator, ResNetGenerator, Table3Generator
 from models.released import GeneratorFile, read_generator, write_generator
 
@@ -163,6 +169,74 @@ def test_every_generator_there_and_back(tmp_path, kind):
     latent, labels = made.latent(4), torch.tensor([0, 1, 2, 0])
     assert torch.equal(back(latent, labels), made(latent, labels))
     assert guarantee == {}
+
+
+def fit_there(directory, *budget, module=None, data=None, steps=2, **changes):
+    """Fits a small generator on digits in a directory, and reads its file."""
+    if module is None:
+        generator = MLPGenerator((1, 8, 8), latent_dim=8, hidden=16, bounded=True)
+        module = GeneratorModule(generator, Flatten((1, 8, 8)), n_quantiles=10, generated=30)
+    trainer = L.Trainer(
+        default_root_dir=directory,
+        max_steps=steps,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[GeneratorFile(), *budget, ModelCheckpoint(directory / "ckpt", every_n_train_steps=1)],
+    )
+    trainer.fit(module, Digits() if data is None else data, **changes)
+    return read_generator(directory / "generator.pt")[1]
+
+
+def test_the_guarantee_is_that_of_this_run_and_not_of_a_file_that_lies_there(tmp_path):
+    small = fit_there(tmp_path, PrivacyBudget(0.1, 1e-5))
+    assert small["epsilon"] <= 0.1  # control
+    other = tmp_path / "other"
+    large = fit_there(tmp_path, PrivacyBudget(50.0, 1e-5, run_dir=str(other)))
+    stated = json.loads((other / "privacy.json").read_text())
+    assert large == {key: stated[key] for key in large}
+    assert large["private"] is True
+    assert large["epsilon"] > 49
+
+
+class Plain(L.LightningModule):
+    """Learns the records by heart."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = MLPGenerator((1, 8, 8), latent_dim=8, hidden=16, bounded=True)
+
+    def training_step(self, batch, batch_idx):
+        records, labels = batch
+        return (self.generator(self.generator.latent(len(labels)), labels) - records).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+
+def test_a_run_without_a_budget_claims_nothing(tmp_path):
+    assert fit_there(tmp_path, PrivacyBudget(0.1, 1e-5))["private"] is True
+    private = Digits().private
+    raw = DataLoader(TensorDataset(private.floats(), private.labels), 50)
+    (tmp_path / "ckpt").rename(tmp_path / "ckpt of the first")
+    assert fit_there(tmp_path, module=Plain(), data=raw) == {"private": False}
+
+
+def test_a_budget_that_ran_nothing_states_nothing():
+    with pytest.raises(InputError, match="Expected a run within this PrivacyBudget, got none"):
+        PrivacyBudget(1.0, 1e-5).statement()
+
+
+@pytest.mark.filterwarnings("ignore:Total length of .CombinedLoader. across ranks is zero")  # nothing is left to do
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+def test_a_resumed_run_without_a_step_left_states_what_its_ledger_does(tmp_path):
+    first = fit_there(tmp_path, PrivacyBudget(5.0, 1e-5))
+    for name in ("generator.pt", "privacy.json"):
+        (tmp_path / name).unlink()
+    (checkpoint,) = (tmp_path / "ckpt").glob("*step=2.ckpt")
+    again = fit_there(tmp_path, PrivacyBudget(5.0, 1e-5), ckpt_path=checkpoint)
+    assert again == first
 
 
 class Mine(Generator):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from scipy import stats
 
 from dpswd import InputError
@@ -159,3 +160,47 @@ def test_the_sum_of_a_noisy_spectrum_is_kept_and_its_spread_taken_back():
 
 def test_a_spectrum_below_zero_is_nothing():
     assert not bool(_spectrum(torch.tensor([-2.0, -1.0, 0.5], dtype=torch.float64)).any())
+
+
+class Around(Flatten):
+    """Hides fitted directions within another map."""
+
+    def __init__(self, inner):
+        super().__init__(inner.sample_shape)
+        self.inner = inner
+
+    @property
+    def dim(self):
+        return self.inner.dim
+
+    def forward(self, records):
+        return self.inner(records)
+
+
+@pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
+def test_a_new_run_refuses_directions_that_are_fitted_and_a_resumed_one_has_its_own(tmp_path):
+    from test_flow_module import Blobs, trainer
+    from test_flow_module import module as flow
+
+    rows = Blobs().load()[0].values.double()
+
+    def made(fitted):
+        features = PrincipalDirections(Flatten((6,)), 4)
+        if fitted:
+            features.fit(rows.T @ rows, len(rows))  # on the raw moment, which nobody paid for
+        return flow(features)
+
+    for module in (made(True), flow(Around(made(True).features))):
+        with pytest.raises(InputError, match="Expected principal directions that are not fitted before a new run"):
+            trainer(tmp_path, 6).fit(module, datamodule=Blobs())
+        assert not any(tmp_path.iterdir())
+    first, checkpoints = made(False), ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=2, save_top_k=-1)
+    trainer(tmp_path, 6, checkpoints, enable_checkpointing=True).fit(first, datamodule=Blobs())
+    paid = first.features.analysis.clone()
+    assert first.moment.releases == 1
+    (checkpoint,) = (tmp_path / "ckpt").glob("*step=2.ckpt")
+    for again in (made(False), first.train()):
+        same = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=2, save_top_k=-1)
+        trainer(tmp_path, 6, same, enable_checkpointing=True).fit(again, datamodule=Blobs(), ckpt_path=checkpoint)
+        assert torch.equal(again.features.analysis, paid)
+    assert first.moment.releases == 1
