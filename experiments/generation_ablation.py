@@ -40,7 +40,11 @@ RUNS: list[tuple[str, float, list[str]]] = [
     ("no flow to the slices", 1.0, NO_FLOW),
     ("no jitter", 1.0, STILL),
     ("no inflation", 1.0, ["--model.init_args.inflation=1"]),
-    ("3 cells per class", 1.0, [f"{GENERATOR}.n_cells=3", "--model.init_args.cell_share=0.1"]),
+    (
+        "3 cells per class",
+        1.0,
+        [f"{GENERATOR}.n_cells=3", "--model.init_args.cell_share=0.08", "--model.init_args.covariance_share=0.7"],
+    ),
     ("40 directions", 1.0, FEW),
 ]
 
