@@ -70,8 +70,8 @@ def own_root(tmp_path_factory):
 
 
 def run(path, directory, *more):
-    arguments = ["fit", "--config", str(path), "--trainer.default_root_dir", str(directory)]
-    return main([*arguments, "--trainer.fast_dev_run", "true", "--trainer.enable_progress_bar", "false", *more])
+    arguments = ["fit", "--config", str(path), *more, "--trainer.default_root_dir", str(directory)]  # overlays name one
+    return main([*arguments, "--trainer.fast_dev_run", "true", "--trainer.enable_progress_bar", "false"])
 
 
 def data_of(path):
