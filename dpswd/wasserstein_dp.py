@@ -348,4 +348,6 @@ def attack_probability(epsilon: float, prior: float = 0.5) -> float:
     It bounds an attack for an epsilon of differential privacy only; of a WDP diagnostic it is a rescaling.
     """
     probability(prior=prior)
-    return float(special.expit(epsilon + special.logit(prior)))
+    if math.isnan(real("epsilon", epsilon)):
+        raise InputError("Expected epsilon to be a number, got nan.")
+    return float(special.expit(float(epsilon) + special.logit(prior)))

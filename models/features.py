@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from dpswd._validate import at_least, positive
+from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
 from models.validator import digest
 
@@ -78,7 +78,7 @@ class FeatureMap(nn.Module):
         at_least(1, **{f"sample_shape_{i}": side for i, side in enumerate(sample_shape)})
         positive(radius=radius)
         self.sample_shape = tuple(sample_shape)
-        self.center, self.radius = center, radius
+        self.center, self.radius = real("center", center), radius
         self.pixels = len(self.sample_shape) == 3  # images: entries are in [0, 1]
 
     @property
