@@ -122,8 +122,8 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
     t = np.asarray(t, dtype=float)
     small = t <= min(dim / 100, 5.0)
     huge = t > max(1e12, 100.0 * dim)
-    middle = _log_kummer_integral(r, dim, np.where(huge, 1.0, t))
-    return np.where(huge, t, np.where(small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), middle))
+    rest = np.where(huge, t, _log_kummer_integral(r, dim, np.where(huge, 1.0, t)))
+    return np.where(small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), rest)
 
 
 def _log_kummer_series(r: int, dim: int, t: Array) -> Array:

@@ -162,8 +162,7 @@ def gaussian_distance(mean_gap: float, std: float, other_std: float, order: floa
     check_order(order)
     _not_negative(std=std, other_std=other_std)
     gap = abs(float(std) - float(other_std))
-    log_distance = float(log_absolute_moment(order, real("mean_gap", mean_gap), gap)) / order
-    if log_distance > _LARGEST_LOG:
+    if (log_distance := float(log_absolute_moment(order, real("mean_gap", mean_gap), gap)) / order) > _LARGEST_LOG:
         raise InputError("Expected a distance that a float can hold, got an overflow; use a larger unit.")
     return math.exp(log_distance)
 
@@ -299,9 +298,8 @@ def dp_from_wdp(wdp: float, order: float, lipschitz: float) -> float:
 
 
 def _diagnostics(values: Sequence[float]) -> list[float]:
-    given: Any = values
-    listed = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-    if not listed and not (isinstance(given, np.ndarray) and given.ndim == 1):
+    given: Any = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise InputError(f"Expected a list of WDP diagnostics, got {type(values).__name__}.")
     if len(values) == 0:
         raise InputError("Expected at least one WDP diagnostic, got none; give one value per release.")

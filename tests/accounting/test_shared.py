@@ -106,7 +106,7 @@ def test_a_torn_first_line_is_no_ledger(tmp_path):
         assert admit(path, "a", epsilon=1.0).ledger.runs
         path.unlink()
     path.write_bytes(b"my only copy of a poem, without a line break")
-    with pytest.raises(InputError, match="Expected line 1 of .* to be whole or cut off"):
+    with pytest.raises(InputError, match=r"Expected line 1 of .* to be whole or cut off"):
         SharedBudget(path, 1.0, DELTA, "pld")
     assert path.read_bytes().startswith(b"my only copy")
 
