@@ -297,9 +297,9 @@ def dp_from_wdp(wdp: float, order: float, lipschitz: float) -> float:
     return float(lipschitz) * float(float(wdp) ** (float(order) / (float(order) + 1)))
 
 
-def _diagnostics(values: Sequence[float]) -> list[float]:
-    given: Any = values.tolist() if isinstance(values, np.ndarray) else values
-    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+def _diagnostics(values: Any) -> list[float]:
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(listed, Sequence) or isinstance(listed, str | bytes):
         raise InputError(f"Expected a list of WDP diagnostics, got {type(values).__name__}.")
     if len(values) == 0:
         raise InputError("Expected at least one WDP diagnostic, got none; give one value per release.")
