@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import dpswd.files
 from dpswd import InputError
@@ -63,10 +64,10 @@ def test_what_torch_says_of_a_lost_process_is_made_a_sentence():
 
 
 def test_processes_that_would_not_release_together_are_refused():
-    trainer = SimpleNamespace(world_size=2, strategy=SimpleNamespace())
     budget = PrivacyBudget(1.0, 1e-5)
+    trainer = SimpleNamespace(world_size=2, strategy=SimpleNamespace(), callbacks=[budget])
     with pytest.raises(
         InputError, match=r"Expected trainer\.strategy=ddp for 2 processes, got SimpleNamespace; use ddp"
     ):
-        budget.setup(trainer, None, "fit")
-    budget.setup(trainer, None, "test")
+        budget.setup(trainer, torch.nn.Identity(), "fit")
+    budget.setup(trainer, torch.nn.Identity(), "test")
