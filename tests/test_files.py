@@ -71,3 +71,4 @@ def test_processes_that_would_not_release_together_are_refused():
     ):
         budget.setup(trainer, torch.nn.Identity(), "fit")
     budget.setup(trainer, torch.nn.Identity(), "test")
+    budget.teardown(trainer, torch.nn.Identity(), "test")
