@@ -26,7 +26,7 @@ PRELOAD = ["dpswd.fit", "dpswd.cli", "experiments.data", "models.generator_modul
 def fork_server():
     """Returns a context whose processes start within milliseconds."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context.set_forkserver_preload([*PRELOAD, "ddp_runs"])
     return context
 
 

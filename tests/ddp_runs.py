@@ -13,6 +13,7 @@ from dpswd import DPSlicedWassersteinLoss, FixedSizeSampler
 from dpswd.accounting.ledger import Ledger
 from dpswd.queries import ClassCounts
 from dpswd.sampling import ReleaseLoader
+from dpswd.sketch import release_sketch
 from dpswd.training import PrivacyBudget
 
 
@@ -85,6 +86,14 @@ def counts(rank, labels, times):
     query = ClassCounts(3, sigma=5.0)
     query.ledger = Book()
     return [query.release(labels).tolist() for _ in range(times)], len(query.ledger)
+
+
+def sketch(rank, mechanism, shards, max_bytes=None, ledger=None):
+    """One release of all shards by a stream; ``shards[rank]`` are the chunks of one, the first has the ledger."""
+    dist.init_process_group("gloo")
+    loss = DPSlicedWassersteinLoss(mechanism, ledger=ledger if rank == 0 else None)
+    release = release_sketch(loss, lambda: shards[rank], max_bytes=max_bytes)
+    return release.values.numpy(), release.projections.numpy(), loss.releases
 
 
 def spoiled(rank, mechanism, rows, bad):

@@ -20,9 +20,7 @@ pytestmark = pytest.mark.slow  # two processes, which meet over a network
 
 @pytest.fixture(scope="module")
 def server():
-    context = crash_runs.fork_server()
-    context.set_forkserver_preload([*crash_runs.PRELOAD, "ddp_runs"])
-    return context
+    return crash_runs.fork_server()
 
 
 def rows(n, d=6, seed=0):

@@ -1,23 +1,19 @@
 """The streaming release: against the one in memory, over chunks, passes, shards, processes; its ledger; bad input."""
 
-import multiprocessing
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+import crash_runs
 import pytest
 import torch
-import torch.distributed as dist
+from ddp_runs import sketch, together
 
 from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, random_projections
 from dpswd.errors import BudgetExceededError
 from dpswd.loss import clip_rows
 from dpswd.randomness import SeededRandom
 from dpswd.sketch import exact_sketch, release_sketch
-
-# Python 3.12 and later: the children of these tests do nothing but torch on one thread
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 N, D, K, M = 1200, 7, 14, 20
 U = random_projections(D, K, generator=SeededRandom(3))
@@ -135,48 +131,19 @@ def test_bad_input_releases_nothing(changes, chunks, message):
 # shards
 
 
-def in_process(rank, world, path, work, results):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=world)
-    try:
-        results.put((rank, work(rank)))
-    except InputError as error:
-        results.put((rank, str(error)))
-    finally:
-        dist.destroy_process_group()
+@pytest.fixture(scope="module")
+def server():
+    return crash_runs.fork_server()
 
 
-def on_processes(world, work, tmp_path):
-    context = multiprocessing.get_context("fork")  # closures travel; nothing has started threads in these tests
-    results = context.Queue()
-    arguments = [(rank, world, tmp_path / "meet", work, results) for rank in range(world)]
-    processes = [context.Process(target=in_process, args=each) for each in arguments]
-    for process in processes:
-        process.start()
-    found = dict(results.get(timeout=60) for _ in processes)
-    for process in processes:
-        process.join(timeout=60)
-    return [found[rank] for rank in range(world)]
-
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="starts its processes by fork")
-
-
-@needs_fork
 @pytest.mark.parametrize("by_class", [False, True])
-def test_shards_are_merged_exactly(tmp_path, by_class):
+def test_shards_are_merged_exactly(server, by_class):
     x, labels = records()
     made = mechanism(n_classes=3 if by_class else None)
     order = [torch.arange(700, N), torch.arange(0), torch.arange(700)]  # unequal, one empty, not in order
-
-    def work(rank):
-        mine = order[rank]
-        parts = [(x[mine], labels[mine])] if by_class else [x[mine]]
-        loss = DPSlicedWassersteinLoss(made)
-        release = release_sketch(loss, lambda: parts, max_bytes=3 * 8 * N)
-        return release.values.numpy(), release.projections.numpy(), loss.releases
-
-    found = on_processes(3, work, tmp_path)
+    shards = [[(x[mine], labels[mine])] if by_class else [x[mine]] for mine in order]
+    found, errors = together(server, sketch, made, shards, 3 * 8 * N, world=3)
+    assert errors == [None] * 3
     whole = DPSlicedWassersteinLoss(made).release(x, labels if by_class else None)
     for values, projections, _ in found:
         assert torch.equal(torch.from_numpy(projections), whole.projections)
@@ -184,28 +151,18 @@ def test_shards_are_merged_exactly(tmp_path, by_class):
     assert [releases for *_, releases in found] == [1, 0, 0]  # noise is drawn once, by the first process
 
 
-@needs_fork
-def test_what_one_shard_refuses_all_refuse(tmp_path):
+def test_what_one_shard_refuses_all_refuse(server):
     x, _ = records()
-    shards = [x[:600], x[600:] / 0]
-
-    def work(rank):
-        return release_sketch(DPSlicedWassersteinLoss(mechanism()), lambda: [shards[rank]])
-
-    first, second = on_processes(2, work, tmp_path)
+    _, (first, second) = together(server, sketch, mechanism(), [[x[:600]], [x[600:] / 0]])
     assert "process 1: Expected finite private rows" in first
-    assert second.startswith("Expected finite private rows")
+    assert second.startswith("InputError: Expected finite private rows")
 
 
-@needs_fork
-def test_a_ledger_that_refuses_stops_every_shard(tmp_path):
+def test_a_ledger_that_refuses_stops_every_shard(server):
     x, _ = records()
-
-    def work(rank):
-        ledger = Refuses() if rank == 0 else None
-        return release_sketch(DPSlicedWassersteinLoss(mechanism(), ledger=ledger), lambda: [x.split(600)[rank]])
-
-    assert on_processes(2, work, tmp_path) == ["spent", "spent"]
+    shards = [[part] for part in x.split(600)]
+    _, errors = together(server, sketch, mechanism(), shards, None, Refuses())
+    assert errors == ["BudgetExceededError: spent"] * 2
 
 
 @pytest.mark.slow
