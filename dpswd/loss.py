@@ -13,7 +13,6 @@ follows is the same function of them and of the same random draws; and what the 
 post-processing. (Were each to add its own noise to the same values, that would be as many releases as processes.)
 """
 
-import math
 from functools import partial
 from typing import Protocol
 
@@ -25,12 +24,12 @@ from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.processes import Processes
 from dpswd.projections import random_projections
-from dpswd.randomness import normal, random_source
+from dpswd.randomness import normal, on_grid, random_source
 from dpswd.release import Release
 from dpswd.sliced import mean_power, over_directions, padded_block_means, wasserstein_1d
 from dpswd.sorting import ascending, sort_rows
 
-__all__ = ["BudgetWatch", "DPSlicedWassersteinLoss", "Release", "ReleaseLog", "clip_rows", "on_grid"]
+__all__ = ["BudgetWatch", "DPSlicedWassersteinLoss", "Release", "ReleaseLog", "clip_rows"]
 
 
 class BudgetWatch:
@@ -67,26 +66,6 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     margin = 1e-12 + rows.shape[1] * 2.0**-53
     return rows * (row_norm * (1 - margin) / norms).clamp(max=1.0)
-
-
-def on_grid(values: Tensor, sigma: float) -> Tensor:
-    """Rounds noisy values to multiples of a public power of two, between ``sigma / 2048`` and ``sigma / 1024``.
-
-    Post-processing of the ideal mechanism, and what makes the real one resemble it. Noise is computed from words of 53
-    bits; whoever has a released value to all its digits, and guesses the exact one, can compute the words back and sees
-    whether they are whole numbers, which tells neighbours apart however large sigma is (Jin et al. 2022; see
-    tests/test_numerics.py, where it succeeds without the grid). The digits that this needs are rounded away; the
-    variance that it adds is below 1e-7 sigma^2. How close to ideal: docs/pitfalls.md.
-
-    Args:
-        values: Any shape, float64.
-        sigma: Deviation of the noise on them.
-
-    Returns:
-        Tensor of the same shape.
-    """
-    spacing = 2.0 ** max(math.floor(math.log2(sigma)) - 10, -1000)
-    return (values / spacing).round_().mul_(spacing)
 
 
 class DPSlicedWassersteinLoss(nn.Module):

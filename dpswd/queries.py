@@ -31,10 +31,10 @@ from torch import Tensor, nn
 from dpswd._tensors import tensor
 from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
-from dpswd.loss import BudgetWatch, ReleaseLog, clip_rows, on_grid
+from dpswd.loss import BudgetWatch, ReleaseLog, clip_rows
 from dpswd.mechanism import GaussianMechanism
 from dpswd.processes import Processes
-from dpswd.randomness import normal, random_source
+from dpswd.randomness import normal, on_grid, random_source
 
 __all__ = ["ClassCounts", "GaussianQuery", "SecondMoment"]
 

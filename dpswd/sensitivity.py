@@ -33,7 +33,7 @@ __all__ = ["ConstantLaw", "Law", "ProjectionLaw", "bernstein_bound", "clt_bound"
 Array = NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
-_FFT_SLACK = 1e-11  # absolute error allowed to the discrete convolution; it only ever adds to a survival function
+_FFT_SLACK = 1e-11  # absolute error allowed to the discrete convolution; it only adds to a survival function
 _FAR_TAIL = 1e-20  # where Chernoff's bound falls below this the rest of the mass sits at the maximum of S
 _MAX_GRID = 2**26  # points of the grid of S: 2 GB while the law is made
 

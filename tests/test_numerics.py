@@ -14,9 +14,9 @@ import dpswd.loss
 import dpswd.queries
 from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, ProjectionMechanism, random_projections
 from dpswd.audit import Claim, contest
-from dpswd.loss import clip_rows, on_grid
+from dpswd.loss import clip_rows
 from dpswd.queries import ClassCounts, SecondMoment
-from dpswd.randomness import SeededRandom, normal
+from dpswd.randomness import SeededRandom, normal, on_grid
 from dpswd.sliced import block_means, padded_block_means, sliced_wasserstein
 from dpswd.sorting import ascending
 
