@@ -18,7 +18,7 @@ from models.baselines.swd import SWDTerm
 from models.baselines.unprotected import fit_unprotected, raw_batches
 from models.source import source_batches
 
-HELP = "adaptation without an adapter: what costs accuracy, step by step (10 minutes; three with --quick)"
+HELP = "adaptation without an adapter: what costs accuracy, step by step (14 minutes; five with --quick)"
 
 WEIGHT, EPSILON = 0.01, 10.0
 STEPS = (
