@@ -24,6 +24,7 @@ coordinate has variance 1: it is the Gaussian mechanism in that space.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +84,21 @@ class GaussianQuery(nn.Module):
     def _normal(self, *shape: int) -> Tensor:
         return torch.from_numpy(normal(self._source, shape))
 
+    def worst_pair(self, size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Returns arguments of ``release`` for two neighbours of ``size`` records as far apart as the sensitivity.
+
+        For an auditor, :mod:`dpswd.audit.query_game`. The first record differs; clipping takes part.
+
+        Raises:
+            InputError: If the query states none.
+        """
+        raise InputError(f"Expected a query that states its worst pair, got {type(self).__name__}; define worst_pair.")
+
+    def coordinates(self, released: Any) -> Tensor:
+        """Returns what ``release`` gave as one tensor, in units in which its length is that of the sensitivity."""
+        values: Tensor = released
+        return values
+
     def extra_repr(self) -> str:
         """What ``print(module)`` says."""
         status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
@@ -119,6 +135,13 @@ class ClassCounts(GaussianQuery):
             raise InputError(f"Expected integer labels (N,) between 0 and {self.n_classes - 1}, got others.")
         counts = torch.bincount(labels.cpu(), minlength=self.n_classes).double()
         return self._once(lambda: counts + self.mechanism.sigma * self._normal(self.n_classes))
+
+    def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
+        """One record of class 0 moves to class 1: two counts by one; see :meth:`GaussianQuery.worst_pair`."""
+        first = torch.zeros(size, dtype=torch.int64)
+        second = first.clone()
+        second[0] = 1
+        return (first,), (second,)
 
 
 class SecondMoment(GaussianQuery):
@@ -165,3 +188,11 @@ class SecondMoment(GaussianQuery):
             return ((moment + moment.T) / 2).cpu() + self.mechanism.sigma * (noise + noise.T) / 2
 
         return self._once(noisy).to(rows.device)
+
+    def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
+        """A row becomes one at a right angle to it, both far beyond the bound; see :meth:`GaussianQuery.worst_pair`."""
+        at_least(2, dim=self.dim)
+        first = torch.zeros(size, self.dim, dtype=torch.float64)
+        second = first.clone()
+        first[0, 0] = second[0, 1] = 1000 * self.row_norm  # clipping takes part
+        return (first,), (second,)

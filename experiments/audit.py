@@ -11,6 +11,7 @@ from dpswd.audit.zoo import ZOO, inspect
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCounts, SecondMoment
 from experiments.canaries import audit_generator
+from models.baselines.class_queries import ClassCovariances, ClassMeans
 
 HELP = "audit: the game on sound mechanisms, nine broken ones and their twins, canaries (20 minutes; --quick: one)"
 
@@ -60,11 +61,17 @@ SETTINGS: tuple[tuple[str, dict[str, Any], int, int, dict[str, Any]], ...] = (
     ("rows, iid, exact, 4 of 25 %", IID | {"sigma": 0.4}, 128, 4, {"cost": 4}),
     ("rows, iid, Bernstein, 4 of 25 %", IID | {"sigma": 0.4, "bound": "bernstein"}, 128, 4, {"cost": 4}),
 )
+QUERIES = (
+    ClassCounts(10, sigma=0.6),
+    SecondMoment(8, sigma=0.15),
+    ClassMeans(10, 8, sigma=0.4),
+    ClassCovariances(10, 8, sigma=0.15),
+)
 TRIALS = 20_000
 
 
 def games(trials: int) -> Iterator[dict[str, Any]]:
-    """Plays every setting and both queries."""
+    """Plays every setting and every query."""
     for name, fields, size, releases, options in SETTINGS:
         cost = options.get("cost", 1)
         result = audit(
@@ -75,7 +82,7 @@ def games(trials: int) -> Iterator[dict[str, Any]]:
             as_released=options.get("as_released", False),
         )
         yield {"setting": name, "q": fields["batch_size"] / size, **result.to_dict()}
-    for query in (ClassCounts(10, sigma=0.6), SecondMoment(8, sigma=0.15)):
+    for query in QUERIES:
         claim = Claim.of(PrivacyAccountant().step(query.mechanism, sample_size=10), 1e-5)
         evidence = contest(QueryGame(query), trials)
         yield {

@@ -1,49 +1,57 @@
-"""The distinguishing game on the small releases beside the projections: class counts and a second moment."""
+"""The distinguishing game on the Gaussian releases beside the projections, of whatever kind."""
 
-import torch
+import copy
+import dataclasses
+from typing import Any
+
 from torch import Tensor
 
 from dpswd.errors import InputError
-from dpswd.queries import ClassCounts, SecondMoment
+from dpswd.queries import GaussianQuery
 
 __all__ = ["QueryGame"]
+
+_SILENT = 1e-9  # of sigma: the noise of the releases that the auditor makes to know the exact values
 
 
 class QueryGame:
     r"""One release of a query; the score is the log-likelihood ratio.
 
-    Worst pairs: one record that changes its class moves two counts by one, :math:`\sqrt 2`. A row
-    :math:`R e_1` that becomes :math:`R e_2` moves the second moment by :math:`R^2 (e_1 e_1^T - e_2 e_2^T)`,
-    :math:`\sqrt 2 R^2` in Frobenius norm; it moves the diagonal only, where the noise has deviation sigma.
+    The query states its worst pair (:meth:`dpswd.queries.GaussianQuery.worst_pair`; the docstring of each query proves
+    that it attains the sensitivity, and so does the pair itself: :attr:`moved`) and the coordinates in which its noise
+    is isotropic with deviation sigma. There the ratio is :math:`\langle y - (y_0 + y_1)/2, y_1 - y_0 \rangle /
+    \sigma^2`, where the exact values :math:`y_0, y_1` are what the query's own code releases with a billionth of the
+    noise. Should that code be broken (a clip that does nothing), they are further apart than is claimed and the attack
+    is the stronger for it. Any score is a fair attack, as long as it is fixed before the runs.
 
     Args:
-        query: The query itself.
+        query: The query itself, in its own code.
         size: Number N >= 1 of records.
+        pair: Arguments of ``release`` for two other neighbours; the worst pair if not given.
+
+    Attributes:
+        moved: Distance of the exact values, in units of the noise: the mu that is played for.
+
+    Raises:
+        InputError: If the query is none, or states no worst pair.
     """
 
-    def __init__(self, query: ClassCounts | SecondMoment, size: int = 10) -> None:
-        self.query = query
-        if isinstance(query, ClassCounts):
-            first = torch.zeros(size, dtype=torch.int64)
-            second = first.clone()
-            second[0] = 1
-            self.difference = torch.zeros(query.n_classes, dtype=torch.float64)
-            self.middle = self.difference.clone()
-            self.difference[0], self.difference[1] = -1, 1
-            self.middle[0], self.middle[1] = size - 0.5, 0.5
-        elif isinstance(query, SecondMoment):
-            first = torch.zeros(size, query.dim, dtype=torch.float64)
-            second = first.clone()
-            first[0, 0] = second[0, 1] = 1000 * query.row_norm  # clipping takes part in the game
-            self.difference = torch.zeros(query.dim, query.dim, dtype=torch.float64)
-            self.middle = self.difference.clone()
-            for i, sign in ((0, -1), (1, 1)):
-                self.difference[i, i], self.middle[i, i] = sign * query.row_norm**2, query.row_norm**2 / 2
-        else:
-            raise InputError(f"Expected ClassCounts or SecondMoment, got {type(query).__name__}.")
-        self.data: tuple[Tensor, Tensor] = (first, second)
+    def __init__(
+        self, query: GaussianQuery, size: int = 10, *, pair: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
+    ) -> None:
+        if not isinstance(query, GaussianQuery):
+            raise InputError(f"Expected a GaussianQuery, got {type(query).__name__}.")
+        self.query: Any = query
+        self.data = query.worst_pair(size) if pair is None else pair
+        silent: Any = copy.copy(query)
+        silent.ledger = None
+        silent.mechanism = dataclasses.replace(query.mechanism, sigma=_SILENT * query.mechanism.sigma)
+        first, second = (silent.coordinates(silent.release(*records)) for records in self.data)
+        self.difference: Tensor = second - first
+        self.middle: Tensor = (first + second) / 2
+        self.moved = float(self.difference.norm()) / query.mechanism.sigma
 
     def play(self, replaced: bool) -> float:
         """Makes one release; see :class:`dpswd.audit.game.Game`."""
-        released = self.query.release(self.data[replaced])
+        released = self.query.coordinates(self.query.release(*self.data[replaced]))
         return float(((released - self.middle) * self.difference).sum()) / self.query.mechanism.sigma**2

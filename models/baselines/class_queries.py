@@ -87,6 +87,16 @@ class ClassMeans(GaussianQuery):
         released = self._once(lambda: totals + self.mechanism.sigma * self._normal(*totals.shape))
         return released[:, 0] / self.row_norm, released[:, 1:]
 
+    def worst_pair(self, size: int) -> tuple[tuple[Parts], tuple[Parts]]:
+        """A row changes its class: two blocks move by sqrt 2 R each; see :meth:`GaussianQuery.worst_pair`."""
+        first, second = _records(size, self.dim, self.n_classes, self.row_norm)
+        return ([first],), ([second],)
+
+    def coordinates(self, released: tuple[Tensor, Tensor]) -> Tensor:
+        """Returns (C, 1 + d): counts times R, whose noise is that of the sums, and the sums."""
+        counts, sums = released
+        return torch.cat([counts[:, None] * self.row_norm, sums], dim=1)
+
 
 class ClassCovariances(GaussianQuery):
     """Releases, for every class, the sum of outer products of rows about a centre that is public.
@@ -147,6 +157,27 @@ class ClassCovariances(GaussianQuery):
             return (moments + moments.mT) / 2 + self.mechanism.sigma * (noise + noise.mT) / 2
 
         return self._once(noisy)
+
+    def worst_pair(self, size: int) -> tuple[tuple[Parts, Tensor], tuple[Parts, Tensor]]:
+        """A row changes its class, R^2 in each of two matrices, on and off their diagonals.
+
+        See :meth:`GaussianQuery.worst_pair`. The centres are not zero: subtracting them takes part.
+        """
+        first, second = _records(size, self.dim, self.n_classes, self.row_norm)
+        steps = torch.arange(1, 1 + self.n_classes * self.dim, dtype=torch.float64)
+        centers = self.row_norm * steps.sin().reshape(self.n_classes, self.dim) / math.sqrt(self.dim)
+        return ([first], centers), ([second], centers)
+
+
+def _records(size: int, dim: int, n_classes: int, row_norm: float) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Two neighbours: short rows of all classes, and a long row without zeros that changes to class 1 and turns."""
+    rows = torch.full((size, dim), row_norm / (2 * math.sqrt(dim)), dtype=torch.float64)
+    labels = torch.arange(size) % n_classes
+    rows[0] = 1000 * row_norm  # clipping takes part
+    other, classes = rows.clone(), labels.clone()
+    other[0, ::2] *= -1
+    classes[0] = 1
+    return (rows, labels), (other, classes)
 
 
 def rows_in_parts(features: nn.Module, records: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

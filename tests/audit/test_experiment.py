@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from dpswd import InputError, ProjectionMechanism
-from experiments.audit import SETTINGS
+from dpswd.queries import GaussianQuery
+from experiments.audit import QUERIES, SETTINGS
 from experiments.canaries import CanaryDigits, audit_generator, scores_of
 from experiments.data import Digits
 
@@ -59,3 +60,6 @@ def test_settings_cover_what_the_page_promises():
     assert {m.kind for m in made} == {"iid", "orthogonal"}
     assert {m.bound for m in made} == {"exact", "bernstein", "clt"}
     assert {releases for _, _, _, releases, _ in SETTINGS} == {1, 4}
+    import models.mixture_module  # noqa: F401  (with its queries)
+
+    assert {type(query) for query in QUERIES} == set(GaussianQuery.__subclasses__())  # every kind that is shipped

@@ -1,5 +1,6 @@
 """The game: its score is the likelihood ratio, its pair is the worst one, its bounds come close and stay below."""
 
+import dataclasses
 import itertools
 import math
 
@@ -9,12 +10,14 @@ import torch
 from scipy import stats
 
 import dpswd.loss
+import models.baselines.class_queries
 from dpswd import InputError, PrivacyAccountant, ProjectionMechanism
 from dpswd.audit import Claim, audit, contest
 from dpswd.audit.game import ProjectionGame, _affordable
 from dpswd.audit.query_game import QueryGame
 from dpswd.loss import clip_rows
 from dpswd.queries import ClassCounts, GaussianQuery, SecondMoment
+from models.baselines.class_queries import ClassCovariances, ClassMeans
 
 QUANTILES = {"release": "quantiles", "n_quantiles": 3}
 
@@ -129,16 +132,73 @@ def test_a_clip_that_does_nothing_is_noticed(monkeypatch):
     assert not claim(made, 12).stands(contest(ProjectionGame(made, 12), 400))
 
 
-@pytest.mark.parametrize(
-    "query", [ClassCounts(3, sigma=0.7, noise_seed=1), SecondMoment(4, row_norm=2.0, sigma=2.5, noise_seed=1)]
-)
+QUERIES = [
+    ClassCounts(3, sigma=0.7, noise_seed=1),
+    SecondMoment(4, row_norm=2.0, sigma=2.5, noise_seed=1),
+    ClassMeans(3, 4, row_norm=2.0, sigma=1.8, noise_seed=1),
+    ClassCovariances(3, 5, row_norm=2.0, sigma=2.5, noise_seed=1),
+]
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: type(query).__name__)
 def test_queries(query):
     stated = Claim.of(PrivacyAccountant().step(query.mechanism, sample_size=10), 1e-5)
-    evidence = contest(QueryGame(query), 4000)
+    game = QueryGame(query)
+    assert game.moved == pytest.approx(query.mechanism.sensitivity / query.mechanism.sigma, rel=1e-6)  # the worst pair
+    assert query.releases == 0  # finding the exact values is none
+    evidence = contest(game, 3000)
+    assert query.releases == 6000
     assert 0.85 <= evidence.mu / stated.mu <= 1
     assert stated.stands(evidence)
-    with pytest.raises(InputError, match="Expected ClassCounts or SecondMoment, got GaussianQuery"):
-        QueryGame(GaussianQuery(query.mechanism, 0.1))
+    smaller = dataclasses.replace(query.mechanism, sensitivity=query.mechanism.sensitivity / 1.3)
+    assert not Claim.of(PrivacyAccountant().step(smaller, sample_size=10), 1e-5).stands(evidence)  # control
+
+
+def pairs_of_classes(row_norm):
+    """Neighbours that differ within a class, or off the diagonal only; every one attains the sensitivity."""
+    rows, labels = torch.full((6, 4), 0.1, dtype=torch.float64), torch.arange(6) % 3
+    centers = torch.zeros(3, 4, dtype=torch.float64)
+
+    def replaced(row):
+        changed = rows.clone()
+        changed[0] = torch.tensor(row, dtype=torch.float64)
+        return [(changed, labels)]
+
+    means, moments = ClassMeans(3, 4, row_norm, noise_seed=2), ClassCovariances(3, 4, row_norm, noise_seed=2)
+    yield means, ((replaced([9, 0, 0, 0]),), (replaced([-9, 0, 0, 0]),))
+    yield moments, ((replaced([9, 0, 0, 0]), centers), (replaced([0, 9, 0, 0]), centers))
+    yield moments, ((replaced([9, 9, 0, 0]), centers), (replaced([9, -9, 0, 0]), centers))
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_other_worst_pairs_of_classes(number):
+    query, pair = list(pairs_of_classes(0.7))[number]
+    query.mechanism = dataclasses.replace(query.mechanism, sigma=query.mechanism.sensitivity / 2)
+    game = QueryGame(query, pair=pair)
+    assert game.moved == pytest.approx(2, rel=1e-6)
+    evidence = contest(game, 2000)
+    assert 0.85 * 2 <= evidence.mu
+    assert Claim.of(PrivacyAccountant().step(query.mechanism, sample_size=6), 1e-5).stands(evidence)
+
+
+@pytest.mark.parametrize("query", QUERIES[2:], ids=lambda query: type(query).__name__)
+def test_class_queries_without_a_clip_or_with_half_the_noise_are_refuted(query, monkeypatch):
+    stated = Claim.of(PrivacyAccountant().step(query.mechanism, sample_size=10), 1e-5)
+    with monkeypatch.context() as patch:
+        patch.setattr(models.baselines.class_queries, "clip_rows", lambda rows, bound: rows.double())
+        assert not stated.stands(contest(QueryGame(query), 400))
+    draw = query._normal
+    monkeypatch.setattr(query, "_normal", lambda *shape: draw(*shape) / 2)
+    assert not stated.stands(contest(QueryGame(query), 1500))
+
+
+def test_a_query_without_a_worst_pair_is_refused():
+    with pytest.raises(InputError, match="Expected a query that states its worst pair, got GaussianQuery; define"):
+        QueryGame(GaussianQuery(QUERIES[0].mechanism, 0.1))
+    with pytest.raises(InputError, match=r"Expected a GaussianQuery, got str\."):
+        QueryGame("counts")
+    with pytest.raises(InputError, match="Expected dim >= 2, got dim=1"):
+        QueryGame(SecondMoment(1))
 
 
 def test_a_whole_audit_on_fresh_noise():
