@@ -11,6 +11,7 @@ import importlib.metadata
 import math
 import platform
 import secrets
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,8 @@ from dpswd.loss import BudgetWatch
 from dpswd.mechanism import GaussianMechanism, Mechanism, mechanism_from_dict
 
 __all__ = ["NOT_COVERED", "Budget"]
+
+_ONE_AT_A_TIME = threading.Lock()  # no thread may release between another one's look at the plan and its entry
 
 Plan = list[tuple[Any, int]]  # (mechanism, number of releases); the loss stands last
 
@@ -120,14 +123,15 @@ class Budget:
             BudgetExceededError: What :meth:`check` raises.
             InputError: If it cannot be written down.
         """
-        self.check(mechanism)
-        self._permit = self._permit and mechanism.batch_size is None
-        if self._ledger is not None:
-            self._ledger.record(mechanism, self.sample_size)
-        if self._shared is not None and self._shared.ledger is not None:
-            self._shared.record(mechanism, self.sample_size)
-        if self._made is not None:
-            self._made[mechanism] += 1
+        with _ONE_AT_A_TIME:
+            self.check(mechanism)
+            self._permit = self._permit and mechanism.batch_size is None
+            if self._ledger is not None:
+                self._ledger.record(mechanism, self.sample_size)
+            if self._shared is not None and self._shared.ledger is not None:
+                self._shared.record(mechanism, self.sample_size)
+            if self._made is not None:
+                self._made[mechanism] += 1
 
     def check(self, mechanism: Mechanism) -> None:
         """Says whether a release is allowed now, and changes nothing.
@@ -218,12 +222,8 @@ class Budget:
         if _unnoised(plan) != _unnoised(wanted):
             raise InputError("Expected the mechanism of the run that is resumed, got another one; keep its config.")
         if bool(header.get("shared")) != (self._shared is not None):
-            got, wants = (
-                ("none", "the ledger that") if self._shared is None else ("one", "no ledger of several runs, as")
-            )
-            raise InputError(
-                f"Expected {wants} the run that is resumed shares with others, got {got}; keep its config."
-            )
+            which, got = ("the", "none") if self._shared is None else ("no", "one")
+            raise InputError(f"Expected {which} ledger of several runs as in the run that is resumed, got {got}.")
         self._run = str(header.get("run", ""))
         if self._shared is not None:
             self._shared.resume(self._run, self._checkpoint["releases"], self._checkpoint.get("shared_head", ""))
@@ -240,7 +240,7 @@ class Budget:
                 f"Expected at least {self._checkpoint['releases']} releases in {path} (the checkpoint's "
                 f"count), got {ledger.n_releases}; the ledger was cut, so the run cannot go on."
             )
-        if (head := self._checkpoint["ledger_head"]) and head not in ledger.heads:
+        if self._checkpoint["ledger_head"] not in ledger.heads:
             raise InputError(
                 f"Expected the ledger of the run that is resumed at {path}, got another run's; "
                 "resume in the directory of that run."

@@ -42,8 +42,9 @@ class PrivacyBudget(Budget, L.Callback):
     release in one step (a closure that runs twice), one outside of training steps, and a loss that is hidden from
     ``module.modules()`` are refused. So is any release from the ``setup`` hook on until the noise is set (other
     callbacks', such as a learning rate finder's, included: this one goes first, wherever it was put), any in
-    ``validate``, ``test`` and ``predict``, and a new run of a module that has made releases already. What cannot be
-    seen from here is a module that keeps an old batch and releases it in place of the new one: do not.
+    ``validate``, ``test`` and ``predict``, a new run of a module that has made releases already, and a checkpoint that
+    no such run wrote. What cannot be seen from here is a module that keeps an old batch and releases it in place of
+    the new one: do not.
 
     Several processes (``strategy="ddp"``, ``use_distributed_sampler=False``) make every release together, see
     :mod:`dpswd.loss`: N, B, T and epsilon are those of one process; rank 0 keeps the ledger. The public side differs:
@@ -61,8 +62,8 @@ class PrivacyBudget(Budget, L.Callback):
 
     Raises:
         InputError: At the start of training, if the budget is out of range, the loader is not the one that the
-            accountant assumes, the processes are not those of DDP, the module has made releases, or the ledger does
-            not fit the run.
+            accountant assumes, the processes are not those of DDP, the module has made releases, or ledger or
+            checkpoint do not fit the run.
     """
 
     def __init__(
@@ -142,6 +143,11 @@ class PrivacyBudget(Budget, L.Callback):
         """Takes what the module made in its own hooks under guard; refuses a new run of one that has released."""
         self._watch(running=True)
         the_loss(pl_module)
+        if self._checkpoint is None and trainer.ckpt_path is not None:
+            raise InputError(
+                f"Expected a checkpoint of a run within a PrivacyBudget, got {trainer.ckpt_path}, which says nothing "
+                "of releases; what is in it may come from private records. Begin a new run without it."
+            )
         if self._checkpoint is None and self._earlier:
             raise InputError(
                 f"Expected a module that has made no releases before a new run, got one with {self._earlier}; begin "
@@ -220,7 +226,12 @@ class PrivacyBudget(Budget, L.Callback):
             raise InputError(f"Expected {self.sample_size} records as planned, got a loader of {sampler.sample_size}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the budget and how many releases the ledger must show at least."""
+        """What a checkpoint keeps: the budget and how many releases the ledger must show at least.
+
+        A resumed run that has not opened its ledger yet, or never will since no step is left, hands on what it got.
+        """
+        if self._ledger is None and self._checkpoint is not None:
+            return self._checkpoint
         head = self._ledger.head if self._ledger else ""
         shared = {"shared_head": self._shared.head} if self._shared is not None else {}
         return {**self.budget, "releases": self.releases, "planned": self.planned, "ledger_head": head, **shared}

@@ -109,11 +109,11 @@ def test_refuses_to_leave_or_enter_a_shared_ledger_by_resuming(tmp_path):
         trainer(tmp_path / "out", epsilon=2.0).fit(Mine(fail_at=3), loader())
     (checkpoint,) = (tmp_path / "in" / "ckpt").glob("*step=3.ckpt")
     with pytest.raises(
-        InputError, match=r"Expected the ledger that the run that is resumed shares with others, got none"
+        InputError, match=r"Expected the ledger of several runs as in the run that is resumed, got none"
     ):
         trainer(tmp_path / "in", epsilon=2.0).fit(Mine(), loader(), ckpt_path=checkpoint)
     (checkpoint,) = (tmp_path / "out" / "ckpt").glob("*step=3.ckpt")
-    with pytest.raises(InputError, match=r"Expected no ledger of several runs, as the run that is resumed .*, got one"):
+    with pytest.raises(InputError, match=r"Expected no ledger of several runs as in the run that is resumed, got one"):
         run(tmp_path / "out", shared, checkpoint=checkpoint)
 
 
