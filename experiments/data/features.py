@@ -24,6 +24,7 @@ class FeatureFile(PrivateData):
         batch_size: Records in a release.
         n_synthetic: Records to generate.
         test_split: Keep every fifth row for testing, out of the private records.
+        labelled: Read the labels. If not, they are not looked at, need not be there, and all records are of class 0.
     """
 
     name = "features"
@@ -35,9 +36,10 @@ class FeatureFile(PrivateData):
         batch_size: int | None = None,
         n_synthetic: int = 10_000,
         test_split: bool = True,
+        labelled: bool = True,
     ) -> None:
         super().__init__(root, batch_size, n_synthetic)
-        self.path, self.test_split = path, test_split
+        self.path, self.test_split, self.labelled = path, test_split, labelled
 
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""
@@ -48,7 +50,8 @@ class FeatureFile(PrivateData):
             raise InputError(f"Expected an .npz file at {self.path}, got nothing there; check data.path.")
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                features, labels = np.asarray(archive["features"]), np.asarray(archive["labels"])
+                features = np.asarray(archive["features"])
+                labels = np.asarray(archive["labels"]) if self.labelled else np.zeros(len(features), dtype=np.int64)
         except KeyError as error:
             raise InputError(f"Expected arrays 'features' and 'labels' in {path}, got no {error}.") from None
         except (*_UNREADABLE, zipfile.BadZipFile, zlib.error) as error:

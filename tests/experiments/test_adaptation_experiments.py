@@ -10,7 +10,7 @@ import torch
 from dpswd import InputError
 from experiments import adaptation_cells, adaptation_methods, adaptation_steps, adapted_head, fig3, leak, table1
 from experiments.adaptation_cells import cell
-from experiments.adaptation_data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches
+from experiments.adaptation_data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches, TargetAccuracy
 from experiments.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
 from experiments.adaptation_page import curve_lines, gap_lines, step_lines
 from experiments.data import Records
@@ -51,6 +51,28 @@ def test_feature_files_of_any_network(pair, tmp_path):
         FeatureAdaptation(*pair, batch_size=61).release_size(None)
     with pytest.raises(InputError, match="Expected n_quantiles <= the number of records, got 61 and 60"):
         data.release_size(61)
+
+
+def test_labels_of_a_private_target_are_not_looked_at(pair, tmp_path):
+    bare = str(tmp_path / "bare.npz")
+    np.savez(bare, features=np.load(pair[1])["features"])  # as a target is in earnest
+    for target in (pair[1], bare):
+        data = FeatureAdaptation(pair[0], target)
+        assert set(data.test.labels.tolist()) == {0}
+        assert torch.equal(data.test.floats(), data.private)
+    assert set(FeatureAdaptation(*pair, public_benchmark=True).test.labels.tolist()) == set(range(10))  # control
+    with pytest.raises(InputError, match=r"Expected arrays 'features' and 'labels' in .*bare\.npz"):
+        FeatureAdaptation(bare, pair[1]).setup("fit")
+
+
+def test_an_accuracy_on_private_records_is_refused(pair):
+    class Run:
+        datamodule = FeatureAdaptation(*pair)
+
+    with pytest.raises(InputError, match="Expected no TargetAccuracy for a-b, got one: it tests on the private"):
+        TargetAccuracy().on_fit_start(Run, None)
+    Run.datamodule = FeatureAdaptation(*pair, public_benchmark=True)
+    TargetAccuracy().on_fit_start(Run, None)
 
 
 def test_names_of_domains_are_checked():
@@ -137,7 +159,7 @@ def tiny(pair, monkeypatch):
     problem = replace(
         PROBLEMS["A-W"],
         name="a-b",
-        data=lambda root: FeatureAdaptation(*pair),
+        data=lambda root: FeatureAdaptation(*pair, public_benchmark=True),
         encoder=lambda: adaptation_methods.FeatureEncoder(8, 6),
         adapter=lambda: adaptation_methods.ShiftAdapter(8),
         space=lambda: adaptation_methods.Flatten((8,), radius=3.0),
