@@ -9,6 +9,7 @@ from dpswd import BudgetExceededError, InputError, calibrate_sigma
 from dpswd.accounting.ledger import Ledger
 from dpswd.cli import main
 from dpswd.fit import _long_spellings
+from dpswd.reporting.publish import write_report
 from dpswd.training import PrivacyBudget
 
 
@@ -73,6 +74,30 @@ def test_a_crashed_run_has_spent_its_plan_and_can_be_resumed(tmp_path):
     run(tmp_path / "a", shared, checkpoint=checkpoint)
     ledger = Ledger.open_existing(shared)
     assert (len(ledger.runs), ledger.n_releases) == (2, 2 * STEPS)
+
+
+def test_a_run_that_is_not_private_voids_the_number_for_all_wherever_it_is_said(tmp_path, capsys):
+    shared = tmp_path / "all.jsonl"
+    run(tmp_path / "a", shared, total=9.0, module=Mine(MECHANISM.replace(noise_seed=7)))
+    run(tmp_path / "b", shared)
+    bad = Ledger.open_existing(tmp_path / "a" / "ledger.jsonl").header["run"]
+    beginning = f"NOT PRIVATE: run {bad}: a fixed noise seed makes the noise repeatable"
+    facts = privacy(tmp_path / "b")
+    assert facts["private"] is True  # by itself
+    assert facts["across_runs"]["private"] is facts["across_runs"]["sound"] is False
+    sentence = facts["across_runs"]["sentence"]
+    assert sentence.startswith(beginning)
+    assert write_report(tmp_path / "b")["caveats"] == [sentence]
+    assert json.loads((tmp_path / "b" / "report.json").read_text())["caveats"] == [sentence]
+    assert f"\n{beginning}" in (tmp_path / "b" / "report.md").read_text()
+    assert f"<p>{beginning}" in (tmp_path / "b" / "report.html").read_text()
+    assert main(["ledger", "show", str(shared), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["sentence"].startswith(beginning)
+    assert [entry["run"] for entry in shown["shortcomings"]] == [bad]
+    assert main(["ledger", "show", str(shared)]) == 0
+    text = capsys.readouterr().out
+    assert 0 < text.index(f"\n{beginning}") < text.index("planned   epsilon")  # before any number
 
 
 def cut(path):

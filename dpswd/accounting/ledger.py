@@ -147,11 +147,12 @@ class Ledger(Chain):
             if count and run in (None, whose)
         ]
 
-    def planned(self) -> list[ReleaseGroup]:
-        """Returns what counts: the plan of every run, and what was made where no plan is stated or it is overrun."""
+    def planned(self, run: str | None = None) -> list[ReleaseGroup]:
+        """Returns what counts: the plan of one run or all, and what was made where no plan is stated or is overrun."""
         if not self.shared:
             return _at_least(plan_of(self.header), self.groups())
-        return [group for run, facts in self.runs.items() for group in _at_least(plan_of(facts), self.groups(run))]
+        runs = self.runs if run is None else [run]
+        return [group for each in runs for group in _at_least(plan_of(self.runs[each]), self.groups(each))]
 
     def __iter__(self) -> Iterator[ReleaseGroup]:
         return iter(self.groups())

@@ -3,13 +3,7 @@ r"""A budget that spans runs: several plans on the same records in one ledger, a
 A run is admitted with its whole plan, before it draws any noise, if the composition of all plans keeps the budget; it
 can then release nothing that its plan does not hold. Admission happens under the file's lock.
 
-What the composed number rests on. The losses of runs whose plans are fixed beforehand add up (Dong2022, Theorem 3.2;
-the accountants compose them). If every release reads all records with a constant sensitivity, plans may also be chosen
-after looking at what earlier runs released: Gaussian mechanisms are totally ordered by :math:`\mu`, and adaptively
-chosen ones with :math:`\sum_i \mu_i^2 \le \mu^2` are together :math:`\mu`-GDP (Smith and Thakurta, Fully Adaptive
-Composition for Gaussian Differential Privacy, 2022). Subsampled mechanisms are not totally ordered, and no such theorem
-is known to hold for their exact losses: for those, the plan of a later run must not depend on what earlier ones
-released. Both sentences are stated wherever the number is.
+What the composed number rests on, and what holds where plans are chosen by looking: :mod:`dpswd.accounting.across`.
 """
 
 import os
@@ -18,62 +12,12 @@ from typing import Any
 
 from dpswd import __version__
 from dpswd._validate import positive, probability
-from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.across import across, compose, cost
 from dpswd.accounting.ledger import Ledger, ReleaseGroup
 from dpswd.errors import BudgetExceededError, InputError
-from dpswd.mechanism import Mechanism, ProjectionMechanism
+from dpswd.mechanism import Mechanism
 
-__all__ = ["SharedBudget", "compose", "cost", "merge"]
-
-
-def compose(groups: list[ReleaseGroup], accountant: str = "pld") -> PrivacyAccountant:
-    """Returns an accountant that has seen the releases."""
-    made = PrivacyAccountant(accountant)
-    for mechanism, size, count in groups:
-        made.step(mechanism, sample_size=size, num_releases=count)
-    return made
-
-
-def cost(groups: list[ReleaseGroup], delta: float, accountant: str = "pld") -> dict[str, Any]:
-    """Returns epsilon at ``delta``, mu, regret, whether they are sound, and what they rest on."""
-    if not groups:
-        return {"epsilon": 0.0, "delta": delta, "mu": 0.0, "regret": 0.0, "sound": True, "assumptions": []}
-    resolved = compose(groups, accountant).resolve(delta)
-    mu, regret = resolved.get_mu_and_regret()
-    sizes = sorted({size for _, size, _ in groups})
-    assumptions = resolved.assumptions
-    if len(sizes) > 1:
-        assumptions.append(
-            f"The runs read data sets of {', '.join(map(str, sizes))} records; what is protected is a record that is "
-            "in each of them at most once. Parallel composition is not assumed: costs add up even if they are disjoint."
-        )
-    assumptions.append(_adaptivity(groups))
-    return {
-        "epsilon": resolved.get_epsilon(delta),
-        "delta": delta,
-        "mu": mu,
-        "regret": regret,
-        "sound": resolved.sound,
-        "assumptions": assumptions,
-    }
-
-
-def _adaptivity(groups: list[ReleaseGroup]) -> str:
-    if all(_is_gaussian(mechanism, size) for mechanism, size, _ in groups):
-        return "The plan of a later run may be chosen after looking at what earlier runs released."
-    return (
-        "Assumed: the plan of a later run (mechanisms, numbers, budget) is not chosen by looking at what earlier runs "
-        "released."
-    )
-
-
-def _is_gaussian(mechanism: Mechanism, size: int) -> bool:
-    whole = mechanism.batch_size in (None, size)
-    return (
-        whole
-        and not (isinstance(mechanism, ProjectionMechanism) and mechanism.spends_tail)
-        and mechanism.law.is_constant
-    )
+__all__ = ["SharedBudget", "merge"]
 
 
 class SharedBudget:
@@ -143,13 +87,9 @@ class SharedBudget:
     def facts(self) -> dict[str, Any]:
         """What the runs in the ledger cost together, as it stands on the disk; for ``privacy.json`` and the report."""
         ledger = Ledger.open_existing(self.path)
-        found = cost(ledger.planned(), self.target_delta, self.accountant)
-        text = (
-            f"All runs in the ledger that this one shares ({len(ledger.runs)} so far), on the same records, together: "
-            f"epsilon {found['epsilon']:.4g} at delta {self.target_delta:g}, mu {found['mu']:.4g}, every plan counted "
-            f"in full; their budget is epsilon {self.target_epsilon:g}. {found['assumptions'][-1]}"
-        )
-        return {"runs": len(ledger.runs), "target_epsilon": self.target_epsilon, **found, "sentence": text}
+        words: dict[str, Any] = {"noun": "the ledger that this one shares", "budget": self.target_epsilon}
+        found = across(ledger, self.target_delta, self.accountant, **words)
+        return {"runs": len(ledger.runs), "target_epsilon": self.target_epsilon, **found}
 
     def _check_header(self, target_epsilon: float | None) -> float | None:
         if self.ledger is None:

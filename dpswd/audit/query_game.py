@@ -54,4 +54,5 @@ class QueryGame:
     def play(self, replaced: bool) -> float:
         """Makes one release; see :class:`dpswd.audit.game.Game`."""
         released = self.query.coordinates(self.query.release(*self.data[replaced]))
-        return float(((released - self.middle) * self.difference).sum()) / self.query.mechanism.sigma**2
+        sigma: float = self.query.mechanism.sigma
+        return float(((released - self.middle) * self.difference).sum()) / sigma**2

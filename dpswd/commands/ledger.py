@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._validate import probability
+from dpswd.accounting.across import across, cost
 from dpswd.accounting.ledger import Ledger, plan_of
-from dpswd.accounting.shared import cost, merge
+from dpswd.accounting.shared import merge
 from dpswd.commands import Command
 
 __all__ = ["COMMANDS"]
@@ -81,8 +82,7 @@ def _facts(ledger: Ledger, arguments: Namespace) -> dict[str, Any]:
         "releases_made": ledger.n_releases,
         "releases_planned": sum(count for *_, count in planned),
         "accountant": accountant,
-        "private": all(mechanism.is_private for mechanism, *_ in planned),
-        **cost(planned, delta, accountant),
+        **across(ledger, delta, accountant),
         "made": {name: so_far[name] for name in ("epsilon", "mu")},
         "budget": {"epsilon": header.get("target_epsilon"), "delta": header.get("target_delta")},
     }
@@ -99,16 +99,14 @@ def _show(result: dict[str, Any]) -> None:
         )
     for group in result["groups"]:
         print(f"  {group['count']:>7} x {group['noun']}, sigma {group['sigma']:.4g}, N = {group['sample_size']}")
+    if result["sentence"]:
+        print(result["sentence"])
     budget = "" if result["budget"]["epsilon"] is None else f"   budget {result['budget']['epsilon']:g}"
     print(f"made      epsilon {result['made']['epsilon']:.4g}   mu {result['made']['mu']:.4g}")
     print(
         f"planned   epsilon {result['epsilon']:.4g}   mu {result['mu']:.4g}   at delta {result['delta']:g}{budget}"
         "   (this is what counts)"
     )
-    if not result["private"]:
-        print("NOT PRIVATE: a fixed noise seed makes the noise repeatable.")
-    elif not result["sound"]:
-        print("NOT SOUND: see below.")
     for line in result["assumptions"]:
         print(f"  - {line}")
 

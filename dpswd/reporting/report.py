@@ -278,15 +278,25 @@ def _caveats(run: Run, delta: float) -> list[str]:
             f"publishes one record outright would pass. The trade-off curve and μ do not have this weakness."
         )
     if run.ledger.header.get("shared"):
-        together = run.privacy.get("across_runs")
-        sentence = together.get("sentence") if isinstance(together, dict) else None
-        caveats.append(str(sentence or "Other runs share its ledger, and their costs add up: see dpswd ledger show."))
+        caveats.append(_together(run.privacy.get("across_runs")))
     stated = run.ledger.header.get("config_sha256")
     if run.config_sha256 is not None and stated is not None and run.config_sha256 != stated:
         caveats.append(
             "The SHA-256 of config.yaml differs from the one in the ledger: it was edited after the run began."
         )
     return caveats
+
+
+def _together(found: Any) -> str:
+    """What the run says of all runs in its ledger; never a number without a word where one of them is not sound."""
+    facts = found if isinstance(found, dict) else {}
+    sentence = str(facts.get("sentence") or "Other runs share its ledger, and their costs add up.")
+    if facts.get("sound", True) and facts.get("private", True):
+        return sentence if facts.get("sentence") else f"{sentence} See dpswd ledger show."
+    if sentence.startswith("NOT "):
+        return sentence
+    kind = "NOT SOUND" if facts.get("private", True) else "NOT PRIVATE"  # of a version that did not say which run
+    return f"{kind}: a run in its ledger is not; see dpswd ledger show. {sentence}"
 
 
 def _cross_check(

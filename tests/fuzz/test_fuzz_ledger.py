@@ -10,9 +10,10 @@ import pytest
 from harness import REFUSED, command, damage, fuzz, outcome, untouched
 
 from dpswd import GaussianMechanism, ProjectionMechanism
+from dpswd.accounting.across import cost
 from dpswd.accounting.chain import digest
 from dpswd.accounting.ledger import Ledger
-from dpswd.accounting.shared import SharedBudget, cost, merge
+from dpswd.accounting.shared import SharedBudget, merge
 
 ROWS = ProjectionMechanism(dim=4, n_projections=8, sigma=3.0, batch_size=100, kind="orthogonal")
 COUNTS = GaussianMechanism(sensitivity=2**0.5, sigma=20.0, name="class counts")

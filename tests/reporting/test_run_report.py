@@ -208,3 +208,20 @@ def test_schema_is_itself_valid_and_rejects_what_is_missing(make_run):
     del report["guarantee"]["mu"]
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(SCHEMA).validate(report)
+
+
+@pytest.mark.parametrize(
+    ("together", "beginning"),
+    [
+        ({"sound": True, "sentence": "All runs together."}, "All runs together."),
+        ({"sound": False, "sentence": "All runs together."}, "NOT SOUND: a run in its ledger is not; see dpswd ledger"),
+        ({"private": False, "sentence": "All runs together."}, "NOT PRIVATE: a run in its ledger is not; see dpswd"),
+        ({"sound": False, "sentence": "NOT PRIVATE: run a. All runs"}, "NOT PRIVATE: run a. All runs"),
+        (None, "Other runs share its ledger, and their costs add up. See dpswd ledger show."),
+        ({"sound": False}, "NOT SOUND: a run in its ledger is not; see dpswd ledger show. Other runs share"),
+    ],
+)
+def test_runs_that_share_a_ledger(make_run, together, beginning):
+    report, _ = collect(make_run(header={"shared": True}, across_runs=together))
+    (caveat,) = report["caveats"]
+    assert caveat.startswith(beginning)
