@@ -72,6 +72,21 @@ def test_noise_of_rows_has_the_law_that_is_claimed():
         assert stats.kstest(drawn / (0.3 * factor), "norm").pvalue < FALSE_ALARM
 
 
+def test_noise_and_directions_are_fresh_in_every_release_and_noise_in_every_class():
+    """Given the directions the noise is seen by itself: noise that repeats hides behind fresh directions otherwise."""
+    loss = DPSlicedWassersteinLoss(mechanism(n_classes=3, noise_seed=2))
+    x, labels = rows(12, 4), torch.arange(12) % 2  # no record of class 2
+    made = [loss.release(x, labels) for _ in range(8)]
+    noise = torch.stack([out.values - exact_values(loss, x, labels, out.projections) for out in made])
+    for i in range(8):
+        for j in range(i):  # 72 entries each
+            correlation = np.corrcoef(noise[i].flatten(), noise[j].flatten())[0, 1]
+            assert abs(correlation) < 0.6  # 28 pairs, each 5 deviations away
+            assert not torch.any(made[i].projections == made[j].projections)
+    for c in range(3):
+        assert stats.kstest(noise[:, c].flatten().numpy() / 0.3, "norm").pvalue > FALSE_ALARM
+
+
 @pytest.mark.parametrize("release", [{}, {"release": "rows", "n_quantiles": None}])
 @pytest.mark.parametrize("seed", [torch.manual_seed, lambda s: L.seed_everything(s, verbose=False)])
 def test_seeds_neither_change_nor_repeat_what_is_secret(release, seed):
