@@ -10,6 +10,7 @@ import logging
 import os
 import pickle
 import re
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -103,6 +104,7 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
     try:
         from jsonargparse import ArgumentError
         from lightning.fabric.utilities.exceptions import MisconfigurationException
+        from lightning.pytorch.utilities.exceptions import SIGTERMException
 
         from dpswd.fit import PrivateCLI
     except ImportError as error:
@@ -112,6 +114,8 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
     _quiet()
     try:
         return PrivateCLI(args=list(arguments))
+    except SIGTERMException:  # an exit without a status, as if all were done
+        raise SystemExit(128 + signal.SIGTERM) from None
     except ArgumentError as error:
         raise InputError(_config_message(str(error))) from None
     except ValueError as error:  # what a class of the config refused, wrapped by jsonargparse

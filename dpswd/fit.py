@@ -18,6 +18,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
+from dpswd.accounting.ledger import Ledger
 from dpswd.checkpoints import LastCheckpoint, WholeCheckpoints
 from dpswd.errors import InputError
 from dpswd.training import PrivacyBudget
@@ -181,7 +182,23 @@ class PrivateCLI(LightningCLI):
                 f"Expected one process for {self.subcommand}, got {self.trainer.world_size}; set trainer.devices to 1."
             )
 
-    before_validate = before_test = before_predict = _alone
+    before_validate = before_test = _alone
+
+    def before_predict(self) -> None:
+        """Refuses to put what another run's checkpoint makes beside the guarantee of this one."""
+        self._alone()
+        path = self._get(self.config, "ckpt_path")
+        directory = Path(self._get(self.config, "privacy.run_dir") or self.trainer.default_root_dir)
+        ledger = directory / "ledger.jsonl"
+        if not ledger.is_file() or not Path(path).is_file():
+            return
+        states = WholeCheckpoints().load_checkpoint(path, weights_only=True).get("callbacks", {})
+        heads = [state.get("ledger_head") for name, state in states.items() if name.startswith("PrivacyBudget")]
+        if not set(heads) & set(Ledger.open_existing(ledger).heads):
+            raise InputError(
+                f"Expected a checkpoint of the run in {directory}, got {path}, of another one; name its directory with "
+                "--trainer.default_root_dir."
+            )
 
     def after_fit(self) -> None:
         """Keeps the final state under a name that does not change."""

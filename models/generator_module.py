@@ -120,13 +120,18 @@ class GeneratorModule(L.LightningModule):
         if data is None or not hasattr(data, "release_size"):
             raise InputError("Expected a data module with release_size (see experiments.data), got none; pass --data.")
         check_rowwise(self.features)
-        self._check(data.private)
+        self._check(data.private, getattr(data, "n_classes", None))
         data.release_every = self.release_every
         size = data.release_size(self.n_quantiles)
         self.criterion = DPSlicedWassersteinLoss(self.mechanism(size))
 
-    def _check(self, records: Any) -> None:
+    def _check(self, records: Any, classes: int | None) -> None:
         """Refuses records that do not fit (their shape and their classes are public) before anything is written."""
+        if self.n_classes and classes is not None and classes != self.n_classes:
+            raise InputError(
+                f"Expected n_classes={classes} of the generator, as many as the data have, got {self.n_classes}; set "
+                "model.generator.n_classes."
+            )
         shape, wanted = tuple(records.values.shape[1:]), tuple(self.features.sample_shape)
         if shape != wanted:
             raise InputError(f"Expected records of shape {wanted}, got {shape}; set sample_shape to that of the data.")

@@ -7,6 +7,7 @@ import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from dpswd import PrivacyAccountant, __version__
 from dpswd.accounting.ledger import Ledger
@@ -279,6 +280,35 @@ def test_predict_writes_a_labelled_data_set(capfd, finished, tmp_path):
         assert made["targets"].tolist() == [i % 10 for i in range(15)]
         assert made["targets"].dtype == np.int64
     assert [path.name for path in tmp_path.iterdir()] == ["synthetic.npz"]
+
+
+def test_predict_keeps_to_the_run_of_its_checkpoint(capfd, finished, tmp_path):
+    """Else records of one run would lie beside the guarantee of another."""
+    other = tmp_path / "other"
+    assert main(fit(other)) == 0
+    before = sorted(path.name for path in other.iterdir())
+    writer = ["--trainer.callbacks", "[{class_path: models.callbacks.SyntheticWriter}]"]
+    for directory, wanted in ((finished, 2), (other, 0)):
+        checkpoint = str(directory / "checkpoints" / "last.ckpt")
+        arguments = fit(other, "--ckpt_path", checkpoint, *writer, "--return_predictions", "false", command="predict")
+        if wanted == 2:
+            refused(capfd, arguments, f"Expected a checkpoint of the run in {other}, got {checkpoint}, of another one")
+            assert sorted(path.name for path in other.iterdir()) == before
+        else:
+            assert main(arguments) == 0
+
+
+def test_a_run_that_was_told_to_end_says_so(monkeypatch, tmp_path):
+    """Lightning's exception for SIGTERM is an exit without a status, which reads as success."""
+    import dpswd.fit
+
+    def told(*args, **kwargs):
+        raise SIGTERMException
+
+    monkeypatch.setattr(dpswd.fit, "PrivateCLI", told)
+    with pytest.raises(SystemExit) as left:
+        main(fit(tmp_path))
+    assert left.value.code == 143
 
 
 def test_predict_into_a_file(capfd, finished, tmp_path):

@@ -131,7 +131,14 @@ def test_own_data_that_do_not_fit(tmp_path, own_root, capsys):
     path = ROOT / "configs" / "images.yaml"
     for more, message in (
         (["--data.channels", "1"], "Expected records of shape (3, 32, 32), got (1, 32, 32); set sample_shape"),
-        (["--model.generator.n_classes", "4"], "Expected classes between 0 and 3, got others; set n_classes"),
+        (
+            ["--model.generator.n_classes", "4"],
+            "Expected n_classes=10 of the generator, as many as the data have",
+        ),
+        (
+            ["--model.generator.n_classes", "12"],
+            "Expected n_classes=10 of the generator, as many as the data have",
+        ),
         (["--model.n_quantiles", "121"], "Expected n_quantiles <= the number of records, got 121 and 120"),
         (
             ["--model.features.components", "23"],

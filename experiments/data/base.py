@@ -128,6 +128,7 @@ class PrivateData(L.LightningDataModule):
 
     name = "records"
     public_benchmark = False  # whether the records are public in truth, so that unnoised statistics of them do no harm
+    n_classes: int | None = None  # where the data say it, in public, once they are loaded
 
     def __init__(self, root: str | None = None, batch_size: int | None = None, n_synthetic: int = 10_000) -> None:
         super().__init__()

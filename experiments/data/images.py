@@ -79,6 +79,7 @@ class ImageFolder(PrivateData):
                     f"Expected images in the innermost folders of {path} (they are the classes), got {name} beside "
                     "folders; move it into one of them."
                 )
+        self.n_classes = len(classes)
         found = dict(sorted(found.items()))
         values = np.stack([self._read(name, content) for name, content in found.items()])
         labels = torch.tensor([classes.index(_folder(name)) for name in found])
