@@ -112,7 +112,7 @@ def test_resume_wants_the_record_of_the_checkpoint(tmp_path):
     again.resume("a", 2, head)
     again.record(GAUSSIAN, N)
     path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
-    for releases, wanted in ((2, head), (1, head)):
+    for releases, wanted in ((2, head), (1, head), (2, "")):  # by the count and by the hash, each alone too
         with pytest.raises(InputError, match="the ledger was cut or is another one, so the run cannot go on"):
             SharedBudget(path, None, DELTA, "pld").resume("a", releases, wanted)
     with pytest.raises(InputError, match=r"Expected the run that is resumed in .*, got none"):
