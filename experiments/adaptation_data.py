@@ -240,12 +240,8 @@ class FeatureAdaptation(AdaptationData):
 
     def load(self) -> tuple[Records, Tensor, Records]:
         """See :class:`AdaptationData`."""
-        labelled = True, self.public_benchmark
-        files = (
-            FeatureFile(path, self.root, test_split=False, labelled=y)
-            for path, y in zip(self.paths, labelled, strict=True)
-        )
-        source, target = (file.load()[0] for file in files)
+        source, _ = FeatureFile(self.paths[0], self.root, test_split=False).load()
+        target, _ = FeatureFile(self.paths[1], self.root, test_split=False, labelled=self.public_benchmark).load()
         return source, target.floats(), target
 
 
