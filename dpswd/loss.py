@@ -19,15 +19,15 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from dpswd._distributed import Processes
+from dpswd._random import normal, on_grid, random_source
+from dpswd._sorting import ascending, sort_rows
 from dpswd._tensors import tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism, ProjectionMechanism
-from dpswd.processes import Processes
 from dpswd.projections import random_projections
-from dpswd.randomness import normal, on_grid, random_source
 from dpswd.release import Release
 from dpswd.sliced import mean_power, over_directions, padded_block_means, wasserstein_1d
-from dpswd.sorting import ascending, sort_rows
 
 __all__ = ["BudgetWatch", "DPSlicedWassersteinLoss", "Release", "ReleaseLog", "clip_rows"]
 

@@ -9,10 +9,10 @@ released before: only then is the law of :mod:`dpswd.sensitivity` theirs. They a
 import torch
 from torch import Tensor
 
+from dpswd._random import RandomSource, SecureRandom, normal
 from dpswd._tensors import floating_type
 from dpswd._validate import at_least, choice
 from dpswd.errors import InputError
-from dpswd.randomness import RandomSource, SecureRandom, normal
 
 __all__ = ["random_projections"]
 
@@ -36,7 +36,7 @@ def random_projections(
         kind: ``"iid"``, uniform on the sphere and independent; or ``"orthogonal"``, stacked bases, each one uniform
             (Haar) on the orthogonal group, the last one cut off where k is no multiple of d.
         generator: ``None`` for the operating system's entropy (wanted for private releases), a
-            :class:`~dpswd.randomness.RandomSource`, or a ``torch.Generator`` for tests and benchmarks.
+            :class:`~dpswd._random.RandomSource`, or a ``torch.Generator`` for tests and benchmarks.
         dtype: Type of the result; directions are always computed in float64.
         device: Device of the result.
 

@@ -29,13 +29,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpswd._distributed import Processes
+from dpswd._random import normal, on_grid, random_source
 from dpswd._tensors import tensor
 from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
 from dpswd.loss import BudgetWatch, ReleaseLog, clip_rows
 from dpswd.mechanism import GaussianMechanism
-from dpswd.processes import Processes
-from dpswd.randomness import normal, on_grid, random_source
 
 __all__ = ["ClassCounts", "GaussianQuery", "SecondMoment"]
 
@@ -46,7 +46,7 @@ class GaussianQuery(nn.Module):
     Args:
         mechanism: Sensitivity and noise. ``sigma`` may be set later, by a budget.
         share: Part of the squared mu of a budget that this release is meant to get, for
-            :class:`dpswd.training.PrivacyBudget`.
+            :class:`dpswd.training.callback.PrivacyBudget`.
         ledger: Whoever writes releases down before they happen.
     """
 

@@ -2,7 +2,7 @@
 
 At every release a uniform subset of B of the N records is drawn without replacement, afresh, in secret random order.
 An epoch of a shuffled loader is not that (every record comes exactly once), nor is its short last batch. The indices
-are as secret as the noise: they come from :mod:`dpswd.randomness`, and no state of the sampler can be saved or seeded.
+are as secret as the noise: they come from :mod:`dpswd._random`, and no state of the sampler can be saved or seeded.
 
 Several processes (``torch.distributed``) share one subset: the first draws it for all of them, and each gets its part.
 N, B and q are those of one process. (A subset of each process's own would be stratified sampling, which has another q.)
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
+from dpswd._distributed import Processes
+from dpswd._random import random_source, subset
 from dpswd._validate import at_least
 from dpswd.errors import InputError
-from dpswd.processes import Processes
-from dpswd.randomness import random_source, subset
 
 __all__ = ["FixedSizeSampler", "ReleaseLoader"]
 

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpswd._distributed import Processes
+from dpswd._sorting import sort_rows
 from dpswd._tensors import tensor
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.processes import Processes
 from dpswd.sliced import free_bytes, padded_block_means
-from dpswd.sorting import sort_rows
 
 __all__ = ["Chunks", "exact_sketch", "release_sketch"]
 

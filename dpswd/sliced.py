@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dpswd._sorting import Workspace, ascending, sort_rows, sort_rows_with_order
 from dpswd._tensors import floating
 from dpswd._validate import at_least, real
 from dpswd.errors import InputError
 from dpswd.products import product
-from dpswd.sorting import Workspace, ascending, sort_rows, sort_rows_with_order
 
 __all__ = ["block_means", "mean_power", "over_directions", "padded_block_means", "sliced_wasserstein", "wasserstein_1d"]
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import experiments
 from dpswd import __version__
+from dpswd._files import write_json
 from dpswd.errors import InputError
-from dpswd.files import write_json
 
 PACKAGES = ("torch", "dp-accounting", "autodp", "gdpnum", "numpy")
 
@@ -27,9 +27,9 @@ PACKAGES = ("torch", "dp-accounting", "autodp", "gdpnum", "numpy")
 def available() -> dict[str, ModuleType]:
     """Returns the experiments by name."""
     modules = {
-        info.name: import_module(f"experiments.{info.name}")
-        for info in pkgutil.iter_modules(experiments.__path__)
-        if not info.ispkg and not info.name.startswith("_")
+        info.name.rpartition(".")[2]: import_module(info.name)
+        for info in pkgutil.walk_packages(experiments.__path__, "experiments.")
+        if not info.ispkg and "__main__" not in info.name
     }
     return {name: module for name, module in modules.items() if hasattr(module, "run") and hasattr(module, "HELP")}
 

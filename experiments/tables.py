@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.adaptation_page import (
+from experiments.adaptation.adaptation_page import (
     ablation_lines,
     curve_lines,
     digit_lines,
@@ -21,9 +21,9 @@ from experiments.adaptation_page import (
     step_lines,
     worth_lines,
 )
-from experiments.audit_page import canary_lines, game_lines, zoo_lines
-from experiments.generation_ablation import change_lines
-from experiments.table2_page import celeba_lines, table2_lines
+from experiments.audit.audit_page import canary_lines, game_lines, zoo_lines
+from experiments.generation.generation_ablation import change_lines
+from experiments.generation.table2_page import celeba_lines, table2_lines
 
 ROOT = Path(__file__).parents[1]
 MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -20,7 +20,14 @@ OPTIONS = {
     "--model.init_args.release_every": "1",
     "--data.init_args.batch_size": "20",
 }
-PRELOAD = ["dpswd.fit", "dpswd.cli", "experiments.data", "models.generator_module", "models.generators", "crash_runs"]
+PRELOAD = [
+    "dpswd.training.cli",
+    "dpswd.commands.main",
+    "dpswd.data",
+    "dpswd.generation.module",
+    "dpswd.generation.generators",
+    "crash_runs",
+]
 
 
 def fork_server():
@@ -41,7 +48,7 @@ def arguments(directory: Path, steps: int, *more: str) -> list[str]:
 
 def fit(words: list[str], witness: str, said: str) -> None:
     """Runs the command; a byte is added to ``witness`` whenever noise is drawn, whatever the ledger says."""
-    from dpswd.cli import main
+    from dpswd.commands.main import main
     from dpswd.loss import DPSlicedWassersteinLoss
 
     descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

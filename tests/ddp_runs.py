@@ -14,7 +14,7 @@ from dpswd.accounting.ledger import Ledger
 from dpswd.queries import ClassCounts
 from dpswd.sampling import ReleaseLoader
 from dpswd.sketch import release_sketch
-from dpswd.training import PrivacyBudget
+from dpswd.training.callback import PrivacyBudget
 
 
 def free_port():

@@ -15,18 +15,18 @@ import yaml
 from PIL import Image
 
 from dpswd.accounting.ledger import Ledger
-from dpswd.cli import main
+from dpswd.commands.main import main
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 FAKES = {
-    "experiments.data.MNIST": "MNIST",
-    "experiments.data.FashionMNIST": "FashionMNIST",
-    "experiments.adaptation_data.DigitAdaptation": "MNIST",  # and USPS
+    "dpswd.data.MNIST": "MNIST",
+    "dpswd.data.FashionMNIST": "FashionMNIST",
+    "dpswd.adaptation.data.DigitAdaptation": "MNIST",  # and USPS
 }
-OWN = {"experiments.data.ImageFolder": "images", "experiments.data.FeatureFile": "features.npz"}  # a user's own data
-OWN["experiments.data.CelebA"] = "celeba64"
-OWN["experiments.adaptation_data.FeatureAdaptation"] = "source.npz"  # and target.npz
+OWN = {"dpswd.data.ImageFolder": "images", "dpswd.data.FeatureFile": "features.npz"}  # a user's own data
+OWN["dpswd.data.CelebA"] = "celeba64"
+OWN["dpswd.adaptation.data.FeatureAdaptation"] = "source.npz"  # and target.npz
 
 
 def idx(path, values):
@@ -96,7 +96,7 @@ def at_home(monkeypatch):
 def test_every_config_runs(path, tmp_path, request):
     needed = data_of(path)
     fixture = "fake_root" if needed in FAKES else "own_root" if needed in OWN else None
-    assert fixture or needed == "experiments.data.Digits", f"no small fake of {needed}"
+    assert fixture or needed == "dpswd.data.Digits", f"no small fake of {needed}"
     more = ["--data.init_args.root", str(request.getfixturevalue(fixture))] if fixture else []
     assert run(path, tmp_path, *more) == 0
     checked(tmp_path)

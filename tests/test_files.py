@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import dpswd.files
+import dpswd._files
 from dpswd import InputError
+from dpswd._distributed import Processes, lost
+from dpswd._files import DirectoryLock, write_json
 from dpswd.errors import ProcessLostError
-from dpswd.files import DirectoryLock, write_json
-from dpswd.processes import Processes, lost
-from dpswd.training import PrivacyBudget
+from dpswd.training.callback import PrivacyBudget
 
 
 def test_one_run_at_a_time(tmp_path):
@@ -29,7 +29,7 @@ def test_one_run_at_a_time(tmp_path):
 
 
 def test_without_locks_nothing_is_kept_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(dpswd.files, "fcntl", None)
+    monkeypatch.setattr(dpswd._files, "fcntl", None)
     for lock in (DirectoryLock(), DirectoryLock()):
         lock.take(tmp_path)
 

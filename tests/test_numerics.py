@@ -13,12 +13,12 @@ from hypothesis.extra import numpy as arrays
 import dpswd.loss
 import dpswd.queries
 from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, ProjectionMechanism, random_projections
+from dpswd._random import SeededRandom, normal, on_grid
+from dpswd._sorting import ascending
 from dpswd.audit import Claim, contest
 from dpswd.loss import clip_rows
 from dpswd.queries import ClassCounts, SecondMoment
-from dpswd.randomness import SeededRandom, normal, on_grid
 from dpswd.sliced import block_means, padded_block_means, sliced_wasserstein
-from dpswd.sorting import ascending
 
 UNIT32 = 2.0**-24  # half the distance from 1 to the next float32
 

@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 
 from dpswd import random_projections
+from dpswd._random import SeededRandom
 from dpswd.errors import InputError
-from dpswd.randomness import SeededRandom
 
 FALSE_ALARM = 1e-6
 KINDS = ("iid", "orthogonal")

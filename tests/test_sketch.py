@@ -10,9 +10,9 @@ import torch
 from ddp_runs import sketch, together
 
 from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, random_projections
+from dpswd._random import SeededRandom
 from dpswd.errors import BudgetExceededError
 from dpswd.loss import clip_rows
-from dpswd.randomness import SeededRandom
 from dpswd.sketch import exact_sketch, release_sketch
 
 N, D, K, M = 1200, 7, 14, 20

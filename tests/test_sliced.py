@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dpswd import random_projections, sliced_wasserstein
+from dpswd._random import SeededRandom
 from dpswd.errors import InputError
-from dpswd.randomness import SeededRandom
 from dpswd.sliced import block_means, padded_block_means, wasserstein_1d
 
 

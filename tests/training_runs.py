@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from dpswd import DPSlicedWassersteinLoss, FixedSizeSampler, PrivacyAccountant, ProjectionMechanism
 from dpswd.loss import Release
 from dpswd.sampling import ReleaseLoader
-from dpswd.training import PrivacyBudget
+from dpswd.training.callback import PrivacyBudget
 
 N, B, STEPS = 40, 8, 6
 MECHANISM = ProjectionMechanism(3, 6, 1.0, B, kind="orthogonal")

@@ -7,7 +7,7 @@ from scipy import stats
 
 from dpswd.accounting import PrivacyAccountant
 from dpswd.audit.bounds import Attack, Evidence
-from dpswd.reporting.gdp import TradeOff, closed_form_mu
+from dpswd.report.gdp import TradeOff, closed_form_mu
 
 __all__ = ["Claim"]
 

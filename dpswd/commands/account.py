@@ -7,10 +7,10 @@ from typing import Any
 from dpswd._validate import probability
 from dpswd.accounting import PrivacyAccountant, calibrate_sigma
 from dpswd.accounting.plan import draw_plans, plan
-from dpswd.accounting.published import ERRATA, published_epsilon, published_sigma
 from dpswd.commands import Command
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
+from experiments.accounting.published import ERRATA, published_epsilon, published_sigma
 
 __all__ = ["COMMANDS", "add_mechanism", "mechanism_of"]
 

@@ -49,7 +49,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
 
 
 def _run_zoo(arguments: Namespace) -> dict[str, Any]:
-    from dpswd.audit.zoo import CONFIDENCE, TRIALS, ZOO, inspect
+    from experiments.audit.zoo import CONFIDENCE, TRIALS, ZOO, inspect
 
     given = [f"--{name.replace('_', '-')}" for name in _NEEDED if getattr(arguments, name) is not None]
     if given:

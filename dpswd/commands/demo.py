@@ -4,11 +4,11 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import redirect_stdout
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from dpswd.commands import Command
+from dpswd.commands.configs import config_path
 from dpswd.errors import InputError
 
 __all__ = ["COMMANDS"]
@@ -17,16 +17,6 @@ __all__ = ["COMMANDS"]
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/demo, or the next free)")
     parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
-
-
-def _config() -> Path:
-    """Finds the checkout's config: the demo's generator and data module are no part of the wheel."""
-    spec = find_spec("models")
-    places = [Path.cwd()] + ([Path(spec.origin).parent.parent] if spec is not None and spec.origin else [])
-    for place in places:
-        if (place / "configs" / "demo.yaml").is_file() and (place / "models").is_dir():
-            return place / "configs" / "demo.yaml"
-    raise InputError("Expected to find configs/demo.yaml of a checkout, got none; run dpswd demo inside a git clone.")
 
 
 def _directory(out: Path | None) -> Path:
@@ -40,10 +30,10 @@ def _directory(out: Path | None) -> Path:
 
 
 def _run(arguments: Namespace) -> dict[str, Any]:
-    from dpswd.cli import fit
+    from dpswd.commands.main import fit
     from dpswd.commands.report import COMMANDS as REPORT
 
-    config, out = str(_config()), _directory(arguments.out)
+    config, out = str(config_path("demo")), _directory(arguments.out)
     shared = ["--config", config, "--trainer.default_root_dir", str(out)]
     with redirect_stdout(sys.stderr):  # progress and tables go there; --json wants stdout for itself
         fit(["fit", *shared, "--privacy.target_epsilon", str(arguments.epsilon)])

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dpswd.commands import Command
-from dpswd.diagnostics import NOTE, write_diagnostics
+from dpswd.diagnostics.accountant import WassersteinAccountant
+from dpswd.diagnostics.appendix import NOTE, write_diagnostics
+from dpswd.diagnostics.tangent import gibbs_distribution, removal_changes, tangent_norms
+from dpswd.diagnostics.wasserstein import gaussian_wdp, laplace_wdp
 from dpswd.errors import InputError
-from dpswd.tangent import gibbs_distribution, removal_changes, tangent_norms
-from dpswd.wasserstein_accountant import WassersteinAccountant
-from dpswd.wasserstein_dp import gaussian_wdp, laplace_wdp
 
 __all__ = ["COMMANDS"]
 

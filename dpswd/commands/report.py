@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from dpswd.commands import Command
-from dpswd.diagnostics import NOTE, TITLES, WARNING
-from dpswd.reporting.publish import write_report
-from dpswd.reporting.words import attack_sentence, banner, headline, tier_sentence
+from dpswd.diagnostics.appendix import NOTE, TITLES, WARNING
+from dpswd.report.publish import write_report
+from dpswd.report.words import attack_sentence, banner, headline, tier_sentence
 
 __all__ = ["COMMANDS"]
 

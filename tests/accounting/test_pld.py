@@ -9,12 +9,12 @@ from scipy import integrate, optimize, stats
 
 from dpswd.accounting import pld
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.published import TABLE4
 from dpswd.accounting.rdp import RenyiAccount
 from dpswd.accounting.releases import Releases, merge_gaussians
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 from dpswd.sensitivity import ConstantLaw, ProjectionLaw
+from experiments.accounting.published import TABLE4
 
 FALSE_ALARM = 1e-6
 # DESIGN 2.3

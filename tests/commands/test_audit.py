@@ -6,9 +6,9 @@ import pytest
 
 import dpswd.loss
 import dpswd.sampling
+from dpswd._random import SeededRandom
 from dpswd.audit import zoo
-from dpswd.cli import main
-from dpswd.randomness import SeededRandom
+from dpswd.commands.main import main
 
 SMALL = "audit --dim 4 --n-projections 8 --kind orthogonal --sample-size 12 --batch-size 12 --delta 1e-5".split()
 BLOCKS = [*SMALL, "--release", "quantiles", "--n-quantiles", "3", "--sigma", "0.15"]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dpswd.commands.diagnostics import COMMANDS
-from dpswd.diagnostics import NOTE, diagnostics_appendix, read_diagnostics, write_diagnostics
+from dpswd.diagnostics.accountant import WassersteinAccountant, step_loss
+from dpswd.diagnostics.appendix import NOTE, diagnostics_appendix, read_diagnostics, write_diagnostics
+from dpswd.diagnostics.tangent import tangent_norms
 from dpswd.errors import InputError
-from dpswd.tangent import tangent_norms
-from dpswd.wasserstein_accountant import WassersteinAccountant, step_loss
 
 
 def call(name: str, *argv: str) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_the_callback_runs_beside_training_and_resumes(tmp_path: Path) -> None:
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
-    from dpswd.diagnostics_callback import WassersteinDiagnostic
+    from dpswd.diagnostics.callback import WassersteinDiagnostic
 
     class Line(L.LightningModule):
         def __init__(self) -> None:

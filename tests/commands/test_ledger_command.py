@@ -6,7 +6,7 @@ import pytest
 
 from dpswd import GaussianMechanism, PrivacyAccountant
 from dpswd.accounting.ledger import Ledger
-from dpswd.cli import main
+from dpswd.commands.main import main
 
 MECHANISM = GaussianMechanism(sensitivity=1.0, sigma=4.0, name="counts")
 

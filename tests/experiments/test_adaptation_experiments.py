@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from dpswd import InputError
-from experiments import adaptation_cells, adaptation_methods, adaptation_steps, adapted_head, fig3, leak, table1
-from experiments.adaptation_cells import cell
-from experiments.adaptation_data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches, TargetAccuracy
-from experiments.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
-from experiments.adaptation_page import curve_lines, gap_lines, step_lines
-from experiments.data import Records
+from dpswd.adaptation.data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches, TargetAccuracy
+from dpswd.data import Records
+from experiments.adaptation import adaptation_cells, adaptation_methods, adaptation_steps, fig3, table1
+from experiments.adaptation.adaptation_cells import cell
+from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
+from experiments.adaptation.adaptation_page import curve_lines, gap_lines, step_lines
+from experiments.audit import leak
+from experiments.notions import adapted_head
 from models.published import NOT_PRIVATE, published_distance
 
 WARNINGS = [

@@ -10,11 +10,11 @@ import torchvision
 from PIL import Image
 
 from dpswd import InputError
+from dpswd.data import CelebA
+from dpswd.generation.faces import RandomConvolutions, Table5Generator
+from dpswd.generation.features import check_rowwise
 from dpswd.loss import clip_rows
-from experiments import fig6
-from experiments.data import CelebA
-from models.faces import RandomConvolutions, Table5Generator
-from models.features import check_rowwise
+from experiments.generation import fig6
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import tangent, wdp_fig1, wdp_fig2, wdp_fig3, wdp_table2
+from experiments.notions import tangent, wdp_fig1, wdp_fig2, wdp_fig3, wdp_table2
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -30,7 +30,7 @@ def test_comparators_against_another_library() -> None:
     # one full-batch step at rate 1: the moments accountant is the RDP of a Gaussian, at order + 1
     from dp_accounting import GaussianDpEvent, rdp
 
-    from experiments.wdp_comparators import BayesianAccountant, MomentsAccountant
+    from experiments.notions.wdp_comparators import BayesianAccountant, MomentsAccountant
 
     ours = MomentsAccountant(16)
     ours.step(3.0, sigma=6.0, rate=1.0)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy import linalg
 
-import experiments.frechet as frechet
+import experiments.generation.frechet as frechet
 from dpswd import InputError
-from experiments.data import Digits
-from experiments.frechet import fid, frechet_distance, rotation_cnn, small_cnn_frechet
+from dpswd.data import Digits
+from experiments.generation.frechet import fid, frechet_distance, rotation_cnn, small_cnn_frechet
 
 
 def sample(n, mean, scale, seed):

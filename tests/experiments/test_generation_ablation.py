@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from dpswd.fit import PrivateCLI
-from experiments import generation_ablation
-from experiments.generation_ablation import RUNS, change_lines
-from experiments.table2_methods import Cell, shipped_configs
-from experiments.train_config import CONFIGS
+from dpswd.training.cli import PrivateCLI
+from experiments.generation import generation_ablation
+from experiments.generation.generation_ablation import RUNS, change_lines
+from experiments.generation.table2_methods import Cell, shipped_configs
+from experiments.generation.train_config import CONFIGS
 
 
 def model_of(epsilon, options, root):

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-import experiments.table2_cells as table2_cells
-import experiments.table2_methods as methods
+import experiments.generation.table2_cells as table2_cells
+import experiments.generation.table2_methods as methods
 from dpswd import InputError
-from dpswd.accounting.published import TABLE4
-from dpswd.reporting.publish import write_report
-from experiments import fig2, fig4, fig5, generation, table2
-from experiments.data import Digits, Records
-from experiments.published_training import published_noise, published_run
-from experiments.sample_figure import draw_samples
-from experiments.table2_cells import directory_of, plan, run_cells
-from experiments.table2_methods import BUDGETS, DATASETS, METHODS, Cell, Trained, train
-from experiments.table2_page import celeba_lines, table2_lines
+from dpswd.data import Digits, Records
+from dpswd.generation.features import DCT
+from dpswd.report.publish import write_report
+from experiments.accounting.published import TABLE4
+from experiments.generation import fig2, fig4, fig5, generation, table2
+from experiments.generation.published_training import published_noise, published_run
+from experiments.generation.sample_figure import draw_samples
+from experiments.generation.table2_cells import directory_of, plan, run_cells
+from experiments.generation.table2_methods import BUDGETS, DATASETS, METHODS, Cell, Trained, train
+from experiments.generation.table2_page import celeba_lines, table2_lines
 from models.baselines.gaussian import ClassGaussian
-from models.features import DCT
 
 
 class Small(Digits):
@@ -159,8 +159,8 @@ def test_published_noise():
 @pytest.mark.slow
 def test_published_training_is_flagged_and_learns_without_its_noise(monkeypatch):
     """Control of the loop itself: without noise generated images come near those of their class."""
-    monkeypatch.setattr("experiments.published_training.published_noise", lambda bound: 0.0)
-    monkeypatch.setattr("experiments.published_training.ROW", TABLE4[1]._replace(n_projections=50))
+    monkeypatch.setattr("experiments.generation.published_training.published_noise", lambda bound: 0.0)
+    monkeypatch.setattr("experiments.generation.published_training.ROW", TABLE4[1]._replace(n_projections=50))
     torch.manual_seed(0)
     private = Small().private
     generator, _ = published_run(private, "clt", steps=100)
@@ -215,7 +215,7 @@ def test_a_figure_takes_the_cells_of_the_table(small, tmp_path, monkeypatch):
     monkeypatch.setattr(table2_cells.os, "cpu_count", lambda: 1)
     directory = directory_of(tmp_path, full=False)
     run_cells([Cell("MNIST", "Gaussian", 10.0, 0)], directory, None, workers=0)
-    from experiments.sample_figure import run_grid
+    from experiments.generation.sample_figure import run_grid
 
     found = run_grid(tmp_path, "figure", "MNIST", [("Gaussian", 10.0)], None, full=False)
     assert len(small) == 1

@@ -9,7 +9,7 @@ from test_fuzz_mechanism import likely
 
 from dpswd import GaussianMechanism, PrivacyAccountant, ProjectionMechanism, calibrate_sigma
 from dpswd.accounting.plan import plan
-from dpswd.accounting.published import published_epsilon, published_sigma
+from experiments.accounting.published import published_epsilon, published_sigma
 
 deltas = near(st.sampled_from([1e-9, 1e-5, 1e-2, 0.5]), odds=0.2)
 sizes = near(st.sampled_from([64, 100, 1000, 10_000]), odds=0.1)

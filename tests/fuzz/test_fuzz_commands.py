@@ -9,7 +9,7 @@ import pytest
 from harness import command, damage, fuzz, sentence, untouched
 
 from dpswd.accounting.ledger import Ledger
-from dpswd.cli import COMMAND_MODULES, main
+from dpswd.commands.main import COMMAND_MODULES, main
 from dpswd.mechanism import ProjectionMechanism
 from experiments.__main__ import main as run_experiments
 

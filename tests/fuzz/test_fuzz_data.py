@@ -13,8 +13,8 @@ import torch
 from harness import REFUSED, damage, fuzz, near, outcome, untouched
 from PIL import Image
 
-from experiments.adaptation_data import FeatureAdaptation
-from experiments.data import MNIST, USPS, CelebA, FeatureFile, ImageFolder, Records
+from dpswd.adaptation.data import FeatureAdaptation
+from dpswd.data import MNIST, USPS, CelebA, FeatureFile, ImageFolder, Records
 
 
 def sane(found, dims):

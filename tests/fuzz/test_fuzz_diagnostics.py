@@ -11,8 +11,8 @@ from harness import REFUSED, fuzz, near, odd, outcome, plain_floats
 from dpswd import ProjectionMechanism, tangent, wasserstein_dp
 from dpswd.audit import audit
 from dpswd.audit.bounds import upper_limit, weigh
-from dpswd.reporting.gdp import round_up
-from dpswd.wasserstein_accountant import WassersteinAccountant, step_loss
+from dpswd.diagnostics.accountant import WassersteinAccountant, step_loss
+from dpswd.report.gdp import round_up
 
 SCALARS = [
     "gaussian_distance",

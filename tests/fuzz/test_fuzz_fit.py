@@ -12,9 +12,9 @@ import torch
 import yaml
 from harness import REFUSED, command, damage, fuzz, outcome, untouched
 
-from dpswd.checkpoints import WholeCheckpoints
-from models.generators import MLPGenerator
-from models.released import read_generator, write_generator
+from dpswd.generation.export import read_generator, write_generator
+from dpswd.generation.generators import MLPGenerator
+from dpswd.training.checkpoints import WholeCheckpoints
 
 ROOT = Path(__file__).parents[2]
 QUICK = [
@@ -101,7 +101,7 @@ def test_damaged_configs(content, data, tmp_path, monkeypatch, capfd):
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     """A run that was fitted: its directory and its checkpoint."""
-    from dpswd.cli import fit
+    from dpswd.commands.main import fit
 
     directory = tmp_path_factory.mktemp("fitted")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from dpswd import InputError
-from experiments.data import Digits
-from experiments.evaluation import accuracy, flat
+from dpswd.data import Digits
+from dpswd.generation.evaluation import accuracy, flat
+from dpswd.generation.features import DCT, FeatureMap, Flatten
+from dpswd.generation.generators import MLPGenerator
 from models.baselines.dp_merf import DPMERF, FourierFeatures
 from models.baselines.gaussian import ClassGaussian
-from models.features import DCT, FeatureMap, Flatten
-from models.generators import MLPGenerator
 
 
 def digits():

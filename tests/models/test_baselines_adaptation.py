@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from dpswd import InputError, PrivacyAccountant
+from dpswd.adaptation.adapters import FeatureEncoder, classifier
+from dpswd.adaptation.source import source_batches
 from dpswd.mechanism import GaussianMechanism
 from models.baselines import dp_dann
 from models.baselines.dann import DANNTerm, DomainClassifier, reverse
@@ -15,8 +17,6 @@ from models.baselines.dp_dann import fit_dp_dann
 from models.baselines.jdot import JDOTTerm
 from models.baselines.swd import SWDTerm
 from models.baselines.unprotected import Side, fit_unprotected, raw_batches, rising
-from models.encoders import FeatureEncoder, classifier
-from models.source import source_batches
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),  # opacus: images need no gradient

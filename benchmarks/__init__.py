@@ -1,1 +1,0 @@
-"""Measurements behind docs/performance.md: ``python -m benchmarks``."""

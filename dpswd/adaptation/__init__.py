@@ -1,0 +1,1 @@
+"""Adaptation of a classifier to private records."""

@@ -1,0 +1,39 @@
+r"""Rows of private records: every one by itself, whatever the map.
+
+A release is proved for rows :math:`z_i = \phi(x_i)`, with a map that is fixed before the records are read. The maps of
+this library are such: a row is computed from the entries of ONE record, and none has a state that a call
+changes. They get a whole batch. Any other map, a subclass included (or one of ours with a hook or a method replaced),
+is handed one record at a time by :func:`dpswd.rowwise.rowwise`: ``if x.max() > 1: x = x / 255`` then divides the
+record that it saw, and a buffer that keeps the largest entry keeps it in a copy that is thrown away.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from dpswd.generation.faces import RandomConvolutions
+from dpswd.generation.features import DCT, Flatten
+from dpswd.generation.principal import PrincipalDirections
+from dpswd.rowwise import rowwise
+
+__all__ = ["known_rowwise", "private_rows"]
+
+_KNOWN = (DCT, Flatten, PrincipalDirections, RandomConvolutions)
+
+
+def known_rowwise(features: nn.Module) -> bool:
+    """Whether a map and all its parts are exactly classes of this library, without hooks or methods of their own."""
+    hooked = features._forward_hooks or features._forward_pre_hooks
+    replaced = vars(features).keys() & set(dir(type(features)))
+    if type(features) not in _KNOWN or hooked or replaced:
+        return False
+    return all(known_rowwise(part) for part in features.children())
+
+
+@torch.no_grad()
+def private_rows(features: nn.Module, records: Tensor) -> Tensor:
+    """Maps private records (n, ...) to rows (n, d), row by row, without gradients; keeps nothing of them.
+
+    Raises:
+        InputError: See :func:`dpswd.rowwise.rowwise`.
+    """
+    return features.eval()(records) if known_rowwise(features) or not len(records) else rowwise(features, records)

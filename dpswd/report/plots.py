@@ -1,0 +1,152 @@
+"""Pictures of a report, as SVG that takes its colours from the page around it (light, dark, print).
+
+The only module here that needs matplotlib, which is imported when a picture is drawn and not before.
+"""
+
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gdpnum.converter import gaussian_fdp
+
+from dpswd.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw"]
+
+# stand-ins that matplotlib understands, and the variables of report.css that take their place
+INK, SOFT, GRID, CURVE, GAUSS = "#010101", "#020202", "#030303", "#040404", "#050505"
+_VARIABLES = {INK: "--ink", SOFT: "--soft", GRID: "--line", CURVE: "--curve", GAUSS: "--gauss"}
+_DIGITS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "dpswd",
+    "font.size": 11,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "grid.color": GRID,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+}
+
+
+def draw(report: dict[str, Any], curve: dict[str, list[float]]) -> dict[str, str]:
+    """Draws the trade-off curve, the same at small false-positive rates, and the privacy profile.
+
+    Args:
+        report: What :func:`dpswd.report.collect.collect` returns.
+        curve: Points of the curve: ``fpr`` (increasing) and ``fnr``.
+
+    Returns:
+        SVG elements by name: ``trade_off``, ``attack``, ``profile``.
+
+    Raises:
+        InputError: If matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError(
+            'Expected matplotlib for the pictures of a report, got none; install it with: pip install "dpswd[train]".'
+        ) from None
+
+    mu = report["guarantee"]["mu"]
+    pictures: dict[str, str] = {}
+    with matplotlib.rc_context(_STYLE):
+        for name, paint in (("trade_off", _trade_off), ("attack", _attack)):
+            figure = Figure(figsize=(4.4, 3.7), layout="constrained")
+            paint(figure.add_subplot(), curve, mu)
+            pictures[name] = _svg(figure, name)
+        figure = Figure(figsize=(4.4, 3.7), layout="constrained")
+        _profile(figure.add_subplot(), report["guarantee"])
+        pictures["profile"] = _svg(figure, "profile")
+    return pictures
+
+
+def _trade_off(axes: "Axes", curve: dict[str, list[float]], mu: float) -> None:
+    grid = np.linspace(0, 1, 401)
+    axes.plot([0, 1], [1, 0], color=SOFT, linewidth=1, linestyle=(0, (1, 2)), label="blind guessing")
+    axes.plot(curve["fpr"], curve["fnr"], color=CURVE, linewidth=4.5, alpha=0.75, label="this run")
+    axes.plot(grid, gaussian_fdp(mu)(grid), color=GAUSS, linewidth=1.6, linestyle=(0, (3, 3)), label="μ-GDP")
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false-positive rate", ylabel="false-negative rate, at least")
+    axes.set_aspect("equal")
+    axes.legend(loc="upper right")
+
+
+def _attack(axes: "Axes", curve: dict[str, list[float]], mu: float) -> None:
+    fpr, fnr = np.asarray(curve["fpr"]), np.asarray(curve["fnr"])
+    inside = (fpr >= 1e-10) & (fpr <= 1)
+    grid = np.geomspace(1e-10, 1, 301)
+    axes.plot(grid, grid, color=SOFT, linewidth=1, linestyle=(0, (1, 2)), label="blind guessing")
+    axes.plot(
+        fpr[inside],
+        np.maximum(1 - fnr[inside], 1e-10),
+        color=CURVE,
+        linewidth=4.5,
+        alpha=0.75,
+        label="this run",
+    )
+    axes.plot(
+        grid,
+        np.maximum(1 - gaussian_fdp(mu)(grid), 1e-10),
+        color=GAUSS,
+        linewidth=1.4,
+        linestyle=(0, (4, 3)),
+        label="μ-GDP",
+    )
+    axes.set(xscale="log", yscale="log", xlim=(1e-10, 1), ylim=(1e-10, 1.5))
+    axes.set(xlabel="innocents accused (share)", ylabel="members found (share), at most")
+    axes.set_xticks([10.0**n for n in range(-10, 1, 2)], [_power(n) for n in range(-10, 1, 2)])
+    axes.set_yticks([10.0**n for n in range(-10, 1, 2)], [_power(n) for n in range(-10, 1, 2)])
+    axes.minorticks_off()
+    axes.legend(loc="lower right")
+
+
+def _profile(axes: "Axes", guarantee: dict[str, Any]) -> None:
+    epsilon = [point["epsilon"] for point in guarantee["profile"]]
+    delta = [max(point["delta"], 1e-300) for point in guarantee["profile"]]
+    axes.plot(epsilon, delta, color=CURVE, linewidth=2.4)
+    target = next(row for row in guarantee["epsilon_delta"] if row["target"])
+    point = (target["epsilon_pld"], target["delta"])
+    if point[0] is not None and point[0] <= epsilon[-1]:
+        axes.plot(*point, "o", color=GAUSS, markersize=6)
+        axes.annotate("target", point, xytext=(7, 5), textcoords="offset points", color=INK)
+    low = max(-12, int(np.floor(np.log10(max(min(delta), 1e-12)))))
+    ticks = list(range(0, low - 1, -2)) if low < -3 else list(range(0, low - 1, -1))
+    axes.set(yscale="log", ylim=(10.0**low, 1.5), xlim=(0, epsilon[-1]), xlabel="ε", ylabel="δ(ε)")
+    axes.set_yticks([10.0**n for n in ticks], [_power(n) for n in ticks])
+    axes.minorticks_off()
+
+
+def _power(exponent: int) -> str:
+    return "1" if exponent == 0 else "10" + str(exponent).translate(_DIGITS)
+
+
+def _svg(figure: "Figure", name: str) -> str:
+    """Makes an SVG element that scales, whose ids do not clash and whose colours are the page's."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    text = text.replace("*{stroke-linejoin", "svg *{stroke-linejoin")
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+    text = re.sub(r'(href="|url\()#', rf"\1#{name}-", text)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, f"var({variable})")
+    return text.strip()

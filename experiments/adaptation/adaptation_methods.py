@@ -1,0 +1,342 @@
+"""The methods of Table 1, each from the same start (trained on the source), for the same number of steps.
+
+Nothing is chosen by looking at target labels, and nothing differs between the problems of a kind. The one free number,
+the weight of the term that aligns, follows a rule that needs no labels of the target: at the start the weighted term
+is a tenth of ln C, the loss of a classifier of C classes that guesses (DANN and DP-DANN: 1, as in the paper of DANN).
+Ours has no weight: the distance moves the adapter alone.
+"""
+
+import copy
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+
+from dpswd.adaptation.adapters import DigitEncoder, FeatureEncoder, ImageAdapter, ShiftAdapter
+from dpswd.adaptation.data import AdaptationData, DigitAdaptation, OfficeCaltech, TargetRecords, accuracy
+from dpswd.adaptation.module import AdaptationModule
+from dpswd.adaptation.source import fit_source, source_batches
+from dpswd.generation.features import DCT, FeatureMap, Flatten
+from dpswd.mechanism import Mechanism, ProjectionMechanism
+from dpswd.sampling import FixedSizeSampler, ReleaseLoader
+from dpswd.training.callback import PrivacyBudget
+from experiments.accounting.published import published_sigma
+from models.baselines.dann import DANNTerm
+from models.baselines.dp_dann import fit_dp_dann
+from models.baselines.jdot import JDOTTerm
+from models.baselines.swd import SWDTerm
+from models.baselines.unprotected import Side, fit_unprotected, raw_batches
+from models.published import published_distance
+
+__all__ = [
+    "METHODS",
+    "PROBLEMS",
+    "NoNoise",
+    "Problem",
+    "Start",
+    "make_module",
+    "make_start",
+    "run_method",
+    "train_module",
+]
+
+CLASSES = 10
+_SHARE = 0.1  # of ln C: the weighted term at the start
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A source, a target, and the sizes of everything; all public."""
+
+    name: str
+    data: Callable[[str | None], AdaptationData]
+    encoder: Callable[[], Any]
+    adapter: Callable[[], nn.Module]
+    space: Callable[[], FeatureMap]
+    pretrain: int
+    steps: int
+    batch: int
+    blocks: int
+    delta: float
+    lr: float
+    adapter_lr: float
+    private_batch: int  # of DP-DANN
+
+
+def _digits(source: str, target: str, framing: str) -> Problem:
+    names: Any = (source, target, framing)
+    suffix = "" if framing == "framed" else ", as they are"
+    return Problem(
+        name=f"{source}-{target}{suffix}",
+        data=lambda root: DigitAdaptation(*names, root=root),
+        encoder=DigitEncoder,
+        adapter=ImageAdapter,
+        space=lambda: DCT((1, 28, 28), 10, radius=12.0),
+        pretrain=400,
+        steps=300,
+        batch=128,
+        blocks=32,
+        delta=1e-5,
+        lr=1e-3,
+        adapter_lr=2e-2,
+        private_batch=256,
+    )
+
+
+def _office(source: str, target: str) -> Problem:
+    names: Any = (source, target)
+    return Problem(
+        name=f"{source}-{target}",
+        data=lambda root: OfficeCaltech(*names, root=root),
+        encoder=lambda: FeatureEncoder(1024, 50),
+        adapter=lambda: ShiftAdapter(1024),
+        space=lambda: Flatten((1024,), radius=45.0),
+        pretrain=200,
+        steps=150,
+        batch=64,
+        blocks=4,
+        delta=1e-3,
+        lr=5e-4,
+        adapter_lr=1e-2,
+        private_batch=64,
+    )
+
+
+PROBLEMS = {
+    problem.name: problem
+    for problem in (
+        *(
+            _digits(*pair, framing)
+            for framing in ("framed", "resized")
+            for pair in (("MNIST", "USPS"), ("USPS", "MNIST"))
+        ),
+        *(_office(*pair) for pair in ("AW", "AD", "WA", "WD", "DA", "DW")),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """Encoder and classifier after training on the source, and the data."""
+
+    problem: Problem
+    data: AdaptationData
+    module: AdaptationModule
+    seed: int
+
+    def parts(self) -> tuple[Any, nn.Module]:
+        """Copies of encoder and classifier."""
+        return copy.deepcopy(self.module.encoder), copy.deepcopy(self.module.classifier)
+
+    def score(self, encoder: Any, classifier: nn.Module) -> float:
+        """Accuracy on the labelled test records of the target."""
+        return accuracy(AdaptationModule(encoder, CLASSES, self.module.dim, classifier=classifier), self.data.test)
+
+
+class NoNoise(L.Callback):
+    """Stands where the budget stands, and lets exact values pass: what privacy costs. NOT PRIVATE."""
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Takes the noise away."""
+        criterion: Any = pl_module.criterion
+        criterion.mechanism = criterion.mechanism.replace(sigma=1e-12)
+        criterion.ledger = self
+
+    def record(self, mechanism: Mechanism) -> None:
+        """Keeps nothing."""
+
+
+def make_start(problem: Problem, seed: int, root: str | None) -> Start:
+    """Trains on the source alone."""
+    torch.manual_seed(seed)
+    data = problem.data(root)
+    data.source_batch = problem.batch
+    encoder = problem.encoder()
+    module = AdaptationModule(encoder, CLASSES, encoder.dim)
+    batches = source_batches(data.source_loader(), CLASSES)
+    fit_source(module.encoder, module.classifier, lambda: next(batches), problem.pretrain, problem.lr)
+    return Start(problem, data, module, seed)
+
+
+def _source_only(start: Start, epsilon: float | None) -> dict[str, Any]:
+    return {"accuracy": accuracy(start.module, start.data.test)}
+
+
+def _unprotected(make: Callable[[int], nn.Module], weighed: bool) -> Callable[[Start, float | None], dict[str, Any]]:
+    def method(start: Start, epsilon: float | None) -> dict[str, Any]:
+        problem, (encoder, classifier) = start.problem, start.parts()
+        term = make(encoder.dim)
+        source = source_batches(start.data.source_loader(), CLASSES)
+        target = raw_batches(start.data.private, problem.batch)
+        weight = _weight(lambda ours, theirs: term(ours, theirs, 0.0), encoder, classifier, source, target)
+        fit_unprotected(
+            encoder,
+            classifier,
+            term,
+            source,
+            target,
+            steps=problem.steps,
+            weight=weight if weighed else 1.0,
+            lr=problem.lr,
+        )
+        return {"accuracy": start.score(encoder, classifier)}
+
+    return method
+
+
+@torch.no_grad()
+def _weight(
+    term: Callable[[Side, Side], Tensor], encoder: nn.Module, classifier: nn.Module, source: Any, target: Any
+) -> float:
+    """A tenth of ln C over the term at the start, mean of five batches. Reads raw target batches: unprotected only."""
+    values = []
+    for (records, classes), others in islice(zip(source, target, strict=False), 5):
+        ours, theirs = encoder(records), encoder(others)
+        values.append(float(term(Side(ours, classifier(ours), classes), Side(theirs, classifier(theirs), None))))
+    return _SHARE * math.log(CLASSES) / (sum(values) / len(values))
+
+
+def make_module(start: Start, **changes: Any) -> AdaptationModule:
+    """Our module from a start: adapter, public space, one release."""
+    problem, (encoder, classifier) = start.problem, start.parts()
+    space = problem.space()
+    options: dict[str, Any] = {
+        "adapter": problem.adapter(),
+        "space": space,
+        "release_every": 0,
+        "n_projections": 2 * space.dim if space.dim <= 100 else space.dim,
+        "n_quantiles": problem.blocks,
+        "lr": problem.lr,
+        "adapter_lr": problem.adapter_lr,
+    }
+    return AdaptationModule(encoder, CLASSES, classifier=classifier, **(options | changes))
+
+
+def train_module(module: AdaptationModule, start: Start, callback: L.Callback) -> dict[str, Any]:
+    """Trains a module on the data of its start; returns accuracy and what ``privacy.json`` says."""
+    with tempfile.TemporaryDirectory() as directory:
+        trainer = L.Trainer(
+            default_root_dir=directory,
+            max_steps=start.problem.steps,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[callback],
+        )
+        trainer.fit(module, datamodule=start.data)
+        path = Path(directory) / "privacy.json"
+        facts = json.loads(path.read_text()) if path.exists() else {}
+    return {"accuracy": accuracy(module, start.data.test)} | {
+        name: facts.get(name) for name in ("epsilon", "delta", "mu", "sound")
+    }
+
+
+def _sound(start: Start, epsilon: float | None) -> dict[str, Any]:
+    budget = NoNoise() if epsilon is None else PrivacyBudget(epsilon, start.problem.delta)
+    found = train_module(make_module(start), start, budget)
+    return {"accuracy": found["accuracy"]} if epsilon is None else found
+
+
+def _chase(start: Start, epsilon: float | None) -> dict[str, Any]:
+    """Sound, without adapter: features of the encoder, released ten times."""
+    assert epsilon is not None
+    module = make_module(
+        start, adapter=None, space=None, n_projections=None, release_every=start.problem.steps // 10, alignment=1e-2
+    )
+    return train_module(module, start, PrivacyBudget(epsilon, start.problem.delta))
+
+
+def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:
+    assert epsilon is not None
+    problem, (encoder, classifier) = start.problem, start.parts()
+    facts = fit_dp_dann(
+        encoder,
+        classifier,
+        encoder.dim,
+        source_batches(start.data.source_loader(), CLASSES),
+        start.data.private,
+        steps=problem.steps // 2,
+        batch_size=min(problem.private_batch, len(start.data.private)),
+        weight=1.0,
+        lr=problem.lr,
+        clip=1.0,
+        target_epsilon=epsilon,
+        target_delta=problem.delta,
+    )
+    return {"accuracy": start.score(encoder, classifier), "sound": True, **facts}
+
+
+def _as_published(start: Start, epsilon: float | None) -> dict[str, Any]:
+    """Batches of 128 or 32 rows, 200 directions, noise by the published conventions: d as printed, 784 or 50."""
+    assert epsilon is not None
+    problem, data, (encoder, classifier) = start.problem, start.data, start.parts()
+    dim, batch = (784, 128) if encoder.dim == 320 else (50, 32)
+    claimed = ProjectionMechanism(dim, 200, 1.0, batch, bound="bernstein")
+    budget = {"target_epsilon": epsilon, "target_delta": problem.delta}
+    sigma = published_sigma(claimed, len(data.private), problem.steps, **budget)
+    source = source_batches(data.source_loader(), CLASSES)
+    target = raw_batches(data.private, batch)
+    weight = _weight(
+        lambda ours, theirs: encoder.dim * published_distance(ours.features, theirs.features, sigma, 200),
+        encoder,
+        classifier,
+        source,
+        target,
+    )
+    module = AdaptationModule(
+        encoder,
+        CLASSES,
+        classifier=classifier,
+        source=data.source_loader(),
+        preset="as_published",
+        sigma=sigma,
+        n_projections=200,
+        alignment=weight,
+        lr=problem.lr,
+    )
+    sampler = FixedSizeSampler(len(data.private), batch, num_steps=problem.steps)
+    with tempfile.TemporaryDirectory() as directory:
+        trainer = L.Trainer(
+            default_root_dir=directory,
+            max_steps=problem.steps,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(module, ReleaseLoader(TargetRecords(data.private), sampler))
+    found = {"accuracy": accuracy(module, data.test), "epsilon": epsilon, "delta": problem.delta}
+    return found | {"mu": None, "sound": False}
+
+
+METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[float | None, ...]]] = {
+    "source only": (_source_only, (None,)),
+    "DANN": (_unprotected(DANNTerm, weighed=False), (None,)),
+    "SWD": (_unprotected(lambda dim: SWDTerm(), weighed=True), (None,)),
+    "DeepJDOT": (_unprotected(lambda dim: JDOTTerm(), weighed=True), (None,)),
+    "SWD, adapter": (_sound, (None,)),
+    "DP-SWD as published": (_as_published, (10.0,)),
+    "DP-DANN": (_dp_dann, (10.0, 1.0)),
+    "DP-SWD, features": (_chase, (10.0,)),
+    "DP-SWD, adapter": (_sound, (10.0, 1.0)),
+}
+
+
+def run_method(start: Start, method: str, epsilon: float | None) -> dict[str, Any]:
+    """Runs one method; returns accuracy in percent, what was spent, and seconds."""
+    torch.manual_seed(1000 + start.seed)
+    began = time.monotonic()
+    found = METHODS[method][0](start, epsilon)
+    return {"method": method, "budget": epsilon, "seconds": time.monotonic() - began, **found}

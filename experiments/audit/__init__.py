@@ -1,0 +1,1 @@
+"""Attacks, the zoo of broken mechanisms, and canaries."""

@@ -1,0 +1,161 @@
+"""An end-to-end audit of a trained generator: canaries among the embedded digits, found again in what it generates.
+
+Every slot of the training set holds one of two canaries, as a coin decides that only the auditor knows: a random black
+and white pattern, or its negative. The generator is trained by ``dpswd fit`` as always. The score of a slot is how much
+nearer the generated records of its class come to the one canary than to the other.
+"""
+
+import tempfile
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpswd._validate import at_least
+from dpswd.audit import one_run_epsilon
+from dpswd.commands.main import fit
+from dpswd.data.base import Records
+from dpswd.data.digits import Digits
+from dpswd.errors import InputError
+from dpswd.generation.export import read_generator
+
+__all__ = ["CanaryDigits", "audit_generator", "scores_of"]
+
+CONFIG = Path(__file__).parents[2] / "configs" / "demo.yaml"
+
+
+class CanaryDigits(Digits):
+    """The embedded digits with ``slots`` private records replaced by canaries.
+
+    Args:
+        slots: Number m of canary slots; 0 for none.
+        auditor_seed: Decides canaries and coins; whoever audits keeps it.
+        root: See :class:`dpswd.data.base.PrivateData`.
+        batch_size: Likewise.
+        n_synthetic: Likewise.
+    """
+
+    name = "digits with canaries"
+
+    def __init__(
+        self,
+        slots: int = 200,
+        auditor_seed: int = 0,
+        root: str | None = None,
+        batch_size: int | None = None,
+        n_synthetic: int = 10_000,
+    ) -> None:
+        super().__init__(root, batch_size, n_synthetic)
+        at_least(0, slots=slots, auditor_seed=auditor_seed)
+        self.slots, self.auditor_seed = slots, auditor_seed
+
+    def canaries(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns canaries (m, 2, 1, 8, 8), their classes (m,), and which of each pair is in the data (m,)."""
+        rng = np.random.default_rng(self.auditor_seed)
+        pattern = torch.from_numpy(rng.integers(0, 2, (self.slots, 1, 8, 8))).float()
+        classes = torch.from_numpy(rng.integers(0, 10, self.slots))
+        coins = torch.from_numpy(rng.integers(0, 2, self.slots))
+        return torch.stack([pattern, 1 - pattern], dim=1), classes, coins
+
+    def load(self) -> tuple[Records, Records | None]:
+        """See :class:`dpswd.data.base.PrivateData`."""
+        private, test = super().load()
+        if self.slots > len(private):
+            raise InputError(f"Expected slots <= {len(private)} (the records there are), got {self.slots}.")
+        pairs, classes, coins = self.canaries()
+        values, labels = private.values.clone(), private.labels.clone()
+        values[: self.slots] = pairs[torch.arange(self.slots), coins]
+        labels[: self.slots] = classes
+        return Records(values, labels), test
+
+
+def scores_of(pairs: Tensor, classes: Tensor, records: Tensor, labels: Tensor) -> Tensor:
+    """Scores (m,): how much nearer the nearest record of the class comes to the second canary than to the first.
+
+    Args:
+        pairs: Canaries (m, 2, *sample_shape).
+        classes: Their classes (m,).
+        records: Generated records (n, *sample_shape).
+        labels: Their classes (n,).
+    """
+    scores = torch.zeros(len(pairs))
+    for c in classes.unique().tolist():
+        at, pool = classes == c, records[labels == c].flatten(1)
+        near = (
+            torch.cdist(pairs[at].flatten(2).transpose(0, 1), pool[None]).min(dim=2).values
+        )  # (2, slots of the class)
+        scores[at] = near[0] - near[1]
+    return scores
+
+
+def audit_generator(
+    *,
+    slots: int = 200,
+    steps: int = 1500,
+    epsilon: float = 10.0,
+    seed: int = 0,
+    published: float | None = None,
+    confidence: float = 0.99,
+) -> dict[str, Any]:
+    """Trains a generator on the digits and the canaries and tells what it gives away.
+
+    Args:
+        slots: Number m of canary slots.
+        steps: Training steps.
+        epsilon: Budget, at delta = 1e-5.
+        seed: Of the auditor's choices and of the weights.
+        published: For the control: in place of training, publish this fraction of the records as "synthetic".
+        confidence: Probability with which the lower bound holds.
+    """
+    data = CanaryDigits(slots, seed)
+    pairs, classes, coins = data.canaries()
+    if published is None:
+        records, labels = _generated(slots, steps, epsilon, seed)
+    else:
+        private, _ = data.load()
+        pick = np.random.default_rng(seed + 1).permutation(len(private))[: round(published * len(private))]
+        records, labels = private.values[pick], private.labels[pick]
+    scores = scores_of(pairs, classes, records, labels)
+    right = float(((scores > 0) == (coins == 1)).float().mean())
+    shown = coins.numpy()
+    lower = one_run_epsilon(scores.numpy(), shown, delta=1e-5, confidence=confidence)
+    best = one_run_epsilon(shown - 0.5, shown, delta=1e-5, confidence=confidence)
+    return {
+        "what": "generator of configs/demo.yaml" if published is None else f"{published:.0%} of the records published",
+        "slots": slots,
+        "guessed_right": right,
+        "epsilon_lower": lower,
+        "best_provable_epsilon": best,
+        "epsilon_claimed": epsilon,
+        "delta": 1e-5,
+        "confidence": confidence,
+        "passed": lower <= epsilon,
+    }
+
+
+def _generated(slots: int, steps: int, epsilon: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Trains by the command line and generates 20,000 records from the file that it hands out."""
+    with tempfile.TemporaryDirectory() as directory, redirect_stdout(StringIO()):
+        arguments = [
+            "fit",
+            "--config",
+            str(CONFIG),
+            "--trainer.default_root_dir",
+            directory,
+            "--trainer.logger",
+            "false",
+        ]
+        arguments += ["--trainer.max_steps", str(steps), "--trainer.enable_progress_bar", "false"]
+        arguments += ["--trainer.callbacks", "[{class_path: dpswd.generation.export.GeneratorFile}]"]
+        arguments += ["--privacy.target_epsilon", str(epsilon), "--seed_everything", str(seed)]
+        arguments += ["--data", "experiments.audit.canaries.CanaryDigits"]
+        arguments += ["--data.init_args.slots", str(slots), "--data.init_args.auditor_seed", str(seed)]
+        fit(arguments)
+        generator, _ = read_generator(Path(directory) / "generator.pt")
+    labels = torch.arange(20_000) % 10
+    with torch.no_grad():
+        return generator(generator.latent(len(labels)), labels), labels

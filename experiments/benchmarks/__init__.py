@@ -1,0 +1,1 @@
+"""Measurements behind docs/performance.md: ``python -m experiments.benchmarks``."""

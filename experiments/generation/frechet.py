@@ -1,0 +1,100 @@
+r"""Frechet distances between real and generated images: evaluation on real records, never part of a release.
+
+.. math:: \|m_1 - m_2\|^2 + \operatorname{tr}(C_1 + C_2 - 2 (C_1^{1/2} C_2 C_1^{1/2})^{1/2})
+
+of the means and covariances of features. With the Inception weights of pytorch-fid it is the FID. Those weights are a
+download of 91 MB (``WEIGHTS``, from the releases of the repository mseitzer/pytorch-fid): fetch them where there is a
+network and pass ``--weights PATH``. Without them the features are those of a small CNN that was trained to tell by how
+many quarter turns a REAL training image was rotated; the number is then called ``small_cnn_frechet``, is no FID, and
+may be compared within one table only.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from dpswd.errors import InputError
+from dpswd.generation.small_cnn import SmallCNN, train_cnn
+
+__all__ = ["WEIGHTS", "check_weights", "fid", "frechet_distance", "rotation_cnn", "small_cnn_frechet"]
+
+WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
+DIGEST = "6726825d"  # first digits of the file's SHA-256, as torch's hub checks them
+
+
+def frechet_distance(first: Tensor, second: Tensor) -> float:
+    """Computes the distance between features (n, d) and (m, d), in float64.
+
+    Raises:
+        InputError: If the dimensions differ or there are fewer than two rows.
+    """
+    if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1] or min(len(first), len(second)) < 2:
+        raise InputError(
+            f"Expected features (n, d) and (m, d) with n, m >= 2, got {tuple(first.shape)} and {tuple(second.shape)}."
+        )
+    means = [side.double().mean(0) for side in (first, second)]
+    covariances = [torch.cov(side.double().T).reshape(side.shape[1], -1) for side in (first, second)]
+    root = _root(covariances[0])
+    cross = torch.linalg.eigvalsh(root @ covariances[1] @ root).clamp(min=0).sqrt().sum()
+    traces = covariances[0].trace() + covariances[1].trace()
+    return float((means[0] - means[1]).square().sum() + traces - 2 * cross)
+
+
+def _root(matrix: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh(matrix)
+    return (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+
+
+def rotation_cnn(real: Tensor, *, epochs: int = 4, seed: int = 0) -> SmallCNN:
+    """Trains a small CNN to tell by how many quarter turns images (n, channels, h, h) in [0, 1] were rotated.
+
+    NOT private: it is trained on real records, for evaluation only, and is never released.
+    """
+    turns = torch.arange(len(real)) % 4
+    turned = torch.stack([image.rot90(int(turn), (1, 2)) for image, turn in zip(real, turns, strict=True)])
+    return train_cnn(turned, turns, 4, epochs=epochs, seed=seed)
+
+
+def small_cnn_frechet(network: SmallCNN, real: Tensor, generated: Tensor) -> float:
+    """Frechet distance in the hidden layer of a :func:`rotation_cnn`. NOT the FID."""
+    return frechet_distance(*(_features(network.features, side) for side in (real, generated)))
+
+
+def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
+    """The FID of images (n, 3, h, w) in [0, 1] by pytorch-fid, with its weights from a file.
+
+    Raises:
+        InputError: If the file is missing or is another one.
+    """
+    from pytorch_fid.inception import InceptionV3
+
+    check_weights(weights)
+    state = torch.load(weights, map_location="cpu", weights_only=True)
+    with mock.patch("pytorch_fid.inception.load_state_dict_from_url", return_value=state):
+        network = InceptionV3([InceptionV3.BLOCK_INDEX_BY_DIM[2048]]).eval()
+    pooled: Callable[[Tensor], Tensor] = lambda images: network(images)[0].flatten(1)  # noqa: E731
+    return frechet_distance(*(_features(pooled, side) for side in (real, generated)))
+
+
+def check_weights(weights: Path) -> None:
+    """Refuses a file that is missing or is not the one that pytorch-fid downloads.
+
+    Raises:
+        InputError: Saying which file is wanted and where it is to be had.
+    """
+    if not weights.is_file():
+        raise InputError(
+            f"Expected the weights of pytorch-fid at {weights}, got no file; fetch {WEIGHTS} from the releases of "
+            "mseitzer/pytorch-fid, or leave out --weights for the distance of a small CNN."
+        )
+    if not hashlib.sha256(weights.read_bytes()).hexdigest().startswith(DIGEST):
+        raise InputError(f"Expected {WEIGHTS} (SHA-256 {DIGEST}...) at {weights}, got another file; fetch it again.")
+
+
+@torch.no_grad()
+def _features(network: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    return torch.cat([network(part) for part in images.split(100)])

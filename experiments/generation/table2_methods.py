@@ -1,0 +1,188 @@
+"""The methods of Table 2: each trains on one data set with one budget and one seed, and can then generate.
+
+==================  ==================================================================================  ==============
+method              what it is                                                                          guarantee
+==================  ==================================================================================  ==============
+real records        classifiers trained on real records                                                 none
+SWD                 the one-shot pipeline (flow, then generator) without noise                          none
+DP-SWD-b, DP-SWD-c  Rakotomamonjy2021 as published: Bernstein's bound and the CLT's                     claimed, unsound
+rows                noisy rows at every step                                                            exact
+quantiles           noisy block means at every fifth step                                               exact
+sketch              the shipped config: one release, then flow and distillation                         exact
+DP-MERF             Harder2021: noisy mean embedding                                                    exact
+Gaussian            class-wise normal law with private count, mean and covariance                       exact
+==================  ==================================================================================  ==============
+
+Every method with a guarantee leaves a run directory that ``dpswd report`` reads. The config of ``sketch`` is the one
+that is shipped, whatever it is: Table 2 follows it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpswd.data import MNIST, USPS, Digits, FashionMNIST, PrivateData
+from dpswd.generation.callbacks import generate
+from dpswd.generation.features import DCT
+from dpswd.generation.generators import Table3Generator
+from dpswd.training.one_shot import OneShotBudget
+from experiments.generation.published_training import published_run
+from experiments.generation.train_config import train_config
+from models.baselines.dp_merf import DPMERF
+from models.baselines.gaussian import ClassGaussian
+
+__all__ = ["DATASETS", "DELTA", "GENERATED", "METHODS", "Cell", "Trained", "shipped_configs", "train"]
+
+DATASETS: dict[str, type[PrivateData]] = {"MNIST": MNIST, "FashionMNIST": FashionMNIST}
+GENERATED = DATASETS | {"USPS": USPS, "digits": Digits}  # experiments/generation/generation.py has these too
+SHIPPED = {
+    "MNIST": ["mnist.yaml"],
+    "FashionMNIST": ["fashion.yaml"],
+    "USPS": ["mnist.yaml", "overlays/usps.yaml"],
+    "digits": ["demo.yaml"],
+}
+SMALL_BUDGET = "overlays/small_budget.yaml"
+DELTA = 1e-5
+STEPS = {  # quick, full
+    "DP-SWD-b": (1500, 20_000),
+    "DP-SWD-c": (1500, 20_000),
+    "rows": (800, 4000),
+    "quantiles": (400, 2000),
+    "DP-MERF": (300, 1200),
+}
+BUDGETS: tuple[float | None, ...] = (10.0, 1.0, 0.2)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run of the table. ``full`` trains as long as helps; otherwise a quarter of an hour does for all."""
+
+    dataset: str
+    method: str
+    epsilon: float | None
+    seed: int
+    full: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        budget = "none" if self.epsilon is None else f"{self.epsilon:g}"
+        return f"{self.dataset}-{self.method.replace(' ', '_')}-{budget}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training left: a sampler (``None`` where real records are to be used), facts, and seconds."""
+
+    sample: Callable[[Tensor], Tensor] | None
+    facts: dict[str, Any]
+    seconds: float
+
+
+def shipped_configs(cell: Cell) -> list[str]:
+    """Names the shipped config that a cell follows, and the overlay that its header asks for at small budgets."""
+    small = cell.epsilon is not None and cell.epsilon <= 1 and cell.dataset != "digits"
+    return [*SHIPPED[cell.dataset], *([SMALL_BUDGET] if small else [])]
+
+
+def _config(cell: Cell, configs: list[str], data: Path | None, directory: Path, *more: str) -> Trained:
+    """Trains a shipped config."""
+    run = train_config(configs, directory, epsilon=cell.epsilon, delta=DELTA, seed=cell.seed, data=data, more=more)
+    return Trained(lambda labels: generate(run.module, labels), run.facts, run.seconds)
+
+
+def _steps(cell: Cell) -> int:
+    """Training steps of the methods whose length is a matter of patience (all but the sketch and the Gaussian)."""
+    return STEPS[cell.method][cell.full]
+
+
+def _of_dataset(cell: Cell) -> list[str]:
+    return ["--data", f"dpswd.data.{cell.dataset}"]
+
+
+def _sketch(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    return _config(cell, shipped_configs(cell), data, directory)
+
+
+def _quantiles(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    more = [*_of_dataset(cell), "--trainer.max_steps", str(_steps(cell)), "--data.batch_size", "6000"]
+    return _config(cell, ["mnist_steps.yaml"], data, directory, *more)
+
+
+def _rows(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    more = [*_of_dataset(cell), "--trainer.max_steps", str(_steps(cell)), "--data.batch_size", "100"]
+    more += ["--model.release", "rows", "--model.release_every", "1", "--model.generated", "100"]
+    return _config(cell, ["mnist_steps.yaml"], data, directory, *more)
+
+
+def _published(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    started = time.monotonic()
+    torch.manual_seed(cell.seed)
+    bound = "bernstein" if cell.method == "DP-SWD-b" else "clt"
+    private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
+    generator, sigma = published_run(private, bound, steps=_steps(cell))
+    generator.eval()
+    facts = {"sound": False, "mu": None, "delta": DELTA, "release": "rows", "sigma": sigma}
+    return Trained(_sampler(lambda y: generator(generator.latent(len(y)), y)), facts, time.monotonic() - started)
+
+
+def _dp_merf(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    started = time.monotonic()
+    torch.manual_seed(cell.seed)
+    private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
+    model = DPMERF(Table3Generator(latent_dim=10), n_frequencies=1000, lengthscale=6.0)
+    assert cell.epsilon is not None
+    budget = model.release(private.values, private.labels, directory, cell.epsilon, DELTA)
+    model.train_generator(_steps(cell))
+    return Trained(_sampler(model.sample), _facts(budget), time.monotonic() - started)
+
+
+def _gaussian(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    started = time.monotonic()
+    torch.manual_seed(cell.seed)
+    private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
+    model = ClassGaussian(DCT((1, 28, 28), size=14, center=0.13, radius=10.0))
+    assert cell.epsilon is not None
+    budget = model.fit(private.values, private.labels, directory, cell.epsilon, DELTA)
+    return Trained(_sampler(model.sample), _facts(budget), time.monotonic() - started)
+
+
+def _real(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    return Trained(None, {"sound": None, "mu": None, "delta": None, "release": None}, 0.0)
+
+
+def _facts(budget: OneShotBudget) -> dict[str, Any]:
+    facts = budget.facts
+    return {"sound": facts["sound"], "mu": facts["mu"], "delta": facts["delta"], "release": "moments"}
+
+
+def _sampler(sample: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def whole(labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([sample(part) for part in labels.split(500)])
+
+    return whole
+
+
+METHODS: dict[str, tuple[Callable[[Cell, Path | None, Path], Trained], tuple[float | None, ...]]] = {
+    "real records": (_real, (None,)),
+    "SWD": (_sketch, (None,)),
+    "DP-SWD-b": (_published, (10.0,)),
+    "DP-SWD-c": (_published, (10.0,)),
+    "rows": (_rows, BUDGETS),
+    "quantiles": (_quantiles, BUDGETS),
+    "sketch": (_sketch, BUDGETS),
+    "DP-MERF": (_dp_merf, BUDGETS),
+    "Gaussian": (_gaussian, BUDGETS),
+}
+
+
+def train(cell: Cell, data: Path | None, directory: Path) -> Trained:
+    """Trains one cell; its run directory, where there is a guarantee, is ``directory``, which must be new."""
+    method, _ = METHODS[cell.method]
+    return method(cell, data, directory)

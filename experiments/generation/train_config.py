@@ -1,0 +1,98 @@
+"""Trains a shipped config as ``dpswd fit`` would, without its evaluations, or without any noise."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+
+from dpswd.data import PrivateData
+from dpswd.generation.callbacks import SampleGrid
+from dpswd.generation.evaluation import DownstreamEvaluation
+from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.mechanism import Mechanism
+from dpswd.queries import GaussianQuery
+from dpswd.training.callback import PrivacyBudget
+
+__all__ = ["CONFIGS", "ConfigRun", "train_config"]
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@dataclass(frozen=True)
+class ConfigRun:
+    """A trained module, its data, what privacy.json says of sound, mu, delta and release, and the seconds it took."""
+
+    module: Any
+    data: PrivateData
+    facts: dict[str, Any]
+    seconds: float
+
+
+class _Unprotected(L.Callback):
+    """Takes the place of a budget where there is none: no noise to speak of, and a fixed seed, hence NOT PRIVATE."""
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Turns the noise off."""
+        for part in pl_module.modules():
+            if isinstance(part, DPSlicedWassersteinLoss | GaussianQuery):
+                part.mechanism = dataclasses.replace(part.mechanism, sigma=1e-12, noise_seed=0)
+                part.ledger = self
+
+    def record(self, mechanism: Mechanism) -> None:
+        """Keeps no ledger."""
+
+
+def train_config(
+    configs: Sequence[str],
+    directory: Path,
+    *,
+    epsilon: float | None,
+    delta: float,
+    seed: int,
+    data: Path | None = None,
+    more: Sequence[str] = (),
+) -> ConfigRun:
+    """Trains a file below ``configs/`` through the class behind the command line.
+
+    Args:
+        configs: Its name, and those of overlays.
+        directory: The run directory; new.
+        epsilon: Budget, together with ``delta``; ``None`` for a run without noise, which keeps no ledger.
+        delta: See ``epsilon``.
+        seed: Of weights and latent codes; noise and directions are fresh in any case.
+        data: Root of the data sets.
+        more: Further options of ``dpswd fit``.
+    """
+    from dpswd.commands.main import _quiet
+    from dpswd.training.cli import PrivateCLI
+
+    _quiet()
+    arguments = [part for config in configs for part in ("--config", str(CONFIGS / config))]
+    arguments += ["--trainer.default_root_dir", str(directory)]
+    arguments += ["--seed_everything", str(seed), "--privacy.target_delta", str(delta)]
+    arguments += ["--privacy.target_epsilon", str(epsilon or 1.0)]
+    for quiet in ("enable_progress_bar", "logger", "enable_checkpointing"):
+        arguments += [f"--trainer.{quiet}", "false"]
+    if data is not None:
+        arguments += ["--data.root", str(data)]
+    cli = PrivateCLI([*arguments, *more], run=False)
+    skipped: tuple[type, ...] = (DownstreamEvaluation, SampleGrid)  # who calls evaluates and draws all runs alike
+    if epsilon is None:
+        skipped = (*skipped, PrivacyBudget)
+    cli.trainer.callbacks = [each for each in cli.trainer.callbacks if not isinstance(each, skipped)]
+    if epsilon is None:
+        cli.trainer.callbacks.append(_Unprotected())
+    started = time.monotonic()
+    cli.trainer.fit(cli.model, cli.datamodule)
+    seconds = time.monotonic() - started
+    facts: dict[str, Any] = dict.fromkeys(("sound", "mu", "delta", "release"))
+    if epsilon is not None:
+        privacy = json.loads((directory / "privacy.json").read_text())
+        facts = {name: privacy[name] for name in ("sound", "mu", "delta")}
+        facts["release"] = privacy["mechanism"]["release"]
+    return ConfigRun(cli.model, cli.datamodule, facts, seconds)

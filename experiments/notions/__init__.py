@@ -1,0 +1,1 @@
+"""Tables and figures of Yang2024 and Ying2024."""

@@ -1,0 +1,283 @@
+"""Private adaptation: one release, many free steps, no gradient through the private branch, and what is refused."""
+
+import json
+
+import lightning as L
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from training_runs import privacy
+
+from dpswd import FixedSizeSampler, InputError
+from dpswd.accounting.ledger import Ledger
+from dpswd.adaptation.adapters import FeatureEncoder, ShiftAdapter
+from dpswd.adaptation.data import AdaptationData, TargetAccuracy, TargetRecords, accuracy
+from dpswd.adaptation.module import AdaptationModule
+from dpswd.adaptation.source import fit_source, source_batches
+from dpswd.data import Records
+from dpswd.generation.features import Flatten
+from dpswd.rowwise import digest
+from dpswd.sampling import ReleaseLoader
+from dpswd.training.callback import PrivacyBudget
+from models.published import published_distance
+
+D, CLASSES, N = 6, 3, 600
+
+
+def blobs(n, seed, shift=0.0):
+    """Three classes on a triangle in six dimensions, all moved alike."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % CLASSES
+    centres = 2 * torch.eye(CLASSES, D)
+    values = centres[labels] + 0.4 * torch.randn(n, D, generator=generator)
+    return Records(values + shift * torch.tensor([1.0, -1.0, 0.5, 1.0, 0.0, 0.0]), labels)
+
+
+class Blobs(AdaptationData):
+    name = "blobs"
+
+    def load(self):
+        target = blobs(N, 1, shift=1.6)
+        return blobs(300, 0), target.values, blobs(900, 2, shift=1.6)
+
+
+def module(**changes):
+    torch.manual_seed(0)
+    options = {"n_quantiles": 12, "release_every": 0, "pretrain_steps": 60, "lr": 5e-3}
+    encoder = changes.pop("encoder", None) or FeatureEncoder(D, 5, normalise=False)
+    return AdaptationModule(encoder, CLASSES, **(options | changes))
+
+
+def trainer(directory, steps=40, epsilon=10.0, callbacks=None, **changes):
+    options = {"max_steps": steps, "accelerator": "cpu", "logger": False, "enable_checkpointing": False} | changes
+    return L.Trainer(
+        default_root_dir=directory,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[PrivacyBudget(epsilon, 1e-5)] if callbacks is None else callbacks,
+        **options,
+    )
+
+
+def loader(dataset, size=12, steps=3):
+    return ReleaseLoader(dataset, FixedSizeSampler(len(dataset), size, num_steps=steps))
+
+
+def in_space(**changes):
+    return module(adapter=ShiftAdapter(D), space=Flatten((D,), radius=6.0), **changes)
+
+
+def test_an_adapter_learns_the_target_from_one_release(tmp_path):
+    data, made = Blobs(), in_space(adapter_lr=0.05)
+    start = AdaptationModule(FeatureEncoder(D, 5, normalise=False), CLASSES)
+    batches = source_batches(data.source_loader(), CLASSES)
+    fit_source(start.encoder, start.classifier, lambda: next(batches), 100, 5e-3)
+    before = accuracy(start, data.test)
+    trainer(tmp_path, 120, callbacks=[PrivacyBudget(10.0, 1e-5), TargetAccuracy()]).fit(made, datamodule=data)
+    after = accuracy(made, data.test)
+    assert before < 80 < 95 < after  # the shift hides two classes; three normal errors of 900 rows are 2.2 points
+    facts = privacy(tmp_path)
+    assert facts["sound"] is facts["private"] is True
+    assert facts["releases_made"] == facts["planned_releases"] == 1
+    assert facts["sample_size"] == N
+    row = json.loads((tmp_path / "downstream.json").read_text())["rows"][0]
+    assert row["accuracy"] == pytest.approx(after, abs=0.01)
+
+
+def test_features_are_aligned_through_the_source_branch_and_every_encoder_is_recorded(tmp_path):
+    made = module(release_every=10, keep_encoders=True, pretrain_steps=5)
+    seen = []
+    release = made.receive
+    made.receive = lambda records: seen.append(digest(made.encoder)) or release(records)
+    trainer(tmp_path, 30).fit(made, datamodule=Blobs())
+    lines = [json.loads(line) for line in (tmp_path / "encoders.jsonl").read_text().splitlines()]
+    assert [(line["release"], line["step"]) for line in lines] == [(1, 0), (2, 10), (3, 20)]
+    assert [line["sha256"] for line in lines] == seen
+    assert len(set(seen)) == 3
+    for state in seen:
+        encoder = FeatureEncoder(D, 5, normalise=False)
+        encoder.load_state_dict(torch.load(tmp_path / "encoders" / f"{state[:16]}.pt"))
+        assert digest(encoder) == state
+    assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 3
+    assert made.features(Blobs().test.values).shape == (900, 5)
+
+
+def gradients(made, batch):
+    """Of one training step, for every parameter that has one."""
+    made.zero_grad()
+    torch.manual_seed(0)
+    made.training_step(batch, 0).backward()
+    return [p.grad.clone() for p in made.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("space", [False, True])
+def test_no_gradient_reaches_the_private_branch(tmp_path, space):
+    """With the release cached, the private records are no part of the graph, and gradients are the same without."""
+    made = in_space() if space else module()
+    run = trainer(tmp_path, 1)
+    run.fit(made, datamodule=Blobs())
+    records, classes = blobs(50, 3).values, blobs(50, 3).labels
+    made._batches = iter([(records, classes)] * 2)
+    made.eval()  # no dropout
+
+    made.receive = lambda batch: made.released
+    made.log_dict = lambda *args, **kwargs: None
+    private = torch.randn(12, D, requires_grad=True)
+    first, second = gradients(made, private), gradients(made, torch.empty(0, D))
+    assert private.grad is None
+    assert len(first) == len(second) > 3
+    for with_batch, without in zip(first, second, strict=True):
+        assert torch.allclose(with_batch, without, rtol=1e-4, atol=1e-6)  # rounding alone
+
+
+def test_as_published_the_gradient_reads_the_private_records(tmp_path):
+    """Control of the test above: erratum 5."""
+    made = module(preset="as_published", sigma=0.5, pretrain_steps=0)
+    records, classes = blobs(40, 3).values, blobs(40, 3).labels
+    made._batches = iter([(records, classes)] * 2)
+    made.log_dict = lambda *args, **kwargs: None
+    made.eval()
+    private = blobs(40, 4).values.requires_grad_(True)
+    first = gradients(made, private)
+    second = gradients(made, private.detach() * torch.tensor([[1.0]] * 39 + [[30.0]]))
+    assert private.grad.abs().max() > 0
+    assert not torch.allclose(first[0], second[0], rtol=1e-4, atol=1e-6)
+
+
+def test_as_published_is_said_to_be_not_private_and_gets_no_budget(tmp_path):
+    target = loader(TargetRecords(blobs(64, 1).values), 16)
+    source = DataLoader(TensorDataset(*vars(blobs(48, 0)).values()), batch_size=16)
+    made = module(preset="as_published", sigma=0.5, source=source)
+    trainer(tmp_path / "free", 3, callbacks=[]).fit(made, target)
+    facts = json.loads((tmp_path / "free" / "privacy.json").read_text())
+    assert facts["private"] is facts["sound"] is False
+    assert len(facts["reasons"]) == 2
+    with pytest.raises(InputError, match="Expected no privacy budget for preset='as_published'"):
+        trainer(tmp_path / "budget", 3).fit(made, target)
+    assert not (tmp_path / "budget").exists()
+
+
+def test_one_record_moves_every_row_of_the_published_distance():
+    generator = torch.Generator().manual_seed(0)
+    source, target = torch.randn(2, 8, 4, generator=generator).unbind()
+    far = target.clone()
+    far[0] *= 100
+    values = []
+    for batch in (target, far):
+        source.requires_grad_(True).grad = None
+        torch.manual_seed(0)
+        published_distance(source, batch, 1e-6, 16).backward()
+        values.append(source.grad.norm())
+    assert values[1] < values[0] / 10  # all rows shrink with the largest norm
+
+
+@pytest.mark.filterwarnings("ignore:Found 1 module")  # lightning's remark on what is meant here
+def test_frozen_batch_normalisation_stays_frozen(tmp_path):
+    norm = nn.BatchNorm1d(5).eval()
+    made = module(encoder=nn.Sequential(nn.Linear(D, 5), norm), dim=5, pretrain_steps=3)
+    trainer(tmp_path, 3).fit(made, datamodule=Blobs())
+    assert not norm.training
+    assert norm.running_mean.tolist() == [0.0] * 5
+
+
+def test_nothing_of_the_records_is_in_a_checkpoint(tmp_path):
+    made, run = in_space(), trainer(tmp_path, 3)
+    run.fit(made, datamodule=Blobs())
+    run.save_checkpoint(tmp_path / "last.ckpt")
+    checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=False)
+    parts = {name.split(".")[0] for name in checkpoint["state_dict"]}
+    assert parts == {"encoder", "classifier", "adapter", "center", "spread"}  # space: constants, kept nowhere
+    sizes = {tuple(value.shape) for value in checkpoint["released"].values() if hasattr(value, "shape")}
+    assert sizes == {(12, D), (D, D)}  # block means and directions
+
+
+def refused(tmp_path, made, message, loader=None, data=None, **changes):
+    with pytest.raises(InputError, match=message):
+        trainer(tmp_path, 3, **changes).fit(made, loader, datamodule=data)
+    assert not list(tmp_path.rglob("encoders.jsonl"))
+
+
+def test_bad_input_is_refused_in_one_sentence(tmp_path):
+    source = DataLoader(TensorDataset(*vars(blobs(48, 0)).values()), batch_size=16)
+    target = TargetRecords(blobs(30, 1).values)
+    good = {"source": source, "release_size": 12, "pretrain_steps": 0}
+    mixing = nn.Sequential(nn.Linear(D, 5), nn.BatchNorm1d(5))
+    refused(tmp_path, module(encoder=mixing, dim=5, **good), "BatchNorm1d .* in train mode; call .eval", loader(target))
+    refused(tmp_path, module(dim=4, **good), "Expected features of size 4, got 5; set dim", loader(target))
+    refused(tmp_path, module(release_size=12), "Expected labelled public records, got none", loader(target))
+    refused(tmp_path, module(source=source), "Expected release_size", loader(target))
+    assert not list(tmp_path.iterdir())
+    one_class = DataLoader(TensorDataset(torch.randn(8, D), torch.zeros(8, dtype=torch.int64)), batch_size=4)
+    refused(tmp_path, module(**good | {"source": one_class}), "none of class 1; the classifier cannot", loader(target))
+    unlabelled = [torch.randn(4, D)]
+    refused(tmp_path, module(**good | {"source": unlabelled}), "the source must be labelled", loader(target))
+    with pytest.raises(InputError, match="Expected batch_size <= the number of records, got batch_size=31 and 30"):
+        loader(target, 31)
+    with pytest.raises(InputError, match="Expected target records as one tensor, got TensorDataset; labels"):
+        TargetRecords(TensorDataset(torch.randn(4, D), torch.zeros(4)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_target_labels_given_by_mistake_release_nothing(tmp_path):
+    class Labelled(TargetRecords):
+        def __getitems__(self, index):
+            return self.records[index], torch.zeros(len(index))
+
+    source = DataLoader(TensorDataset(*vars(blobs(48, 0)).values()), batch_size=16)
+    made = module(source=source, release_size=12, pretrain_steps=0)
+    refused(
+        tmp_path,
+        made,
+        "labels of the target are private and not used: leave them out",
+        loader(Labelled(torch.randn(30, D))),
+    )
+    assert made.criterion.releases == 0
+
+
+def test_a_release_needs_a_budget(tmp_path):
+    refused(
+        tmp_path,
+        module(pretrain_steps=0),
+        "Expected a PrivacyBudget among the trainer's callbacks",
+        data=Blobs(),
+        callbacks=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sigma": 0.1}, "Expected sigma for preset='as_published' and none otherwise"),
+        ({"preset": "as_published"}, "Expected sigma for preset='as_published'"),
+        ({"preset": "fast"}, "Expected preset to be one of sound, as_published"),
+        ({"alignment": -1.0}, "Expected alignment to be finite and at least 0"),
+        ({"encoder": nn.Linear(D, 5)}, "Expected dim, the size of the encoder's features"),
+    ],
+)
+def test_arguments_are_checked(changes, message):
+    with pytest.raises(InputError, match=message):
+        module(**changes)
+
+
+def test_a_resumed_run_keeps_its_release(tmp_path):
+    class Stop(L.Callback):
+        def on_train_batch_end(self, trainer, *args):
+            if trainer.global_step == 4:
+                raise RuntimeError("crash")
+
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    def run(*more):
+        saver = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1)
+        return trainer(tmp_path, 8, callbacks=[PrivacyBudget(10.0, 1e-5), saver, *more], enable_checkpointing=True)
+
+    first, second = in_space(), in_space()
+    with pytest.raises(RuntimeError, match="crash"):
+        run(Stop()).fit(first, datamodule=Blobs())
+    made = run()
+    made.fit(second, datamodule=Blobs(), ckpt_path=next(tmp_path.glob("*step=3.ckpt")), weights_only=False)
+    assert made.global_step == 8
+    assert second.criterion.releases == 0
+    assert torch.equal(first.released.values, second.released.values)
+    assert float(second.spread) == 6.0

@@ -1,0 +1,359 @@
+"""The command line as its user meets it: what it prints, what it leaves behind, and one sentence when it refuses."""
+
+import json
+from pathlib import Path
+
+import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from dpswd import PrivacyAccountant, __version__
+from dpswd.accounting.ledger import Ledger
+from dpswd.commands.main import main
+from dpswd.generation.module import GeneratorModule
+
+pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # runs are copied here
+CONFIGS = Path(__file__).parents[2] / "configs"
+QUICK = {
+    "--trainer.callbacks": "[]",
+    "--trainer.max_steps": "3",
+    "--trainer.log_every_n_steps": "1",
+    "--trainer.enable_progress_bar": "false",
+    "--model.init_args.generated": "20",
+    "--data.init_args.n_synthetic": "15",
+}
+ACCOUNT = {
+    "--dim": "4",
+    "--n-projections": "8",
+    "--sample-size": "64",
+    "--batch-size": "16",
+    "--num-releases": "3",
+    "--sigma": "1",
+    "--delta": "1e-5",
+}
+
+
+def flat(options):
+    return [word for pair in options.items() for word in pair if word is not None]
+
+
+def fit(directory, *more, command="fit", **changes):
+    options = QUICK | {"--trainer.default_root_dir": str(directory)}
+    return [command, "--config", str(CONFIGS / "demo.yaml"), *flat(options), *more]
+
+
+@pytest.fixture(autouse=True)
+def at_home(monkeypatch):
+    monkeypatch.chdir(CONFIGS.parent)
+
+
+def refused(capfd, arguments, *words):
+    """Runs, and returns the one sentence; checks that it is one, that it is alone and that it says got and wanted."""
+    assert main(arguments) == 2
+    out, err = capfd.readouterr()
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("dpswd: Expected ")
+    assert ", got" in last
+    assert last.endswith((".", ")"))
+    assert "Traceback" not in err + out
+    assert not out.strip()
+    for word in words:
+        assert word in last, last
+    return last
+
+
+# the small commands
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"--sigma": "0"}, ["sigma to be finite and above 0", "sigma=0"]),
+        ({"--sigma": "nan"}, ["sigma to be finite and above 0", "sigma=nan"]),
+        ({"--sigma": "-1"}, ["sigma"]),
+        ({"--sigma": "much"}, ["--sigma", "much"]),
+        ({"--n-projections": "0"}, ["n_projections >= 1", "n_projections=0"]),
+        ({"--dim": "1"}, ["dim >= 2", "dim=1"]),
+        ({"--batch-size": "65"}, ["batch_size", "65", "64"]),
+        ({"--release": "quantiles", "--n-quantiles": "5"}, ["n_quantiles to divide batch_size", "use batch_size=15"]),
+        ({"--delta": "0"}, ["delta strictly between 0 and 1", "delta=0"]),
+        ({"--delta": "1.5"}, ["delta strictly between 0 and 1"]),
+        ({"--num-releases": "0"}, ["num_releases >= 1"]),
+        ({"--kind": "haar"}, ["haar"]),
+        ({"--nonsense": "1"}, ["--nonsense"]),
+    ],
+)
+def test_account_refuses(capfd, changes, words):
+    refused(capfd, ["account", *flat(ACCOUNT | changes)], *words)
+
+
+def test_account_without_what_it_needs(capfd):
+    refused(capfd, ["account", "--dim", "4"], "--n-projections")
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["--nonsense"]])
+def test_no_such_command(capfd, arguments):
+    refused(capfd, arguments, "dpswd --help lists them")
+
+
+def test_version_and_help(capfd):
+    for flag, word in (("--version", __version__), ("--help", "calibrate")):
+        with pytest.raises(SystemExit) as left:
+            main([flag])
+        assert left.value.code == 0
+        assert word in capfd.readouterr().out
+
+
+def test_json_is_one_object_and_nothing_else(capfd):
+    assert main(["account", *flat(ACCOUNT), "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert out.count("\n") == 1
+    assert json.loads(out)["epsilon"] > 0
+    assert not err
+
+
+def test_report_of_nothing(capfd, tmp_path):
+    refused(capfd, ["report", str(tmp_path / "none")], "none")
+    assert not (tmp_path / "none").exists()
+
+
+# fit: what it refuses leaves nothing behind
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--model.init_args.nonsense", "3"], ["'nonsense' is not"]),
+        (["--data.init_args.nonsense", "3"], ["'nonsense' is not"]),
+        (["--trainer.nonsense", "3"], ["rguments: --trainer.nonsense"]),
+        (["--model.class_path", "models.nothing.Nope"], ["models.nothing.Nope"]),
+        (["--model.class_path", "NoSuch"], ["NoSuch"]),
+        (["--model.class_path", "torch.nn.Linear"], ["torch.nn.Linear", "LightningModule"]),
+        (["--config", "configs/none.yaml"], ["configs/none.yaml"]),
+        (["--privacy.target_epsilon", "nan"], ["target_epsilon", "nan"]),
+        (["--privacy.target_epsilon", "0"], ["target_epsilon to be finite and above 0"]),
+        (["--privacy.target_epsilon", "ten"], ["target_epsilon", "ten"]),
+        (["--privacy.target_delta", "2"], ["target_delta strictly between 0 and 1"]),
+        (["--privacy.accountant", "gdp"], ["accountant to be one of pld, rdp", "gdp"]),
+        (["--model.init_args.n_projections", "-1"], ["n_projections >= 1", "-1"]),
+        (["--model.init_args.release_every", "-1"], ["release_every >= 0"]),
+        (["--model.init_args.lr", "nan"], ["lr", "nan"]),
+        (["--model.init_args.n_quantiles", "5000"], ["n_quantiles <= the number of records", "1438"]),
+        (["--model.init_args.n_quantiles", "0"], ["n_quantiles"]),
+        (["--data.init_args.batch_size", "128"], ["n_quantiles to divide batch_size", "use batch_size=100"]),
+        (["--data.init_args.batch_size", "5000"], ["batch_size <= the number of records", "5000"]),
+        (["--data.init_args.batch_size", "0"], ["batch_size >= 1"]),
+        (["--trainer.max_steps", "-1", "--trainer.max_epochs", "2"], ["trainer.max_steps >= 1"]),
+        (["--trainer.devices", "2"], ["one process where dpswd is called from Python", "trainer.devices to 1"]),
+        (["--trainer.overfit_batches", "1"], ["overfit_batches=0"]),
+        (["--ckpt_path", "none.ckpt"], ["a checkpoint at none.ckpt"]),
+        (["--ckpt_path", "configs/demo.yaml"], ["a checkpoint at configs/demo.yaml"]),
+        (["--data", "dpswd.data.MNIST", "--data.root", "no/such"], ["MNIST under no/such", "DPSWD_DATA"]),
+        (["--data", "dpswd.data.ImageFolder", "--data.path", "no/such"], ["no/such", "data.path"]),
+        (["--data", "dpswd.data.FeatureFile", "--data.path", "no.npz"], ["no.npz", "data.path"]),
+        (
+            ["--model.init_args.kind", "iid", "--model.init_args.bound", "clt", "--model.init_args.n_projections", "5"],
+            ["n_projections > 30 for bound='clt'"],
+        ),
+        (["--model.init_args.generator.init_args.n_classes", "9"], ["classes between 0 and 8", "n_classes"]),
+        (
+            [f"--model.init_args.{side}.init_args.sample_shape=[1,9,9]" for side in ("generator", "features")],
+            ["records of shape (1, 9, 9), got (1, 8, 8)"],
+        ),
+        (["--model.init_args.features.init_args.sample_shape", "[1,9,9]"], ["one sample_shape", "(1, 9, 9)"]),
+    ],
+)
+def test_fit_refuses_and_leaves_nothing(capfd, tmp_path, more, words):
+    run = tmp_path / "run"
+    refused(capfd, fit(run, *more), *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_unwritable_output(capfd, tmp_path):
+    (tmp_path / "file").write_text("here")
+    last = refused(capfd, fit(tmp_path / "file" / "run"), "choose a writable directory")
+    assert "trainer.default_root_dir" in last
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_predict_needs_a_checkpoint(capfd, tmp_path):
+    refused(capfd, fit(tmp_path / "run", command="predict"), "--ckpt_path for predict")
+    assert not list(tmp_path.iterdir())
+
+
+# a whole run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of three steps, one shot."""
+    directory = tmp_path_factory.mktemp("finished") / "run"
+    assert main(fit(directory)) == 0
+    return directory
+
+
+def test_what_a_run_leaves_behind(finished, tree):
+    names = {name for name in tree(finished) if not name.startswith("events.")}
+    assert {"config.yaml", "ledger.jsonl", "privacy.json", "checkpoints", "checkpoints/last.ckpt"} <= names
+    assert not [name for name in names if name.endswith(".part")]
+    ledger = Ledger.open_existing(finished / "ledger.jsonl")
+    assert ledger.n_releases == 1
+    assert len(ledger.header["config_sha256"]) == 64
+    facts = json.loads((finished / "privacy.json").read_text())
+    account = PrivacyAccountant("pld")
+    for mechanism, size, count in ledger:
+        account.step(mechanism, sample_size=size, num_releases=count)
+    assert facts["epsilon"] == pytest.approx(account.get_epsilon(1e-5), rel=1e-12)
+    assert facts["epsilon"] <= 10
+    assert facts["releases_made"] == 1
+
+
+def test_the_saved_config_is_the_run(finished, tmp_path):
+    assert (
+        main(["fit", "--config", str(finished / "config.yaml"), "--trainer.default_root_dir", str(tmp_path / "a")]) == 0
+    )
+    ours, theirs = (json.loads((run / "privacy.json").read_text()) for run in (finished, tmp_path / "a"))
+    assert ours == theirs
+    weights = [torch.load(run / "checkpoints" / "last.ckpt", weights_only=True) for run in (finished, tmp_path / "a")]
+    assert not torch.equal(weights[0]["released"]["values"], weights[1]["released"]["values"])  # seeded, and yet
+
+
+def test_no_second_run_in_the_same_directory(capfd, finished, tree):
+    before = tree(finished)
+    refused(capfd, fit(finished), "no ledger at", "for a new run")
+    assert tree(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--privacy.target_epsilon", "11"], ["target_epsilon=10.0", "target_epsilon=11.0", "start a new run"]),
+        (["--privacy.target_delta", "1e-6"], ["target_delta=1e-05", "start a new run"]),
+        (["--privacy.accountant", "rdp"], ["accountant='pld'", "accountant='rdp'"]),
+    ],
+)
+def test_resume_with_another_budget(capfd, interrupted, tree, more, words):
+    before = tree(interrupted)
+    checkpoint = interrupted / "checkpoints" / "last.ckpt"
+    refused(capfd, fit(interrupted, "--ckpt_path", str(checkpoint), *more), *words)
+    assert tree(interrupted) == before
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A run that broke off after two of its three steps."""
+    step = GeneratorModule.training_step
+
+    def breaks(module, batch, batch_idx):
+        if module.global_step == 2:
+            raise RuntimeError("the power went")
+        return step(module, batch, batch_idx)
+
+    monkeypatch.setattr(GeneratorModule, "training_step", breaks)
+    with pytest.raises(RuntimeError, match="the power went"):
+        main(fit(tmp_path / "run"))
+    monkeypatch.setattr(GeneratorModule, "training_step", step)
+    return tmp_path / "run"
+
+
+def test_an_interrupted_run_goes_on_without_a_second_release(interrupted):
+    checkpoint = interrupted / "checkpoints" / "last.ckpt"
+    assert [path.name for path in checkpoint.parent.iterdir()] == ["last.ckpt"]
+    assert torch.load(checkpoint, weights_only=True)["global_step"] == 2
+    config, ledger = (interrupted / "config.yaml").read_bytes(), (interrupted / "ledger.jsonl").read_bytes()
+    assert main(fit(interrupted, "--ckpt_path", str(checkpoint))) == 0
+    assert Ledger.open_existing(interrupted / "ledger.jsonl").n_releases == 1
+    assert (interrupted / "ledger.jsonl").read_bytes() == ledger
+    assert (interrupted / "config.yaml").read_bytes() == config
+    assert torch.load(checkpoint, weights_only=True)["global_step"] == 3
+
+
+def test_predict_writes_a_labelled_data_set(capfd, finished, tmp_path):
+    arguments = fit(tmp_path, "--ckpt_path", str(finished / "checkpoints" / "last.ckpt"), command="predict")
+    writer = "[{class_path: dpswd.generation.callbacks.SyntheticWriter}]"
+    assert main([*arguments, "--trainer.callbacks", writer, "--return_predictions", "false"]) == 0
+    with np.load(tmp_path / "synthetic.npz", allow_pickle=False) as made:
+        assert made["data"].shape == (15, 8, 8)
+        assert made["data"].dtype == np.uint8
+        assert made["targets"].tolist() == [i % 10 for i in range(15)]
+        assert made["targets"].dtype == np.int64
+    assert [path.name for path in tmp_path.iterdir()] == ["synthetic.npz"]
+
+
+def test_predict_keeps_to_the_run_of_its_checkpoint(capfd, finished, tmp_path):
+    """Else records of one run would lie beside the guarantee of another."""
+    other = tmp_path / "other"
+    assert main(fit(other)) == 0
+    before = sorted(path.name for path in other.iterdir())
+    writer = ["--trainer.callbacks", "[{class_path: dpswd.generation.callbacks.SyntheticWriter}]"]
+    for directory, wanted in ((finished, 2), (other, 0)):
+        checkpoint = str(directory / "checkpoints" / "last.ckpt")
+        arguments = fit(other, "--ckpt_path", checkpoint, *writer, "--return_predictions", "false", command="predict")
+        if wanted == 2:
+            refused(capfd, arguments, f"Expected a checkpoint of the run in {other}, got {checkpoint}, of another one")
+            assert sorted(path.name for path in other.iterdir()) == before
+        else:
+            assert main(arguments) == 0
+
+
+def test_a_run_that_was_told_to_end_says_so(monkeypatch, tmp_path):
+    """Lightning's exception for SIGTERM is an exit without a status, which reads as success."""
+    import dpswd.training.cli
+
+    def told(*args, **kwargs):
+        raise SIGTERMException
+
+    monkeypatch.setattr(dpswd.training.cli, "PrivateCLI", told)
+    with pytest.raises(SystemExit) as left:
+        main(fit(tmp_path))
+    assert left.value.code == 143
+
+
+def test_predict_into_a_file(capfd, finished, tmp_path):
+    (tmp_path / "file").write_text("here")
+    arguments = fit(tmp_path / "file", "--ckpt_path", str(finished / "checkpoints" / "last.ckpt"), command="predict")
+    refused(
+        capfd,
+        [*arguments, "--trainer.callbacks", "[{class_path: dpswd.generation.callbacks.SyntheticWriter}]"],
+        "to write",
+    )
+
+
+# the demo
+
+
+@pytest.mark.slow
+def test_demo_end_to_end(capfd, tmp_path):
+    out = tmp_path / "demo"
+    assert main(["demo", "--out", str(out), "--json"]) == 0
+    printed = capfd.readouterr().out
+    result = json.loads(printed)
+    assert printed.count("\n") == 1
+    assert result["run_dir"] == str(out)
+    assert 9 < result["epsilon"] <= 10
+    assert result["delta"] == 1e-5
+    assert result["sound"] is True
+    assert result["releases_made"] == 1
+    for name in ("samples.png", "report.md", "report.html", "report.json", "synthetic.npz", "downstream.json"):
+        assert (out / name).stat().st_size > 0
+    with np.load(out / "synthetic.npz", allow_pickle=False) as made:
+        assert made["data"].shape == (5000, 8, 8)
+        assert np.bincount(made["targets"]).tolist() == [500] * 10
+    accuracy = {(row["train"], row["classifier"]): row["accuracy"] for row in result["downstream"]}
+    assert min(accuracy["synthetic", name] for name in ("logreg", "mlp")) > 50  # chance is 10
+    assert min(accuracy["real", name] for name in ("logreg", "mlp")) > 90
+    refused(capfd, ["demo", "--out", str(out)], "a directory without a ledger")
+
+
+@pytest.mark.parametrize("epsilon", ["0", "nan", "-3"])
+def test_demo_refuses(capfd, tmp_path, epsilon):
+    refused(capfd, ["demo", "--out", str(tmp_path / "demo"), "--epsilon", epsilon], "target_epsilon")
+    assert not list(tmp_path.iterdir())
+
+
+def test_demo_outside_a_checkout(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dpswd.commands.demo.find_spec", lambda name: None)
+    refused(capfd, ["demo", "--out", str(tmp_path / "demo")], "run dpswd demo inside a git clone")

@@ -1,0 +1,281 @@
+"""The file that is handed out, opened and looked through: weights and the guarantee, and nothing of the private side.
+
+The same look at a training checkpoint, which is not for handing out, finds moments: the looking works.
+"""
+
+import json
+import math
+import os
+import pickletools
+import re
+import zipfile
+from pathlib import Path
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from scipy.spatial import cKDTree
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpswd import InputError
+from dpswd.commands.main import fit
+from dpswd.data import Digits
+from dpswd.generation.export import GeneratorFile, read_generator, write_generator
+from dpswd.generation.features import Flatten
+from dpswd.generation.generators import Generator, MLPGenerator, ResNetGenerator, Table3Generator
+from dpswd.generation.module import GeneratorModule
+from dpswd.training.callback import PrivacyBudget
+
+ROOT = Path(__file__).parents[2]
+SEED = 20261121
+MOMENTS = re.compile(r"exp_avg|optimizer|momentum|lr_sched|rng|seed|generator_state|callbacks|loops|global_step")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("run")
+    arguments = ["fit", "--config", str(ROOT / "configs" / "demo.yaml"), "--seed_everything", str(SEED)]
+    arguments += ["--trainer.default_root_dir", str(directory), "--trainer.max_steps", "30"]
+    fit([*arguments, "--trainer.enable_progress_bar", "false", "--trainer.logger", "false"])
+    return directory
+
+
+def strings_of(path):
+    """Every string in the pickles of a file and every name in its archive."""
+    found = []
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            found.append(name)
+            content = archive.read(name)
+            if name.endswith(".pkl"):
+                found += [str(value) for _, value, _ in pickletools.genops(content) if isinstance(value, str)]
+            elif "/data/" not in name:
+                found.append(content.decode("latin-1"))
+    return found
+
+
+def numbers_of(path):
+    """Every tensor of a file, and every integer in its pickle."""
+    with zipfile.ZipFile(path) as archive:
+        pickle_file = next(name for name in archive.namelist() if name.endswith("data.pkl"))
+        return {value for _, value, _ in pickletools.genops(archive.read(pickle_file)) if isinstance(value, int)}
+
+
+def tensors_of(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from tensors_of(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors_of(each)
+
+
+def nearest(tensors, rows):
+    """Largest entry of the difference between a row and the nearest window of a tensor or its transpose; inf if far."""
+    tree, best = cKDTree(rows), math.inf
+    for tensor in tensors:
+        for layout in (tensor, tensor.T) if tensor.ndim == 2 else (tensor,):
+            flat = layout.double().flatten().numpy()
+            if len(flat) >= rows.shape[1]:
+                windows = np.lib.stride_tricks.sliding_window_view(flat, rows.shape[1])
+                best = min(best, float(tree.query(windows, p=math.inf, distance_upper_bound=0.05)[0].min()))
+    return best
+
+
+def private_rows():
+    """Training records as pixels in [0, 1] and in [0, 16], centred as the features do, and scaled to their norm."""
+    pixels = Digits().private.floats().flatten(1).double()
+    varied = pixels[pixels.std(dim=1) > 0.05]  # not one is constant
+    assert len(varied) == len(pixels)
+    centred = (pixels - 0.25) / 6.4
+    return np.concatenate([pixels.numpy(), 16 * pixels.numpy(), centred.numpy()])
+
+
+def test_nothing_but_weights_and_the_guarantee(run):
+    path = run / "generator.pt"
+    content = torch.load(path, weights_only=True)
+    assert set(content) == {"format", "version", "generator", "options", "guarantee", "state"}
+    expected = MLPGenerator((1, 8, 8), latent_dim=8, hidden=128, bounded=True).state_dict()
+    assert {key: value.shape for key, value in content["state"].items()} == {
+        key: value.shape for key, value in expected.items()
+    }
+    assert content["options"] == {
+        "sample_shape": (1, 8, 8), "n_classes": 10, "latent_dim": 8, "hidden": 128, "bounded": True
+    }  # fmt: skip
+    facts = json.loads((run / "privacy.json").read_text())
+    assert content["guarantee"] == {
+        key: facts[key] for key in ("private", "sound", "epsilon", "delta", "mu", "regret", "neighboring_relation")
+    }
+
+
+def test_no_path_moment_seed_or_noise_state(run):
+    strings = strings_of(run / "generator.pt")
+    assert not [
+        text
+        for text in strings
+        if "/" in text.removeprefix("archive/data/").removeprefix("archive/.data/").removeprefix("archive/")
+    ]
+    assert not [text for text in strings if re.search(r"/tmp|/home|/root|\\\\|[A-Z]:\\", text)]
+    assert not [text for text in strings if MOMENTS.search(text)]
+    assert SEED not in numbers_of(run / "generator.pt")
+    # control: the same look at the checkpoint of the run finds moments and the run's directory
+    checkpoint = strings_of(run / "checkpoints" / "last.ckpt")
+    assert [text for text in checkpoint if "exp_avg" in text]
+    assert [text for text in checkpoint if str(run) in text]
+
+
+def test_no_private_record(run):
+    rows = private_rows()
+    content = torch.load(run / "generator.pt", weights_only=True)
+    tensors = list(tensors_of(content))
+    assert sum(tensor.numel() for tensor in tensors) == sum(
+        p.numel() for p in read_generator(run / "generator.pt")[0].parameters()
+    )
+    assert nearest(tensors, rows) > 1e-3
+    # control: one record hidden in the middle of a layer, with some noise on it, is found
+    hidden = content["state"]["body.2.weight"].clone()
+    hidden.flatten()[1000:1064] = torch.from_numpy(rows[700]).float() + 5e-4 * torch.rand(64)
+    assert nearest([hidden], rows) < 1e-3
+
+
+def test_no_class_count_and_no_release(run):
+    """The noisy block means are public too, but whoever wants a generator has no use for them."""
+    checkpoint = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    values = checkpoint["released"]["values"]
+    content = torch.load(run / "generator.pt", weights_only=True)
+    assert not any(tensor.shape == values.shape for tensor in tensors_of(content))
+    assert "released" not in content
+
+
+def test_it_generates_what_the_run_does(run):
+    generator, guarantee = read_generator(run / "generator.pt")
+    checkpoint = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    for name, value in generator.state_dict().items():
+        assert torch.equal(value, checkpoint[f"generator.{name}"])
+    assert not generator.training
+    assert generator(generator.latent(3), torch.tensor([0, 4, 9])).shape == (3, 1, 8, 8)
+    assert guarantee["epsilon"] <= 10
+
+
+@pytest.mark.parametrize("kind", [MLPGenerator, ResNetGenerator, Table3Generator])
+def test_every_generator_there_and_back(tmp_path, kind):
+    made = kind((1, 12, 8), n_classes=3, latent_dim=5, hidden=16).eval()
+    write_generator(made, tmp_path / "new" / "g.pt")
+    back, guarantee = read_generator(tmp_path / "new" / "g.pt")
+    latent, labels = made.latent(4), torch.tensor([0, 1, 2, 0])
+    assert torch.equal(back(latent, labels), made(latent, labels))
+    assert guarantee == {}
+
+
+def fit_there(directory, *budget, module=None, data=None, steps=2, **changes):
+    """Fits a small generator on digits in a directory, and reads its file."""
+    if module is None:
+        generator = MLPGenerator((1, 8, 8), latent_dim=8, hidden=16, bounded=True)
+        module = GeneratorModule(generator, Flatten((1, 8, 8)), n_quantiles=10, generated=30)
+    trainer = L.Trainer(
+        default_root_dir=directory,
+        max_steps=steps,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[GeneratorFile(), *budget, ModelCheckpoint(directory / "ckpt", every_n_train_steps=1)],
+    )
+    trainer.fit(module, Digits() if data is None else data, **changes)
+    return read_generator(directory / "generator.pt")[1]
+
+
+def test_the_guarantee_is_that_of_this_run_and_not_of_a_file_that_lies_there(tmp_path):
+    small = fit_there(tmp_path, PrivacyBudget(0.1, 1e-5))
+    assert small["epsilon"] <= 0.1  # control
+    other = tmp_path / "other"
+    large = fit_there(tmp_path, PrivacyBudget(50.0, 1e-5, run_dir=str(other)))
+    stated = json.loads((other / "privacy.json").read_text())
+    assert large == {key: stated[key] for key in large}
+    assert large["private"] is True
+    assert large["epsilon"] > 49
+
+
+class Plain(L.LightningModule):
+    """Learns the records by heart."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = MLPGenerator((1, 8, 8), latent_dim=8, hidden=16, bounded=True)
+
+    def training_step(self, batch, batch_idx):
+        records, labels = batch
+        return (self.generator(self.generator.latent(len(labels)), labels) - records).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+
+def test_a_run_without_a_budget_claims_nothing(tmp_path):
+    assert fit_there(tmp_path, PrivacyBudget(0.1, 1e-5))["private"] is True
+    private = Digits().private
+    raw = DataLoader(TensorDataset(private.floats(), private.labels), 50)
+    (tmp_path / "ckpt").rename(tmp_path / "ckpt of the first")
+    assert fit_there(tmp_path, module=Plain(), data=raw) == {"private": False}
+
+
+def test_a_budget_that_ran_nothing_states_nothing():
+    with pytest.raises(InputError, match="Expected a run within this PrivacyBudget, got none"):
+        PrivacyBudget(1.0, 1e-5).statement()
+
+
+@pytest.mark.filterwarnings("ignore:Total length of .CombinedLoader. across ranks is zero")  # nothing is left to do
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+def test_a_resumed_run_without_a_step_left_states_what_its_ledger_does(tmp_path):
+    first = fit_there(tmp_path, PrivacyBudget(5.0, 1e-5))
+    for name in ("generator.pt", "privacy.json"):
+        (tmp_path / name).unlink()
+    (checkpoint,) = (tmp_path / "ckpt").glob("*step=2.ckpt")
+    again = fit_there(tmp_path, PrivacyBudget(5.0, 1e-5), ckpt_path=checkpoint)
+    assert again == first
+
+
+class Mine(Generator):
+    pass
+
+
+class Evil:
+    def __reduce__(self):
+        return (os.system, ("exit 1",))
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(InputError, match=r"Expected a generator of models\.generators, got Mine"):
+        write_generator(Mine((2,), 0, 3), tmp_path / "g.pt")
+    (tmp_path / "file").write_text("no zip")
+    with pytest.raises(InputError, match="Expected to write"):
+        write_generator(MLPGenerator((4,)), tmp_path / "file" / "g.pt")
+    with pytest.raises(InputError, match="Expected a file name without directories"):
+        GeneratorFile("a/b.pt")
+    write_generator(MLPGenerator((4,)), tmp_path / "g.pt")
+    content = torch.load(tmp_path / "g.pt", weights_only=True)
+    broken = {
+        "missing": None,
+        "text": b"no zip",
+        "empty": b"",
+        "cut": (tmp_path / "g.pt").read_bytes()[:400],
+        "evil": Evil(),
+        "list": [1],
+        "other format": content | {"format": 2},
+        "other class": content | {"generator": "Generator"},
+        "other options": content | {"options": {"depth": 3}},
+        "other sizes": content | {"options": content["options"] | {"hidden": 3}},
+        "no state": {key: value for key, value in content.items() if key != "state"},
+    }
+    for name, value in broken.items():
+        path = tmp_path / name
+        if isinstance(value, bytes):
+            path.write_bytes(value)
+        elif value is not None:
+            torch.save(value, path)
+        with pytest.raises(InputError, match=r"^Expected [^\n]+$"):
+            read_generator(path)

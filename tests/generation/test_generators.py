@@ -1,0 +1,79 @@
+"""Generators: shapes, ranges, sizes, classes, gradients."""
+
+import pytest
+import torch
+
+from dpswd import InputError
+from dpswd.generation.generators import MLPGenerator, ResNetGenerator, Table3Generator
+
+IMAGES = [(1, 28, 28), (3, 32, 32), (1, 16, 16), (1, 13, 9), (1, 8, 8)]
+
+
+def parameters(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_size_of_the_papers_generator():
+    assert parameters(Table3Generator()) == 185_161  # Rakotomamonjy2021, Table 3: about 180 K
+    assert parameters(ResNetGenerator()) < 1_500_000
+
+
+@pytest.mark.parametrize("kind", [Table3Generator, ResNetGenerator])
+@pytest.mark.parametrize("shape", IMAGES)
+@pytest.mark.parametrize("n_classes", [0, 10])
+def test_images(kind, shape, n_classes):
+    generator = kind(sample_shape=shape, n_classes=n_classes)
+    labels = torch.arange(6) % max(1, n_classes)
+    images = generator(generator.latent(6), labels)
+    assert images.shape == (6, *shape)
+    assert bool(((images >= 0) & (images <= 1)).all())
+    images.square().sum().backward()
+    assert [name for name, parameter in generator.named_parameters() if parameter.grad is None] == []
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("shape", [(7,), (1, 8, 8), (3, 4, 5)])
+def test_records_of_any_shape(bounded, shape):
+    generator = MLPGenerator(sample_shape=shape, n_classes=3, bounded=bounded)
+    records = generator(100 * generator.latent(6), torch.arange(6) % 3)
+    assert records.shape == (6, *shape)
+    assert bool(((records >= 0) & (records <= 1)).all()) is bounded
+
+
+@pytest.mark.parametrize("kind", [Table3Generator, ResNetGenerator, MLPGenerator])
+def test_the_class_matters_and_so_does_the_code(kind):
+    generator = kind().eval()
+    latent = generator.latent(1).repeat(3, 1)
+    a, b, c = generator(latent, torch.tensor([0, 0, 1]))
+    torch.testing.assert_close(a, b)
+    assert not torch.allclose(a, c)
+    d, e = generator(generator.latent(2), torch.tensor([0, 0]))
+    assert not torch.allclose(d, e)
+
+
+@pytest.mark.parametrize("kind", [Table3Generator, ResNetGenerator, MLPGenerator])
+def test_survives_a_checkpoint(kind, tmp_path):
+    first, second = kind().eval(), kind().eval()
+    torch.save(first.state_dict(), tmp_path / "g.pt")
+    second.load_state_dict(torch.load(tmp_path / "g.pt", weights_only=True))
+    latent, labels = first.latent(3), torch.arange(3)
+    assert torch.equal(first(latent, labels), second(latent, labels))
+
+
+@pytest.mark.parametrize("kind", [Table3Generator, ResNetGenerator])
+def test_images_need_three_axes(kind):
+    with pytest.raises(InputError, match=r"Expected sample_shape \(channels, height, width\) for images, got \(784,\)"):
+        kind(sample_shape=(784,))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"latent_dim": 0}, r"Expected latent_dim >= 1, got latent_dim=0\."),
+        ({"n_classes": -1}, r"Expected n_classes >= 0, got n_classes=-1\."),
+    ],
+)
+def test_sizes_out_of_range(options, message):
+    for kind in (Table3Generator, ResNetGenerator, MLPGenerator):
+        with pytest.raises(InputError, match=message):
+            kind(**options)

@@ -1,0 +1,136 @@
+"""Rows at a release: every one by itself even where a map passes the probe, and nothing that is kept."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from training_runs import privacy, trainer
+
+from dpswd import DPSlicedWassersteinLoss
+from dpswd.class_queries import rows_in_parts
+from dpswd.data import Records
+from dpswd.data.base import PrivateData
+from dpswd.generation.faces import RandomConvolutions
+from dpswd.generation.features import DCT, Flatten, check_rowwise
+from dpswd.generation.generators import MLPGenerator
+from dpswd.generation.mixture_module import MixtureModule
+from dpswd.generation.module import GeneratorModule
+from dpswd.generation.principal import PrincipalDirections
+from dpswd.generation.rows import known_rowwise, private_rows
+
+N, D = 40, 6
+RECORDS = torch.rand(N, D, generator=torch.Generator().manual_seed(0))
+FAR = RECORDS.clone()
+FAR[7, 2] = 5e4  # beyond what the probe tries
+
+
+class Sly(Flatten):
+    """Mixes rows, and keeps a maximum in a buffer and in an attribute, but only beyond 1e4: no probe finds it."""
+
+    def __init__(self):
+        super().__init__((D,))
+        self.register_buffer("top", torch.ones(()))
+        self.seen = 1.0
+
+    def forward(self, records):
+        if float(records.detach().max()) > 1e4:
+            self.top.copy_(records.max().detach())
+            self.seen = float(self.top)
+        return records / self.top / self.seen
+
+
+class Fixed(Flatten):
+    """A map of a user's own that does nothing of the kind."""
+
+    def rows(self, centered):
+        return centered.tanh()
+
+
+def others_moved(map_of):
+    moved = (map_of(FAR) - map_of(RECORDS)).abs().amax(1) > 1e-6
+    return int(moved.sum()) - int(moved[7])
+
+
+def test_one_record_moves_its_own_row_and_leaves_nothing_behind():
+    sly = Sly()
+    check_rowwise(sly)
+    assert others_moved(lambda records: private_rows(sly, records)) == 0
+    assert (float(sly.top), sly.seen) == (1.0, 1.0)
+    assert others_moved(lambda records: Sly()(records)) == N - 1  # control: as a batch
+    control = Sly()
+    control(FAR)
+    assert float(control.top) == control.seen == 5e4
+
+
+def test_a_users_own_map_gives_the_rows_of_the_batch():
+    for features in (Fixed((D,)), PrincipalDirections(Fixed((D,)), 3).probed()):
+        torch.testing.assert_close(private_rows(features, RECORDS), features(RECORDS), rtol=0, atol=1e-6)
+        assert not private_rows(features, RECORDS.clone().requires_grad_()).requires_grad
+
+
+def test_only_the_maps_of_this_library_get_a_batch():
+    ours = [Flatten((D,)), DCT((1, 8, 8), size=4), RandomConvolutions((1, 8, 8)), PrincipalDirections(Flatten((D,)), 3)]
+    assert all(map(known_rowwise, ours))
+    theirs = [Fixed((D,)), PrincipalDirections(Fixed((D,)), 3), nn.Identity()]
+    for change in (
+        lambda features: features.register_forward_hook(lambda module, given, rows: rows - rows.mean(0)),
+        lambda features: features.register_forward_pre_hook(lambda module, given: given[0] / given[0].max()),
+        lambda features: setattr(features, "rows", lambda centered: centered - centered.mean(0)),
+        lambda features: features.add_module("more", nn.BatchNorm1d(D)),
+    ):
+        theirs.append(Flatten((D,)))
+        change(theirs[-1])
+    assert not any(map(known_rowwise, theirs))
+
+
+def test_queries_per_class_and_per_cell_go_row_by_row():
+    labels = torch.zeros(N, dtype=torch.int64)
+
+    def queried(records):
+        return torch.cat([rows for rows, _ in rows_in_parts(Sly(), records, labels)])
+
+    def mixture(records):
+        run = SimpleNamespace(datamodule=SimpleNamespace(private=Records(records, labels)))
+        return torch.cat(
+            [rows for rows, _ in MixtureModule._rows(SimpleNamespace(trainer=run, features=Sly(), device="cpu"))]
+        )
+
+    assert others_moved(queried) == others_moved(mixture) == 0
+
+
+class Far(PrivateData):
+    def __init__(self, values):
+        super().__init__()
+        self.values = values
+
+    def load(self):
+        return Records(self.values, torch.arange(N) % 2), None
+
+
+@pytest.mark.parametrize("principal", [False, True])
+def test_what_a_run_releases_was_mapped_row_by_row(tmp_path, monkeypatch, principal):
+    released = []
+
+    def run(values, name):
+        features = PrincipalDirections(Sly(), 3) if principal else Sly()
+        made = GeneratorModule(MLPGenerator((D,), 2, 4, 8), features, n_quantiles=10, generated=20)
+        query = made.moment if principal else DPSlicedWassersteinLoss
+        original = query.release
+
+        def record(*args, **options):
+            released.append(args[-1] if principal else args[1])
+            return original(*args, **options)
+
+        monkeypatch.setattr(query, "release", record)
+        trainer(tmp_path / name, steps=2, callbacks=[]).fit(made, datamodule=Far(values))
+        monkeypatch.undo()
+        sly = features.base if principal else features
+        assert (float(sly.top), sly.seen) == (1.0, 1.0)
+        assert privacy(tmp_path / name)["sound"] is True
+
+    run(FAR, "far")
+    run(RECORDS, "near")
+    far, near = (rows.sort(dim=0).values for rows in released)  # a release takes records in an order of its own
+    assert released[0].shape == (N, D)
+    assert all(torch.isin(near[:, i], far[:, i]).sum() >= N - 1 for i in range(D))

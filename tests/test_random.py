@@ -1,0 +1,195 @@
+"""The law of noise and subsets, and that nothing can repeat them."""
+
+import itertools
+import math
+import os
+import pickle
+import ssl
+import sys
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from dpswd._random import SecureRandom, SeededRandom, normal, random_source, subset
+from dpswd.errors import InputError
+
+FALSE_ALARM = 1e-6  # chance that a correct generator fails a test here, over the choice of the seed
+
+
+class Fixed:
+    """Hands out given words: for the corners that random words never reach."""
+
+    def __init__(self, *words):
+        self.left = list(words)
+
+    def words(self, count):
+        taken, self.left = self.left[:count], self.left[count:]
+        return np.array(taken + [0] * (count - len(taken)), dtype=np.uint64)
+
+
+def test_normal_law():
+    draws = normal(SeededRandom(0), (500_000,))
+    assert draws.dtype == np.float64
+    assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
+    assert stats.kstest(draws * 1.03, "norm").pvalue < FALSE_ALARM  # control: 3% more noise is seen
+    assert stats.kstest(draws + 0.02, "norm").pvalue < FALSE_ALARM
+
+
+def test_both_halves_of_a_pair_are_independent():
+    n = 200_000
+    first, second = normal(SeededRandom(1), (2, n))  # cosines and sines of the same angles and radii
+    for f, g in itertools.product((lambda x: x, np.square, np.abs), repeat=2):
+        r = np.corrcoef(f(first), f(second) if f is g else g(second))[0, 1]
+        assert abs(r) * math.sqrt(n) < stats.norm.isf(FALSE_ALARM / 2)
+    r = np.corrcoef(np.square(first), np.square(first + 0.05 * second))[0, 1]
+    assert r * math.sqrt(n) > 100  # control
+
+
+def test_normal_is_finite_at_the_ends_of_the_words():
+    top = 2**64 - 1
+    for words in itertools.product((0, top), repeat=2):
+        draws = normal(Fixed(*words), (2,))
+        assert np.isfinite(draws).all()
+        assert np.abs(draws).max() <= math.sqrt(2 * 53 * math.log(2)) * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (5, 1, 3), (0, 4)])
+def test_normal_shapes(shape):
+    draws = normal(SecureRandom(), shape)
+    assert draws.shape == shape
+    assert len(np.unique(draws)) == draws.size
+
+
+@pytest.mark.parametrize(("population", "size"), [(4, 3), (9, 2)], ids=["keys", "rejection"])
+def test_every_ordered_subset_is_equally_likely(population, size):
+    assert (4 * size > population) == (population == 4)  # each case is one of the two branches
+    ordered = list(itertools.permutations(range(population), size))
+    draws, source = 400 * len(ordered), SeededRandom(2)
+    counts = dict.fromkeys(ordered, 0)
+    for _ in range(draws):
+        counts[tuple(int(i) for i in subset(source, population, size))] += 1
+    assert stats.chisquare(list(counts.values())).pvalue > FALSE_ALARM
+    counts[ordered[0]] += int(0.4 * counts[ordered[0]])  # control: one subset 40% too often
+    assert stats.chisquare(list(counts.values())).pvalue < FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("population", "size"), [(1, 1), (2, 2), (10, 10), (1000, 250), (1000, 251), (100_000, 7), (7, 1)]
+)
+def test_no_index_twice_and_none_outside(population, size):
+    drawn = subset(SecureRandom(), population, size)
+    assert drawn.dtype == np.int64
+    assert len(drawn) == size == len(set(drawn.tolist()))
+    assert drawn.min() >= 0
+    assert drawn.max() < population
+
+
+def test_words_that_would_favour_small_indices_are_drawn_again():
+    top = 2**64 - 1  # 2^64 = 6 mod 10, so the six highest words are rejected
+    drawn = subset(Fixed(*[top - i for i in range(6)], top - 6, 3), 10, 2)
+    assert drawn.tolist() == [(top - 6) % 10, 3]
+    assert subset(Fixed(top, 0), 2**3, 2).tolist() == [7, 0]  # a power of two rejects none
+
+
+def test_ties_between_keys_are_drawn_again():
+    assert subset(Fixed(5, 5, 1, 9, 4, 7), 3, 3).tolist() == [1, 2, 0]  # the first three words are a tie
+
+
+def test_subset_larger_than_the_population():
+    with pytest.raises(InputError, match=r"Expected at most 3 rows in a batch .*, got 4\."):
+        subset(SecureRandom(), 3, 4)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, "0"])
+def test_noise_seed_out_of_range(seed):
+    with pytest.raises(InputError, match="Expected noise_seed"):
+        random_source(seed)
+
+
+def test_seeds_neither_change_nor_repeat_the_secure_source():
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002  (what seed_everything does)
+        source = random_source()
+        draws.append((normal(source, (4,)).tolist(), subset(source, 10**6, 4).tolist()))
+    assert draws[0][0] != draws[1][0]
+    assert draws[0][1] != draws[1][1]
+
+
+def test_the_seeded_source_repeats_itself():
+    first, second, other = (normal(random_source(seed), (4,)).tolist() for seed in (7, 7, 8))
+    assert first == second != other
+
+
+def test_the_secure_source_has_no_state_to_save_or_show():
+    source = SecureRandom()
+    assert vars(source) == {}
+    assert repr(source) == "SecureRandom()"
+    copy = pickle.loads(pickle.dumps(source))
+    assert normal(source, (4,)).tolist() != normal(copy, (4,)).tolist()
+    assert "7" not in repr(SeededRandom(7))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # the child only draws and leaves
+def test_a_forked_process_draws_other_numbers():
+    source = SecureRandom()
+    normal(source, (1,))
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        os.write(write, np.asarray(source.words(4)).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read() != source.words(4).tobytes()
+
+
+def test_fresh_entropy_goes_into_every_draw(monkeypatch):
+    taken, added = [], []
+    add, urandom = ssl.RAND_add, os.urandom
+    monkeypatch.setattr(os, "urandom", lambda count: taken.append(urandom(count)) or taken[-1])
+    monkeypatch.setattr(ssl, "RAND_add", lambda seed, entropy: added.append(seed) or add(seed, entropy))
+    source = SecureRandom()
+    drawn = [source.words(3).tolist() for _ in range(2)]
+    assert drawn[0] != drawn[1]
+    assert taken == added
+    assert [len(seed) for seed in added] == [32, 32]
+    assert taken[0] != taken[1]
+
+
+def test_many_words_come_in_parts(monkeypatch):
+    monkeypatch.setattr("dpswd._random._MOST_BYTES", 24)
+    words = SecureRandom().words(10)
+    assert len(set(words.tolist())) == 10
+
+
+def test_without_openssl_the_system_gives_everything(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ssl", None)
+    monkeypatch.setattr(os, "urandom", lambda count: bytes(range(count)))
+    assert SecureRandom().words(2).tobytes() == bytes(range(16))
+
+
+@pytest.mark.parametrize("count", [2 * 2**14 - 1, 2 * 2**14, 2 * 2**14 + 1, 5 * 2**14])
+def test_draws_in_several_blocks_are_all_there_and_independent(count, monkeypatch):
+    monkeypatch.setattr("dpswd._random._PAIRS", 2**14)
+    draws = normal(SeededRandom(3), (count,))
+    assert len(np.unique(draws)) == count
+    assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
+    half = count // 2
+    for shift in (2**13, 2**14, 2**15):
+        if shift < half:
+            r = np.corrcoef(draws[:-shift], draws[shift:])[0, 1]
+            assert abs(r) * math.sqrt(count - shift) < stats.norm.isf(FALSE_ALARM / 2)
+
+
+def test_normal_is_what_box_and_muller_say():
+    words = SeededRandom(4).words(2 * 1000) >> np.uint64(11)
+    radius = np.sqrt(-2 * np.log((words[:1000].astype(np.longdouble) + 1) / 2**53))
+    angle = words[1000:].astype(np.longdouble) * 2 * np.longdouble(math.pi) / 2**53
+    exact = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    # the product 2 pi u is off by an ulp of 2 pi at most (and pi itself by 1e-16 relative); the rest by a few ulps
+    assert np.abs(normal(SeededRandom(4), (2000,)) - exact).max() < 10 * 2.0**-53 * float(radius.max())

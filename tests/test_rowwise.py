@@ -1,0 +1,207 @@
+"""Row by row, or refused: what mixes rows, what keeps statistics, and what the remedy is."""
+
+import pytest
+import torch
+from torch import nn
+
+from dpswd import InputError
+from dpswd.adaptation.adapters import DigitEncoder, FeatureEncoder, ImageAdapter, classifier, frame, jitter
+from dpswd.rowwise import check_encoder, digest, frozen_norms, rowwise
+
+RECORDS = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+ROUNDING = 1e-5  # sums of a few hundred float32 of order 1, whose order may change with the memory they lie in
+
+
+class Centred(nn.Module):
+    """Subtracts the mean of the batch."""
+
+    def forward(self, records):
+        return records - records.mean(0)
+
+
+class Memory(nn.Module):
+    """Keeps the last record it saw in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("last", torch.zeros(7))
+
+    def forward(self, records):
+        self.last.copy_(records[-1].detach())
+        return records * 2
+
+
+class Branching(nn.Module):
+    """Looks at values, which vmap cannot trace."""
+
+    def forward(self, records):
+        return records * 2 if float(records.sum()) > 0 else records * 3
+
+
+class Dropping(nn.Module):
+    def forward(self, records):
+        return nn.functional.dropout(records, 0.5, training=True)
+
+
+class Average(nn.Module):
+    """Subtracts a running mean that is a plain attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = torch.zeros(7)
+
+    def forward(self, records):
+        self.mean = 0.9 * self.mean + 0.1 * records.detach().mean(0)
+        return records - self.mean
+
+
+class Bank(nn.Module):
+    """Keeps what it reads in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.bank = []
+
+    def forward(self, records):
+        self.bank.append(records.detach())
+        return records * 2
+
+
+class Largest(nn.Module):
+    """Divides by the largest entry so far, a plain number."""
+
+    def __init__(self):
+        super().__init__()
+        self.top = 1.0
+
+    def forward(self, records):
+        self.top = max(self.top, float(records.abs().max()))
+        return records / self.top
+
+
+def test_rows_are_those_of_the_network_and_carry_no_gradient():
+    encoder = nn.Sequential(nn.Linear(7, 4), nn.Tanh(), nn.Dropout(0.9), nn.LayerNorm(4))
+    rows = rowwise(encoder, RECORDS)
+    assert encoder.training
+    assert encoder[2].training  # as it was
+    assert not rows.requires_grad
+    assert torch.allclose(rows, encoder.eval()(RECORDS), atol=1e-6)
+
+
+@pytest.mark.parametrize("encoder", [Centred(), Branching(), DigitEncoder(), nn.BatchNorm1d(7)])
+def test_a_record_that_is_replaced_moves_its_own_row_only(encoder):
+    records = torch.rand(5, 1, 28, 28) if isinstance(encoder, DigitEncoder) else RECORDS
+    other = records.clone()
+    other[3] = -3 * other[3] + 1
+    moved = (rowwise(encoder, records) - rowwise(encoder, other)).abs().flatten(1).amax(1) > ROUNDING
+    assert moved.tolist() == [False, False, False, not isinstance(encoder, Centred), False]  # centred alone: nothing
+    if isinstance(encoder, Centred):  # control: a whole batch moves
+        assert ((encoder(records) - encoder(other)).abs().amax(1) > ROUNDING).all()
+
+
+@pytest.mark.parametrize("kind", [Average, Bank, Largest, Memory])
+@pytest.mark.parametrize("n", [5, 1200], ids=["one chunk", "three chunks"])
+def test_what_an_encoder_keeps_reaches_neither_other_rows_nor_the_encoder(kind, n):
+    records = torch.rand(n, 7, generator=torch.Generator().manual_seed(0))
+    other = records.clone()
+    other[0] = 9.0
+    encoder, state = kind(), kind()
+    moved = (rowwise(encoder, records) - rowwise(encoder, other)).abs().amax(1) > ROUNDING
+    assert not moved[1:].any()
+    assert {name: str(value) for name, value in vars(encoder).items()} == {
+        name: str(value) for name, value in vars(state).items()
+    }
+    if kind in (Average, Largest):  # control: a call per record without copies
+        for_all = [torch.cat([one(row[None]) for row in batch]) for one, batch in ((kind(), records), (kind(), other))]
+        assert ((for_all[0] - for_all[1]).abs().amax(1) > ROUNDING)[1:5].all()
+
+
+def test_an_encoder_that_cannot_be_copied():
+    encoder = nn.Linear(7, 3)
+    encoder.last = encoder.weight * 2  # a result with a history
+    with pytest.raises(
+        InputError, match=r"Expected an encoder that copy\.deepcopy can copy, got Linear \(Only Tensors"
+    ):
+        rowwise(encoder, RECORDS)
+    encoder.last = encoder.last.detach()
+    assert rowwise(encoder, RECORDS).shape == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (nn.Sequential(nn.Linear(7, 3), nn.BatchNorm1d(3)), r"BatchNorm1d \(1\) in train mode; call .eval\(\)"),
+        (nn.BatchNorm1d(7, track_running_stats=False).eval(), "without running statistics; replace it by GroupNorm"),
+        (nn.Sequential(nn.Unflatten(1, (7, 1)), nn.InstanceNorm1d(7, track_running_stats=True)), "InstanceNorm1d"),
+        (Centred(), "Centred, whose rows depend on the rest of the batch"),
+        (Memory(), "got Memory, whose buffers or parameters changed in evaluation mode"),
+        (nn.Unflatten(1, (7, 1)), r"rows \(1, d\), got \(1, 7, 1\)"),
+    ],
+)
+def test_what_mixes_rows_is_refused(encoder, message):
+    with pytest.raises(InputError, match=message):
+        check_encoder(encoder, RECORDS)
+
+
+def test_what_treats_rows_one_by_one_is_accepted():
+    for encoder in (
+        nn.Sequential(nn.Linear(7, 3), nn.GroupNorm(1, 3)),
+        nn.Sequential(nn.Linear(7, 3), nn.BatchNorm1d(3).eval()),
+        nn.Sequential(nn.Linear(7, 6), nn.ReLU(), nn.LayerNorm(6)),
+        FeatureEncoder(7, 4),
+    ):
+        check_encoder(encoder, RECORDS)
+    with pytest.raises(InputError, match="Expected features of size 5, got 4; set dim"):
+        check_encoder(FeatureEncoder(7, 4), RECORDS, 5)
+
+
+def test_random_layers_stay_row_by_row():
+    rows = rowwise(Dropping(), torch.ones(40, 30))
+    assert set(rows.unique().tolist()) == {0.0, 2.0}
+
+
+def test_the_digest_sees_every_number():
+    encoder = nn.Sequential(nn.Linear(7, 3), nn.BatchNorm1d(3))
+    before = digest(encoder)
+    encoder[1].running_mean[2] = 1e-6
+    assert digest(encoder) != before
+    assert frozen_norms(encoder) == []
+    assert frozen_norms(encoder.eval()) == [encoder[1]]
+
+
+def test_framing_is_a_function_of_one_image():
+    images = torch.rand(6, 1, 16, 16, generator=torch.Generator().manual_seed(1))
+    images[4] = 0
+    together = frame(images)
+    assert together.shape == (6, 1, 28, 28)
+    assert torch.allclose(together, torch.cat([frame(image[None]) for image in images]), atol=ROUNDING)
+    other = images.clone()
+    other[2] = images[2].flip(2)
+    moved = (frame(other) - together).abs().flatten(1).amax(1) > ROUNDING
+    assert moved.tolist() == [False, False, True, False, False, False]
+    assert not together[4].any()
+    assert torch.isfinite(together).all()
+
+
+def test_framing_undoes_a_shift_and_a_scale():
+    digit = torch.zeros(2, 1, 40, 40)
+    digit[0, 0, 4:24, 6:18] = 1
+    digit[0, 0, 8:20, 10:14] = 0
+    digit[1, 0, 12:32, 20:32] = 1
+    digit[1, 0, 16:28, 24:28] = 0
+    first, second = frame(digit)
+    assert torch.allclose(first, second, atol=1e-5)
+    large = nn.functional.interpolate(digit[:1], scale_factor=2, mode="nearest")
+    assert (frame(large)[0] - first).abs().mean() < 0.03
+    with pytest.raises(InputError, match="Expected grey images"):
+        frame(torch.zeros(2, 3, 8, 8))
+
+
+def test_adapter_starts_as_the_identity_and_jitter_keeps_shape():
+    images = torch.rand(4, 1, 28, 28)
+    assert torch.allclose(ImageAdapter()(images), images, atol=1e-5)
+    assert jitter(images).shape == images.shape
+    assert not torch.equal(jitter(images), jitter(images))
+    assert classifier(6, 3, hidden=0)(torch.zeros(2, 6)).shape == (2, 3)
+    with pytest.raises(InputError, match=r"got \(4, 1, 16, 16\)"):
+        DigitEncoder()(torch.zeros(4, 1, 16, 16))
