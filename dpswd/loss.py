@@ -29,7 +29,7 @@ from dpswd.projections import random_projections
 from dpswd.release import Release
 from dpswd.sliced import mean_power, over_directions, padded_block_means, wasserstein_1d
 
-__all__ = ["BudgetWatch", "DPSlicedWassersteinLoss", "Release", "ReleaseLog", "clip_rows"]
+__all__ = ["BudgetWatch", "DPSlicedWassersteinLoss", "Recorder", "Release", "clip_rows"]
 
 
 class BudgetWatch:
@@ -41,7 +41,7 @@ class BudgetWatch:
 _CHUNK_BYTES = 2**27  # of projected rows held at a time on the private side
 
 
-class ReleaseLog(Protocol):
+class Recorder(Protocol):
     """Whoever keeps the ledger. Called before the noise is drawn; raising refuses the release."""
 
     def record(self, mechanism: Mechanism) -> None:
@@ -89,13 +89,13 @@ class DPSlicedWassersteinLoss(nn.Module):
     autocast             switched off inside
     ===================  =============================================================================
 
-    With ``release="rows"`` the public side is blurred by noise of the same size, which makes this the *smoothed*
+    With ``statistic="rows"`` the public side is blurred by noise of the same size, which makes this the *smoothed*
     sliced Wasserstein distance of the paper. With ``"quantiles"`` it is not: given the directions, the gradient is an
     unbiased estimate of that of the squared distance between block means; the value is offset by a constant.
 
     Args:
         mechanism: What is released, with which noise.
-        ledger: Whoever writes releases down before they happen; ``None`` keeps only the count in ``releases``.
+        recorder: Object that writes each release down before it happens; ``None`` keeps only the count in ``releases``.
 
     References:
         | Rakotomamonjy2021, Algorithm 1 and Section 3.
@@ -109,9 +109,9 @@ class DPSlicedWassersteinLoss(nn.Module):
         (torch.Size([32, 5]), 1)
     """
 
-    def __init__(self, mechanism: ProjectionMechanism, *, ledger: ReleaseLog | None = None) -> None:
+    def __init__(self, mechanism: ProjectionMechanism, *, recorder: Recorder | None = None) -> None:
         super().__init__()
-        self.ledger = ledger
+        self.recorder = recorder
         self.releases = 0
         self.mechanism = mechanism
 
@@ -159,7 +159,7 @@ class DPSlicedWassersteinLoss(nn.Module):
         Where ``torch.distributed`` is initialised all processes call this, each with its part of the B rows.
         """
         processes = Processes()
-        if processes.world > 1 and (check := getattr(self.ledger, "check", None)):
+        if processes.world > 1 and (check := getattr(self.recorder, "check", None)):
             check(self.mechanism)  # a process that strays stops by itself: nobody answers it
         processes.agree(partial(self._check_private, private, labels, processes))
         mechanism = self.mechanism
@@ -193,7 +193,7 @@ class DPSlicedWassersteinLoss(nn.Module):
         with torch.autocast(public.device.type, enabled=False):
             public = public.to(torch.promote_types(public.dtype, torch.float32))
             projections, target = release.projections.to(public), release.values.to(public)
-            if mechanism.release == "rows":
+            if mechanism.statistic == "rows":
                 return _smoothed(public, projections, target, public_labels, mechanism.sigma)
             if public_labels is None:
                 return _residual(public, projections, target, len(public))
@@ -233,8 +233,8 @@ class DPSlicedWassersteinLoss(nn.Module):
         return Release(self._noisy(values), projections, self.mechanism)
 
     def _announce(self) -> None:
-        if self.ledger is not None:
-            self.ledger.record(self.mechanism)
+        if self.recorder is not None:
+            self.recorder.record(self.mechanism)
         elif BudgetWatch.running:
             raise InputError(
                 "Expected a ledger for every release while a PrivacyBudget runs, got a loss without one; "
@@ -245,7 +245,7 @@ class DPSlicedWassersteinLoss(nn.Module):
     def _noisy(self, values: Tensor) -> Tensor:
         noise = self._noise(tuple(values.mT.shape)).mT.to(values.device)  # a column lies together, as in the values
         values = on_grid(torch.add(values, noise, alpha=self.mechanism.sigma), self.mechanism.sigma)
-        return self._order_free(values) if self.mechanism.release == "rows" else values
+        return self._order_free(values) if self.mechanism.statistic == "rows" else values
 
     def _noise(self, shape: tuple[int, ...]) -> Tensor:
         """Draws standard normal numbers of a shape, fresh for every release."""

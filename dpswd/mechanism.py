@@ -6,7 +6,7 @@ differ in one record (replace-one), so that a row moves by at most ``2 * row_nor
 sensitivity of a release, given U, is ``unit_sensitivity**2 * S`` with S from :mod:`dpswd.sensitivity`:
 
 =============  ==============================================================  ==========================
-release        what leaves                                                     ``unit_sensitivity``
+statistic      what leaves                                                     ``unit_sensitivity``
 =============  ==============================================================  ==========================
 ``rows``       ``X U + V``, each column sorted after the noise                  ``2 row_norm``
 ``quantiles``  sorted columns of ``X U``, means of blocks of b, plus noise      ``2 row_norm / b``
@@ -42,7 +42,7 @@ __all__ = ["GaussianMechanism", "Mechanism", "ProjectionMechanism", "mechanism_f
 
 _LEAST, _MOST = 1e-50, 1e50  # of sigma, norms and sensitivities: their ratios and squares are then floats, too
 
-ReleaseKind = Literal["rows", "quantiles"]
+Statistic = Literal["rows", "quantiles"]
 ProjectionKind = Literal["iid", "orthogonal"]
 BoundKind = Literal["exact", "bernstein", "clt"]
 
@@ -84,7 +84,7 @@ class ProjectionMechanism:
         n_projections: Number k >= 1 of random directions.
         sigma: Standard deviation of the noise, in the units of the projected rows (absolute).
         batch_size: Number B of rows that one release reads.
-        release: ``"rows"`` (the paper) or ``"quantiles"`` (block means of sorted columns).
+        statistic: ``"rows"`` (the paper) or ``"quantiles"`` (block means of sorted columns).
         n_quantiles: Number m of blocks per column; divides ``batch_size``. Wanted for ``"quantiles"`` only.
         row_norm: Public bound on the L2 norm of a row, enforced by clipping.
         kind: ``"iid"`` or ``"orthogonal"`` directions; the latter, with k a multiple of d, has the constant
@@ -101,7 +101,7 @@ class ProjectionMechanism:
 
     Example:
         >>> mechanism = ProjectionMechanism(
-        ...     dim=64, n_projections=128, sigma=0.05, batch_size=1000, release="quantiles", n_quantiles=50,
+        ...     dim=64, n_projections=128, sigma=0.05, batch_size=1000, statistic="quantiles", n_quantiles=50,
         ...     kind="orthogonal")
         >>> mechanism.block_size, mechanism.law.mean, mechanism.unit_sensitivity
         (20, 2.0, 0.05)
@@ -111,7 +111,7 @@ class ProjectionMechanism:
     n_projections: int
     sigma: float
     batch_size: int
-    release: ReleaseKind = "rows"
+    statistic: Statistic = "rows"
     n_quantiles: int | None = None
     row_norm: float = 0.5
     kind: ProjectionKind = "iid"
@@ -124,7 +124,7 @@ class ProjectionMechanism:
         at_least(2, dim=self.dim)
         at_least(1, n_projections=self.n_projections, batch_size=self.batch_size)
         _magnitude(sigma=self.sigma, row_norm=self.row_norm)
-        choice(("rows", "quantiles"), release=self.release)
+        choice(("rows", "quantiles"), statistic=self.statistic)
         choice(("iid", "orthogonal"), kind=self.kind)
         choice(("exact", "bernstein", "clt"), bound=self.bound)
         if self.failure_prob is not None:
@@ -142,15 +142,15 @@ class ProjectionMechanism:
         _make_plain(self)
 
     def _check_blocks(self) -> None:
-        if self.release == "rows":
+        if self.statistic == "rows":
             if self.n_quantiles is not None:
                 raise InputError(
-                    f"Expected no n_quantiles for release='rows', got n_quantiles={self.n_quantiles!r}; "
-                    "use release='quantiles' or leave it out."
+                    f"Expected no n_quantiles for statistic='rows', got n_quantiles={self.n_quantiles!r}; "
+                    "use statistic='quantiles' or leave it out."
                 )
             return
         if self.n_quantiles is None:
-            raise InputError("Expected n_quantiles for release='quantiles', got none; give the number of blocks.")
+            raise InputError("Expected n_quantiles for statistic='quantiles', got none; give the number of blocks.")
         at_least(1, n_quantiles=self.n_quantiles)
         if self.batch_size % self.n_quantiles:
             lower = self.batch_size // self.n_quantiles * self.n_quantiles
@@ -223,7 +223,7 @@ class ProjectionMechanism:
     @property
     def noun(self) -> str:
         """One line for a person."""
-        values = f"{self.n_values} {'block means' if self.release == 'quantiles' else 'rows'}"
+        values = f"{self.n_values} {'block means' if self.statistic == 'quantiles' else 'rows'}"
         classes = f" for each of {self.n_classes} classes" if self.n_classes else ""
         return f"{self.n_projections} {self.kind} projections of {self.dim}-d rows, {values} each{classes}"
 

@@ -34,7 +34,7 @@ from dpswd._random import normal, on_grid, random_source
 from dpswd._tensors import tensor
 from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
-from dpswd.loss import BudgetWatch, ReleaseLog, clip_rows
+from dpswd.loss import BudgetWatch, Recorder, clip_rows
 from dpswd.mechanism import GaussianMechanism
 
 __all__ = ["ClassCounts", "GaussianQuery", "SecondMoment"]
@@ -47,14 +47,14 @@ class GaussianQuery(nn.Module):
         mechanism: Sensitivity and noise. ``sigma`` may be set later, by a budget.
         share: Part of the squared mu of a budget that this release is meant to get, for
             :class:`dpswd.training.callback.PrivacyBudget`.
-        ledger: Whoever writes releases down before they happen.
+        recorder: Object that writes each release down before it happens.
     """
 
-    def __init__(self, mechanism: GaussianMechanism, share: float, ledger: ReleaseLog | None = None) -> None:
+    def __init__(self, mechanism: GaussianMechanism, share: float, recorder: Recorder | None = None) -> None:
         super().__init__()
         if not 0 < real("share", share) < 1:
             raise InputError(f"Expected a share of the budget strictly between 0 and 1, got share={share!r}.")
-        self.mechanism, self.share, self.ledger = mechanism, share, ledger
+        self.mechanism, self.share, self.recorder = mechanism, share, recorder
         self.releases = 0
 
     @property
@@ -68,8 +68,8 @@ class GaussianQuery(nn.Module):
         self._source = random_source(mechanism.noise_seed)
 
     def _announce(self) -> None:
-        if self.ledger is not None:
-            self.ledger.record(self.mechanism)
+        if self.recorder is not None:
+            self.recorder.record(self.mechanism)
         elif BudgetWatch.running:
             raise InputError("Expected a ledger for every release while a PrivacyBudget runs, got a query without one.")
         self.releases += 1

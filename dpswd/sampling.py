@@ -30,7 +30,7 @@ class FixedSizeSampler(Sampler[Tensor]):
     Args:
         sample_size: Number N of records.
         batch_size: Number B <= N of records in a release.
-        num_steps: Number of training steps.
+        n_steps: Number of training steps.
         every: Training steps per release. Steps in between get no private record at all (an empty tensor); they train
             on what was released before, at no cost.
         start: Step to begin with, where a run is resumed.
@@ -40,7 +40,7 @@ class FixedSizeSampler(Sampler[Tensor]):
         InputError: If a size is out of range or B > N.
 
     Example:
-        >>> [len(indices) for indices in FixedSizeSampler(100, 8, num_steps=5, every=2)]
+        >>> [len(indices) for indices in FixedSizeSampler(100, 8, n_steps=5, every=2)]
         [8, 0, 8, 0, 8]
     """
 
@@ -49,12 +49,12 @@ class FixedSizeSampler(Sampler[Tensor]):
         sample_size: int,
         batch_size: int,
         *,
-        num_steps: int,
+        n_steps: int,
         every: int = 1,
         start: int = 0,
         noise_seed: int | None = None,
     ) -> None:
-        at_least(1, sample_size=sample_size, batch_size=batch_size, num_steps=num_steps, every=every)
+        at_least(1, sample_size=sample_size, batch_size=batch_size, n_steps=n_steps, every=every)
         at_least(0, start=start)
         random_source(noise_seed)  # refuses a seed that is none
         if batch_size > sample_size:
@@ -62,16 +62,16 @@ class FixedSizeSampler(Sampler[Tensor]):
                 f"Expected batch_size <= the number of records, got batch_size={batch_size} and {sample_size} records."
             )
         self.sample_size, self.batch_size = sample_size, batch_size
-        self.num_steps, self.every, self.start = num_steps, every, start
+        self.n_steps, self.every, self.start = n_steps, every, start
         self.noise_seed = noise_seed
 
     @property
-    def num_releases(self) -> int:
+    def n_releases(self) -> int:
         """Number T of releases of the whole run, from step 0."""
-        return -(-self.num_steps // self.every)
+        return -(-self.n_steps // self.every)
 
     def __len__(self) -> int:
-        return max(0, self.num_steps - self.start)
+        return max(0, self.n_steps - self.start)
 
     def __iter__(self) -> Iterator[Tensor]:
         source, processes = random_source(self.noise_seed), Processes()
@@ -80,7 +80,7 @@ class FixedSizeSampler(Sampler[Tensor]):
                 f"Expected batch_size >= the number of processes, got batch_size={self.batch_size} and "
                 f"{processes.world} processes; use fewer."
             )
-        for step in range(self.start, self.num_steps):
+        for step in range(self.start, self.n_steps):
             if step % self.every:
                 yield torch.empty(0, dtype=torch.int64)
             else:

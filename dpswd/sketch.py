@@ -48,7 +48,7 @@ def release_sketch(
         travel over them.
 
     Args:
-        loss: Holds the mechanism (``release="quantiles"``, ``batch_size`` = all records of all shards) and the ledger;
+        loss: Holds the mechanism (``statistic="quantiles"``, ``batch_size`` = all records of all shards) and the ledger;
             that of rank 0 counts.
         chunks: The records of this process.
         max_bytes: Memory for projected values on this process; by default half of what is free, at most 384 MiB.
@@ -64,7 +64,7 @@ def release_sketch(
 
     Example:
         >>> from dpswd.mechanism import ProjectionMechanism
-        >>> mechanism = ProjectionMechanism(4, 8, sigma=0.1, batch_size=1000, release="quantiles", n_quantiles=10)
+        >>> mechanism = ProjectionMechanism(4, 8, sigma=0.1, batch_size=1000, statistic="quantiles", n_quantiles=10)
         >>> parts = torch.randn(1000, 4).split(300)
         >>> release_sketch(DPSlicedWassersteinLoss(mechanism), lambda: parts).values.shape
         torch.Size([10, 8])
@@ -105,8 +105,8 @@ def exact_sketch(
     Raises:
         InputError: See :func:`release_sketch`. Raised on every process where one of them meets it.
     """
-    if mechanism.release != "quantiles":
-        raise InputError("Expected release='quantiles' for a sketch, got 'rows'; give n_quantiles.")
+    if mechanism.statistic != "quantiles":
+        raise InputError("Expected statistic='quantiles' for a sketch, got 'rows'; give n_quantiles.")
     if max_bytes is None:
         max_bytes = min(_MOST_BYTES, free_bytes(torch.device("cpu")) // 2)
     at_least(1, max_bytes=max_bytes)

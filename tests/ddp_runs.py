@@ -61,10 +61,10 @@ class Book(list):
 def releases(rank, mechanism, rows, labels, times):
     """Makes releases of the rows of all processes."""
     dist.init_process_group("gloo")
-    loss = DPSlicedWassersteinLoss(mechanism, ledger=Book())
+    loss = DPSlicedWassersteinLoss(mechanism, recorder=Book())
     mine = part(rank, rows), None if labels is None else part(rank, labels)
     made = [loss.release(*mine) for _ in range(times)]
-    return [(r.values.numpy(), r.projections.numpy()) for r in made], len(loss.ledger), loss.releases
+    return [(r.values.numpy(), r.projections.numpy()) for r in made], len(loss.recorder), loss.releases
 
 
 def losses(rank, mechanism, rows, public, times):
@@ -77,21 +77,21 @@ def losses(rank, mechanism, rows, public, times):
 def subsets(rank, size, batch, steps, every):
     """Indices that a process gets."""
     dist.init_process_group("gloo")
-    return [indices.tolist() for indices in FixedSizeSampler(size, batch, num_steps=steps, every=every)]
+    return [indices.tolist() for indices in FixedSizeSampler(size, batch, n_steps=steps, every=every)]
 
 
 def counts(rank, labels, times):
     """Class counts, released."""
     dist.init_process_group("gloo")
     query = ClassCounts(3, sigma=5.0)
-    query.ledger = Book()
-    return [query.release(labels).tolist() for _ in range(times)], len(query.ledger)
+    query.recorder = Book()
+    return [query.release(labels).tolist() for _ in range(times)], len(query.recorder)
 
 
 def sketch(rank, mechanism, shards, max_bytes=None, ledger=None):
     """One release of all shards by a stream; ``shards[rank]`` are the chunks of one, the first has the ledger."""
     dist.init_process_group("gloo")
-    loss = DPSlicedWassersteinLoss(mechanism, ledger=ledger if rank == 0 else None)
+    loss = DPSlicedWassersteinLoss(mechanism, recorder=ledger if rank == 0 else None)
     release = release_sketch(loss, lambda: shards[rank], max_bytes=max_bytes)
     return release.values.numpy(), release.projections.numpy(), loss.releases
 
@@ -99,14 +99,14 @@ def sketch(rank, mechanism, shards, max_bytes=None, ledger=None):
 def spoiled(rank, mechanism, rows, bad):
     """One process has rows that are refused."""
     dist.init_process_group("gloo")
-    loss = DPSlicedWassersteinLoss(mechanism, ledger=Book())
+    loss = DPSlicedWassersteinLoss(mechanism, recorder=Book())
     mine = part(rank, rows).clone()
     if rank == bad:
         mine[0, 0] = torch.nan
     try:
         loss.release(mine)
     except ValueError as error:
-        return f"{type(error).__name__}: {error}", len(loss.ledger), loss.releases
+        return f"{type(error).__name__}: {error}", len(loss.recorder), loss.releases
     return None
 
 
@@ -153,7 +153,7 @@ def train(rank, directory, steps=6, every=1, kind=Watched, mechanism=MECHANISM, 
     module = kind(mechanism=mechanism)
     batch = mechanism.batch_size
     trainer.fit(
-        module, ReleaseLoader(Records(), FixedSizeSampler(N, batch, num_steps=steps, every=every)), ckpt_path=ckpt_path
+        module, ReleaseLoader(Records(), FixedSizeSampler(N, batch, n_steps=steps, every=every)), ckpt_path=ckpt_path
     )
     weights = torch.cat([value.flatten() for value in module.state_dict().values()]).tolist()
     facts = privacy(directory) if rank == 0 else None

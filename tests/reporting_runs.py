@@ -12,7 +12,7 @@ SKETCH = ProjectionMechanism(
     n_projections=32,
     sigma=0.0175,
     batch_size=1000,
-    release="quantiles",
+    statistic="quantiles",
     n_quantiles=10,
     kind="orthogonal",
     n_classes=10,
@@ -33,7 +33,7 @@ def make_run(path, *groups, planned=None, accountant="pld", delta=1e-5, header=(
     made = sum(count for *_, count in groups)
     for mechanism, n, count in groups:
         extra = (planned or made) - made if mechanism is groups[-1][0] else 0
-        account.step(mechanism, sample_size=n, num_releases=count + extra)
+        account.step(mechanism, sample_size=n, n_releases=count + extra)
         for _ in range(count):
             ledger.record(mechanism, n)
     mu, regret = account.get_mu_and_regret()

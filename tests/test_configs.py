@@ -83,7 +83,7 @@ def checked(directory):
     assert facts["sound"] is facts["private"] is True
     assert facts["epsilon"] <= facts["target_epsilon"]
     ledger = Ledger.open_existing(directory / "ledger.jsonl")
-    planned = sum(part["num_releases"] for part in ledger.header["plan"])
+    planned = sum(part["n_releases"] for part in ledger.header["plan"])
     assert facts["releases_made"] == facts["planned_releases"] == ledger.n_releases == planned
 
 

@@ -19,7 +19,7 @@ def mechanism(**changes):
 
 
 def quantiles(**changes):
-    return mechanism(**{"release": "quantiles", "n_quantiles": 4} | changes)
+    return mechanism(**{"statistic": "quantiles", "n_quantiles": 4} | changes)
 
 
 def rows(n, d=3, seed=0, norm=0.4):
@@ -186,7 +186,7 @@ def counted(monkeypatch):
 
 def test_every_call_is_one_release_written_down_before_its_noise(counted):
     log = Log()
-    loss = log.loss = DPSlicedWassersteinLoss(quantiles(), ledger=log)
+    loss = log.loss = DPSlicedWassersteinLoss(quantiles(), recorder=log)
     for count in (1, 2):
         loss(rows(8), rows(5))
         assert loss.releases == count == len(counted)
@@ -199,7 +199,7 @@ def test_every_call_is_one_release_written_down_before_its_noise(counted):
 
 def test_a_ledger_that_refuses_prevents_the_release(counted):
     log = Log(refuse=True)
-    loss = log.loss = DPSlicedWassersteinLoss(quantiles(), ledger=log)
+    loss = log.loss = DPSlicedWassersteinLoss(quantiles(), recorder=log)
     with pytest.raises(RuntimeError, match="no"):
         loss(rows(8), rows(5))
     assert loss.releases == 0
@@ -278,7 +278,7 @@ def test_a_ledger_that_refuses_prevents_the_release(counted):
 )
 def test_bad_input_is_refused_before_anything_is_released(made, private, public, labels, message, counted):
     log = Log()
-    loss = log.loss = DPSlicedWassersteinLoss(made, ledger=log)
+    loss = log.loss = DPSlicedWassersteinLoss(made, recorder=log)
     with pytest.raises(InputError, match=message) as caught:
         loss(private, public, *labels)
     assert "\n" not in str(caught.value)

@@ -30,7 +30,7 @@ def mechanism(**changes):
         "n_projections": 8,
         "sigma": 0.3,
         "batch_size": 12,
-        "release": "quantiles",
+        "statistic": "quantiles",
         "n_quantiles": 3,
     }
     return ProjectionMechanism(**(values | changes))
@@ -87,7 +87,7 @@ def test_noise_and_directions_are_fresh_in_every_release_and_noise_in_every_clas
         assert stats.kstest(noise[:, c].flatten().numpy() / 0.3, "norm").pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("release", [{}, {"release": "rows", "n_quantiles": None}])
+@pytest.mark.parametrize("release", [{}, {"statistic": "rows", "n_quantiles": None}])
 @pytest.mark.parametrize("seed", [torch.manual_seed, lambda s: L.seed_everything(s, verbose=False)])
 def test_seeds_neither_change_nor_repeat_what_is_secret(release, seed):
     made, x, y = mechanism(**release), rows(12, 4), rows(12, 4, 1)
@@ -97,7 +97,7 @@ def test_seeds_neither_change_nor_repeat_what_is_secret(release, seed):
         network = torch.nn.Linear(3, 3)  # what a seed is for
         loss = DPSlicedWassersteinLoss(made)
         first, second = loss.release(x), loss.release(x)
-        batch = next(iter(FixedSizeSampler(10**6, 12, num_steps=1)))
+        batch = next(iter(FixedSizeSampler(10**6, 12, n_steps=1)))
         seen.append((network.weight, first, second, batch, loss(x, y)))
     (w1, a, b, i1, l1), (w2, c, d, i2, l2) = seen
     assert torch.equal(w1, w2)
@@ -165,7 +165,7 @@ def test_same_class_sensitivity(labels, release):
         6,
         1.0,
         6,
-        release=release,
+        statistic=release,
         n_quantiles=2 if release == "quantiles" else None,
         kind="orthogonal",
         n_classes=2 if labels else None,
@@ -188,7 +188,9 @@ def test_same_class_sensitivity(labels, release):
 @pytest.mark.parametrize("release", ["rows", "quantiles"])
 def test_other_class_sensitivity(kind, release):
     blocks = 2 if release == "quantiles" else None
-    made = ProjectionMechanism(3, 6, 1.0, 6, release=release, n_quantiles=blocks, kind=kind, n_classes=3, noise_seed=0)
+    made = ProjectionMechanism(
+        3, 6, 1.0, 6, statistic=release, n_quantiles=blocks, kind=kind, n_classes=3, noise_seed=0
+    )
     loss, generator = DPSlicedWassersteinLoss(made), torch.Generator().manual_seed(1)
     worst = 0.0
     for trial in range(400):
@@ -263,7 +265,7 @@ def advantage(made, scale, trials=3000):
 
 
 def test_an_attack_stays_below_the_claim_and_sees_half_the_noise():
-    made = ProjectionMechanism(3, 6, 0.5, 4, release="quantiles", n_quantiles=1, kind="orthogonal", noise_seed=11)
+    made = ProjectionMechanism(3, 6, 0.5, 4, statistic="quantiles", n_quantiles=1, kind="orthogonal", noise_seed=11)
     mu, regret = PrivacyAccountant("pld").step(made, sample_size=4).get_mu_and_regret()
     assert regret == 0
     assert mu == pytest.approx(math.sqrt(2) / 4 / 0.5, rel=1e-4)

@@ -39,7 +39,7 @@ def test_block_mean_sensitivity_is_a_bound_and_is_reached():
             n_projections=int(k),
             sigma=1,
             batch_size=int(m * b),
-            release="quantiles",
+            statistic="quantiles",
             n_quantiles=int(m),
             row_norm=float(norm),
         )
@@ -73,7 +73,7 @@ def test_change_of_class_costs_no_more_than_a_change_of_row(m):
         n_projections=2 * d,
         sigma=1,
         batch_size=m * b,
-        release="quantiles",
+        statistic="quantiles",
         n_quantiles=m,
         kind="orthogonal",
         n_classes=classes,
@@ -103,7 +103,7 @@ def test_change_of_class_costs_no_more_than_a_change_of_row(m):
 
 def test_noise_on_more_blocks_is_not_averaged_away():
     mechanism = ProjectionMechanism(dim=64, n_projections=128, sigma=1, batch_size=1000)
-    halves = mechanism.replace(release="quantiles", n_quantiles=500)
+    halves = mechanism.replace(statistic="quantiles", n_quantiles=500)
     assert mechanism.unit_sensitivity == 1
     assert halves.unit_sensitivity == 0.5
     assert halves.block_size == 2
@@ -150,26 +150,26 @@ GOOD = {"dim": 5, "n_projections": 40, "sigma": 1.0, "batch_size": 10}
         ({"sigma": float("nan")}, "Expected sigma to be finite and above 0, got sigma=nan."),
         ({"sigma": "x"}, "Expected sigma to be a number, got sigma='x'."),
         ({"row_norm": -1}, "Expected row_norm to be finite and above 0, got row_norm=-1."),
-        ({"release": "means"}, "Expected release to be one of rows, quantiles, got release='means'."),
+        ({"statistic": "means"}, "Expected statistic to be one of rows, quantiles, got statistic='means'."),
         ({"bound": "markov"}, "Expected bound to be one of exact, bernstein, clt, got bound='markov'."),
         ({"failure_prob": 1.0}, "Expected failure_prob strictly between 0 and 1, got failure_prob=1.0."),
         ({"n_classes": 1}, "Expected n_classes >= 2, got n_classes=1."),
         ({"noise_seed": True}, "Expected noise_seed to be an integer, got noise_seed=True."),
         (
-            {"release": "quantiles"},
-            "Expected n_quantiles for release='quantiles', got none; give the number of blocks.",
+            {"statistic": "quantiles"},
+            "Expected n_quantiles for statistic='quantiles', got none; give the number of blocks.",
         ),
         (
-            {"release": "quantiles", "n_quantiles": 3},
+            {"statistic": "quantiles", "n_quantiles": 3},
             "Expected n_quantiles to divide batch_size, got n_quantiles=3 and batch_size=10; use batch_size=9.",
         ),
         (
-            {"release": "quantiles", "n_quantiles": 12},
+            {"statistic": "quantiles", "n_quantiles": 12},
             "Expected n_quantiles to divide batch_size, got n_quantiles=12 and batch_size=10; use n_quantiles <= 10.",
         ),
         (
             {"n_quantiles": 5},
-            "Expected no n_quantiles for release='rows', got n_quantiles=5; use release='quantiles' or leave it out.",
+            "Expected no n_quantiles for statistic='rows', got n_quantiles=5; use statistic='quantiles' or leave it out.",
         ),
         (
             {"kind": "orthogonal", "n_projections": 7, "bound": "bernstein"},

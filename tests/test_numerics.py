@@ -63,7 +63,7 @@ def test_nor_do_rows_so_long_that_the_norm_itself_is_rounded(dim, value):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("release", [{}, {"release": "quantiles", "n_quantiles": 3}])
+@pytest.mark.parametrize("release", [{}, {"statistic": "quantiles", "n_quantiles": 3}])
 def test_values_before_noise_move_no_more_than_is_claimed(dtype, release):
     """The worst pair, through the code that releases, in whole bases (S is a constant); the sum in exact arithmetic."""
     generator = torch.Generator().manual_seed(0)
@@ -103,12 +103,12 @@ def released(monkeypatch, on):
     monkeypatch.setattr(dpswd.loss, "clip_rows", spied)
     monkeypatch.setattr(dpswd.queries, "clip_rows", spied)
     x = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
-    made = ProjectionMechanism(5, 7, 0.3, 12, release="quantiles", n_quantiles=3, noise_seed=4)
+    made = ProjectionMechanism(5, 7, 0.3, 12, statistic="quantiles", n_quantiles=3, noise_seed=4)
     with autocast(on):
         assert (x @ x.T).dtype == (torch.bfloat16 if on else torch.float32)  # control: autocast is at work
         loss = DPSlicedWassersteinLoss(made)
         release = loss.release(x)
-        rows = DPSlicedWassersteinLoss(made.replace(release="rows", n_quantiles=None)).release(x)
+        rows = DPSlicedWassersteinLoss(made.replace(statistic="rows", n_quantiles=None)).release(x)
         moment = SecondMoment(5, noise_seed=4).release(x)
         directions = random_projections(5, 10, kind="orthogonal", generator=SeededRandom(1))
         public = torch.randn(9, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
@@ -146,7 +146,7 @@ class LowBits:
     def __init__(self):
         # mu = 0.28 whatever the number of values
         made = ProjectionMechanism(
-            8, 256, 10.0, 20, release="quantiles", n_quantiles=10, kind="orthogonal", noise_seed=0
+            8, 256, 10.0, 20, statistic="quantiles", n_quantiles=10, kind="orthogonal", noise_seed=0
         )
         self.loss, self.claim = (
             DPSlicedWassersteinLoss(made),
@@ -199,7 +199,7 @@ def test_the_grid(sigma):
 def test_everything_released_lies_on_the_grid():
     generator = torch.Generator().manual_seed(0)
     x, labels = torch.randn(12, 5, generator=generator), torch.randint(3, (12,), generator=generator)
-    quantiles = ProjectionMechanism(5, 7, 0.3, 12, release="quantiles", n_quantiles=3)
+    quantiles = ProjectionMechanism(5, 7, 0.3, 12, statistic="quantiles", n_quantiles=3)
     released = [
         (DPSlicedWassersteinLoss(quantiles).release(x).values, 0.3),
         (DPSlicedWassersteinLoss(ProjectionMechanism(5, 7, 0.3, 12)).release(x).values, 0.3),

@@ -146,7 +146,7 @@ def test_every_release_has_fresh_noise_that_no_seed_repeats(make):
 @BOTH
 def test_the_ledger_is_told_before_the_noise_is_drawn(make):
     query, book = make(sigma=2.0), Book()
-    query.ledger, query._source = book, Source()
+    query.recorder, query._source = book, Source()
     book.record = lambda mechanism: book.seen.append((mechanism, query._source.drawn))
     query.release(data(query))
     assert book.seen == [(query.mechanism, 0)]
@@ -157,7 +157,7 @@ def test_the_ledger_is_told_before_the_noise_is_drawn(make):
 @BOTH
 def test_a_ledger_that_refuses_prevents_the_release(make):
     query = make()
-    query.ledger, query._source = Book(refuse=True), Source()
+    query.recorder, query._source = Book(refuse=True), Source()
     with pytest.raises(BudgetExceededError):
         query.release(data(query))
     assert query._source.drawn == query.releases == 0
@@ -191,11 +191,11 @@ def test_without_a_ledger_refused_while_a_budget_runs(make, monkeypatch):
     ],
 )
 def test_records_that_do_not_fit_are_refused_before_anything_is_written(query, wrong, message):
-    query.ledger = Book()
+    query.recorder = Book()
     with pytest.raises(InputError, match=message) as caught:
         query.release(wrong)
     assert "\n" not in str(caught.value)
-    assert query.ledger.seen == []
+    assert query.recorder.seen == []
     assert query.releases == 0
 
 

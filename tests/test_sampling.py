@@ -16,7 +16,7 @@ FALSE_ALARM = 1e-6
 
 
 def test_every_ordered_batch_is_equally_likely():
-    sampler = FixedSizeSampler(5, 2, num_steps=6000, noise_seed=0)
+    sampler = FixedSizeSampler(5, 2, n_steps=6000, noise_seed=0)
     counts = dict.fromkeys(itertools.permutations(range(5), 2), 0)
     for indices in sampler:
         counts[tuple(indices.tolist())] += 1
@@ -26,7 +26,7 @@ def test_every_ordered_batch_is_equally_likely():
 def test_uniform_where_the_batch_does_not_divide_the_records():
     population, size, steps = 103, 10, 3000
     counts = torch.zeros(population, dtype=torch.int64)
-    for indices in FixedSizeSampler(population, size, num_steps=steps, noise_seed=0):
+    for indices in FixedSizeSampler(population, size, n_steps=steps, noise_seed=0):
         assert len(indices) == size == len(indices.unique())  # no short last batch, no record twice
         counts[indices] += 1
     # a count has variance T q (1 - q), less than a multinomial's: scale the statistic by (N - 1) / (N - B)
@@ -37,7 +37,7 @@ def test_uniform_where_the_batch_does_not_divide_the_records():
 
 def test_a_batch_says_nothing_about_the_next():
     # in a shuffled epoch two consecutive batches share no record; here one repeats with probability q
-    sampler = FixedSizeSampler(20, 5, num_steps=4001, noise_seed=0)
+    sampler = FixedSizeSampler(20, 5, n_steps=4001, noise_seed=0)
     batches = [set(indices.tolist()) for indices in sampler]
     shared = sum(len(a & b) for a, b in itertools.pairwise(batches))
     mean, variance = 5 * 5 / 20, 5 * (5 / 20) * (15 / 20) * (15 / 19)  # hypergeometric
@@ -48,10 +48,10 @@ def test_a_batch_says_nothing_about_the_next():
 
 def test_fresh_for_every_sampler_and_every_pass():
     torch.manual_seed(0)
-    sampler = FixedSizeSampler(10**15, 3, num_steps=2)
+    sampler = FixedSizeSampler(10**15, 3, n_steps=2)
     first, again = [[i.tolist() for i in sampler] for _ in range(2)]
     torch.manual_seed(0)
-    other = [i.tolist() for i in FixedSizeSampler(10**15, 3, num_steps=2)]
+    other = [i.tolist() for i in FixedSizeSampler(10**15, 3, n_steps=2)]
     assert len({tuple(i) for i in first + again + other}) == 6
     assert not any(value in repr(vars(sampler)) for batch in first for value in map(str, batch))
     assert len(next(iter(pickle.loads(pickle.dumps(sampler))))) == 3
@@ -70,16 +70,16 @@ def test_fresh_for_every_sampler_and_every_pass():
     ],
 )
 def test_steps_in_between_and_resumed_runs(every, start, sizes):
-    sampler = FixedSizeSampler(9, 4, num_steps=7, every=every, start=start)
+    sampler = FixedSizeSampler(9, 4, n_steps=7, every=every, start=start)
     assert [len(indices) for indices in sampler] == sizes
     assert len(sampler) == len(sizes)
-    assert sampler.num_releases == math.ceil(7 / every)  # of the whole run
+    assert sampler.n_releases == math.ceil(7 / every)  # of the whole run
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # workers only copy tensors
 def test_in_a_loader(workers):
-    loader = DataLoader(torch.arange(50), batch_sampler=FixedSizeSampler(50, 8, num_steps=3), num_workers=workers)
+    loader = DataLoader(torch.arange(50), batch_sampler=FixedSizeSampler(50, 8, n_steps=3), num_workers=workers)
     batches = [batch.tolist() for batch in loader]
     assert [len(set(batch)) for batch in batches] == [8, 8, 8]
     assert len({tuple(batch) for batch in batches}) == 3
@@ -91,7 +91,7 @@ def test_the_release_loader_continues_where_it_stopped():
             return index
 
     def loader():
-        return ReleaseLoader(Rows(), FixedSizeSampler(50, 8, num_steps=5, every=2))
+        return ReleaseLoader(Rows(), FixedSizeSampler(50, 8, n_steps=5, every=2))
 
     first = loader()
     seen = [len(batch) for _, batch in zip(range(3), first, strict=False)]
@@ -111,7 +111,7 @@ def test_the_release_loader_continues_where_it_stopped():
             {"batch_size": 51},
             "Expected batch_size <= the number of records, got batch_size=51 and 50 records",
         ),
-        ({"num_steps": 0}, r"Expected num_steps >= 1, got num_steps=0\."),
+        ({"n_steps": 0}, r"Expected n_steps >= 1, got n_steps=0\."),
         ({"every": 0}, r"Expected every >= 1, got every=0\."),
         ({"start": -1}, r"Expected start >= 0, got start=-1\."),
         ({"batch_size": 2.0}, r"Expected batch_size to be an integer, got batch_size=2\.0\."),
@@ -119,9 +119,9 @@ def test_the_release_loader_continues_where_it_stopped():
 )
 def test_bad_input(changes, message):
     with pytest.raises(InputError, match=message):
-        FixedSizeSampler(**({"sample_size": 50, "batch_size": 8, "num_steps": 3} | changes))
+        FixedSizeSampler(**({"sample_size": 50, "batch_size": 8, "n_steps": 3} | changes))
 
 
 def test_a_bad_seed_is_refused_when_the_sampler_is_made():
     with pytest.raises(InputError, match="Expected noise_seed >= 0"):
-        FixedSizeSampler(50, 8, num_steps=3, noise_seed=-1)
+        FixedSizeSampler(50, 8, n_steps=3, noise_seed=-1)

@@ -20,7 +20,7 @@ U = random_projections(D, K, generator=SeededRandom(3))
 
 
 def mechanism(**changes):
-    values = {"dim": D, "n_projections": K, "sigma": 0.1, "batch_size": N, "release": "quantiles", "n_quantiles": M}
+    values = {"dim": D, "n_projections": K, "sigma": 0.1, "batch_size": N, "statistic": "quantiles", "n_quantiles": M}
     return ProjectionMechanism(**values | {"noise_seed": 5} | changes)
 
 
@@ -87,9 +87,9 @@ class Counts(list):
 def test_ledger_is_asked_once_and_may_refuse():
     x, _ = records()
     ledger = Counts()
-    release_sketch(DPSlicedWassersteinLoss(mechanism(), ledger=ledger), lambda: x.split(100), max_bytes=1)
+    release_sketch(DPSlicedWassersteinLoss(mechanism(), recorder=ledger), lambda: x.split(100), max_bytes=1)
     assert ledger == [mechanism()]
-    refused = DPSlicedWassersteinLoss(mechanism(), ledger=Refuses())
+    refused = DPSlicedWassersteinLoss(mechanism(), recorder=Refuses())
     with pytest.raises(BudgetExceededError, match="spent"):
         release_sketch(refused, lambda: x.split(100))
     assert refused.releases == 0
@@ -102,7 +102,11 @@ def other_rows_every_time():
 
 X, LABELS = records()
 BAD = [
-    ({"n_quantiles": None, "release": "rows"}, lambda: [X], "Expected release='quantiles' for a sketch, got 'rows'"),
+    (
+        {"n_quantiles": None, "statistic": "rows"},
+        lambda: [X],
+        "Expected statistic='quantiles' for a sketch, got 'rows'",
+    ),
     ({}, lambda: [X[:-1]], "Expected 1200 records .* got 1199"),
     ({}, lambda: [X, X[:1]], "Expected 1200 records .* got 1201"),
     ({}, list, "Expected 1200 records .* got 0"),
@@ -121,7 +125,7 @@ BAD = [
 @pytest.mark.parametrize(("changes", "chunks", "message"), BAD)
 def test_bad_input_releases_nothing(changes, chunks, message):
     ledger = Counts()
-    loss = DPSlicedWassersteinLoss(mechanism(**changes), ledger=ledger)
+    loss = DPSlicedWassersteinLoss(mechanism(**changes), recorder=ledger)
     with pytest.raises(InputError, match=message):
         release_sketch(loss, chunks)
     assert ledger == []

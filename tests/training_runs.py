@@ -53,7 +53,7 @@ class Mine(L.LightningModule):
 
 
 def loader(steps=STEPS, every=1, **changes):
-    return ReleaseLoader(Records(), FixedSizeSampler(N, B, num_steps=steps, every=every, **changes))
+    return ReleaseLoader(Records(), FixedSizeSampler(N, B, n_steps=steps, every=every, **changes))
 
 
 def trainer(directory, *, steps=STEPS, epsilon=5.0, callbacks=(), **changes):
@@ -77,5 +77,5 @@ def privacy(directory):
 def account(groups):
     made = PrivacyAccountant("pld")
     for mechanism, size, count in groups:
-        made.step(mechanism, sample_size=size, num_releases=count)
+        made.step(mechanism, sample_size=size, n_releases=count)
     return made

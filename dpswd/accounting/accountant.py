@@ -43,12 +43,12 @@ class PrivacyAccountant:
 
     Attributes:
         accountant: As given.
-        history: ``(mechanism, sample_size, num_releases)`` in order, equal neighbours merged.
+        history: ``(mechanism, sample_size, n_releases)`` in order, equal neighbours merged.
 
     Example:
         >>> from dpswd.mechanism import ProjectionMechanism
         >>> mechanism = ProjectionMechanism(dim=784, n_projections=1000, sigma=0.70, batch_size=100)
-        >>> accountant = PrivacyAccountant().step(mechanism, sample_size=60_000, num_releases=60_100)
+        >>> accountant = PrivacyAccountant().step(mechanism, sample_size=60_000, n_releases=60_100)
         >>> round(accountant.get_epsilon(1e-5), 2)
         9.79
     """
@@ -58,14 +58,14 @@ class PrivacyAccountant:
         self.accountant = accountant
         self.history: list[tuple[Mechanism, int, int]] = []
 
-    def step(self, mechanism: Mechanism, *, sample_size: int, num_releases: int = 1) -> "PrivacyAccountant":
-        """Adds ``num_releases`` releases on a data set of ``sample_size`` records; returns itself.
+    def step(self, mechanism: Mechanism, *, sample_size: int, n_releases: int = 1) -> "PrivacyAccountant":
+        """Adds ``n_releases`` releases on a data set of ``sample_size`` records; returns itself.
 
         Raises:
             InputError: If the batch is larger than the data set, or a number is out of range. Nothing is
                 added then.
         """
-        at_least(1, sample_size=sample_size, num_releases=num_releases)
+        at_least(1, sample_size=sample_size, n_releases=n_releases)
         if not isinstance(mechanism, ProjectionMechanism | GaussianMechanism):
             raise InputError(
                 f"Expected a ProjectionMechanism or a GaussianMechanism, got {type(mechanism).__name__}; "
@@ -79,8 +79,8 @@ class PrivacyAccountant:
                 "use a smaller batch."
             )
         if self.history and self.history[-1][:2] == (mechanism, sample_size):
-            num_releases += self.history.pop()[2]
-        self.history.append((mechanism, int(sample_size), int(num_releases)))
+            n_releases += self.history.pop()[2]
+        self.history.append((mechanism, int(sample_size), int(n_releases)))
         return self
 
     def copy(self) -> "PrivacyAccountant":

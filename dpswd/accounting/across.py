@@ -37,7 +37,7 @@ def compose(groups: list[ReleaseGroup], accountant: str = "pld") -> PrivacyAccou
     """Returns an accountant that has seen the releases."""
     made = PrivacyAccountant(accountant)
     for mechanism, size, count in groups:
-        made.step(mechanism, sample_size=size, num_releases=count)
+        made.step(mechanism, sample_size=size, n_releases=count)
     return made
 
 

@@ -31,7 +31,7 @@ Spend = Callable[[float, int], float]  # (sigma, grid points per deviation) -> w
 def calibrate_sigma(
     mechanism: ProjectionMechanism | GaussianMechanism,
     sample_size: int,
-    num_releases: int,
+    n_releases: int,
     *,
     target_epsilon: float | None = None,
     target_delta: float | None = None,
@@ -41,7 +41,7 @@ def calibrate_sigma(
     accountant: str = "pld",
     spent: PrivacyAccountant | None = None,
 ) -> float:
-    """Finds the least sigma for which ``num_releases`` releases, together with ``spent``, keep a budget.
+    """Finds the least sigma for which ``n_releases`` releases, together with ``spent``, keep a budget.
 
     Formal guarantee:
         The accountant, asked about the returned sigma, answers with at most the budget and with at least
@@ -50,7 +50,7 @@ def calibrate_sigma(
     Args:
         mechanism: What is to be released; its ``sigma`` is ignored.
         sample_size: Number N of records.
-        num_releases: Number T of releases.
+        n_releases: Number T of releases.
         target_epsilon: Budget, together with ``target_delta``.
         target_delta: See ``target_epsilon``.
         target_mu: Budget of Gaussian differential privacy; always through the privacy loss distribution. It
@@ -76,14 +76,14 @@ def calibrate_sigma(
         >>> round(calibrate_sigma(mechanism, 10_000, 7_900, target_epsilon=10, target_delta=1e-5), 2)
         0.49
     """
-    at_least(1, sample_size=sample_size, num_releases=num_releases)
+    at_least(1, sample_size=sample_size, n_releases=n_releases)
     choice(("pld", "rdp"), accountant=accountant)
     base = PrivacyAccountant(accountant)
     base.history = list(spent.history) if spent is not None else []
 
     def account(sigma: float) -> PrivacyAccountant:
         candidate = dataclasses.replace(mechanism, sigma=sigma)
-        return base.copy().step(candidate, sample_size=sample_size, num_releases=num_releases)
+        return base.copy().step(candidate, sample_size=sample_size, n_releases=n_releases)
 
     spend: Spend
     if _epsilon_wanted(target_epsilon, target_delta, target_mu, target_tpr, at_fpr):
@@ -112,7 +112,7 @@ def calibrate_sigma(
 
     resolved = account(1.0).resolve(target_delta or 0.5)
     part = resolved._parts()[-1]  # with sigma 1, so that its scale is the unit sensitivity
-    amplified = mu / (part.rate * math.sqrt(num_releases))
+    amplified = mu / (part.rate * math.sqrt(n_releases))
     per_release = math.log1p(amplified**2) if part.rate < 1 else amplified**2
     guess = math.log(part.scale) + 0.5 * math.log(part.law.mean / per_release)
     return _search(spend, target, guess)

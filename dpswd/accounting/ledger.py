@@ -203,9 +203,9 @@ class Ledger(Chain):
 def plan_of(facts: dict[str, Any]) -> list[ReleaseGroup]:
     """Returns the plan that a header or a run states; empty where it states none."""
     try:
-        parts = [(part["mechanism"], facts["sample_size"], part["num_releases"]) for part in facts.get("plan", [])]
+        parts = [(part["mechanism"], facts["sample_size"], part["n_releases"]) for part in facts.get("plan", [])]
         for _, size, count in parts:
-            at_least(1, sample_size=size, num_releases=count)
+            at_least(1, sample_size=size, n_releases=count)
         return [(mechanism_from_dict(fields), size, count) for fields, size, count in parts]
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"Expected a plan of mechanisms and numbers in the ledger, got another: {error}.") from None

@@ -48,7 +48,7 @@ def plan(
         batch_fractions: Batches to compare, as fractions of N; rounded down to a multiple of m.
 
     Returns:
-        One row for each plan, least noise first: ``num_releases, batch_size, n_quantiles, n_projections,
+        One row for each plan, least noise first: ``n_releases, batch_size, n_quantiles, n_projections,
         sigma``, the ``spread`` of a projected row and ``noise_to_spread``.
 
     Raises:
@@ -76,7 +76,7 @@ def plan(
                         n_projections=bases * dim,
                         sigma=1.0,
                         batch_size=batch,
-                        release="quantiles",
+                        statistic="quantiles",
                         n_quantiles=m,
                         row_norm=row_norm,
                         kind="orthogonal",
@@ -94,7 +94,7 @@ def plan(
                     sigma = ratios[batch, count] * sensitivity
                     rows.append(
                         {
-                            "num_releases": count,
+                            "n_releases": count,
                             "batch_size": batch,
                             "n_quantiles": m,
                             "n_projections": bases * dim,
@@ -125,12 +125,12 @@ def draw_plans(rows: Sequence[dict[str, Any]], path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     fewest = min(row["n_projections"] for row in rows)
-    keys = sorted({(row["num_releases"], row["n_quantiles"]) for row in rows})
+    keys = sorted({(row["n_releases"], row["n_quantiles"]) for row in rows})
     for count, m in keys:
         line = sorted(
             (row["batch_size"], row["noise_to_spread"])
             for row in rows
-            if (row["num_releases"], row["n_quantiles"], row["n_projections"]) == (count, m, fewest)
+            if (row["n_releases"], row["n_quantiles"], row["n_projections"]) == (count, m, fewest)
         )
         axes.loglog([x for x, _ in line], [y for _, y in line], marker="o", label=f"{count} releases, {m} quantiles")
     axes.set_xlabel("batch size")

@@ -72,8 +72,8 @@ class AdaptationModule(L.LightningModule):
         pretrain_steps: Steps on the source alone before the first release.
         warmup_steps: Steps over which the weight of the alignment rises.
         n_projections: Directions; one orthonormal basis if not given.
-        n_quantiles: Block means per column for ``release="quantiles"``.
-        release: ``"quantiles"`` or ``"rows"``.
+        n_quantiles: Block means per column for ``statistic="quantiles"``.
+        statistic: ``"quantiles"`` or ``"rows"``.
         kind: ``"orthogonal"`` or ``"iid"`` directions.
         radius: Public bound R on the distance of a feature row from the centre, beyond which it is clipped; the 99th
             percentile of the source's, at every release, if not given.
@@ -108,7 +108,7 @@ class AdaptationModule(L.LightningModule):
         warmup_steps: int = 0,
         n_projections: int | None = None,
         n_quantiles: int | None = 16,
-        release: Literal["rows", "quantiles"] = "quantiles",
+        statistic: Literal["rows", "quantiles"] = "quantiles",
         kind: Literal["iid", "orthogonal"] = "orthogonal",
         radius: float | None = None,
         lr: float = 1e-3,
@@ -122,7 +122,7 @@ class AdaptationModule(L.LightningModule):
         at_least(0, release_every=release_every, pretrain_steps=pretrain_steps, warmup_steps=warmup_steps)
         positive(lr=lr, adapter_lr=adapter_lr, **({} if radius is None else {"radius": radius}))
         choice(("sound", "as_published"), preset=preset)
-        choice(("rows", "quantiles"), release=release)
+        choice(("rows", "quantiles"), statistic=statistic)
         if not 0 <= alignment < float("inf"):
             raise InputError(f"Expected alignment to be finite and at least 0, got alignment={alignment!r}.")
         if (sigma is not None) != (preset == "as_published"):
@@ -139,8 +139,8 @@ class AdaptationModule(L.LightningModule):
         self.source, self.release_size = source, release_size
         self.alignment, self.release_every = alignment, release_every
         self.pretrain_steps, self.warmup_steps = pretrain_steps, warmup_steps
-        self.n_projections, self.n_quantiles = n_projections, n_quantiles if release == "quantiles" else None
-        self.release, self.kind, self.radius, self.lr, self.adapter_lr = release, kind, radius, lr, adapter_lr
+        self.n_projections, self.n_quantiles = n_projections, n_quantiles if statistic == "quantiles" else None
+        self.statistic, self.kind, self.radius, self.lr, self.adapter_lr = statistic, kind, radius, lr, adapter_lr
         self.preset, self.sigma, self.keep_encoders, self.noise_seed = preset, sigma, keep_encoders, noise_seed
         self.register_buffer("center", torch.zeros(dim))
         self.register_buffer("spread", torch.ones(()))
@@ -173,7 +173,7 @@ class AdaptationModule(L.LightningModule):
             n_projections=self.n_projections or dim,
             sigma=1.0,
             batch_size=batch_size,
-            release=self.release,
+            statistic=self.statistic,
             n_quantiles=self.n_quantiles,
             kind=self.kind,
             noise_seed=self.noise_seed,
@@ -265,7 +265,7 @@ class AdaptationModule(L.LightningModule):
     def receive(self, records: Tensor) -> Release:
         """Makes one release of private records (B, ...) through the map as it stands, and records which one that is."""
         assert self.criterion is not None
-        if self.criterion.ledger is None:
+        if self.criterion.recorder is None:
             raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
         if self.space is not None:
             self.spread.fill_(self.space.radius)

@@ -88,12 +88,12 @@ class _Watched(DPSlicedWassersteinLoss):
 
 
 class ProjectionGame:
-    """A run of ``num_releases`` releases on subsets of ``sample_size`` records.
+    """A run of ``n_releases`` releases on subsets of ``sample_size`` records.
 
     Args:
         mechanism: What is released.
         sample_size: Number N of records.
-        num_releases: Number T of releases of one run.
+        n_releases: Number T of releases of one run.
         seed: Chooses z. Noise, directions and subsets stay the system's.
         as_released: Attack noisy rows as they leave, sorted.
     """
@@ -102,15 +102,15 @@ class ProjectionGame:
         self,
         mechanism: ProjectionMechanism,
         sample_size: int,
-        num_releases: int = 1,
+        n_releases: int = 1,
         *,
         seed: int = 0,
         as_released: bool = False,
     ) -> None:
-        at_least(1, sample_size=sample_size, num_releases=num_releases)
+        at_least(1, sample_size=sample_size, n_releases=n_releases)
         at_least(0, seed=seed)
-        self.mechanism, self.sample_size, self.num_releases = mechanism, sample_size, num_releases
-        self.sorted = as_released and mechanism.release == "rows"
+        self.mechanism, self.sample_size, self.n_releases = mechanism, sample_size, n_releases
+        self.sorted = as_released and mechanism.statistic == "rows"
         self.rate = mechanism.batch_size / sample_size
         z = np.random.default_rng(seed).standard_normal(mechanism.dim)
         z *= _LENGTH * mechanism.row_norm / np.linalg.norm(z)
@@ -130,7 +130,7 @@ class ProjectionGame:
 
     def _subsets(self) -> Iterable[Tensor]:
         """The batches of one run, as the library draws them."""
-        return FixedSizeSampler(self.sample_size, self.mechanism.batch_size, num_steps=self.num_releases)
+        return FixedSizeSampler(self.sample_size, self.mechanism.batch_size, n_steps=self.n_releases)
 
     def _score(self, ratios: NDArray[np.float64]) -> float:
         """The log-likelihood ratio of a run, from those of its releases (T,), were the record in each of them."""
@@ -167,7 +167,7 @@ class AuditResult:
         evidence: What was proved.
         claim: What is claimed for the releases that were audited.
         claim_of_all: What is claimed for all of them.
-        num_releases: Number T of releases.
+        n_releases: Number T of releases.
         releases_audited: Releases of one run of the game; fewer than T where time was short.
         attacked: What the attack looked at.
     """
@@ -175,7 +175,7 @@ class AuditResult:
     evidence: Evidence
     claim: Claim
     claim_of_all: Claim
-    num_releases: int
+    n_releases: int
     releases_audited: int
     attacked: str
 
@@ -200,7 +200,7 @@ class AuditResult:
             "epsilon_claimed": claim.epsilon,
             "delta": evidence.delta,
             "trials": evidence.trials,
-            "num_releases": self.num_releases,
+            "n_releases": self.n_releases,
             "releases_audited": self.releases_audited,
             "mu_claimed_of_all": self.claim_of_all.mu,
             "attacked": self.attacked,
@@ -210,7 +210,7 @@ class AuditResult:
 def audit(
     mechanism: ProjectionMechanism,
     sample_size: int,
-    num_releases: int = 1,
+    n_releases: int = 1,
     *,
     delta: float = 1e-5,
     trials: int | None = None,
@@ -225,7 +225,7 @@ def audit(
     Args:
         mechanism: What is released.
         sample_size: Number N of records.
-        num_releases: Number T of releases.
+        n_releases: Number T of releases.
         delta: Where to read epsilon; tails of the Bernstein and CLT bounds come out of it.
         trials: Runs per data set. ``None`` for as many as are useful and take about ``seconds``; where T releases take
             too long for that, runs of fewer releases are played and held against the claim for so many.
@@ -247,24 +247,24 @@ def audit(
         raise InputError("Expected secret noise, got a mechanism with noise_seed: NOT PRIVATE, there is no claim.")
 
     def claimed(count: int) -> Claim:
-        account = PrivacyAccountant(accountant).step(mechanism, sample_size=sample_size, num_releases=count)
+        account = PrivacyAccountant(accountant).step(mechanism, sample_size=sample_size, n_releases=count)
         return Claim.of(account, delta)
 
     def game(count: int) -> ProjectionGame:
         return ProjectionGame(mechanism, sample_size, count, seed=seed, as_released=as_released)
 
-    of_all = claim = claimed(num_releases)
-    audited = num_releases
+    of_all = claim = claimed(n_releases)
+    audited = n_releases
     if trials is None:
-        trials, audited = _affordable(_time_of(game(1)), num_releases, claim.mu, seconds)
-        claim = of_all if audited == num_releases else claimed(audited)
+        trials, audited = _affordable(_time_of(game(1)), n_releases, claim.mu, seconds)
+        claim = of_all if audited == n_releases else claimed(audited)
     played = game(audited)
     evidence = contest(played, trials, delta=delta, confidence=confidence)
-    return AuditResult(evidence, claim, of_all, num_releases, audited, _words(played))
+    return AuditResult(evidence, claim, of_all, n_releases, audited, _words(played))
 
 
 def _words(game: ProjectionGame) -> str:
-    if game.mechanism.release == "quantiles":
+    if game.mechanism.statistic == "quantiles":
         return "noisy block means, as they leave"
     return "noisy rows, sorted, as they leave" if game.sorted else "noisy rows before the last sort"
 

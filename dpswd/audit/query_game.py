@@ -44,7 +44,7 @@ class QueryGame:
         self.query: Any = query
         self.data = query.worst_pair(size) if pair is None else pair
         silent: Any = copy.copy(query)
-        silent.ledger = None
+        silent.recorder = None
         silent.mechanism = dataclasses.replace(query.mechanism, sigma=_SILENT * query.mechanism.sigma)
         first, second = (silent.coordinates(silent.release(*records)) for records in self.data)
         self.difference: Tensor = second - first

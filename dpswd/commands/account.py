@@ -22,8 +22,8 @@ def add_mechanism(parser: ArgumentParser, *, required: bool = True) -> None:
     what.add_argument("--n-projections", type=int, required=required, help="number of directions per release")
     what.add_argument("--sample-size", type=int, required=required, help="number of private records")
     what.add_argument("--batch-size", type=int, required=required, help="records that one release reads")
-    what.add_argument("--num-releases", type=int, default=1, help="number of releases (default 1)")
-    what.add_argument("--release", choices=["rows", "quantiles"], default="rows")
+    what.add_argument("--n-releases", type=int, default=1, help="number of releases (default 1)")
+    what.add_argument("--statistic", choices=["rows", "quantiles"], default="rows")
     what.add_argument("--n-quantiles", type=int, help="blocks per column, for quantiles")
     what.add_argument("--kind", choices=["iid", "orthogonal"], default="iid", help="directions (default iid)")
     what.add_argument("--row-norm", type=float, default=0.5, help="bound on the L2 norm of a row (default 0.5)")
@@ -43,7 +43,7 @@ def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
         n_projections=arguments.n_projections,
         sigma=sigma,
         batch_size=arguments.batch_size,
-        release=arguments.release,
+        statistic=arguments.statistic,
         n_quantiles=arguments.n_quantiles,
         row_norm=arguments.row_norm,
         kind=arguments.kind,
@@ -59,7 +59,7 @@ def _account(mechanism: ProjectionMechanism, arguments: Namespace, delta: float 
             raise InputError(
                 "Expected --delta for --preset as_published, got none; give the delta of the published number."
             )
-        epsilon = published_epsilon(mechanism, arguments.sample_size, arguments.num_releases, delta)
+        epsilon = published_epsilon(mechanism, arguments.sample_size, arguments.n_releases, delta)
         return {
             "epsilon": epsilon,
             "delta": delta,
@@ -72,7 +72,7 @@ def _account(mechanism: ProjectionMechanism, arguments: Namespace, delta: float 
             "assumptions": list(ERRATA),
         }
     accountant = PrivacyAccountant(arguments.accountant).step(
-        mechanism, sample_size=arguments.sample_size, num_releases=arguments.num_releases
+        mechanism, sample_size=arguments.sample_size, n_releases=arguments.n_releases
     )
     spent = None if delta is None else accountant.get_epsilon(delta)
     resolved = accountant if delta is None else accountant.resolve(delta)
@@ -120,7 +120,7 @@ def _run_calibrate(arguments: Namespace) -> dict[str, Any]:
         sigma = published_sigma(
             mechanism,
             arguments.sample_size,
-            arguments.num_releases,
+            arguments.n_releases,
             target_epsilon=arguments.epsilon,
             target_delta=arguments.delta,
         )
@@ -128,7 +128,7 @@ def _run_calibrate(arguments: Namespace) -> dict[str, Any]:
         sigma = calibrate_sigma(
             mechanism,
             arguments.sample_size,
-            arguments.num_releases,
+            arguments.n_releases,
             target_epsilon=arguments.epsilon,
             # beside mu or an attack, delta only says where to read epsilon
             target_delta=arguments.delta if arguments.epsilon is not None or not other else None,
@@ -194,7 +194,7 @@ def _show_plan(result: dict[str, Any]) -> None:
     print(f"{'releases':>9} {'batch':>9} {'quantiles':>9} {'directions':>10} {'sigma':>10} {'noise/spread':>12}")
     for row in result["rows"]:
         print(
-            f"{row['num_releases']:>9} {row['batch_size']:>9} {row['n_quantiles']:>9} "
+            f"{row['n_releases']:>9} {row['batch_size']:>9} {row['n_quantiles']:>9} "
             f"{row['n_projections']:>10} "
             f"{row['sigma']:>10.4g} {row['noise_to_spread']:>12.4g}"
         )

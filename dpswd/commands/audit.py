@@ -38,7 +38,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     result = audit(
         mechanism_of(arguments, arguments.sigma),
         arguments.sample_size,
-        arguments.num_releases,
+        arguments.n_releases,
         delta=arguments.delta,
         trials=arguments.trials,
         seed=arguments.seed,
@@ -78,9 +78,9 @@ def _show(result: dict[str, Any]) -> None:
     print(f"game     {result['trials']} runs on each of two neighbouring data sets; {result['attacked']}")
     print(f"test     error rates at most {result['fpr']:.3g} and {result['fnr']:.3g}, with {sure} confidence;")
     print(f"         the claimed curve allows mu = {result['mu_claimed_at_fpr']:.4g} there")
-    if result["releases_audited"] < result["num_releases"]:
+    if result["releases_audited"] < result["n_releases"]:
         print(
-            f"note     {result['releases_audited']} of {result['num_releases']} releases were played, claims are for "
+            f"note     {result['releases_audited']} of {result['n_releases']} releases were played, claims are for "
             f"those (all: mu {result['mu_claimed_of_all']:.4g}); --trials plays all"
         )
     if result["best_provable_mu"] < result["mu_claimed"]:

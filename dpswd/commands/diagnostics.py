@@ -47,7 +47,7 @@ def _wdp(args: Namespace) -> dict[str, Any]:
         accountant = WassersteinAccountant(
             order=args.order, beta=args.beta, sigma=args.sigma, sampling_rate=args.sampling_rate
         )
-        accountant.step(args.distance, num_steps=args.num_steps)
+        accountant.step(args.distance, n_steps=args.n_steps)
         result = accountant.to_dict(args.delta)
     else:
         if len(args.distance) != 1:

@@ -109,7 +109,7 @@ def release_loader(trainer: L.Trainer, dataset: Any, every: int) -> ReleaseLoade
     sampler = FixedSizeSampler(
         len(dataset),
         mechanism.batch_size,
-        num_steps=steps,
+        n_steps=steps,
         every=every or steps,
         noise_seed=mechanism.noise_seed,
     )

@@ -78,11 +78,11 @@ class WassersteinAccountant:
         sigma: Standard deviation of the noise of a step, absolute, in gradient units.
         sampling_rate: The rate q in [0, 1].
         total_loss: Sum of the losses so far, in gradient units.
-        num_steps: Number of steps so far.
+        n_steps: Number of steps so far.
 
     Example:
         >>> accountant = WassersteinAccountant(order=2, beta=32.0, sigma=0.01, sampling_rate=0.02)
-        >>> accountant.step([0.5, 1.0], num_steps=100)
+        >>> accountant.step([0.5, 1.0], n_steps=100)
         >>> round(accountant.get_epsilon(1e-5), 3)
         3.347
     """
@@ -95,26 +95,26 @@ class WassersteinAccountant:
         step_loss(order, [0.0], sigma, sampling_rate)  # checks the rate
         self.order, self.beta, self.sigma, self.sampling_rate = order, beta, sigma, sampling_rate
         self.total_loss = 0.0
-        self.num_steps = 0
+        self.n_steps = 0
 
     def step(
         self,
         gradient_distances: ArrayLike,
         *,
-        num_steps: int = 1,
+        n_steps: int = 1,
         sigma: float | None = None,
         sampling_rate: float | None = None,
     ) -> None:
-        """Charges ``num_steps`` steps with these distances; their noise and rate may differ."""
-        at_least(1, num_steps=num_steps)
+        """Charges ``n_steps`` steps with these distances; their noise and rate may differ."""
+        at_least(1, n_steps=n_steps)
         loss = step_loss(
             self.order,
             gradient_distances,
             self.sigma if sigma is None else sigma,
             self.sampling_rate if sampling_rate is None else sampling_rate,
         )
-        self.total_loss += num_steps * loss
-        self.num_steps += num_steps
+        self.total_loss += n_steps * loss
+        self.n_steps += n_steps
 
     def get_epsilon(self, delta: float) -> float:
         r"""The diagnostic :math:`\sum_t L_t - \ln(\delta) / \beta` (Corollary 1), in gradient units."""
@@ -135,7 +135,7 @@ class WassersteinAccountant:
             "sigma": self.sigma,
             "sampling_rate": self.sampling_rate,
             "total_loss": self.total_loss,
-            "num_steps": self.num_steps,
+            "n_steps": self.n_steps,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ class WassersteinAccountant:
             )
         settings = {key: state[key] for key in ("order", "beta", "sigma", "sampling_rate")}
         type(self)(**settings)
-        at_least(0, num_steps=state["num_steps"])
+        at_least(0, n_steps=state["n_steps"])
         if not (state["total_loss"] >= 0 and math.isfinite(state["total_loss"])):
             raise InputError(f"Expected a finite total_loss of at least 0, got {state['total_loss']!r}.")
         self.__dict__.update({key: state[key] for key in self.state_dict()})

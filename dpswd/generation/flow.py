@@ -42,7 +42,7 @@ class FlowModule(GeneratorModule):
         n_projections: Several bases (a multiple of the dimension): one leaves the covariance undetermined. Many
             dimensions are better cut down first (:class:`~dpswd.generation.principal.PrincipalDirections`).
         n_quantiles: Block means per column.
-        release: ``"quantiles"`` or ``"rows"``.
+        statistic: ``"quantiles"`` or ``"rows"``.
         kind: Kind of directions.
         bound: How a random sensitivity is accounted for.
         labels: How classes enter a record.
@@ -64,7 +64,7 @@ class FlowModule(GeneratorModule):
         momentum: float = 0.7,
         n_projections: int | None = None,
         n_quantiles: int | None = 100,
-        release: Literal["rows", "quantiles"] = "quantiles",
+        statistic: Literal["rows", "quantiles"] = "quantiles",
         kind: Literal["iid", "orthogonal"] = "orthogonal",
         bound: Literal["exact", "bernstein", "clt"] = "exact",
         labels: Literal["blocks", "none"] = "blocks",
@@ -79,7 +79,7 @@ class FlowModule(GeneratorModule):
             features,
             n_projections=n_projections,
             n_quantiles=n_quantiles,
-            release=release,
+            statistic=statistic,
             kind=kind,
             bound=bound,
             labels=labels,

@@ -35,8 +35,8 @@ class GeneratorModule(L.LightningModule):
         features: Public map from records to the rows that are sliced; applied to both sides.
         n_projections: Number of directions; whole orthonormal bases (a multiple of the rows' dimension) for
             ``kind="orthogonal"`` have a sensitivity that is not random at all. ``None`` for one basis.
-        n_quantiles: Block means per column (``release="quantiles"``).
-        release: ``"quantiles"`` or ``"rows"``.
+        n_quantiles: Block means per column (``statistic="quantiles"``).
+        statistic: ``"quantiles"`` or ``"rows"``.
         kind: ``"orthogonal"`` or ``"iid"`` directions.
         bound: ``"exact"``, ``"bernstein"`` or ``"clt"``.
         labels: How classes enter a record.
@@ -57,7 +57,7 @@ class GeneratorModule(L.LightningModule):
         features: FeatureMap,
         n_projections: int | None = None,
         n_quantiles: int | None = 100,
-        release: Literal["rows", "quantiles"] = "quantiles",
+        statistic: Literal["rows", "quantiles"] = "quantiles",
         kind: Literal["iid", "orthogonal"] = "orthogonal",
         bound: Literal["exact", "bernstein", "clt"] = "exact",
         labels: Literal["blocks", "concat", "none"] = "blocks",
@@ -74,8 +74,14 @@ class GeneratorModule(L.LightningModule):
         at_least(1, generated=generated)
         positive(lr=lr, label_scale=label_scale)
         self.save_hyperparameters(ignore=["generator", "features"])
-        self.n_projections, self.n_quantiles = n_projections, n_quantiles if release == "quantiles" else None
-        self.release, self.kind, self.bound, self.labels, self.label_scale = release, kind, bound, labels, label_scale
+        self.n_projections, self.n_quantiles = n_projections, n_quantiles if statistic == "quantiles" else None
+        self.statistic, self.kind, self.bound, self.labels, self.label_scale = (
+            statistic,
+            kind,
+            bound,
+            labels,
+            label_scale,
+        )
         self.release_every, self.generated, self.lr, self.noise_seed = release_every, generated, lr, noise_seed
         self.generator, self.features = generator, features
         self.n_classes = generator.n_classes if labels != "none" else 0
@@ -104,7 +110,7 @@ class GeneratorModule(L.LightningModule):
             n_projections=self.n_projections or dim,
             sigma=1.0,
             batch_size=batch_size,
-            release=self.release,
+            statistic=self.statistic,
             n_quantiles=self.n_quantiles,
             kind=self.kind,
             bound=self.bound,
@@ -160,7 +166,7 @@ class GeneratorModule(L.LightningModule):
         records, classes = batch
         assert self.criterion is not None
         if len(records):
-            if self.criterion.ledger is None:
+            if self.criterion.recorder is None:
                 raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
             private = self.with_classes(private_rows(self.features, records), classes)
             self.released = self.criterion.release(private, classes if self.in_blocks else None)

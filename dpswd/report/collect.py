@@ -165,7 +165,7 @@ def _planned_groups(run: Run) -> list[ReleaseGroup]:
         mechanism, size, count = groups[-1]
         return [*groups[:-1], (mechanism, size, count + planned - made)]
     size = int(run.ledger.header["sample_size"])
-    plan = [(mechanism_from_dict(part["mechanism"]), size, part["num_releases"]) for part in run.ledger.header["plan"]]
+    plan = [(mechanism_from_dict(part["mechanism"]), size, part["n_releases"]) for part in run.ledger.header["plan"]]
     for mechanism, found, count in groups:
         if count > sum(allowed for other, _, allowed in plan if other == mechanism) or found != size:
             raise InputError(
@@ -190,7 +190,7 @@ def _target_delta(run: Run) -> float:
 def _account(name: str, groups: list[ReleaseGroup]) -> PrivacyAccountant:
     accountant = PrivacyAccountant(name)
     for mechanism, size, count in groups:
-        accountant.step(mechanism, sample_size=size, num_releases=count)
+        accountant.step(mechanism, sample_size=size, n_releases=count)
     return accountant
 
 

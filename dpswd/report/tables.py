@@ -97,7 +97,7 @@ def _group(group: dict[str, Any]) -> Sequence[tuple[str, ...]]:
                 "directions",
                 f"{mechanism['n_projections']:,} {mechanism['kind']} in {mechanism['dim']:,} dimensions",
             ),
-            ("what leaves", str(mechanism["release"])),
+            ("what leaves", str(mechanism["statistic"])),
             ("bound on a row", f"{mechanism['row_norm']:g} (L2 norm, enforced by clipping)"),
             ("law of the sensitivity", str(mechanism["bound"])),
         ]

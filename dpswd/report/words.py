@@ -115,7 +115,7 @@ def snippet(report: dict[str, Any]) -> str:
         lines += [f"    {name}={value!r}," for name, value in fields.items() if value is not None]
         lines.append(")")
         size, count = group["sample_size"], group["count"]
-        lines.append(f"accountant.step(mechanism, sample_size={size}, num_releases={count})")
+        lines.append(f"accountant.step(mechanism, sample_size={size}, n_releases={count})")
     exact = ", exact_mu=closed_form_mu(accountant.history)" if report["guarantee"]["exactly_gaussian"] else ""
     lines += [
         "",

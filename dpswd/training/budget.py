@@ -211,7 +211,7 @@ class Budget:
         assert self._checkpoint is not None
         ledger = self._check_record(path)
         header = ledger.header
-        plan: Plan = [(mechanism_from_dict(part["mechanism"]), part["num_releases"]) for part in header.get("plan", [])]
+        plan: Plan = [(mechanism_from_dict(part["mechanism"]), part["n_releases"]) for part in header.get("plan", [])]
         stated = {**self.budget, "sample_size": self.sample_size, "planned_releases": sum(count for _, count in wanted)}
         for name, value in stated.items():
             if header.get(name) != value:
@@ -272,7 +272,7 @@ class Budget:
             for (query, count), share in zip(wanted[:-1], shares, strict=True):
                 sigma = query.unit_sensitivity / (mu * math.sqrt(share))
                 plan.append((dataclasses.replace(query, sigma=sigma), count))
-                spent.step(plan[-1][0], sample_size=self.sample_size, num_releases=count)
+                spent.step(plan[-1][0], sample_size=self.sample_size, n_releases=count)
         mechanism, releases = wanted[-1]
         sigma = calibrate_sigma(mechanism, self.sample_size, releases, spent=spent, **budget)
         return [*plan, (dataclasses.replace(mechanism, sigma=sigma), releases)]
@@ -285,7 +285,7 @@ class Budget:
         config = self._directory / "config.yaml"
         digest = hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None
         private = all(mechanism.is_private for mechanism, _ in self.plan)
-        plan = [{"mechanism": mechanism.to_dict(), "num_releases": count} for mechanism, count in self.plan]
+        plan = [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in self.plan]
         versions = {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
         facts = {"version": __version__, "versions": versions, "config_sha256": digest, **self._planned}
         facts |= {"private": private, "plan": plan}
@@ -296,7 +296,7 @@ class Budget:
         """Accounts for the plan, or for the queries in it and so many releases of the loss."""
         account = PrivacyAccountant(self.accountant)
         for mechanism, count in [*self.plan[:-1], (self.plan[-1][0], releases or self.plan[-1][1])]:
-            account.step(mechanism, sample_size=self.sample_size, num_releases=count)
+            account.step(mechanism, sample_size=self.sample_size, n_releases=count)
         return account
 
     def _spent(self) -> float:

@@ -92,14 +92,14 @@ class PrivacyBudget(Budget, L.Callback):
             self._check_processes(trainer)
             self._ledger = self._made = self._shared = self._checkpoint = None
         parts = the_parts(pl_module)
-        if stage == "fit" and any(part.releases and part.ledger is None for part in parts):
+        if stage == "fit" and any(part.releases and part.recorder is None for part in parts):
             raise InputError(
                 "Expected a module that has made no releases before the fit, got one that made some which no ledger "
                 "holds; release in training steps only, and begin with a new module."
             )
         self._earlier = sum(part.releases for part in parts)
         for part in parts:
-            part.ledger = self
+            part.recorder = self
         self._watch(running=False)
         self._watch(running=True)
 
@@ -154,7 +154,7 @@ class PrivacyBudget(Budget, L.Callback):
                 "with a new module, or resume from the checkpoint."
             )
         for part in the_parts(pl_module):
-            part.ledger = self
+            part.recorder = self
         self._directory = Path(self.run_dir or trainer.default_root_dir)
         if self._checkpoint is not None:  # even where no step is left to train
             Processes().from_first(lambda: self._check_record(self._directory / "ledger.jsonl").torn)
@@ -165,7 +165,7 @@ class PrivacyBudget(Budget, L.Callback):
         loss, queries = the_loss(pl_module), the_queries(pl_module)
         sampler = processes.agree(lambda: the_sampler(trainer, loss.mechanism))
         self.sample_size = sampler.sample_size
-        wanted = [(query.mechanism, 1) for query in queries] + [(loss.mechanism, sampler.num_releases)]
+        wanted = [(query.mechanism, 1) for query in queries] + [(loss.mechanism, sampler.n_releases)]
         self.plan, self._made = processes.from_first(lambda: self._open(wanted, [query.share for query in queries]))
         if self._ledger is not None and self._ledger.torn:
             rank_zero_info(

@@ -71,7 +71,7 @@ class OneShotBudget(Budget):
         wanted = [(query.mechanism, 1) for query in queries]
         self.plan, self._made = self._open(wanted, [query.share for query in queries[:-1]])
         for query, (mechanism, _) in zip(queries, self.plan, strict=True):
-            query.mechanism, query.ledger = mechanism, self
+            query.mechanism, query.recorder = mechanism, self
         self._watch(running=True)
         try:
             yield

@@ -46,7 +46,7 @@ class Table4Row(NamedTuple):
     n_projections: int
     sample_size: int
     batch_size: int
-    num_releases: int
+    n_releases: int
     delta: float
     sigma: float | None
 
@@ -80,7 +80,7 @@ def published_bound(dim: int, n_projections: int, tail: float, bound: str = "ber
 def published_epsilon(
     mechanism: ProjectionMechanism,
     sample_size: int,
-    num_releases: int,
+    n_releases: int,
     delta: float,
     *,
     corrected: bool = False,
@@ -90,29 +90,29 @@ def published_epsilon(
     Args:
         mechanism: What is released; ``bound`` must be ``"bernstein"`` or ``"clt"``.
         sample_size: Number N of records.
-        num_releases: Number T of releases.
+        n_releases: Number T of releases.
         delta: The whole delta.
         corrected: Whether to convert the Renyi curve at delta / 2, as the authors' repository later does.
     """
-    if mechanism.bound == "exact" or mechanism.release != "rows" or mechanism.kind != "iid":
+    if mechanism.bound == "exact" or mechanism.statistic != "rows" or mechanism.kind != "iid":
         raise InputError(
-            "Expected bound 'bernstein' or 'clt', release='rows' and kind='iid' for the published "
+            "Expected bound 'bernstein' or 'clt', statistic='rows' and kind='iid' for the published "
             "conventions, got "
-            f"bound={mechanism.bound!r}, release={mechanism.release!r}, kind={mechanism.kind!r}; leave "
+            f"bound={mechanism.bound!r}, statistic={mechanism.statistic!r}, kind={mechanism.kind!r}; leave "
             "out the preset."
         )
     probability(delta=delta)
-    PrivacyAccountant().step(mechanism, sample_size=sample_size, num_releases=num_releases)  # its checks
+    PrivacyAccountant().step(mechanism, sample_size=sample_size, n_releases=n_releases)  # its checks
     value = published_bound(mechanism.dim, mechanism.n_projections, delta / 2, mechanism.bound)
     scale = mechanism.unit_sensitivity / mechanism.sigma
-    part = Releases(ConstantLaw(value), scale, mechanism.batch_size / sample_size, num_releases)
+    part = Releases(ConstantLaw(value), scale, mechanism.batch_size / sample_size, n_releases)
     return RenyiAccount([part]).get_epsilon(delta / 2 if corrected else delta)
 
 
 def published_sigma(
     mechanism: ProjectionMechanism,
     sample_size: int,
-    num_releases: int,
+    n_releases: int,
     *,
     target_epsilon: float,
     target_delta: float,
@@ -131,9 +131,7 @@ def published_sigma(
 
     def gap(log_sigma: float) -> float:
         candidate = mechanism.replace(sigma=math.exp(log_sigma))
-        return (
-            published_epsilon(candidate, sample_size, num_releases, target_delta, corrected=corrected) - target_epsilon
-        )
+        return published_epsilon(candidate, sample_size, n_releases, target_delta, corrected=corrected) - target_epsilon
 
     low = math.log(mechanism.unit_sensitivity)  # noise as large as the move of a row
     stride = 1.0 if gap(low) > 0 else -1.0

@@ -14,14 +14,12 @@ COLUMNS = ("published", "recomputed", "lemma2_rdp", "clt_rdp", "exact_rdp", "exa
 
 
 def _row(setting: Table4Row) -> dict[str, Any]:
-    size, releases, delta = setting.sample_size, setting.num_releases, setting.delta
+    size, releases, delta = setting.sample_size, setting.n_releases, setting.delta
     budget = {"target_epsilon": EPSILON, "target_delta": delta}
     bernstein = setting.mechanism.replace(bound="bernstein")
     clt = setting.mechanism.replace(bound="clt")
     sigma = calibrate_sigma(setting.mechanism, size, releases, **budget)
-    accountant = PrivacyAccountant().step(
-        setting.mechanism.replace(sigma=sigma), sample_size=size, num_releases=releases
-    )
+    accountant = PrivacyAccountant().step(setting.mechanism.replace(sigma=sigma), sample_size=size, n_releases=releases)
     mu, regret = accountant.get_mu_and_regret()
     optimistic = pld.compose(accountant._parts(), pessimistic=False).get_epsilon_for_delta(delta)
     return {
@@ -30,7 +28,7 @@ def _row(setting: Table4Row) -> dict[str, Any]:
         "n_projections": setting.n_projections,
         "sample_size": size,
         "batch_size": setting.batch_size,
-        "num_releases": releases,
+        "n_releases": releases,
         "epsilon": EPSILON,
         "delta": delta,
         "published": setting.sigma,

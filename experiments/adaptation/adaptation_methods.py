@@ -149,7 +149,7 @@ class NoNoise(L.Callback):
         """Takes the noise away."""
         criterion: Any = pl_module.criterion
         criterion.mechanism = criterion.mechanism.replace(sigma=1e-12)
-        criterion.ledger = self
+        criterion.recorder = self
 
     def record(self, mechanism: Mechanism) -> None:
         """Keeps nothing."""
@@ -305,7 +305,7 @@ def _as_published(start: Start, epsilon: float | None) -> dict[str, Any]:
         alignment=weight,
         lr=problem.lr,
     )
-    sampler = FixedSizeSampler(len(data.private), batch, num_steps=problem.steps)
+    sampler = FixedSizeSampler(len(data.private), batch, n_steps=problem.steps)
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(
             default_root_dir=directory,

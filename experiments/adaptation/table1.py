@@ -75,7 +75,7 @@ def summarise(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     {
                         "dataset": name,
                         "method": method,
-                        "release": "quantiles" if method.startswith("DP-SWD,") else None,
+                        "statistic": "quantiles" if method.startswith("DP-SWD,") else None,
                         "epsilon": budget,
                         "delta": facts.get("delta"),
                         "mu": facts.get("mu"),

@@ -15,7 +15,7 @@ from experiments.audit.zoo import ZOO, inspect
 
 HELP = "audit: the game on sound mechanisms, nine broken ones and their twins, canaries (20 minutes; --quick: one)"
 
-QUANTILES: dict[str, Any] = {"release": "quantiles", "n_quantiles": 10, "kind": "orthogonal"}
+QUANTILES: dict[str, Any] = {"statistic": "quantiles", "n_quantiles": 10, "kind": "orthogonal"}
 IID: dict[str, Any] = {"dim": 50, "n_projections": 100, "sigma": 0.7, "batch_size": 32}
 # name, mechanism, records, releases, other options; q = 1 where the batch is the whole set
 SETTINGS: tuple[tuple[str, dict[str, Any], int, int, dict[str, Any]], ...] = (
@@ -97,7 +97,7 @@ def games(trials: int) -> Iterator[dict[str, Any]]:
             "epsilon_claimed": claim.epsilon,
             "delta": evidence.delta,
             "trials": trials,
-            "num_releases": 1,
+            "n_releases": 1,
         }
 
 

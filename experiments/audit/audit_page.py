@@ -17,7 +17,7 @@ def game_lines(rows: list[Row]) -> list[str]:
     for row in rows:
         numbers = (row["mu_lower"], row["mu_claimed"], row["mu_lower"] / row["mu_claimed"], row["mu_claimed_at_fpr"])
         lines.append(
-            f"| {row['setting']} | {row['q']:g} | {row['num_releases']} | 2 x {row['trials']:,} | "
+            f"| {row['setting']} | {row['q']:g} | {row['n_releases']} | 2 x {row['trials']:,} | "
             + " | ".join(f"{number:.2f}" for number in (*numbers, row["epsilon_lower"], row["epsilon_claimed"]))
             + f" | {'passed' if row['passed'] else 'REFUTED'} |"
         )

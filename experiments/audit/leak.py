@@ -121,7 +121,7 @@ def attack(world: World, variant: str, mu: float, trials: int) -> list[dict[str,
     """Plays the game ``trials`` times in each world; returns a row per attack."""
     mechanism = ProjectionMechanism(DIM, DIRECTIONS, 1.0, BATCH)
     if variant == "sound":
-        mechanism = mechanism.replace(release="quantiles", n_quantiles=BLOCKS, kind="orthogonal")
+        mechanism = mechanism.replace(statistic="quantiles", n_quantiles=BLOCKS, kind="orthogonal")
     mechanism = mechanism.replace(sigma=calibrate_sigma(mechanism, BATCH, 1, target_mu=mu))
     if variant == "sound":
         criterion = DPSlicedWassersteinLoss(mechanism)

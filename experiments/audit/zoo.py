@@ -31,7 +31,7 @@ DELTA = 1e-5
 
 # mu = 1 for one release: S = 2, sensitivity sqrt(2) / 4
 MECHANISM = ProjectionMechanism(
-    4, 8, sigma=2**0.5 / 4, batch_size=8, release="quantiles", n_quantiles=2, kind="orthogonal"
+    4, 8, sigma=2**0.5 / 4, batch_size=8, statistic="quantiles", n_quantiles=2, kind="orthogonal"
 )
 EPOCH = 4  # batches in an epoch of the shuffled loader
 

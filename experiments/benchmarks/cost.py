@@ -53,7 +53,7 @@ def _account(**size: int) -> str:
 from dpswd import PrivacyAccountant, ProjectionMechanism
 def account(releases):
     mechanism = ProjectionMechanism({size["d"]}, {size["k"]}, 0.72, {size["B"]})
-    PrivacyAccountant().step(mechanism, sample_size={size["N"]}, num_releases=releases).get_epsilon(1e-5)
+    PrivacyAccountant().step(mechanism, sample_size={size["N"]}, n_releases=releases).get_epsilon(1e-5)
 def before():
     import torch
     torch.set_num_threads(1)

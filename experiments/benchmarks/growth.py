@@ -79,7 +79,7 @@ def _release(size: int, tiny: bool) -> Callable[[], object]:
 
 def _account(releases: int) -> Callable[[], object]:
     mechanism = ProjectionMechanism(dim=784, n_projections=1000, sigma=0.72, batch_size=100)
-    return lambda: PrivacyAccountant().step(mechanism, sample_size=60_000, num_releases=releases).get_epsilon(1e-5)
+    return lambda: PrivacyAccountant().step(mechanism, sample_size=60_000, n_releases=releases).get_epsilon(1e-5)
 
 
 def sketch(tiny: bool, rounds: int) -> Rows:

@@ -12,12 +12,12 @@ COMMANDS = {
     "import dpswd": ["-c", "import dpswd"],
     "from dpswd import *": ["-c", "from dpswd import *"],
     "dpswd account, 60,100 releases": (
-        "-m dpswd.commands.main account --dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --num-releases 60100 "
+        "-m dpswd.commands.main account --dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100 "
         "--sigma 0.72 --delta 1e-5 --json"
     ).split(),
     "dpswd calibrate, 60,100 releases": (
         "-m dpswd.commands.main calibrate --dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 "
-        "--num-releases 60100 --epsilon 10 --delta 1e-5 --json"
+        "--n-releases 60100 --epsilon 10 --delta 1e-5 --json"
     ).split(),
 }
 
@@ -27,9 +27,9 @@ import json, time
 import dpswd.commands.main
 from dpswd import PrivacyAccountant, ProjectionMechanism, calibrate_sigma
 mechanism = ProjectionMechanism(dim=784, n_projections=1000, sigma=0.72, batch_size=100)
-PrivacyAccountant().step(mechanism, sample_size=1000, num_releases=3).get_epsilon(1e-3)  # what is imported on first use
+PrivacyAccountant().step(mechanism, sample_size=1000, n_releases=3).get_epsilon(1e-3)  # what is imported on first use
 def account():
-    PrivacyAccountant().step(mechanism, sample_size=60_000, num_releases=60_100).get_epsilon(1e-5)
+    PrivacyAccountant().step(mechanism, sample_size=60_000, n_releases=60_100).get_epsilon(1e-5)
 def calibrate():
     calibrate_sigma(mechanism.replace(n_projections=1001), 60_000, 60_100, target_epsilon=10.0, target_delta=1e-5)
 found = {}

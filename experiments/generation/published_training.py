@@ -31,7 +31,7 @@ def published_noise(bound: Literal["bernstein", "clt"]) -> float:
         assert ROW.sigma is not None
         return ROW.sigma
     mechanism = ROW.mechanism.replace(bound="clt")
-    return published_sigma(mechanism, ROW.sample_size, ROW.num_releases, target_epsilon=EPSILON, target_delta=ROW.delta)
+    return published_sigma(mechanism, ROW.sample_size, ROW.n_releases, target_epsilon=EPSILON, target_delta=ROW.delta)
 
 
 def published_run(

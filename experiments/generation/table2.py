@@ -40,7 +40,7 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         groups[result["dataset"], result["method"], result["epsilon"]].append(result)
     rows = []
     for (dataset, method, epsilon), found in sorted(groups.items(), key=lambda item: _order(*item[0])):
-        facts = {name: found[0][name] for name in ("release", "delta", "mu", "sound")}
+        facts = {name: found[0][name] for name in ("statistic", "delta", "mu", "sound")}
         seconds = mean(result["train_seconds"] for result in found)
         for classifier in IMAGE_CLASSIFIERS:
             values = [result["accuracy"][classifier] for result in found]

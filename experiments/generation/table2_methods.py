@@ -116,7 +116,7 @@ def _quantiles(cell: Cell, data: Path | None, directory: Path) -> Trained:
 
 def _rows(cell: Cell, data: Path | None, directory: Path) -> Trained:
     more = [*_of_dataset(cell), "--trainer.max_steps", str(_steps(cell)), "--data.batch_size", "100"]
-    more += ["--model.release", "rows", "--model.release_every", "1", "--model.generated", "100"]
+    more += ["--model.statistic", "rows", "--model.release_every", "1", "--model.generated", "100"]
     return _config(cell, ["mnist_steps.yaml"], data, directory, *more)
 
 
@@ -127,7 +127,7 @@ def _published(cell: Cell, data: Path | None, directory: Path) -> Trained:
     private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
     generator, sigma = published_run(private, bound, steps=_steps(cell))
     generator.eval()
-    facts = {"sound": False, "mu": None, "delta": DELTA, "release": "rows", "sigma": sigma}
+    facts = {"sound": False, "mu": None, "delta": DELTA, "statistic": "rows", "sigma": sigma}
     return Trained(_sampler(lambda y: generator(generator.latent(len(y)), y)), facts, time.monotonic() - started)
 
 
@@ -153,12 +153,12 @@ def _gaussian(cell: Cell, data: Path | None, directory: Path) -> Trained:
 
 
 def _real(cell: Cell, data: Path | None, directory: Path) -> Trained:
-    return Trained(None, {"sound": None, "mu": None, "delta": None, "release": None}, 0.0)
+    return Trained(None, {"sound": None, "mu": None, "delta": None, "statistic": None}, 0.0)
 
 
 def _facts(budget: OneShotBudget) -> dict[str, Any]:
     facts = budget.facts
-    return {"sound": facts["sound"], "mu": facts["mu"], "delta": facts["delta"], "release": "moments"}
+    return {"sound": facts["sound"], "mu": facts["mu"], "delta": facts["delta"], "statistic": "moments"}
 
 
 def _sampler(sample: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

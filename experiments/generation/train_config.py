@@ -41,7 +41,7 @@ class _Unprotected(L.Callback):
         for part in pl_module.modules():
             if isinstance(part, DPSlicedWassersteinLoss | GaussianQuery):
                 part.mechanism = dataclasses.replace(part.mechanism, sigma=1e-12, noise_seed=0)
-                part.ledger = self
+                part.recorder = self
 
     def record(self, mechanism: Mechanism) -> None:
         """Keeps no ledger."""
@@ -90,9 +90,9 @@ def train_config(
     started = time.monotonic()
     cli.trainer.fit(cli.model, cli.datamodule)
     seconds = time.monotonic() - started
-    facts: dict[str, Any] = dict.fromkeys(("sound", "mu", "delta", "release"))
+    facts: dict[str, Any] = dict.fromkeys(("sound", "mu", "delta", "statistic"))
     if epsilon is not None:
         privacy = json.loads((directory / "privacy.json").read_text())
         facts = {name: privacy[name] for name in ("sound", "mu", "delta")}
-        facts["release"] = privacy["mechanism"]["release"]
+        facts["statistic"] = privacy["mechanism"]["statistic"]
     return ConfigRun(cli.model, cli.datamodule, facts, seconds)

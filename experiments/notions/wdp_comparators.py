@@ -42,20 +42,20 @@ class MomentsAccountant:
 
 
 class BayesianAccountant:
-    """The accountant of Triastcyn and Faltings (2020) at one order, for ``num_steps`` planned steps."""
+    """The accountant of Triastcyn and Faltings (2020) at one order, for ``n_steps`` planned steps."""
 
-    def __init__(self, order: int, num_steps: int, failure: float = 1e-16) -> None:
-        self.order, self.num_steps, self.failure = order, num_steps, failure
+    def __init__(self, order: int, n_steps: int, failure: float = 1e-16) -> None:
+        self.order, self.n_steps, self.failure = order, n_steps, failure
         self.total, self.steps = 0.0, 0
 
     def step(self, distances: ArrayLike, *, sigma: float, rate: float) -> None:
         """Charges one step with the distances (n,) of sampled pairs of gradients, n >= 3."""
-        logs = self.num_steps * _log_moment(distances, sigma, rate, self.order)
+        logs = self.n_steps * _log_moment(distances, sigma, rate, self.order)
         top, n = logs.max(), len(logs)
         scaled = np.exp(logs - top)
         quantile = float(stats.t.isf(self.failure, n - 1))
         bound = scaled.mean() + quantile * scaled.std() / math.sqrt(n - 1)
-        self.total += float(top + math.log(bound)) / self.num_steps
+        self.total += float(top + math.log(bound)) / self.n_steps
         self.steps += 1
 
     def get_epsilon(self, delta: float) -> float:

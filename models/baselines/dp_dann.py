@@ -81,11 +81,11 @@ def fit_dp_dann(
     """
     at_least(1, steps=steps, batch_size=batch_size)
     positive(weight=weight, lr=lr, clip=clip)
-    sampler = FixedSizeSampler(len(target), batch_size, num_steps=steps)
+    sampler = FixedSizeSampler(len(target), batch_size, n_steps=steps)
     mechanism = GaussianMechanism(sensitivity=2 * clip, sigma=1.0, name="target gradients", batch_size=batch_size)
     budget = {"target_epsilon": target_epsilon, "target_delta": target_delta}
     mechanism = replace(mechanism, sigma=calibrate_sigma(mechanism, len(target), steps, **budget))
-    account = PrivacyAccountant("pld").step(mechanism, sample_size=len(target), num_releases=steps)
+    account = PrivacyAccountant("pld").step(mechanism, sample_size=len(target), n_releases=steps)
 
     domain = DomainClassifier(dim)
     optimizer, network, adversary, private = _opacus(encoder, classifier, domain, lr, mechanism, clip, batch_size)

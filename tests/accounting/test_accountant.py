@@ -14,7 +14,7 @@ N, T, DELTA = 497, 800, 1e-3
 
 
 def account(mechanism, kind="pld", releases=T, size=N):
-    return PrivacyAccountant(kind).step(mechanism, sample_size=size, num_releases=releases)
+    return PrivacyAccountant(kind).step(mechanism, sample_size=size, n_releases=releases)
 
 
 def test_equal_neighbours_are_merged():
@@ -73,7 +73,7 @@ def test_an_open_failure_prob_gets_half_of_delta():
 
 def test_mu_of_gaussians_is_the_closed_form():
     counts = GaussianMechanism(sensitivity=math.sqrt(2), sigma=2.0)
-    accountant = PrivacyAccountant().step(counts, sample_size=10, num_releases=4)
+    accountant = PrivacyAccountant().step(counts, sample_size=10, n_releases=4)
     assert accountant.get_mu_and_regret() == (1.4143, 0.0)  # sqrt(2), rounded up
 
 
@@ -126,7 +126,7 @@ def test_classes_cost_nothing_with_whole_bases_and_little_without():
             lambda: account(ROWS, size=31),
             "Expected batch_size <= sample_size, got batch_size=32 and sample_size=31; use a smaller batch.",
         ),
-        (lambda: account(ROWS, releases=0), "Expected num_releases >= 1, got num_releases=0."),
+        (lambda: account(ROWS, releases=0), "Expected n_releases >= 1, got n_releases=0."),
         (
             lambda: account("rows"),
             "Expected a ProjectionMechanism or a GaussianMechanism, got str; no other release can be accounted for.",

@@ -17,13 +17,13 @@ CLT = ProjectionMechanism(dim=400, n_projections=800, sigma=40.0, batch_size=N, 
 
 def admit(path, run, mechanism=GAUSSIAN, **more):
     budget = SharedBudget(path, 9.0, DELTA, "pld")
-    plan = [{"mechanism": mechanism.to_dict(), "num_releases": 1}]
+    plan = [{"mechanism": mechanism.to_dict(), "n_releases": 1}]
     budget.reserve(run, {"sample_size": N, "plan": plan, "target_delta": DELTA, **more}, [(mechanism, N, 1)])
     return budget
 
 
 def own(path, run, mechanism=GAUSSIAN):
-    plan = [{"mechanism": mechanism.to_dict(), "num_releases": 1}]
+    plan = [{"mechanism": mechanism.to_dict(), "n_releases": 1}]
     return Ledger.create(path, {"run": run, "sample_size": N, "plan": plan, "target_delta": DELTA}).path
 
 

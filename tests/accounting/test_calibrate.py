@@ -19,20 +19,20 @@ SKETCH = ProjectionMechanism(
     n_projections=32,
     sigma=1.0,
     batch_size=1000,
-    release="quantiles",
+    statistic="quantiles",
     n_quantiles=20,
     kind="orthogonal",
 )
 
 
 def account(mechanism, sigma, size, releases, kind="pld"):
-    return PrivacyAccountant(kind).step(mechanism.replace(sigma=sigma), sample_size=size, num_releases=releases)
+    return PrivacyAccountant(kind).step(mechanism.replace(sigma=sigma), sample_size=size, n_releases=releases)
 
 
 @pytest.mark.parametrize("row", TABLE4, ids=lambda row: row.name)
 def test_table4_by_pld(row):
     started = time.perf_counter()
-    setting = (row.sample_size, row.num_releases)
+    setting = (row.sample_size, row.n_releases)
     sigma = calibrate_sigma(row.mechanism, *setting, target_epsilon=10, target_delta=row.delta)
     assert time.perf_counter() - started < 5
     assert sigma == pytest.approx(REFERENCE[row.name], rel=0.01)
@@ -42,7 +42,7 @@ def test_table4_by_pld(row):
 @pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in RENYI], ids=lambda row: row.name)
 def test_table4_by_rdp(row):
     started = time.perf_counter()
-    setting = (row.sample_size, row.num_releases)
+    setting = (row.sample_size, row.n_releases)
     sigma = calibrate_sigma(row.mechanism, *setting, target_epsilon=10, target_delta=row.delta, accountant="rdp")
     assert time.perf_counter() - started < 2
     assert sigma == pytest.approx(RENYI[row.name], rel=0.01)
@@ -93,7 +93,7 @@ def test_what_is_spent_counts():
     alone = calibrate_sigma(ROWS, 497, 800, target_epsilon=4, target_delta=1e-5)
     sigma = calibrate_sigma(ROWS, 497, 800, target_epsilon=4, target_delta=1e-5, spent=spent)
     assert sigma > alone
-    total = spent.copy().step(ROWS.replace(sigma=sigma), sample_size=497, num_releases=800)
+    total = spent.copy().step(ROWS.replace(sigma=sigma), sample_size=497, n_releases=800)
     assert 3.98 <= total.get_epsilon(1e-5) <= 4
     assert len(spent.history) == 1
     loud = PrivacyAccountant().step(counts.__class__(sensitivity=1.0, sigma=0.1), sample_size=497)

@@ -44,7 +44,7 @@ def test_another_sample_size_is_another_group(path, written):
 def test_an_accountant_accepts_its_groups(written):
     account = PrivacyAccountant("pld")
     for group in written:
-        account.step(group[0], sample_size=group[1], num_releases=group[2])
+        account.step(group[0], sample_size=group[1], n_releases=group[2])
     assert 0 < account.get_epsilon(1e-5) < 100
 
 

@@ -22,18 +22,18 @@ def test_every_plan_keeps_the_budget(rows):
             n_projections=row["n_projections"],
             sigma=row["sigma"],
             batch_size=row["batch_size"],
-            release="quantiles",
+            statistic="quantiles",
             n_quantiles=row["n_quantiles"],
             kind="orthogonal",
         )
-        accountant = PrivacyAccountant().step(mechanism, sample_size=4321, num_releases=row["num_releases"])
+        accountant = PrivacyAccountant().step(mechanism, sample_size=4321, n_releases=row["n_releases"])
         assert 2.985 <= accountant.get_epsilon(1e-5) <= 3 * (1 + 1e-9)
 
 
 def test_best_first(rows):
     noise = [row["noise_to_spread"] for row in rows]
     assert noise == sorted(noise)
-    assert rows[0]["num_releases"] == 1
+    assert rows[0]["n_releases"] == 1
     assert rows[0]["batch_size"] == 4320
     assert rows[0]["n_quantiles"] == 10
     assert rows[0]["n_projections"] == 24

@@ -39,7 +39,7 @@ def gaussian_epsilon(mu, delta):
 
 
 def part_of(row, sigma):
-    return Releases(row.mechanism.law, 1 / sigma, row.batch_size / row.sample_size, row.num_releases)
+    return Releases(row.mechanism.law, 1 / sigma, row.batch_size / row.sample_size, row.n_releases)
 
 
 @pytest.mark.parametrize("mu", [1e-4, 0.3, 3.0, 40.0])
@@ -57,7 +57,7 @@ def test_whole_bases_without_sampling_are_the_analytic_gaussian(mu, releases):
     mechanism = ProjectionMechanism(
         dim=16, n_projections=16, sigma=math.sqrt(releases) / mu, batch_size=50, kind="orthogonal"
     )
-    accountant = PrivacyAccountant().step(mechanism, sample_size=50, num_releases=releases)
+    accountant = PrivacyAccountant().step(mechanism, sample_size=50, n_releases=releases)
     for delta in (1e-3, 1e-5, 1e-9):
         expected = gaussian_epsilon(mu, delta)
         found = accountant.get_epsilon(delta)
@@ -196,15 +196,15 @@ def test_discretisation_costs_little():
 def test_mixed_sequences():
     releases = ProjectionMechanism(dim=30, n_projections=40, sigma=2.0, batch_size=10)
     counts = GaussianMechanism(sensitivity=math.sqrt(2), sigma=5.0, name="class counts")
-    alone = PrivacyAccountant().step(releases, sample_size=200, num_releases=300)
+    alone = PrivacyAccountant().step(releases, sample_size=200, n_releases=300)
     both = alone.copy().step(counts, sample_size=200)
     assert alone.get_epsilon(1e-5) < both.get_epsilon(1e-5)
     assert both.get_epsilon(1e-5) < alone.get_epsilon(5e-6) + PrivacyAccountant().step(
         counts, sample_size=200
     ).get_epsilon(5e-6)
     # the order of releases does not matter, nor does splitting them
-    split = PrivacyAccountant().step(releases, sample_size=200, num_releases=100).step(counts, sample_size=200)
-    split.step(releases, sample_size=200, num_releases=200)
+    split = PrivacyAccountant().step(releases, sample_size=200, n_releases=100).step(counts, sample_size=200)
+    split.step(releases, sample_size=200, n_releases=200)
     assert len(split.history) == 3
     assert split.get_epsilon(1e-5) == pytest.approx(both.get_epsilon(1e-5), rel=1e-3)
 

@@ -43,7 +43,7 @@ def test_divergence_of_a_random_law_by_quadrature():
 @pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in REFERENCE], ids=lambda row: row.name)
 def test_table4(row):
     rate = row.batch_size / row.sample_size
-    part = Releases(row.mechanism.law, 1 / REFERENCE[row.name], rate, row.num_releases)
+    part = Releases(row.mechanism.law, 1 / REFERENCE[row.name], rate, row.n_releases)
     assert RenyiAccount([part]).get_epsilon(row.delta) == pytest.approx(10, rel=0.01)
 
 

@@ -16,7 +16,7 @@ ROWS = ProjectionMechanism(dim=4, n_projections=8, sigma=4.0, batch_size=10)
 
 
 def facts(mechanism=GAUSSIAN, count=1, size=N, **more):
-    plan = [{"mechanism": mechanism.to_dict(), "num_releases": count}]
+    plan = [{"mechanism": mechanism.to_dict(), "n_releases": count}]
     return {"sample_size": size, "plan": plan, "version": "test", "target_delta": DELTA, **more}
 
 
@@ -165,7 +165,7 @@ def test_merged_runs_compose(tmp_path):
     assert merged.planned() == [(GAUSSIAN, N, 3), (ROWS, N, 4)]
     assert merged.groups() == [(GAUSSIAN, N, 2), (ROWS, N, 4)]
     assert merged.n_releases == 6
-    fresh = PrivacyAccountant().step(GAUSSIAN, sample_size=N, num_releases=3).step(ROWS, sample_size=N, num_releases=4)
+    fresh = PrivacyAccountant().step(GAUSSIAN, sample_size=N, n_releases=3).step(ROWS, sample_size=N, n_releases=4)
     assert cost(merged.planned(), DELTA)["epsilon"] == pytest.approx(fresh.get_epsilon(DELTA), rel=1e-12)
     assert merged.header["merged_from"] == [Ledger.open_existing(path).head for path in paths]
     admit(tmp_path / "all.jsonl", "c", epsilon=9.0)  # a further run

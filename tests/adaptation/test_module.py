@@ -61,7 +61,7 @@ def trainer(directory, steps=40, epsilon=10.0, callbacks=None, **changes):
 
 
 def loader(dataset, size=12, steps=3):
-    return ReleaseLoader(dataset, FixedSizeSampler(len(dataset), size, num_steps=steps))
+    return ReleaseLoader(dataset, FixedSizeSampler(len(dataset), size, n_steps=steps))
 
 
 def in_space(**changes):

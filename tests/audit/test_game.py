@@ -19,7 +19,7 @@ from dpswd.class_queries import ClassCovariances, ClassMeans
 from dpswd.loss import clip_rows
 from dpswd.queries import ClassCounts, GaussianQuery, SecondMoment
 
-QUANTILES = {"release": "quantiles", "n_quantiles": 3}
+QUANTILES = {"statistic": "quantiles", "n_quantiles": 3}
 
 
 def mechanism(**changes):
@@ -28,7 +28,7 @@ def mechanism(**changes):
 
 
 def claim(made, sample_size, releases=1, delta=1e-5):
-    return Claim.of(PrivacyAccountant().step(made, sample_size=sample_size, num_releases=releases), delta)
+    return Claim.of(PrivacyAccountant().step(made, sample_size=sample_size, n_releases=releases), delta)
 
 
 def means(game, projections):

@@ -9,8 +9,8 @@ from dpswd.commands import Command
 from dpswd.commands.account import COMMANDS
 from dpswd.errors import InputError
 
-MNIST = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --num-releases 60100".split()
-OFFICE = "--dim 50 --n-projections 100 --sample-size 497 --batch-size 32 --num-releases 800".split()
+MNIST = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100".split()
+OFFICE = "--dim 50 --n-projections 100 --sample-size 497 --batch-size 32 --n-releases 800".split()
 KEYS = {"epsilon", "delta", "mu", "regret", "accountant", "bound", "sound", "assumptions"}
 
 
@@ -44,7 +44,7 @@ def test_account_by_rdp_and_bernstein():
 def test_other_flags_reach_the_mechanism():
     common = [*OFFICE, "--sigma", "1", "--delta", "1e-3", "--kind", "orthogonal", "--row-norm", "0.25"]
     rows = run("account", *common)
-    blocks = run("account", *common, "--release", "quantiles", "--n-quantiles", "16", "--n-classes", "31")
+    blocks = run("account", *common, "--statistic", "quantiles", "--n-quantiles", "16", "--n-classes", "31")
     assert blocks["epsilon"] < rows["epsilon"]
     assert any("Labels are private" in line for line in blocks["assumptions"])
 
@@ -74,7 +74,7 @@ def test_plan(tmp_path):
     arguments = "--epsilon 3 --delta 1e-5 --sample-size 1000 --dim 8 --max-releases 1 10 --out".split()
     result = run("plan", *arguments, str(tmp_path / "plan.png"))
     assert (tmp_path / "plan.png").is_file()
-    assert {row["num_releases"] for row in result["rows"]} == {1, 10}
+    assert {row["n_releases"] for row in result["rows"]} == {1, 10}
 
 
 @pytest.mark.parametrize("name", ["account", "calibrate", "plan"])

@@ -11,7 +11,7 @@ from dpswd.audit import zoo
 from dpswd.commands.main import main
 
 SMALL = "audit --dim 4 --n-projections 8 --kind orthogonal --sample-size 12 --batch-size 12 --delta 1e-5".split()
-BLOCKS = [*SMALL, "--release", "quantiles", "--n-quantiles", "3", "--sigma", "0.15"]
+BLOCKS = [*SMALL, "--statistic", "quantiles", "--n-quantiles", "3", "--sigma", "0.15"]
 KEYS = {"mu_lower", "mu_claimed", "passed", "confidence", "epsilon_lower", "epsilon_claimed", "trials", "assumptions"}
 
 
@@ -37,7 +37,7 @@ def test_the_claim_stands_and_the_bound_is_close(capsys):
 
 
 def test_every_flag_of_account_reaches_the_game(capsys):
-    flags = "--n-classes 2 --num-releases 2 --accountant rdp --bound clt --failure-prob 1e-8 --row-norm 0.25".split()
+    flags = "--n-classes 2 --n-releases 2 --accountant rdp --bound clt --failure-prob 1e-8 --row-norm 0.25".split()
     arguments = "audit --dim 4 --n-projections 60 --sample-size 16 --batch-size 8 --sigma 1 --delta 1e-4".split()
     result = json.loads(printed(capsys, [*arguments, *flags, "--trials", "60", "--seed", "3", "--json"]))
     assert result["releases_audited"] == 2

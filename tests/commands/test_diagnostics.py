@@ -200,17 +200,17 @@ def test_the_callback_runs_beside_training_and_resumes(tmp_path: Path) -> None:
 
     callback, trainer = fit(2, run_dir=str(tmp_path))
     expected = WassersteinAccountant(order=16, beta=32.0, sigma=0.1, sampling_rate=0.1)
-    expected.step([2.0], num_steps=6)
+    expected.step([2.0], n_steps=6)
     assert callback.accountant.state_dict() == pytest.approx(expected.state_dict())
     assert float(trainer.callback_metrics["wdp_diagnostic"]) == pytest.approx(expected.get_epsilon(1e-5), rel=1e-6)
     entry = json.loads((tmp_path / "diagnostics.json").read_text())["wdp"]
     assert entry["reads_private_gradients"] is False
-    assert entry["num_steps"] == 6
+    assert entry["n_steps"] == 6
     trainer.save_checkpoint(tmp_path / "last.ckpt")
     resumed, _ = fit(3, checkpoint=str(tmp_path / "last.ckpt"))
-    assert resumed.accountant.num_steps == 9
+    assert resumed.accountant.n_steps == 9
 
     private, trainer = fit(1, distances=lambda module: [float(module.layer.weight.norm())], run_dir=str(tmp_path))
-    assert private.accountant.num_steps == 3
+    assert private.accountant.n_steps == 3
     assert "wdp_diagnostic" not in trainer.callback_metrics  # made from private gradients: not for the logs
     assert json.loads((tmp_path / "diagnostics.json").read_text())["wdp"]["reads_private_gradients"] is True

@@ -12,7 +12,7 @@ MECHANISM = GaussianMechanism(sensitivity=1.0, sigma=4.0, name="counts")
 
 
 def of_run(path, run, made=1, planned=2, size=100, mechanism=MECHANISM):
-    plan = [{"mechanism": mechanism.to_dict(), "num_releases": planned}]
+    plan = [{"mechanism": mechanism.to_dict(), "n_releases": planned}]
     header = {"run": run, "version": "1", "config_sha256": "ab" * 32, "sample_size": size, "plan": plan}
     ledger = Ledger.create(
         path, header | {"target_epsilon": 3.0, "target_delta": 1e-5, "private": mechanism.is_private}
@@ -31,7 +31,7 @@ def shown(capsys, *arguments):
 
 
 def epsilon(count):
-    return PrivacyAccountant().step(MECHANISM, sample_size=100, num_releases=count).get_epsilon(1e-5)
+    return PrivacyAccountant().step(MECHANISM, sample_size=100, n_releases=count).get_epsilon(1e-5)
 
 
 def test_show(tmp_path, capsys):

@@ -29,7 +29,7 @@ ACCOUNT = {
     "--n-projections": "8",
     "--sample-size": "64",
     "--batch-size": "16",
-    "--num-releases": "3",
+    "--n-releases": "3",
     "--sigma": "1",
     "--delta": "1e-5",
 }
@@ -77,10 +77,10 @@ def refused(capfd, arguments, *words):
         ({"--n-projections": "0"}, ["n_projections >= 1", "n_projections=0"]),
         ({"--dim": "1"}, ["dim >= 2", "dim=1"]),
         ({"--batch-size": "65"}, ["batch_size", "65", "64"]),
-        ({"--release": "quantiles", "--n-quantiles": "5"}, ["n_quantiles to divide batch_size", "use batch_size=15"]),
+        ({"--statistic": "quantiles", "--n-quantiles": "5"}, ["n_quantiles to divide batch_size", "use batch_size=15"]),
         ({"--delta": "0"}, ["delta strictly between 0 and 1", "delta=0"]),
         ({"--delta": "1.5"}, ["delta strictly between 0 and 1"]),
-        ({"--num-releases": "0"}, ["num_releases >= 1"]),
+        ({"--n-releases": "0"}, ["n_releases >= 1"]),
         ({"--kind": "haar"}, ["haar"]),
         ({"--nonsense": "1"}, ["--nonsense"]),
     ],
@@ -204,7 +204,7 @@ def test_what_a_run_leaves_behind(finished, tree):
     facts = json.loads((finished / "privacy.json").read_text())
     account = PrivacyAccountant("pld")
     for mechanism, size, count in ledger:
-        account.step(mechanism, sample_size=size, num_releases=count)
+        account.step(mechanism, sample_size=size, n_releases=count)
     assert facts["epsilon"] == pytest.approx(account.get_epsilon(1e-5), rel=1e-12)
     assert facts["epsilon"] <= 10
     assert facts["releases_made"] == 1

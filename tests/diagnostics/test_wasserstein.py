@@ -248,15 +248,15 @@ def test_the_accountant_equals_corollary_1_in_mpmath(order: float) -> None:
 
 def test_the_accountant_survives_save_and_load() -> None:
     accountant = WassersteinAccountant(order=4, beta=2.0, sigma=0.5, sampling_rate=0.1)
-    accountant.step([1.0, 2.0], num_steps=7)
+    accountant.step([1.0, 2.0], n_steps=7)
     other = WassersteinAccountant(order=1, beta=1.0, sigma=1.0, sampling_rate=1.0)
     other.load_state_dict(accountant.state_dict())
     accountant.step([3.0])
     other.step([3.0])
     assert other.state_dict() == accountant.state_dict()
-    assert other.num_steps == 8
+    assert other.n_steps == 8
     with pytest.raises(InputError, match="total_loss"):
-        other.load_state_dict({"order": 1, "beta": 1.0, "sigma": 1.0, "sampling_rate": 0.5, "num_steps": 1})
+        other.load_state_dict({"order": 1, "beta": 1.0, "sigma": 1.0, "sampling_rate": 0.5, "n_steps": 1})
     assert other.state_dict() == accountant.state_dict()
     entry = accountant.to_dict(1e-5)
     assert entry["is_guarantee"] is False

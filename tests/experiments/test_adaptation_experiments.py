@@ -194,7 +194,7 @@ def test_every_method_runs_and_says_what_it_guarantees(tiny, tmp_path):
         assert 0 <= row["mean"] <= 100
         if row["sound"]:
             assert row["mu"] > 0
-    wanted = {"dataset", "method", "release", "epsilon", "delta", "mu", "sound", "classifier", "mean", "std", "seeds"}
+    wanted = {"dataset", "method", "statistic", "epsilon", "delta", "mu", "sound", "classifier", "mean", "std", "seeds"}
     assert set(table[0]) == wanted | {"train_seconds"}
     json.dumps(table)
 

@@ -56,7 +56,7 @@ def test_bad_input():
 
 def test_settings_cover_what_the_page_promises():
     made = [ProjectionMechanism(**fields) for _, fields, _, _, _ in SETTINGS]
-    assert {m.release for m in made} == {"rows", "quantiles"}
+    assert {m.statistic for m in made} == {"rows", "quantiles"}
     assert {m.kind for m in made} == {"iid", "orthogonal"}
     assert {m.bound for m in made} == {"exact", "bernstein", "clt"}
     assert {releases for _, _, _, releases, _ in SETTINGS} == {1, 4}

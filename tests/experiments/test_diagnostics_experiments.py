@@ -38,7 +38,7 @@ def test_comparators_against_another_library() -> None:
     reference.compose(GaussianDpEvent(2.0))
     assert ours.total / 16 == pytest.approx(float(reference._rdp[0]), rel=1e-12)
     # equal distances, no spread: the Bayesian accountant is the classical one
-    bayes = BayesianAccountant(16, num_steps=10)
+    bayes = BayesianAccountant(16, n_steps=10)
     bayes.step([3.0] * 5, sigma=6.0, rate=1.0)
     assert bayes.total == pytest.approx(ours.total, rel=1e-12)
 

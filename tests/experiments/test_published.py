@@ -19,7 +19,7 @@ def test_printed_sigmas_come_out(row):
     sigma = published_sigma(
         row.mechanism.replace(bound="bernstein"),
         row.sample_size,
-        row.num_releases,
+        row.n_releases,
         target_epsilon=10,
         target_delta=row.delta,
     )
@@ -33,7 +33,7 @@ def test_corrected_sigmas_of_the_repository_come_out(row):
         sigma = published_sigma(
             row.mechanism.replace(bound=bound),
             row.sample_size,
-            row.num_releases,
+            row.n_releases,
             target_epsilon=10,
             target_delta=row.delta,
             corrected=True,
@@ -54,9 +54,9 @@ def test_the_doubled_k_and_not_lemma_2_makes_the_table():
 def test_charging_the_tail_once_understates_the_bound(row):
     """Lemma 2 with its tail charged at every release, as it must be, has a larger bound than the paper's."""
     once = row.mechanism.replace(bound="bernstein", failure_prob=row.delta / 2)
-    every = row.mechanism.replace(bound="bernstein", failure_prob=row.delta / (2 * row.num_releases))
+    every = row.mechanism.replace(bound="bernstein", failure_prob=row.delta / (2 * row.n_releases))
     assert every.law.mean > 1.4 * once.law.mean
-    accountant = PrivacyAccountant().step(once, sample_size=row.sample_size, num_releases=row.num_releases)
+    accountant = PrivacyAccountant().step(once, sample_size=row.sample_size, n_releases=row.n_releases)
     assert accountant.tail > 100 * row.delta
 
 
@@ -68,11 +68,11 @@ def test_errata_say_not_sound():
 def test_bad_input_is_one_sentence():
     row = PRINTED[0]
     with pytest.raises(InputError) as caught:
-        published_epsilon(row.mechanism, row.sample_size, row.num_releases, row.delta)
+        published_epsilon(row.mechanism, row.sample_size, row.n_releases, row.delta)
     assert str(caught.value) == (
-        "Expected bound 'bernstein' or 'clt', release='rows' and kind='iid' for the published "
+        "Expected bound 'bernstein' or 'clt', statistic='rows' and kind='iid' for the published "
         "conventions, got "
-        "bound='exact', release='rows', kind='iid'; leave out the preset."
+        "bound='exact', statistic='rows', kind='iid'; leave out the preset."
     )
     with pytest.raises(
         InputError, match=r"^Expected target_epsilon > 0.011, the least that Renyi orders up to 1024 can show"
@@ -80,7 +80,7 @@ def test_bad_input_is_one_sentence():
         published_sigma(
             row.mechanism.replace(bound="clt"),
             row.sample_size,
-            row.num_releases,
+            row.n_releases,
             target_epsilon=1e-9,
             target_delta=row.delta,
         )

@@ -127,7 +127,7 @@ def test_small_budgets_take_the_overlay():
 
 
 def result(dataset, method, epsilon, seed, accuracy):
-    facts = {"release": "rows", "delta": 1e-5, "mu": 2.0, "sound": True, "train_seconds": 10 + seed}
+    facts = {"statistic": "rows", "delta": 1e-5, "mu": 2.0, "sound": True, "train_seconds": 10 + seed}
     scores = dict.fromkeys(("logreg", "mlp", "cnn"), accuracy)
     return {"dataset": dataset, "method": method, "epsilon": epsilon, "seed": seed, "accuracy": scores, **facts}
 

@@ -26,7 +26,7 @@ def mechanism(values, sigma):
 def test_account(values, sigma, size, count, delta, kind):
     made = mechanism(values, sigma)
     account = outcome(PrivacyAccountant, kind)
-    if REFUSED in (made, account) or outcome(account.step, made, sample_size=size, num_releases=count) is REFUSED:
+    if REFUSED in (made, account) or outcome(account.step, made, sample_size=size, n_releases=count) is REFUSED:
         return
     epsilon = outcome(account.get_epsilon, delta)
     if epsilon is REFUSED:
@@ -58,7 +58,7 @@ def test_odd_arguments(thing, size, count, delta):
     account = PrivacyAccountant()
     good = GaussianMechanism(sensitivity=1.0, sigma=1.0)
     for step in ((thing, 10, 1), (good, size, 1), (good, 10, count)):
-        outcome(account.copy().step, step[0], sample_size=step[1], num_releases=step[2])
+        outcome(account.copy().step, step[0], sample_size=step[1], n_releases=step[2])
     assert outcome(account.get_epsilon, delta) is REFUSED  # nothing was released
     account.step(good, sample_size=10)
     for method in (account.get_epsilon, account.get_delta, account.resolve):
@@ -89,7 +89,7 @@ def test_calibrate(values, size, count, target, kind):
     if sigma is REFUSED:
         return
     assert 0 < sigma < math.inf
-    account = PrivacyAccountant(kind).step(made.replace(sigma=sigma), sample_size=size, num_releases=count)
+    account = PrivacyAccountant(kind).step(made.replace(sigma=sigma), sample_size=size, n_releases=count)
     if "target_epsilon" in target and target["target_epsilon"] is not None:
         assert account.get_epsilon(target["target_delta"]) <= target["target_epsilon"] * (1 + 1e-9)
 

@@ -60,8 +60,8 @@ RELEASES = {
     "--n-projections": "8",
     "--sample-size": "64",
     "--batch-size": "16",
-    "--num-releases": "3",
-    "--release": None,
+    "--n-releases": "3",
+    "--statistic": None,
     "--n-quantiles": None,
     "--kind": None,
     "--row-norm": None,
@@ -95,9 +95,9 @@ COMMANDS = {
         "--delta": None,
     },
 }
-WORDS = {"--release", "--kind", "--accountant", "--bound", "--preset", "--mechanism"}
+WORDS = {"--statistic", "--kind", "--accountant", "--bound", "--preset", "--mechanism"}
 CHOICES = {
-    "--release": "quantiles",
+    "--statistic": "quantiles",
     "--kind": "orthogonal",
     "--accountant": "rdp",
     "--bound": "bernstein",
@@ -122,7 +122,7 @@ def lines(draw, name):
             options[option] = CHOICES[option]
     for option in draw(st.lists(st.sampled_from(sorted(COMMANDS[name])), min_size=1, max_size=3)):
         value = draw(word if option in WORDS else number)
-        if name == "audit" and option in ("--trials", "--num-releases", "--sample-size", "--batch-size"):
+        if name == "audit" and option in ("--trials", "--n-releases", "--sample-size", "--batch-size"):
             value = draw(st.sampled_from(["0", "-1", "1", "60", "x", "nan", "1" + 400 * "0"]))  # others take long
         if not (name == "plan" and option == "--max-releases" and value in (str(2**53), str(2**64))):
             options[option] = value
@@ -293,7 +293,7 @@ def run_files(tmp_path_factory):
     """The files of a run, as the report reads them."""
     directory = tmp_path_factory.mktemp("run")
     mechanism = ProjectionMechanism(4, 8, 3.0, 64, kind="orthogonal")
-    plan = [{"mechanism": mechanism.to_dict(), "num_releases": 2}]
+    plan = [{"mechanism": mechanism.to_dict(), "n_releases": 2}]
     header = {
         "sample_size": 64,
         "target_epsilon": 9.0,
@@ -310,7 +310,7 @@ def run_files(tmp_path_factory):
         ledger.record(mechanism, 64)
     from dpswd import PrivacyAccountant
 
-    account = PrivacyAccountant().step(mechanism, sample_size=64, num_releases=2)
+    account = PrivacyAccountant().step(mechanism, sample_size=64, n_releases=2)
     facts = PRIVACY | {"epsilon": account.get_epsilon(1e-5), "mu": account.get_mu_and_regret()[0]}
     (directory / "privacy.json").write_text(json.dumps(facts))
     rows = [{"dataset": "digits", "classifier": "linear", "train": "synthetic", "accuracy": 80.0}]

@@ -56,7 +56,7 @@ def test_wasserstein_accountant(order, distances, sigma, rate, steps, beta, delt
     found = outcome(step_loss, order, distances, sigma, rate)
     assert found is REFUSED or 0 <= found < math.inf
     made = outcome(WassersteinAccountant, order=order, beta=beta, sigma=sigma, sampling_rate=rate)
-    if made is REFUSED or outcome(made.step, distances, num_steps=steps) is REFUSED:
+    if made is REFUSED or outcome(made.step, distances, n_steps=steps) is REFUSED:
         return
     for call in (lambda: made.get_epsilon(delta), lambda: made.get_delta(delta)):
         assert outcome(call) is REFUSED or not math.isnan(outcome(call))
@@ -113,15 +113,15 @@ GOOD = ProjectionMechanism(4, 4, 1.0, 8, kind="orthogonal")
 @fuzz(
     20,
     name=st.sampled_from(
-        ["mechanism", "sample_size", "num_releases", "delta", "trials", "seed", "confidence", "accountant", "seconds"]
+        ["mechanism", "sample_size", "n_releases", "delta", "trials", "seed", "confidence", "accountant", "seconds"]
     ),
     thing=odd,
 )
 def test_audit(name, thing):
     small = isinstance(thing, int | np.integer) and not isinstance(thing, bool) and 9 < thing < 2**60
-    if (name == "num_releases" and small) or (name in ("trials", "seconds") and not isinstance(thing, str | None)):
+    if (name == "n_releases" and small) or (name in ("trials", "seconds") and not isinstance(thing, str | None)):
         return  # takes as long as it was told to
-    arguments = {"mechanism": GOOD, "sample_size": 8, "num_releases": 1, "trials": 60} | {name: thing}
+    arguments = {"mechanism": GOOD, "sample_size": 8, "n_releases": 1, "trials": 60} | {name: thing}
     found = outcome(audit, **arguments)
     assert found is REFUSED or found.evidence.mu >= 0
 

@@ -17,7 +17,7 @@ from dpswd.accounting.shared import SharedBudget, merge
 
 ROWS = ProjectionMechanism(dim=4, n_projections=8, sigma=3.0, batch_size=100, kind="orthogonal")
 COUNTS = GaussianMechanism(sensitivity=2**0.5, sigma=20.0, name="class counts")
-PLAN = [{"mechanism": ROWS.to_dict(), "num_releases": 4}, {"mechanism": COUNTS.to_dict(), "num_releases": 1}]
+PLAN = [{"mechanism": ROWS.to_dict(), "n_releases": 4}, {"mechanism": COUNTS.to_dict(), "n_releases": 1}]
 FACTS = {"version": "0.1.0", "sample_size": 100, "target_epsilon": 5.0, "target_delta": 1e-5, "private": True}
 
 
@@ -31,7 +31,7 @@ def ledgers(tmp_path_factory):
             ledger.record(mechanism, 100)
     shared = merge([directory / "planned"], directory / "shared", target_epsilon=9.0)
     plan = [(ROWS, 100, 1)]
-    shared.reserve("b", FACTS | {"plan": [{"mechanism": ROWS.to_dict(), "num_releases": 1}]}, lambda ledger: None)
+    shared.reserve("b", FACTS | {"plan": [{"mechanism": ROWS.to_dict(), "n_releases": 1}]}, lambda ledger: None)
     shared.record(*plan[0][:2], "b")
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
@@ -111,7 +111,7 @@ KEYS = [
     "format",
     "private",
     "shared",
-    "num_releases",
+    "n_releases",
     "sigma",
     "batch_size",
     "dim",

@@ -15,8 +15,8 @@ from dpswd.sliced import wasserstein_1d
 N, D, K = 8, 3, 6
 MECHANISMS = [
     ProjectionMechanism(D, K, 0.5, N),
-    ProjectionMechanism(D, K, 0.5, N, kind="orthogonal", release="quantiles", n_quantiles=4),
-    ProjectionMechanism(D, K, 0.5, N, release="quantiles", n_quantiles=2, n_classes=2),
+    ProjectionMechanism(D, K, 0.5, N, kind="orthogonal", statistic="quantiles", n_quantiles=4),
+    ProjectionMechanism(D, K, 0.5, N, statistic="quantiles", n_quantiles=2, n_classes=2),
     ProjectionMechanism(D, K, 1e50, N, row_norm=1e50),
     ProjectionMechanism(D, K, 1e-50, N, row_norm=1e-50),
 ]
@@ -47,7 +47,7 @@ class Log:
 )
 def test_loss(mechanism, private, public, classes):
     log = Log()
-    loss = DPSlicedWassersteinLoss(mechanism, ledger=log)
+    loss = DPSlicedWassersteinLoss(mechanism, recorder=log)
     own = classes if mechanism.n_classes else None
     theirs = torch.zeros(len(public), dtype=torch.int64) if own is not None and getattr(public, "ndim", 0) else None
     value = outcome(loss, private, public, own, theirs)
@@ -66,7 +66,7 @@ def test_loss(mechanism, private, public, classes):
 @fuzz(80, mechanism=st.sampled_from(MECHANISMS), private=odd_tensors, classes=labels)
 def test_nothing_is_released_where_something_is_refused(mechanism, private, classes):
     log = Log()
-    loss = DPSlicedWassersteinLoss(mechanism, ledger=log)
+    loss = DPSlicedWassersteinLoss(mechanism, recorder=log)
     made = outcome(loss.release, private, classes)
     assert log.made == (made is not REFUSED)
     if made is not REFUSED:
@@ -137,8 +137,8 @@ def test_directions(dim, k, kind, generator, dtype):
     seed=near(st.none()),
 )
 def test_sampler(size, batch, steps, every, start, seed):
-    sampler = outcome(FixedSizeSampler, size, batch, num_steps=steps, every=every, start=start, noise_seed=seed)
-    if sampler is REFUSED or sampler.num_steps > 100 or sampler.sample_size > 1000:
+    sampler = outcome(FixedSizeSampler, size, batch, n_steps=steps, every=every, start=start, noise_seed=seed)
+    if sampler is REFUSED or sampler.n_steps > 100 or sampler.sample_size > 1000:
         return
     drawn = list(sampler)
     assert len(drawn) == len(sampler)
@@ -152,7 +152,7 @@ def test_sampler(size, batch, steps, every, start, seed):
 def test_queries(rows, classes):
     logs = Log(), Log()
     counts, moment = ClassCounts(2, 1.0), SecondMoment(D, 0.5)
-    counts.ledger, moment.ledger = logs
+    counts.recorder, moment.recorder = logs
     found = outcome(counts.release, classes), outcome(moment.release, rows)
     assert [log.made for log in logs] == [each is not REFUSED for each in found]
     for each, shape in zip(found, ((2,), (D, D)), strict=True):
@@ -179,7 +179,7 @@ def test_queries_from_odd_arguments(classes, sigma, share, norm, dim):
 )
 def test_sketch(parts, mechanism):
     log = Log()
-    loss = DPSlicedWassersteinLoss(mechanism, ledger=log)
+    loss = DPSlicedWassersteinLoss(mechanism, recorder=log)
     made = outcome(release_sketch, loss, lambda: parts, max_bytes=10**6)
     assert log.made == (made is not REFUSED)
     assert made is REFUSED or torch.isfinite(made.values).all()

@@ -46,7 +46,7 @@ def trainer(directory, steps=4, callbacks=(), **changes):
         ({}, None, 1),
         ({"release_every": 1}, 200, 4),
         ({"release_every": 3}, 200, 2),
-        ({"release_every": 1, "release": "rows", "kind": "iid", "n_projections": 20}, 50, 4),
+        ({"release_every": 1, "statistic": "rows", "kind": "iid", "n_projections": 20}, 50, 4),
         ({"labels": "concat"}, None, 1),
         ({"labels": "none"}, None, 1),
     ],

@@ -112,12 +112,12 @@ def dp(steps=4, batch=16, clip=0.5, n=120, seed=0, **changes):
 def test_dp_dann_accounts_for_replace_one_at_twice_the_clip():
     encoder, _, facts = dp(clip=0.25)
     mechanism = GaussianMechanism(sensitivity=0.5, sigma=0.25 * facts["noise_multiplier"], batch_size=16)
-    account = PrivacyAccountant("pld").step(mechanism, sample_size=120, num_releases=4)
+    account = PrivacyAccountant("pld").step(mechanism, sample_size=120, n_releases=4)
     assert account.get_epsilon(1e-4) == pytest.approx(facts["epsilon"], rel=1e-6)
     assert facts["epsilon"] <= 8.0
     assert not any(hasattr(p, "grad_sample") or p.grad is not None for p in encoder.parameters())
     half = GaussianMechanism(sensitivity=0.25, sigma=0.25 * facts["noise_multiplier"], batch_size=16)
-    add_remove = PrivacyAccountant("pld").step(half, sample_size=120, num_releases=4)
+    add_remove = PrivacyAccountant("pld").step(half, sample_size=120, n_releases=4)
     assert add_remove.get_epsilon(1e-4) < 0.7 * facts["epsilon"]  # control: a sensitivity of C would claim less
 
 

@@ -22,7 +22,7 @@ NAMES = ("report.html", "report.json", "report.md")
 def run_dir(make_run):
     path = make_run((ROWS, 1000, 50))
     accountant = WassersteinAccountant(order=16, beta=32.0, sigma=1.5, sampling_rate=0.01)
-    accountant.step([1.0], num_steps=50)
+    accountant.step([1.0], n_steps=50)
     write_diagnostics(path, "wdp", accountant.to_dict(1e-5))
     return path
 
@@ -95,7 +95,7 @@ def test_asked_for_and_missing_or_foreign_writes_nothing(run_dir):
 def test_command_line(run_dir, capsys):
     assert main(["report", str(run_dir), "--diagnostics", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["diagnostics"]["wdp"]["num_steps"] == 50
+    assert result["diagnostics"]["wdp"]["n_steps"] == 50
     assert not [line for line in result["summary"] if "diagnostic" in line]
     assert main(["report", str(run_dir), "--diagnostics"]) == 0
     assert f"Appendix: Wasserstein DP (Yang2024). {NOTE} {WARNING}" in capsys.readouterr().out

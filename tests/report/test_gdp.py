@@ -48,7 +48,7 @@ def test_without_the_mirror_gdpnum_is_wrong_on_the_unsafe_side():
 
 def test_mirror_changes_no_delta_and_repeats_to_itself():
     mechanism = ProjectionMechanism(dim=64, n_projections=64, sigma=1.5, batch_size=10)
-    pld = PrivacyAccountant().step(mechanism, sample_size=1000, num_releases=200).pld()
+    pld = PrivacyAccountant().step(mechanism, sample_size=1000, n_releases=200).pld()
     once, twice = mirrored(pld), mirrored(mirrored(pld))
     for epsilon in (0.0, 0.3, 2.0):
         assert once.get_delta_for_epsilon(epsilon) == pytest.approx(pld.get_delta_for_epsilon(epsilon), rel=1e-12)
@@ -65,7 +65,7 @@ def test_distribution_with_a_direction_is_left_alone():
 def test_curve_is_the_envelope_of_the_privacy_profile():
     """Dong2022, Proposition 2.12: f(a) = sup over epsilon of 1 - delta - e^epsilon a and its mirror image."""
     mechanism = ProjectionMechanism(dim=64, n_projections=64, sigma=1.5, batch_size=10)
-    pld = PrivacyAccountant().step(mechanism, sample_size=1000, num_releases=200).pld()
+    pld = PrivacyAccountant().step(mechanism, sample_size=1000, n_releases=200).pld()
     epsilon = np.linspace(0, 15, 3001)
     delta = np.array([pld.get_delta_for_epsilon(e) for e in epsilon])
     alpha = np.array([1e-10, 1e-8, 1e-5, 1e-3, 0.05, 0.3, 0.7])[:, None]
@@ -80,7 +80,7 @@ def test_curve_is_the_envelope_of_the_privacy_profile():
 
 def test_mu_gdp_curve_never_lies_above_the_curve():
     mechanism = ProjectionMechanism(dim=50, n_projections=100, sigma=1.567, batch_size=32)
-    curve = TradeOff.of(PrivacyAccountant().step(mechanism, sample_size=497, num_releases=800).pld())
+    curve = TradeOff.of(PrivacyAccountant().step(mechanism, sample_size=497, n_releases=800).pld())
     fpr = np.geomspace(2e-10, 0.999, 500)
     assert (curve.gaussian_fnr(fpr) <= curve.fnr(fpr) + 1e-10).all()
     fpr = np.linspace(1e-3, 0.9, 200)
@@ -98,7 +98,7 @@ def test_closed_form_composes_and_agrees_with_the_numbers():
         n_projections=32,
         sigma=0.05,
         batch_size=100,
-        release="quantiles",
+        statistic="quantiles",
         n_quantiles=10,
         kind="orthogonal",
     )
@@ -107,7 +107,7 @@ def test_closed_form_composes_and_agrees_with_the_numbers():
     assert mu == pytest.approx(math.sqrt(2 * 2 / 25 + 3 * 0.01 * 2 / 0.0025))
     accountant = PrivacyAccountant()
     for mechanism, size, count in groups:
-        accountant.step(mechanism, sample_size=size, num_releases=count)
+        accountant.step(mechanism, sample_size=size, n_releases=count)
     exact = TradeOff.of(accountant.pld(), exact_mu=mu)
     assert exact.is_gaussian
     assert exact.mu == mu
@@ -127,7 +127,7 @@ def test_closed_form_is_refused_where_something_is_random():
 
 def test_high_regret_asks_for_the_table():
     mechanism = ProjectionMechanism(dim=64, n_projections=64, sigma=0.25, batch_size=20, kind="orthogonal")
-    curve = TradeOff.of(PrivacyAccountant().step(mechanism, sample_size=2000, num_releases=6).pld())
+    curve = TradeOff.of(PrivacyAccountant().step(mechanism, sample_size=2000, n_releases=6).pld())
     assert curve.regret > 0.1
     assert curve.tier == 2
 

@@ -56,7 +56,7 @@ def test_report_of_a_one_shot_run(make_run):
 def test_report_of_a_subsampled_run(make_run, accountant):
     report, _ = collect(make_run((ROWS, 1000, 50), accountant=accountant))
     jsonschema.Draft202012Validator(SCHEMA).validate(report)
-    expected = PrivacyAccountant(accountant).step(ROWS, sample_size=1000, num_releases=50).get_epsilon(1e-5)
+    expected = PrivacyAccountant(accountant).step(ROWS, sample_size=1000, n_releases=50).get_epsilon(1e-5)
     assert report["guarantee"]["epsilon"] == pytest.approx(expected, rel=1e-9)
     assert report["accountant"] == accountant
     assert not report["guarantee"]["exactly_gaussian"]
@@ -68,7 +68,7 @@ def test_planned_releases_count_where_a_run_stopped_early(make_run):
     report, _ = collect(make_run((COUNTS, 1000, 1), (ROWS, 1000, 4), planned=201))
     assert report["releases"]["made"] == 5
     assert report["releases"]["planned"] == 201
-    whole = PrivacyAccountant().step(COUNTS, sample_size=1000).step(ROWS, sample_size=1000, num_releases=200)
+    whole = PrivacyAccountant().step(COUNTS, sample_size=1000).step(ROWS, sample_size=1000, n_releases=200)
     assert report["guarantee"]["epsilon"] == pytest.approx(whole.get_epsilon(1e-5), rel=1e-9)
     assert "5 of 201" in report["caveats"][0]
 

@@ -127,7 +127,7 @@ def test_refuses_to_resume_on_another_number_of_records(tmp_path):
         def __len__(self):
             return N + 1
 
-    more = ReleaseLoader(More(), FixedSizeSampler(N + 1, B, num_steps=STEPS))
+    more = ReleaseLoader(More(), FixedSizeSampler(N + 1, B, n_steps=STEPS))
     with pytest.raises(InputError, match=f"Expected sample_size={N} as in the ledger .*, got sample_size={N + 1}"):
         trainer(tmp_path).fit(Mine(), more, ckpt_path=checkpoint)
 

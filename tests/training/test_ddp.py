@@ -40,8 +40,8 @@ def fine(outcome):
     "mechanism",
     [
         ProjectionMechanism(6, 12, 0.1, 9, noise_seed=4),  # parts of 5 and 4 rows
-        ProjectionMechanism(6, 12, 0.1, 12, release="quantiles", n_quantiles=4, kind="orthogonal", noise_seed=4),
-        ProjectionMechanism(6, 7, 0.1, 12, release="quantiles", n_quantiles=3, n_classes=3, noise_seed=4),
+        ProjectionMechanism(6, 12, 0.1, 12, statistic="quantiles", n_quantiles=4, kind="orthogonal", noise_seed=4),
+        ProjectionMechanism(6, 7, 0.1, 12, statistic="quantiles", n_quantiles=3, n_classes=3, noise_seed=4),
     ],
     ids=["rows", "quantiles", "classes"],
 )
@@ -60,7 +60,7 @@ def test_a_release_is_that_of_one_process(server, mechanism):
 def test_noise_is_drawn_once_and_afresh(server):
     """Without a seed: both processes see the same noise, which is as large as stated and new at every release."""
     sigma, times = 0.5, 40
-    mechanism = ProjectionMechanism(6, 24, sigma, 20, release="quantiles", n_quantiles=10, kind="orthogonal")
+    mechanism = ProjectionMechanism(6, 24, sigma, 20, statistic="quantiles", n_quantiles=10, kind="orthogonal")
     x = rows(20)
     first, second = (made for made, *_ in fine(together(server, ddp_runs.releases, mechanism, x, None, times)))
     noise = []
@@ -83,7 +83,7 @@ def test_noise_is_drawn_once_and_afresh(server):
 def test_the_loss_has_the_distribution_of_one_process(server):
     """The noise raises the loss by sigma^2 on average; half of it (two draws, averaged) would be noticed."""
     sigma, times = 0.4, 150
-    mechanism = ProjectionMechanism(6, 12, sigma, 20, release="quantiles", n_quantiles=10, kind="orthogonal")
+    mechanism = ProjectionMechanism(6, 12, sigma, 20, statistic="quantiles", n_quantiles=10, kind="orthogonal")
     x, public = rows(20), rows(30, seed=1)
     one = DPSlicedWassersteinLoss(mechanism)
     alone = np.array([float(one(x, public)) for _ in range(times)])

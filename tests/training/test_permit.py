@@ -206,9 +206,9 @@ class Few(Records):
     [
         (shuffled, r"fixed-size subsets .*, got BatchSampler; shuffled epochs"),
         (lambda: loader(2, noise_seed=0), "Expected secret batches, got a sampler with noise_seed"),
-        (lambda: ReleaseLoader(Few(), FixedSizeSampler(N - 10, B, num_steps=2)), "Expected 40 records as planned, got"),
+        (lambda: ReleaseLoader(Few(), FixedSizeSampler(N - 10, B, n_steps=2)), "Expected 40 records as planned, got"),
         (
-            lambda: ReleaseLoader(Records(), FixedSizeSampler(B, B, num_steps=2)),
+            lambda: ReleaseLoader(Records(), FixedSizeSampler(B, B, n_steps=2)),
             "Expected sample_size to be the number",
         ),
     ],
@@ -221,7 +221,7 @@ def test_another_loader_after_the_first_epoch(tmp_path, other, match):
 
 @pytest.mark.parametrize("size", [N - 1, N + 10])
 def test_a_sampler_of_another_size_than_the_data(tmp_path, size):
-    data = ReleaseLoader(Records(), FixedSizeSampler(size, B, num_steps=STEPS))
+    data = ReleaseLoader(Records(), FixedSizeSampler(size, B, n_steps=STEPS))
     match = f"Expected sample_size to be the number of records, got {size} and 40 records; make the sampler with len"
     refused(tmp_path, Mine(), match, data=data, releases=None)
 

@@ -127,7 +127,7 @@ def test_refuses_shuffled_epochs(tmp_path, tree):
 
 
 def test_refuses_a_loader_of_another_batch_size(tmp_path, tree):
-    data = ReleaseLoader(Records(), FixedSizeSampler(N, B - 1, num_steps=STEPS))
+    data = ReleaseLoader(Records(), FixedSizeSampler(N, B - 1, n_steps=STEPS))
     refused(tmp_path, Mine(), data, r"batch_size to be the mechanism's, got 7 and 8; make them equal", tree)
 
 
@@ -235,7 +235,7 @@ class Copied(Mine):
     """Another writer beside the run: a second process, or a copy of the loss."""
 
     def training_step(self, batch, batch_idx):
-        Ledger.open_existing(self.criterion.ledger._ledger.path).record(self.criterion.mechanism, N)
+        Ledger.open_existing(self.criterion.recorder._ledger.path).record(self.criterion.mechanism, N)
         return super().training_step(batch, batch_idx)
 
 

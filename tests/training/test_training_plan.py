@@ -42,7 +42,7 @@ class Queried(Mine):
 
 
 def whole():
-    return ReleaseLoader(Records(), FixedSizeSampler(N, N, num_steps=STEPS, every=STEPS))
+    return ReleaseLoader(Records(), FixedSizeSampler(N, N, n_steps=STEPS, every=STEPS))
 
 
 def gaussian_mu(epsilon, delta):
@@ -96,7 +96,7 @@ def test_the_plan_is_within_the_budget_and_uses_it(tmp_path, accountant, make):
     groups = [group for group in ledger if group[0] != module.criterion.mechanism]
     together = PrivacyAccountant(accountant)
     for mechanism, size, count in [*groups, (alone.budget.mechanism, N, module.criterion.releases)]:
-        together.step(mechanism, sample_size=size, num_releases=count)
+        together.step(mechanism, sample_size=size, n_releases=count)
     assert together.get_epsilon(1e-5) > 5
 
 
@@ -105,7 +105,7 @@ def test_the_header_states_the_plan_in_the_order_of_the_releases(tmp_path):
     trainer(tmp_path).fit(module, loader())
     parts = [(module.counts.mechanism, 1), (module.moment.mechanism, 1), (module.criterion.mechanism, STEPS)]
     ledger = Ledger.open_existing(tmp_path / "ledger.jsonl")
-    assert ledger.header["plan"] == [{"mechanism": m.to_dict(), "num_releases": count} for m, count in parts]
+    assert ledger.header["plan"] == [{"mechanism": m.to_dict(), "n_releases": count} for m, count in parts]
     assert ledger.header["planned_releases"] == STEPS + 2
     assert ledger.groups() == [(m, N, count) for m, count in parts]
     assert [m.name for m, _ in parts[:2]] == ["class counts", "second moment"]
