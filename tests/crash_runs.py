@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-CONFIG = Path(__file__).parents[1] / "configs" / "demo.yaml"
+CONFIG = Path(__file__).parents[1] / "configs" / "digits.yaml"
 OPTIONS = {
     "--trainer.callbacks": "[]",
     "--trainer.enable_progress_bar": "false",

@@ -33,7 +33,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.commands.main import fit
     from dpswd.commands.report import COMMANDS as REPORT
 
-    config, out = str(config_path("demo")), _directory(arguments.out)
+    config, out = str(config_path("digits")), _directory(arguments.out)
     shared = ["--config", config, "--trainer.default_root_dir", str(out)]
     with redirect_stdout(sys.stderr):  # progress and tables go there; --json wants stdout for itself
         fit(["fit", *shared, "--privacy.target_epsilon", str(arguments.epsilon)])

@@ -25,7 +25,7 @@ from dpswd.generation.export import read_generator
 
 __all__ = ["CanaryDigits", "audit_generator", "scores_of"]
 
-CONFIG = Path(__file__).parents[2] / "configs" / "demo.yaml"
+CONFIG = Path(__file__).parents[2] / "configs" / "digits.yaml"
 
 
 class CanaryDigits(Digits):
@@ -125,7 +125,7 @@ def audit_generator(
     lower = one_run_epsilon(scores.numpy(), shown, delta=1e-5, confidence=confidence)
     best = one_run_epsilon(shown - 0.5, shown, delta=1e-5, confidence=confidence)
     return {
-        "what": "generator of configs/demo.yaml" if published is None else f"{published:.0%} of the records published",
+        "what": "generator of configs/digits.yaml" if published is None else f"{published:.0%} of the records published",
         "slots": slots,
         "guessed_right": right,
         "epsilon_lower": lower,

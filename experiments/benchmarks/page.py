@@ -194,7 +194,7 @@ def _training(rows: list[Row]) -> list[str]:
         "",
         "`configs/mnist.yaml`, the whole run, is one release, a few steps of a flow along its slices, and then steps "
         "of a network without any sliced distance. `configs/mnist_rows.yaml` makes a release of 1,000 fresh directions "
-        "at every step, the paper's way, and `configs/demo.yaml` trains a network of 128 units: little else is "
+        "at every step, the paper's way, and `configs/digits.yaml` trains a network of 128 units: little else is "
         "done in a step of theirs.",
     ]
 

@@ -14,7 +14,7 @@ import torch
 CONFIGS = {
     "configs/mnist.yaml": [],  # the whole run: it begins with a flow and ends with steps of the network
     "configs/mnist_rows.yaml": ["--trainer.max_steps=100"],
-    "configs/demo.yaml": ["--trainer.max_steps=300"],
+    "configs/digits.yaml": ["--trainer.max_steps=300"],
 }
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def training(tiny: bool, rounds: int) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     found = []
     for config, arguments in CONFIGS.items():
-        if not (ROOT / config).exists() or (tiny and "demo" not in config):
+        if not (ROOT / config).exists() or (tiny and "digits" not in config):
             continue
         if "mnist" in config and not (root / "MNIST").is_dir():
             continue

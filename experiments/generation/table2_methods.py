@@ -44,7 +44,7 @@ SHIPPED = {
     "MNIST": ["mnist.yaml"],
     "FashionMNIST": ["fashion.yaml"],
     "USPS": ["mnist.yaml", "overlays/usps.yaml"],
-    "digits": ["demo.yaml"],
+    "digits": ["digits.yaml"],
 }
 SMALL_BUDGET = "overlays/small_budget.yaml"
 DELTA = 1e-5

@@ -41,7 +41,7 @@ def flat(options):
 
 def fit(directory, *more, command="fit", **changes):
     options = QUICK | {"--trainer.default_root_dir": str(directory)}
-    return [command, "--config", str(CONFIGS / "demo.yaml"), *flat(options), *more]
+    return [command, "--config", str(CONFIGS / "digits.yaml"), *flat(options), *more]
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +149,7 @@ def test_report_of_nothing(capfd, tmp_path):
         (["--trainer.devices", "2"], ["one process where dpswd is called from Python", "trainer.devices to 1"]),
         (["--trainer.overfit_batches", "1"], ["overfit_batches=0"]),
         (["--ckpt_path", "none.ckpt"], ["a checkpoint at none.ckpt"]),
-        (["--ckpt_path", "configs/demo.yaml"], ["a checkpoint at configs/demo.yaml"]),
+        (["--ckpt_path", "configs/digits.yaml"], ["a checkpoint at configs/digits.yaml"]),
         (["--data", "dpswd.data.MNIST", "--data.root", "no/such"], ["MNIST under no/such", "DPSWD_DATA"]),
         (["--data", "dpswd.data.ImageFolder", "--data.path", "no/such"], ["no/such", "data.path"]),
         (["--data", "dpswd.data.FeatureFile", "--data.path", "no.npz"], ["no.npz", "data.path"]),

@@ -29,7 +29,7 @@ QUICK = [
     "--model.init_args.generated",
     "20",
 ]
-CONFIG = yaml.safe_load((ROOT / "configs" / "demo.yaml").read_text())
+CONFIG = yaml.safe_load((ROOT / "configs" / "digits.yaml").read_text())
 
 pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")
 
@@ -87,7 +87,7 @@ def test_wrong_values(path, wrong, tmp_path, monkeypatch, capfd):
 @fuzz(12, content=st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)), data=st.data())
 def test_damaged_configs(content, data, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "configs" / "demo.yaml").read_bytes()
+    text = (ROOT / "configs" / "digits.yaml").read_bytes()
     (tmp_path / "config.yaml").write_bytes(content if data.draw(st.booleans()) else data.draw(damage(text)))
     with untouched(tmp_path):
         line = ["fit", "--config", "config.yaml", *QUICK, "--trainer.default_root_dir", "run"]
@@ -109,7 +109,7 @@ def fitted(tmp_path_factory):
             [
                 "fit",
                 "--config",
-                str(ROOT / "configs" / "demo.yaml"),
+                str(ROOT / "configs" / "digits.yaml"),
                 *QUICK,
                 "--trainer.default_root_dir",
                 str(directory),
@@ -151,7 +151,7 @@ def test_damaged_checkpoints(fitted, at, cut, goal, tmp_path, monkeypatch, capfd
     line = [
         goal,
         "--config",
-        ROOT / "configs" / "demo.yaml",
+        ROOT / "configs" / "digits.yaml",
         *QUICK,
         "--ckpt_path",
         path,
@@ -234,7 +234,7 @@ def test_no_code_of_a_file_is_run(released, tmp_path, capfd, monkeypatch):
     whole = torch.load(io.BytesIO(released[0]), weights_only=True)
     torch.save(whole | {"guarantee": Trap()}, tmp_path / "generator.pt")
     assert outcome(read_generator, tmp_path / "generator.pt") is REFUSED
-    line = ["predict", "--config", ROOT / "configs" / "demo.yaml", *QUICK, "--ckpt_path", "x.ckpt"]
+    line = ["predict", "--config", ROOT / "configs" / "digits.yaml", *QUICK, "--ckpt_path", "x.ckpt"]
     for content in ({"state_dict": Trap()}, Trap(), [1], {"state_dict": 3}, {}):
         torch.save(content, tmp_path / "x.ckpt")
         assert command(capfd, line) == 2

@@ -36,7 +36,7 @@ MOMENTS = re.compile(r"exp_avg|optimizer|momentum|lr_sched|rng|seed|generator_st
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     directory = tmp_path_factory.mktemp("run")
-    arguments = ["fit", "--config", str(ROOT / "configs" / "demo.yaml"), "--seed_everything", str(SEED)]
+    arguments = ["fit", "--config", str(ROOT / "configs" / "digits.yaml"), "--seed_everything", str(SEED)]
     arguments += ["--trainer.default_root_dir", str(directory), "--trainer.max_steps", "30"]
     fit([*arguments, "--trainer.enable_progress_bar", "false", "--trainer.logger", "false"])
     return directory

@@ -190,7 +190,7 @@ def test_command_line(tmp_path, capfd):
     options = {"--trainer.callbacks": "[]", "--trainer.max_steps": "2", "--trainer.enable_progress_bar": "false"}
     options |= {"--model.init_args.generated": "20", "--trainer.log_every_n_steps": "1"}
     words = [word for pair in options.items() for word in pair]
-    start = ["fit", "--config", "configs/demo.yaml", *words, "--ledger", str(tmp_path / "all.jsonl")]
+    start = ["fit", "--config", "configs/digits.yaml", *words, "--ledger", str(tmp_path / "all.jsonl")]
     again = [*start, "--trainer.default_root_dir", str(tmp_path / "a"), "--target-epsilon", "12"]
     assert main(again) == 0
     capfd.readouterr()
