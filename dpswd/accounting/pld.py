@@ -18,7 +18,7 @@ Replace-one has no direction, so that the profile of the pair and that of the re
 and :math:`\delta(-\varepsilon') = 1 - e^{-\varepsilon'} + e^{-\varepsilon'}\delta(\varepsilon')`. Connecting
 the dots of the profile, linearly in :math:`e^\varepsilon`, can only enlarge it, and gives the profile of an
 explicit pair of discrete distributions, which dominates the release. Dominating pairs compose, adaptively
-(Zhu2022, Theorem 10). docs/accounting.md has the proofs.
+(Zhu2022, Theorem 10). docs/theory/accounting.md has the proofs.
 
 Errors. A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and
 :math:`h^2/8` to its mean, so h is chosen relative to the standard deviation of that loss; far from zero a
