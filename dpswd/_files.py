@@ -14,7 +14,7 @@ fcntl: Any = None
 with contextlib.suppress(ImportError):  # not on Windows
     import fcntl
 
-__all__ = ["DirectoryLock", "verified_archive", "write_json"]
+__all__ = ["DirectoryLock", "atomic_write", "verified_archive", "write_json"]
 
 
 class DirectoryLock:
@@ -81,21 +81,26 @@ def verified_archive(path: str | Path) -> io.BytesIO:
     return verified
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Writes JSON so that a reader sees the old file or the new one, never half of it.
+def atomic_write(path: Path, content: bytes) -> None:
+    """Writes a file such that a reader sees the old content or the new one, never a part.
 
     Raises:
         InputError: If the directory cannot be written.
     """
-    partial = path.with_suffix(path.suffix + ".part")
+    partial = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w") as file:
-            file.write(json.dumps(content, indent=2) + "\n")
+        with partial.open("wb") as file:
+            file.write(content)
             file.flush()
-            os.fsync(file.fileno())  # or a power cut may leave the name of the new file with nothing in it
+            os.fsync(file.fileno())  # without it a power cut may leave the new name on an empty file
         os.replace(partial, path)
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise InputError(f"Expected to write {path}, got: {error.strerror}; choose a writable directory.") from None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON atomically; see :func:`atomic_write`."""
+    atomic_write(path, (json.dumps(content, indent=2) + "\n").encode())

@@ -1,0 +1,21 @@
+"""Versions of dpswd, Python and the packages that the numbers depend on."""
+
+import importlib.metadata
+import platform
+
+from dpswd import __version__
+
+__all__ = ["package_versions"]
+
+PACKAGES = ("dp-accounting", "autodp", "gdpnum", "numpy", "scipy", "torch", "lightning")
+
+
+def package_versions() -> dict[str, str | None]:
+    """Returns version strings by package name, ``None`` for a package that is not installed. Imports none of them."""
+    versions: dict[str, str | None] = {"dpswd": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
