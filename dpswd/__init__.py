@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpswd.accounting import PrivacyAccountant, calibrate_sigma
-    from dpswd.errors import BudgetExceededError, InputError
+    from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError, ProcessLostError
     from dpswd.loss import DPSlicedWassersteinLoss, Release
     from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
     from dpswd.projections import random_projections
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 __all__ = [
     "BudgetExceededError",
     "DPSlicedWassersteinLoss",
+    "DpswdError",
     "FixedSizeSampler",
     "GaussianMechanism",
     "InputError",
+    "LedgerError",
     "PrivacyAccountant",
+    "ProcessLostError",
     "ProjectionMechanism",
     "Release",
     "calibrate_sigma",
@@ -36,9 +39,12 @@ _MODULES = {
     "BudgetExceededError": "errors",
     "DPSlicedWassersteinLoss": "loss",
     "FixedSizeSampler": "sampling",
+    "DpswdError": "errors",
     "GaussianMechanism": "mechanism",
     "InputError": "errors",
+    "LedgerError": "errors",
     "PrivacyAccountant": "accounting",
+    "ProcessLostError": "errors",
     "ProjectionMechanism": "mechanism",
     "Release": "loss",
     "calibrate_sigma": "accounting",

@@ -1,15 +1,23 @@
-"""The exceptions that a user meets; the command line turns them into one sentence, and exit status 2 (or 1)."""
+"""Exceptions of the package. The command line prints them as one line on stderr."""
 
-__all__ = ["BudgetExceededError", "InputError", "ProcessLostError"]
-
-
-class InputError(ValueError):
-    """Says in one sentence what was got, what was wanted and what to do about it."""
+__all__ = ["BudgetExceededError", "DpswdError", "InputError", "LedgerError", "ProcessLostError"]
 
 
-class BudgetExceededError(InputError):
-    """A release was refused because the privacy budget does not cover it; nothing has left the private side."""
+class DpswdError(Exception):
+    """Base class of the exceptions that this package raises on purpose."""
 
 
-class ProcessLostError(RuntimeError):
-    """Another process of a run was killed or cannot be reached; nobody's input is at fault (exit status 1)."""
+class InputError(DpswdError, ValueError):
+    """An argument, an option or an input file is not valid."""
+
+
+class BudgetExceededError(DpswdError):
+    """The privacy budget does not cover a release; nothing was released."""
+
+
+class LedgerError(DpswdError):
+    """A ledger is damaged, was changed by another program, or cannot be written."""
+
+
+class ProcessLostError(DpswdError, RuntimeError):
+    """Another process of a distributed run was killed or cannot be reached."""

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 
-from dpswd import InputError
+from dpswd.errors import DpswdError
 from dpswd.commands.main import main
 
 COUNTS: collections.Counter = collections.Counter()  # cases by test, of this process
@@ -38,10 +38,10 @@ def fuzz(number, **strategies):
 
 
 def outcome(call, *arguments, **named):
-    """Returns what a call gives, or REFUSED where it raised an InputError of one clear sentence; all else fails."""
+    """Returns what a call gives, or REFUSED where it raised a DpswdError of one clear sentence; all else fails."""
     try:
         return call(*arguments, **named)
-    except InputError as error:
+    except DpswdError as error:
         sentence(str(error))
         return REFUSED
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from dpswd import __version__
 from dpswd.commands import Command
 from dpswd.commands.configs import config_path
-from dpswd.errors import InputError, ProcessLostError
+from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 
 if TYPE_CHECKING:
     from lightning.pytorch.cli import LightningCLI
@@ -63,14 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             fit(arguments)
             return 0
         return _small(arguments)
-    except InputError as error:
-        if follows:  # the first process says it, and ends the run; a status of ours would have it killed before
+    except DpswdError as error:
+        # Rank 0 raises the same error and ends the run; a failure here would make the launcher kill rank 0 first.
+        if follows and not isinstance(error, ProcessLostError):
             return 0
         print(f"dpswd: {_one_line(error)}", file=sys.stderr)
-        return 2
-    except ProcessLostError as error:
-        print(f"dpswd: {_one_line(error)}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, InputError | LedgerError) else 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
