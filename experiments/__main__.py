@@ -1,7 +1,9 @@
-"""``python -m experiments list | run NAME``: one module per table or figure of the documentation.
+"""``python -m experiments list | run NAME | tables``: one module per table or figure of the documentation.
 
-A module ``experiments/NAME.py`` with ``HELP`` and ``run(out, *, quick, data, full)`` is an experiment. What it returns
-is written to ``OUT/NAME.json`` with the command, the version and the machine, as it stands in ``docs/results``.
+A module below ``experiments`` with ``HELP`` and ``run(out, *, quick, data, full)`` is an experiment (it may leave out
+options that it does not need). The dictionary that it returns is written to ``OUT/NAME.json`` together with the
+command, the version and the machine; ``docs/results`` holds these files. ``tables`` makes the tables of the
+documentation from them.
 """
 
 import argparse
@@ -11,7 +13,6 @@ import pkgutil
 import platform
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,9 +20,11 @@ from typing import Any
 import experiments
 from dpswd import __version__
 from dpswd._files import write_json
+from dpswd._versions import package_versions
 from dpswd.errors import InputError
+from experiments.tables import write_tables
 
-PACKAGES = ("torch", "dp-accounting", "autodp", "gdpnum", "numpy")
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def available() -> dict[str, ModuleType]:
@@ -31,59 +34,64 @@ def available() -> dict[str, ModuleType]:
         for info in pkgutil.walk_packages(experiments.__path__, "experiments.")
         if not info.ispkg and "__main__" not in info.name
     }
-    return {name: module for name, module in modules.items() if hasattr(module, "run") and hasattr(module, "HELP")}
+    found = {name: module for name, module in modules.items() if hasattr(module, "run") and hasattr(module, "HELP")}
+    return dict(sorted(found.items()))
 
 
 def machine() -> dict[str, Any]:
-    """Describes what a result was measured on, without naming the host."""
-    versions = {package: version(package) for package in PACKAGES}
-    return {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version(), **versions}
+    """Describes the processor and the versions of a measurement, without the name of the host."""
+    model = platform.machine()
+    if CPUINFO.exists():
+        lines = CPUINFO.read_text().splitlines()
+        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+    versions = {name: number for name, number in package_versions().items() if name != "dpswd"}
+    return {"processor": model, "cores": os.cpu_count(), **versions}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one experiment; returns the exit status."""
+    """Runs a command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="list the experiments")
-    run = commands.add_parser("run", help="run one and write its JSON and pictures")
+    commands.add_parser("tables", help="write the tables of README.md and docs from docs/results")
+    run = commands.add_parser("run", help="run one and write its JSON and figures")
     run.add_argument("name")
     run.add_argument("--quick", action="store_true", help="fewer seeds, points or settings")
-    run.add_argument("--full", action="store_true", help="all of them, where that is not the default")
+    run.add_argument("--full", action="store_true", help="all settings, where that is not the default")
     run.add_argument("--data", type=Path, help="directory of the data sets (default: DPSWD_DATA or ./data)")
-    run.add_argument("--weights", type=Path, help="weights of pytorch-fid, for fig6")
-    run.add_argument("--out", type=Path, default=Path("runs/experiments"), help="where the results go")
+    run.add_argument("--weights", type=Path, help="Inception weights of pytorch-fid, for fig6")
+    run.add_argument("--out", type=Path, default=Path("runs/experiments"), help="directory of the results")
     arguments = parser.parse_args(argv)
-    found = available()
-    if arguments.command == "list":
-        for name, module in found.items():
-            print(f"{name:<20} {module.HELP}")
-        return 0
     try:
-        if arguments.name not in found:
-            raise InputError(f"Expected an experiment ({', '.join(found)}), got {arguments.name!r}.")
-        try:
-            arguments.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"Expected to write into {arguments.out}, got: {error.strerror}.") from None
-        _run(arguments, found[arguments.name])
+        if arguments.command == "run":
+            _run(arguments)
+        elif arguments.command == "tables":
+            write_tables()
+        else:
+            for name, module in available().items():
+                print(f"{name:<20} {module.HELP}")
     except InputError as error:
         print(f"experiments: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
 
 
-def _run(arguments: argparse.Namespace, module: ModuleType) -> None:
+def _run(arguments: argparse.Namespace) -> None:
+    found = available()
+    if arguments.name not in found:
+        raise InputError(f"Expected the name of an experiment ({', '.join(found)}), got {arguments.name!r}.")
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"Expected --out to be a writable directory, got {arguments.out}: {error.strerror}.") from None
+    module = found[arguments.name]
     flags = [f"--{flag}" for flag in ("quick", "full") if getattr(arguments, flag)]
     accepted = inspect.signature(module.run).parameters
     options = {name: getattr(arguments, name) for name in ("quick", "full", "data", "weights") if name in accepted}
     result = module.run(arguments.out, **options)
-    facts = {
-        "command": " ".join(["python -m experiments run", arguments.name, *flags]),
-        "version": __version__,
-        "machine": machine(),
-    }
+    command = " ".join(["python -m experiments run", arguments.name, *flags])
     path = arguments.out / f"{arguments.name}.json"
-    write_json(path, {**facts, **result})
+    write_json(path, {"command": command, "version": __version__, "machine": machine(), **result})
     print(f"Written: {path}")
 
 

@@ -1,220 +1,522 @@
-"""Tables of the documentation, made from ``docs/results``: ``python -m experiments.tables`` writes them in place.
+"""Tables of README.md and docs/*.md, made from ``docs/results``: ``python -m experiments tables``.
 
-A table stands between ``<!-- table NAME -->`` and ``<!-- end -->`` in README.md or docs/*.md. A test fails where a page
-and the results differ.
+A table stands between ``<!-- table NAME -->`` and ``<!-- end -->``. A test fails where a page and the results differ.
 """
 
 import json
 import re
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.adaptation.adaptation_page import (
-    ablation_lines,
-    curve_lines,
-    digit_lines,
-    gap_lines,
-    leak_lines,
-    office_lines,
-    step_lines,
-    worth_lines,
-)
-from experiments.audit.audit_page import canary_lines, game_lines, zoo_lines
-from experiments.generation.generation_ablation import change_lines
-from experiments.generation.table2_page import celeba_lines, table2_lines
+from scipy.stats import norm
+
+__all__ = ["TABLES", "Table", "fill", "pages", "write_tables"]
 
 ROOT = Path(__file__).parents[1]
 MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-
-def results(name: str) -> dict[str, Any]:
-    """Reads ``docs/results/NAME.json``."""
-    return dict(json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text()))
+Row = dict[str, Any]
+Cell = str | Callable[[Row], str]  # a format string over the keys of a row, or a function of the row
 
 
-def generation() -> str:
-    """Accuracy of classifiers trained on what the shipped generators give: for the README."""
-    content = results("generation")
-    shown = [
-        row
-        for row in content["rows"]
-        if row["method"] == "real records" or (row["method"].startswith("DP-SWD") and row["epsilon"] >= 1)
-    ]
-    seeds = sorted({row["seeds"] for row in shown}, reverse=True)
-    return "\n".join([*table2_lines(shown), "", _origin(content, " or ".join(map(str, seeds)) + " seeds")])
+@dataclass(frozen=True)
+class Table:
+    """Rows of a result and how to show them.
+
+    Attributes:
+        source: ``docs/results/SOURCE.json``.
+        columns: Heading and cell of every column.
+        note: Format string over the keys of the first row and of the file, shown with the command of the file.
+        part: Key of the list of rows.
+        where: Rows to keep.
+        spread: Heading and cell of further columns, one for each distinct heading. Rows that agree in ``columns`` make
+            one line; a row whose heading is empty fills all of them.
+        last: Columns after the spread ones, made from all rows of a line.
+    """
+
+    source: str
+    columns: dict[str, Cell]
+    note: str = ""
+    part: str = "rows"
+    where: Callable[[Row], bool] = lambda row: True
+    spread: tuple[Cell, Cell] | None = None
+    last: dict[str, Callable[[list[Row]], str]] | None = None
+
+    def render(self, content: dict[str, Any] | None = None) -> str:
+        """Returns the table in Markdown with a line on its origin."""
+        content = content or json.loads((ROOT / "docs" / "results" / f"{self.source}.json").read_text())
+        rows = [row for row in content[self.part] if self.where(row)]
+        lines: dict[tuple[str, ...], list[Row]] = {}
+        for i, row in enumerate(rows):
+            key = tuple(_show(cell, row) for cell in self.columns.values())
+            lines.setdefault(key if self.spread else (*key, str(i)), []).append(row)
+        if not self.spread:
+            table = [list(self.columns), *(list(key[:-1]) for key in lines)]
+        else:
+            table = self._spread(rows, lines)
+        shown = ["| " + " | ".join(cells) + " |" for cells in table]
+        shown.insert(1, "|" + "---|" * len(table[0]))
+        note = self.note.format_map({**content, **rows[0]})
+        cores = content["machine"].get("cores")
+        facts = [f"`{content['command']}`", note, f"dpswd {content['version']}", f"{cores} CPU cores."]
+        return "\n".join([*shown, "", ", ".join(fact for fact in facts if fact)])
+
+    def _spread(self, rows: list[Row], lines: dict[tuple[str, ...], list[Row]]) -> list[list[str]]:
+        assert self.spread is not None
+        heading, cell = self.spread
+        headings = [each for each in dict.fromkeys(_show(heading, row) for row in rows) if each]
+        last = self.last or {}
+        table = [[*self.columns, *headings, *last]]
+        for key, same in lines.items():
+            found = {_show(heading, row): _show(cell, row) for row in same}
+            cells = [found.get(each, found.get("", "-")) for each in headings]
+            table.append([*key, *cells, *(show(same) for show in last.values())])
+        return table
 
 
-def generation_compared() -> str:
-    """The same beside the class-wise Gaussian, at all budgets."""
-    content = results("generation")
-    lines = table2_lines(content["rows"], seeds=True)
-    return "\n".join([*lines, "", _origin(content, "seeds in the table")])
+def _show(cell: Cell, row: Row) -> str:
+    return cell.format_map(row) if isinstance(cell, str) else cell(row)
 
 
-def generation_ablation() -> str:
-    """What each part of the shipped generators brings."""
-    content = results("generation_ablation")
-    return "\n".join([*change_lines(content["rows"]), "", _origin(content, "one seed")])
+# Cells --------------------------------------------------------------------------------------------------------------
 
 
-def table4() -> str:
-    """Noise for epsilon = 10."""
-    content = results("table4")
-    lines = ["| row of Table 4 | published | exact, Renyi | exact, PLD |", "|---|---|---|---|"]
-    for row in content["rows"]:
-        if row["published"] is not None:
-            lines.append(
-                f"| {row['dataset']} | {row['published']:g} | {row['exact_rdp']:.3f} | **{row['exact_pld']:.3f}** |"
-            )
-    return "\n".join([*lines, "", _origin(content, "deterministic")])
+def number(key: str, form: str = "g", none: str = "-") -> Cell:
+    """A number, or ``none`` where there is no value."""
+    return lambda row: none if row.get(key) is None else format(row[key], form)
 
 
-def table2() -> str:
-    """Accuracy of every method of Table 2."""
-    content = results("table2")
-    seeds = content["rows"][0]["seeds"]
-    return "\n".join(
-        [*table2_lines(content["rows"]), "", _origin(content, "one seed" if seeds == 1 else f"{seeds} seeds")]
-    )
+def ratio(top: str, bottom: str, holds: Callable[[Row, float], bool] = lambda row, value: True) -> Cell:
+    """A quotient of two keys, marked where it misses its target."""
+
+    def cell(row: Row) -> str:
+        value = row[top] / row[bottom]
+        return f"{value:.2f}" + ("" if holds(row, value) else " **(missed)**")
+
+    return cell
 
 
-def fig6() -> str:
-    """Distances of generated faces."""
-    content = results("fig6")
-    return "\n".join(
-        [*celeba_lines(content["rows"]), "", _origin(content, f"N = {content['rows'][0]['sample_size']:,}")]
-    )
+def span(key: str, cell: Callable[[float], str]) -> Cell:
+    """The first and the last entry of a list."""
+    return lambda row: f"{cell(row[key][0])} to {cell(row[key][-1])}"
 
 
-def audit_games() -> str:
-    """Lower bounds of the game next to the claims."""
-    content = results("audit")
-    return "\n".join([*game_lines(content["rows"]), "", _origin(content, "confidence 0.99, δ = 10^-5")])
+def milliseconds(seconds: float) -> str:
+    """Seconds as milliseconds, three digits."""
+    return f"{seconds * 1e3:,.0f}" if seconds > 0.1 else f"{seconds * 1e3:.3g}"
 
 
-def audit_zoo() -> str:
-    """Broken mechanisms and their twins."""
-    content = results("audit")
-    note = f"2 x {content['zoo'][0]['trials']:,} runs, confidence 0.999"
-    return "\n".join([*zoo_lines(content["zoo"]), "", _origin(content, note)])
+def ms(key: str) -> Cell:
+    """A duration in milliseconds."""
+    return lambda row: milliseconds(row[key])
 
 
-def audit_canaries() -> str:
-    """Canaries in one training run."""
-    content = results("audit")
-    return "\n".join([*canary_lines(content["canaries"]), "", _origin(content, "confidence 0.99, δ = 10^-5")])
+def megabytes(key: str) -> Cell:
+    """A size in megabytes."""
+    return lambda row: f"{row[key] / 1e6:,.0f}"
 
 
-def adaptation_digits() -> str:
-    """Table 1, digits."""
-    content = results("table1")
-    seeds = {("," in row["dataset"]): row["seeds"] for row in content["rows"] if "MNIST" in row["dataset"]}
-    return "\n".join(
-        [*digit_lines(content["rows"]), "", _origin(content, f"{seeds[False]} seeds (as they are: {seeds[True]})")]
-    )
+def score(row: Row) -> str:
+    """An accuracy in percent with its standard deviation."""
+    return f"{row['mean']:.1f}" + (f" ± {row['std']:.1f}" if row["std"] is not None else "")
 
 
-def adaptation_office() -> str:
-    """Table 1, Office-Caltech-10."""
-    content = results("table1")
-    return "\n".join([*office_lines(content["rows"]), "", _origin(content, f"{content['rows'][-1]['seeds']} seeds")])
+def printed(rows: list[Row]) -> str:
+    """The accuracies that Rakotomamonjy2021 prints for a method."""
+    found = {row["classifier"]: row["printed"] for row in rows if row.get("printed")}
+    return f"{found['logreg']} / {found['mlp']}" if found else "-"
 
 
-def adaptation_gaps() -> str:
-    """Table 1, differences between methods."""
-    content = results("table1")
-    seeds = {("," in row["dataset"]): row["seeds"] for row in content["comparisons"]}
-    note = f"mean and its standard error over {seeds[False]} seeds (as they are: {seeds[True]})"
-    return "\n".join([*gap_lines(content["comparisons"]), "", _origin(content, note)])
+def guarantee(row: Row, form: str = ".3g") -> str:
+    """The guarantee of a trained model, or what an unsound method claims."""
+    if row["epsilon"] is None:
+        return "none"
+    if not row["sound"]:
+        return f"ε = {row['epsilon']:g} claimed, **unsound**"
+    return f"ε = {row['epsilon']:g}, μ = {row['mu']:{form}}"
 
 
-def fig3() -> str:
-    """Accuracy of adaptation against epsilon."""
-    content = results("fig3")
-    return "\n".join([*curve_lines(content["rows"]), "", _origin(content, f"{content['rows'][0]['seeds']} seeds")])
-
-
-def adaptation_steps() -> str:
-    """More steps than in Table 1."""
-    content = results("adaptation_steps")
-    seeds = content["rows"][0]["seeds"]
-    return "\n".join(
-        [*step_lines(content["rows"]), "", _origin(content, "one seed" if seeds == 1 else f"{seeds} seeds")]
-    )
-
-
-def adaptation_worth() -> str:
-    """What the guarantees of Table 1 are worth."""
-    content = results("table1")
-    return "\n".join([*worth_lines(content["rows"]), "", _origin(content, "from μ alone")])
-
-
-def adaptation_ablation() -> str:
-    """What costs accuracy without an adapter."""
-    content = results("adaptation_ablation")
-    return "\n".join([*ablation_lines(content["rows"]), "", _origin(content, f"{content['rows'][0]['seeds']} seeds")])
-
-
-def leak() -> str:
-    """Lower bounds of the attack on the published gradient."""
-    content = results("leak")
-    note = f"{content['rows'][0]['trials']:,} runs counted in each world, confidence {content['confidence']}"
-    return "\n".join([*leak_lines(content["rows"]), "", _origin(content, note)])
-
-
-TABLES: dict[str, Callable[[], str]] = {
-    "adaptation_ablation": adaptation_ablation,
-    "adaptation_digits": adaptation_digits,
-    "adaptation_gaps": adaptation_gaps,
-    "adaptation_office": adaptation_office,
-    "adaptation_steps": adaptation_steps,
-    "adaptation_worth": adaptation_worth,
-    "leak": leak,
-    "audit_canaries": audit_canaries,
-    "audit_games": audit_games,
-    "audit_zoo": audit_zoo,
-    "generation": generation,
-    "generation_ablation": generation_ablation,
-    "generation_compared": generation_compared,
-    "table2": table2,
-    "table4": table4,
-    "fig3": fig3,
-    "fig6": fig6,
+METHODS = {
+    "SWD, adapter": "ours without noise",
+    "DP-SWD, adapter": "**DP-SWD, adapter (ours)**",
+    "DP-SWD, features": "DP-SWD, encoder's features (ours)",
+    "DP-SWD as published": "DP-SWD as published: NOT PRIVATE",
 }
 
 
-def _power(value: float) -> str:
-    mantissa, exponent = f"{value:e}".split("e")
-    assert float(mantissa) == 1
-    return f"10^{int(exponent)}"
+def method(row: Row) -> str:
+    """A method of Table 1."""
+    return METHODS.get(str(row["method"]), str(row["method"]))
 
 
-def _origin(content: dict[str, Any], note: str) -> str:
-    cores = content["machine"].get("cores")
-    return f"`{content['command']}`, {note}, dpswd {content['version']}, {cores} CPU cores."
+def problem(row: Row) -> str:
+    """A problem of Table 1."""
+    return row["dataset"] if "," in row["dataset"] or "MNIST" not in row["dataset"] else f"{row['dataset']}, framed"
 
 
-def filled(text: str) -> str:
+def gap(row: Row) -> str:
+    """A difference with its standard error."""
+    error = row["standard_error"]
+    return f"{row['gap']:+.2f}" + (f" ± {error:.2f}" if error is not None else "")
+
+
+def compared(row: Row) -> str:
+    """What ours is compared with."""
+    name = {"SWD, adapter": "itself without noise", "DP-SWD, adapter": "itself"}.get(
+        str(row["method"]), str(row["method"])
+    )
+    return name + (f" at ε = {row['epsilon']:g}" if row["epsilon"] else "")
+
+
+def power_at(rate: float) -> Cell:
+    """The largest true-positive rate that mu-GDP allows at a false-positive rate."""
+    return lambda row: f"{100 * norm.cdf(norm.ppf(rate) + row['mu']):.0f} %"
+
+
+def size(row: Row) -> str:
+    """The three sizes of a benchmark."""
+    return f"({row['n']:,}, {row['d']:,}, {row['k']:,})"
+
+
+def with_d(limit: float, above: float) -> Callable[[Row, float], bool]:
+    """A least ratio for d <= 784 and another one above."""
+    return lambda row, value: value >= (limit if row["d"] <= 784 else above)
+
+
+def with_n(limit: float, below: float) -> Callable[[Row, float], bool]:
+    """A least ratio for n >= 1,000 and another one below."""
+    return lambda row, value: value >= (limit if row["n"] >= 1000 else below)
+
+
+def per_step(row: Row) -> float:
+    """Seconds of training steps, without a single release, the account and the checkpoints."""
+    return float(row["total_s"] - _once(row) - row["epsilon_s"] - row["saving_s"])
+
+
+def _once(row: Row) -> float:
+    return 0.0 if "rows" in row["config"] or row["release_s"] >= 0.5 * row["total_s"] else float(row["release_s"])
+
+
+def share(key: str, target: float) -> Cell:
+    """Share of the time of the steps, marked above its target; releases count as loss where every step makes one."""
+
+    def cell(row: Row) -> str:
+        seconds = row[key] + (row["release_s"] if key == "loss_s" and not _once(row) else 0.0)
+        value = seconds / per_step(row)
+        return f"{value:.0%}" + ("" if value <= target else " **(missed)**")
+
+    return cell
+
+
+def part(*names: str) -> Callable[[Row], bool]:
+    """Keeps rows of parts of the benchmark."""
+    return lambda row: row["part"] in names
+
+
+OFFICE = ("A-W", "A-D", "W-A", "W-D", "D-A", "D-W")
+OURS = ("MNIST-USPS", "A-W")  # problems whose guarantees are explained
+
+IMAGES: dict[str, Cell] = {"data set": "{dataset}", "method": "{method}", "guarantee": guarantee}
+TIMES = {"training": lambda rows: "-" if rows[0]["train_seconds"] is None else f"{rows[0]['train_seconds']} s"}
+CLASSIFIER = lambda row: {"logreg": "LogReg", "mlp": "MLP", "cnn": "CNN"}[row["classifier"]]  # noqa: E731
+
+TABLES: dict[str, Table] = {
+    "generation": Table(
+        "generation",
+        IMAGES,
+        "5 or 2 seeds",
+        where=lambda row: (
+            row["method"] == "real records" or (row["method"].startswith("DP-SWD") and row["epsilon"] >= 1)
+        ),
+        spread=(CLASSIFIER, score),
+        last=TIMES,
+    ),
+    "generation_compared": Table(
+        "generation",
+        IMAGES,
+        "seeds in the table",
+        spread=(CLASSIFIER, score),
+        last=TIMES | {"seeds": lambda rows: str(rows[0]["seeds"])},
+    ),
+    "generation_ablation": Table(
+        "generation_ablation",
+        {"changed": "{change}", "ε": "{epsilon:g}", "LogReg": "{accuracy[logreg]:.1f}", "MLP": "{accuracy[mlp]:.1f}"},
+        "one seed",
+    ),
+    "table2": Table(
+        "table2",
+        IMAGES,
+        "one seed",
+        spread=(CLASSIFIER, lambda row: "-" if row["mean"] is None else score(row)),
+        last={"printed, LogReg / MLP": printed} | TIMES,
+    ),
+    "fig6": Table(
+        "fig6",
+        {
+            "images": "{method}",
+            "guarantee": guarantee,
+            "sigma": number("sigma", ".2g"),
+            "`small_cnn_frechet`": "{small_cnn_frechet:g}",
+            "training, s": number("train_seconds", "d"),
+        },
+        "N = {sample_size:,}",
+    ),
+    "audit_games": Table(
+        "audit",
+        {
+            "setting": "{setting}",
+            "q": "{q:g}",
+            "releases": "{n_releases}",
+            "runs": "2 x {trials:,}",
+            "μ at least": "{mu_lower:.2f}",
+            "μ claimed": "{mu_claimed:.2f}",
+            "ratio": ratio("mu_lower", "mu_claimed"),
+            "allowed there": "{mu_claimed_at_fpr:.2f}",
+            "ε at least": "{epsilon_lower:.2f}",
+            "ε claimed": "{epsilon_claimed:.2f}",
+            "verdict": lambda row: "passed" if row["passed"] else "REFUTED",
+        },
+        "confidence 0.99, δ = 10^-5",
+    ),
+    "audit_zoo": Table(
+        "audit",
+        {
+            "broken": "{name}",
+            "what the attack looks at": "{leak}",
+            "μ claimed": "{mu_claimed_at_fpr:.2f}",
+            "μ at least": "{mu_lower:.2f}",
+            "verdict": lambda row: "caught" if row["caught"] else "MISSED",
+            "twin: μ at least": "{twin_mu_lower:.2f}",
+            "false alarms": "{twin_false_alarms} in {twin_runs} runs",
+        },
+        "2 x {trials:,} runs, confidence 0.999",
+        part="zoo",
+    ),
+    "audit_canaries": Table(
+        "audit",
+        {
+            "what was given out": "{what}",
+            "slots": "{slots}",
+            "ε provable at best": "{best_provable_epsilon:.2f}",
+            "guesses right": lambda row: f"{100 * row['guessed_right']:.1f} %",
+            "ε at least": "{epsilon_lower:.2f}",
+            "ε claimed": "{epsilon_claimed:g}",
+            "verdict": lambda row: "passed" if row["passed"] else "REFUTED",
+        },
+        "confidence 0.99, δ = 10^-5",
+        part="canaries",
+    ),
+    "leak": Table(
+        "leak",
+        {"what is published": "{variant}", "attacker sees": "{seen}"},
+        "{trials:,} runs counted in each world, confidence {confidence}",
+        spread=(
+            "claim μ = {mu_claimed:g}",
+            lambda row: f"{row['mu_lower']:.2f}" + (" **caught**" if row["caught"] else ""),
+        ),
+    ),
+    "adaptation_digits": Table(
+        "table1",
+        {"method": method, "guarantee": lambda row: guarantee(row, ".2f")},
+        "10 seeds (as they are: 3)",
+        where=lambda row: "MNIST" in row["dataset"],
+        spread=(problem, score),
+    ),
+    "adaptation_office": Table(
+        "table1",
+        {"method": method, "guarantee": lambda row: guarantee(row).split(", μ")[0]},
+        "{seeds} seeds",
+        where=lambda row: row["dataset"] in OFFICE,
+        spread=("{dataset}", score),
+        last={"mean": lambda rows: f"{sum(row['mean'] for row in rows) / len(rows):.1f}"},
+    ),
+    "adaptation_gaps": Table(
+        "table1",
+        {"ours at ε = 10 minus": compared},
+        "mean and its standard error over 10 seeds (as they are: 3)",
+        part="comparisons",
+        spread=(problem, gap),
+    ),
+    "adaptation_worth": Table(
+        "table1",
+        {
+            "problem": "{dataset}",
+            "ε, δ": "{epsilon:g}, {delta:g}",
+            "μ": "{mu:.2f}",
+            "true positives at 5 % false ones, at most": power_at(0.05),
+            "at 1 %": power_at(0.01),
+        },
+        "from μ alone",
+        where=lambda row: row["dataset"] in OURS and row["method"] == "DP-SWD, adapter",
+    ),
+    "fig3": Table(
+        "fig3",
+        {"problem": problem, "method": method},
+        "{seeds} seeds",
+        spread=(lambda row: "" if row["epsilon"] is None else f"ε = {row['epsilon']:g}", score),
+    ),
+    "adaptation_steps": Table(
+        "adaptation_steps",
+        {"problem": "{dataset}"},
+        "{seeds} seeds",
+        spread=(lambda row: f"{row['method'].removesuffix(', adapter')}, {row['steps']:,} steps", score),
+    ),
+    "adaptation_ablation": Table(
+        "adaptation_ablation",
+        {"step": "{step}"},
+        "{seeds} seeds",
+        spread=(lambda row: row["dataset"].split(",")[0], "{mean:.1f}"),
+    ),
+    "table4": Table(
+        "table4",
+        {
+            "row of Table 4": "{dataset}",
+            "published": "{published:g}",
+            "exact, Renyi": "{exact_rdp:.3f}",
+            "exact, PLD": "**{exact_pld:.3f}**",
+        },
+        "deterministic",
+        where=lambda row: row["published"] is not None,
+    ),
+    "benchmark_distance": Table(
+        "benchmarks",
+        {
+            "(n, d, k)": size,
+            "device, threads": "{device}, {threads}",
+            "ours, ms": ms("ours_s"),
+            "POT / ours": ratio("pot_s", "ours_s", with_d(3, 1.4)),
+            "naive / ours": ratio("naive_s", "ours_s", with_n(1.5, 1)),
+            "ours / floor": ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
+            "ours / floor with our products": ratio("ours_s", "strict_s"),
+            "value differs by": "{difference:.0e}",
+            "rounds: ours, POT, naive": "{ours_rounds}, {pot_rounds}, {naive_rounds}",
+        },
+        where=part("distance", "large"),
+    ),
+    "benchmark_memory": Table(
+        "benchmarks",
+        {
+            "(n, d, k)": size,
+            "ours, MB": megabytes("ours_bytes"),
+            "POT, MB": megabytes("pot_bytes"),
+            "naive, MB": megabytes("naive_bytes"),
+        },
+        where=lambda row: "ours_bytes" in row,
+    ),
+    "benchmark_step": Table(
+        "benchmarks",
+        {
+            "(n, d, k)": size,
+            "threads": "{threads}",
+            "rows, ms": ms("rows_s"),
+            "block means, ms": ms("quantiles_s"),
+            "paper, ms": ms("paper_s"),
+            "of which our directions, ms": ms("directions_s"),
+            "paper / rows": ratio("paper_s", "rows_s", with_n(1.5, 1)),
+            "paper / block means": ratio("paper_s", "quantiles_s", with_n(1.5, 1)),
+        },
+        where=part("step"),
+    ),
+    "benchmark_sort": Table(
+        "benchmarks",
+        {
+            "n": "{n:,}",
+            "torch, down the columns": ms("torch_dim0_s"),
+            "torch, contiguous": ms("torch_s"),
+            "NumPy argsort": ms("numpy_argsort_s"),
+            "values and order (packed)": ms("ours_order_s"),
+            "values only (NumPy)": ms("ours_values_s"),
+        },
+        "milliseconds",
+        where=part("sort"),
+    ),
+    "benchmark_training": Table(
+        "benchmarks",
+        {
+            "config": "`{config}`",
+            "steps": "{steps:,}",
+            "step, ms": lambda row: milliseconds(per_step(row) / row["steps"]),
+            "loss": share("loss_s", 0.2),
+            "Lightning": share("rest_s", 0.1),
+            "releases, s": "{release_s:.2f}",
+            "accounts, s": "{epsilon_s:.2f}",
+            "saving, s": "{saving_s:.2f}",
+        },
+        where=part("training"),
+    ),
+    "benchmark_startup": Table(
+        "benchmarks", {"what": "`{what}`", "seconds": "{seconds:.2f}"}, where=part("startup", "account")
+    ),
+    "benchmark_scaling": Table(
+        "benchmarks",
+        {
+            "what": "{what}, against {variable}",
+            "sizes": span("sizes", lambda value: f"{value:,}"),
+            "milliseconds": span("seconds", milliseconds),
+            "exponent": "{exponent:.2f}",
+        },
+        where=part("scaling"),
+    ),
+    "benchmark_cost": Table(
+        "benchmarks",
+        {
+            "against": lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(
+                row["variable"], str(row["variable"])
+            ),
+            "the others": lambda row: ", ".join(
+                f"{name} = {value:,}" for name, value in row["base"].items() if row["variable"] + name != "NB"
+            ),
+            "sizes": span("sizes", lambda value: f"{value:,}"),
+            "time, ms": span("cpu_seconds", milliseconds),
+            "exponent of time": "{time_exponent:.2f}",
+            "memory above the inputs, MB": span("above_bytes", lambda value: f"{value / 1e6:,.0f}"),
+            "exponent of memory": "{memory_exponent:.2f}",
+            "peak, GB": lambda row: (
+                f"{max(row['peak_bytes']) / 1e9:.2f}" + ("" if max(row["peak_bytes"]) <= 4e9 else " **(missed)**")
+            ),
+        },
+        where=part("cost"),
+    ),
+    "benchmark_sketch": Table(
+        "benchmarks",
+        {
+            "rows": "{n:,} x {d:,}",
+            "directions": "{k:,}",
+            "seconds": "{seconds:.0f}",
+            "peak memory of the process, GB": lambda row: f"{row['peak_bytes'] / 1e9:.2f}",
+        },
+        where=part("sketch"),
+    ),
+    "benchmark_compiled": Table(
+        "benchmarks",
+        {
+            "(n, d, k)": size,
+            "naive, ms": ms("naive_s"),
+            "naive, compiled, ms": ms("compiled_s"),
+            "compiling, s": "{compile_s:.0f}",
+            "ours, ms": ms("ours_s"),
+        },
+        where=part("compiled"),
+    ),
+}
+
+
+def fill(text: str) -> str:
     """Returns a page with every table made anew."""
-    return MARKS.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}\n{match[3]}", text)
+    return MARKS.sub(lambda match: f"{match[1]}{TABLES[match[2]].render()}\n{match[3]}", text)
 
 
-def pages() -> list[Path]:
-    """Returns the pages that may hold tables."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+def pages() -> Sequence[Path]:
+    """Lists the pages that may hold tables."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def main() -> int:
+def write_tables() -> None:
     """Writes all tables in place."""
     for page in pages():
         text = page.read_text()
-        if (new := filled(text)) != text:
+        if (new := fill(text)) != text:
             page.write_text(new)
             print(f"Written: {page.relative_to(ROOT)}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

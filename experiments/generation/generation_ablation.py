@@ -82,12 +82,3 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str
         rows.append(json.loads(path.read_text()))
         print(f"epsilon {epsilon:g}, {label}: {rows[-1]['accuracy']}", flush=True)
     return {"rows": rows}
-
-
-def change_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Returns one line per run."""
-    lines = ["| changed | ε | LogReg | MLP |", "|---|---|---|---|"]
-    for row in rows:
-        scores = " | ".join(f"{row['accuracy'][name]:.1f}" for name in CLASSIFIERS)
-        lines.append(f"| {row['change']} | {row['epsilon']:g} | {scores} |")
-    return lines

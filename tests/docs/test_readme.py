@@ -49,12 +49,6 @@ def test_configs_that_the_readme_names_are_there_and_say_their_own_command():
 
 
 @pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
-def test_tables_are_made_from_the_results(page):
-    text = page.read_text()
-    assert tables.filled(text) == text, "run: python -m experiments.tables"
-
-
-@pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
 def test_links_and_pictures_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not target.startswith("http"):

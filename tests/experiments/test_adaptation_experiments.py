@@ -13,7 +13,6 @@ from dpswd.data import Records
 from experiments.adaptation import adaptation_cells, adaptation_methods, adaptation_steps, fig3, table1
 from experiments.adaptation.adaptation_cells import cell
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
-from experiments.adaptation.adaptation_page import curve_lines, gap_lines, step_lines
 from experiments.audit import leak
 from experiments.notions import adapted_head
 from models.published import NOT_PRIVATE, published_distance
@@ -258,21 +257,6 @@ def test_differences_are_taken_seed_by_seed():
     assert (digits["gap"], digits["standard_error"], digits["seeds"]) == (2.0, 1.0, 2)
     assert (office["gap"], office["standard_error"]) == (0.5, 0.5)
     assert rows["MNIST-USPS", "DP-DANN", 10.0]["gap"] == 0
-    lines = gap_lines(list(rows.values()))
-    assert "| SWD | +2.00 ± 1.00 | +0.50 ± 0.50 |" in lines
-    assert "| itself at ε = 1 | +0.00 ± 0.00 | +0.00 ± 0.00 |" in lines
-
-
-def test_lines_of_figure_3():
-    row = {"dataset": "MNIST-USPS", "seeds": 2, "std": 0.2}
-    rows = [row | {"method": "source only", "epsilon": None, "mean": 96.0}]
-    rows += [row | {"method": "DP-SWD, adapter", "epsilon": epsilon, "mean": 95 + epsilon} for epsilon in (0.5, 1.0)]
-    assert curve_lines(rows) == [
-        "| problem | method | ε = 0.5 | ε = 1 |",
-        "|---|---|---|---|",
-        "| MNIST-USPS, framed | source only | 96.0 ± 0.2 | 96.0 ± 0.2 |",
-        "| MNIST-USPS, framed | **DP-SWD, adapter (ours)** | 95.5 ± 0.2 | 96.0 ± 0.2 |",
-    ]
 
 
 def test_more_steps(tiny, tmp_path, monkeypatch):
@@ -292,7 +276,6 @@ def test_more_steps(tiny, tmp_path, monkeypatch):
     assert rows[2]["mean"] == round(known["accuracy"], 2)
     assert [row["sound"] for row in rows] == [None, None, True, True]
     assert len(list((tmp_path / "adaptation_cells").iterdir())) == 4
-    assert step_lines(rows)[0].startswith("| problem | source only, 10 steps | source only, 30 steps | DP-SWD, 10")
 
 
 def test_an_interrupted_table_is_made_of_complete_seeds(monkeypatch, tmp_path):

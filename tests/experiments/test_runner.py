@@ -1,73 +1,116 @@
-"""``python -m experiments``: lists, runs, writes, and says in one sentence what is wrong."""
+"""``python -m experiments``: list, run, tables, errors; and the table writer."""
 
 import json
+import platform
 import types
 
 import pytest
 
 import experiments.__main__ as runner
 from dpswd import __version__
+from experiments import tables
+from experiments.tables import Table
 
 
 @pytest.fixture
 def fake(monkeypatch):
-    """One experiment that says how it was called."""
+    """One experiment that keeps the arguments of its calls."""
     calls = []
 
     def run(out, *, quick=False, data=None):
         calls.append({"out": out, "quick": quick, "data": data})
         return {"rows": [{"value": 1}]}
 
-    module = types.SimpleNamespace(HELP="a fake", run=run)
-    monkeypatch.setattr(runner, "available", lambda: {"fake": module})
+    monkeypatch.setattr(runner, "available", lambda: {"fake": types.SimpleNamespace(HELP="a fake", run=run)})
     return calls
 
 
-def test_lists_every_experiment(capsys):
+def test_list(capsys):
     assert runner.main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines]
-    assert {"tangent", "wdp_fig1", "wdp_table2"} <= set(names)
+    assert {"fig1", "table2", "tangent", "wdp_table2", "leak"} <= set(names)
     assert names == sorted(names)
-    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)  # each with its one line of help
-    assert "evaluation" not in names
+    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
 
 
-def test_a_result_says_how_it_was_made(fake, tmp_path):
+def test_run_writes_result_with_origin(fake, tmp_path):
     out = tmp_path / "new" / "results"
     assert runner.main(["run", "fake", "--quick", "--out", str(out), "--data", str(tmp_path)]) == 0
     assert fake == [{"out": out, "quick": True, "data": tmp_path}]
     result = json.loads((out / "fake.json").read_text())
     assert result["rows"] == [{"value": 1}]
-    assert result["command"] == "python -m experiments run fake --quick"  # without the paths of a machine
+    assert result["command"] == "python -m experiments run fake --quick"  # without paths
     assert result["version"] == __version__
     assert {"processor", "cores", "python", "torch", "numpy"} <= set(result["machine"])
-    assert not list(out.glob("*.part"))
+    assert len(platform.node()) < 3 or platform.node() not in json.dumps(result)
+    assert [path.name for path in out.iterdir()] == ["fake.json"]
 
 
-def sentence(capsys, arguments):
-    assert runner.main(arguments) == 2
+@pytest.mark.parametrize(
+    "arguments", [["nope", "--out", "new"], ["fake", "--out", "file"], ["fake", "--out", "file/out"]]
+)
+def test_run_bad_input(arguments, fake, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert runner.main(["run", *arguments]) == 2
     out, err = capsys.readouterr()
     assert not out
     assert err.count("\n") == 1
-    assert err.startswith("experiments: Expected ")
-    return err
-
-
-def test_refuses_an_unknown_name(fake, capsys, tmp_path):
-    assert "an experiment (fake), got 'nope'" in sentence(capsys, ["run", "nope", "--out", str(tmp_path / "new")])
+    assert fake == []
     assert not (tmp_path / "new").exists()
 
 
-def test_refuses_an_unwritable_place(fake, capsys, tmp_path):
-    (tmp_path / "file").write_text("")
-    sentence(capsys, ["run", "fake", "--out", str(tmp_path / "file" / "out")])
-    sentence(capsys, ["run", "fake", "--out", str(tmp_path / "file")])
-    assert fake == []
+CONTENT = {"command": "c", "version": "0", "machine": {"cores": 2}}
 
 
-def test_machine_names_no_host():
-    import platform
+def test_table_long():
+    table = Table(
+        "none", {"name": "{name}", "twice": lambda row: str(2 * row["x"])}, "{n} runs", where=lambda r: r["x"]
+    )
+    rows = [{"name": "a", "x": 1, "n": 5}, {"name": "a", "x": 1, "n": 5}, {"name": "b", "x": 0}]
+    assert table.render({**CONTENT, "rows": rows}).splitlines() == [
+        "| name | twice |",
+        "|---|---|",
+        "| a | 2 |",
+        "| a | 2 |",
+        "",
+        "`c`, 5 runs, dpswd 0, 2 CPU cores.",
+    ]
 
-    facts = json.dumps(runner.machine())
-    assert len(platform.node()) < 3 or platform.node() not in facts
+
+def test_table_spread():
+    table = Table(
+        "none",
+        {"name": "{name}"},
+        spread=(lambda row: row["at"] and f"at {row['at']}", "{x:.1f}"),
+        last={"sum": lambda rows: str(sum(row["x"] for row in rows))},
+    )
+    rows = [{"name": "a", "at": 1, "x": 1}, {"name": "a", "at": 2, "x": 2}, {"name": "b", "at": 2, "x": 3}]
+    rows += [{"name": "c", "at": "", "x": 4}]
+    assert table.render({**CONTENT, "rows": rows}).splitlines()[:5] == [
+        "| name | at 1 | at 2 | sum |",
+        "|---|---|---|---|",
+        "| a | 1.0 | 2.0 | 3 |",
+        "| b | - | 3.0 | 3 |",
+        "| c | 4.0 | 4.0 | 4 |",
+    ]
+
+
+def test_write_tables_replaces_what_differs(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "docs" / "results" / "x.json").write_text(json.dumps({**CONTENT, "rows": [{"v": 3}]}))
+    monkeypatch.setattr(tables, "TABLES", {"x": Table("x", {"v": "{v}"})})
+    page = tmp_path / "README.md"
+    page.write_text("before\n<!-- table x -->\nold\n<!-- end -->\nafter\n")
+    tables.write_tables()
+    assert "| 3 |" in page.read_text()
+    assert page.read_text().startswith("before\n<!-- table x -->\n| v |")
+    assert page.read_text().endswith("<!-- end -->\nafter\n")
+    assert tables.fill(page.read_text()) == page.read_text()
+
+
+@pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
+def test_tables_of_pages_are_made_from_results(page):
+    assert tables.fill(page.read_text()) == page.read_text(), "run: python -m experiments tables"

@@ -18,7 +18,6 @@ from experiments.generation.published_training import published_noise, published
 from experiments.generation.sample_figure import draw_samples
 from experiments.generation.table2_cells import directory_of, plan, run_cells
 from experiments.generation.table2_methods import BUDGETS, DATASETS, METHODS, Cell, Trained, train
-from experiments.generation.table2_page import celeba_lines, table2_lines
 from models.baselines.gaussian import ClassGaussian
 
 
@@ -222,26 +221,3 @@ def test_a_figure_takes_the_cells_of_the_table(small, tmp_path, monkeypatch):
     assert (tmp_path / "figure.png").exists()
     name = json.loads((directory / "cells" / "MNIST-Gaussian-10-0.json").read_text())["accuracy"]["logreg"]
     assert found["rows"][0]["logreg_accuracy"] == name
-
-
-def test_lines_of_the_pages():
-    found = [result("MNIST", "Gaussian", 1.0, seed, 70 + seed) for seed in range(3)]
-    found += [result("MNIST", "SWD", None, 0, 88.0), result("MNIST", "DP-SWD-b", 10.0, 0, 60.0)]
-    found[-2] |= {"sound": None, "mu": None}
-    found[-1] |= {"sound": False, "mu": None}
-    assert table2_lines(table2.summarise(found))[2:] == [
-        "| MNIST | SWD | none | 88.0 | 88.0 | 88.0 | 10 s |",
-        "| MNIST | DP-SWD-b as published | ε = 10 claimed, **unsound** | 60.0 | 60.0 | 60.0 | 10 s |",
-        "| MNIST | class-wise Gaussian | ε = 1, μ = 2 | 71.0 ± 1.0 | 71.0 ± 1.0 | 71.0 ± 1.0 | 11 s |",
-    ]
-    face = {
-        "method": "exact",
-        "epsilon": 10.0,
-        "mu": 1.85,
-        "sigma": 0.00134,
-        "small_cnn_frechet": 5.5,
-        "train_seconds": 7,
-    }
-    head, _, line = celeba_lines([face])
-    assert "`small_cnn_frechet`" in head
-    assert line == "| exact | ε = 10, μ = 1.85 | 0.0013 | 5.5 | 7 s |"
