@@ -18,7 +18,7 @@ from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+CONFIGS = [*sorted((ROOT / "configs").glob("*.yaml")), ROOT / "experiments" / "generation" / "celeba.yaml"]
 FAKES = {
     "dpswd.data.MNIST": "MNIST",
     "dpswd.data.FashionMNIST": "FashionMNIST",
@@ -153,7 +153,7 @@ def test_own_data_that_do_not_fit(tmp_path, own_root, capsys):
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_header_names_its_command(path):
-    assert f"dpswd fit --config configs/{path.name}" in "".join(path.read_text().splitlines(keepends=True)[:2])
+    assert f"dpswd fit --config {path.relative_to(ROOT)}" in "".join(path.read_text().splitlines(keepends=True)[:2])
 
 
 def test_no_config_names_a_machine():

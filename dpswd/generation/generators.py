@@ -5,7 +5,6 @@ class                 shape                                                     
 ====================  ==========================================================================  ============
 ``Table3Generator``   two linear layers, two upsampled convolutions (Rakotomamonjy2021, Table 3;  about 180 K
                       the design is that of Harder2021)
-``ResNetGenerator``   residual upsampling blocks modulated by class and latent code               about 1 M
 ``MLPGenerator``      three linear layers, for feature vectors                                    small
 ``MixtureGenerator``  a cell of a mixture, its normal law, bent by linear layers, pixels, jitter          small
 ====================  ==========================================================================  ============
@@ -21,7 +20,7 @@ from dpswd._validate import at_least, nonnegative
 from dpswd.errors import InputError
 from dpswd.generation.jitter import N_CODES, jitter
 
-__all__ = ["Generator", "MLPGenerator", "MixtureGenerator", "ResNetGenerator", "Table3Generator"]
+__all__ = ["Generator", "MLPGenerator", "MixtureGenerator", "Table3Generator"]
 
 
 class Generator(nn.Module):
@@ -97,56 +96,6 @@ class Table3Generator(Generator):
         """See :class:`Generator`."""
         _, height, width = self.sample_shape
         return self.body(self.code(latent, labels))[:, :, :height, :width]
-
-
-class _Block(nn.Module):
-    """Upsample, then a residual pair of convolutions whose channels the code scales and shifts."""
-
-    def __init__(self, inputs: int, outputs: int, code: int) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.second = nn.Conv2d(outputs, outputs, 3, padding=1)
-        self.skip = nn.Conv2d(inputs, outputs, 1)
-        self.modulation = nn.Linear(code, 2 * outputs)
-
-    def forward(self, x: Tensor, code: Tensor) -> Tensor:
-        x = F.interpolate(x, scale_factor=2, mode="bilinear")
-        scale, shift = self.modulation(code)[:, :, None, None].chunk(2, dim=1)
-        hidden = self.first(F.silu(x)) * (1 + scale) + shift
-        return self.skip(x) + self.second(F.silu(hidden))
-
-
-class ResNetGenerator(Generator):
-    """A stronger conditional generator: every block sees the class and the latent code again."""
-
-    def __init__(
-        self,
-        sample_shape: tuple[int, int, int] = (1, 28, 28),
-        n_classes: int = 10,
-        latent_dim: int = 64,
-        hidden: int = 256,
-        width: int = 48,
-    ) -> None:
-        super().__init__(sample_shape, n_classes, latent_dim)
-        self.hidden, self.width = hidden, width
-        height, breadth = _quarter(sample_shape)
-        self.embed = nn.Sequential(
-            nn.Linear(latent_dim + n_classes, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
-        )
-        self.start = nn.Sequential(
-            nn.Linear(hidden, width * height * breadth), nn.Unflatten(1, (width, height, breadth))
-        )
-        self.blocks = nn.ModuleList([_Block(width, width, hidden), _Block(width, width // 2, hidden)])
-        self.end = nn.Conv2d(width // 2, sample_shape[0], 3, padding=1)
-
-    def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """See :class:`Generator`."""
-        code = self.embed(self.code(latent, labels))
-        x = self.start(code)
-        for block in self.blocks:
-            x = block(x, code)
-        _, height, width = self.sample_shape
-        return torch.sigmoid(self.end(F.silu(x)))[:, :, :height, :width]
 
 
 class MLPGenerator(Generator):

@@ -10,14 +10,13 @@ record that it saw, and a buffer that keeps the largest entry keeps it in a copy
 import torch
 from torch import Tensor, nn
 
-from dpswd.generation.faces import RandomConvolutions
 from dpswd.generation.features import DCT, Flatten
 from dpswd.generation.principal import PrincipalDirections
 from dpswd.rowwise import rowwise
 
 __all__ = ["known_rowwise", "private_rows"]
 
-_KNOWN = (DCT, Flatten, PrincipalDirections, RandomConvolutions)
+_KNOWN = (DCT, Flatten, PrincipalDirections)
 
 
 def known_rowwise(features: nn.Module) -> bool:

@@ -23,18 +23,14 @@ from torch import Tensor, nn
 
 from dpswd.adaptation.adapters import DigitEncoder, FeatureEncoder, ImageAdapter, ShiftAdapter
 from dpswd.adaptation.data import AdaptationData, DigitAdaptation, OfficeCaltech, TargetRecords, accuracy
-from dpswd.adaptation.module import AdaptationModule
-from dpswd.adaptation.source import fit_source, source_batches
+from dpswd.adaptation.module import AdaptationModule, fit_source, source_batches
 from dpswd.generation.features import DCT, FeatureMap, Flatten
 from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.sampling import FixedSizeSampler, ReleaseLoader
 from dpswd.training.callback import PrivacyBudget
 from experiments.accounting.published import published_sigma
-from models.baselines.dann import DANNTerm
-from models.baselines.dp_dann import fit_dp_dann
-from models.baselines.jdot import JDOTTerm
-from models.baselines.swd import SWDTerm
-from models.baselines.unprotected import Side, fit_unprotected, raw_batches
+from models.alignment import DANNTerm, JDOTTerm, Side, SWDTerm, fit_unprotected, raw_batches
+from models.dp_dann import fit_dp_dann
 from models.published import published_distance
 
 __all__ = [

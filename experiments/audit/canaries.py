@@ -19,7 +19,7 @@ from dpswd._validate import at_least
 from dpswd.audit import one_run_epsilon
 from dpswd.commands.main import fit
 from dpswd.data.base import Records
-from dpswd.data.digits import Digits
+from dpswd.data.benchmarks import Digits
 from dpswd.errors import InputError
 from dpswd.generation.export import read_generator
 
@@ -125,7 +125,9 @@ def audit_generator(
     lower = one_run_epsilon(scores.numpy(), shown, delta=1e-5, confidence=confidence)
     best = one_run_epsilon(shown - 0.5, shown, delta=1e-5, confidence=confidence)
     return {
-        "what": "generator of configs/digits.yaml" if published is None else f"{published:.0%} of the records published",
+        "what": "generator of configs/digits.yaml"
+        if published is None
+        else f"{published:.0%} of the records published",
         "slots": slots,
         "guessed_right": right,
         "epsilon_lower": lower,

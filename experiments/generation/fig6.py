@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpswd.generation.callbacks import generate, to_bytes
+from dpswd.generation.export import generate, to_bytes
 from dpswd.report.publish import write_report
 from experiments.generation.frechet import check_weights, fid, rotation_cnn, small_cnn_frechet
 from experiments.generation.train_config import ConfigRun, train_config
@@ -26,7 +26,7 @@ STEPS = {False: 360, True: 1560}  # quick, full; 60 of them are the flow's
 def run(
     out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False, weights: Path | None = None
 ) -> dict[str, Any]:
-    """Trains ``configs/celeba.yaml`` three times, draws ``fig6.png``, measures Frechet distances.
+    """Trains ``celeba.yaml`` three times, draws ``fig6.png``, measures Frechet distances.
 
     The picture shows generated faces only: CelebA's own may not be passed on.
 
@@ -66,7 +66,15 @@ def run(
 
 def _train(directory: Path, epsilon: float | None, bound: str, full: bool, data: Path | None) -> ConfigRun:
     more = ["--model.bound", bound, "--trainer.max_steps", str(STEPS[full])]
-    return train_config(["celeba.yaml"], directory, epsilon=epsilon, delta=DELTA, seed=0, data=data, more=more)
+    return train_config(
+        [str(Path(__file__).with_name("celeba.yaml"))],
+        directory,
+        epsilon=epsilon,
+        delta=DELTA,
+        seed=0,
+        data=data,
+        more=more,
+    )
 
 
 def _some(made: ConfigRun) -> torch.Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dpswd.errors import InputError
-from dpswd.generation.small_cnn import SmallCNN, train_cnn
+from dpswd.generation.evaluation import SmallCNN, train_cnn
 
 __all__ = ["WEIGHTS", "check_weights", "fid", "frechet_distance", "rotation_cnn", "small_cnn_frechet"]
 

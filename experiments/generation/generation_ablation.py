@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from dpswd._files import write_json
-from dpswd.generation.callbacks import generate
 from dpswd.generation.evaluation import CLASSIFIERS, accuracy, flat
+from dpswd.generation.export import generate
 from experiments.generation.table2_cells import N_SYNTHETIC
 from experiments.generation.table2_methods import DELTA, Cell, shipped_configs
 from experiments.generation.train_config import train_config

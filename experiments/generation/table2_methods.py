@@ -27,14 +27,14 @@ import torch
 from torch import Tensor
 
 from dpswd.data import MNIST, USPS, Digits, FashionMNIST, PrivateData
-from dpswd.generation.callbacks import generate
+from dpswd.generation.export import generate
 from dpswd.generation.features import DCT
 from dpswd.generation.generators import Table3Generator
 from dpswd.training.one_shot import OneShotBudget
 from experiments.generation.published_training import published_run
 from experiments.generation.train_config import train_config
-from models.baselines.dp_merf import DPMERF
-from models.baselines.gaussian import ClassGaussian
+from models.dp_merf import DPMERF
+from models.gaussian import ClassGaussian
 
 __all__ = ["DATASETS", "DELTA", "GENERATED", "METHODS", "Cell", "Trained", "shipped_configs", "train"]
 

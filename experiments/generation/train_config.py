@@ -11,8 +11,8 @@ from typing import Any
 import lightning as L
 
 from dpswd.data import PrivateData
-from dpswd.generation.callbacks import SampleGrid
 from dpswd.generation.evaluation import DownstreamEvaluation
+from dpswd.generation.export import SampleGrid
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import Mechanism
 from dpswd.queries import GaussianQuery

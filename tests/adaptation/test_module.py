@@ -13,8 +13,7 @@ from dpswd import FixedSizeSampler, InputError
 from dpswd.accounting.ledger import Ledger
 from dpswd.adaptation.adapters import FeatureEncoder, ShiftAdapter
 from dpswd.adaptation.data import AdaptationData, TargetAccuracy, TargetRecords, accuracy
-from dpswd.adaptation.module import AdaptationModule
-from dpswd.adaptation.source import fit_source, source_batches
+from dpswd.adaptation.module import AdaptationModule, fit_source, source_batches
 from dpswd.data import Records
 from dpswd.generation.features import Flatten
 from dpswd.rowwise import digest

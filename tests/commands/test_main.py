@@ -272,7 +272,7 @@ def test_an_interrupted_run_goes_on_without_a_second_release(interrupted):
 
 def test_predict_writes_a_labelled_data_set(capfd, finished, tmp_path):
     arguments = fit(tmp_path, "--ckpt_path", str(finished / "checkpoints" / "last.ckpt"), command="predict")
-    writer = "[{class_path: dpswd.generation.callbacks.SyntheticWriter}]"
+    writer = "[{class_path: dpswd.generation.export.SyntheticWriter}]"
     assert main([*arguments, "--trainer.callbacks", writer, "--return_predictions", "false"]) == 0
     with np.load(tmp_path / "synthetic.npz", allow_pickle=False) as made:
         assert made["data"].shape == (15, 8, 8)
@@ -287,7 +287,7 @@ def test_predict_keeps_to_the_run_of_its_checkpoint(capfd, finished, tmp_path):
     other = tmp_path / "other"
     assert main(fit(other)) == 0
     before = sorted(path.name for path in other.iterdir())
-    writer = ["--trainer.callbacks", "[{class_path: dpswd.generation.callbacks.SyntheticWriter}]"]
+    writer = ["--trainer.callbacks", "[{class_path: dpswd.generation.export.SyntheticWriter}]"]
     for directory, wanted in ((finished, 2), (other, 0)):
         checkpoint = str(directory / "checkpoints" / "last.ckpt")
         arguments = fit(other, "--ckpt_path", checkpoint, *writer, "--return_predictions", "false", command="predict")
@@ -316,7 +316,7 @@ def test_predict_into_a_file(capfd, finished, tmp_path):
     arguments = fit(tmp_path / "file", "--ckpt_path", str(finished / "checkpoints" / "last.ckpt"), command="predict")
     refused(
         capfd,
-        [*arguments, "--trainer.callbacks", "[{class_path: dpswd.generation.callbacks.SyntheticWriter}]"],
+        [*arguments, "--trainer.callbacks", "[{class_path: dpswd.generation.export.SyntheticWriter}]"],
         "to write",
     )
 

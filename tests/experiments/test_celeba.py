@@ -11,10 +11,10 @@ from PIL import Image
 
 from dpswd import InputError
 from dpswd.data import CelebA
-from dpswd.generation.faces import RandomConvolutions, Table5Generator
 from dpswd.generation.features import check_rowwise
 from dpswd.loss import clip_rows
 from experiments.generation import fig6
+from models.networks import RandomConvolutions, Table5Generator
 
 
 @pytest.fixture

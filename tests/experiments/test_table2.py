@@ -18,7 +18,7 @@ from experiments.generation.published_training import published_noise, published
 from experiments.generation.sample_figure import draw_samples
 from experiments.generation.table2_cells import directory_of, plan, run_cells
 from experiments.generation.table2_methods import BUDGETS, DATASETS, METHODS, Cell, Trained, train
-from models.baselines.gaussian import ClassGaussian
+from models.gaussian import ClassGaussian
 
 
 class Small(Digits):

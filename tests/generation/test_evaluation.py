@@ -6,8 +6,7 @@ import torch
 
 from dpswd import InputError
 from dpswd.data import Digits
-from dpswd.generation.evaluation import CLASSIFIERS, accuracy, flat
-from dpswd.generation.small_cnn import SmallCNN, train_cnn
+from dpswd.generation.evaluation import CLASSIFIERS, SmallCNN, accuracy, flat, train_cnn
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)

@@ -10,7 +10,7 @@ import torch
 from dpswd import InputError
 from dpswd.accounting.ledger import Ledger
 from dpswd.data.base import PrivateData, Records
-from dpswd.generation.callbacks import SampleGrid, SyntheticWriter
+from dpswd.generation.export import SampleGrid, SyntheticWriter
 from dpswd.generation.features import DCT, Flatten
 from dpswd.generation.flow import FlowModule
 from dpswd.generation.generators import MLPGenerator

@@ -11,8 +11,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from dpswd import InputError
 from dpswd.accounting.ledger import Ledger
 from dpswd.data import Digits
-from dpswd.generation.callbacks import SampleGrid, SyntheticWriter
 from dpswd.generation.evaluation import DownstreamEvaluation
+from dpswd.generation.export import SampleGrid, SyntheticWriter
 from dpswd.generation.features import Flatten
 from dpswd.generation.generators import MLPGenerator
 from dpswd.generation.module import GeneratorModule

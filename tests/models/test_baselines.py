@@ -10,8 +10,8 @@ from dpswd.data import Digits
 from dpswd.generation.evaluation import accuracy, flat
 from dpswd.generation.features import DCT, FeatureMap, Flatten
 from dpswd.generation.generators import MLPGenerator
-from models.baselines.dp_merf import DPMERF, FourierFeatures
-from models.baselines.gaussian import ClassGaussian
+from models.dp_merf import DPMERF, FourierFeatures
+from models.gaussian import ClassGaussian
 
 
 def digits():

@@ -9,14 +9,21 @@ from torch import nn
 
 from dpswd import InputError, PrivacyAccountant
 from dpswd.adaptation.adapters import FeatureEncoder, classifier
-from dpswd.adaptation.source import source_batches
+from dpswd.adaptation.module import source_batches
 from dpswd.mechanism import GaussianMechanism
-from models.baselines import dp_dann
-from models.baselines.dann import DANNTerm, DomainClassifier, reverse
-from models.baselines.dp_dann import fit_dp_dann
-from models.baselines.jdot import JDOTTerm
-from models.baselines.swd import SWDTerm
-from models.baselines.unprotected import Side, fit_unprotected, raw_batches, rising
+from models import dp_dann
+from models.alignment import (
+    DANNTerm,
+    DomainClassifier,
+    JDOTTerm,
+    Side,
+    SWDTerm,
+    fit_unprotected,
+    raw_batches,
+    reverse,
+    rising,
+)
+from models.dp_dann import fit_dp_dann
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),  # opacus: images need no gradient

@@ -25,8 +25,7 @@ from dpswd._validate import at_least, positive
 from dpswd.accounting import PrivacyAccountant, calibrate_sigma
 from dpswd.mechanism import GaussianMechanism
 from dpswd.sampling import FixedSizeSampler
-from models.baselines.dann import DomainClassifier, reverse
-from models.baselines.unprotected import rising
+from models.alignment import DomainClassifier, reverse, rising
 
 __all__ = ["fit_dp_dann"]
 

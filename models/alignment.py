@@ -1,0 +1,181 @@
+"""The training loop that the unprotected adaptation baselines share: NOT PRIVATE, whatever the term that aligns.
+
+Every step reads a raw batch of the target and sends the gradient through it.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import ot
+import torch
+from torch import Tensor, nn
+
+from dpswd._validate import at_least, positive
+from dpswd.projections import random_projections
+from dpswd.sliced import sliced_wasserstein
+
+__all__ = [
+    "DANNTerm",
+    "DomainClassifier",
+    "JDOTTerm",
+    "SWDTerm",
+    "Side",
+    "Term",
+    "fit_unprotected",
+    "raw_batches",
+    "reverse",
+    "rising",
+]
+
+
+class Side(NamedTuple):
+    """One domain in a step: features (n, d), scores (n, C), classes (n,) where they are known."""
+
+    features: Tensor
+    scores: Tensor
+    classes: Tensor | None
+
+
+class Term(Protocol):
+    """What aligns: a scalar of both domains. May have parameters of its own."""
+
+    def __call__(self, source: Side, target: Side, progress: float) -> Tensor:
+        """Compares the domains; ``progress`` runs from 0 to 1 over training."""
+
+
+def rising(progress: float) -> float:
+    """Weight that rises from 0 to 1 (Ganin et al., Domain-Adversarial Training, JMLR 2016, Section 5.2.2)."""
+    return 2 / (1 + math.exp(-10 * progress)) - 1
+
+
+def raw_batches(records: Tensor, size: int) -> Iterator[Tensor]:
+    """Shuffled batches of the target, for ever."""
+    while True:
+        order = torch.randperm(len(records))
+        for part in order[: len(order) // size * size].split(size):
+            yield records[part]
+
+
+def fit_unprotected(
+    encoder: nn.Module,
+    classifier: nn.Module,
+    term: nn.Module,
+    source: Iterator[tuple[Tensor, Tensor]],
+    target: Iterator[Tensor],
+    *,
+    steps: int,
+    weight: float,
+    lr: float,
+) -> None:
+    """Minimises cross-entropy on the source plus ``weight`` times the term, by Adam with a cosine.
+
+    Args:
+        encoder: Maps records to features (n, d).
+        classifier: Maps features to scores.
+        term: A :class:`Term`.
+        source: Endless labelled batches.
+        target: Endless raw batches.
+        steps: Training steps.
+        weight: Of the term.
+        lr: Learning rate; falls to a tenth.
+    """
+    at_least(1, steps=steps)
+    positive(weight=weight, lr=lr)
+    for part in (encoder, classifier, term):
+        part.train()
+    parameters = [p for part in (encoder, classifier, term) for p in part.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=lr / 10)
+    for step in range(steps):
+        records, classes = next(source)
+        ours, theirs = encoder(records), encoder(next(target))
+        known, unknown = Side(ours, classifier(ours), classes), Side(theirs, classifier(theirs), None)
+        loss = nn.functional.cross_entropy(known.scores, classes)
+        loss = loss + weight * term(known, unknown, step / steps)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+
+
+class _Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, factor: float) -> Tensor:  # type: ignore[override]
+        ctx.factor = factor
+        return features.view_as(features)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return -ctx.factor * gradient, None
+
+
+def reverse(features: Tensor, factor: float = 1.0) -> Tensor:
+    """Passes features (n, d) on; sends their gradient back times ``-factor``."""
+    reversed_: Tensor = _Reverse.apply(features, factor)
+    return reversed_
+
+
+class DomainClassifier(nn.Sequential):
+    """Says from features (n, d) how likely a record is of the target: logits (n,).
+
+    Args:
+        dim: Size d of the features.
+        hidden: Width of the hidden layer.
+    """
+
+    def __init__(self, dim: int, hidden: int = 100) -> None:
+        super().__init__(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, 1), nn.Flatten(0))
+
+
+class DANNTerm(nn.Module):
+    """Cross-entropy of a domain classifier, the encoder's gradient reversed by a factor that rises from 0 to 1.
+
+    Args:
+        dim: Size of the features.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.domain = DomainClassifier(dim)
+
+    def forward(self, source: Side, target: Side, progress: float) -> Tensor:
+        """Returns the loss of the domain classifier, both domains weighing the same."""
+        factor = rising(progress)
+        ours, theirs = (self.domain(reverse(side.features, factor)) for side in (source, target))
+        loss = nn.functional.binary_cross_entropy_with_logits
+        return loss(ours, torch.zeros_like(ours)) / 2 + loss(theirs, torch.ones_like(theirs)) / 2
+
+
+class SWDTerm(nn.Module):
+    """d times the squared sliced Wasserstein distance of the features, along a fresh orthonormal basis."""
+
+    def forward(self, source: Side, target: Side, progress: float) -> Tensor:
+        """Returns the distance, in squared units of the features."""
+        dim = source.features.shape[1]
+        directions = random_projections(dim, dim, kind="orthogonal").to(source.features)
+        return dim * sliced_wasserstein(source.features, target.features, directions)
+
+
+class JDOTTerm(nn.Module):
+    """Transport cost between (features, classes) of the source and (features, scores) of the target, batch by batch.
+
+    Args:
+        feature_weight: Weight of the squared distance of features.
+        label_weight: Weight of the cross-entropy of a source class under the target's scores.
+    """
+
+    def __init__(self, feature_weight: float = 0.01, label_weight: float = 1.0) -> None:
+        super().__init__()
+        positive(feature_weight=feature_weight, label_weight=label_weight)
+        self.feature_weight, self.label_weight = feature_weight, label_weight
+
+    def forward(self, source: Side, target: Side, progress: float) -> Tensor:
+        """Returns the cost of the plan that is best for the features and scores as they are."""
+        assert source.classes is not None
+        moved = torch.cdist(source.features, target.features).square()  # (n, m)
+        mistaken = -torch.log_softmax(target.scores, 1).T[source.classes]  # (n, m)
+        cost = self.feature_weight * moved + self.label_weight * mistaken
+        a, b = (torch.full((size,), 1 / size, dtype=torch.float64) for size in cost.shape)
+        plan = ot.emd(a, b, cost.detach().double().cpu())
+        return (plan.to(cost) * cost).sum()

@@ -1,1 +1,0 @@
-"""What the library is compared with: other methods, each with its accounting done right."""
