@@ -20,16 +20,6 @@ settings.register_profile("thorough", **FUZZ, max_examples=800)
 settings.load_profile("quick")
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Prints the number of cases that the tests in tests/fuzz made, in all processes."""
-    reports = [report for each in terminalreporter.stats.values() for report in each]
-    properties = [
-        pair for report in reports if getattr(report, "when", "") == "teardown" for pair in report.user_properties
-    ]
-    if made := sum(number for name, number in properties if name == "fuzz cases"):
-        terminalreporter.write_line(f"fuzz: {made} cases")
-
-
 @pytest.fixture
 def data_root() -> Path:
     """Directory of the real data sets (tests that use it carry the marker ``data``)."""

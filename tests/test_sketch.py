@@ -4,10 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import crash_runs
 import pytest
 import torch
-from ddp_runs import sketch, together
+import torch.distributed as dist
+from factories import fork_server, run_ranks
 
 from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, random_projections
 from dpswd._random import SeededRandom
@@ -135,9 +135,17 @@ def test_bad_input_releases_nothing(changes, chunks, message):
 # shards
 
 
+def run_sketch(rank, mechanism, shards, max_bytes=None, ledger=None):
+    """One release of all shards by a stream; ``shards[rank]`` are the chunks of one, the first has the ledger."""
+    dist.init_process_group("gloo")
+    loss = DPSlicedWassersteinLoss(mechanism, recorder=ledger if rank == 0 else None)
+    release = release_sketch(loss, lambda: shards[rank], max_bytes=max_bytes)
+    return release.values.numpy(), release.projections.numpy(), loss.releases
+
+
 @pytest.fixture(scope="module")
 def server():
-    return crash_runs.fork_server()
+    return fork_server()
 
 
 @pytest.mark.parametrize("by_class", [False, True])
@@ -146,7 +154,7 @@ def test_shards_are_merged_exactly(server, by_class):
     made = mechanism(n_classes=3 if by_class else None)
     order = [torch.arange(700, N), torch.arange(0), torch.arange(700)]  # unequal, one empty, not in order
     shards = [[(x[mine], labels[mine])] if by_class else [x[mine]] for mine in order]
-    found, errors = together(server, sketch, made, shards, 3 * 8 * N, world=3)
+    found, errors = run_ranks(server, run_sketch, made, shards, 3 * 8 * N, world=3)
     assert errors == [None] * 3
     whole = DPSlicedWassersteinLoss(made).release(x, labels if by_class else None)
     for values, projections, _ in found:
@@ -157,7 +165,7 @@ def test_shards_are_merged_exactly(server, by_class):
 
 def test_what_one_shard_refuses_all_refuse(server):
     x, _ = records()
-    _, (first, second) = together(server, sketch, mechanism(), [[x[:600]], [x[600:] / 0]])
+    _, (first, second) = run_ranks(server, run_sketch, mechanism(), [[x[:600]], [x[600:] / 0]])
     assert "process 1: Expected finite private rows" in first
     assert second.startswith("InputError: Expected finite private rows")
 
@@ -165,7 +173,7 @@ def test_what_one_shard_refuses_all_refuse(server):
 def test_a_ledger_that_refuses_stops_every_shard(server):
     x, _ = records()
     shards = [[part] for part in x.split(600)]
-    _, errors = together(server, sketch, mechanism(), shards, None, Refuses())
+    _, errors = run_ranks(server, run_sketch, mechanism(), shards, None, Refuses())
     assert errors == ["BudgetExceededError: spent"] * 2
 
 

@@ -5,9 +5,9 @@ import json
 import lightning as L
 import pytest
 import torch
+from factories import privacy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from training_runs import privacy
 
 from dpswd import FixedSizeSampler, InputError
 from dpswd.accounting.ledger import Ledger

@@ -4,8 +4,7 @@ import math
 
 import hypothesis.strategies as st
 import numpy as np
-from harness import REFUSED, fuzz, near, odd, outcome
-from test_fuzz_mechanism import likely
+from factories import REFUSED, fuzz, likely_mechanisms, near, odd, outcome
 
 from dpswd import GaussianMechanism, PrivacyAccountant, ProjectionMechanism, calibrate_sigma
 from dpswd.accounting.plan import plan
@@ -22,7 +21,7 @@ def mechanism(values, sigma):
     return outcome(ProjectionMechanism, **values | {"sigma": sigma, "row_norm": 0.5})
 
 
-@fuzz(25, values=likely, sigma=sigmas, size=sizes, count=counts, delta=deltas, kind=kinds)
+@fuzz(25, values=likely_mechanisms, sigma=sigmas, size=sizes, count=counts, delta=deltas, kind=kinds)
 def test_account(values, sigma, size, count, delta, kind):
     made = mechanism(values, sigma)
     account = outcome(PrivacyAccountant, kind)
@@ -42,7 +41,7 @@ def test_account(values, sigma, size, count, delta, kind):
     assert all(line.endswith((".", ")")) for line in account.assumptions)
 
 
-@fuzz(25, values=likely, sigma=sigmas, epsilon=near(st.floats(1e-3, 30), odds=0.4), kind=kinds)
+@fuzz(25, values=likely_mechanisms, sigma=sigmas, epsilon=near(st.floats(1e-3, 30), odds=0.4), kind=kinds)
 def test_delta(values, sigma, epsilon, kind):
     made, account = mechanism(values, sigma), outcome(PrivacyAccountant, kind)
     if REFUSED in (made, account) or outcome(account.step, made, sample_size=64) is REFUSED:
@@ -80,7 +79,7 @@ targets = st.one_of(
 )
 
 
-@fuzz(12, values=likely, size=sizes, count=counts, target=targets, kind=kinds)
+@fuzz(12, values=likely_mechanisms, size=sizes, count=counts, target=targets, kind=kinds)
 def test_calibrate(values, size, count, target, kind):
     made = mechanism(values, 1.0)
     if made is REFUSED:
@@ -111,7 +110,7 @@ def test_plan(epsilon, delta, size, dim, releases):
         assert all(0 < row["sigma"] < math.inf for row in rows)
 
 
-@fuzz(15, values=likely, size=sizes, count=counts, epsilon=near(st.floats(0.1, 20)), delta=deltas)
+@fuzz(15, values=likely_mechanisms, size=sizes, count=counts, epsilon=near(st.floats(0.1, 20)), delta=deltas)
 def test_published(values, size, count, epsilon, delta):
     made = mechanism(values, 1.0)
     if made is REFUSED:

@@ -6,7 +6,7 @@ import math
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from harness import command, damage, fuzz, sentence, untouched
+from factories import command, damage, fuzz, sentence, untouched
 
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import COMMAND_MODULES, main

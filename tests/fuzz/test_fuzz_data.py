@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from harness import REFUSED, damage, fuzz, near, outcome, untouched
+from factories import REFUSED, damage, fuzz, near, outcome, untouched
 from PIL import Image
 
 from dpswd.adaptation.data import FeatureAdaptation

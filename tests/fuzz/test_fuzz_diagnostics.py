@@ -6,7 +6,7 @@ import math
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from harness import REFUSED, fuzz, near, odd, outcome, plain_floats
+from factories import REFUSED, fuzz, near, odd, outcome, plain_floats
 
 from dpswd import ProjectionMechanism, tangent, wasserstein_dp
 from dpswd.audit import audit

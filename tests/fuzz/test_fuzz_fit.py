@@ -10,7 +10,7 @@ import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the
 import pytest
 import torch
 import yaml
-from harness import REFUSED, command, damage, fuzz, outcome, untouched
+from factories import REFUSED, command, damage, fuzz, outcome, untouched
 
 from dpswd.generation.export import read_generator, write_generator
 from dpswd.generation.generators import MLPGenerator

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from harness import REFUSED, command, damage, fuzz, outcome, untouched
+from factories import REFUSED, command, damage, fuzz, outcome, untouched
 
 from dpswd import GaussianMechanism, ProjectionMechanism
 from dpswd.accounting.across import cost

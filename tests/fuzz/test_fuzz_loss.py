@@ -4,7 +4,7 @@ import math
 
 import hypothesis.strategies as st
 import torch
-from harness import REFUSED, fuzz, near, odd, odd_tensors, outcome, tensors
+from factories import REFUSED, fuzz, near, odd, odd_tensors, outcome, tensors
 
 from dpswd import DPSlicedWassersteinLoss, FixedSizeSampler, ProjectionMechanism, random_projections, sliced_wasserstein
 from dpswd.loss import Release, clip_rows

@@ -5,7 +5,7 @@ import math
 
 import hypothesis.strategies as st
 import numpy as np
-from harness import REFUSED, fuzz, near, odd, outcome, plain_floats
+from factories import REFUSED, fuzz, likely_mechanisms, near, odd, outcome, plain_floats
 
 from dpswd import GaussianMechanism, ProjectionMechanism
 from dpswd.mechanism import mechanism_from_dict
@@ -28,32 +28,17 @@ FIELDS = {
     "n_classes": near(st.one_of(st.none(), sizes), odds=0.1),
     "noise_seed": near(st.none(), odds=0.2),
 }
-LIKELY = dict.fromkeys(FIELDS, None) | {
-    "dim": st.integers(2, 9),
-    "n_projections": st.integers(1, 40),
-    "sigma": plain_floats,
-    "row_norm": plain_floats,
-    "batch_size": st.integers(1, 64),
-    "statistic": st.sampled_from(["rows", "quantiles"]),
-    "kind": st.sampled_from(["iid", "orthogonal"]),
-    "bound": st.sampled_from(["exact", "exact", "bernstein", "clt"]),
-    "n_quantiles": st.sampled_from([None, 1, 2, 4]),
-    "failure_prob": st.sampled_from([None, 1e-7]),
-    "n_classes": st.sampled_from([None, 2, 10]),
-    "noise_seed": st.none(),
-}
 NEEDED = ("dim", "n_projections", "sigma", "batch_size")
 fields = st.fixed_dictionaries(
     {name: FIELDS[name] for name in NEEDED},
     optional={name: strategy for name, strategy in FIELDS.items() if name not in NEEDED},
 )
-likely = st.fixed_dictionaries(LIKELY)
 
 
 @st.composite
 def one_odd(draw):
     """Fields that fit, but for one."""
-    values = draw(likely)
+    values = draw(likely_mechanisms)
     name = draw(st.sampled_from(sorted(FIELDS)))
     return values | {name: draw(FIELDS[name])}
 

@@ -6,6 +6,11 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
+from factories import BLOB_DIM as D
+from factories import BLOB_SIZE as N
+from factories import Blobs, principal
+from factories import blob_trainer as trainer
+from factories import flow_module as module
 
 from dpswd import InputError
 from dpswd.accounting.ledger import Ledger
@@ -14,46 +19,6 @@ from dpswd.generation.export import SampleGrid, SyntheticWriter
 from dpswd.generation.features import DCT, Flatten
 from dpswd.generation.flow import FlowModule
 from dpswd.generation.generators import MLPGenerator
-from dpswd.generation.principal import PrincipalDirections
-from dpswd.training.callback import PrivacyBudget
-
-D, N = 6, 300
-
-
-class Blobs(PrivateData):
-    """Three classes in proportions 6 : 3 : 1, apart from each other."""
-
-    def load(self):
-        generator = torch.Generator().manual_seed(0)
-        labels = torch.tensor([0, 0, 1, 0, 1, 0, 2, 0, 1, 0]).repeat(N // 10)
-        centres = torch.eye(D)[:3] * 0.6
-        values = centres[labels] + 0.1 * torch.randn(N, D, generator=generator)
-        return Records(values, labels), None
-
-
-def module(features=None, n_classes=3, **changes):
-    features = features or Flatten((D,))
-    generator = MLPGenerator((D,), n_classes=n_classes, latent_dim=features.dim, hidden=32)
-    options = {"n_particles": 60, "flow_steps": 3, "n_quantiles": 5, "generated": 40} | changes
-    return FlowModule(generator, features, **options)
-
-
-def principal():
-    return PrincipalDirections(Flatten((D,)), 4)
-
-
-def trainer(directory, steps, *callbacks, **changes):
-    return L.Trainer(
-        default_root_dir=directory,
-        max_steps=steps,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        log_every_n_steps=1,
-        callbacks=[PrivacyBudget(20.0, 1e-3), *callbacks],
-        **{"enable_checkpointing": False} | changes,
-    )
 
 
 def blocks_of(rows, released, n):

@@ -4,7 +4,10 @@ import json
 
 import pytest
 import torch
-from tests.models.test_flow_module import Blobs, D, N, principal, trainer
+from factories import BLOB_DIM as D
+from factories import BLOB_SIZE as N
+from factories import Blobs, principal
+from factories import blob_trainer as trainer
 
 from dpswd import InputError
 from dpswd.generation import mixture

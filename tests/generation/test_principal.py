@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from factories import Blobs
+from factories import blob_trainer as trainer
+from factories import flow_module as flow
 from lightning.pytorch.callbacks import ModelCheckpoint
 from scipy import stats
 
@@ -179,9 +182,6 @@ class Around(Flatten):
 
 @pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
 def test_a_new_run_refuses_directions_that_are_fitted_and_a_resumed_one_has_its_own(tmp_path):
-    from test_flow_module import Blobs, trainer
-    from test_flow_module import module as flow
-
     rows = Blobs().load()[0].values.double()
 
     def made(fitted):

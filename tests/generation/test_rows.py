@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from factories import privacy, trainer
 from torch import nn
-from training_runs import privacy, trainer
 
 from dpswd import DPSlicedWassersteinLoss
 from dpswd.class_queries import rows_in_parts

@@ -1,8 +1,8 @@
+import factories
 import pytest
-import reporting_runs
 
 
 @pytest.fixture
 def make_run(tmp_path):
     """Writes a run directory as a training run does."""
-    return lambda *groups, name="run", **changes: reporting_runs.make_run(tmp_path / name, *groups, **changes)
+    return lambda *groups, name="run", **changes: factories.make_run(tmp_path / name, *groups, **changes)

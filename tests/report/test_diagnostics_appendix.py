@@ -5,7 +5,7 @@ import os
 
 import jsonschema
 import pytest
-from reporting_runs import ROWS
+from factories import ROWS
 
 import dpswd.report.publish
 from dpswd.commands.main import main

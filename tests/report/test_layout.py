@@ -10,7 +10,7 @@ import shutil
 import subprocess
 
 import pytest
-from reporting_runs import COARSE, COUNTS, SKETCH
+from factories import COARSE, COUNTS, SKETCH
 
 from dpswd.diagnostics.appendix import write_diagnostics
 from dpswd.report import write_report

@@ -5,7 +5,7 @@ import xml.etree.ElementTree
 from html.parser import HTMLParser
 
 import pytest
-from reporting_runs import COARSE, ROWS, SKETCH
+from factories import COARSE, ROWS, SKETCH
 
 from dpswd.errors import InputError
 from dpswd.report import write_report

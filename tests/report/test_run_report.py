@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from reporting_runs import COARSE, COUNTS, ROWS, SKETCH
+from factories import COARSE, COUNTS, ROWS, SKETCH
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.errors import InputError

@@ -5,7 +5,7 @@ import threading
 import lightning as L
 import pytest
 import torch
-from training_runs import MECHANISM, STEPS, B, Mine, N, Records, loader, privacy, trainer
+from factories import MECHANISM, STEPS, B, Mine, N, Records, loader, privacy, trainer
 
 from dpswd import BudgetExceededError, FixedSizeSampler, InputError
 from dpswd.accounting.ledger import Ledger

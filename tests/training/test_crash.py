@@ -4,10 +4,10 @@ import json
 import random
 import time
 
-import crash_runs
 import pytest
 import torch
 import yaml
+from factories import fit_arguments, fork_server, run_fit
 
 from dpswd.accounting.ledger import Ledger
 
@@ -17,7 +17,7 @@ STEPS = 100
 
 @pytest.fixture(scope="module")
 def server():
-    return crash_runs.fork_server()
+    return fork_server()
 
 
 class Victim:
@@ -31,8 +31,8 @@ class Victim:
         self.run = directory / "run"
 
     def start(self, *more):
-        words = crash_runs.arguments(self.run, STEPS, *more)
-        process = self.server.Process(target=crash_runs.fit, args=(words, str(self.witness), str(self.said)))
+        words = fit_arguments(self.run, STEPS, *more)
+        process = self.server.Process(target=run_fit, args=(words, str(self.witness), str(self.said)))
         process.start()
         return process
 

@@ -5,9 +5,9 @@ import signal
 import subprocess
 import time
 
-import crash_runs
 import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
 import pytest
+from factories import fit_arguments, fork_server, run_fit
 
 from dpswd import GaussianMechanism, InputError
 from dpswd.accounting.ledger import Ledger
@@ -105,14 +105,14 @@ def test_a_limit_on_the_size_of_files(tmp_path):
 
 def test_fit_on_a_full_disk(disk, capfd):
     fill(disk / "filler")
-    refused(capfd, crash_runs.arguments(disk / "run", 4), "No space left on device")
+    refused(capfd, fit_arguments(disk / "run", 4), "No space left on device")
     assert not contents(disk).keys() - {(disk / "filler").relative_to(disk)}
 
 
 def test_fit_without_room_for_a_checkpoint(disk, capfd):
     refused(
         capfd,
-        crash_runs.arguments(disk / "run", 4, "--model.init_args.generator.init_args.hidden", "1024"),
+        fit_arguments(disk / "run", 4, "--model.init_args.generator.init_args.hidden", "1024"),
         *("checkpoint", "No space left"),
     )
     assert Ledger.open_existing(disk / "run" / "ledger.jsonl").n_releases == 0
@@ -120,11 +120,11 @@ def test_fit_without_room_for_a_checkpoint(disk, capfd):
 
 
 def test_resume_on_a_full_disk(disk, capfd):
-    assert main(crash_runs.arguments(disk / "run", 4)) == 0
+    assert main(fit_arguments(disk / "run", 4)) == 0
     capfd.readouterr()
     fill(disk / "filler")
     before = contents(disk)
-    assert main(crash_runs.arguments(disk / "run", 4)) in (0, 2)  # nothing is left to do; the end is written again
+    assert main(fit_arguments(disk / "run", 4)) in (0, 2)  # nothing is left to do; the end is written again
     assert contents(disk) == before
 
 
@@ -133,14 +133,14 @@ def test_resume_on_a_full_disk(disk, capfd):
 
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")  # of the checkpoint callback
 def test_fit_in_a_directory_that_cannot_be_written(disk, capfd):
-    assert main(crash_runs.arguments(disk / "run", 4)) == 0
+    assert main(fit_arguments(disk / "run", 4)) == 0
     capfd.readouterr()
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     before = contents(disk)
-    refused(capfd, crash_runs.arguments(disk / "other", 4), "Read-only file system")
+    refused(capfd, fit_arguments(disk / "other", 4), "Read-only file system")
     checkpoint = disk / "run" / "checkpoints" / "last.ckpt"
     assert checkpoint.exists()
-    refused(capfd, ["fit", *crash_runs.arguments(disk / "other", 5)[1:], "--ckpt_path", str(checkpoint)], "got none")
+    refused(capfd, ["fit", *fit_arguments(disk / "other", 5)[1:], "--ckpt_path", str(checkpoint)], "got none")
     with pytest.raises(InputError, match="got: Read-only file system; no release was made"):
         Ledger.open_existing(disk / "run" / "ledger.jsonl").record(MECHANISM, 100)
     assert contents(disk) == before
@@ -151,13 +151,11 @@ def test_fit_in_a_directory_that_cannot_be_written(disk, capfd):
 
 @pytest.mark.slow
 def test_a_second_process_in_the_same_directory(tmp_path):
-    server, run, said = crash_runs.fork_server(), tmp_path / "run", tmp_path / "said"
+    server, run, said = fork_server(), tmp_path / "run", tmp_path / "said"
 
     def start(name):
-        words = crash_runs.arguments(run, 150)
-        process = server.Process(
-            target=crash_runs.fit, args=(words, str(tmp_path / name), str(tmp_path / f"{name} said"))
-        )
+        words = fit_arguments(run, 150)
+        process = server.Process(target=run_fit, args=(words, str(tmp_path / name), str(tmp_path / f"{name} said")))
         process.start()
         return process
 

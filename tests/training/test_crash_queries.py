@@ -1,9 +1,9 @@
 """A crash after a module's own queries and before its first step: what they released is in the checkpoint."""
 
-import crash_runs
 import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
 import pytest
 import torch
+from factories import fit_arguments
 
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
@@ -19,7 +19,7 @@ def test_nothing_is_asked_twice(tmp_path, monkeypatch):
             GeneratorModule, "training_step", lambda *_: (_ for _ in ()).throw(RuntimeError("the power went"))
         )
         with pytest.raises(RuntimeError, match="the power went"):
-            main(crash_runs.arguments(tmp_path / "run", 3, *QUERIES))
+            main(fit_arguments(tmp_path / "run", 3, *QUERIES))
     assert GeneratorModule.training_step is step
     path = tmp_path / "run" / "ledger.jsonl"
     assert Ledger.open_existing(path).n_releases == 1
@@ -28,7 +28,7 @@ def test_nothing_is_asked_twice(tmp_path, monkeypatch):
     proportions = before["state_dict"]["proportions"]
     assert before["counted"] is True
     assert not torch.all(proportions == proportions[0])  # the counts have been released
-    assert main(crash_runs.arguments(tmp_path / "run", 3, *QUERIES)) == 0
+    assert main(fit_arguments(tmp_path / "run", 3, *QUERIES)) == 0
     assert [count for *_, count in Ledger.open_existing(path)] == [1, 3]
     after = torch.load(last, weights_only=True)
     assert torch.equal(after["state_dict"]["proportions"], proportions)

@@ -2,25 +2,39 @@
 
 import math
 
-import crash_runs
-import ddp_runs
+import lightning as L
 import numpy as np
 import pytest
 import torch
-from ddp_runs import together, written
-from training_runs import MECHANISM, N, Records, loader, privacy, trainer
-from training_runs import Mine as Alone
+import torch.distributed as dist
+from factories import (
+    MECHANISM,
+    Book,
+    Mine,
+    N,
+    Records,
+    fork_server,
+    loader,
+    part,
+    privacy,
+    run_ranks,
+    trainer,
+)
 
-from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism
+from dpswd import DPSlicedWassersteinLoss, FixedSizeSampler, InputError, ProjectionMechanism
+from dpswd.accounting.ledger import Ledger
 from dpswd.loss import clip_rows
+from dpswd.queries import ClassCounts
+from dpswd.sampling import ReleaseLoader
 from dpswd.sliced import padded_block_means
+from dpswd.training.callback import PrivacyBudget
 
 pytestmark = pytest.mark.slow  # two processes, which meet over a network
 
 
 @pytest.fixture(scope="module")
 def server():
-    return crash_runs.fork_server()
+    return fork_server()
 
 
 def rows(n, d=6, seed=0):
@@ -31,6 +45,110 @@ def fine(outcome):
     results, errors = outcome
     assert errors == [None] * len(errors)
     return results
+
+
+# work of one rank
+
+
+def run_releases(rank, mechanism, rows, labels, times):
+    """Makes releases of the rows of all processes."""
+    dist.init_process_group("gloo")
+    loss = DPSlicedWassersteinLoss(mechanism, recorder=Book())
+    mine = part(rank, rows), None if labels is None else part(rank, labels)
+    made = [loss.release(*mine) for _ in range(times)]
+    return [(r.values.numpy(), r.projections.numpy()) for r in made], len(loss.recorder), loss.releases
+
+
+def run_losses(rank, mechanism, rows, public, times):
+    """Values of the loss on fixed rows."""
+    dist.init_process_group("gloo")
+    loss = DPSlicedWassersteinLoss(mechanism)
+    return [float(loss(part(rank, rows), public)) for _ in range(times)]
+
+
+def run_subsets(rank, size, batch, steps, every):
+    """Indices that a process gets."""
+    dist.init_process_group("gloo")
+    return [indices.tolist() for indices in FixedSizeSampler(size, batch, n_steps=steps, every=every)]
+
+
+def run_counts(rank, labels, times):
+    """Class counts, released."""
+    dist.init_process_group("gloo")
+    query = ClassCounts(3, sigma=5.0)
+    query.recorder = Book()
+    return [query.release(labels).tolist() for _ in range(times)], len(query.recorder)
+
+
+def run_spoiled(rank, mechanism, rows, bad):
+    """One process has rows that are refused."""
+    dist.init_process_group("gloo")
+    loss = DPSlicedWassersteinLoss(mechanism, recorder=Book())
+    mine = part(rank, rows).clone()
+    if rank == bad:
+        mine[0, 0] = torch.nan
+    try:
+        loss.release(mine)
+    except ValueError as error:
+        return f"{type(error).__name__}: {error}", len(loss.recorder), loss.releases
+    return None
+
+
+class Twice(Mine):
+    """The second process calls the loss twice in a step."""
+
+    def training_step(self, batch, batch_idx):
+        if self.global_rank == 1 and self.global_step == 2:
+            self.criterion.release(batch)
+        return super().training_step(batch, batch_idx)
+
+
+class Watched(Mine):
+    """Keeps what was released, and what it was released from."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        value = super().training_step(batch, batch_idx)
+        assert self.released.values.dtype == self.released.projections.dtype == torch.float64
+        norms = self.released.projections.norm(dim=0)
+        assert float((norms - 1).abs().max()) < 1e-12
+        self.seen.append((len(batch), self.released.values.numpy().copy(), float(value.detach())))
+        return value
+
+
+def run_training(
+    rank, directory, steps=6, every=1, kind=Watched, mechanism=MECHANISM, ckpt_path=None, fail=None, **options
+):
+    """Fits as one process of two; returns what it saw."""
+    budget = PrivacyBudget(5.0, 1e-5)
+    if fail == "budget" and rank == 0:
+        budget.before_ledger = full
+    trainer = L.Trainer(
+        default_root_dir=directory,
+        **{"max_steps": steps, "accelerator": "cpu", "devices": 2, "strategy": "ddp", "logger": False}
+        | {"use_distributed_sampler": False, "enable_progress_bar": False, "enable_model_summary": False}
+        | {"enable_checkpointing": False, "callbacks": [budget]}
+        | options,
+    )
+    module = kind(mechanism=mechanism)
+    batch = mechanism.batch_size
+    trainer.fit(
+        module, ReleaseLoader(Records(), FixedSizeSampler(N, batch, n_steps=steps, every=every)), ckpt_path=ckpt_path
+    )
+    weights = torch.cat([value.flatten() for value in module.state_dict().values()]).tolist()
+    facts = privacy(directory) if rank == 0 else None
+    return getattr(module, "seen", None), weights, module.criterion.releases, budget.releases, facts
+
+
+def full():
+    raise InputError("Expected room on the disk, got none; make room.")
+
+
+def written(directory):
+    return Ledger.open_existing(directory / "ledger.jsonl")
 
 
 # one release
@@ -50,7 +168,7 @@ def test_a_release_is_that_of_one_process(server, mechanism):
     labels = torch.arange(len(x)) % 3 if mechanism.n_classes else None
     alone = DPSlicedWassersteinLoss(mechanism)
     expected = [alone.release(x, labels) for _ in range(2)]
-    for made, written_down, count in fine(together(server, ddp_runs.releases, mechanism, x, labels, 2)):
+    for made, written_down, count in fine(run_ranks(server, run_releases, mechanism, x, labels, 2)):
         assert written_down == count == 2
         for (values, projections), one in zip(made, expected, strict=True):
             np.testing.assert_array_equal(projections, one.projections.numpy())
@@ -62,7 +180,7 @@ def test_noise_is_drawn_once_and_afresh(server):
     sigma, times = 0.5, 40
     mechanism = ProjectionMechanism(6, 24, sigma, 20, statistic="quantiles", n_quantiles=10, kind="orthogonal")
     x = rows(20)
-    first, second = (made for made, *_ in fine(together(server, ddp_runs.releases, mechanism, x, None, times)))
+    first, second = (made for made, *_ in fine(run_ranks(server, run_releases, mechanism, x, None, times)))
     noise = []
     for (values, u), (others, theirs) in zip(first, second, strict=True):
         np.testing.assert_array_equal(values, others)  # a second draw would be a second release
@@ -87,7 +205,7 @@ def test_the_loss_has_the_distribution_of_one_process(server):
     x, public = rows(20), rows(30, seed=1)
     one = DPSlicedWassersteinLoss(mechanism)
     alone = np.array([float(one(x, public)) for _ in range(times)])
-    first, second = (np.array(found) for found in fine(together(server, ddp_runs.losses, mechanism, x, public, times)))
+    first, second = (np.array(found) for found in fine(run_ranks(server, run_losses, mechanism, x, public, times)))
     np.testing.assert_allclose(first, second, rtol=1e-12)
     error = math.sqrt((alone.var() + first.var()) / times)
     assert abs(alone.mean() - first.mean()) < 6 * error
@@ -102,7 +220,7 @@ def test_the_loss_has_the_distribution_of_one_process(server):
 
 
 def test_one_subset_is_shared(server):
-    first, second = fine(together(server, ddp_runs.subsets, 100, 9, 7, 3))
+    first, second = fine(run_ranks(server, run_subsets, 100, 9, 7, 3))
     seen = []
     for step, (ours, theirs) in enumerate(zip(first, second, strict=True)):
         if step % 3:
@@ -115,12 +233,12 @@ def test_one_subset_is_shared(server):
         seen.append(whole)
     assert len(seen) == 3
     assert seen[0] != seen[1] != seen[2]
-    _, errors = together(server, ddp_runs.subsets, 100, 1, 7, 3)
+    _, errors = run_ranks(server, run_subsets, 100, 1, 7, 3)
     assert all("Expected batch_size >= the number of processes, got batch_size=1 and 2 processes" in e for e in errors)
 
 
 def test_a_query_is_released_once(server):
-    (first, ours), (second, theirs) = fine(together(server, ddp_runs.counts, torch.arange(30) % 3, 3))
+    (first, ours), (second, theirs) = fine(run_ranks(server, run_counts, torch.arange(30) % 3, 3))
     assert first == second
     assert first[0] != first[1] != first[2]
     assert ours == theirs == 3
@@ -129,7 +247,7 @@ def test_a_query_is_released_once(server):
 @pytest.mark.parametrize("bad", [0, 1])
 def test_a_refusal_on_one_process_stops_all(server, bad):
     mechanism = ProjectionMechanism(6, 12, 0.1, 8)
-    found = fine(together(server, ddp_runs.spoiled, mechanism, rows(8), bad))
+    found = fine(run_ranks(server, run_spoiled, mechanism, rows(8), bad))
     for rank, (said, written_down, count) in enumerate(found):
         assert "Expected finite private rows, got nan or inf" in said
         assert (f"process {bad}: " in said) is (rank != bad)
@@ -137,7 +255,7 @@ def test_a_refusal_on_one_process_stops_all(server, bad):
 
 
 def test_another_number_of_rows_in_all_is_refused(server):
-    _, errors = together(server, ddp_runs.releases, ProjectionMechanism(6, 12, 0.1, 8), rows(9), None, 1)
+    _, errors = run_ranks(server, run_releases, ProjectionMechanism(6, 12, 0.1, 8), rows(9), None, 1)
     assert all("got (9, 6) in all processes together" in error for error in errors)
 
 
@@ -145,9 +263,9 @@ def test_another_number_of_rows_in_all_is_refused(server):
 
 
 def test_training_costs_what_one_process_costs(server, tmp_path):
-    trainer(tmp_path / "one").fit(Alone(), loader())
+    trainer(tmp_path / "one").fit(Mine(), loader())
     (seen, weights, made, counted, facts), (theirs, others, *_) = fine(
-        together(server, ddp_runs.train, tmp_path / "two")
+        run_ranks(server, run_training, tmp_path / "two")
     )
     alone = privacy(tmp_path / "one")
     assert facts == alone  # epsilon, mu, sigma, releases, all of it
@@ -162,7 +280,7 @@ def test_training_costs_what_one_process_costs(server, tmp_path):
 
 def test_one_shot_and_mixed_precision(server, tmp_path):
     whole = MECHANISM.replace(batch_size=N)
-    found = fine(together(server, train_mixed, tmp_path, whole))
+    found = fine(run_ranks(server, train_mixed, tmp_path, whole))
     seen, weights, made, _, facts = found[0]
     assert made == facts["releases_made"] == written(tmp_path).n_releases == 1
     assert [size for size, *_ in seen] == [N // 2, 0, 0, 0]
@@ -175,40 +293,40 @@ def test_one_shot_and_mixed_precision(server, tmp_path):
 
 
 def train_mixed(rank, directory, mechanism):
-    return ddp_runs.train(rank, directory, steps=4, every=4, mechanism=mechanism, precision="bf16-mixed")
+    return run_training(rank, directory, steps=4, every=4, mechanism=mechanism, precision="bf16-mixed")
 
 
 def train_refused(rank, directory, fail):
-    return ddp_runs.train(rank, directory, fail=fail)
+    return run_training(rank, directory, fail=fail)
 
 
 def train_twice(rank, directory):
-    return ddp_runs.train(rank, directory, kind=ddp_runs.Twice)
+    return run_training(rank, directory, kind=Twice)
 
 
 def train_replaced(rank, directory):
-    return ddp_runs.train(rank, directory, use_distributed_sampler=True)
+    return run_training(rank, directory, use_distributed_sampler=True)
 
 
 def test_a_refusal_by_the_first_process_stops_both(server, tmp_path):
-    _, errors = together(server, train_refused, tmp_path, "budget")
+    _, errors = run_ranks(server, train_refused, tmp_path, "budget")
     assert errors == ["InputError: Expected room on the disk, got none; make room."] * 2
     assert not (tmp_path / "ledger.jsonl").exists()
-    trainer(tmp_path).fit(Alone(), loader())
+    trainer(tmp_path).fit(Mine(), loader())
     before = (tmp_path / "ledger.jsonl").read_bytes()
-    _, errors = together(server, train_refused, tmp_path, None)
+    _, errors = run_ranks(server, train_refused, tmp_path, None)
     assert all("Expected no ledger at" in error for error in errors)
     assert (tmp_path / "ledger.jsonl").read_bytes() == before
 
 
 def test_a_process_that_calls_the_loss_twice_is_stopped_and_the_other_one_too(server, tmp_path):
-    _, errors = together(server, train_twice, tmp_path)
+    _, errors = run_ranks(server, train_twice, tmp_path)
     assert "BudgetExceededError: Expected one release for the private batch" in errors[1] or "ProcessLost" in errors[1]
     assert errors[0] is not None
     assert written(tmp_path).n_releases <= 3  # steps 0, 1 and at most the one in question: nothing twice
 
 
 def test_lightnings_sampler_is_refused(server, tmp_path):
-    _, errors = together(server, train_replaced, tmp_path)
+    _, errors = run_ranks(server, train_replaced, tmp_path)
     assert all("Expected trainer.use_distributed_sampler=false with several processes, got true" in e for e in errors)
     assert not list(tmp_path.iterdir())

@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-import crash_runs
 import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
 import pytest
 import torch
+from factories import fit_arguments
 
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
@@ -20,7 +20,7 @@ SEVERAL = ["--trainer.devices", "2", "--trainer.strategy", "ddp", "--trainer.acc
 
 
 def start(directory, steps, log):
-    words = crash_runs.arguments(directory, steps, *SEVERAL)
+    words = fit_arguments(directory, steps, *SEVERAL)
     environment = {name: value for name, value in os.environ.items() if name not in ("LOCAL_RANK", "WORLD_SIZE")}
     with log.open("wb") as file:
         return subprocess.Popen(
@@ -101,8 +101,8 @@ def test_a_run_of_two_is_refused_resumed_and_finished(tmp_path, capfd):
     assert "Traceback" not in log.read_text()
     assert (run / "ledger.jsonl").read_bytes() == before
     (tmp_path / "kept").rename(run / "checkpoints" / "last.ckpt")
-    assert main(crash_runs.arguments(run, 8)) == 0  # one process may go on where two were
+    assert main(fit_arguments(run, 8)) == 0  # one process may go on where two were
     assert (run / "ledger.jsonl").read_bytes() == before
     capfd.readouterr()
-    assert main(["predict", *crash_runs.arguments(run, 8, *SEVERAL)[1:]]) == 2
+    assert main(["predict", *fit_arguments(run, 8, *SEVERAL)[1:]]) == 2
     assert "Expected one process for predict" in capfd.readouterr().err

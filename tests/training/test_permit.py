@@ -8,8 +8,8 @@ import signal
 import lightning as L
 import pytest
 import torch
+from factories import MECHANISM, STEPS, B, Mine, N, Records, loader, privacy, trainer
 from torch.utils.data import DataLoader, TensorDataset
-from training_runs import MECHANISM, STEPS, B, Mine, N, Records, loader, privacy, trainer
 
 from dpswd import BudgetExceededError, DPSlicedWassersteinLoss, FixedSizeSampler, InputError
 from dpswd.accounting.ledger import Ledger

@@ -7,9 +7,9 @@ import lightning as L
 import pytest
 import torch
 import yaml
+from factories import MECHANISM, STEPS, B, Mine, N, loader, privacy, trainer
 from lightning.pytorch.callbacks import LearningRateFinder
 from torch.utils.data import DataLoader
-from training_runs import MECHANISM, STEPS, B, Mine, N, loader, privacy, trainer
 
 from dpswd import BudgetExceededError, DPSlicedWassersteinLoss, InputError
 from dpswd.accounting.ledger import Ledger

@@ -4,8 +4,8 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
+from factories import trainer
 from torch import nn
-from training_runs import trainer
 
 from dpswd import InputError
 from dpswd.accounting.ledger import Ledger

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from training_runs import MECHANISM, STEPS, Mine, N, account, loader, privacy, trainer
+from factories import MECHANISM, STEPS, Mine, N, account, loader, privacy, trainer
 
 from dpswd import BudgetExceededError, InputError, calibrate_sigma
 from dpswd.accounting.ledger import Ledger

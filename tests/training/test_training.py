@@ -7,8 +7,8 @@ import math
 import lightning as L
 import pytest
 import torch
+from factories import MECHANISM, STEPS, B, Mine, N, Records, WatchEpsilon, account, loader, privacy, trainer
 from torch.utils.data import DataLoader, TensorDataset
-from training_runs import MECHANISM, STEPS, B, Mine, N, Records, account, loader, privacy, trainer
 
 from dpswd import (
     BudgetExceededError,
@@ -44,16 +44,8 @@ def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
     assert not list(tmp_path.glob("*.part"))
 
 
-class Watch(L.Callback):
-    """Keeps what is shown, and what is in the file, after every step."""
-
-    def on_train_batch_end(self, trainer, *_):
-        releases = Ledger.open_existing(trainer.budget._ledger.path).n_releases
-        self.seen = [*getattr(self, "seen", []), (releases, float(trainer.callback_metrics["epsilon"]))]
-
-
 def test_epsilon_that_is_shown_is_never_below_the_real_one(tmp_path):
-    watch = Watch()
+    watch = WatchEpsilon()
     run = trainer(tmp_path, steps=11, callbacks=[watch])
     run.fit(Mine(), loader(11))
     assert [count for count, _ in watch.seen] == list(range(1, 12))

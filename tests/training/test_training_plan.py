@@ -6,9 +6,8 @@ import math
 import lightning as L
 import pytest
 import torch
+from factories import MECHANISM, STEPS, Mine, N, Records, WatchEpsilon, account, loader, privacy, trainer
 from scipy import optimize, stats
-from test_training import Watch
-from training_runs import MECHANISM, STEPS, Mine, N, Records, account, loader, privacy, trainer
 
 from dpswd import InputError, PrivacyAccountant, ProjectionMechanism
 from dpswd.accounting.ledger import Ledger
@@ -220,7 +219,7 @@ def test_a_crash_between_queries_and_projections_is_reported_as_planned_in_full(
 
 @pytest.mark.parametrize("silent", [0, 2])
 def test_epsilon_that_is_shown_is_never_below_the_real_one(tmp_path, silent):
-    watch = Watch()
+    watch = WatchEpsilon()
     module = Queried(silent=silent)
     trainer(tmp_path, callbacks=[watch]).fit(module, loader())
     queries = [(query.mechanism, N, 1) for query in (module.counts, module.moment)]

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from training_runs import MECHANISM, STEPS, Mine, account, loader, privacy, trainer
+from factories import MECHANISM, STEPS, Mine, account, loader, privacy, trainer
 
 from dpswd import InputError
 from dpswd.accounting.ledger import Ledger
