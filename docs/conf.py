@@ -3,7 +3,7 @@
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxTranslator
+from sphinx.writers.html5 import HTML5Translator
 
 import dpswd
 
@@ -34,6 +34,7 @@ autodoc_typehints = "description"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = True
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "dpswd"
 html_static_path = ["_static"]
@@ -41,15 +42,16 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 
 
-def _mathml(translator: SphinxTranslator, node: nodes.Element) -> None:
-    """Writes a formula as MathML, which browsers render themselves."""
-    block = isinstance(node, nodes.math_block)
-    markup = convert(node.astext(), display="block" if block else "inline")
-    translator.body.append(f'<div class="formula">{markup}</div>' if block else markup)
+def _inline(translator: HTML5Translator, node: nodes.math) -> None:
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def _display(translator: HTML5Translator, node: nodes.math_block) -> None:
+    translator.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>')
     raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> None:
-    """Registers the formula renderer."""
-    app.add_node(nodes.math, override=True, html=(_mathml, None))
-    app.add_node(nodes.math_block, override=True, html=(_mathml, None))
+    """Registers MathML, which browsers render without scripts."""
+    app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
