@@ -1,0 +1,77 @@
+"""The README and the documentation pages: links lead somewhere, snippets and commands run."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+import dpswd
+from dpswd.commands.main import main
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [page for page in PAGES if not {"_build", "generated"} & set(page.parts)]
+PYTHON = ["howto/own-loss.md", "howto/own-encoder.md"]
+
+
+def blocks(page, language=""):
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [code for name, code in found if name == language]
+
+
+def commands(page):
+    lines = "".join(blocks(page)).replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("dpswd ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+    for target in re.findall(r"\{doc\}`(?:[^`<]*<)?([^`>]+)>?`", text):
+        assert (page.parent / f"{target}.md").exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_cited_works_are_in_the_bibliography(page):
+    listed = set(re.findall(r"^\| (\w+) \|", (DOCS / "references.md").read_text(), re.MULTILINE))
+    cited = re.findall(r"\[((?:[A-Z][A-Za-z]+\d{4}(?:, [^\];]*)?(?:; )?)+)\]", page.read_text())
+    keys = {re.match(r"\w+", part)[0] for group in cited for part in group.split("; ")}
+    assert keys <= listed
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "dpswd").rglob("*.py")), ids=lambda path: path.name)
+def test_propositions_that_docstrings_cite_exist(path):
+    for page, number in re.findall(r"docs/(theory/[\w-]+\.md), Proposition (\d+)", path.read_text()):
+        assert f"## Proposition {number} " in (DOCS / page).read_text(), (page, number)
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_python_blocks_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for code in blocks(DOCS / name, "python"):
+        exec(compile(code, name, "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_accounting_commands_run(page, capsys):
+    for words in commands(page):
+        if words[0] in ("account", "calibrate", "plan"):
+            assert main([*words, "--json"]) == 0, words
+            json.loads(capsys.readouterr().out)
+
+
+def test_every_public_name_has_a_place_in_the_reference():
+    text = (DOCS / "api" / "index.md").read_text()
+    missing = {name for name in dpswd.__all__ if not re.search(rf"^   {name}$", text, re.MULTILINE)}
+    assert not missing
+
+
+def test_one_version():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == dpswd.__version__
+    assert f"## {dpswd.__version__}" in (ROOT / "CHANGELOG.md").read_text()
