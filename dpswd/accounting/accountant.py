@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ from dpswd.accounting.releases import Releases, merge_gaussians
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 
-__all__ = ["PrivacyAccountant"]
+__all__ = ["PrivacyAccountant", "ReleaseGroup"]
+
+ReleaseGroup = tuple[ProjectionMechanism | GaussianMechanism, int, int]  # (mechanism, sample_size, n_releases)
 
 _TAIL_SHARE = 0.5  # of delta, for the tails of bounds whose failure_prob is left to the accountant
 _MU_FLOOR = 1e-10  # gdpnum's: mu is a bound at error rates above this
@@ -57,6 +59,14 @@ class PrivacyAccountant:
         choice(("pld", "rdp"), accountant=accountant)
         self.accountant = accountant
         self.history: list[tuple[Mechanism, int, int]] = []
+
+    @classmethod
+    def from_groups(cls, groups: Iterable[tuple[Mechanism, int, int]], accountant: str = "pld") -> "PrivacyAccountant":
+        """Returns an accountant of the given ``(mechanism, sample_size, n_releases)``."""
+        made = cls(accountant)
+        for mechanism, sample_size, n_releases in groups:
+            made.step(mechanism, sample_size=sample_size, n_releases=n_releases)
+        return made
 
     def step(self, mechanism: Mechanism, *, sample_size: int, n_releases: int = 1) -> "PrivacyAccountant":
         """Adds ``n_releases`` releases on a data set of ``sample_size`` records; returns itself.
@@ -204,6 +214,19 @@ class PrivacyAccountant:
                 f"Expected a trade-off curve with both error rates above {_MU_FLOOR:g} somewhere, got none; {remedy}."
             )
         return _round_up(float(mu)), float(regret)
+
+    @property
+    def gaussian_mu(self) -> float | None:
+        r"""The mu of an exactly Gaussian composition, else ``None``.
+
+        It is, if every release reads all records and has a constant S: then
+        :math:`\mu^2 = \sum_i T_i (\mathtt{scale}_i)^2 S_i` (Dong2022, Corollary 3.3).
+        """
+        if not self.history or any(_spends_tail(mechanism) for mechanism, _, _ in self.history):
+            return None
+        merged = merge_gaussians(self._parts())
+        exact = len(merged) == 1 and merged[0].rate == 1 and merged[0].law.is_constant
+        return merged[0].scale * math.sqrt(merged[0].law.mean) if exact else None
 
     @property
     def sound(self) -> bool:

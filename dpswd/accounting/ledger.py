@@ -1,245 +1,670 @@
-"""The ledger: what was released, written down before it happens. Standard library only.
+"""Ledger of releases: an append-only file that is written before noise is drawn. Standard library only.
 
-A hash-chained file (:mod:`dpswd.accounting.chain`). A release is written and fsynced BEFORE its noise is drawn: a
-crash may waste budget, it never hides a release.
+A ledger holds the releases of one run (``ledger.jsonl`` in the run directory), or those of several runs on the same
+records that share one budget (:class:`SharedLedger`). Every line is a JSON object:
 
-===========  =====================================================================================
-kind         fields
-===========  =====================================================================================
-header       format, and whatever the run wants to state (budget, plan, version, hash of its config)
-run          run (an id), sample_size, plan, and the like; only in a ledger that several runs share
-mechanism    id, sample_size, mechanism (its fields), run (in a shared ledger)
-release      n (counts from 1), mechanism (an id); times, where a merged ledger has several at once
-===========  =====================================================================================
+===========  =========================================================================================
+``kind``     further fields
+===========  =========================================================================================
+header       format, and what the run states: budget, plan, versions, SHA-256 of its config
+run          run (identifier), sample_size, plan, ...; only in a shared ledger
+mechanism    id, sample_size, mechanism (the fields of ``to_dict``), run (in a shared ledger)
+release      n (counts from 1), mechanism (an id), times (in a shared ledger that includes earlier runs)
+===========  =========================================================================================
 
-What a run costs is its plan, even where it made fewer releases: the decision to stop may depend on private records.
-A crash that is never resumed has spent its plan, too.
+Formal guarantees:
+    - When :meth:`Ledger.record` returns, the release is on the disk; the noise is drawn afterwards. A crash may waste
+      budget, but the count is never lower than what was released.
+    - When a write fails, the file is what it was before, and no release may be made.
+    - Processes that write to the same file never overwrite each other's lines. On Windows, which has no ``flock``, the
+      user must make sure that there is one writer at a time.
+
+A run costs its plan, even if it made fewer releases: the decision to stop may depend on private records.
+
+Every line carries the SHA-256 of all lines before it, so that a changed, removed or inserted line is detected. Lines
+missing at the end are not: compare :attr:`Ledger.head` with a copy that was published or stored in a checkpoint.
 """
 
-from collections.abc import Callable, Iterator
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dpswd._validate import at_least, choice, positive, probability
-from dpswd.accounting.chain import Chain, Entry
-from dpswd.errors import BudgetExceededError, InputError
-from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
+from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
+from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError
+from dpswd.mechanism import Mechanism, mechanism_from_dict
 
-__all__ = ["Ledger", "ReleaseGroup", "plan_of"]
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # Windows
+    import fcntl
+
+__all__ = ["Ledger", "ReleaseGroup", "SharedLedger", "cost", "plan_of", "shortcomings", "statement"]
 
 FORMAT = 1
-ReleaseGroup = tuple[ProjectionMechanism | GaussianMechanism, int, int]  # (mechanism, sample_size, count)
+Entry = dict[str, Any]
 
 
-class Ledger(Chain):
-    """The releases of one run, or of several on the same records, in a file that only grows.
-
-    Use :meth:`create` for a new file and :meth:`open_existing` for one that is there.
+class Ledger:
+    """The releases of one run. Use :meth:`create` for a new file and :meth:`open_existing` for an existing one.
 
     Attributes:
-        header: What the first line states.
-        runs: What every run of a shared ledger states, by its id.
-        n_releases: Releases written down so far.
+        path: The file.
+        header: Content of the first line.
+        runs: What each run of a shared ledger states, by its identifier.
+        n_releases: Number of releases written so far.
+        head: Hash of the last line.
+        heads: Hashes of all lines; a checkpoint stores the head at its time.
+        torn: Whether the file ended with an incomplete line when it was read.
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        self.path = path
         self.header: dict[str, Any] = {}
         self.runs: dict[str, dict[str, Any]] = {}
         self.n_releases = 0
+        self.head = ""
+        self.heads: set[str] = set()
+        self.torn = False
         self._mechanisms: list[tuple[dict[str, Any], int, str | None]] = []
         self._counts: list[int] = []
+        self._n_lines = 0
+        self._n_bytes = 0
+        self._last_line = b""
 
     @classmethod
-    def create(cls, path: str | Path, header: dict[str, Any]) -> "Ledger":
-        """Starts a ledger; refuses to touch a file that exists, unless no release stands in it.
+    def create(cls, path: str | Path, header: dict[str, Any]) -> Self:
+        """Starts a ledger. An existing file is replaced only if it is a ledger without any release.
 
         Raises:
-            InputError: If the file exists or cannot be written.
+            InputError: If the file exists.
+            LedgerError: If it cannot be written.
         """
         ledger = cls(Path(path))
-        ledger._start({"kind": "header", "format": FORMAT, **header})
+        ledger._start([{"kind": "header", "format": FORMAT, **header}])
         return ledger
 
     @classmethod
     def check_free(cls, path: Path) -> None:
-        """Raises what :meth:`create` would, without touching anything, where a ledger is there."""
+        """Raises what :meth:`create` would raise for an existing file, without writing."""
         if path.is_file():
-            ledger = cls(path)
-            try:
-                ledger._check_empty(path.read_bytes())
-            except OSError as error:
-                raise InputError(f"Expected to read the ledger at {path}, got: {error.strerror}.") from None
+            cls(path)._check_unused(_read(path))
 
     @classmethod
-    def open_existing(cls, path: str | Path) -> "Ledger":
+    def open_existing(cls, path: str | Path) -> Self:
         """Reads a ledger and verifies its chain.
 
-        A last line without its line break is what a crash in the middle of a write leaves (``torn``). Its release was
-        not made (the noise is drawn after the write returns), so it is not counted, and the next entry replaces it.
+        A crash during a write leaves an incomplete last line. Its release was not made, because noise is drawn after
+        the write returns; the line is not counted, and the next entry replaces it.
 
         Raises:
-            InputError: If the file is missing, unreadable, or not the chain that was written.
+            InputError: If there is no such file, or it cannot be read.
+            LedgerError: If the file is damaged or was edited.
         """
         ledger = cls(Path(path))
-        ledger._read()
+        ledger._replay(_read(ledger.path))
         if not ledger.header:
-            raise InputError(f"Expected a ledger with a header at {path}, got an empty file.")
+            raise LedgerError(f"Expected a ledger with a header at {path}, got an empty file.")
+        n_runs, n_releases = (ledger.header.get(name) or 0 for name in ("included_runs", "included_releases"))
+        if len(ledger.runs) < n_runs or ledger.n_releases < n_releases:  # a crash in SharedLedger.create
+            raise LedgerError(f"Expected {n_runs} included runs in {path}, got fewer; delete it and create it again.")
         return ledger
 
     @property
-    def shared(self) -> bool:  # type: ignore[override]
-        """Whether several runs write to it."""
+    def shared(self) -> bool:
+        """Whether several runs write to this ledger."""
         return self.header.get("scope") == "shared"
 
     def record(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> None:
-        """Writes one release down and returns when it is on the disk.
+        """Writes one release and returns when it is on the disk.
 
         Args:
             mechanism: What is released.
             sample_size: Number N of records.
-            run: Whose release it is, in a shared ledger.
+            run: Identifier of the run, in a shared ledger.
 
         Raises:
-            InputError: If it cannot be written; the release must not happen then.
-            BudgetExceededError: If the plan of the run, in a shared ledger, does not hold it.
+            LedgerError: If the release cannot be written, or the file was changed; the release must not be made.
+            BudgetExceededError: If the plan of the run, in a shared ledger, does not contain the release.
         """
         with self._locked() as file:
             if self.shared:
                 self._check_planned(mechanism, sample_size, run)
-            key, entries = (mechanism.to_dict(), sample_size, run), []
-            if key not in self._mechanisms:
-                entries.append(_mechanism_entry(len(self._mechanisms), *key))
-            index = self._mechanisms.index(key) if not entries else len(self._mechanisms)
-            entries.append({"kind": "release", "n": self.n_releases + 1, "mechanism": index})
-            self._append(file, entries)
-
-    def reserve(self, run: str, facts: dict[str, Any], check: Callable[["Ledger"], None]) -> None:
-        """Adds a run, with its plan, to a shared ledger, if ``check`` of the ledger as it then stands does not raise.
-
-        Other processes wait meanwhile, so that two runs cannot both get what is left of a budget.
-        """
-        with self._locked() as file:
-            check(self)
-            self._append(file, [{"kind": "run", "run": run, **facts}])
-
-    def adopt(self, run: str, facts: dict[str, Any], groups: list[ReleaseGroup]) -> None:
-        """Adds a run that has been made, with its releases, to a shared ledger."""
-        entries: list[Entry] = [{"kind": "run", "run": run, **facts}]
-        made = self.n_releases
-        with self._locked() as file:
-            for index, (mechanism, size, count) in enumerate(groups, start=len(self._mechanisms)):
-                entries.append(_mechanism_entry(index, mechanism.to_dict(), size, run))
-                entries.append({"kind": "release", "n": made + 1, "mechanism": index, "times": count})
-                made += count
-            self._append(file, entries)
+            key = (mechanism.to_dict(), sample_size, run)
+            known = key in self._mechanisms
+            index = self._mechanisms.index(key) if known else len(self._mechanisms)
+            entries = [] if known else [_mechanism_entry(index, *key)]
+            self._append(file, [*entries, {"kind": "release", "n": self.n_releases + 1, "mechanism": index}])
 
     def count(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> int:
-        """Returns how many releases of one mechanism were written down."""
+        """Returns the number of releases of one mechanism."""
         key = (mechanism.to_dict(), sample_size, run)
         return self._counts[self._mechanisms.index(key)] if key in self._mechanisms else 0
 
     def groups(self, run: str | None = None) -> list[ReleaseGroup]:
-        """Returns (mechanism, sample size, releases made), for an accountant's ``step``, of one run or all."""
+        """Returns the releases made, by one run or by all."""
         return [
             (mechanism_from_dict(fields), size, count)
-            for (fields, size, whose), count in zip(self._mechanisms, self._counts, strict=True)
-            if count and run in (None, whose)
+            for (fields, size, owner), count in zip(self._mechanisms, self._counts, strict=True)
+            if count and run in (None, owner)
         ]
 
     def planned(self, run: str | None = None) -> list[ReleaseGroup]:
-        """Returns what counts: the plan of one run or all, and what was made where no plan is stated or is overrun."""
+        """Returns the releases that count: the plan of one run or of all, or the releases made where they exceed it."""
         if not self.shared:
-            return _at_least(plan_of(self.header), self.groups())
+            return _union(plan_of(self.header), self.groups())
         runs = self.runs if run is None else [run]
-        return [group for each in runs for group in _at_least(plan_of(self.runs[each]), self.groups(each))]
+        return [group for each in runs for group in _union(plan_of(self.runs[each]), self.groups(each))]
 
-    def __iter__(self) -> Iterator[ReleaseGroup]:
-        return iter(self.groups())
-
-    def _may_restart(self) -> bool:
-        """A run that was broken off before its first release has left nothing that must be remembered."""
-        return not self.n_releases and not self.shared
+    def stated(self) -> dict[str, dict[str, Any]]:
+        """Returns what each run states (plan, versions, ...), by its identifier; one run for a ledger of one run."""
+        return self.runs if self.shared else {str(self.header.get("run", self.head[:16])): self.header}
 
     def _check_planned(self, mechanism: Mechanism, sample_size: int, run: str | None) -> None:
         if run not in self.runs:
-            raise InputError(f"Expected a run that is planned in {self.path}, got another one; no release was made.")
+            raise LedgerError(f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was made.")
         allowed = sum(c for other, size, c in plan_of(self.runs[run]) if (other, size) == (mechanism, sample_size))
         if self.count(mechanism, sample_size, run) >= allowed:
             raise BudgetExceededError(
-                f"Expected at most {allowed} such releases by this run, as planned in {self.path}, got one more; "
-                "the budget is used up."
+                f"Expected at most {allowed} releases of this mechanism, as run {run} planned in {self.path}, got one "
+                "more; the budget is used up."
             )
 
-    def _take(self, entry: Entry) -> None:
-        kind, number = entry["kind"], self._lines + 1
-        if (kind == "header") != (number == 1):
-            raise InputError(f"Expected the header on line 1 of {self.path} only, got {kind!r} on line {number}.")
+    # Writing
+
+    def _start(self, entries: Sequence[Entry]) -> None:
+        """Creates the file with its first entries."""
         try:
-            _check(entry)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        except OSError as error:
+            raise LedgerError(f"Expected to write a ledger at {self.path}, got: {error.strerror}.") from None
+        _check_plain_file(self.path)
+        try:
+            with self._locked(create=True) as file:
+                self._append(file, entries)
+        except DpswdError:
+            with contextlib.suppress(OSError):  # a full disk may allow the name of a file, but no content
+                if not self.path.stat().st_size:
+                    self.path.unlink()
+            raise
+        with contextlib.suppress(OSError):  # makes the directory entry durable, where the system supports it
+            directory = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+
+    @contextlib.contextmanager
+    def _locked(self, *, create: bool = False) -> Iterator[FileIO]:
+        """Locks the file against other writers and reads the lines that they added."""
+        try:
+            with self.path.open("r+b", buffering=0) as file:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                if create and (content := file.readall()):
+                    self._check_unused(content)
+                    file.truncate(0)
+                self._catch_up(file)
+                yield file
+        except OSError as error:
+            raise LedgerError(
+                f"Expected to write to the ledger at {self.path}, got: {error.strerror}; no release was made."
+            ) from None
+
+    def _check_unused(self, content: bytes) -> None:
+        """Raises unless a file is empty, holds an incomplete first line, or a run's ledger without any release."""
+        existing = Ledger(self.path)
+        with contextlib.suppress(DpswdError):
+            existing._replay(content)
+            incomplete = not existing._n_lines and content.startswith(b'{"')
+            unused = existing._n_lines and not existing.n_releases and not existing.shared
+            if not content or incomplete or (unused and not isinstance(self, SharedLedger)):
+                return
+        raise InputError(
+            f"Expected no ledger at {self.path}, got an existing file; resume that run from its checkpoint, or choose "
+            "another path."
+        )
+
+    def _catch_up(self, file: FileIO) -> None:
+        """Checks that the file still ends where this object left it; a shared ledger then reads further lines."""
+        file.seek(max(0, self._n_bytes - len(self._last_line)))
+        content = file.readall()
+        if not content.startswith(self._last_line):
+            raise LedgerError(
+                f"Expected {self.path} to end as this run left it, got other content: it was replaced, cut or edited; "
+                "no release was made."
+            )
+        rest = content[len(self._last_line) :]
+        if b"\n" in rest and not self.shared:
+            raise LedgerError(
+                f"Expected to be the only writer of {self.path}, got entries by another run or copy; "
+                "no release was made: start again from a checkpoint."
+            )
+        self._replay(rest)
+        if self.torn:
+            file.truncate(self._n_bytes)
+
+    def _append(self, file: FileIO, entries: Sequence[Entry]) -> None:
+        """Writes entries at the end of the locked file, all or none, and returns when they are on the disk."""
+        head, block = self.head, []
+        for entry in entries:
+            head = digest(head, entry)
+            block.append((entry, head, json.dumps({**entry, "hash": head}, sort_keys=True).encode() + b"\n"))
+        rest = memoryview(b"".join(line for *_, line in block))
+        try:
+            file.seek(self._n_bytes)
+            while rest:
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(self._n_bytes)
+            raise
+        self.torn = False
+        for entry, head, line in block:
+            self._accept(entry, head, line)
+
+    # Reading
+
+    def _replay(self, content: bytes) -> None:
+        """Verifies the lines that follow those already read."""
+        *lines, rest = content.split(b"\n")
+        for line in lines:
+            number = self._n_lines + 1
+            try:
+                entry = json.loads(line)
+                head = entry.pop("hash")
+                entry["kind"]
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                raise LedgerError(
+                    f"Expected a JSON entry on line {number} of {self.path}; the file is damaged."
+                ) from None
+            if head != digest(self.head, entry):
+                raise LedgerError(
+                    f"Expected line {number} of {self.path} to continue the chain, got another hash: "
+                    "the ledger was edited or a line is missing; do not rely on it."
+                )
+            self._accept(entry, head, line + b"\n")
+        if rest and not _is_incomplete_line(rest):
+            raise LedgerError(f"Expected line {self._n_lines + 1} of {self.path} to be an entry; the file is damaged.")
+        self.torn = bool(rest)
+
+    def _accept(self, entry: Entry, head: str, line: bytes) -> None:
+        self._apply(entry)
+        self._n_lines += 1
+        self._n_bytes += len(line)
+        self._last_line = line
+        self.head = head
+        self.heads.add(head)
+
+    def _apply(self, entry: Entry) -> None:
+        """Adds the content of one entry. Raises LedgerError if it is not valid."""
+        kind, where = entry["kind"], f"line {self._n_lines + 1} of {self.path}"
+        if (kind == "header") != (self._n_lines == 0):
+            raise LedgerError(f"Expected a header on line 1 only, got {kind!r} on {where}.")
+        try:
+            _check_entry(entry)
         except InputError as error:
-            raise InputError(f"Expected line {number} of {self.path} to make sense, got: {error}") from None
+            raise LedgerError(f"Expected a valid entry on {where}, got: {error}") from None
         if kind == "header":
-            if entry.get("format") != FORMAT:
-                raise InputError(f"Expected ledger format {FORMAT} in {self.path}, got {entry.get('format')!r}.")
             self.header = _without(entry, "kind")
         elif kind == "run" and self.shared and isinstance(entry.get("run"), str) and entry["run"] not in self.runs:
             self.runs[entry["run"]] = _without(entry, "kind", "run")
         elif kind == "mechanism":
-            run = entry.get("run") if self.shared else None
-            self._mechanisms.append((entry.get("mechanism", {}), entry.get("sample_size", 0), run))
+            self._mechanisms.append(
+                (entry["mechanism"], entry["sample_size"], entry.get("run") if self.shared else None)
+            )
             self._counts.append(0)
         elif kind == "release" and _is_count(entry.get("mechanism"), 0, len(self._counts) - 1):
-            if not _is_count(times := entry.get("times", 1), 1) or entry.get("n") != self.n_releases + 1:
-                raise InputError(
-                    f"Expected release {self.n_releases + 1} on line {number} of {self.path}, got another number."
-                )
+            times = entry.get("times", 1)
+            if not _is_count(times, 1) or entry.get("n") != self.n_releases + 1:
+                raise LedgerError(f"Expected release {self.n_releases + 1} on {where}, got {entry.get('n')!r}.")
             self._counts[entry["mechanism"]] += times
             self.n_releases += times
         else:
-            raise InputError(f"Expected a release on line {number} of {self.path}, got {kind!r}: unknown entry.")
+            raise LedgerError(f"Expected a run, a mechanism or a release on {where}, got an unknown {kind!r} entry.")
+
+
+class SharedLedger(Ledger):
+    """The releases of several runs on the same records, and the total budget of these runs.
+
+    ``dpswd ledger create`` writes the budget into the header. A run reserves its whole plan before it draws any noise,
+    and can release nothing outside its plan. Reservations are made under the file's lock, so that two runs cannot both
+    reserve the same part of the budget.
+    """
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls,
+        path: str | Path,
+        *,
+        target_epsilon: float,
+        target_delta: float,
+        accountant: str = "pld",
+        include: Sequence[str | Path] = (),
+    ) -> Self:
+        """Creates a shared ledger.
+
+        Args:
+            path: The new file.
+            target_epsilon: Total budget of all runs.
+            target_delta: Total budget of all runs.
+            accountant: ``"pld"`` or ``"rdp"``; composes the runs.
+            include: Ledgers of earlier runs on the same records, whose cost counts. Diverged copies of one run are
+                two runs.
+
+        Raises:
+            InputError: If the file exists, an argument is out of range, a run is included twice or sample sizes differ.
+            BudgetExceededError: If the included runs exceed the budget.
+            LedgerError: If an included ledger is damaged or the file cannot be written.
+        """
+        positive(target_epsilon=target_epsilon)
+        probability(target_delta=target_delta)
+        choice(("pld", "rdp"), accountant=accountant)
+        shared = cls(Path(path))
+        budget = {"target_epsilon": target_epsilon, "target_delta": target_delta, "accountant": accountant}
+        shared.header = {"scope": "shared", **budget}  # for the budget check; the entry replaces it
+        entries: list[Entry] = []
+        n_releases = n_mechanisms = 0
+        runs: dict[str, list[ReleaseGroup]] = {}
+        ledgers = [Ledger.open_existing(each) for each in include]
+        for i, ledger in enumerate(ledgers):
+            for other in ledgers[:i]:
+                _check_distinct(ledger, other)
+            for run, facts in ledger.stated().items():
+                name = run if run not in runs else f"{run}-{ledger.head[:8]}"
+                runs[name] = ledger.planned(run if ledger.shared else None)
+                entries.append({"kind": "run", "run": name, **_without(facts, "format", "scope", "run")})
+                for mechanism, size, count in ledger.groups(run if ledger.shared else None):
+                    entries.append(_mechanism_entry(n_mechanisms, mechanism.to_dict(), size, name))
+                    entries.append({"kind": "release", "n": n_releases + 1, "mechanism": n_mechanisms, "times": count})
+                    n_mechanisms += 1
+                    n_releases += count
+        header: Entry = {"kind": "header", "format": FORMAT, **shared.header}
+        if runs:
+            shared.check([group for groups in runs.values() for group in groups], others=[])
+            header |= {"included_runs": len(runs), "included_releases": n_releases}
+        shared.header = {}
+        shared._start([header, *entries])
+        return shared
+
+    @classmethod
+    def open_existing(cls, path: str | Path) -> Self:
+        """Reads a shared ledger.
+
+        Raises:
+            InputError: If there is none, or it is the ledger of one run.
+            LedgerError: If it is damaged, was edited or states no budget.
+        """
+        if not Path(path).exists():
+            raise InputError(
+                f"Expected a shared ledger at {path}, got no file; create it with: dpswd ledger create {path} "
+                "--epsilon E --delta D."
+            )
+        ledger = super().open_existing(path)
+        if not ledger.shared:
+            raise InputError(
+                f"Expected a shared ledger at {path}, got the ledger of one run; create another file with dpswd ledger "
+                "create, which can include this run."
+            )
+        return ledger
+
+    @property
+    def target_epsilon(self) -> float:
+        """Total budget of all runs."""
+        return float(self.header["target_epsilon"])
+
+    @property
+    def target_delta(self) -> float:
+        """Total budget of all runs."""
+        return float(self.header["target_delta"])
+
+    @property
+    def accountant(self) -> str:
+        """``"pld"`` or ``"rdp"``; composes the runs."""
+        return str(self.header.get("accountant", "pld"))
+
+    def check(self, groups: Sequence[ReleaseGroup], others: Sequence[ReleaseGroup] | None = None) -> None:
+        """Raises unless the budget covers a further plan; writes nothing.
+
+        Args:
+            groups: The plan.
+            others: The releases that count already; those of this ledger if not given.
+
+        Raises:
+            BudgetExceededError: If all runs together would cost more than the budget.
+            InputError: If the plan is for another number of records than the other runs.
+        """
+        spent = self.planned() if others is None else list(others)
+        sizes = sorted({size for _, size, _ in [*spent, *groups]})
+        if len(sizes) > 1:
+            raise InputError(
+                f"Expected the same sample_size in all runs of {self.path}, got {' and '.join(map(str, sizes))}; "
+                "a shared ledger is for runs on the same records: create another one."
+            )
+        total = PrivacyAccountant.from_groups([*spent, *groups], self.accountant).get_epsilon(self.target_delta)
+        if total > self.target_epsilon:
+            before = (
+                PrivacyAccountant.from_groups(spent, self.accountant).get_epsilon(self.target_delta) if spent else 0
+            )
+            raise BudgetExceededError(
+                f"Expected all runs in {self.path} to cost at most epsilon={self.target_epsilon:g} at "
+                f"delta={self.target_delta:g}, got {total:.4g} with this run ({before:.4g} without it); use a smaller "
+                "target_epsilon for this run."
+            )
+
+    def reserve(self, run: str, facts: dict[str, Any]) -> None:
+        """Adds a run with its plan, if the budget covers it.
+
+        Args:
+            run: Identifier of the run.
+            facts: What the run states: ``sample_size``, ``plan``, and what else ``dpswd ledger show`` prints.
+
+        Raises:
+            BudgetExceededError, InputError: As :meth:`check`.
+            LedgerError: If it cannot be written.
+        """
+        with self._locked() as file:
+            self.check(plan_of(facts))
+            self._append(file, [{"kind": "run", "run": run, **facts}])
+
+    def resume(self, run: str, n_releases: int, head: str) -> None:
+        """Checks that the ledger holds what a checkpoint knows of a run.
+
+        Raises:
+            LedgerError: If the run, some of its releases, or the line with hash ``head`` is missing.
+        """
+        found = sum(count for *_, count in self.groups(run))
+        if run not in self.runs or found < n_releases or (head and head not in self.heads):
+            raise LedgerError(
+                f"Expected {n_releases} releases of run {run} in {self.path}, as in the checkpoint, got {found} or "
+                "another chain: the ledger was cut or is another file; the run cannot be resumed."
+            )
+
+    def statement(self) -> dict[str, Any]:
+        """Returns the cost of all runs on the disk, for ``privacy.json`` and the report; see :func:`statement`."""
+        ledger = type(self).open_existing(self.path)
+        facts = statement(ledger, self.target_delta, self.accountant)
+        return {"runs": len(ledger.runs), "target_epsilon": self.target_epsilon, **facts}
+
+
+def cost(groups: Sequence[ReleaseGroup], delta: float, accountant: str = "pld") -> dict[str, Any]:
+    """Returns epsilon at ``delta``, mu, regret, soundness and assumptions of a composition of releases."""
+    if not groups:
+        return {"epsilon": 0.0, "delta": delta, "mu": 0.0, "regret": 0.0, "sound": True, "assumptions": []}
+    resolved = PrivacyAccountant.from_groups(groups, accountant).resolve(delta)
+    mu, regret = resolved.get_mu_and_regret()
+    return {
+        "epsilon": resolved.get_epsilon(delta),
+        "delta": delta,
+        "mu": mu,
+        "regret": regret,
+        "sound": resolved.sound,
+        "assumptions": resolved.assumptions,
+    }
+
+
+def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str, Any]:
+    """Returns the cost of all plans in a ledger, and what it rests on.
+
+    Where the plan of a later run is chosen after looking at earlier releases, the composed number is not proven to
+    hold. The total budget holds if it was fixed before all runs and every release is exactly Gaussian: Gaussian
+    mechanisms are totally ordered by mu, so that a budget check is a privacy filter (Smith and Thakurta, Fully Adaptive
+    Composition for Gaussian Differential Privacy, 2022). For other releases no such theorem is known to us.
+
+    Returns:
+        The fields of :func:`cost`, and ``private``, ``shortcomings`` and ``sentence``. The sentence starts with
+        NOT PRIVATE or NOT SOUND where that holds of a run. For a ledger of one run it says no more than that.
+    """
+    groups, found = ledger.planned(), shortcomings(ledger)
+    facts = cost(groups, delta, accountant)
+    sentences = [f"{each['kind']}: run {each['run']}: {each['why']}." for each in found]
+    if found:
+        consequence = "do not hold" if found[0]["kind"] == "NOT PRIVATE" else "are not proven upper bounds"
+        sentences.append(f"The numbers for all runs together {consequence}.")
+    if ledger.shared:
+        budget = ledger.header["target_epsilon"]
+        fixed = "included_runs" not in ledger.header
+        if fixed and groups and PrivacyAccountant.from_groups(groups).gaussian_mu is not None:
+            adaptive = (
+                "Plans of later runs may be chosen after looking at earlier releases: the total budget, epsilon "
+                f"{budget:g} at delta {ledger.header['target_delta']:g}, then holds. The cost so far holds for plans "
+                "that were not chosen so."
+            )
+        else:
+            adaptive = (
+                "Assumed: plans of later runs, and whether there are any, are not chosen after looking at earlier "
+                "releases" + ("." if fixed else "; the total budget was not fixed before all of these runs.")
+            )
+        facts["assumptions"] = [*facts["assumptions"], adaptive]
+        sentences += [
+            f"All {len(ledger.runs)} runs in the shared ledger together: epsilon {facts['epsilon']:.4g} at delta "
+            f"{delta:g}, mu {facts['mu']:.4g}, every plan counted in full; their total budget is epsilon {budget:g}.",
+            adaptive,
+        ]
+    return {
+        **facts,
+        "private": not any(each["kind"] == "NOT PRIVATE" for each in found),
+        "sound": facts["sound"] and not found,
+        "shortcomings": found,
+        "sentence": " ".join(sentences),
+    }
+
+
+def shortcomings(ledger: Ledger) -> list[dict[str, str]]:
+    """Returns the runs that are not private or not sound, the former first: ``run``, ``kind`` and ``why``."""
+    found = []
+    for run, facts in ledger.stated().items():
+        groups = ledger.planned(run if ledger.shared else None)
+        if not all(mechanism.is_private for mechanism, *_ in groups):
+            found.append((run, "NOT PRIVATE", "its noise seed is fixed, so that its noise can be computed and removed"))
+        elif not facts.get("private", True):
+            found.append((run, "NOT PRIVATE", "the run declares itself not private"))
+        elif not PrivacyAccountant.from_groups(groups).sound:
+            found.append((run, "NOT SOUND", "its sensitivity bound is a normal approximation (CLT), not a theorem"))
+    found.sort(key=lambda each: each[1])
+    return [{"run": run, "kind": kind, "why": why} for run, kind, why in found]
 
 
 def plan_of(facts: dict[str, Any]) -> list[ReleaseGroup]:
-    """Returns the plan that a header or a run states; empty where it states none."""
+    """Returns the plan that a header or a run states; empty if it states none.
+
+    Raises:
+        InputError: If the plan is not valid.
+    """
     try:
         parts = [(part["mechanism"], facts["sample_size"], part["n_releases"]) for part in facts.get("plan", [])]
         for _, size, count in parts:
             at_least(1, sample_size=size, n_releases=count)
         return [(mechanism_from_dict(fields), size, count) for fields, size, count in parts]
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"Expected a plan of mechanisms and numbers in the ledger, got another: {error}.") from None
+        raise InputError(f"Expected a plan of mechanisms and n_releases, got: {error}.") from None
 
 
-def _check(entry: Entry) -> None:
-    """Refuses what no run has written: numbers, mechanisms and plans that are none."""
+def digest(previous: str, entry: Entry) -> str:
+    """Returns the hash of an entry and of all entries before it, which ``previous`` is the hash of."""
+    return hashlib.sha256((previous + json.dumps(entry, sort_keys=True)).encode()).hexdigest()
+
+
+def _read(path: Path) -> bytes:
+    _check_plain_file(path)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"Expected a ledger at {path}, got no file; check the run directory.") from None
+    except OSError as error:
+        raise InputError(f"Expected to read the ledger at {path}, got: {error.strerror}.") from None
+
+
+def _check_plain_file(path: Path) -> None:
+    """Raises for devices and pipes, which may be endless."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"Expected a regular file for the ledger at {path}, got a device or a pipe; use another path.")
+
+
+def _check_entry(entry: Entry) -> None:
+    """Raises unless the numbers, mechanisms and plans of an entry are valid."""
     stated = {name: value for name, value in entry.items() if value is not None}
     if entry["kind"] == "mechanism":
         mechanism_from_dict(entry.get("mechanism", {}))
         at_least(1, sample_size=entry.get("sample_size"))
     if entry["kind"] not in ("header", "run"):
         return
+    if entry["kind"] == "header" and entry.get("format") != FORMAT:
+        raise InputError(f"Expected ledger format {FORMAT}, got {entry.get('format')!r}.")
+    if entry.get("scope") == "shared" and not {"target_epsilon", "target_delta"} <= set(stated):
+        raise InputError("Expected target_epsilon and target_delta in the header of a shared ledger.")
     if "target_epsilon" in stated:
         positive(target_epsilon=stated["target_epsilon"])
     if "target_delta" in stated:
         probability(target_delta=stated["target_delta"])
-    if "sample_size" in stated:
-        at_least(1, sample_size=stated["sample_size"])
     if "accountant" in stated:
         choice(("pld", "rdp"), accountant=stated["accountant"])
+    at_least(1, sample_size=stated.get("sample_size", 1))
+    at_least(0, **{name: stated.get(name, 0) for name in ("included_runs", "included_releases")})
     if not all(isinstance(stated.get(name, ""), str) for name in ("run", "version", "config_sha256")):
-        raise InputError("Expected run, version and config_sha256 to be strings, got others.")
+        raise InputError("Expected run, version and config_sha256 to be strings.")
     plan_of(entry)
 
 
-def _at_least(plan: list[ReleaseGroup], made: list[ReleaseGroup]) -> list[ReleaseGroup]:
-    """Joins a plan with what was made beyond it."""
-    allowed: dict[tuple[Any, int], int] = {}
+def _check_distinct(ledger: Ledger, other: Ledger) -> None:
+    """Raises if two ledgers hold the same run; copies of a run that diverged are distinct."""
+    same = sorted(set(ledger.stated()) & set(other.stated()))
+    if ledger.head in other.heads or other.head in ledger.heads or (same and (ledger.shared or other.shared)):
+        raise InputError(
+            f"Expected different runs to include, got run {', '.join(same)} in both {other.path} and {ledger.path}; "
+            "name it once."
+        )
+
+
+def _union(plan: list[ReleaseGroup], made: list[ReleaseGroup]) -> list[ReleaseGroup]:
+    """Returns the larger count of every mechanism in a plan and in the releases made."""
+    counts: dict[tuple[Any, int], int] = {}
     for mechanism, size, count in plan:
-        allowed[mechanism, size] = allowed.get((mechanism, size), 0) + count
+        counts[mechanism, size] = counts.get((mechanism, size), 0) + count
     for mechanism, size, count in made:
-        allowed[mechanism, size] = max(allowed.get((mechanism, size), 0), count)
-    return [(mechanism, size, count) for (mechanism, size), count in allowed.items()]
+        counts[mechanism, size] = max(counts.get((mechanism, size), 0), count)
+    return [(mechanism, size, count) for (mechanism, size), count in counts.items()]
+
+
+def _is_incomplete_line(rest: bytes) -> bool:
+    """Whether a crash may have left this: the start of a line, with zeros after it on some file systems.
+
+    A complete object whose line break was overwritten is not incomplete; it would hide a release.
+    """
+    left = rest.rstrip(b"\0")
+    if left[:2] not in (b"", b"{", b'{"') or not left.isascii() or not left.decode().isprintable():
+        return False
+    try:
+        return not isinstance(json.loads(left if len(left) < len(rest) else left[:-1]), dict)
+    except (ValueError, RecursionError):
+        return True
 
 
 def _mechanism_entry(index: int, fields: dict[str, Any], sample_size: int, run: str | None) -> Entry:

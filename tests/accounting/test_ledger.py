@@ -1,15 +1,33 @@
-"""The ledger: written before, chained, and hard to lie with."""
+"""Ledger and shared ledger: written before noise, chained, budget checks, concurrent writers, damaged files."""
 
 import json
+import math
+import multiprocessing
 import os
 
+import hypothesis.strategies as st
+import numpy as np
 import pytest
+from factories import REFUSED, damage, fuzz, outcome, untouched
 
-from dpswd import GaussianMechanism, InputError, PrivacyAccountant, ProjectionMechanism
-from dpswd.accounting.ledger import Ledger
+from dpswd import BudgetExceededError, GaussianMechanism, InputError, PrivacyAccountant, ProjectionMechanism
+from dpswd.accounting.ledger import Ledger, SharedLedger, cost, digest, shortcomings, statement
+from dpswd.errors import LedgerError
 
-ROWS = ProjectionMechanism(dim=4, n_projections=8, sigma=2.0, batch_size=10)
-COUNTS = GaussianMechanism(sensitivity=2**0.5, sigma=20.0, name="class counts")
+N, DELTA = 100, 1e-5
+ROWS = ProjectionMechanism(dim=4, n_projections=8, sigma=4.0, batch_size=10)
+COUNTS = GaussianMechanism(sensitivity=1.0, sigma=4.0, name="class counts")  # mu = 1/4
+SEEDED = GaussianMechanism(sensitivity=1.0, sigma=4.0, noise_seed=7)
+CLT = ProjectionMechanism(dim=400, n_projections=800, sigma=40.0, batch_size=N, bound="clt")
+
+
+def facts(mechanism=COUNTS, count=1, size=N, **more):
+    plan = [{"mechanism": mechanism.to_dict(), "n_releases": count}]
+    return {"sample_size": size, "plan": plan, "version": "test", "target_delta": DELTA, **more}
+
+
+def epsilon(*groups):
+    return PrivacyAccountant.from_groups(groups).get_epsilon(DELTA)
 
 
 @pytest.fixture
@@ -19,75 +37,89 @@ def path(tmp_path):
 
 @pytest.fixture
 def written(path):
-    """A ledger of five releases, by two mechanisms, in turn."""
+    """A ledger of five releases by two mechanisms."""
     ledger = Ledger.create(path, {"target_epsilon": 1.0})
     for mechanism in (ROWS, COUNTS, ROWS, ROWS, COUNTS):
-        ledger.record(mechanism, 100)
+        ledger.record(mechanism, N)
     return ledger
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return SharedLedger.create(tmp_path / "all.jsonl", target_epsilon=9.0, target_delta=DELTA)
+
+
+# The ledger of one run
 
 
 def test_round_trip(path, written):
     again = Ledger.open_existing(path)
     assert again.header == {"format": 1, "target_epsilon": 1.0}
-    assert again.n_releases == written.n_releases == 5
-    assert list(again) == written.groups() == [(ROWS, 100, 3), (COUNTS, 100, 2)]
-    assert again.head == written.head
-    again.record(ROWS, 100)
-    assert Ledger.open_existing(path).groups() == [(ROWS, 100, 4), (COUNTS, 100, 2)]
-
-
-def test_another_sample_size_is_another_group(path, written):
-    written.record(ROWS, 90)
+    assert again.groups() == written.groups() == [(ROWS, N, 3), (COUNTS, N, 2)]
+    assert (again.n_releases, again.head) == (5, written.head)
+    again.record(ROWS, 90)  # another sample size is another group
     assert Ledger.open_existing(path).groups()[-1] == (ROWS, 90, 1)
+    assert again.count(ROWS, N) == 3
+    assert PrivacyAccountant.from_groups(again.groups()).get_epsilon(DELTA) > 0
 
 
-def test_an_accountant_accepts_its_groups(written):
-    account = PrivacyAccountant("pld")
-    for group in written:
-        account.step(group[0], sample_size=group[1], n_releases=group[2])
-    assert 0 < account.get_epsilon(1e-5) < 100
+def test_releases_beyond_the_plan_count(path):
+    ledger = Ledger.create(path, facts(COUNTS, 2))
+    ledger.record(COUNTS, N)
+    assert ledger.planned() == [(COUNTS, N, 2)]
+    ledger.record(ROWS, N)
+    assert ledger.planned() == [(COUNTS, N, 2), (ROWS, N, 1)]
 
 
-def test_every_release_is_on_the_disk_when_record_returns(path, monkeypatch):
+def test_release_is_on_the_disk_when_record_returns(path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(path.read_bytes().count(b'"kind": "release"')))
     ledger = Ledger.create(path, {})
     for count in (1, 2, 3):
-        ledger.record(ROWS, 100)
+        ledger.record(ROWS, N)
         assert synced[-1] == count
         assert Ledger.open_existing(path).n_releases == count
 
 
-def test_a_write_that_fails_counts_nothing(path, written, monkeypatch):
+def test_failed_write_counts_nothing(path, written, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"got: No space left on device; no release was made\."):
-        written.record(ROWS, 100)
+    with pytest.raises(LedgerError, match="No space left on device"):
+        written.record(ROWS, N)
     assert written.n_releases == 5
     monkeypatch.undo()
-    written.record(ROWS, 100)
+    written.record(ROWS, N)
     assert Ledger.open_existing(path).n_releases == 6
 
 
-def test_a_crash_in_the_middle_of_a_write_hides_nothing(path, written):
+def test_incomplete_last_line_is_replaced(path, written):
     whole = path.read_bytes()
     start = whole[:-1].rfind(b"\n") + 1
     for cut in (start + 1, start + 20, len(whole) - 1):  # the last one lacks its line break only
         path.write_bytes(whole[:cut])
         ledger = Ledger.open_existing(path)
-        assert ledger.n_releases == 4  # its noise had not been drawn: record had not returned
-        ledger.record(COUNTS, 100)
+        assert (ledger.n_releases, ledger.torn) == (4, True)  # its noise was not drawn: record had not returned
+        ledger.record(COUNTS, N)
         assert path.read_bytes() == whole
-        assert Ledger.open_existing(path).n_releases == 5
 
 
-def test_a_new_run_never_touches_a_file_that_is_there(path, written):
+def test_create_keeps_an_existing_ledger(path, written):
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"Expected no ledger at .* for a new run, got one; resume that run"):
-        Ledger.create(path, {})
+    for create in (Ledger.check_free, lambda path: Ledger.create(path, {})):
+        with pytest.raises(InputError, match=r"ledger\.jsonl"):
+            create(path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"", b'{"kin'])
+def test_create_replaces_a_ledger_without_releases(path, content):
+    Ledger.create(path, {"run": "a"})
+    Ledger.check_free(path)
+    assert Ledger.create(path, {"run": "b"}).header["run"] == "b"
+    path.write_bytes(content)
+    assert Ledger.create(path, {"run": "c"}).header["run"] == "c"
 
 
 def edit(path, number, change):
@@ -110,54 +142,23 @@ def changed(**values):
         (3, lambda line: [line, line]),
         (1, lambda line: []),
         (3, lambda line: [line.replace(b'"hash": "', b'"hash": "0')]),
+        (8, lambda line: [line, b"no json\n"]),
+        (8, lambda line: [line, b"{}\n"]),
     ],
-    ids=["budget", "sample size", "mechanism", "removed", "doubled", "headless", "hash"],
 )
-def test_what_is_changed_removed_or_inserted_breaks_the_chain(path, written, number, change):
+def test_edited_ledger_is_refused(path, written, number, change):
     edit(path, number, change)
-    with pytest.raises(InputError, match="the ledger was edited or a line is missing; do not rely on it") as caught:
-        Ledger.open_existing(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_two_lines_swapped(path, written):
-    lines = path.read_bytes().splitlines(keepends=True)
-    lines[5], lines[6] = lines[6], lines[5]
-    path.write_bytes(b"".join(lines))
-    with pytest.raises(InputError, match=r"Expected line 6 of .* to continue the chain"):
+    with pytest.raises(LedgerError, match=r"line \d"):
         Ledger.open_existing(path)
 
 
-def test_a_cut_at_the_end_shows_in_the_count_only(path, written):
-    edit(path, 8, lambda line: [])  # declared: a run compares the count with its checkpoint
+def test_chain_does_not_show_lines_missing_at_the_end(path, written):
+    edit(path, 8, lambda line: [])  # documented: a resumed run compares count and head with its checkpoint
     assert Ledger.open_existing(path).n_releases == 4
 
 
-@pytest.mark.parametrize(
-    "junk", [b"\n", b"no json\n", b"[]\n", b'"text"\n', b"null\n", b"{}\n", b"\xff\xfe\n", b'{"hash": 1}\n']
-)
-def test_lines_that_are_no_entries(path, written, junk):
-    with path.open("ab") as file:
-        file.write(junk)
-    with pytest.raises(InputError, match=r"Expected JSON on line 9 of .*, got something else: corrupt\."):
-        Ledger.open_existing(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"", "got an empty file"), (b'{"half a li', "got an empty file"), (b"a novel", "whole or cut off")],
-)
-def test_files_without_a_header(path, content, message):
-    path.parent.mkdir()
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        Ledger.open_existing(path)
-
-
 def forged(path, *entries):
-    """Writes a chain whose hashes are right."""
-    from dpswd.accounting.chain import digest
-
+    """Writes entries whose hashes are right."""
     path.parent.mkdir(exist_ok=True)
     head, lines = "", []
     for entry in entries:
@@ -167,64 +168,390 @@ def forged(path, *entries):
 
 
 HEADER = {"kind": "header", "format": 1}
-MECHANISM = {"kind": "mechanism", "id": 0, "sample_size": 10, "mechanism": {"mechanism": "laplace"}}
-KNOWN = MECHANISM | {"mechanism": COUNTS.to_dict()}
+MECHANISM = {"kind": "mechanism", "id": 0, "sample_size": 10, "mechanism": COUNTS.to_dict()}
 
 
 @pytest.mark.parametrize(
-    ("entries", "message"),
+    "entries",
     [
-        ([{"kind": "header", "format": 2}], r"Expected ledger format 1 in .*, got 2\."),
-        ([{"kind": "release", "n": 1, "mechanism": 0}], "Expected the header on line 1"),
-        ([HEADER, HEADER], "Expected the header on line 1 of .* only, got 'header' on line 2"),
-        ([HEADER, {"kind": "release", "n": 1, "mechanism": 0}], "got 'release': unknown entry"),
-        ([HEADER, {"kind": "refund"}], "got 'refund': unknown entry"),
-        ([HEADER, MECHANISM], "line 2 of .* to make sense, got: Expected mechanism to be one of projections, gaussian"),
-        ([HEADER, KNOWN, {"kind": "release"}], "got 'release': unknown entry"),
-        ([HEADER, KNOWN, {"kind": "release", "n": 1, "mechanism": -1}], "got 'release': unknown entry"),
-        ([HEADER, KNOWN, {"kind": "release", "n": 1, "mechanism": "0"}], "got 'release': unknown entry"),
+        [HEADER | {"format": 2}],
+        [HEADER | {"scope": "shared"}],
+        [HEADER | {"target_delta": 2.0}],
+        [HEADER | {"plan": [1]}],
+        [HEADER | {"included_runs": 1}],
+        [{"kind": "release", "n": 1, "mechanism": 0}],
+        [HEADER, HEADER],
+        [HEADER, {"kind": "refund"}],
+        [HEADER, {"kind": "release", "n": 1, "mechanism": 0}],
+        [HEADER, MECHANISM | {"mechanism": {"mechanism": "laplace"}}],
+        [HEADER, {"kind": "mechanism", "id": 0}],
+        [HEADER, MECHANISM, {"kind": "release"}],
+        [HEADER, MECHANISM, {"kind": "release", "n": 1, "mechanism": -1}],
+        [HEADER, MECHANISM, {"kind": "release", "n": 2, "mechanism": 0}],
+        [HEADER, MECHANISM, {"kind": "release", "n": 1, "mechanism": 0, "times": -1}],
     ],
 )
-def test_well_hashed_nonsense(path, entries, message):
+def test_invalid_entries_with_valid_hashes_are_refused(path, entries):
     forged(path, *entries)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(LedgerError):
         Ledger.open_existing(path)
 
 
-def test_unknown_mechanism_is_refused_and_not_guessed(path):
-    release = {"kind": "release", "n": 1, "mechanism": 0}
-    forged(path, HEADER, MECHANISM, release)
-    with pytest.raises(InputError, match="Expected mechanism to be one of projections, gaussian, got 'laplace'"):
-        Ledger.open_existing(path).groups()
-    forged(path, HEADER, {"kind": "mechanism", "id": 0}, release)
-    with pytest.raises(InputError, match="Expected mechanism to be one of projections, gaussian, got None"):
-        Ledger.open_existing(path).groups()
-
-
-def test_two_writers_never_hide_each_others_releases(path, written):
-    other = Ledger.open_existing(path)  # a second process, or a deep copy of the loss
-    other.record(ROWS, 100)
-    with pytest.raises(InputError, match=r"Expected to be the only writer of .*; no release was made"):
-        written.record(ROWS, 100)
+def test_second_writer_of_a_run_is_refused(path, written):
+    other = Ledger.open_existing(path)  # another process, or a copy of the object
+    other.record(ROWS, N)
+    with pytest.raises(LedgerError, match="only writer"):
+        written.record(ROWS, N)
     assert Ledger.open_existing(path).n_releases == 6
-    other.record(ROWS, 100)
-    assert Ledger.open_existing(path).n_releases == 7
-
-
-def test_missing_and_unwritable(path, tmp_path):
-    with pytest.raises(InputError, match=r"Expected a ledger at .*, got none; check the run directory"):
-        Ledger.open_existing(path)
-    with pytest.raises(InputError, match=r"Expected to read the ledger at .*, got: Is a directory"):
-        Ledger.open_existing(tmp_path)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(
-        InputError, match=r"Expected to write a ledger at .*, got: (Not a directory|File exists); check the path"
-    ):
-        Ledger.create(tmp_path / "file" / "ledger.jsonl", {})
-
-
-def test_a_ledger_that_was_removed_refuses_the_release(path, written):
     path.unlink()
-    with pytest.raises(InputError, match="got: No such file or directory; no release was made"):
-        written.record(ROWS, 100)
-    assert written.n_releases == 5
+    with pytest.raises(LedgerError, match="no release was made"):
+        other.record(ROWS, N)
+
+
+def test_missing_and_unwritable_paths(path, tmp_path):
+    for wrong in (path, tmp_path):
+        with pytest.raises(InputError, match="ledger"):
+            Ledger.open_existing(wrong)
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    with pytest.raises(LedgerError, match="empty"):
+        Ledger.open_existing(path)
+    with pytest.raises(LedgerError, match="write"):
+        Ledger.create(path / "ledger.jsonl", {})
+
+
+# Shared ledgers
+
+
+def test_plans_are_reserved_until_the_budget_is_used(tmp_path):
+    limit = epsilon((COUNTS, N, 3)) * 1.001
+    ledger = SharedLedger.create(tmp_path / "all", target_epsilon=limit, target_delta=DELTA)
+    for run in "abc":
+        ledger.reserve(run, facts())
+    before = ledger.path.read_bytes()
+    with pytest.raises(BudgetExceededError, match="epsilon"):
+        ledger.check([(COUNTS, N, 1)])
+    with pytest.raises(BudgetExceededError, match="epsilon"):
+        ledger.reserve("d", facts())
+    assert ledger.path.read_bytes() == before
+    again = SharedLedger.open_existing(ledger.path)
+    assert (again.n_releases, list(again.runs), again.target_epsilon) == (0, ["a", "b", "c"], limit)
+    assert again.planned() == [(COUNTS, N, 1)] * 3  # nothing was released: plans count
+    assert cost(again.planned(), DELTA)["mu"] == pytest.approx(3**0.5 / 4, rel=1e-4)  # Dong2022, Corollary 3.3
+
+
+def test_run_releases_its_plan_only(shared):
+    other = SharedLedger.open_existing(shared.path)
+    shared.reserve("a", facts(COUNTS, 2))
+    other.reserve("b", facts(ROWS, 3))
+    for ledger, run, mechanism in ((shared, "a", COUNTS), (other, "b", ROWS), (shared, "a", COUNTS)):
+        ledger.record(mechanism, N, run)  # each reads the lines of the other
+    for mechanism in (COUNTS, ROWS):
+        with pytest.raises(BudgetExceededError, match="run a"):
+            shared.record(mechanism, N, "a")
+    with pytest.raises(LedgerError, match="plan"):
+        shared.record(COUNTS, N, "unknown")
+    ledger = Ledger.open_existing(shared.path)
+    assert (ledger.groups("a"), ledger.groups("b")) == ([(COUNTS, N, 2)], [(ROWS, N, 1)])
+    assert ledger.planned() == [(COUNTS, N, 2), (ROWS, N, 3)]
+
+
+def test_shared_ledger_is_created_once(shared, tmp_path):
+    for file in (shared.path, Ledger.create(tmp_path / "run", {}).path):
+        with pytest.raises(InputError, match="existing"):
+            SharedLedger.create(file, target_epsilon=1.0, target_delta=DELTA)
+    for wrong in ("none", "run"):
+        with pytest.raises(InputError, match="dpswd ledger create"):
+            SharedLedger.open_existing(tmp_path / wrong)
+    for name, value in (("target_epsilon", 0.0), ("target_delta", 1.0), ("accountant", "x")):
+        arguments = {"target_epsilon": 1.0, "target_delta": DELTA, name: value}
+        with pytest.raises(InputError, match=name):
+            SharedLedger.create(tmp_path / "new", **arguments)
+    shared.reserve("a", facts())
+    with pytest.raises(InputError, match="sample_size"):
+        shared.reserve("b", facts(size=90))
+
+
+def test_resume_compares_with_the_checkpoint(shared):
+    shared.reserve("a", facts(count=3))
+    shared.record(COUNTS, N, "a")
+    shared.record(COUNTS, N, "a")
+    head, whole = shared.head, shared.path.read_bytes()
+    SharedLedger.open_existing(shared.path).resume("a", 2, head)
+    shared.path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    for run, n_releases, wanted in (("a", 2, head), ("a", 1, head), ("a", 2, ""), ("b", 0, "")):
+        with pytest.raises(LedgerError, match="cannot be resumed"):
+            SharedLedger.open_existing(shared.path).resume(run, n_releases, wanted)
+
+
+def test_edited_reservation_is_refused(shared):
+    shared.reserve("a", facts())
+    edit(shared.path, 2, changed(sample_size=10))
+    with pytest.raises(LedgerError, match="no release was made"):
+        shared.record(COUNTS, N, "a")
+
+
+def compete(path, run, answers):
+    try:
+        ledger = SharedLedger.open_existing(path)
+        ledger.reserve(run, facts(count=5))
+        for _ in range(5):
+            ledger.record(COUNTS, N, run)
+        answers.put("made")
+    except BudgetExceededError:
+        answers.put("refused")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_processes_compete_for_the_budget(tmp_path):
+    limit = epsilon((COUNTS, N, 12))  # room for two runs of five releases
+    path = SharedLedger.create(tmp_path / "all", target_epsilon=limit, target_delta=DELTA).path
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    children = [context.Process(target=compete, args=(path, str(i), answers)) for i in range(4)]
+    for child in children:
+        child.start()
+    found = sorted(answers.get(timeout=60) for _ in children)
+    for child in children:
+        child.join()
+    assert found == ["made", "made", "refused", "refused"]
+    ledger = Ledger.open_existing(path)
+    assert (ledger.n_releases, len(ledger.runs)) == (10, 2)
+
+
+def of_one_run(path, run, mechanism=COUNTS, made=1, planned=1, size=N):
+    ledger = Ledger.create(path, facts(mechanism, planned, size, run=run))
+    for _ in range(made):
+        ledger.record(mechanism, size)
+    return path
+
+
+def create(path, *include, target_epsilon=9.0):
+    return SharedLedger.create(path, target_epsilon=target_epsilon, target_delta=DELTA, include=include)
+
+
+def test_included_runs_compose(tmp_path):
+    paths = [of_one_run(tmp_path / "a", "a", made=2, planned=3), of_one_run(tmp_path / "b", "b", ROWS, 4, 4)]
+    ledger = create(tmp_path / "all", *paths)
+    assert ledger.planned() == SharedLedger.open_existing(ledger.path).planned() == [(COUNTS, N, 3), (ROWS, N, 4)]
+    assert ledger.groups() == [(COUNTS, N, 2), (ROWS, N, 4)]
+    assert cost(ledger.planned(), DELTA)["epsilon"] == pytest.approx(epsilon((COUNTS, N, 3), (ROWS, N, 4)), rel=1e-12)
+    ledger.reserve("c", facts())
+    more = create(tmp_path / "more", ledger.path, of_one_run(tmp_path / "d", "d"))
+    assert list(more.runs) == ["a", "b", "c", "d"]
+    cut = b"".join(more.path.read_bytes().splitlines(keepends=True)[:-1])
+    more.path.write_bytes(cut)  # a crash while the file was created
+    with pytest.raises(LedgerError, match="create it again"):
+        SharedLedger.open_existing(more.path)
+
+
+def test_copies_of_a_run_that_diverged_both_count(tmp_path):
+    one, other = of_one_run(tmp_path / "a", "a", made=1, planned=3), tmp_path / "copy"
+    other.write_bytes(one.read_bytes())
+    for added in (None, one):  # equal; then one is the start of the other
+        if added is not None:
+            Ledger.open_existing(added).record(COUNTS, N)
+        with pytest.raises(InputError, match="run a"):
+            create(tmp_path / "all", one, other)
+    Ledger.open_existing(other).record(ROWS, N)
+    ledger = create(tmp_path / "all", one, other)
+    assert sum(count for *_, count in ledger.planned()) == 3 + 3 + 1  # both plans, and a release beyond its plan
+    with pytest.raises(InputError, match="run a"):
+        create(tmp_path / "more", ledger.path, one)
+
+
+def test_inclusion_that_is_refused_writes_nothing(tmp_path):
+    one, small = of_one_run(tmp_path / "a", "a"), of_one_run(tmp_path / "b", "b", size=50)
+    with untouched(tmp_path):
+        for error, include, limit in (
+            (InputError, [one, small], 9.0),
+            (InputError, [one, tmp_path / "none"], 9.0),
+            (BudgetExceededError, [one], 0.1),
+        ):
+            with pytest.raises(error):
+                create(tmp_path / "all", *include, target_epsilon=limit)
+
+
+# The cost of all runs
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "more", "kind", "why"),
+    [
+        (SEEDED, {}, "NOT PRIVATE", "noise seed"),
+        (COUNTS, {"private": False}, "NOT PRIVATE", "declares"),
+        (CLT, {}, "NOT SOUND", "CLT"),
+    ],
+)
+@pytest.mark.parametrize("order", [["bad", "good"], ["good", "bad"]])
+def test_statement_starts_with_the_run_that_voids_it(shared, mechanism, more, kind, why, order):
+    for run in order:
+        shared.reserve(run, facts(mechanism, **more) if run == "bad" else facts())
+    found = shared.statement()
+    assert found["sentence"].startswith(f"{kind}: run bad: ")
+    assert why in found["sentence"]
+    assert found["sound"] is False
+    assert found["private"] is (kind == "NOT SOUND")
+    assert [each["run"] for each in found["shortcomings"]] == ["bad"]
+
+
+def test_statement_of_sound_runs(shared):
+    shared.reserve("a", facts())
+    line = shared.statement()["assumptions"][-1]
+    assert "may be chosen after looking" in line  # exactly Gaussian: the budget is a privacy filter
+    shared.reserve("b", facts(ROWS))
+    found = shared.statement()
+    assert (found["runs"], found["private"], found["sound"], found["shortcomings"]) == (2, True, True, [])
+    assert found["sentence"].startswith("All 2 runs")
+    assert found["assumptions"][-1].startswith("Assumed: plans of later runs")
+    assert found["epsilon"] == pytest.approx(epsilon((COUNTS, N, 1), (ROWS, N, 1)), rel=1e-12)
+
+
+def test_statement_after_inclusion_has_no_prior_budget(tmp_path):
+    found = create(tmp_path / "all", of_one_run(tmp_path / "a", "a")).statement()
+    assert "was not fixed before" in found["assumptions"][-1]
+
+
+def test_statement_of_one_run(path):
+    of_one_run(path, "a")
+    assert statement(Ledger.open_existing(path), DELTA)["sentence"] == ""
+    Ledger.open_existing(path).record(SEEDED, N)  # a release beyond the plan
+    assert [each["kind"] for each in shortcomings(Ledger.open_existing(path))] == ["NOT PRIVATE"]
+    assert cost([], DELTA)["epsilon"] == 0
+
+
+def test_stopping_after_a_look_beats_the_cost_so_far_but_not_the_budget():
+    """Ten Gaussian runs; their loss is a Gaussian walk. delta is at least the mean of (1 - e^(epsilon - loss))+."""
+    delta, runs, n = 1e-3, 10, 400_000
+    mu = np.sqrt(0.02 * 2.0 ** np.arange(runs))
+    steps = np.sqrt(np.diff(mu**2, prepend=0))
+    plans = [(GaussianMechanism(sensitivity=1.0, sigma=1 / float(step)), N, 1) for step in steps]
+    so_far = [PrivacyAccountant.from_groups(plans[:i]).get_epsilon(delta) for i in range(1, runs + 1)]
+    rng, loss = np.random.default_rng(0), np.zeros(n)
+    stopped, at_so_far, at_budget = np.zeros(n, bool), 0.0, 0.0
+    for step, limit in zip(steps, so_far, strict=True):
+        loss += step * rng.standard_normal(n) + step**2 / 2
+        now = ~stopped & (loss > limit)
+        at_so_far += float((1 - np.exp(limit - loss[now])).sum()) / n
+        at_budget += float((1 - np.exp(so_far[-1] - loss[now])).clip(min=0).sum()) / n
+        stopped |= now
+    deviation = (delta / n) ** 0.5  # of a mean of n numbers in [0, 1] whose mean is at most delta
+    assert at_so_far > 4 * delta + 5 * deviation
+    assert at_budget <= delta + 5 * deviation
+
+
+# Damaged files: refused, or read with at least the same count
+
+
+@pytest.fixture(scope="module")
+def ledgers(tmp_path_factory):
+    """Bytes of a ledger with a plan, of one without, and of a shared one."""
+    directory = tmp_path_factory.mktemp("ledgers")
+    for name, header in (("planned", facts(ROWS, 4, run="a" * 16)), ("bare", {"target_delta": DELTA})):
+        ledger = Ledger.create(directory / name, header)
+        for mechanism in (COUNTS, ROWS, ROWS, ROWS):
+            ledger.record(mechanism, N)
+    ledger = create(directory / "shared", directory / "planned")
+    ledger.reserve("b", facts(ROWS))
+    ledger.record(ROWS, N, "b")
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["planned", "bare", "shared"])
+@fuzz(60, data=st.data())
+def test_damage(name, ledgers, tmp_path, data):
+    whole = ledgers[name]
+    content = data.draw(damage(whole))
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(whole)
+    before = Ledger.open_existing(path)
+    path.write_bytes(content)
+    with untouched(tmp_path):
+        found = outcome(Ledger.open_existing, path)
+    if found is REFUSED:
+        return
+    if not whole.startswith(content.rstrip(b"\0")):  # not a cut, which count and head of the checkpoint show
+        assert found.planned() == before.planned()
+        assert found.groups() == before.groups()
+    elif name == "planned":
+        assert (ROWS, N, 4) in found.planned()
+    assert found.heads <= before.heads
+
+
+@pytest.mark.parametrize("name", ["planned", "shared"])
+def test_every_flipped_byte_is_found(name, ledgers, tmp_path):
+    whole = ledgers[name]
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(whole)
+    before = Ledger.open_existing(path).planned()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 7]) + whole[at + 1 :])
+        found = outcome(Ledger.open_existing, path)
+        assert found is REFUSED or found.planned() == before, at
+    for byte in b"x} \x00\xff\r":  # in place of the last line break: must not hide the release
+        path.write_bytes(whole[:-1] + bytes([byte]))
+        assert outcome(Ledger.open_existing, path) is REFUSED
+
+
+JUNK = [
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    math.inf,
+    -math.inf,
+    10**400,
+    "",
+    "x",
+    [],
+    {},
+    [1],
+    {"a": 1},
+    "pld",
+    "shared",
+    "release",
+]
+KEYS = [
+    "kind",
+    "n",
+    "mechanism",
+    "times",
+    "id",
+    "sample_size",
+    "plan",
+    "scope",
+    "run",
+    "target_epsilon",
+    "target_delta",
+]
+KEYS += ["accountant", "format", "private", "n_releases", "sigma", "batch_size", "dim", "version", "included_runs"]
+
+
+def replaced(value, key, to):
+    """Replaces the values of every key of this name."""
+    if isinstance(value, dict):
+        return {k: to if k == key else replaced(v, key, to) for k, v in value.items()}
+    return [replaced(each, key, to) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", ["planned", "bare", "shared"])
+@fuzz(60, key=st.sampled_from(KEYS), to=st.sampled_from(JUNK))
+def test_invalid_values_with_valid_hashes(name, ledgers, tmp_path, key, to):
+    path = tmp_path / "run" / "ledger.jsonl"
+    entries = [json.loads(line) for line in ledgers[name].splitlines()]
+    forged(path, *(replaced({k: v for k, v in entry.items() if k != "hash"}, key, to) for entry in entries))
+    with untouched(tmp_path):
+        found = outcome(Ledger.open_existing, path)
+        if found is not REFUSED:
+            outcome(statement, found, DELTA)
+
+
+@fuzz(20, content=st.binary(max_size=300))
+def test_other_files_are_never_overwritten(tmp_path, content):
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(content)
+    made = outcome(Ledger.create, path, {"target_epsilon": 1.0})
+    assert made is not REFUSED or path.read_bytes() == content
+    if content and not content.startswith(b'{"'):
+        assert made is REFUSED
