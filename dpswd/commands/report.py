@@ -1,4 +1,4 @@
-"""``dpswd report RUN_DIR``: what a run guarantees, recomputed from its ledger."""
+"""``dpswd report RUN_DIR``: the guarantee of a run, computed from its ledger."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -6,10 +6,11 @@ from typing import Any
 
 from dpswd.commands import Command
 from dpswd.diagnostics.appendix import NOTE, TITLES, WARNING
-from dpswd.report.publish import write_report
-from dpswd.report.words import attack_sentence, banner, headline, tier_sentence
+from dpswd.report.render import banner, summary, write_report
 
 __all__ = ["COMMANDS"]
+
+_FACTS = ("private", "sound", "reasons", "outside_guarantee", "runs", "accountant", "assumptions", "caveats")
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -17,24 +18,31 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--diagnostics",
         action="store_true",
-        help="append RUN_DIR/diagnostics.json, as dpswd wdp and dpswd tangent write it; no part of the guarantee",
+        help="append RUN_DIR/diagnostics.json (from dpswd wdp and dpswd tangent); outside the guarantee",
+    )
+    parser.add_argument(
+        "--include-private-evaluation",
+        action="store_true",
+        help="add RUN_DIR/private_evaluation.json: accuracies on private records, which the guarantee does not cover",
     )
 
 
 def _run(arguments: Namespace) -> dict[str, Any]:
-    report = write_report(arguments.run_dir, diagnostics=arguments.diagnostics)
+    report = write_report(
+        arguments.run_dir,
+        diagnostics=arguments.diagnostics,
+        include_private_evaluation=arguments.include_private_evaluation,
+    )
     guarantee = report["guarantee"]
-    files = ("report.html", "report.md", "report.json")
     return {
-        "files": [str(arguments.run_dir / name) for name in files],
-        **{name: report[name] for name in ("private", "sound", "reasons", "accountant", "assumptions", "caveats")},
-        **{name: guarantee[name] for name in ("tier", "mu", "regret", "epsilon", "delta", "attack")},
-        "epsilon_delta": guarantee["epsilon_delta"],
+        "files": [str(arguments.run_dir / name) for name in ("report.html", "report.md", "report.json")],
+        **{name: report[name] for name in _FACTS},
+        **{name: guarantee[name] for name in ("tier", "mu", "regret", "epsilon", "delta", "attack", "epsilon_delta")},
         "releases_made": report["releases"]["made"],
         "releases_planned": report["releases"]["planned"],
         "ledger_head": report["ledger"]["head"],
         "banner": banner(report),
-        "summary": [headline(report), attack_sentence(report), tier_sentence(guarantee)],
+        "summary": summary(report),
         "diagnostics": report["diagnostics"],
     }
 

@@ -1,103 +1,215 @@
-"""The facts of a report, in one dictionary: recomputed from the ledger, checked against what the run claims.
+"""The facts of a report in one dictionary: computed from the ledger and compared with what the run states.
 
-The ledger says what was released; ``privacy.json`` is believed for two things only, both of which can only
-make the report worse: the planned number of releases (where a run stopped early the plan counts, since the
-decision to stop may depend on private data) and that a run is NOT private or NOT sound for a reason that no
-mechanism knows of. docs/report.md says what every number means; schema.json, beside this file, what the
-dictionary looks like.
+The ledger holds what was released. ``privacy.json`` can only make the report worse: it gives the planned number of
+releases (where a run stopped early the plan counts, since the decision to stop may depend on private data), and it may
+declare that a run is not private or not sound for a reason that no mechanism knows of. docs/report.md explains every
+number; schema.json, beside this file, describes the dictionary.
 """
 
 import base64
 import contextlib
-import importlib.metadata
+import hashlib
+import json
 import math
-import platform
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import dpswd
+from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.ledger import ReleaseGroup
+from dpswd.accounting.ledger import Ledger, ReleaseGroup
 from dpswd.diagnostics.appendix import read_diagnostics
 from dpswd.errors import InputError
 from dpswd.mechanism import mechanism_from_dict
-from dpswd.report.gdp import TABLE_FPR, TradeOff, closed_form_mu
-from dpswd.report.run_dir import Run, read_run
+from dpswd.report.gdp import TABLE_FPR, TradeOff
+from dpswd.training.budget import NOT_COVERED
 
-__all__ = ["NOT_COVERED", "SCHEMA_VERSION", "collect"]
+__all__ = ["Run", "collect", "read_run"]
 
-SCHEMA_VERSION = 1
-ATTACK_FPR = 1e-3  # the attacker of the report's sentence: may accuse one innocent in a thousand
-TOLERANCE = 1e-3  # relative; the same computation elsewhere differs by float error, a wrong claim by more
+SCHEMA_VERSION = 2
+ATTACK_FPR = 1e-3  # false-positive rate of the attacker in the first sentence of the report
+TOLERANCE = 1e-3  # relative; rounding on another machine differs by less, a wrong claim by more
 PROFILE_POINTS = 61
-PACKAGES = ("dp-accounting", "autodp", "gdpnum", "numpy", "scipy", "torch")
+PNG = b"\x89PNG\r\n\x1a\n"
+MAX_PICTURE = 8 * 2**20  # bytes; a larger picture is not embedded
 
-# The words before the colon name the topic; what a run says of the same topic is not repeated.
-NOT_COVERED = (
-    "Choices made after looking at the private records: a run that was picked among others (architecture, "
-    "hyperparameters, number of steps) because of its result on private data costs what all of them cost "
-    "together.",
-    "Evaluation: an accuracy that is measured on private records is itself a release, made without noise; "
-    "treat the test set as public or leave the number out.",
-    "Floating-point arithmetic: the analysis is of real numbers; attacks on the low bits of Gaussian noise "
-    "are not excluded.",
-    "Side channels: running time, memory, logs of other programs, and what an error message says about a "
-    "record (records are expected to be finite).",
-    "Several records of one person: the unit of protection is one record.",
-)
+_NUMBER = (int, float)
+_OPTIONAL = (type(None),)
+_PRIVACY: dict[str, tuple[type, ...]] = {
+    "sound": (bool,),
+    "private": (bool,),
+    "planned_releases": (int,),
+    "releases_made": (int,),
+    "sample_size": (int,),
+    "assumptions": (list,),
+    "not_covered": (list,),
+    **{name: _NUMBER + _OPTIONAL for name in ("epsilon", "delta", "mu", "target_epsilon", "target_delta")},
+    **{name: (str, *_OPTIONAL) for name in ("accountant", "neighboring_relation", "run")},
+    **{name: (list, *_OPTIONAL) for name in ("covered_runs", "weights_from_runs")},
+    "across_runs": (dict, *_OPTIONAL),
+}
+_EVALUATION: dict[str, tuple[type, ...]] = {
+    "dataset": (str,),
+    "classifier": (str,),
+    "train": (str,),
+    "accuracy": _NUMBER,
+    "n_train": (int, *_OPTIONAL),
+    "n_test": (int, *_OPTIONAL),
+}
 
 
-def collect(run_dir: str | Path, *, diagnostics: bool = False) -> tuple[dict[str, Any], dict[str, list[float]]]:
+@dataclass(frozen=True)
+class Run:
+    """Content of a run directory.
+
+    Attributes:
+        path: The directory.
+        ledger: Its ledger, with the hash chain verified.
+        privacy: ``privacy.json``, what the run states.
+        config: ``config.yaml``, or ``None``.
+        picture: ``samples.png``, or ``None`` if it does not exist or is too large to embed.
+        evaluation: Rows of ``evaluation.json``: accuracies on a declared public benchmark.
+    """
+
+    path: Path
+    ledger: Ledger
+    privacy: dict[str, Any]
+    config: bytes | None
+    picture: bytes | None
+    evaluation: list[dict[str, Any]]
+
+    @property
+    def config_sha256(self) -> str | None:
+        """SHA-256 of ``config.yaml``."""
+        return None if self.config is None else hashlib.sha256(self.config).hexdigest()
+
+
+def read_run(path: str | Path) -> Run:
+    """Reads and checks a run directory.
+
+    Raises:
+        InputError: If the directory, its ledger or ``privacy.json`` is missing, or a file is corrupt.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        found = "a file" if path.exists() else "nothing there"
+        raise InputError(f"Expected a run directory, got {path} ({found}); give the directory that the run wrote to.")
+    ledger = Ledger.open_existing(path / "ledger.jsonl")
+    privacy = _json_object(path / "privacy.json", "the run writes it at its end: let it finish or resume it")
+    _check_fields(path / "privacy.json", privacy, _PRIVACY)
+    picture = _content(path / "samples.png")
+    if picture is not None and not picture.startswith(PNG):
+        raise InputError(f"Expected a PNG picture at {path / 'samples.png'}, got another format; remove the file.")
+    evaluation = path / "evaluation.json"
+    return Run(
+        path=path,
+        ledger=ledger,
+        privacy=privacy,
+        config=_content(path / "config.yaml"),
+        picture=picture if picture is None or len(picture) <= MAX_PICTURE else None,
+        evaluation=_accuracies(evaluation) if evaluation.exists() else [],
+    )
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"Expected to read {path}, got: {error.strerror}.") from None
+
+
+def _json_object(path: Path, remedy: str) -> dict[str, Any]:
+    content = _content(path)
+    if content is None:
+        raise InputError(f"Expected {path}, got no such file; {remedy}.")
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        raise InputError(f"Expected JSON in {path}, got a corrupt file; {remedy}.") from None
+    if not isinstance(value, dict):
+        raise InputError(f"Expected a JSON object in {path}, got {type(value).__name__}; {remedy}.")
+    return value
+
+
+def _check_fields(path: Path, values: Any, fields: dict[str, tuple[type, ...]]) -> None:
+    for name, kinds in fields.items():
+        value = values.get(name) if isinstance(values, dict) else None
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+            raise InputError(f"Expected {name!r} in {path} to be {wanted}, got {value!r}; write the file again.")
+
+
+def _accuracies(path: Path) -> list[dict[str, Any]]:
+    rows = _json_object(path, "evaluate the run again").get("rows")
+    if not isinstance(rows, list):
+        raise InputError(f"Expected a list 'rows' in {path}, got {rows!r}; evaluate the run again.")
+    for row in rows:
+        _check_fields(path, row, _EVALUATION)
+        if not 0 <= row["accuracy"] <= 100:
+            raise InputError(f"Expected accuracies from 0 to 100 percent in {path}, got {row['accuracy']!r}.")
+    return [{name: row.get(name) for name in _EVALUATION} for row in rows]
+
+
+def collect(
+    run_dir: str | Path, *, diagnostics: bool = False, include_private_evaluation: bool = False
+) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Collects everything that a report states.
 
     Args:
         run_dir: Directory with ``ledger.jsonl`` and ``privacy.json``; ``config.yaml``, ``samples.png`` and
-            ``downstream.json`` are used where they are.
-        diagnostics: Whether to add ``diagnostics.json`` as an appendix; it is no part of the guarantee.
+            ``evaluation.json`` are used if they exist.
+        diagnostics: Whether to add ``diagnostics.json`` as an appendix, outside the guarantee.
+        include_private_evaluation: Whether to add ``private_evaluation.json``: accuracies that were measured on private
+            records without noise. Without this option the file is not read.
 
     Returns:
-        A dictionary that is valid against schema.json (the same run gives the same dictionary), and points
-        ``fpr``, ``fnr`` of the trade-off curve for the plots.
+        A dictionary that is valid against schema.json (the same run gives the same dictionary), and points ``fpr``,
+        ``fnr`` of the trade-off curve for the plots.
 
     Raises:
         InputError: If a file is missing or corrupt, or the ledger and ``privacy.json`` contradict each other.
     """
     run = read_run(run_dir)
     appendix = read_diagnostics(run.path) if diagnostics else None
+    private_evaluation = _accuracies(run.path / "private_evaluation.json") if include_private_evaluation else None
     groups = _planned_groups(run)
     header, privacy = run.ledger.header, run.privacy
     target_delta = _target_delta(run)
-    headline = str(header.get("accountant") or privacy.get("accountant") or "pld")
-    accountants = {name: _account(name, groups) for name in ("pld", "rdp")}
-    if headline not in accountants:
-        raise InputError(f"Expected accountant to be pld or rdp in the ledger of {run.path}, got {headline!r}.")
-    chosen = accountants[headline]
-    exact = accountants["pld"].resolve(target_delta)  # where a bound spends tails, the curve needs them chosen
-    curve = TradeOff.of(exact.pld(), exact_mu=closed_form_mu(exact.history))
-    epsilons = [_epsilons(delta, target_delta, headline, accountants) for delta in _deltas(run, target_delta)]
+    name = str(header.get("accountant") or privacy.get("accountant") or "pld")
+    accountants = {kind: _account(kind, groups) for kind in ("pld", "rdp")}
+    if name not in accountants:
+        raise InputError(f"Expected accountant to be pld or rdp in the ledger of {run.path}, got {name!r}.")
+    chosen = accountants[name]
+    exact = accountants["pld"].resolve(target_delta)  # the curve needs a failure_prob for every bound that may fail
+    curve = TradeOff.of(exact)
+    epsilons = [_epsilons(delta, target_delta, name, accountants) for delta in _deltas(run, target_delta)]
     at_target = next(row["epsilon"] for row in epsilons if row["target"])
     private = (
         bool(privacy["private"])
         and bool(header.get("private", True))
         and all(mechanism.is_private for mechanism, _, _ in groups)
     )
-    sound = private and bool(privacy["sound"]) and bool(chosen.sound)
-    _cross_check(run, private, bool(chosen.sound), at_target, target_delta, chosen, exact)
+    sound = bool(chosen.sound)
+    _cross_check(run, private, sound, at_target, target_delta, chosen, curve.mu)
+    outside = {"evaluation": run.evaluation, "private_evaluation": private_evaluation, "diagnostics": appendix}
     report = {
         "schema_version": SCHEMA_VERSION,
-        "name": run.name,
+        "name": run.path.resolve().name,  # the rest of the path may hold names of people or projects
         "private": private,
-        "sound": sound,
-        "reasons": _reasons(run, groups, bool(chosen.sound)),
+        "sound": private and bool(privacy["sound"]) and sound,
+        "reasons": _reasons(run, groups, sound),
+        "outside_guarantee": [key for key, value in outside.items() if value],
         "guarantee": {
             "tier": curve.tier,
             "mu": curve.mu,
             "regret": curve.regret,
             "advantage": curve.advantage,
-            "mu_numerical": curve.mu_numerical,
+            "mu_numerical": _numerical_mu(exact) if curve.is_gaussian else curve.mu,
             "exactly_gaussian": curve.is_gaussian,
             "epsilon": at_target,
             "delta": target_delta,
@@ -118,10 +230,11 @@ def collect(run_dir: str | Path, *, diagnostics: bool = False) -> tuple[dict[str
             "neighboring_relation": str(privacy.get("neighboring_relation") or "replace-one"),
             "groups": [_group(*group) for group in exact.history],
         },
-        "accountant": headline,
+        "runs": _runs(run),
+        "accountant": name,
         "assumptions": _merge(chosen.assumptions, privacy["assumptions"]),
         "not_covered": _merge(NOT_COVERED, privacy["not_covered"], by_topic=True),
-        "caveats": _caveats(run, target_delta),
+        "caveats": _caveats(run, target_delta, include_private_evaluation),
         "ledger": {
             "head": run.ledger.head,
             "config_sha256": header.get("config_sha256"),
@@ -130,60 +243,54 @@ def collect(run_dir: str | Path, *, diagnostics: bool = False) -> tuple[dict[str
         "config": {
             "sha256": run.config_sha256,
             "matches_ledger": None if run.config is None else run.config_sha256 == header.get("config_sha256"),
-            "text": run.config,
+            "text": None if run.config is None else run.config.decode(errors="replace"),
         },
-        "versions": _versions(),
+        "versions": package_versions(),
         "samples_png": None if run.picture is None else base64.b64encode(run.picture).decode("ascii"),
-        "downstream": run.downstream,
-        "diagnostics": appendix,
+        **outside,
     }
     fpr = np.unique(np.concatenate([np.geomspace(1e-10, 1.0, 301), np.linspace(0.0, 1.0, 201)]))
     return report, {"fpr": fpr.tolist(), "fnr": curve.fnr(fpr).tolist()}
 
 
 def _planned_groups(run: Run) -> list[ReleaseGroup]:
-    """The plan in the ledger's header, checked; else its releases, those not made counted as of the kind made last."""
-    groups, made, planned = run.ledger.groups(), run.ledger.n_releases, int(run.privacy["planned_releases"])
-    where = run.path / "privacy.json"
+    """Returns the plan in the ledger's header, or its releases with the missing ones counted as of the last kind."""
+    header, groups, made = run.ledger.header, run.ledger.groups(), run.ledger.n_releases
+    stated, where = run.privacy, run.path / "privacy.json"
+    planned, size = int(stated["planned_releases"]), int(stated["sample_size"])
     if not groups:
         raise InputError(f"Expected at least one release in the ledger of {run.path}, got none: nothing to report.")
-    if run.privacy["releases_made"] > made:
+    if stated["releases_made"] > made:
         raise InputError(
-            f"Expected a ledger with at least {run.privacy['releases_made']} releases as {where} says, got "
-            f"{made}: the ledger was cut; do not rely on it."
+            f"Expected a ledger with at least {stated['releases_made']} releases as {where} says, got {made}: "
+            "the ledger was truncated; do not rely on it."
         )
-    for name, expected in (("planned_releases", planned), ("sample_size", run.privacy["sample_size"])):
-        if run.ledger.header.get(name, expected) != expected:
-            stated = run.ledger.header[name]
-            raise InputError(f"Expected {name}={stated!r} in {where} as in the ledger, got {expected!r}.")
+    for name, value in (("planned_releases", planned), ("sample_size", size)):
+        if header.get(name, value) != value:
+            raise InputError(f"Expected {name}={header[name]!r} in {where} as in the ledger, got {value!r}.")
     if made > planned:
         raise InputError(f"Expected at most {planned} releases in {run.path} as planned, got {made} in the ledger.")
-    if run.privacy["sample_size"] not in {size for _, size, _ in groups}:
-        sizes = ", ".join(str(size) for _, size, _ in groups)
-        raise InputError(f"Expected sample_size={sizes} in {where} as in the ledger, got {run.privacy['sample_size']}.")
-    if "plan" not in run.ledger.header:
-        mechanism, size, count = groups[-1]
-        return [*groups[:-1], (mechanism, size, count + planned - made)]
-    size = int(run.ledger.header["sample_size"])
-    plan = [(mechanism_from_dict(part["mechanism"]), size, part["n_releases"]) for part in run.ledger.header["plan"]]
+    if size not in (sizes := sorted({found for _, found, _ in groups})):
+        raise InputError(f"Expected sample_size={sizes[0]} in {where} as in the ledger, got {size}.")
+    if "plan" not in header:
+        mechanism, found, count = groups[-1]
+        return [*groups[:-1], (mechanism, found, count + planned - made)]
+    plan = [(mechanism_from_dict(part["mechanism"]), size, part["n_releases"]) for part in header["plan"]]
     for mechanism, found, count in groups:
         if count > sum(allowed for other, _, allowed in plan if other == mechanism) or found != size:
             raise InputError(
-                f"Expected only planned releases in the ledger of {run.path}, got others: {mechanism.noun}."
+                f"Expected only planned releases in the ledger of {run.path}, got one outside the plan: "
+                f"{mechanism.noun}."
             )
     return plan
 
 
 def _target_delta(run: Run) -> float:
-    for source in (
-        run.ledger.header.get("target_delta"),
-        run.privacy.get("target_delta"),
-        run.privacy["delta"],
-    ):
-        if source is not None:
-            if not isinstance(source, int | float) or not 0 < source < 1:
-                raise InputError(f"Expected a delta strictly between 0 and 1 in {run.path}, got {source!r}.")
-            return float(source)
+    for delta in (run.ledger.header.get("target_delta"), run.privacy.get("target_delta"), run.privacy.get("delta")):
+        if delta is not None:
+            if not isinstance(delta, _NUMBER) or not 0 < delta < 1:
+                raise InputError(f"Expected a delta strictly between 0 and 1 in {run.path}, got {delta!r}.")
+            return float(delta)
     return 1e-5
 
 
@@ -195,27 +302,23 @@ def _account(name: str, groups: list[ReleaseGroup]) -> PrivacyAccountant:
 
 
 def _deltas(run: Run, target: float) -> list[float]:
-    """Three deltas and the target, largest first."""
+    """Returns four deltas, the target among them, in descending order."""
     wanted = [target, 1e-5, 1e-6, float(f"{1 / (10 * run.privacy['sample_size']):.1g}")]
     distinct: list[float] = []
     for delta in sorted(wanted, reverse=True):
         if not any(math.isclose(delta, other, rel_tol=1e-9) for other in distinct):
             distinct.append(delta)
-    if len(distinct) < 4:
-        distinct.append(distinct[-1] / 10)
-    return distinct
+    return distinct if len(distinct) == 4 else [*distinct, distinct[-1] / 10]
 
 
-def _epsilons(delta: float, target: float, headline: str, accountants: dict[str, PrivacyAccountant]) -> dict[str, Any]:
-    both: dict[str, float | None] = {}
-    for name, accountant in accountants.items():
-        try:
-            both[name] = accountant.get_epsilon(delta)
-        except InputError:  # all of this delta is spent on the tails of a bound: no epsilon is claimed
-            both[name] = None
+def _epsilons(delta: float, target: float, name: str, accountants: dict[str, PrivacyAccountant]) -> dict[str, Any]:
+    both: dict[str, float | None] = dict.fromkeys(accountants)
+    for key, accountant in accountants.items():
+        with contextlib.suppress(InputError):  # the tails of a bound use up this delta: no epsilon is claimed
+            both[key] = accountant.get_epsilon(delta)
     return {
         "delta": delta,
-        "epsilon": both[headline],
+        "epsilon": both[name],
         "epsilon_pld": both["pld"],
         "epsilon_rdp": both["rdp"],
         "target": math.isclose(delta, target, rel_tol=1e-9),
@@ -223,14 +326,21 @@ def _epsilons(delta: float, target: float, headline: str, accountants: dict[str,
 
 
 def _profile(accountant: PrivacyAccountant, at_zero: float) -> list[dict[str, float]]:
-    top = None
-    for delta in np.geomspace(1e-12, 0.1, 23):  # the smallest that the tails of a bound leave something of
+    top = 1.0
+    for delta in np.geomspace(1e-12, 0.1, 23):  # the smallest delta that the tails of a bound do not use up
         with contextlib.suppress(InputError):
-            top = accountant.get_epsilon(float(delta))
+            top = accountant.get_epsilon(float(delta)) or top
             break
-    epsilons = np.linspace(0.0, top if top else 1.0, PROFILE_POINTS).tolist()
+    epsilons = np.linspace(0.0, top, PROFILE_POINTS).tolist()
     deltas = [at_zero, *accountant.profile(epsilons[1:])]
     return [{"epsilon": float(e), "delta": float(d)} for e, d in zip(epsilons, deltas, strict=True)]
+
+
+def _numerical_mu(accountant: PrivacyAccountant) -> float | None:
+    """Returns mu by gdpnum, as a check of the closed form; ``None`` where the curve is too close to blind guessing."""
+    with contextlib.suppress(InputError):
+        return TradeOff.from_pld(accountant.pld()).mu
+    return None
 
 
 def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
@@ -238,7 +348,7 @@ def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
     law = mechanism.law
     return {
         "count": count,
-        "noun": mechanism.noun,
+        "description": mechanism.noun,
         "sample_size": sample_size,
         "batch_size": batch,
         "sampling_rate": batch / sample_size,
@@ -251,52 +361,70 @@ def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
     }
 
 
+def _runs(run: Run) -> dict[str, Any]:
+    """Returns the ids of this run, of the runs that the guarantee covers, and of those that the weights depend on."""
+    stated = run.privacy
+    this = run.ledger.header.get("run") or stated.get("run")
+    covered = [str(name) for name in stated.get("covered_runs") or ([this] if this else [])]
+    return {
+        "this": this,
+        "covered": covered,
+        "weights_from": [str(n) for n in stated.get("weights_from_runs") or covered],
+    }
+
+
 def _reasons(run: Run, groups: list[ReleaseGroup], sound: bool) -> list[str]:
     reasons = []
     if not all(mechanism.is_private for mechanism, _, _ in groups):
-        reasons.append("A fixed noise seed makes the noise repeatable: anyone can take it off again.")
+        reasons.append("A fixed noise seed makes the noise repeatable: anyone can subtract it.")
     if any(getattr(m, "spends_tail", False) and getattr(m, "bound", "") == "clt" for m, _, _ in groups):
         reasons.append("The bound on the sensitivity is a normal approximation (CLT), not a theorem.")
     if not run.privacy["private"] and not reasons:
-        reasons.append("The run declares itself not private; its assumptions below say why.")
+        reasons.append("The run declares itself not private; see its assumptions below.")
     if (not run.privacy["sound"] or not sound) and not reasons:
-        reasons.append("The run declares its account not sound; its assumptions below say why.")
+        reasons.append("The run declares its account not sound; see its assumptions below.")
     return reasons
 
 
-def _caveats(run: Run, delta: float) -> list[str]:
+def _caveats(run: Run, delta: float, private_evaluation: bool) -> list[str]:
     made, planned = run.ledger.n_releases, int(run.privacy["planned_releases"])
     caveats = []
+    if private_evaluation:
+        caveats.append(
+            "This report contains accuracies that were measured on private records without noise. The guarantee does "
+            "not cover them: do not hand this report out. It holds for everything else in the report."
+        )
     if planned > made:
         caveats.append(
-            f"The run made {made} of {planned} planned releases. All that were planned are counted, because "
-            f"the decision to stop may have depended on private data."
+            f"The run made {made} of {planned} planned releases. All planned releases are counted, because the "
+            "decision to stop may have depended on private data."
         )
     if delta >= 1 / run.privacy["sample_size"]:
         caveats.append(
-            f"δ = {delta:g} is not below 1/N: by the letter of (ε, δ) a mechanism that "
-            f"publishes one record outright would pass. The trade-off curve and μ do not have this weakness."
+            f"δ = {delta:g} is not below 1/N. A mechanism that publishes one record in the clear would satisfy (ε, δ) "
+            "with such a δ; read the trade-off curve and μ instead."
+        )
+    runs = _runs(run)
+    if foreign := [name for name in runs["weights_from"] if name not in runs["covered"]]:
+        caveats.append(
+            f"The weights also depend on releases of other runs ({', '.join(foreign)}), which this guarantee does not "
+            "cover. If those runs read the same records, all costs add up."
         )
     if run.ledger.header.get("shared"):
-        caveats.append(_together(run.privacy.get("across_runs")))
+        caveats.append(_shared_ledger(run.privacy.get("across_runs") or {}))
     stated = run.ledger.header.get("config_sha256")
     if run.config_sha256 is not None and stated is not None and run.config_sha256 != stated:
-        caveats.append(
-            "The SHA-256 of config.yaml differs from the one in the ledger: it was edited after the run began."
-        )
+        caveats.append("The SHA-256 of config.yaml differs from that in the ledger: it was edited after the run began.")
     return caveats
 
 
-def _together(found: Any) -> str:
-    """What the run says of all runs in its ledger; never a number without a word where one of them is not sound."""
-    facts = found if isinstance(found, dict) else {}
-    sentence = str(facts.get("sentence") or "Other runs share its ledger, and their costs add up.")
-    if facts.get("sound", True) and facts.get("private", True):
-        return sentence if facts.get("sentence") else f"{sentence} See dpswd ledger show."
-    if sentence.startswith("NOT "):
+def _shared_ledger(facts: dict[str, Any]) -> str:
+    """Returns the run's sentence on all runs in its ledger, with a warning where one of them is not sound."""
+    hint = "See dpswd ledger show."
+    sentence = str(facts.get("sentence") or f"Other runs share the ledger of this run, and their costs add up. {hint}")
+    if sentence.startswith("NOT ") or (facts.get("sound", True) and facts.get("private", True)):
         return sentence
-    kind = "NOT SOUND" if facts.get("private", True) else "NOT PRIVATE"  # of a version that did not say which run
-    return f"{kind}: a run in its ledger is not; see dpswd ledger show. {sentence}"
+    return f"NOT {'SOUND' if facts.get('private', True) else 'PRIVATE'}: a run in the ledger is not. {sentence}"
 
 
 def _cross_check(
@@ -305,46 +433,30 @@ def _cross_check(
     sound: bool,
     epsilon: float | None,
     delta: float,
-    chosen: PrivacyAccountant,
-    exact: PrivacyAccountant,
+    accountant: PrivacyAccountant,
+    mu: float,
 ) -> None:
-    """Refuses a report whose two sources contradict each other; mu is compared with the accountant's own."""
-    claims, where = run.privacy, run.path / "privacy.json"
-    if claims["private"] and not private:
+    """Raises if ``privacy.json`` states a stronger guarantee than the ledger gives, or another one."""
+    stated, where = run.privacy, run.path / "privacy.json"
+    if stated["private"] and not private:
         raise InputError(f'Expected "private": false in {where}, got true, but the ledger has a fixed noise seed.')
-    if claims["sound"] and not sound:
-        raise InputError(f'Expected "sound": false in {where}, got true, but the ledger\'s bound is not a proof.')
+    if stated["sound"] and not sound:
+        raise InputError(f'Expected "sound": false in {where}, got true, but the bound in the ledger is not a proof.')
     for name in ("target_epsilon", "target_delta", "accountant"):
-        planned, claimed = run.ledger.header.get(name), claims.get(name)
+        planned, claimed = run.ledger.header.get(name), stated.get(name)
         if planned is not None and claimed is not None and planned != claimed:
             raise InputError(f"Expected {name}={planned!r} in {where} as in the ledger, got {claimed!r}.")
-    claimed = claims["epsilon"]
-    if claimed is not None:
-        if claims["delta"] is not None and not math.isclose(claims["delta"], delta, rel_tol=1e-9):
-            epsilon = chosen.get_epsilon(claims["delta"])
-        if epsilon is None or not math.isclose(claimed, epsilon, rel_tol=TOLERANCE):
-            raise InputError(
-                f"Expected epsilon={epsilon} in {where}, which is what the ledger amounts to, got "
-                f"{claimed!r}; the two do not belong together."
-            )
-    claimed, (mu, _) = claims.get("mu"), exact.get_mu_and_regret()
-    if claimed is not None and not math.isclose(claimed, mu, rel_tol=TOLERANCE):
-        raise InputError(f"Expected mu={mu} in {where}, which is what the ledger amounts to, got {claimed!r}.")
+    if stated.get("epsilon") is not None and stated.get("delta") not in (None, delta):
+        epsilon = accountant.get_epsilon(stated["delta"])
+    for name, value in (("epsilon", epsilon), ("mu", mu)):
+        claimed = stated.get(name)
+        if claimed is not None and (value is None or not math.isclose(claimed, value, rel_tol=TOLERANCE)):
+            raise InputError(f"Expected {name}={value} in {where} as computed from the ledger, got {claimed!r}.")
 
 
 def _merge(ours: Iterable[str], theirs: Iterable[Any], *, by_topic: bool = False) -> list[str]:
-    """Our sentences, then those of the run that say something else."""
+    """Returns our sentences and those of the run that differ (with ``by_topic``: in the words before the colon)."""
     lines: dict[str, str] = {}
     for line in map(str, [*ours, *theirs]):
         lines.setdefault(line.split(":")[0] if by_topic else line, line)
     return list(lines.values())
-
-
-def _versions() -> dict[str, str | None]:
-    versions: dict[str, str | None] = {"dpswd": dpswd.__version__, "python": platform.python_version()}
-    for name in PACKAGES:  # metadata only: nothing is imported
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    return versions

@@ -1,6 +1,6 @@
-"""Pictures of a report, as SVG that takes its colours from the page around it (light, dark, print).
+"""Plots of a report as SVG whose colours are CSS variables of the page (light, dark, print).
 
-The only module here that needs matplotlib, which is imported when a picture is drawn and not before.
+matplotlib is imported when a plot is drawn.
 """
 
 import io
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gdpnum.converter import gaussian_fdp
+from numpy.typing import NDArray
 
 from dpswd.errors import InputError
 
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
+__all__ = ["SUPERSCRIPTS", "draw"]
 
-# stand-ins that matplotlib understands, and the variables of report.css that take their place
+# placeholder colours for matplotlib, and the variables of report.css that replace them
 INK, SOFT, GRID, CURVE, GAUSS = "#010101", "#020202", "#030303", "#040404", "#050505"
 _VARIABLES = {INK: "--ink", SOFT: "--soft", GRID: "--line", CURVE: "--curve", GAUSS: "--gauss"}
-_DIGITS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "dpswd",
@@ -43,11 +44,11 @@ _STYLE = {
 
 
 def draw(report: dict[str, Any], curve: dict[str, list[float]]) -> dict[str, str]:
-    """Draws the trade-off curve, the same at small false-positive rates, and the privacy profile.
+    """Draws the trade-off curve, its part at small false-positive rates, and the privacy profile.
 
     Args:
-        report: What :func:`dpswd.report.collect.collect` returns.
-        curve: Points of the curve: ``fpr`` (increasing) and ``fnr``.
+        report: From :func:`dpswd.report.collect.collect`.
+        curve: Points ``fpr`` (increasing) and ``fnr`` of the trade-off curve.
 
     Returns:
         SVG elements by name: ``trade_off``, ``attack``, ``profile``.
@@ -60,57 +61,46 @@ def draw(report: dict[str, Any], curve: dict[str, list[float]]) -> dict[str, str
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError(
-            'Expected matplotlib for the pictures of a report, got none; install it with: pip install "dpswd[train]".'
+            'Expected matplotlib for the plots of a report, got no such package; pip install "dpswd[train]".'
         ) from None
 
-    mu = report["guarantee"]["mu"]
+    guarantee = report["guarantee"]
     pictures: dict[str, str] = {}
     with matplotlib.rc_context(_STYLE):
-        for name, paint in (("trade_off", _trade_off), ("attack", _attack)):
+        for name in ("trade_off", "attack", "profile"):
             figure = Figure(figsize=(4.4, 3.7), layout="constrained")
-            paint(figure.add_subplot(), curve, mu)
+            axes = figure.add_subplot()
+            if name == "profile":
+                _profile(axes, guarantee)
+            else:
+                _curves(axes, curve, guarantee["mu"], small_rates=name == "attack")
             pictures[name] = _svg(figure, name)
-        figure = Figure(figsize=(4.4, 3.7), layout="constrained")
-        _profile(figure.add_subplot(), report["guarantee"])
-        pictures["profile"] = _svg(figure, "profile")
     return pictures
 
 
-def _trade_off(axes: "Axes", curve: dict[str, list[float]], mu: float) -> None:
-    grid = np.linspace(0, 1, 401)
-    axes.plot([0, 1], [1, 0], color=SOFT, linewidth=1, linestyle=(0, (1, 2)), label="blind guessing")
-    axes.plot(curve["fpr"], curve["fnr"], color=CURVE, linewidth=4.5, alpha=0.75, label="this run")
-    axes.plot(grid, gaussian_fdp(mu)(grid), color=GAUSS, linewidth=1.6, linestyle=(0, (3, 3)), label="μ-GDP")
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false-positive rate", ylabel="false-negative rate, at least")
-    axes.set_aspect("equal")
-    axes.legend(loc="upper right")
-
-
-def _attack(axes: "Axes", curve: dict[str, list[float]], mu: float) -> None:
+def _curves(axes: "Axes", curve: dict[str, list[float]], mu: float, *, small_rates: bool) -> None:
+    """Draws blind guessing, the run and mu-GDP: FNR against FPR, or TPR against FPR on logarithmic axes."""
     fpr, fnr = np.asarray(curve["fpr"]), np.asarray(curve["fnr"])
-    inside = (fpr >= 1e-10) & (fpr <= 1)
-    grid = np.geomspace(1e-10, 1, 301)
-    axes.plot(grid, grid, color=SOFT, linewidth=1, linestyle=(0, (1, 2)), label="blind guessing")
-    axes.plot(
-        fpr[inside],
-        np.maximum(1 - fnr[inside], 1e-10),
-        color=CURVE,
-        linewidth=4.5,
-        alpha=0.75,
-        label="this run",
-    )
-    axes.plot(
-        grid,
-        np.maximum(1 - gaussian_fdp(mu)(grid), 1e-10),
-        color=GAUSS,
-        linewidth=1.4,
-        linestyle=(0, (4, 3)),
-        label="μ-GDP",
-    )
+    grid = np.geomspace(1e-10, 1, 301) if small_rates else np.linspace(0, 1, 401)
+    if small_rates:
+        fpr, fnr = fpr[fpr >= 1e-10], fnr[fpr >= 1e-10]
+
+    def height(fnr: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.maximum(1 - fnr, 1e-10) if small_rates else fnr
+
+    axes.plot(grid, height(1 - grid), color=SOFT, linewidth=1, linestyle=(0, (1, 2)), label="blind guessing")
+    axes.plot(fpr, height(fnr), color=CURVE, linewidth=4.5, alpha=0.75, label="this run")
+    axes.plot(grid, height(gaussian_fdp(mu)(grid)), color=GAUSS, linewidth=1.5, linestyle=(0, (3, 3)), label="μ-GDP")
+    if not small_rates:
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false-positive rate", ylabel="false-negative rate, at least")
+        axes.set_aspect("equal")
+        axes.legend(loc="upper right")
+        return
     axes.set(xscale="log", yscale="log", xlim=(1e-10, 1), ylim=(1e-10, 1.5))
-    axes.set(xlabel="innocents accused (share)", ylabel="members found (share), at most")
-    axes.set_xticks([10.0**n for n in range(-10, 1, 2)], [_power(n) for n in range(-10, 1, 2)])
-    axes.set_yticks([10.0**n for n in range(-10, 1, 2)], [_power(n) for n in range(-10, 1, 2)])
+    axes.set(xlabel="non-members accused (share)", ylabel="members found (share), at most")
+    ticks = range(-10, 1, 2)
+    axes.set_xticks([10.0**n for n in ticks], [_power(n) for n in ticks])
+    axes.set_yticks([10.0**n for n in ticks], [_power(n) for n in ticks])
     axes.minorticks_off()
     axes.legend(loc="lower right")
 
@@ -125,18 +115,18 @@ def _profile(axes: "Axes", guarantee: dict[str, Any]) -> None:
         axes.plot(*point, "o", color=GAUSS, markersize=6)
         axes.annotate("target", point, xytext=(7, 5), textcoords="offset points", color=INK)
     low = max(-12, int(np.floor(np.log10(max(min(delta), 1e-12)))))
-    ticks = list(range(0, low - 1, -2)) if low < -3 else list(range(0, low - 1, -1))
+    ticks = range(0, low - 1, -2 if low < -3 else -1)
     axes.set(yscale="log", ylim=(10.0**low, 1.5), xlim=(0, epsilon[-1]), xlabel="ε", ylabel="δ(ε)")
     axes.set_yticks([10.0**n for n in ticks], [_power(n) for n in ticks])
     axes.minorticks_off()
 
 
 def _power(exponent: int) -> str:
-    return "1" if exponent == 0 else "10" + str(exponent).translate(_DIGITS)
+    return "1" if exponent == 0 else "10" + str(exponent).translate(SUPERSCRIPTS)
 
 
 def _svg(figure: "Figure", name: str) -> str:
-    """Makes an SVG element that scales, whose ids do not clash and whose colours are the page's."""
+    """Returns a scalable SVG element with unique ids and with colours from the page."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
