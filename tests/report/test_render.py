@@ -1,36 +1,42 @@
+"""Rendered reports: HTML, Markdown, the written files, and the layout in headless Chromium."""
+
+import html as html_module
 import json
 import re
+import shutil
+import subprocess
 import sys
 import xml.etree.ElementTree
 from html.parser import HTMLParser
 
 import pytest
-from factories import COARSE, ROWS, SKETCH
+from factories import COARSE, COUNTS, ROWS, SKETCH
 
+from dpswd.diagnostics.appendix import NOTE, WARNING, write_diagnostics
 from dpswd.errors import InputError
 from dpswd.report import write_report
 from dpswd.report.collect import collect
 from dpswd.report.plots import draw
-from dpswd.report.render_html import html
-from dpswd.report.render_markdown import markdown
-from dpswd.report.words import headline, innocents, number, percent, snippet, tier_sentence
+from dpswd.report.render import blocks, html, markdown, number, percent, snippet, summary
 
 EVIL = '<script>alert(1)</script> ``` | [x](javascript:y) & "quoted"\n# heading'
-VOID = {"meta", "img", "br", "path", "use", "rect"}
+NAMES = ("report.html", "report.json", "report.md")
 
 
 class Checker(HTMLParser):
-    """Tags must nest; collects every tag and attribute."""
+    """Asserts that tags nest; collects tags, attributes and ids."""
 
-    def __init__(self):
+    VOID = ("meta", "img", "br", "path", "use", "rect")
+
+    def __init__(self, text):
         super().__init__()
         self.open, self.tags, self.attributes, self.ids = [], set(), [], []
+        self.feed(text)
+        assert not self.open
 
     def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.attributes += attrs
-        self.ids += [value for name, value in attrs if name == "id"]
-        if tag not in VOID:
+        self.handle_startendtag(tag, attrs)
+        if tag not in self.VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -39,96 +45,83 @@ class Checker(HTMLParser):
         self.ids += [value for name, value in attrs if name == "id"]
 
     def handle_endtag(self, tag):
-        if tag not in VOID:
+        if tag not in self.VOID:
             assert self.open.pop() == tag
+
+
+def render(path, **options):
+    report, curve = collect(path, **options)
+    content = blocks(report, draw(report, curve))
+    return report, html(report["name"], content), markdown(content)
 
 
 @pytest.fixture
 def page(make_run):
-    def make(*groups, **changes):
-        report, curve = collect(make_run(*groups, **changes))
-        return report, html(report, draw(report, curve)), markdown(report)
-
-    return make
+    return lambda *groups, **changes: render(make_run(*groups, **changes))
 
 
-def check(text):
-    checker = Checker()
-    checker.feed(text)
-    assert not checker.open
-    return checker
-
-
-def test_page_is_self_contained_and_well_formed(page):
+def test_html_is_self_contained(page):
     _, text, _ = page((ROWS, 1000, 50))
-    checker = check(text)
-    assert "script" not in checker.tags
-    assert "link" not in checker.tags
+    checker = Checker(text)
+    assert not {"script", "link"} & checker.tags
     assert not [name for name, _ in checker.attributes if name.startswith("on")]
     links = [value for name, value in checker.attributes if name in ("src", "href", "xlink:href")]
     assert all(value.startswith(("data:", "#")) for value in links)
     assert len(checker.ids) == len(set(checker.ids))
-    used = set(re.findall(r'(?:href="|url\()#([^")]+)', text))
-    assert used <= set(checker.ids)
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', text)) <= set(checker.ids)
     assert text.count("<svg") == 3
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
 
 
-def test_everything_from_files_is_escaped(page, make_run):
+def test_text_from_files_is_escaped(make_run):
     path = make_run(config=EVIL, assumptions=[EVIL], not_covered=[EVIL], neighboring_relation=EVIL, name="a&b<i>")
     rows = [{"dataset": EVIL, "classifier": EVIL, "train": EVIL, "accuracy": 50}]
-    (path / "downstream.json").write_text(json.dumps({"rows": rows}))
-    report, curve = collect(path)
-    text = html(report, draw(report, curve))
-    checker = check(text)
-    assert "script" not in checker.tags
-    assert "a" not in checker.tags
-    assert "i" not in checker.tags
-    assert text.count("&lt;script&gt;") >= 6
-    lines = markdown(report).splitlines()
-    fence = next(line for line in lines if line.startswith("````"))
-    outside = "\n".join(lines[: lines.index(fence)])
+    (path / "evaluation.json").write_text(json.dumps({"rows": rows}))
+    write_diagnostics(path, "tangent", {EVIL: EVIL, "many": [1.5, None, True]})
+    _, text, short = render(path, diagnostics=True)
+    assert not {"script", "a", "i"} & Checker(text).tags
+    assert text.count("&lt;script&gt;") >= 8
+    outside = re.sub(r"(?s)(`{4,})yaml\n.*?\n\1\n", "", short)
+    assert len(outside) < len(short)  # the fence is longer than any run of backticks in the file
     assert "<script>" not in outside
     assert not re.search(r"(?<!\\)\]\(javascript", outside)
-    assert lines.count("# heading") == 1  # inside the fence that is longer than any run of backticks in it
+    assert "# heading" not in outside.splitlines()
+    assert "1.5, —, yes" in outside
 
 
-def test_plots_take_their_colours_from_the_page(page, make_run):
+def test_plots_take_their_colours_from_the_page(make_run):
     report, curve = collect(make_run((ROWS, 1000, 50)))
-    first, second = draw(report, curve), draw(report, curve)
-    assert first == second
+    first = draw(report, curve)
+    assert first == draw(report, curve)
     for svg in first.values():
         xml.etree.ElementTree.fromstring(svg)
         assert "var(--curve)" in svg
         assert not re.search(r"#0[0-9]0[0-9]0[0-9]", svg)
 
 
-def test_tier_two_shows_the_table_and_tier_one_does_not(page):
-    _, text, short = page((COARSE, 2000, 6), name="two")
-    assert "Tier II: the trade-off curve" in text
-    assert "### Trade-off curve (Tier II)" in short
-    _, text, short = page(name="one")
-    assert "Tier II" not in text
-    assert "Tier II" not in short
-    assert "the two curves below coincide" in text
+def test_trade_off_table_is_shown_in_tier_two_only(page):
+    for groups, shown in ([(COARSE, 2000, 6)], True), ([], False):
+        _, text, short = page(*groups, name=f"run{shown}")
+        assert ("Tier II: trade-off curve" in text) is shown
+        assert ("Tier II: trade-off curve" in short) is shown
 
 
-def test_banner_is_conspicuous_where_the_numbers_are_void(page):
+def test_banner_comes_before_any_number(page):
     _, text, short = page((SKETCH.replace(noise_seed=1), 1000, 1), name="seeded")
-    assert '<div class="banner" role="alert"><strong>NOT PRIVATE' in text
-    assert "> **NOT PRIVATE.**" in short
-    assert "finds at most" not in text.replace("an attacker finds at most.", "")
+    assert text.index("<strong>NOT PRIVATE") < text.index("μ")
+    assert short.index("NOT PRIVATE") < short.index("μ")
+    assert "void: μ" in short
     _, text, short = page((ROWS.replace(bound="clt", failure_prob=1e-8), 1000, 5), name="clt")
     assert "<strong>NOT SOUND" in text
-    assert "If the account held" in short
+    assert "If the account holds" in short
     _, text, short = page(name="sound")
     assert 'class="banner"' not in text
     assert "NOT" not in short
 
 
-def test_every_number_of_a_model_card_is_there(page):
-    report, _, short = page((ROWS, 1000, 50))
+def test_facts_of_a_model_card_are_in_both(page):
+    report, text, short = page((ROWS, 1000, 50), header={"run": "0123abcd"})
     guarantee = report["guarantee"]
     for row in guarantee["epsilon_delta"]:
         assert f"| {number(row['epsilon_pld'])} | {number(row['epsilon_rdp'])} |" in short
@@ -136,43 +129,55 @@ def test_every_number_of_a_model_card_is_there(page):
         number(guarantee["mu"]),
         "replace-one",
         "without replacement",
+        "covers the releases of run 0123abcd",
         report["ledger"]["head"],
         "gdpnum 0.",
     ):
         assert fact in short
+        assert fact in text
     for line in (*report["assumptions"], *report["not_covered"]):
         assert line.split(":")[0].replace("_", "\\_") in short
-    width = max(len(line) for line in short.splitlines() if line.startswith("|"))
-    assert width < 250
+
+
+def test_diagnostics_are_an_appendix(make_run):
+    path = make_run((ROWS, 1000, 50))
+    write_diagnostics(path, "wdp", {"n_steps": 50})
+    _, _, plain = render(path)
+    _, text, short = render(path, diagnostics=True)
+    end = plain.index("All numbers are rounded")
+    assert short.startswith(plain[:end])
+    appendix = short[end:]
+    for words in (NOTE, WARNING):
+        assert words in appendix
+        assert words in text
+        assert words not in plain
+    assert "ε" not in appendix
 
 
 @pytest.mark.parametrize("groups", [(), ((ROWS, 1000, 50),)])
-def test_printed_code_gives_the_printed_numbers(make_run, capsys, groups):
+def test_snippet_gives_the_numbers_of_the_report(make_run, capsys, groups):
     report, _ = collect(make_run(*groups))
     exec(snippet(report), {})
     lines = capsys.readouterr().out.splitlines()
-    mu, regret = map(float, lines[0].split())
     guarantee = report["guarantee"]
-    assert mu == pytest.approx(guarantee["mu"], rel=1e-12)
-    assert regret == pytest.approx(guarantee["regret"], abs=1e-9)
+    assert [float(part) for part in lines[0].split()] == pytest.approx([guarantee["mu"], guarantee["regret"]], abs=1e-9)
     assert float(lines[1]) == pytest.approx(guarantee["epsilon"], rel=1e-9)
     for line, row in zip(lines[2:], guarantee["trade_off"], strict=True):
         assert [float(part) for part in line.split()] == pytest.approx([row["fpr"], row["fnr"]], rel=1e-12)
 
 
-def test_mu_says_where_it_holds(page):
+def test_summary_states_where_mu_holds(make_run):
     floor = "at error rates above 10⁻¹⁰"
     for groups, name in (((ROWS, 1000, 50), "subsampled"), ((COARSE, 2000, 6), "coarse")):
-        report, text, _ = page(groups, name=name)
-        assert floor in headline(report)
-        assert floor in tier_sentence(report["guarantee"])
-        assert floor in text
-    exact, _, _ = page(name="exact")  # exactly Gaussian: everywhere, by theorem
-    assert floor not in headline(exact) + tier_sentence(exact["guarantee"])
-    assert "at every false-positive rate" in tier_sentence(exact["guarantee"])
+        headline, _, tier = summary(collect(make_run(groups, name=name))[0])
+        assert floor in headline
+        assert floor in tier
+    headline, _, tier = summary(collect(make_run(name="exact"))[0])  # exactly Gaussian: everywhere, by theorem
+    assert floor not in headline + tier
+    assert "at every false-positive rate" in tier
 
 
-def test_words_round_towards_less_privacy():
+def test_numbers_are_rounded_towards_less_privacy():
     assert number(0.57201) == "0.573"
     assert number(9.996) == "10"
     assert number(1234.2) == "1240"
@@ -182,12 +187,108 @@ def test_words_round_towards_less_privacy():
     assert number(None) == "—"
     assert percent(0.04066) == "4.07 %"
     assert percent(1.0) == "100 %"
-    assert innocents(1e-3) == "1 in 1,000"
 
 
-def test_without_matplotlib_nothing_is_written(make_run, monkeypatch):
+def test_write_report_private_evaluation(make_run):
+    """One flipped held-out label of private records changes no byte, unless the evaluation is asked for."""
+    path = make_run()
+
+    def written(accuracy, **options):
+        row = {"dataset": "own", "classifier": "mlp", "train": "synthetic", "accuracy": accuracy, "n_test": 50}
+        (path / "private_evaluation.json").write_text(json.dumps({"rows": [row]}))
+        write_report(path, **options)
+        return {name: (path / name).read_bytes() for name in NAMES}
+
+    before = written(74.0)
+    assert written(72.0) == before
+    with_it = written(74.0, include_private_evaluation=True)
+    changed = written(72.0, include_private_evaluation=True)  # control
+    for name in NAMES:
+        assert before[name] != with_it[name] != changed[name]
+        assert b"private records without noise" in with_it[name]
+    assert sorted(p.name for p in path.iterdir()) == sorted(
+        ["config.yaml", "ledger.jsonl", "privacy.json", "private_evaluation.json", *NAMES]
+    )
+
+
+def test_write_report_without_matplotlib_writes_nothing(make_run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     path = make_run()
     with pytest.raises(InputError, match=r"matplotlib .*dpswd\[train\]"):
         write_report(path)
     assert not list(path.glob("report.*"))
+
+
+def test_import_needs_neither_matplotlib_nor_lightning():
+    heavy = ("matplotlib", "lightning", "torchvision")
+    code = f"import sys, dpswd.report; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --virtual-time-budget=3000"
+).split()
+PROBE = """
+<pre id="result"></pre>
+<script>
+const result = {};
+let waiting = 0;
+for (const frame of document.querySelectorAll("iframe")) {
+  waiting += 1;
+  frame.onload = () => {
+    const inner = frame.contentDocument, width = frame.clientWidth, out = [];
+    for (const element of inner.body.querySelectorAll("*:not(svg *)")) {
+      const box = element.getBoundingClientRect();
+      const inside = ["svg", "MAIN"].includes(element.tagName)  // the plots are wider than MAIN by design
+          || getComputedStyle(element).display === "inline" || element.scrollWidth <= element.clientWidth + 1;
+      if (box.width && (box.right > width + 0.5 || box.left < -0.5 || !inside)) out.push(element.tagName);
+    }
+    const fonts = [...inner.querySelectorAll("svg text")].map(t => t.getBoundingClientRect().height);
+    result[frame.title] = {out, scroll: inner.documentElement.scrollWidth, text: Math.min(...fonts)};
+    waiting -= 1;
+    if (!waiting) document.getElementById("result").textContent = JSON.stringify(result);
+  };
+  frame.srcdoc = frame.dataset.page;
+}
+</script>
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to lay the page out")
+def test_layout_has_no_overflow(make_run, tmp_path):
+    long = "x" * 300
+    plain = make_run((COUNTS, 1000, 1), (SKETCH, 1000, 1), name="plain", config=f"key: {long}\n")
+    row = {"dataset": "FashionMNIST", "classifier": "logistic regression", "train": "synthetic", "accuracy": 81.9}
+    (plain / "evaluation.json").write_text(json.dumps({"rows": [row]}))
+    write_diagnostics(plain, "tangent", {"sobolev_to_log": {"bound": 1e-5}, "key_" * 60: long})
+    pages = {
+        "plain": render(plain, diagnostics=True)[1],
+        "two": render(make_run((COARSE, 2000, 6), name="two" + "-very-long-name" * 8, assumptions=[long]))[1],
+        "seeded": render(make_run((SKETCH.replace(noise_seed=1), 1000, 1), name="seeded"))[1],
+    }
+    pages["control"] = pages["plain"].replace("<main>", '<main><div style="width:1300px">wide</div>')
+    frames = "".join(
+        f'<iframe title="{name} {width}" style="border:0;width:{width}px;height:900px" '
+        f'data-page="{html_module.escape(text)}"></iframe>'
+        for name, text in pages.items()
+        for width in (390, 1280)
+    )
+    probe = tmp_path / "probe.html"
+    probe.write_text(f"<!doctype html><meta charset=utf-8><body>{frames}{PROBE}")
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probe.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = re.search(r'<pre id="result">(\{.*?\})</pre>', done.stdout, re.DOTALL)
+    if not result:
+        pytest.skip("Chromium did not lay the page out here")
+    found = json.loads(html_module.unescape(result[1]))
+    for name in ("plain", "two", "seeded"):
+        for width in (390, 1280):
+            seen = found[f"{name} {width}"]
+            assert seen["scroll"] <= width
+            assert seen["out"] == []
+            assert seen["text"] >= 10  # px: the smallest label of a plot
+    assert found["control 390"]["out"]
+    assert found["control 1280"]["scroll"] > 1280

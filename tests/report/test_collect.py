@@ -1,0 +1,252 @@
+import importlib.resources
+import json
+import math
+
+import jsonschema
+import pytest
+from factories import COARSE, COUNTS, ROWS, SKETCH
+
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.diagnostics.accountant import WassersteinAccountant
+from dpswd.diagnostics.appendix import write_diagnostics
+from dpswd.errors import DpswdError, InputError
+from dpswd.report.collect import collect
+from dpswd.training.budget import NOT_COVERED
+
+SCHEMA = json.loads(importlib.resources.files("dpswd.report").joinpath("schema.json").read_text())
+CHECKER = jsonschema.Draft202012Validator(SCHEMA)
+PNG = b"\x89PNG\r\n\x1a\n" + b"not really"
+ROW = {"dataset": "digits", "classifier": "mlp", "train": "synthetic", "accuracy": 97.5, "n_train": 9, "n_test": 9}
+
+
+def facts(path, **options):
+    report, _ = collect(path, **options)
+    CHECKER.validate(report)
+    return report
+
+
+def write_rows(path, name, *rows):
+    (path / name).write_text(json.dumps({"rows": rows}))
+
+
+def test_collect_one_shot_run(make_run):
+    path = make_run()
+    (path / "samples.png").write_bytes(PNG)
+    write_rows(path, "evaluation.json", ROW)
+    report, curve = collect(path)
+    CHECKER.validate(report)
+    guarantee = report["guarantee"]
+    assert report["private"]
+    assert report["sound"]
+    assert not report["reasons"]
+    assert not report["caveats"]
+    assert guarantee["mu"] == pytest.approx(math.sqrt(2 / 50**2 + (0.01**2 * 2 / 0.0175**2)))
+    assert guarantee["mu"] <= guarantee["mu_numerical"] <= 1.005 * guarantee["mu"]
+    assert guarantee["exactly_gaussian"]
+    assert guarantee["tier"] == 1
+    assert [row["delta"] for row in guarantee["epsilon_delta"]] == [1e-4, 1e-5, 1e-6, 1e-7]
+    assert all(row["epsilon_pld"] <= row["epsilon_rdp"] for row in guarantee["epsilon_delta"])
+    assert [row["fpr"] for row in guarantee["trade_off"]] == [10.0**-n for n in range(10, 0, -1)]
+    assert guarantee["profile"][0] == {"epsilon": 0.0, "delta": guarantee["advantage"]}
+    assert report["config"]["matches_ledger"]
+    assert report["evaluation"] == [ROW]
+    assert report["outside_guarantee"] == ["evaluation"]
+    assert set(NOT_COVERED) == set(report["not_covered"])  # the run's sentence on the same topic is not repeated
+    assert curve["fpr"] == sorted(curve["fpr"])
+    assert all(0 <= fnr <= 1 for fnr in curve["fnr"])
+    assert report == collect(path)[0]
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_collect_subsampled_run(make_run, accountant):
+    report = facts(make_run((ROWS, 1000, 50), accountant=accountant))
+    expected = PrivacyAccountant(accountant).step(ROWS, sample_size=1000, n_releases=50).get_epsilon(1e-5)
+    assert report["guarantee"]["epsilon"] == pytest.approx(expected, rel=1e-9)
+    assert report["accountant"] == accountant
+    assert not report["guarantee"]["exactly_gaussian"]
+    deltas = [point["delta"] for point in report["guarantee"]["profile"]]
+    assert deltas == sorted(deltas, reverse=True)
+
+
+def test_private_evaluation_only_on_request(make_run):
+    path = make_run()
+    write_rows(path, "private_evaluation.json", ROW)
+    before = facts(path)
+    write_rows(path, "private_evaluation.json", ROW | {"accuracy": 97.4})  # one held-out label was flipped
+    assert facts(path) == before
+    assert before["private_evaluation"] is None
+    assert before["outside_guarantee"] == []
+    after = facts(path, include_private_evaluation=True)  # control
+    assert after["private_evaluation"][0]["accuracy"] == 97.4
+    assert after["outside_guarantee"] == ["private_evaluation"]
+    assert "private records" in after["caveats"][0]
+    assert after["guarantee"] == before["guarantee"]
+    (path / "private_evaluation.json").unlink()
+    with pytest.raises(InputError, match=r"private_evaluation\.json"):
+        collect(path, include_private_evaluation=True)
+
+
+def test_diagnostics_change_nothing_else(make_run):
+    path = make_run()
+    accountant = WassersteinAccountant(order=16, beta=32.0, sigma=1.5, sampling_rate=0.01)
+    accountant.step([1.0], n_steps=50)
+    write_diagnostics(path, "wdp", accountant.to_dict(1e-5))
+    plain, asked = facts(path), facts(path, diagnostics=True)
+    assert asked["diagnostics"]["wdp"]["is_guarantee"] is False
+    assert asked | {"diagnostics": None, "outside_guarantee": []} == plain
+    for claim in ({"is_guarantee": True}, {"epsilon": 1.0}):
+        forged = asked | {"diagnostics": {"wdp": asked["diagnostics"]["wdp"] | claim}}
+        assert list(CHECKER.iter_errors(forged))
+    (path / "diagnostics.json").write_text("[]")
+    with pytest.raises(InputError, match="diagnostics"):
+        collect(path, diagnostics=True)
+
+
+def test_runs_that_the_guarantee_covers(make_run):
+    report = facts(make_run(header={"run": "aa"}, name="one"))
+    assert report["runs"] == {"this": "aa", "covered": ["aa"], "weights_from": ["aa"]}
+    assert not report["caveats"]
+    report = facts(make_run(header={"run": "bb"}, weights_from_runs=["aa", "bb"], name="two"))
+    assert report["runs"]["covered"] == ["bb"]
+    (caveat,) = report["caveats"]
+    assert "(aa)" in caveat
+
+
+@pytest.mark.parametrize(
+    ("together", "words"),
+    [
+        ({"sound": True, "sentence": "All runs together."}, "All runs together."),
+        ({"sound": False, "sentence": "All runs together."}, "NOT SOUND"),
+        ({"private": False, "sentence": "All runs together."}, "NOT PRIVATE"),
+        ({"sound": False, "sentence": "NOT PRIVATE: run a. All runs"}, "NOT PRIVATE: run a. All runs"),
+        (None, "dpswd ledger show"),
+    ],
+)
+def test_runs_that_share_a_ledger(make_run, together, words):
+    (caveat,) = facts(make_run(header={"shared": True}, across_runs=together))["caveats"]
+    assert words in caveat
+
+
+def test_planned_releases_count_where_a_run_stopped_early(make_run):
+    report = facts(make_run((COUNTS, 1000, 1), (ROWS, 1000, 4), planned=201))
+    assert report["releases"]["made"] == 5
+    assert report["releases"]["planned"] == 201
+    whole = PrivacyAccountant().step(COUNTS, sample_size=1000).step(ROWS, sample_size=1000, n_releases=200)
+    assert report["guarantee"]["epsilon"] == pytest.approx(whole.get_epsilon(1e-5), rel=1e-9)
+    assert "5 of 201" in report["caveats"][0]
+
+
+def test_ledger_ahead_of_privacy_json_is_reported(make_run):
+    """A crash leaves this."""
+    assert facts(make_run((ROWS, 1000, 4), planned=50, releases_made=0))["releases"]["made"] == 4
+
+
+def test_fixed_seed_is_not_private(make_run):
+    report = facts(make_run((SKETCH.replace(noise_seed=1), 1000, 1)))
+    assert not report["private"]
+    assert not report["sound"]
+    assert "seed" in report["reasons"][0]
+
+
+def test_clt_is_private_but_not_sound(make_run):
+    report = facts(make_run((ROWS.replace(bound="clt", failure_prob=1e-8), 1000, 5)))
+    assert report["private"]
+    assert not report["sound"]
+    assert "CLT" in report["reasons"][0]
+
+
+@pytest.mark.parametrize(("claims", "header"), [({"private": False}, {}), ({}, {"private": False})])
+def test_run_may_declare_itself_not_private(make_run, claims, header):
+    report = facts(make_run(header=header, **({"private": False} | claims)))
+    assert not report["private"]
+    assert not report["sound"]
+    assert report["reasons"]
+
+
+def test_delta_that_tails_use_up_has_no_epsilon(make_run):
+    mechanism = ROWS.replace(bound="bernstein", failure_prob=1e-6)
+    report = facts(make_run((mechanism, 1000, 100), delta=1e-3))
+    by_delta = {row["delta"]: row["epsilon"] for row in report["guarantee"]["epsilon_delta"]}
+    assert by_delta[1e-3] > 0
+    assert by_delta[1e-5] is None
+    assert any("1/N" in caveat for caveat in report["caveats"])
+
+
+def test_edited_config_is_a_caveat(make_run):
+    report = facts(make_run(config="model: {target_epsilon: 1.0}\n"))
+    assert report["config"]["matches_ledger"] is False
+    assert "config.yaml" in report["caveats"][0]
+
+
+def test_high_regret_is_tier_two(make_run):
+    assert facts(make_run((COARSE, 2000, 6)))["guarantee"]["tier"] == 2
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        ({"epsilon": 1.0}, "epsilon="),
+        ({"mu": 0.1}, "mu="),
+        ({"releases_made": 3}, "at least 3 releases"),
+        ({"planned_releases": 1}, "at most 1 releases"),
+        ({"sample_size": 999}, "sample_size"),
+        ({"target_epsilon": 8.0}, "target_epsilon"),
+        ({"sound": "yes"}, "'sound' .* bool"),
+        ({"sound": None}, "'sound'"),
+        ({"sample_size": True}, "'sample_size' .* int"),
+        ({"target_delta": 7}, "target_delta"),
+        ({"mu": "small"}, "'mu'"),
+        ({"header": {"planned_releases": 7}}, "planned_releases=7"),
+    ],
+)
+def test_claims_that_contradict_the_ledger_are_refused(make_run, claims, message):
+    with pytest.raises(InputError, match=message) as caught:
+        collect(make_run(**claims))
+    assert "\n" not in str(caught.value)
+
+
+def test_claim_of_privacy_or_soundness_against_the_ledger_is_refused(make_run):
+    with pytest.raises(InputError, match="private"):
+        collect(make_run((SKETCH.replace(noise_seed=1), 1000, 1), name="a", private=True, sound=True))
+    with pytest.raises(InputError, match="sound"):
+        collect(make_run((ROWS.replace(bound="clt", failure_prob=1e-8), 1000, 5), name="b", sound=True))
+
+
+def _remove(path):
+    path.unlink()
+
+
+def _cut_last_line(path):
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("ledger.jsonl", _remove),
+        ("ledger.jsonl", _cut_last_line),
+        ("ledger.jsonl", lambda path: path.write_text(path.read_text().replace("50.0", "60.0"))),
+        ("privacy.json", _remove),
+        ("privacy.json", lambda path: path.write_text(path.read_text()[:50])),
+        ("privacy.json", lambda path: path.write_text("[]")),
+        ("privacy.json", lambda path: path.write_text("{}")),
+        ("samples.png", lambda path: path.write_bytes(b"GIF89a")),
+        ("evaluation.json", lambda path: write_rows(path.parent, path.name, ROW | {"accuracy": 197.5})),
+        ("evaluation.json", lambda path: path.write_text("{}")),
+        ("", lambda path: path.rename(path.with_name("elsewhere"))),
+    ],
+)
+def test_damaged_run_is_refused(make_run, name, damage):
+    path = make_run()
+    damage(path / name if name else path)
+    with pytest.raises(DpswdError, match="run" if not name else "ledger" if "ledger" in name else name) as caught:
+        collect(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_schema_rejects_a_missing_key(make_run):
+    CHECKER.check_schema(SCHEMA)
+    report = facts(make_run())
+    del report["guarantee"]["mu"]
+    with pytest.raises(jsonschema.ValidationError):
+        CHECKER.validate(report)
