@@ -7,7 +7,7 @@ from scipy import stats
 
 from dpswd.accounting import PrivacyAccountant
 from dpswd.audit.bounds import Attack, Evidence
-from dpswd.report.gdp import TradeOff, closed_form_mu
+from dpswd.report.gdp import TradeOff
 
 __all__ = ["Claim"]
 
@@ -35,11 +35,7 @@ class Claim:
         """Reads the claim off an accountant. Bounds that spend a tail take half of ``delta`` for it."""
         epsilon = account.get_epsilon(delta)
         resolved = account.resolve(delta)
-        exact = closed_form_mu(resolved.history)
-        if exact is None:
-            curve = TradeOff.of(resolved.pld())
-        else:  # a Gaussian's curve needs no numerics, whatever mu
-            curve = TradeOff(exact, 0.0, float(2 * stats.norm.cdf(exact / 2) - 1), exact, True, None)
+        curve = TradeOff.of(resolved)
         return cls(resolved.get_mu_and_regret()[0], epsilon, delta, curve, resolved.assumptions)
 
     def mu_at(self, fpr: float) -> float:

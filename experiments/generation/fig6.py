@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from dpswd.generation.export import generate, to_bytes
-from dpswd.report.publish import write_report
+from dpswd.report.render import write_report
 from experiments.generation.frechet import check_weights, fid, rotation_cnn, small_cnn_frechet
 from experiments.generation.train_config import ConfigRun, train_config
 

@@ -26,7 +26,7 @@ import torch
 from dpswd._files import write_json
 from dpswd.generation.evaluation import IMAGE_CLASSIFIERS, accuracy, flat
 from dpswd.generation.export import save_grid, to_bytes
-from dpswd.report.publish import write_report
+from dpswd.report.render import write_report
 from experiments.generation.table2_methods import DATASETS, GENERATED, METHODS, Cell, Trained, shipped_configs, train
 from experiments.generation.train_config import CONFIGS
 

@@ -11,7 +11,7 @@ import experiments.generation.table2_methods as methods
 from dpswd import InputError
 from dpswd.data import Digits, Records
 from dpswd.generation.features import DCT
-from dpswd.report.publish import write_report
+from dpswd.report.render import write_report
 from experiments.accounting.published import TABLE4
 from experiments.generation import fig2, fig4, fig5, generation, table2
 from experiments.generation.published_training import published_noise, published_run
@@ -83,7 +83,7 @@ def test_cells_are_kept_and_a_stopped_run_goes_on(small, tmp_path, capsys):
     assert first["train_seconds"] == 1.5
     run = tmp_path / "runs" / first["run"]
     assert write_report(run)["sound"] is True
-    assert write_report(run)["downstream"][0]["accuracy"] == first["accuracy"]["logreg"] > 60
+    assert write_report(run)["evaluation"][0]["accuracy"] == first["accuracy"]["logreg"] > 60
     assert np.load(run / "samples.npz")["data"].shape == (100, 28, 28)
     both = run_cells(cells, tmp_path, None, workers=0)
     assert small == [cells[0].name]  # not trained again

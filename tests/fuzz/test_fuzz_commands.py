@@ -314,7 +314,7 @@ def run_files(tmp_path_factory):
     facts = PRIVACY | {"epsilon": account.get_epsilon(1e-5), "mu": account.get_mu_and_regret()[0]}
     (directory / "privacy.json").write_text(json.dumps(facts))
     rows = [{"dataset": "digits", "classifier": "linear", "train": "synthetic", "accuracy": 80.0}]
-    (directory / "downstream.json").write_text(json.dumps({"rows": rows}))
+    (directory / "evaluation.json").write_text(json.dumps({"rows": rows}))
     (directory / "samples.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
@@ -328,7 +328,7 @@ def test_the_run_is_reported(run_files, tmp_path, capfd):
 JUNK = st.sampled_from([None, True, -1, 0, 2.5, math.nan, math.inf, 10**400, "x", [], {}, [[]], "<script>"])
 
 
-@fuzz(50, name=st.sampled_from(["ledger.jsonl", "privacy.json", "downstream.json", "samples.png"]), data=st.data())
+@fuzz(50, name=st.sampled_from(["ledger.jsonl", "privacy.json", "evaluation.json", "samples.png"]), data=st.data())
 def test_report_of_a_damaged_run(name, data, run_files, tmp_path, capfd):
     for old in tmp_path.iterdir():
         old.unlink()
@@ -350,7 +350,7 @@ def test_report_of_a_damaged_run(name, data, run_files, tmp_path, capfd):
 def test_json_that_is_too_deep(run_files, tmp_path, capfd):
     for name, content in run_files.items():
         (tmp_path / name).write_bytes(content)
-    for name in ("privacy.json", "downstream.json", "diagnostics.json"):
+    for name in ("privacy.json", "evaluation.json", "diagnostics.json"):
         (tmp_path / name).write_text("[" * 100_000)
         with untouched(tmp_path):
             assert command(capfd, ["report", tmp_path, "--diagnostics"]) == 2

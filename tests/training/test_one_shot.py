@@ -11,7 +11,7 @@ from dpswd import InputError
 from dpswd.accounting.ledger import Ledger
 from dpswd.errors import BudgetExceededError
 from dpswd.queries import ClassCounts, SecondMoment
-from dpswd.report.publish import write_report
+from dpswd.report.render import write_report
 from dpswd.training.one_shot import OneShotBudget
 
 N = 1000

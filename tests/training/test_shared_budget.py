@@ -8,7 +8,7 @@ from factories import MECHANISM, STEPS, Mine, N, account, loader, privacy, train
 from dpswd import BudgetExceededError, InputError, calibrate_sigma
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
-from dpswd.report.publish import write_report
+from dpswd.report.render import write_report
 from dpswd.training.callback import PrivacyBudget
 from dpswd.training.cli import _long_spellings
 
