@@ -31,20 +31,20 @@ class Processes:
     def __init__(self, group: Any = None) -> None:
         together = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank(group) if together else 0
-        self.world = dist.get_world_size(group) if together else 1
+        self.world_size = dist.get_world_size(group) if together else 1
         self.group = group
-        if self.world > 1 and group is None and dist.get_backend() != "gloo":
+        if self.world_size > 1 and group is None and dist.get_backend() != "gloo":
             whole = dist.group.WORLD
             if whole not in _gloo:
                 _gloo[whole] = dist.new_group(backend="gloo")
             self.group = _gloo[whole]
 
-    def agree(self, work: Callable[[], Any]) -> Any:
+    def run_on_all(self, work: Callable[[], Any]) -> Any:
         """Does local work; where it fails on one process it fails on all of them, and nobody waits for ever."""
-        if self.world == 1:
+        if self.world_size == 1:
             return work()
         result, error = _attempt(work)
-        errors = self.every(error)
+        errors = self.all_gather(error)
         if error is not None:
             raise error
         for rank, other in enumerate(errors):
@@ -53,18 +53,18 @@ class Processes:
                 raise kind(f"process {rank}: {other}")
         return result
 
-    def every(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """Returns the values of all processes."""
-        if self.world == 1:
+        if self.world_size == 1:
             return [value]
-        found: list[Any] = [None] * self.world
+        found: list[Any] = [None] * self.world_size
         with self._all_there():
             dist.all_gather_object(found, value, group=self.group)
         return found
 
-    def from_first(self, work: Callable[[], Any]) -> Any:
+    def broadcast(self, work: Callable[[], Any]) -> Any:
         """Does work on the first process and hands the result, or the refusal, to all."""
-        if self.world == 1:
+        if self.world_size == 1:
             return work()
         sent = list(_attempt(work)) if self.rank == 0 else [None, None]
         with self._all_there():
@@ -76,7 +76,7 @@ class Processes:
 
     def gather(self, part: Tensor, counts: list[int]) -> Tensor | None:
         """Joins tensors (..., n) of all processes, n as in ``counts``, along their last dimension, on the first one."""
-        if self.world == 1:
+        if self.world_size == 1:
             return part
         if not max(counts):
             return part if self.rank == 0 else None

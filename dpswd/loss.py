@@ -105,14 +105,14 @@ class DPSlicedWassersteinLoss(nn.Module):
         >>> loss = DPSlicedWassersteinLoss(mechanism)
         >>> public = torch.zeros(32, 5, requires_grad=True)
         >>> loss(torch.randn(64, 5), public).backward()
-        >>> public.grad.shape, loss.releases
+        >>> public.grad.shape, loss.n_releases
         (torch.Size([32, 5]), 1)
     """
 
     def __init__(self, mechanism: ProjectionMechanism, *, recorder: Recorder | None = None) -> None:
         super().__init__()
         self.recorder = recorder
-        self.releases = 0
+        self.n_releases = 0
         self.mechanism = mechanism
 
     @property
@@ -159,13 +159,13 @@ class DPSlicedWassersteinLoss(nn.Module):
         Where ``torch.distributed`` is initialised all processes call this, each with its part of the B rows.
         """
         processes = Processes()
-        if processes.world > 1 and (check := getattr(self.recorder, "check", None)):
+        if processes.world_size > 1 and (check := getattr(self.recorder, "check", None)):
             check(self.mechanism)  # a process that strays stops by itself: nobody answers it
-        processes.agree(partial(self._check_private, private, labels, processes))
+        processes.run_on_all(partial(self._check_private, private, labels, processes))
         mechanism = self.mechanism
         with torch.autocast(private.device.type, enabled=False):
             rows = clip_rows(private, mechanism.row_norm)  # (B, d)
-            if processes.world > 1:
+            if processes.world_size > 1:
                 return self._release_together(rows, labels, processes)
             projections = self._directions().to(rows.device)  # (d, k)
             values = self._summarise(rows, labels, projections)  # (m, k) or (C, m, k)
@@ -173,17 +173,17 @@ class DPSlicedWassersteinLoss(nn.Module):
 
     def _release_together(self, part: Tensor, labels: Tensor | None, processes: Processes) -> Release:
         """Makes one release of the clipped rows (n, d) of all processes; the module's docstring has the proof."""
-        counts = processes.every(len(part))
+        counts = processes.all_gather(len(part))
         rows = processes.gather(part.T.contiguous(), counts)  # (d, B) on the first process
         classes = None if labels is None else processes.gather(labels, counts)
-        projections: Tensor = processes.from_first(self._directions).to(part.device)
+        projections: Tensor = processes.broadcast(self._directions).to(part.device)
 
         def exact() -> Tensor | None:
             return None if rows is None else self._summarise(rows.T.contiguous(), classes, projections)
 
-        values = processes.agree(exact)
-        processes.agree(self._announce)  # every process has its own say; the first one writes
-        noisy: Tensor = processes.from_first(lambda: self._noisy(values).cpu())
+        values = processes.run_on_all(exact)
+        processes.run_on_all(self._announce)  # every process has its own say; the first one writes
+        noisy: Tensor = processes.broadcast(lambda: self._noisy(values).cpu())
         return Release(noisy.to(part.device), projections, self.mechanism)
 
     def distance(self, release: Release, public: Tensor, public_labels: Tensor | None = None) -> Tensor:
@@ -207,7 +207,7 @@ class DPSlicedWassersteinLoss(nn.Module):
     def extra_repr(self) -> str:
         """What ``print(module)`` says."""
         status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
-        return f"{status}{self.mechanism.noun}, sigma={self.mechanism.sigma:.4g}"
+        return f"{status}{self.mechanism.description}, sigma={self.mechanism.sigma:.4g}"
 
     def _summarise(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
         """Projects and reduces (B, d) to (m, k) or (C, m, k), a few columns at a time. Exact: noise comes later."""
@@ -240,7 +240,7 @@ class DPSlicedWassersteinLoss(nn.Module):
                 "Expected a ledger for every release while a PrivacyBudget runs, got a loss without one; "
                 "make the loss an attribute of the LightningModule."
             )
-        self.releases += 1
+        self.n_releases += 1
 
     def _noisy(self, values: Tensor) -> Tensor:
         noise = self._noise(tuple(values.mT.shape)).mT.to(values.device)  # a column lies together, as in the values
@@ -259,11 +259,11 @@ class DPSlicedWassersteinLoss(nn.Module):
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
         tensor(private=private)
         here = len(private) if private.ndim else 0
-        found = (sum(processes.every(here)), *private.shape[1:])
+        found = (sum(processes.all_gather(here)), *private.shape[1:])
         if found != wanted:
             raise InputError(
                 f"Expected private rows of shape {wanted} (batch_size and dim of the mechanism), got "
-                f"{found}{' in all processes together' if processes.world > 1 else ''}; the guarantee counts on a "
+                f"{found}{' in all processes together' if processes.world_size > 1 else ''}; the guarantee counts on a "
                 "fixed batch size."
             )
         if not private.is_floating_point():

@@ -221,7 +221,7 @@ class ProjectionMechanism:
         return {"mechanism": "projections", **dataclasses.asdict(self)}
 
     @property
-    def noun(self) -> str:
+    def description(self) -> str:
         """One line for a person."""
         values = f"{self.n_values} {'block means' if self.statistic == 'quantiles' else 'rows'}"
         classes = f" for each of {self.n_classes} classes" if self.n_classes else ""
@@ -278,7 +278,7 @@ class GaussianMechanism:
         return {"mechanism": "gaussian", **dataclasses.asdict(self)}
 
     @property
-    def noun(self) -> str:
+    def description(self) -> str:
         """One line for a person."""
         return f"{self.name} (Gaussian mechanism, sensitivity {self.sensitivity:g})"
 

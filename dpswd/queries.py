@@ -55,7 +55,7 @@ class GaussianQuery(nn.Module):
         if not 0 < real("share", share) < 1:
             raise InputError(f"Expected a share of the budget strictly between 0 and 1, got share={share!r}.")
         self.mechanism, self.share, self.recorder = mechanism, share, recorder
-        self.releases = 0
+        self.n_releases = 0
 
     @property
     def mechanism(self) -> GaussianMechanism:
@@ -72,13 +72,13 @@ class GaussianQuery(nn.Module):
             self.recorder.record(self.mechanism)
         elif BudgetWatch.running:
             raise InputError("Expected a ledger for every release while a PrivacyBudget runs, got a query without one.")
-        self.releases += 1
+        self.n_releases += 1
 
     def _once(self, noisy: Callable[[], Tensor]) -> Tensor:
         """Ledger, noise, grid; where there are several processes the first one's records and noise, for all of them."""
         processes = Processes()
-        processes.agree(self._announce)
-        released: Tensor = processes.from_first(lambda: on_grid(noisy(), self.mechanism.sigma))
+        processes.run_on_all(self._announce)
+        released: Tensor = processes.broadcast(lambda: on_grid(noisy(), self.mechanism.sigma))
         return released
 
     def _normal(self, *shape: int) -> Tensor:
@@ -102,7 +102,7 @@ class GaussianQuery(nn.Module):
     def extra_repr(self) -> str:
         """What ``print(module)`` says."""
         status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
-        return f"{status}{self.mechanism.noun}, sigma={self.mechanism.sigma:.4g}"
+        return f"{status}{self.mechanism.description}, sigma={self.mechanism.sigma:.4g}"
 
 
 class ClassCounts(GaussianQuery):

@@ -75,17 +75,17 @@ class FixedSizeSampler(Sampler[Tensor]):
 
     def __iter__(self) -> Iterator[Tensor]:
         source, processes = random_source(self.noise_seed), Processes()
-        if self.batch_size < processes.world:
+        if self.batch_size < processes.world_size:
             raise InputError(
                 f"Expected batch_size >= the number of processes, got batch_size={self.batch_size} and "
-                f"{processes.world} processes; use fewer."
+                f"{processes.world_size} processes; use fewer."
             )
         for step in range(self.start, self.n_steps):
             if step % self.every:
                 yield torch.empty(0, dtype=torch.int64)
             else:
-                indices = processes.from_first(partial(subset, source, self.sample_size, self.batch_size))
-                yield torch.tensor_split(torch.from_numpy(indices), processes.world)[processes.rank]
+                indices = processes.broadcast(partial(subset, source, self.sample_size, self.batch_size))
+                yield torch.tensor_split(torch.from_numpy(indices), processes.world_size)[processes.rank]
 
 
 class ReleaseLoader(DataLoader[Any]):

@@ -70,14 +70,14 @@ def release_sketch(
         torch.Size([10, 8])
     """
     shards = Processes(group)
-    projections: Tensor = shards.from_first(loss._directions)
+    projections: Tensor = shards.broadcast(loss._directions)
     values = exact_sketch(loss.mechanism, chunks, projections, max_bytes=max_bytes, group=group)
 
     def publish() -> Tensor:
         assert values is not None
         return loss._publish(values, projections).values
 
-    noisy: Tensor = shards.from_first(publish)
+    noisy: Tensor = shards.broadcast(publish)
     return Release(noisy, projections, loss.mechanism)
 
 
@@ -112,8 +112,8 @@ def exact_sketch(
     at_least(1, max_bytes=max_bytes)
     shards = Processes(group)
     stream = _Stream(mechanism, chunks, projections.to("cpu", torch.float64))
-    local = shards.agree(stream.count)
-    sizes = shards.every(local)
+    local = shards.run_on_all(stream.count)
+    sizes = shards.all_gather(local)
     if sum(sizes) != mechanism.batch_size:
         raise InputError(
             f"Expected {mechanism.batch_size} records (batch_size of the mechanism), got {sum(sizes)}; "
@@ -125,7 +125,7 @@ def exact_sketch(
     groups = []
     for start in range(0, k, width):
         columns = slice(start, min(start + width, k))
-        values = shards.agree(partial(stream.project, columns, buffer[: columns.stop - start]))
+        values = shards.run_on_all(partial(stream.project, columns, buffer[: columns.stop - start]))
         groups.append(_summary(mechanism, values, stream.labels, shards))
     return torch.cat(groups, dim=-1) if shards.rank == 0 else None
 
@@ -139,7 +139,7 @@ def _summary(mechanism: ProjectionMechanism, values: Tensor, labels: Tensor | No
     classes = []
     for c in range(mechanism.n_classes or 1):
         of_class = None if labels is None else torch.nonzero(labels == c).squeeze(1)
-        counts = shards.every(values.shape[1] if of_class is None else len(of_class))
+        counts = shards.all_gather(values.shape[1] if of_class is None else len(of_class))
         means = []
         for some in torch.split(values, step):
             part = some if of_class is None else sort_rows(some[:, of_class], in_place=True)
@@ -222,4 +222,4 @@ class _Stream:
 def _merge(part: Tensor, counts: list[int], shards: Processes) -> Tensor | None:
     """Merges sorted rows (columns, n) of every process into sorted rows (columns, sum of n), on the first one."""
     merged = shards.gather(part, counts)
-    return merged if merged is None or shards.world == 1 else sort_rows(merged, in_place=True)
+    return merged if merged is None or shards.world_size == 1 else sort_rows(merged, in_place=True)

@@ -118,7 +118,7 @@ def test_records_that_do_not_fit_release_nothing(rows, labels, message):
     for query, more in ((ClassMeans(C, D), ()), (ClassCovariances(C, D), (torch.zeros(C, D),))):
         with pytest.raises(InputError, match=message):
             query.release([(rows, labels)], *more)
-        assert query.releases == 0
+        assert query.n_releases == 0
 
 
 def test_centers_that_do_not_fit():

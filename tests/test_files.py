@@ -49,9 +49,9 @@ def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 def test_a_process_alone():
     alone = Processes()
-    assert (alone.rank, alone.world, alone.every(3), alone.from_first(lambda: 4)) == (0, 1, [3], 4)
+    assert (alone.rank, alone.world_size, alone.all_gather(3), alone.broadcast(lambda: 4)) == (0, 1, [3], 4)
     with pytest.raises(ZeroDivisionError):
-        alone.agree(lambda: 1 / 0)
+        alone.run_on_all(lambda: 1 / 0)
 
 
 def test_what_torch_says_of_a_lost_process_is_made_a_sentence():

@@ -167,7 +167,7 @@ class Log:
         self.mechanisms, self.refuse, self.loss = [], refuse, None
 
     def record(self, mechanism):
-        self.mechanisms.append((mechanism, self.loss.releases))
+        self.mechanisms.append((mechanism, self.loss.n_releases))
         if self.refuse:
             raise RuntimeError("no")
 
@@ -189,12 +189,12 @@ def test_every_call_is_one_release_written_down_before_its_noise(counted):
     loss = log.loss = DPSlicedWassersteinLoss(quantiles(), recorder=log)
     for count in (1, 2):
         loss(rows(8), rows(5))
-        assert loss.releases == count == len(counted)
+        assert loss.n_releases == count == len(counted)
     assert log.mechanisms == [(loss.mechanism, 0), (loss.mechanism, 1)]  # the count before: written first
     release = loss.release(rows(8))
     for _ in range(3):
         loss.distance(release, rows(5))  # free
-    assert loss.releases == 3 == len(log.mechanisms)
+    assert loss.n_releases == 3 == len(log.mechanisms)
 
 
 def test_a_ledger_that_refuses_prevents_the_release(counted):
@@ -202,7 +202,7 @@ def test_a_ledger_that_refuses_prevents_the_release(counted):
     loss = log.loss = DPSlicedWassersteinLoss(quantiles(), recorder=log)
     with pytest.raises(RuntimeError, match="no"):
         loss(rows(8), rows(5))
-    assert loss.releases == 0
+    assert loss.n_releases == 0
     assert counted == []
 
 
@@ -282,7 +282,7 @@ def test_bad_input_is_refused_before_anything_is_released(made, private, public,
     with pytest.raises(InputError, match=message) as caught:
         loss(private, public, *labels)
     assert "\n" not in str(caught.value)
-    assert (loss.releases, log.mechanisms, counted) == (0, [], [])
+    assert (loss.n_releases, log.mechanisms, counted) == (0, [], [])
 
 
 def test_bad_values_stay_out_of_the_message():

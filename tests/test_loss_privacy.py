@@ -130,7 +130,7 @@ def test_nothing_random_is_saved_or_shown():
     x = rows(12, 4)
     before, shown = pickle.dumps(loss), repr(loss)
     out = loss.release(x)
-    loss.releases = 0
+    loss.n_releases = 0
     assert pickle.dumps(loss) == before  # no state moved
     assert repr(loss) == shown
     assert loss.state_dict() == {}

@@ -151,7 +151,7 @@ def test_the_ledger_is_told_before_the_noise_is_drawn(make):
     query.release(data(query))
     assert book.seen == [(query.mechanism, 0)]
     assert query._source.drawn > 0
-    assert query.releases == 1
+    assert query.n_releases == 1
 
 
 @BOTH
@@ -160,7 +160,7 @@ def test_a_ledger_that_refuses_prevents_the_release(make):
     query.recorder, query._source = Book(refuse=True), Source()
     with pytest.raises(BudgetExceededError):
         query.release(data(query))
-    assert query._source.drawn == query.releases == 0
+    assert query._source.drawn == query.n_releases == 0
 
 
 @BOTH
@@ -170,7 +170,7 @@ def test_without_a_ledger_refused_while_a_budget_runs(make, monkeypatch):
     query._source = Source()
     with pytest.raises(InputError, match="Expected a ledger for every release while a PrivacyBudget runs, got a query"):
         query.release(data(query))
-    assert query._source.drawn == query.releases == 0
+    assert query._source.drawn == query.n_releases == 0
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_records_that_do_not_fit_are_refused_before_anything_is_written(query, w
         query.release(wrong)
     assert "\n" not in str(caught.value)
     assert query.recorder.seen == []
-    assert query.releases == 0
+    assert query.n_releases == 0
 
 
 @pytest.mark.parametrize(

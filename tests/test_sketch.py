@@ -69,7 +69,7 @@ def test_release_is_that_of_the_loss():
     streamed = release_sketch(loss, lambda: x.split(100))
     assert torch.equal(streamed.projections, whole.projections)  # the same test seed: the same directions and noise
     torch.testing.assert_close(streamed.values, whole.values, rtol=0, atol=1e-14)
-    assert loss.releases == 1
+    assert loss.n_releases == 1
     exact = exact_sketch(mechanism(), lambda: x.split(100), streamed.projections)
     assert float((streamed.values - exact).std()) == pytest.approx(0.1, rel=0.25)  # 280 values: six standard errors
 
@@ -92,7 +92,7 @@ def test_ledger_is_asked_once_and_may_refuse():
     refused = DPSlicedWassersteinLoss(mechanism(), recorder=Refuses())
     with pytest.raises(BudgetExceededError, match="spent"):
         release_sketch(refused, lambda: x.split(100))
-    assert refused.releases == 0
+    assert refused.n_releases == 0
 
 
 def other_rows_every_time():
@@ -129,7 +129,7 @@ def test_bad_input_releases_nothing(changes, chunks, message):
     with pytest.raises(InputError, match=message):
         release_sketch(loss, chunks)
     assert ledger == []
-    assert loss.releases == 0
+    assert loss.n_releases == 0
 
 
 # shards
@@ -140,7 +140,7 @@ def run_sketch(rank, mechanism, shards, max_bytes=None, ledger=None):
     dist.init_process_group("gloo")
     loss = DPSlicedWassersteinLoss(mechanism, recorder=ledger if rank == 0 else None)
     release = release_sketch(loss, lambda: shards[rank], max_bytes=max_bytes)
-    return release.values.numpy(), release.projections.numpy(), loss.releases
+    return release.values.numpy(), release.projections.numpy(), loss.n_releases
 
 
 @pytest.fixture(scope="module")

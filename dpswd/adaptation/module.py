@@ -293,7 +293,7 @@ class AdaptationModule(L.LightningModule):
             return
         directory = Path(self.trainer.default_root_dir)
         directory.mkdir(parents=True, exist_ok=True)
-        fact = {"release": self.criterion.releases, "step": self.global_step, "sha256": state}
+        fact = {"release": self.criterion.n_releases, "step": self.global_step, "sha256": state}
         fact |= {"map": "encoder" if self.space is None else type(self.space).__name__, "radius": float(self.spread)}
         if self.space is None:
             fact["center"] = self.center.tolist()

@@ -61,7 +61,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         "header": header,
         "runs": runs,
         "groups": [
-            {"description": mechanism.noun, "sigma": mechanism.sigma, "sample_size": size, "count": count}
+            {"description": mechanism.description, "sigma": mechanism.sigma, "sample_size": size, "count": count}
             for mechanism, size, count in planned
         ],
         "releases_made": ledger.n_releases,

@@ -280,7 +280,7 @@ def _planned_groups(run: Run) -> list[ReleaseGroup]:
         if count > sum(allowed for other, _, allowed in plan if other == mechanism) or found != size:
             raise InputError(
                 f"Expected only planned releases in the ledger of {run.path}, got one outside the plan: "
-                f"{mechanism.noun}."
+                f"{mechanism.description}."
             )
     return plan
 
@@ -348,7 +348,7 @@ def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
     law = mechanism.law
     return {
         "count": count,
-        "description": mechanism.noun,
+        "description": mechanism.description,
         "sample_size": sample_size,
         "batch_size": batch,
         "sampling_rate": batch / sample_size,

@@ -92,12 +92,12 @@ class PrivacyBudget(Budget, L.Callback):
             self._check_processes(trainer)
             self._ledger = self._made = self._shared = self._checkpoint = None
         parts = the_parts(pl_module)
-        if stage == "fit" and any(part.releases and part.recorder is None for part in parts):
+        if stage == "fit" and any(part.n_releases and part.recorder is None for part in parts):
             raise InputError(
                 "Expected a module that has made no releases before the fit, got one that made some which no ledger "
                 "holds; release in training steps only, and begin with a new module."
             )
-        self._earlier = sum(part.releases for part in parts)
+        self._earlier = sum(part.n_releases for part in parts)
         for part in parts:
             part.recorder = self
         self._watch(running=False)
@@ -157,16 +157,16 @@ class PrivacyBudget(Budget, L.Callback):
             part.recorder = self
         self._directory = Path(self.run_dir or trainer.default_root_dir)
         if self._checkpoint is not None:  # even where no step is left to train
-            Processes().from_first(lambda: self._check_record(self._directory / "ledger.jsonl").torn)
+            Processes().broadcast(lambda: self._check_record(self._directory / "ledger.jsonl").torn)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrates and opens the ledger. Nothing has been released before this."""
         processes = Processes()
         loss, queries = the_loss(pl_module), the_queries(pl_module)
-        sampler = processes.agree(lambda: the_sampler(trainer, loss.mechanism))
+        sampler = processes.run_on_all(lambda: the_sampler(trainer, loss.mechanism))
         self.sample_size = sampler.sample_size
         wanted = [(query.mechanism, 1) for query in queries] + [(loss.mechanism, sampler.n_releases)]
-        self.plan, self._made = processes.from_first(lambda: self._open(wanted, [query.share for query in queries]))
+        self.plan, self._made = processes.broadcast(lambda: self._open(wanted, [query.share for query in queries]))
         if self._ledger is not None and self._ledger.torn:
             rank_zero_info(
                 f"The last line of {self._ledger.path} is torn: a crash cut it off before its release was made; it is "
@@ -176,7 +176,7 @@ class PrivacyBudget(Budget, L.Callback):
             part.mechanism = mechanism
         self._epsilon_of = {}
         self._watch(running=True)
-        processes.agree(self._write)
+        processes.run_on_all(self._write)
         if processes.rank:  # the public side: seed_everything gave every process the same latent codes
             torch.manual_seed(torch.initial_seed() + processes.rank)
 

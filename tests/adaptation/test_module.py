@@ -231,7 +231,7 @@ def test_target_labels_given_by_mistake_release_nothing(tmp_path):
         "labels of the target are private and not used: leave them out",
         loader(Labelled(torch.randn(30, D))),
     )
-    assert made.criterion.releases == 0
+    assert made.criterion.n_releases == 0
 
 
 def test_a_release_needs_a_budget(tmp_path):
@@ -277,6 +277,6 @@ def test_a_resumed_run_keeps_its_release(tmp_path):
     made = run()
     made.fit(second, datamodule=Blobs(), ckpt_path=next(tmp_path.glob("*step=3.ckpt")), weights_only=False)
     assert made.global_step == 8
-    assert second.criterion.releases == 0
+    assert second.criterion.n_releases == 0
     assert torch.equal(first.released.values, second.released.values)
     assert float(second.spread) == 6.0

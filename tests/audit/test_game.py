@@ -145,9 +145,9 @@ def test_queries(query):
     stated = Claim.of(PrivacyAccountant().step(query.mechanism, sample_size=10), 1e-5)
     game = QueryGame(query)
     assert game.moved == pytest.approx(query.mechanism.sensitivity / query.mechanism.sigma, rel=1e-6)  # the worst pair
-    assert query.releases == 0  # finding the exact values is none
+    assert query.n_releases == 0  # finding the exact values is none
     evidence = contest(game, 3000)
-    assert query.releases == 6000
+    assert query.n_releases == 6000
     assert 0.85 <= evidence.mu / stated.mu <= 1
     assert stated.stands(evidence)
     smaller = dataclasses.replace(query.mechanism, sensitivity=query.mechanism.sensitivity / 1.3)

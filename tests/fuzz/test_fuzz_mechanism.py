@@ -57,7 +57,7 @@ def test_projection_mechanism(values):
     if law is not REFUSED:
         assert 0 < law.mean <= law.maximum <= max(made.n_projections, law.mean)
         assert 0 < made.noise_multiplier < math.inf
-    assert isinstance(made.noun, str)
+    assert isinstance(made.description, str)
 
 
 @fuzz(80, sensitivity=near(plain_floats), sigma=near(plain_floats), name=near(st.text()), size=near(sizes), seed=odd)

@@ -155,7 +155,7 @@ def test_resume_makes_no_second_release_and_keeps_the_particles(tmp_path, at):
     run.fit(second, datamodule=Blobs(), ckpt_path=path)
     assert run.global_step == steps
     assert (tmp_path / "ledger.jsonl").read_bytes() == ledger
-    assert second.criterion.releases == second.moment.releases == second.counts.releases == 0
+    assert second.criterion.n_releases == second.moment.n_releases == second.counts.n_releases == 0
     assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 3
     for name in ("codes", "classes", "proportions", "features.analysis"):
         assert torch.equal(second.state_dict()[name], saved[name])

@@ -58,7 +58,7 @@ def test_training(tmp_path, options, batch_size, releases):
     before = [parameter.clone() for parameter in made.generator.parameters()]
     run.fit(made, datamodule=data)
     assert run.global_step == 4
-    assert made.criterion.releases == Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == releases
+    assert made.criterion.n_releases == Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == releases
     facts = json.loads((tmp_path / "privacy.json").read_text())
     assert 9.9 < facts["epsilon"] <= 10
     assert facts["sample_size"] == 1438
@@ -104,7 +104,7 @@ def test_a_resumed_one_shot_run_makes_no_second_release(tmp_path):
     (path,) = tmp_path.glob("*step=2.ckpt")
     run = run_with()
     run.fit(second, datamodule=Digits(), ckpt_path=path)
-    assert (run.global_step, second.criterion.releases) == (4, 0)
+    assert (run.global_step, second.criterion.n_releases) == (4, 0)
     assert torch.equal(first.released.values, second.released.values)
     assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 1
 

@@ -197,10 +197,10 @@ def test_a_new_run_refuses_directions_that_are_fitted_and_a_resumed_one_has_its_
     first, checkpoints = made(False), ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=2, save_top_k=-1)
     trainer(tmp_path, 6, checkpoints, enable_checkpointing=True).fit(first, datamodule=Blobs())
     paid = first.features.analysis.clone()
-    assert first.moment.releases == 1
+    assert first.moment.n_releases == 1
     (checkpoint,) = (tmp_path / "ckpt").glob("*step=2.ckpt")
     for again in (made(False), first.train()):
         same = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=2, save_top_k=-1)
         trainer(tmp_path, 6, same, enable_checkpointing=True).fit(again, datamodule=Blobs(), ckpt_path=checkpoint)
         assert torch.equal(again.features.analysis, paid)
-    assert first.moment.releases == 1
+    assert first.moment.n_releases == 1

@@ -113,7 +113,7 @@ def test_a_checkpoint_without_a_record_is_refused(tmp_path, tree):
     module, before = Forgiving(), tree(tmp_path)
     with pytest.raises(InputError, match=r"Expected a checkpoint of a run within a PrivacyBudget, got .*raw\.ckpt"):
         trainer(tmp_path / "run").fit(module, loader(), ckpt_path=tmp_path / "raw.ckpt")
-    assert module.criterion.releases == 0
+    assert module.criterion.n_releases == 0
     assert {name for name in tree(tmp_path) if not name.startswith("run/ckpt")} == set(before)
 
 
@@ -162,7 +162,7 @@ def test_a_budget_that_served_a_run_allows_nothing_before_the_next_one_begins(tm
     second.callbacks[second.callbacks.index(second.budget)] = first.budget
     with pytest.raises(BudgetExceededError, match="Expected no release before training starts, got one"):
         second.fit(module, loader())
-    assert module.criterion.releases == 0
+    assert module.criterion.n_releases == 0
     assert not (tmp_path / "two" / "ledger.jsonl").exists()
 
 
@@ -182,7 +182,7 @@ def test_a_step_that_released_nothing_leaves_no_permit_behind(tmp_path):
     module = Late()
     with pytest.raises(BudgetExceededError, match="Expected one release for the private batch of a training step"):
         trainer(tmp_path).fit(module, loader(), torch.zeros(2, 3))
-    assert module.criterion.releases == 0
+    assert module.criterion.n_releases == 0
     assert module.criterion.mechanism != MECHANISM  # training had begun
 
 

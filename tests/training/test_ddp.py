@@ -56,7 +56,7 @@ def run_releases(rank, mechanism, rows, labels, times):
     loss = DPSlicedWassersteinLoss(mechanism, recorder=Book())
     mine = part(rank, rows), None if labels is None else part(rank, labels)
     made = [loss.release(*mine) for _ in range(times)]
-    return [(r.values.numpy(), r.projections.numpy()) for r in made], len(loss.recorder), loss.releases
+    return [(r.values.numpy(), r.projections.numpy()) for r in made], len(loss.recorder), loss.n_releases
 
 
 def run_losses(rank, mechanism, rows, public, times):
@@ -90,7 +90,7 @@ def run_spoiled(rank, mechanism, rows, bad):
     try:
         loss.release(mine)
     except ValueError as error:
-        return f"{type(error).__name__}: {error}", len(loss.recorder), loss.releases
+        return f"{type(error).__name__}: {error}", len(loss.recorder), loss.n_releases
     return None
 
 
@@ -140,7 +140,7 @@ def run_training(
     )
     weights = torch.cat([value.flatten() for value in module.state_dict().values()]).tolist()
     facts = privacy(directory) if rank == 0 else None
-    return getattr(module, "seen", None), weights, module.criterion.releases, budget.releases, facts
+    return getattr(module, "seen", None), weights, module.criterion.n_releases, budget.releases, facts
 
 
 def full():

@@ -27,7 +27,7 @@ def no_leak():
     assert BudgetWatch.running == 0
     loss = DPSlicedWassersteinLoss(MECHANISM)  # outside of runs a loss without a ledger is allowed
     loss.release(torch.zeros(B, 3))
-    assert loss.releases == 1
+    assert loss.n_releases == 1
 
 
 def written(directory):
@@ -59,7 +59,7 @@ class Twice(Mine):
 
 def test_two_calls_in_one_step(tmp_path):
     module = refused(tmp_path, Twice(), ONE, error=BudgetExceededError)
-    assert module.criterion.releases == 1
+    assert module.criterion.n_releases == 1
 
 
 class Closure(Mine):
@@ -69,7 +69,7 @@ class Closure(Mine):
 
 def test_a_closure_that_runs_again(tmp_path):
     module = refused(tmp_path, Closure(), ONE, error=BudgetExceededError)
-    assert module.criterion.releases == 1
+    assert module.criterion.n_releases == 1
 
 
 class Keeps(Mine):
@@ -107,7 +107,7 @@ def test_the_loss_in_a_validation_step(tmp_path):
         trainer(tmp_path, num_sanity_val_steps=0, val_check_interval=2).fit(
             module, loader(), DataLoader(torch.zeros(B, 3), batch_size=B)
         )
-    assert module.criterion.releases == written(tmp_path) == 2
+    assert module.criterion.n_releases == written(tmp_path) == 2
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")  # in the fit
@@ -120,7 +120,7 @@ def test_the_loss_in_a_loop_after_training(tmp_path, stage):
     run.fit(module, loader())
     with pytest.raises(BudgetExceededError, match=f"Expected no release outside of a fit, got one in {stage}"):
         getattr(run, stage)(module, DataLoader(torch.zeros(B, 3), batch_size=B), verbose=False)
-    assert module.criterion.releases == written(tmp_path) == STEPS
+    assert module.criterion.n_releases == written(tmp_path) == STEPS
 
 
 class Counts(Mine):
@@ -141,7 +141,7 @@ def test_releases_after_training_ended(tmp_path):
         module.criterion.release(torch.zeros(B, 3))
     with pytest.raises(BudgetExceededError, match="Expected at most 1 releases within epsilon=5, got one more"):
         module.counts.release(torch.zeros(N, dtype=torch.int64))
-    assert (module.criterion.releases, module.counts.releases, written(tmp_path)) == (STEPS, 1, STEPS + 1)
+    assert (module.criterion.n_releases, module.counts.n_releases, written(tmp_path)) == (STEPS, 1, STEPS + 1)
 
 
 class CountsAgain(Counts):
@@ -151,7 +151,7 @@ class CountsAgain(Counts):
 
 def test_a_query_a_second_time(tmp_path):
     module = refused(tmp_path, CountsAgain(), "Expected at most 1 releases", error=BudgetExceededError, releases=2)
-    assert (module.counts.releases, module.criterion.releases) == (1, 1)
+    assert (module.counts.n_releases, module.criterion.n_releases) == (1, 1)
 
 
 # losses and queries that are hidden from the budget
@@ -175,7 +175,7 @@ class HidesQuery(Mine):
 def test_what_is_hidden_in_a_list_or_made_on_the_spot(tmp_path, kind, releases):
     match = "Expected a ledger for every release while a PrivacyBudget runs, got a (loss|query) without one"
     module = refused(tmp_path, kind(), match, releases=releases)
-    assert all(loss.releases == 0 for loss in getattr(module, "hidden", []))
+    assert all(loss.n_releases == 0 for loss in getattr(module, "hidden", []))
 
 
 # loaders

@@ -29,7 +29,7 @@ def no_leak():
     assert BudgetWatch.running == 0
     loss = DPSlicedWassersteinLoss(MECHANISM)  # by hand, without a trainer: allowed, before and after any run
     loss(ROWS, torch.zeros(4, 3, requires_grad=True)).backward()
-    assert loss.releases == 1
+    assert loss.n_releases == 1
 
 
 class Counts(Mine):
@@ -41,7 +41,7 @@ class Counts(Mine):
         self.counts = ClassCounts(3, share=0.1)
 
     def on_train_start(self):
-        if not self.counts.releases:
+        if not self.counts.n_releases:
             self.counts.release(LABELS)
 
     def on_load_checkpoint(self, checkpoint):
@@ -172,7 +172,7 @@ def test_a_loss_that_is_made_in_setup_is_fine(tmp_path):
     module = MadeInSetup()
     module.eager = False
     trainer(tmp_path).fit(module, loader())
-    assert module.criterion.releases == STEPS == Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases
+    assert module.criterion.n_releases == STEPS == Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases
 
 
 class InTheEnd(Mine):

@@ -50,7 +50,7 @@ def test_a_generator_module_without_a_budget(tmp_path):
     module = generator_module()
     with pytest.raises(InputError, match="Expected a PrivacyBudget among the trainer's callbacks, got none"):
         run.fit(module, datamodule=Digits())
-    assert module.criterion.releases == 0
+    assert module.criterion.n_releases == 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -30,7 +30,7 @@ def test_runs_with_different_plans_share_a_budget(tmp_path, tree):
     third = Mine()
     with pytest.raises(BudgetExceededError, match=r"to cost at most epsilon=4 at delta=1e-05, got .* with this one"):
         run(tmp_path / "c", shared, epsilon=3.0, module=third)
-    assert third.criterion.releases == 0
+    assert third.criterion.n_releases == 0
     assert {name for name in tree(tmp_path) if name.startswith("c")} == set()
     assert tree(tmp_path) == before
     ledger = Ledger.open_existing(shared)
@@ -44,7 +44,7 @@ def test_runs_with_different_plans_share_a_budget(tmp_path, tree):
     assert facts["across_runs"]["epsilon"] == pytest.approx(together, rel=1e-12)
     assert facts["epsilon"] <= 3  # its own
     assert not any(line.startswith("Other runs") for line in facts["not_covered"])
-    assert other.criterion.releases == 4
+    assert other.criterion.n_releases == 4
 
 
 def test_a_run_asks_for_no_more_than_there_is(tmp_path):
@@ -122,7 +122,7 @@ def test_refuses_to_resume_on_a_damaged_shared_ledger(tmp_path, damage, match):
     before, module = (tmp_path / "a" / "ledger.jsonl").read_bytes(), Mine()
     with pytest.raises(InputError, match=match):
         run(tmp_path / "a", shared, total=3.0, module=module, checkpoint=checkpoint)
-    assert module.criterion.releases == 0
+    assert module.criterion.n_releases == 0
     assert (tmp_path / "a" / "ledger.jsonl").read_bytes() == before
 
 

@@ -28,7 +28,7 @@ def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
     run.fit(module, loader(every=every))
     assert run.global_step == STEPS
     ledger = Ledger.open_existing(tmp_path / "ledger.jsonl")
-    assert ledger.n_releases == module.criterion.releases == releases
+    assert ledger.n_releases == module.criterion.n_releases == releases
     assert ledger.header["target_epsilon"] == 5
     assert ledger.header["planned_releases"] == releases
     assert ledger.header["versions"]["torch"] == importlib.metadata.version("torch")
@@ -110,7 +110,7 @@ def refused(directory, module, data, match, tree, error=InputError, **changes):
         trainer(directory, **changes).fit(module, data)
     assert "\n" not in str(caught.value)
     assert tree(directory) == before
-    assert module.criterion.releases == 0 if hasattr(module, "criterion") else True
+    assert module.criterion.n_releases == 0 if hasattr(module, "criterion") else True
 
 
 def test_refuses_shuffled_epochs(tmp_path, tree):
@@ -184,7 +184,7 @@ def test_refuses_a_release_that_the_budget_does_not_cover(tmp_path):
         BudgetExceededError, match="Expected one release for the private batch of a training step, got another"
     ):
         trainer(tmp_path, steps=5).fit(module, loader(5))
-    assert module.criterion.releases == Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 1
+    assert module.criterion.n_releases == Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 1
     assert privacy(tmp_path)["releases_made"] == 1
 
 
@@ -192,7 +192,7 @@ def test_more_epochs_than_were_planned_stop_at_the_budget(tmp_path):
     module = Mine()
     run = trainer(tmp_path, steps=3 * STEPS)
     run.fit(module, loader())  # a loader for a third of the steps: what it plans is what is paid for
-    assert run.global_step == module.criterion.releases == STEPS
+    assert run.global_step == module.criterion.n_releases == STEPS
 
 
 class Louder(Mine):
@@ -205,7 +205,7 @@ def test_refuses_another_mechanism_in_the_middle(tmp_path):
     module = Louder()
     with pytest.raises(BudgetExceededError, match="Expected the mechanism that the budget was calibrated for"):
         trainer(tmp_path).fit(module, loader())
-    assert module.criterion.releases == 0
+    assert module.criterion.n_releases == 0
 
 
 class Early(Mine):
@@ -220,7 +220,7 @@ def test_refuses_a_release_before_the_budget_is_open(tmp_path):
     data = DataLoader(torch.zeros(B, 3), batch_size=B)
     with pytest.raises(BudgetExceededError, match="Expected no release before training starts, got one"):
         trainer(tmp_path, num_sanity_val_steps=1).fit(module, loader(), data)
-    assert module.criterion.releases == 0
+    assert module.criterion.n_releases == 0
 
 
 class Copied(Mine):
@@ -235,5 +235,5 @@ def test_a_second_writer_hides_no_release(tmp_path):
     module = Copied()
     with pytest.raises(InputError, match=r"Expected to be the only writer of .*; no release was made"):
         trainer(tmp_path).fit(module, loader())
-    assert module.criterion.releases == 0
+    assert module.criterion.n_releases == 0
     assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 1

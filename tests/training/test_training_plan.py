@@ -87,14 +87,14 @@ def test_the_plan_is_within_the_budget_and_uses_it(tmp_path, accountant, make):
     if accountant == "pld":
         assert facts["epsilon"] == pytest.approx(fresh, rel=1e-9)
     assert fresh <= 5  # exact losses never exceed Renyi's bound
-    assert facts["releases_made"] == facts["planned_releases"] == ledger.n_releases == 2 + module.criterion.releases
+    assert facts["releases_made"] == facts["planned_releases"] == ledger.n_releases == 2 + module.criterion.n_releases
     # control: with the noise that the loss alone would need, the three together overrun
     alone = trainer(tmp_path / "alone")
     alone.budget.accountant = accountant
     alone.fit(Mine(module.criterion.mechanism), data)
     groups = [group for group in ledger if group[0] != module.criterion.mechanism]
     together = PrivacyAccountant(accountant)
-    for mechanism, size, count in [*groups, (alone.budget.mechanism, N, module.criterion.releases)]:
+    for mechanism, size, count in [*groups, (alone.budget.mechanism, N, module.criterion.n_releases)]:
         together.step(mechanism, sample_size=size, n_releases=count)
     assert together.get_epsilon(1e-5) > 5
 
@@ -121,7 +121,7 @@ def test_refuses_shares_that_leave_nothing(tmp_path, tree):
     with pytest.raises(InputError, match=r"Expected shares of the budget that add up to less than 1, got 1\."):
         trainer(tmp_path).fit(module, loader())
     assert tree(tmp_path) == {}
-    assert module.counts.releases == module.moment.releases == 0
+    assert module.counts.n_releases == module.moment.n_releases == 0
 
 
 # resume
@@ -137,7 +137,7 @@ def test_a_resumed_run_takes_the_noise_from_the_ledger_and_asks_nothing_twice(tm
     for name in ("counts", "moment", "criterion"):
         assert getattr(second, name).mechanism == getattr(first, name).mechanism
         assert getattr(second, name).mechanism.sigma != 1  # control: what a module starts with
-    assert second.counts.releases == second.moment.releases == 0
+    assert second.counts.n_releases == second.moment.n_releases == 0
     ledger = Ledger.open_existing(tmp_path / "ledger.jsonl")
     assert [count for *_, count in ledger] == [1, 1, STEPS]
 
@@ -161,7 +161,7 @@ def test_refuses_to_resume_with_other_queries(tmp_path, tree, changes, message):
     with pytest.raises(InputError, match=message):
         trainer(tmp_path).fit(other, loader(), ckpt_path=checkpoint)
     assert tree(tmp_path) == before
-    assert other.moment.releases == other.criterion.releases == 0
+    assert other.moment.n_releases == other.criterion.n_releases == 0
 
 
 # report
@@ -185,10 +185,10 @@ def test_the_report_is_complete_and_agrees(tmp_path, capsys):
     assert shown["sound"] is shown["private"] is True
     assert shown["caveats"] == []
     assert report["releases"]["made"] == report["releases"]["planned"] == STEPS + 2
-    assert [(group["noun"].split(" (")[0], group["count"]) for group in report["releases"]["groups"]] == [
+    assert [(group["description"].split(" (")[0], group["count"]) for group in report["releases"]["groups"]] == [
         ("class counts", 1),
         ("second moment", 1),
-        (module.criterion.mechanism.noun.split(" (")[0], STEPS),
+        (module.criterion.mechanism.description.split(" (")[0], STEPS),
     ]
     assert [group["sigma"] for group in report["releases"]["groups"]] == [m.sigma for m, _, _ in ledger_of(tmp_path)]
     text = (tmp_path / "report.md").read_text()

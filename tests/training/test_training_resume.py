@@ -16,7 +16,7 @@ def crashed(tmp_path):
     module = Mine(fail_at=3)
     with pytest.raises(RuntimeError, match="crash"):
         trainer(tmp_path).fit(module, loader())
-    assert module.criterion.releases == Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 4
+    assert module.criterion.n_releases == Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 4
     assert privacy(tmp_path)["releases_made"] == 4
     (checkpoint,) = (tmp_path / "ckpt").glob("*step=3.ckpt")
     return checkpoint
@@ -34,7 +34,7 @@ def test_a_crash_wastes_budget_and_hides_no_release(tmp_path, crashed):
     run, module = resume(crashed)
     ledger = Ledger.open_existing(tmp_path / "ledger.jsonl")
     assert module.criterion.mechanism == before  # the noise of the run that is resumed
-    assert module.criterion.releases == 2
+    assert module.criterion.n_releases == 2
     assert ledger.n_releases == 4 + 2 == privacy(tmp_path)["releases_made"]
     assert run.global_step == 5  # one step short of the plan: its release was spent in the crash
     assert privacy(tmp_path)["epsilon"] == pytest.approx(account(ledger).get_epsilon(1e-5), rel=1e-12)
@@ -45,7 +45,7 @@ def test_a_resumed_run_without_a_crash_makes_exactly_the_planned_releases(tmp_pa
     trainer(tmp_path).fit(Mine(), loader())
     (checkpoint,) = (tmp_path / "ckpt").glob("*step=6.ckpt")
     run, module = resume(checkpoint)
-    assert (run.global_step, module.criterion.releases) == (6, 0)
+    assert (run.global_step, module.criterion.n_releases) == (6, 0)
     assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 6
 
 
@@ -53,7 +53,7 @@ def test_an_old_checkpoint_cannot_spend_the_budget_twice(tmp_path):
     trainer(tmp_path).fit(Mine(), loader())
     (checkpoint,) = (tmp_path / "ckpt").glob("*step=2.ckpt")
     run, module = resume(checkpoint)
-    assert (run.global_step, module.criterion.releases) == (2, 0)
+    assert (run.global_step, module.criterion.n_releases) == (2, 0)
     assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 6
 
 
@@ -63,7 +63,7 @@ def test_a_resumed_one_shot_run_makes_no_second_release(tmp_path):
         trainer(tmp_path).fit(first, loader(every=STEPS))
     (checkpoint,) = (tmp_path / "ckpt").glob("*step=4.ckpt")
     run, module = resume(checkpoint, data=loader(every=STEPS))
-    assert (run.global_step, module.criterion.releases) == (6, 0)
+    assert (run.global_step, module.criterion.n_releases) == (6, 0)
     assert torch.equal(module.released.values, first.released.values)
     assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 1 == privacy(tmp_path)["releases_made"]
 
@@ -109,7 +109,7 @@ def test_refuses_to_resume_on_a_damaged_ledger(tmp_path, crashed, tree, damage, 
     before, module = tree(tmp_path), Mine()
     with pytest.raises(InputError, match=message):
         resume(crashed, module)
-    assert module.criterion.releases == 0
+    assert module.criterion.n_releases == 0
     assert tree(tmp_path) == before
 
 
@@ -122,7 +122,7 @@ def test_refuses_the_ledger_of_another_run(tmp_path):
     module = Mine()
     with pytest.raises(InputError, match=r"Expected the ledger of the run that is resumed at .*, got another run's"):
         resume(checkpoint, module, directory=other)
-    assert module.criterion.releases == 0
+    assert module.criterion.n_releases == 0
 
 
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")  # of the checkpoint callback
