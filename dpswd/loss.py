@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from dpswd._distributed import Processes
+from dpswd._provenance import track_runs
 from dpswd._random import normal, on_grid, random_source
 from dpswd._sorting import ascending, sort_rows
 from dpswd._tensors import tensor
@@ -42,10 +43,31 @@ _CHUNK_BYTES = 2**27  # of projected rows held at a time on the private side
 
 
 class Recorder(Protocol):
-    """Whoever keeps the ledger. Called before the noise is drawn; raising refuses the release."""
+    """Protocol of an object that records releases. All methods are called on every rank.
+
+    Two further methods are optional, see :class:`dpswd.training.budget.RunBudget`:
+
+    - ``before_release(mechanism, rows, labels)`` is called first, with the rows as given (``None`` for a query). It may
+      refuse the release, or return the tensors of a stored one, which are then used instead of a new release;
+    - ``store(mechanism, tensors)`` is called as soon as the noisy values exist.
+    """
 
     def record(self, mechanism: Mechanism) -> None:
-        """Writes one release down, durably, or raises. Called on every process; the first one writes."""
+        """Writes one release to stable storage before its noise is drawn; raises to refuse it."""
+
+
+def before_release(
+    recorder: Recorder | None, mechanism: Mechanism, rows: Tensor | None = None, labels: Tensor | None = None
+) -> dict[str, Tensor] | None:
+    """Calls the optional method of a recorder; returns the tensors of a stored release, if it has one."""
+    method = getattr(recorder, "before_release", None)
+    return None if method is None else method(mechanism, rows, labels)  # type: ignore[no-any-return]
+
+
+def store(recorder: Recorder | None, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
+    """Calls the optional method of a recorder with the noisy values of a release."""
+    if (method := getattr(recorder, "store", None)) is not None:
+        method(mechanism, tensors)
 
 
 def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
@@ -111,6 +133,7 @@ class DPSlicedWassersteinLoss(nn.Module):
 
     def __init__(self, mechanism: ProjectionMechanism, *, recorder: Recorder | None = None) -> None:
         super().__init__()
+        track_runs(self)
         self.recorder = recorder
         self.n_releases = 0
         self.mechanism = mechanism
@@ -158,9 +181,9 @@ class DPSlicedWassersteinLoss(nn.Module):
 
         Where ``torch.distributed`` is initialised all processes call this, each with its part of the B rows.
         """
+        if (stored := before_release(self.recorder, self.mechanism, private, labels)) is not None:
+            return Release(stored["values"], stored["projections"], self.mechanism).to(private.device)
         processes = Processes()
-        if processes.world_size > 1 and (check := getattr(self.recorder, "check", None)):
-            check(self.mechanism)  # a process that strays stops by itself: nobody answers it
         processes.run_on_all(partial(self._check_private, private, labels, processes))
         mechanism = self.mechanism
         with torch.autocast(private.device.type, enabled=False):
@@ -184,6 +207,7 @@ class DPSlicedWassersteinLoss(nn.Module):
         values = processes.run_on_all(exact)
         processes.run_on_all(self._announce)  # every process has its own say; the first one writes
         noisy: Tensor = processes.broadcast(lambda: self._noisy(values).cpu())
+        store(self.recorder, self.mechanism, {"values": noisy, "projections": projections})
         return Release(noisy.to(part.device), projections, self.mechanism)
 
     def distance(self, release: Release, public: Tensor, public_labels: Tensor | None = None) -> Tensor:
@@ -230,7 +254,9 @@ class DPSlicedWassersteinLoss(nn.Module):
     def _publish(self, values: Tensor, projections: Tensor) -> Release:
         """Ledger, then noise: the only door through which exact values (m, k) or (C, m, k) leave."""
         self._announce()
-        return Release(self._noisy(values), projections, self.mechanism)
+        noisy = self._noisy(values)
+        store(self.recorder, self.mechanism, {"values": noisy, "projections": projections})
+        return Release(noisy, projections, self.mechanism)
 
     def _announce(self) -> None:
         if self.recorder is not None:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dpswd._provenance import track_runs
 from dpswd._validate import at_least, nonnegative
 from dpswd.errors import InputError
 from dpswd.generation.jitter import N_CODES, jitter
@@ -34,6 +35,7 @@ class Generator(nn.Module):
 
     def __init__(self, sample_shape: tuple[int, ...], n_classes: int, latent_dim: int) -> None:
         super().__init__()
+        track_runs(self)
         at_least(1, latent_dim=latent_dim)
         at_least(0, n_classes=n_classes)
         self.sample_shape, self.n_classes, self.latent_dim = tuple(sample_shape), n_classes, latent_dim
