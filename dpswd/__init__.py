@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError, ProcessLostError
     from dpswd.loss import DPSlicedWassersteinLoss, Release
     from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
-    from dpswd.projections import random_projections
     from dpswd.sampling import FixedSizeSampler
-    from dpswd.sliced import sliced_wasserstein
+    from dpswd.sliced import random_projections, sliced_wasserstein
 
 __all__ = [
     "BudgetExceededError",
@@ -48,7 +47,7 @@ _MODULES = {
     "ProjectionMechanism": "mechanism",
     "Release": "loss",
     "calibrate_sigma": "accounting",
-    "random_projections": "projections",
+    "random_projections": "sliced",
     "sliced_wasserstein": "sliced",
 }
 

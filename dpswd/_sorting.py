@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Workspace", "ascending", "sort_rows", "sort_rows_with_order"]
+__all__ = ["SortBuffer", "sort_columns", "sort_rows", "sort_rows_with_order"]
 
 _THREADED = 2**15  # values from which several threads pay
 
 
-def ascending(values: Tensor) -> Tensor:
+def sort_columns(values: Tensor) -> Tensor:
     """Sorts every column.
 
     Args:
@@ -50,7 +50,7 @@ def sort_rows(rows: Tensor, *, in_place: bool = False) -> Tensor:
     return result
 
 
-class Workspace:
+class SortBuffer:
     """Memory for :func:`sort_rows_with_order` that is used again: fresh pages cost more than what is done on them."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Workspace:
         return held.detach()[: rows.numel()].view(rows.shape)
 
 
-def sort_rows_with_order(rows: Tensor, space: Workspace | None = None) -> tuple[Tensor, Tensor]:
+def sort_rows_with_order(rows: Tensor, space: SortBuffer | None = None) -> tuple[Tensor, Tensor]:
     """Sorts every row of a contiguous (k, n), without a gradient.
 
     Args:
@@ -78,7 +78,7 @@ def sort_rows_with_order(rows: Tensor, space: Workspace | None = None) -> tuple[
     if not _by_numpy(rows):
         values, order = rows.sort(dim=1)
         return values, order
-    space = space or Workspace()
+    space = space or SortBuffer()
     if rows.dtype == torch.float32 and rows.shape[1] < 2**29:
         order = _packed_order(rows, space.like(rows, torch.int64))
     else:

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,19 @@ from numpy.typing import NDArray
 
 from dpswd.errors import InputError
 
-__all__ = ["array", "at_least", "choice", "integer", "nonnegative", "positive", "probability", "real"]
+__all__ = [
+    "array",
+    "at_least",
+    "choice",
+    "floating",
+    "floating_type",
+    "integer",
+    "nonnegative",
+    "positive",
+    "probability",
+    "real",
+    "tensor",
+]
 
 _MOST = 2**53  # integers up to here are numbers of every kind, also as floats
 
@@ -83,3 +96,29 @@ def choice(allowed: tuple[str, ...], **named: Any) -> None:
     for name, value in named.items():
         if not isinstance(value, str) or value not in allowed:
             raise InputError(f"Expected {name} to be one of {', '.join(allowed)}, got {name}={_said(value)}.")
+
+
+def tensor(**named: Any) -> None:
+    """Raise unless every value is a tensor."""
+    torch = sys.modules.get("torch")  # accounting checks its arguments without importing torch
+    for name, value in named.items():
+        if torch is None or not isinstance(value, torch.Tensor):
+            raise InputError(
+                f"Expected {name} to be a tensor, got {type(value).__name__}; use torch.as_tensor or torch.from_numpy."
+            )
+
+
+def floating(**named: Any) -> None:
+    """Raise unless every value is a tensor of a real floating-point type."""
+    tensor(**named)
+    for name, value in named.items():
+        if not value.is_floating_point():
+            raise InputError(f"Expected {name} to hold floating-point numbers, got {value.dtype}; convert it first.")
+
+
+def floating_type(**named: Any) -> None:
+    """Raise unless every value is a real floating-point type of torch."""
+    torch = sys.modules.get("torch")
+    for name, value in named.items():
+        if torch is None or not isinstance(value, torch.dtype) or not value.is_floating_point:
+            raise InputError(f"Expected {name} to be a floating-point type of torch, got {value!r}.")

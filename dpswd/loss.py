@@ -13,8 +13,9 @@ follows is the same function of them and of the same random draws; and what the 
 post-processing. (Were each to add its own noise to the same values, that would be as many releases as processes.)
 """
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +23,11 @@ from torch import Tensor, nn
 from dpswd._distributed import Processes
 from dpswd._provenance import track_runs
 from dpswd._random import normal, on_grid, random_source
-from dpswd._sorting import ascending, sort_rows
-from dpswd._tensors import tensor
+from dpswd._sorting import sort_columns, sort_rows
+from dpswd._validate import tensor
 from dpswd.errors import InputError
-from dpswd.mechanism import Mechanism, ProjectionMechanism
-from dpswd.projections import random_projections
-from dpswd.release import Release
-from dpswd.sliced import mean_power, over_directions, padded_block_means, wasserstein_1d
+from dpswd.mechanism import Mechanism, ProjectionMechanism, mechanism_from_dict
+from dpswd.sliced import padded_block_means, power_cost, random_projections, sum_over_projections, wasserstein_1d
 
 __all__ = ["BudgetWatch", "DPSlicedWassersteinLoss", "Recorder", "Release", "clip_rows"]
 
@@ -88,6 +87,37 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     margin = 1e-12 + rows.shape[1] * 2.0**-53
     return rows * (row_norm * (1 - margin) / norms).clamp(max=1.0)
+
+
+@dataclass(frozen=True)
+class Release:
+    """All that left the private side in one release. Everything computed from it is post-processing.
+
+    Attributes:
+        values: Noisy values (m, k), or (C, m, k) where records carry a class; ascending per column for rows.
+        projections: The directions (d, k), which are published too.
+        mechanism: What made it.
+    """
+
+    values: Tensor
+    projections: Tensor
+    mechanism: ProjectionMechanism
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values, to be kept in a checkpoint: they are public."""
+        return {"values": self.values, "projections": self.projections, "mechanism": self.mechanism.to_dict()}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> "Release":
+        """Makes the release again from what :meth:`state_dict` gave."""
+        mechanism = mechanism_from_dict(state["mechanism"])
+        if not isinstance(mechanism, ProjectionMechanism):
+            raise InputError(f"Expected a release of projections, got {state['mechanism'].get('mechanism')!r}.")
+        return cls(state["values"], state["projections"], mechanism)
+
+    def to(self, device: torch.device | str) -> "Release":
+        """Moves the tensors."""
+        return Release(self.values.to(device), self.projections.to(device), self.mechanism)
 
 
 class DPSlicedWassersteinLoss(nn.Module):
@@ -279,7 +309,7 @@ class DPSlicedWassersteinLoss(nn.Module):
 
     def _order_free(self, values: Tensor) -> Tensor:
         """Sorts every column of (m, k) or (C, m, k), so that the position of a row says nothing. Post-processing."""
-        return ascending(values) if values.ndim == 2 else torch.stack([ascending(block) for block in values])
+        return sort_columns(values) if values.ndim == 2 else torch.stack([sort_columns(block) for block in values])
 
     def _check_private(self, private: Tensor, labels: Tensor | None, processes: Processes) -> None:
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
@@ -338,9 +368,9 @@ def _residual(public: Tensor, projections: Tensor, target: Tensor, size: int) ->
         means = padded_block_means(ours, size, blocks)
         theirs = target[..., columns]
         theirs = theirs if target.ndim == 2 else theirs.permute(1, 2, 0).flatten(1)
-        return mean_power(means, theirs, 2, means.shape[1] / (classes * k))
+        return power_cost(means, theirs, 2, means.shape[1] / (classes * k))
 
-    return over_directions(criterion, projections, public, groups=classes)
+    return sum_over_projections(criterion, projections, public, groups=classes)
 
 
 def _smoothed(public: Tensor, projections: Tensor, target: Tensor, labels: Tensor | None, sigma: float) -> Tensor:
@@ -360,6 +390,6 @@ def _blurred(rows: Tensor, projections: Tensor, target: Tensor, sigma: float) ->
         return wasserstein_1d(projected + sigma * torch.randn_like(projected), target).mean()
 
     def criterion(columns: slice, ours: Tensor) -> Tensor:
-        return mean_power(ours, target[:, columns], 2, ours.shape[1] / k)
+        return power_cost(ours, target[:, columns], 2, ours.shape[1] / k)
 
-    return over_directions(criterion, projections, rows, blur=sigma)
+    return sum_over_projections(criterion, projections, rows, blur=sigma)

@@ -18,12 +18,11 @@ from torch import Tensor
 
 from dpswd._distributed import Processes
 from dpswd._sorting import sort_rows
-from dpswd._tensors import tensor
-from dpswd._validate import at_least
+from dpswd._validate import at_least, tensor
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.sliced import free_bytes, padded_block_means
+from dpswd.sliced import available_memory, padded_block_means
 
 __all__ = ["Chunks", "exact_sketch", "release_sketch"]
 
@@ -108,7 +107,7 @@ def exact_sketch(
     if mechanism.statistic != "quantiles":
         raise InputError("Expected statistic='quantiles' for a sketch, got 'rows'; give n_quantiles.")
     if max_bytes is None:
-        max_bytes = min(_MOST_BYTES, free_bytes(torch.device("cpu")) // 2)
+        max_bytes = min(_MOST_BYTES, available_memory(torch.device("cpu")) // 2)
     at_least(1, max_bytes=max_bytes)
     shards = Processes(group)
     stream = _Stream(mechanism, chunks, projections.to("cpu", torch.float64))

@@ -1,11 +1,12 @@
-r"""One-dimensional and sliced Wasserstein distances: pure functions, nothing private here.
+r"""Random projections and sliced Wasserstein distances: pure functions of public values.
 
 axes: n, m sample sizes, d dimension, k directions, b blocks.
 
 .. math:: W_p^p(x, y) = \int_0^1 |Q_x(t) - Q_y(t)|^p dt, \qquad
           SW_p^p(x, y) = \frac1k \sum_{j=1}^k W_p^p(x u_j, y u_j)
 
-with Q the quantile function. For equal sizes it compares sorted values.
+with Q the quantile function. For samples of equal size, :math:`W_p^p` is the mean of the p-th powers of the
+differences of the sorted values.
 """
 
 import math
@@ -16,18 +17,90 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dpswd._sorting import Workspace, ascending, sort_rows, sort_rows_with_order
-from dpswd._tensors import floating
-from dpswd._validate import at_least, real
+from dpswd._random import RandomSource, SecureRandom, normal
+from dpswd._sorting import SortBuffer, sort_columns, sort_rows, sort_rows_with_order
+from dpswd._validate import at_least, choice, floating, floating_type, real
 from dpswd.errors import InputError
-from dpswd.products import product
 
-__all__ = ["block_means", "mean_power", "over_directions", "padded_block_means", "sliced_wasserstein", "wasserstein_1d"]
+__all__ = [
+    "available_memory",
+    "block_means",
+    "padded_block_means",
+    "power_cost",
+    "random_projections",
+    "sliced_wasserstein",
+    "sum_over_projections",
+    "wasserstein_1d",
+]
 
-_CACHE_BYTES = 2**24  # per thread: what is sorted and compared at a time stays in the cache
-_MOST_BYTES = 2**27
+_MAX_PROJECTION_VALUES = 2**30  # 8 GB
+_CACHE_BYTES = 2**24  # per thread: values that are sorted and compared together stay in the processor's cache
+_DEFAULT_BYTES = 2**27
 _GRADIENT_ROWS = 2048
-_COPIES = 10  # of a projected value, at most: itself, packed, sorted, its order, residual, its gradient
+_COPIES = 10  # upper bound on the copies of a projected value: packed, sorted, order, residual, gradient
+
+
+def random_projections(
+    dim: int,
+    n_projections: int,
+    *,
+    kind: str = "iid",
+    generator: torch.Generator | RandomSource | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    r"""Draw random unit directions.
+
+    For a private release the directions must be drawn independently of the data and of every earlier release. Only
+    then do they follow the law in :mod:`dpswd.sensitivity`.
+
+    Args:
+        dim: Dimension d >= 2.
+        n_projections: Number k >= 1 of directions.
+        kind: ``"iid"`` for independent directions, uniform on the sphere. ``"orthogonal"`` for stacked orthonormal
+            bases, each Haar distributed; the last basis is truncated where k is not a multiple of d.
+        generator: ``None`` for cryptographic randomness, required for private releases; a
+            :class:`~dpswd._random.RandomSource`; or a ``torch.Generator`` for tests and benchmarks.
+        dtype: Type of the result. The directions are computed in float64.
+        device: Device of the result.
+
+    Returns:
+        Tensor (d, k) with columns of norm 1.
+
+    Raises:
+        InputError: If a size or the kind is not valid.
+
+    Example:
+        >>> u = random_projections(3, 6, kind="orthogonal")
+        >>> bool(torch.allclose(u @ u.T, 2 * torch.eye(3, dtype=u.dtype)))
+        True
+    """
+    at_least(2, dim=dim)
+    at_least(1, n_projections=n_projections)
+    choice(("iid", "orthogonal"), kind=kind)
+    floating_type(dtype=dtype)
+    if dim * n_projections > _MAX_PROJECTION_VALUES:
+        raise InputError(
+            f"Expected dim * n_projections <= {_MAX_PROJECTION_VALUES}, got {dim} * {n_projections}; use fewer directions."
+        )
+    if kind == "iid":
+        columns = _gaussian((n_projections, dim), generator)
+        norms: Tensor = torch.linalg.vector_norm(columns, dim=1, keepdim=True)
+        return columns.div_(norms).T.to(device=device, dtype=dtype)
+    bases = []
+    for start in range(0, n_projections, dim):
+        width = min(dim, n_projections - start)
+        q, r = torch.linalg.qr(_gaussian((dim, width), generator))
+        bases.append(q * torch.sign(torch.diagonal(r)))  # makes Q Haar distributed (Mezzadri2007)
+    return torch.cat(bases, dim=1).to(device=device, dtype=dtype)
+
+
+def _gaussian(shape: tuple[int, int], generator: torch.Generator | RandomSource | None) -> Tensor:
+    if isinstance(generator, torch.Generator):
+        return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu()
+    if generator is not None and not hasattr(generator, "words"):
+        raise InputError(f"Expected generator to be None, a RandomSource or a torch.Generator, got {generator!r}.")
+    return torch.from_numpy(normal(generator or SecureRandom(), shape))
 
 
 def sliced_wasserstein(
@@ -40,7 +113,7 @@ def sliced_wasserstein(
         y: Sample (m, d); m may differ from n.
         projections: Unit directions (d, k), shared by both.
         p: Order, at least 1.
-        max_bytes: Memory for projected values, see :func:`over_directions`. (Samples of different sizes, and
+        max_bytes: Memory for projected values, see :func:`sum_over_projections`. (Samples of different sizes, and
             directions that have a gradient themselves, are projected as a whole.)
 
     Returns:
@@ -78,8 +151,8 @@ def sliced_wasserstein(
             return wasserstein_1d(x @ projections, y @ projections, p).mean()
     _check_order(p)
     k = projections.shape[1]
-    return over_directions(
-        lambda columns, ours, theirs: mean_power(ours, theirs, p, ours.shape[1] / k),
+    return sum_over_projections(
+        lambda columns, ours, theirs: power_cost(ours, theirs, p, ours.shape[1] / k),
         projections,
         x,
         y,
@@ -87,7 +160,7 @@ def sliced_wasserstein(
     )
 
 
-def over_directions(
+def sum_over_projections(
     criterion: Callable[..., Tensor],
     projections: Tensor,
     *samples: Tensor,
@@ -121,17 +194,19 @@ def over_directions(
     each = projections.element_size() * max(1, sum(len(sample) for sample in samples))
     cpu = projections.device.type == "cpu"
     if max_bytes is None:
-        max_bytes = min(_MOST_BYTES, free_bytes(projections.device) // 4)
+        max_bytes = min(_DEFAULT_BYTES, available_memory(projections.device) // 4)
     part = max(1, min(max_bytes, _CACHE_BYTES * torch.get_num_threads() if cpu else max_bytes) // (_COPIES * each))
     pieces = -(-k // max(part, max_bytes // each - _COPIES * part))
     wanted = torch.is_grad_enabled() and any(sample.requires_grad for sample in samples)
     sizes = (-(-k // max(1, pieces)), part)
     with torch.autocast(projections.device.type, enabled=False):
-        result: Tensor = _OverDirections.apply(criterion, projections.detach(), sizes, wanted, groups, blur, *samples)
+        result: Tensor = _SumOverProjections.apply(
+            criterion, projections.detach(), sizes, wanted, groups, blur, *samples
+        )
     return result
 
 
-def free_bytes(device: torch.device) -> int:
+def available_memory(device: torch.device) -> int:
     """Returns the free memory of a device, or a modest guess where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
@@ -142,7 +217,7 @@ def free_bytes(device: torch.device) -> int:
         return 2**32
 
 
-class _OverDirections(torch.autograd.Function):
+class _SumOverProjections(torch.autograd.Function):
     """Products for many directions at a time (``sizes[0]``); sorts and criterion for few (``sizes[1]``)."""
 
     @staticmethod
@@ -158,21 +233,23 @@ class _OverDirections(torch.autograd.Function):
     ) -> Tensor:
         moving = [wanted and needed for needed in ctx.needs_input_grad[6:]]
         gradients: list[Tensor | None] = [None for _ in samples]
-        spaces = [Workspace() for _ in samples]
+        spaces = [SortBuffer() for _ in samples]
         total = projections.new_zeros((), dtype=torch.promote_types(projections.dtype, torch.float32))
         for start in range(0, projections.shape[1], sizes[0]):
             u = projections[:, start : start + sizes[0]]
-            rows = [product(u.T, sample.T) for sample in samples]  # (columns, n): sorts run along contiguous memory
+            rows = [
+                torch.matmul(u.T, sample.T) for sample in samples
+            ]  # (columns, n): sorts run along contiguous memory
             for row in rows if blur else ():
                 row.add_(torch.randn_like(row), alpha=blur)
             for at in range(0, u.shape[1], sizes[1]):
                 some = [row[at : at + sizes[1]] for row in rows]
                 columns = slice(start + at, start + at + len(some[0]))
                 some = [row.view(len(row) * groups, -1) for row in some] if groups > 1 else some
-                total += _some_directions(criterion, columns, some, moving, spaces)
+                total += _chunk_cost(criterion, columns, some, moving, spaces)
             for i, moves in enumerate(moving):
                 if moves:
-                    gradients[i] = _plus(gradients[i], rows[i], u)
+                    gradients[i] = _accumulate(gradients[i], rows[i], u)
         ctx.save_for_backward(*(gradient for gradient in gradients if gradient is not None))
         ctx.moving = moving
         return total.to(projections.dtype)
@@ -184,12 +261,12 @@ class _OverDirections(torch.autograd.Function):
         return (None, None, None, None, None, None, *(outer * next(saved) if moves else None for moves in ctx.moving))
 
 
-def _some_directions(
+def _chunk_cost(
     criterion: Callable[..., Tensor],
     columns: slice,
     rows: list[Tensor],
     moving: list[bool],
-    spaces: list[Workspace],
+    spaces: list[SortBuffer],
 ) -> Tensor:
     """Returns the criterion of projected samples (columns, n), each overwritten by its gradient where it has one."""
     pairs = [
@@ -207,12 +284,12 @@ def _some_directions(
     return value.detach()
 
 
-def _plus(gradient: Tensor | None, rows: Tensor, u: Tensor) -> Tensor:
+def _accumulate(gradient: Tensor | None, rows: Tensor, u: Tensor) -> Tensor:
     """Adds ``rows.T @ u.T`` to a gradient (n, d), a few thousand rows at a time: so much is made beside it."""
     if gradient is None:
-        return product(rows.T, u.T)
+        return torch.matmul(rows.T, u.T)
     for into, part in zip(torch.split(gradient, _GRADIENT_ROWS), torch.split(rows, _GRADIENT_ROWS, dim=1), strict=True):
-        into += product(part.T, u.T)
+        into += torch.matmul(part.T, u.T)
     return gradient
 
 
@@ -235,7 +312,7 @@ def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or not x.shape[0] or not y.shape[0]:
         raise InputError(f"Expected non-empty (n, k) and (m, k), got {tuple(x.shape)} and {tuple(y.shape)}.")
     if x.shape[0] == y.shape[0]:
-        return _power(ascending(x) - ascending(y), p).mean(dim=0)
+        return _power(sort_columns(x) - sort_columns(y), p).mean(dim=0)
     from ot.lp import wasserstein_1d as transport
 
     return torch.as_tensor(transport(x, y, p=p))
@@ -305,7 +382,7 @@ def _check_order(p: float) -> None:
         raise InputError(f"Expected order p >= 1, got p={p!r}; use a finite one.")
 
 
-def mean_power(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) -> Tensor:
+def power_cost(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) -> Tensor:
     """Computes ``weight`` times the mean of ``|ours - theirs| ** p``; for p = 2 in as few passes as there can be.
 
     For p = 2 ``ours`` is written over: nothing else may need it afterwards.

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
-from dpswd.projections import random_projections
-from dpswd.sliced import sliced_wasserstein
+from dpswd.sliced import random_projections, sliced_wasserstein
 
 __all__ = [
     "DANNTerm",

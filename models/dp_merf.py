@@ -6,7 +6,7 @@ Random Fourier features of a Gaussian kernel with lengthscale :math:`\ell`,
 
 have norm 1 for every x, so that nothing needs clipping. Released once are, per class, the count and the sum of
 :math:`\phi(x_i)`: sensitivity 2 under replace-one with the counts for free
-(:class:`dpswd.class_queries.ClassMeans`, R = 1). The generator minimises
+(:class:`dpswd.queries.ClassMeans`, R = 1). The generator minimises
 :math:`\sum_c \|\hat m_c - \operatorname{mean} \phi(G(z, c))\|^2`, for as long as it likes: post-processing.
 
 W is public and independent of the data. The lengthscale is a public constant: the median heuristic on private records,
@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
-from dpswd.class_queries import ClassMeans, rows_in_parts
 from dpswd.errors import InputError
 from dpswd.generation.generators import Generator
+from dpswd.generation.rows import rows_in_parts
+from dpswd.queries import ClassMeans
 from dpswd.training.one_shot import OneShotBudget
 
 __all__ = ["DPMERF", "FourierFeatures"]

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
-from dpswd.class_queries import ClassCovariances, ClassMeans, rows_in_parts
 from dpswd.errors import InputError
 from dpswd.generation.features import FeatureMap, check_rowwise
+from dpswd.generation.rows import rows_in_parts
+from dpswd.queries import ClassCovariances, ClassMeans
 from dpswd.training.one_shot import OneShotBudget
 
 __all__ = ["ClassGaussian"]
@@ -25,7 +26,7 @@ class ClassGaussian(nn.Module):
 
     Formal guarantee:
         :meth:`fit` is (target_epsilon, target_delta)-differentially private under replace-one, classes included:
-        the releases of :mod:`dpswd.class_queries`, whose noise the budget sets. Samples are
+        the releases of :mod:`dpswd.queries`, whose noise the budget sets. Samples are
         post-processing.
 
     Args:

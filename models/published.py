@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from dpswd.projections import random_projections
-from dpswd.sliced import wasserstein_1d
+from dpswd.sliced import random_projections, wasserstein_1d
 
 __all__ = ["NOT_PRIVATE", "published_distance"]
 

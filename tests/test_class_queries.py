@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from dpswd import InputError
-from dpswd.class_queries import ClassCovariances, ClassMeans, rows_in_parts
+from dpswd.generation.rows import rows_in_parts
+from dpswd.queries import ClassCovariances, ClassMeans
 
 C, D, R = 3, 4, 0.7
 CENTERS = torch.randn(C, D, generator=torch.Generator().manual_seed(7), dtype=torch.float64) / 4

@@ -346,7 +346,7 @@ def test_cuda(made):
 
 @pytest.mark.parametrize("most_bytes", [1, 2**27], ids=["a direction at a time", "all"])
 def test_classes_of_one_size_are_compared_at_once_and_alike(most_bytes, monkeypatch):
-    monkeypatch.setattr("dpswd.sliced._MOST_BYTES", most_bytes)
+    monkeypatch.setattr("dpswd.sliced._DEFAULT_BYTES", most_bytes)
     loss = DPSlicedWassersteinLoss(quantiles(n_classes=3))
     release = loss.release(rows(8), torch.arange(8) % 3)
     labels = torch.tensor([2, 0, 1, 1, 0, 2, 2, 1, 0, 0, 1, 2])

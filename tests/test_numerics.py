@@ -14,7 +14,7 @@ import dpswd.loss
 import dpswd.queries
 from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, ProjectionMechanism, random_projections
 from dpswd._random import SeededRandom, normal, on_grid
-from dpswd._sorting import ascending
+from dpswd._sorting import sort_columns
 from dpswd.audit import Claim, contest
 from dpswd.loss import clip_rows
 from dpswd.queries import ClassCounts, SecondMoment
@@ -228,7 +228,7 @@ def test_where_the_noise_ends():
 @pytest.fixture(scope="module", params=[0.0, 1.0], ids=["centred", "offset"])
 def million(request):
     x = torch.randn(10**6, 2, generator=torch.Generator().manual_seed(0)) * 0.1 + request.param
-    return ascending(x), x.double().sort(dim=0).values
+    return sort_columns(x), x.double().sort(dim=0).values
 
 
 def test_sorting_a_million_rows_in_float32_is_exact(million):

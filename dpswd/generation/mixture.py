@@ -2,7 +2,7 @@ r"""A mixture of normal laws per class, from released counts, sums and second mo
 
 Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows, drawn from the normal law of the class
 (released mean, shared covariance), so that they cost nothing; which cell a record falls into depends on this record and
-on public values only. A cell is then a class like any other to :mod:`dpswd.class_queries`.
+on public values only. A cell is then a class like any other to :mod:`dpswd.queries`.
 
 Noise is large beside the covariance of a small cell, and small beside that of all records. With ``shrink``, entry
 (i, j) is pulled towards its prior, cell to class, class to all, by Wiener's weight

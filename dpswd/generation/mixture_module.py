@@ -13,7 +13,7 @@ pixels: what is sliced is the cut record. The generator then learns how far each
 after that.
 
 Privacy. Which cell a record is in depends on itself and on released values; so each of 2 to 4 is a release of
-:mod:`dpswd.class_queries` under replace-one with public parameters. All five are Gaussian mechanisms with
+:mod:`dpswd.queries` under replace-one with public parameters. All five are Gaussian mechanisms with
 q = 1, and compose adaptively as :math:`\mu^2 = \sum \mu_i^2` (Dong2022, Corollary 3.3). The rest is post-processing.
 """
 
@@ -25,13 +25,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
-from dpswd.class_queries import ClassCovariances, ClassMeans
 from dpswd.errors import InputError
 from dpswd.generation import mixture
 from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.module import GeneratorModule
 from dpswd.generation.principal import PrincipalDirections
 from dpswd.generation.rows import private_rows
+from dpswd.queries import ClassCovariances, ClassMeans
 
 __all__ = ["MixtureModule"]
 

@@ -7,15 +7,19 @@ is handed one record at a time by :func:`dpswd.rowwise.rowwise`: ``if x.max() > 
 record that it saw, and a buffer that keeps the largest entry keeps it in a copy that is thrown away.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
+from dpswd.errors import InputError
 from dpswd.generation.features import DCT, Flatten
 from dpswd.generation.principal import PrincipalDirections
 from dpswd.rowwise import rowwise
 
-__all__ = ["known_rowwise", "private_rows"]
+__all__ = ["known_rowwise", "private_rows", "rows_in_parts"]
 
+_PART = 8192  # records whose rows are in memory at a time
 _KNOWN = (DCT, Flatten, PrincipalDirections)
 
 
@@ -36,3 +40,16 @@ def private_rows(features: nn.Module, records: Tensor) -> Tensor:
         InputError: See :func:`dpswd.rowwise.rowwise`.
     """
     return features.eval()(records) if known_rowwise(features) or not len(records) else rowwise(features, records)
+
+
+def rows_in_parts(features: nn.Module, records: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Maps records (N, ...), bytes or floats, to rows, a part at a time: they need not fit in memory together.
+
+    Raises:
+        InputError: If there is not one label per record.
+    """
+    if len(records) != len(labels):
+        raise InputError(f"Expected a label per record, got {len(records)} and {len(labels)}.")
+    for some, classes in zip(records.split(_PART), labels.split(_PART), strict=True):
+        pixels = some.float() / 255 if some.dtype == torch.uint8 else some
+        yield private_rows(features, pixels), classes

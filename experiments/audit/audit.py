@@ -7,9 +7,8 @@ from typing import Any
 from dpswd.accounting import PrivacyAccountant
 from dpswd.audit import Claim, audit, contest
 from dpswd.audit.query_game import QueryGame
-from dpswd.class_queries import ClassCovariances, ClassMeans
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.queries import ClassCounts, SecondMoment
+from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMoment
 from experiments.audit.canaries import audit_generator
 from experiments.audit.zoo import ZOO, inspect
 

@@ -26,9 +26,8 @@ from dpswd.accounting import calibrate_sigma
 from dpswd.audit import weigh
 from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.projections import random_projections
 from dpswd.rowwise import rowwise
-from dpswd.sliced import padded_block_means, wasserstein_1d
+from dpswd.sliced import padded_block_means, random_projections, wasserstein_1d
 from models.published import published_distance
 
 HELP = "what the published gradient of adaptation leaks, and ours: lower bounds on mu, a figure (minutes)"

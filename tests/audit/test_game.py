@@ -9,15 +9,14 @@ import pytest
 import torch
 from scipy import stats
 
-import dpswd.class_queries
 import dpswd.loss
+import dpswd.queries
 from dpswd import InputError, PrivacyAccountant, ProjectionMechanism
 from dpswd.audit import Claim, audit, contest
 from dpswd.audit.game import ProjectionGame, _affordable
 from dpswd.audit.query_game import QueryGame
-from dpswd.class_queries import ClassCovariances, ClassMeans
 from dpswd.loss import clip_rows
-from dpswd.queries import ClassCounts, GaussianQuery, SecondMoment
+from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, GaussianQuery, SecondMoment
 
 QUANTILES = {"statistic": "quantiles", "n_quantiles": 3}
 
@@ -185,7 +184,7 @@ def test_other_worst_pairs_of_classes(number):
 def test_class_queries_without_a_clip_or_with_half_the_noise_are_refuted(query, monkeypatch):
     stated = Claim.of(PrivacyAccountant().step(query.mechanism, sample_size=10), 1e-5)
     with monkeypatch.context() as patch:
-        patch.setattr(dpswd.class_queries, "clip_rows", lambda rows, bound: rows.double())
+        patch.setattr(dpswd.queries, "clip_rows", lambda rows, bound: rows.double())
         assert not stated.stands(contest(QueryGame(query), 400))
     draw = query._normal
     monkeypatch.setattr(query, "_normal", lambda *shape: draw(*shape) / 2)

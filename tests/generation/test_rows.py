@@ -8,7 +8,6 @@ from factories import privacy, trainer
 from torch import nn
 
 from dpswd import DPSlicedWassersteinLoss
-from dpswd.class_queries import rows_in_parts
 from dpswd.data import Records
 from dpswd.data.base import PrivateData
 from dpswd.generation.features import DCT, Flatten, check_rowwise
@@ -16,7 +15,7 @@ from dpswd.generation.generators import MLPGenerator
 from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.module import GeneratorModule
 from dpswd.generation.principal import PrincipalDirections
-from dpswd.generation.rows import known_rowwise, private_rows
+from dpswd.generation.rows import known_rowwise, private_rows, rows_in_parts
 
 N, D = 40, 6
 RECORDS = torch.rand(N, D, generator=torch.Generator().manual_seed(0))
