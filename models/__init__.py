@@ -1,1 +1,1 @@
-"""Networks and LightningModules. Used from a checkout; not part of the wheel."""
+"""Networks and baselines of the papers, for reproductions from a checkout."""

@@ -1,6 +1,11 @@
-"""The training loop that the unprotected adaptation baselines share: NOT PRIVATE, whatever the term that aligns.
+"""Unprotected adaptation: one training loop, and the alignment terms of DANN, SWD and DeepJDOT. NOT PRIVATE.
 
-Every step reads a raw batch of the target and sends the gradient through it.
+Every step reads a raw batch of the target, and the gradient passes through it.
+
+References:
+    | DANN: Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016.
+    | SWD: Lee et al., Sliced Wasserstein Discrepancy, CVPR 2019; Rakotomamonjy2021, Section 5.1.
+    | DeepJDOT: Damodaran et al., ECCV 2018.
 """
 
 import math
@@ -29,7 +34,7 @@ __all__ = [
 
 
 class Side(NamedTuple):
-    """One domain in a step: features (n, d), scores (n, C), classes (n,) where they are known."""
+    """Features (n, d), scores (n, C) and, for the source, classes (n,) of a batch of one domain."""
 
     features: Tensor
     scores: Tensor
@@ -37,19 +42,19 @@ class Side(NamedTuple):
 
 
 class Term(Protocol):
-    """What aligns: a scalar of both domains. May have parameters of its own."""
+    """Alignment term: a scalar of both domains, possibly with trainable parameters."""
 
     def __call__(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Compares the domains; ``progress`` runs from 0 to 1 over training."""
+        """Returns the term; ``progress`` runs from 0 to 1 over training."""
 
 
 def rising(progress: float) -> float:
-    """Weight that rises from 0 to 1 (Ganin et al., Domain-Adversarial Training, JMLR 2016, Section 5.2.2)."""
+    """Returns a weight that rises from 0 to 1 (Ganin et al., Section 5.2.2)."""
     return 2 / (1 + math.exp(-10 * progress)) - 1
 
 
 def raw_batches(records: Tensor, size: int) -> Iterator[Tensor]:
-    """Shuffled batches of the target, for ever."""
+    """Yields shuffled batches of the target without end."""
     while True:
         order = torch.randperm(len(records))
         for part in order[: len(order) // size * size].split(size):
@@ -76,8 +81,8 @@ def fit_unprotected(
         source: Endless labelled batches.
         target: Endless raw batches.
         steps: Training steps.
-        weight: Of the term.
-        lr: Learning rate; falls to a tenth.
+        weight: Weight of the term.
+        lr: Learning rate, which falls to a tenth.
     """
     at_least(1, steps=steps)
     positive(weight=weight, lr=lr)
@@ -110,13 +115,13 @@ class _Reverse(torch.autograd.Function):
 
 
 def reverse(features: Tensor, factor: float = 1.0) -> Tensor:
-    """Passes features (n, d) on; sends their gradient back times ``-factor``."""
+    """Returns features (n, d) unchanged, with their gradient multiplied by ``-factor``."""
     reversed_: Tensor = _Reverse.apply(features, factor)
     return reversed_
 
 
 class DomainClassifier(nn.Sequential):
-    """Says from features (n, d) how likely a record is of the target: logits (n,).
+    """Maps features (n, d) to logits (n,) of belonging to the target.
 
     Args:
         dim: Size d of the features.
@@ -128,7 +133,7 @@ class DomainClassifier(nn.Sequential):
 
 
 class DANNTerm(nn.Module):
-    """Cross-entropy of a domain classifier, the encoder's gradient reversed by a factor that rises from 0 to 1.
+    """DANN: cross-entropy of a domain classifier; the encoder's gradient is reversed, with a rising factor.
 
     Args:
         dim: Size of the features.
@@ -139,7 +144,7 @@ class DANNTerm(nn.Module):
         self.domain = DomainClassifier(dim)
 
     def forward(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Returns the loss of the domain classifier, both domains weighing the same."""
+        """Returns the loss of the domain classifier, with equal weight of both domains."""
         factor = rising(progress)
         ours, theirs = (self.domain(reverse(side.features, factor)) for side in (source, target))
         loss = nn.functional.binary_cross_entropy_with_logits
@@ -147,7 +152,7 @@ class DANNTerm(nn.Module):
 
 
 class SWDTerm(nn.Module):
-    """d times the squared sliced Wasserstein distance of the features, along a fresh orthonormal basis."""
+    """SWD: d times the squared sliced Wasserstein distance of the features, along a fresh orthonormal basis."""
 
     def forward(self, source: Side, target: Side, progress: float) -> Tensor:
         """Returns the distance, in squared units of the features."""
@@ -157,7 +162,7 @@ class SWDTerm(nn.Module):
 
 
 class JDOTTerm(nn.Module):
-    """Transport cost between (features, classes) of the source and (features, scores) of the target, batch by batch.
+    """DeepJDOT: transport cost between (features, classes) of the source and (features, scores) of the target.
 
     Args:
         feature_weight: Weight of the squared distance of features.
@@ -170,7 +175,7 @@ class JDOTTerm(nn.Module):
         self.feature_weight, self.label_weight = feature_weight, label_weight
 
     def forward(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Returns the cost of the plan that is best for the features and scores as they are."""
+        """Returns the cost of the plan that is optimal for the present features and scores."""
         assert source.classes is not None
         moved = torch.cdist(source.features, target.features).square()  # (n, m)
         mistaken = -torch.log_softmax(target.scores, 1).T[source.classes]  # (n, m)

@@ -1,17 +1,17 @@
 r"""DP-DANN: domain-adversarial training whose target gradients are clipped per example and noised by Opacus.
 
-The target enters through one loss only: the domain classifier's cross-entropy on target records, behind a reversed
+The target enters through one loss only: the domain classifier's cross-entropy on target records, with a reversed
 gradient. Per-example gradients of it with respect to encoder and domain classifier together are clipped to C, summed,
-noised, all by Opacus (``GradSampleModule``, ``DPOptimizer``). Source gradients are added afterwards, unclipped: public.
+noised by Opacus (``GradSampleModule``, ``DPOptimizer``). Source gradients are public and added afterwards, unclipped.
 
 Accounting. Batches are fresh uniform subsets of fixed size B (:class:`dpswd.FixedSizeSampler`), so that relation and
-accountant are those of DP-SWD: under replace-one the clipped sum moves by at most 2 C (one term leaves, one comes),
-hence :class:`dpswd.mechanism.GaussianMechanism` with sensitivity 2 C and batch size B, T releases, exact PLD with
+accountant are those of DP-SWD: under replace-one the clipped sum moves by at most 2 C, hence
+:class:`dpswd.mechanism.GaussianMechanism` with sensitivity 2 C and batch size B, T releases, exact PLD with
 subsampling without replacement (Balle2018). (Opacus's own accountant assumes Poisson batches and add-remove, where the
 sum moves by C: another relation, in which the same epsilon means less.)
 
-Opacus draws this noise from torch's generator here, whose seed has 32 bits on the CPU: good enough for a comparison of
-accuracies, not for a network that is handed out. Its ``secure_mode`` wants an extra package.
+Opacus draws this noise from torch's generator, whose seed has 32 bits on the CPU: enough for a comparison of
+accuracies, not for a network that is published. Its ``secure_mode`` needs an extra package.
 """
 
 import warnings
@@ -31,7 +31,7 @@ __all__ = ["fit_dp_dann"]
 
 
 class _Adversary(nn.Module):
-    """Encoder, reversed gradient, domain classifier."""
+    """Encoder, gradient reversal and domain classifier in one module."""
 
     def __init__(self, encoder: nn.Module, domain: nn.Module) -> None:
         super().__init__()
@@ -66,14 +66,14 @@ def fit_dp_dann(
         target: All N private records.
         steps: Number T of releases: one each step.
         batch_size: Private records per release.
-        weight: Of the adversary, relative to the classifier's loss.
-        lr: Learning rate of Adam; falls to a tenth.
+        weight: Weight of the adversary relative to the classifier's loss.
+        lr: Learning rate of Adam, which falls to a tenth.
         clip: Largest norm C of a per-example gradient.
         target_epsilon: Budget, together with ``target_delta``.
-        target_delta: See there.
+        target_delta: Budget, together with ``target_epsilon``.
 
     Returns:
-        What was spent: epsilon, delta, mu, and the noise multiplier (noise over C).
+        Privacy spent (epsilon, delta, mu) and the noise multiplier (noise over C).
 
     Raises:
         InputError: If a number is out of range, or B > N.
@@ -128,7 +128,7 @@ def _opacus(
     clip: float,
     batch_size: int,
 ) -> tuple[torch.optim.Optimizer, nn.Module, _Adversary, torch.optim.Optimizer]:
-    """Wraps encoder and domain classifier; the classifier sees no private record and stays outside."""
+    """Wraps encoder and domain classifier for Opacus; the classifier reads no private record and is left out."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -140,7 +140,7 @@ def _opacus(
         network = GradSampleModule(adversary, loss_reduction="mean")
     optimizer = torch.optim.Adam([*adversary.parameters(), *classifier.parameters()], lr=lr)
     private = DPOptimizer(
-        torch.optim.SGD(adversary.parameters(), lr=lr),  # only its gradients are used
+        torch.optim.SGD(adversary.parameters(), lr=lr),  # only its noisy gradients are used
         noise_multiplier=mechanism.sigma / clip,
         max_grad_norm=clip,
         expected_batch_size=batch_size,
@@ -149,7 +149,7 @@ def _opacus(
 
 
 def _forget(*modules: nn.Module) -> None:
-    """Drops the per-example gradients that Opacus hangs on parameters: they are raw."""
+    """Deletes the raw per-example gradients that Opacus stores on parameters."""
     for module in modules:
         for parameter in module.parameters():
             parameter.grad = None

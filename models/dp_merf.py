@@ -4,13 +4,13 @@ Random Fourier features of a Gaussian kernel with lengthscale :math:`\ell`,
 
 .. math:: \phi(x) = D^{-1/2} (\cos W^T x, \sin W^T x), \quad W \in \mathbb{R}^{d \times D}, W_{ij} \sim N(0, \ell^{-2}),
 
-have norm 1 for every x, so that nothing needs clipping. Released once are, per class, the count and the sum of
-:math:`\phi(x_i)`: sensitivity 2 under replace-one with the counts for free
+have norm 1 for every x, so that clipping is not needed. One release holds, per class, the count and the sum of
+:math:`\phi(x_i)`: sensitivity 2 under replace-one, at no extra cost for the counts
 (:class:`dpswd.queries.ClassMeans`, R = 1). The generator minimises
-:math:`\sum_c \|\hat m_c - \operatorname{mean} \phi(G(z, c))\|^2`, for as long as it likes: post-processing.
+:math:`\sum_c \|\hat m_c - \operatorname{mean} \phi(G(z, c))\|^2`: post-processing, for any number of steps.
 
 W is public and independent of the data. The lengthscale is a public constant: the median heuristic on private records,
-which implementations use, is a statistic of them and would have to be paid for.
+which implementations use, is a statistic of them and would need a release of its own.
 """
 
 import math
@@ -35,7 +35,7 @@ class FourierFeatures(nn.Module):
     Args:
         dim: Number of entries of a record.
         n_frequencies: Number D of random frequencies.
-        lengthscale: Of the Gaussian kernel, in the units of the records; public.
+        lengthscale: Public lengthscale of the Gaussian kernel, in the units of the records.
     """
 
     frequencies: Tensor
@@ -67,9 +67,9 @@ class DPMERF(nn.Module):
     Args:
         generator: Maps latent codes and classes to records; it must have classes.
         n_frequencies: Number of random frequencies.
-        lengthscale: Of the kernel; a public constant. For images of 28 x 28 pixels Harder2021 takes about 10.
+        lengthscale: Public lengthscale of the kernel; about 10 in Harder2021 for images of 28 x 28 pixels.
         generated: Generated records per training step.
-        lr: Learning rate of Adam; falls to a tenth by a cosine.
+        lr: Learning rate of Adam, which falls to a tenth by a cosine.
     """
 
     counts: Tensor
@@ -99,7 +99,7 @@ class DPMERF(nn.Module):
         """Releases counts and embeddings of ``records`` (N, *sample_shape), bytes or pixels, with classes (N,).
 
         Returns:
-            The budget that was spent; its run directory has the ledger.
+            The budget that was spent; its run directory holds the ledger.
 
         Raises:
             InputError: If records and labels do not fit, or the directory holds a run already.
@@ -123,7 +123,7 @@ class DPMERF(nn.Module):
     def distance(self, records: Tensor, labels: Tensor) -> Tensor:
         """Squared distance of embeddings of generated records (n, *sample_shape) from the released ones, a scalar.
 
-        Classes that no record has are left out.
+        Classes without a record are left out.
         """
         one_hot = nn.functional.one_hot(labels, len(self.counts)).to(records.dtype)
         means = one_hot.T @ self.features(records) / one_hot.sum(0).clamp(min=1)[:, None]
@@ -131,7 +131,7 @@ class DPMERF(nn.Module):
         return (means - self.embedding)[there].square().sum()
 
     def train_generator(self, steps: int) -> None:
-        """Trains for ``steps`` steps on as many generated records of each class: free of charge."""
+        """Trains for ``steps`` steps on equally many generated records of each class; no release is made."""
         at_least(1, steps=steps)
         optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)

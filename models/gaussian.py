@@ -1,9 +1,8 @@
 """The class-wise Gaussian: a private count, mean and covariance per class, and samples from that normal law.
 
-The baseline that a private generator has to beat: no network, no training, seconds. Two Gaussian releases (counts and
-means, then covariances about the released means); everything after them is post-processing. What the noise makes
-negative among the eigenvalues is cut off; what it makes positive stays, as a little isotropic noise in the samples
-(shrinking it away costs accuracy: measured on MNIST, docs/generation-table2.md).
+A baseline without a network, fitted in seconds from two Gaussian releases: counts and means, then covariances about the
+released means. The rest is post-processing. Negative eigenvalues of a noisy covariance are set to zero; positive ones
+are kept with their noise, since shrinking them costs accuracy on MNIST (docs/generation-table2.md).
 """
 
 from pathlib import Path
@@ -26,14 +25,13 @@ class ClassGaussian(nn.Module):
 
     Formal guarantee:
         :meth:`fit` is (target_epsilon, target_delta)-differentially private under replace-one, classes included:
-        the releases of :mod:`dpswd.queries`, whose noise the budget sets. Samples are
-        post-processing.
+        the releases of :mod:`dpswd.queries`, whose noise the budget sets. Samples are post-processing.
 
     Args:
         features: Public map from records to rows with a ``decode``; rows beyond norm 1/2 are clipped.
         n_classes: Number C >= 2 of classes; public.
         spread: Public bound on the distance of a row from the released mean of its class, enforced by clipping.
-        mean_share: Part of the squared mu of the budget for counts and means; covariances get the rest.
+        mean_share: Share of the budget's squared mu for counts and means; covariances get the rest.
     """
 
     counts: Tensor
@@ -57,7 +55,7 @@ class ClassGaussian(nn.Module):
         """Releases the moments of ``records`` (N, *sample_shape) with classes (N,), bytes or pixels in [0, 1].
 
         Returns:
-            The budget that was spent; its run directory has the ledger.
+            The budget that was spent; its run directory holds the ledger.
 
         Raises:
             InputError: If records and labels do not fit, or the directory holds a run already.

@@ -1,4 +1,16 @@
-"""For pictures of faces: the generator of Table 5 (our reading) and a public space of 8,192 dimensions."""
+"""Networks of Rakotomamonjy2021: the generator of Table 5, its space of comparison, and the encoders of appendix 8.5.2.
+
+The generator of Table 3 is :class:`dpswd.generation.generators.Table3Generator`.
+
+==========================  ==================================================================  ==========
+class                       layers                                                              parameters
+==========================  ==================================================================  ==========
+``Table5Generator``         five transposed convolutions 4 x 4, code 32 to 3 x 64 x 64           3,019,648
+``FaceDiscriminator``       four convolutions 4 x 4 with stride 2, 3 x 64 x 64 to 512 x 4 x 4    2,765,569
+``PublishedDigitEncoder``   two convolutions 5 x 5 with 32 and 20 maps, 28 x 28 to 320 features  16,852
+``PublishedFeatureEncoder`` two linear layers, 2048-100-50 or 2048-100-100                       209,950
+==========================  ==================================================================  ==========
+"""
 
 import math
 from itertools import pairwise
@@ -12,66 +24,120 @@ from dpswd.errors import InputError
 from dpswd.generation.features import FeatureMap
 from dpswd.generation.generators import Generator
 
-__all__ = ["RandomConvolutions", "Table5Generator"]
+__all__ = [
+    "FaceDiscriminator",
+    "PublishedDigitEncoder",
+    "PublishedFeatureEncoder",
+    "RandomConvolutions",
+    "Table5Generator",
+]
 
 
 class Table5Generator(Generator):
-    """Rakotomamonjy2021, Table 5 (our reading): a code of 32, one linear layer, then convolutions up to 64 x 64.
+    """Generator of Table 5: 32-512-256-128-64-3, batch normalisation and ReLU, tanh at the end, for 3 x 64 x 64.
 
-    Every convolution is preceded by bilinear upsampling: transposed ones leave a checkerboard that the low frequencies
-    of a release do not see.
+    The table prints stride 1 for every layer, which would give 16 x 16. The code that the paper builds on has stride 1
+    and no padding in the first layer, stride 2 and padding 1 in the others, and no bias: 1-4-8-16-32-64. The tanh is
+    mapped to pixels in [0, 1].
 
     Args:
-        sample_shape: (channels, side, side), the side 8 times a power of two.
-        n_classes: 0: faces have none.
+        sample_shape: (3, 64, 64).
+        n_classes: 0; faces have no labels.
         latent_dim: Size of the code.
-        width: Channels of the last hidden layer; they double towards the code.
     """
 
     def __init__(
-        self,
-        sample_shape: tuple[int, int, int] = (3, 64, 64),
-        n_classes: int = 0,
-        latent_dim: int = 32,
-        width: int = 16,
+        self, sample_shape: tuple[int, int, int] = (3, 64, 64), n_classes: int = 0, latent_dim: int = 32
     ) -> None:
         super().__init__(sample_shape, n_classes, latent_dim)
-        at_least(1, width=width)
-        ups = math.log2(sample_shape[1] / 4)
-        if sample_shape[1] != sample_shape[2] or ups < 1 or ups != int(ups):
-            raise InputError(f"Expected a square side of 8, 16, 32, 64, ..., got sample_shape={tuple(sample_shape)}.")
-        channels = [width * 2**i for i in reversed(range(int(ups)))]
-        layers: list[nn.Module] = [
-            nn.Linear(latent_dim + n_classes, channels[0] * 16),
-            nn.BatchNorm1d(channels[0] * 16),
-            nn.ReLU(),
-            nn.Unflatten(1, (channels[0], 4, 4)),
-        ]
-        for inputs, outputs in pairwise(channels):
+        if tuple(sample_shape[1:]) != (64, 64):
+            raise InputError(f"Expected images of 64 x 64 for Table 5, got sample_shape={tuple(sample_shape)}.")
+        layers: list[nn.Module] = [nn.Unflatten(1, (latent_dim + n_classes, 1, 1))]
+        widths = (latent_dim + n_classes, 512, 256, 128, 64)
+        for i, (inputs, outputs) in enumerate(pairwise(widths)):
+            stride, padding = (1, 0) if i == 0 else (2, 1)
             layers += [
-                _double(),
-                nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+                nn.ConvTranspose2d(inputs, outputs, 4, stride, padding, bias=False),
                 nn.BatchNorm2d(outputs),
                 nn.ReLU(),
             ]
-        layers += [_double(), nn.Conv2d(channels[-1], sample_shape[0], 3, padding=1), nn.Sigmoid()]
+        layers += [nn.ConvTranspose2d(widths[-1], sample_shape[0], 4, 2, 1, bias=False), nn.Tanh()]
         self.body = nn.Sequential(*layers)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`dpswd.generation.generators.Generator`."""
-        return self.body(self.code(latent, labels))
+        images: Tensor = (self.body(self.code(latent, labels)) + 1) / 2
+        return images
 
 
-def _double() -> nn.Module:
-    return nn.Upsample(scale_factor=2, mode="bilinear")
+class FaceDiscriminator(nn.Module):
+    """Discriminator whose last feature map is the space of 8,192 dimensions in which the paper compares faces.
+
+    Convolutions 4 x 4 with stride 2, 3-64-128-256-512, leaky ReLU, batch normalisation from the second on, tanh. The
+    published algorithm trains it on private images without noise: NOT PRIVATE (docs/errata.md, item 7).
+    """
+
+    dim = 8192
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(3, 64, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
+        for inputs, outputs in pairwise((64, 128, 256, 512)):
+            layers += [nn.Conv2d(inputs, outputs, 4, 2, 1, bias=False), nn.BatchNorm2d(outputs)]
+            layers += [nn.LeakyReLU(0.2) if outputs < 512 else nn.Tanh()]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Conv2d(512, 1, 4)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Maps images (n, 3, 64, 64) in [0, 1] to rows (n, 8192)."""
+        rows: Tensor = self.body(2 * images - 1).flatten(1)
+        return rows
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns logits (n,) of being real."""
+        logits: Tensor = self.head(self.features(images).unflatten(1, (512, 4, 4))).flatten()
+        return logits
+
+
+class PublishedDigitEncoder(nn.Sequential):
+    """Encoder of appendix 8.5.2: grey images (n, 1, 28, 28) to 320 features, 20 maps of 4 x 4.
+
+    Convolution 5 x 5 with 32 maps, ReLU, max-pooling; convolution 5 x 5 with 20 maps, max-pooling, sigmoid.
+    """
+
+    dim = 320
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Conv2d(1, 32, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 20, 5),
+            nn.MaxPool2d(2),
+            nn.Sigmoid(),
+            nn.Flatten(),
+        )
+
+
+class PublishedFeatureEncoder(nn.Sequential):
+    """Encoder of appendix 8.5.2 for features of a ResNet-50: 2048-100-``dim`` with ReLU after both layers.
+
+    Args:
+        dim: 50 for Office-31, 100 for VisDA-2017.
+        input_dim: Size of the features.
+    """
+
+    def __init__(self, dim: int = 50, input_dim: int = 2048) -> None:
+        at_least(1, dim=dim, input_dim=input_dim)
+        super().__init__(nn.Linear(input_dim, 100), nn.ReLU(), nn.Linear(100, dim), nn.ReLU())
+        self.dim = dim
 
 
 class RandomConvolutions(FeatureMap):
-    """Two fixed random convolutions with a leaky rectifier between them: a public space that sees local texture.
+    """Two fixed random convolutions with a leaky ReLU between them: a public space of local texture.
 
-    The weights are drawn once from a PUBLIC seed and never trained: they are a constant like any other, independent of
-    the private records (a discriminator trained on them is not). Rows are treated one by one; what is farther out than
-    ``radius`` is clipped by the loss. For 3 x 64 x 64 and 32 channels: 32 x 16 x 16 = 8,192 dimensions.
+    The weights are drawn from a public seed and never trained, so that they are constants, unlike a discriminator. For
+    3 x 64 x 64 and 32 channels: 32 x 16 x 16 = 8,192 dimensions.
 
     Args:
         sample_shape: (channels, height, width), sides divisible by 4.
@@ -110,6 +176,6 @@ class RandomConvolutions(FeatureMap):
         return self.channels * (self.sample_shape[1] // 4) * (self.sample_shape[2] // 4)
 
     def rows(self, centered: Tensor) -> Tensor:
-        """Convolves twice, flattens."""
+        """Convolves twice and flattens."""
         hidden = F.leaky_relu(F.conv2d(centered, self.first, stride=2, padding=1), 0.2)
         return F.conv2d(hidden, self.second, stride=2, padding=1).flatten(1)

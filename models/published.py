@@ -1,11 +1,13 @@
-"""The alignment of Rakotomamonjy2021 as its code has it, for comparison. NOT PRIVATE (docs/errata.md, 4 and 5)."""
+"""The alignment of Rakotomamonjy2021 as in its code, for comparison. NOT PRIVATE (docs/errata.md, items 4 and 5)."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from dpswd._validate import at_least, positive
 from dpswd.sliced import random_projections, wasserstein_1d
+from models.alignment import Side
 
-__all__ = ["NOT_PRIVATE", "published_distance"]
+__all__ = ["NOT_PRIVATE", "PublishedTerm", "published_distance"]
 
 NOT_PRIVATE = (
     "NOT PRIVATE: rows are divided by the largest norm of the private batch, which moves with one record (erratum 4).",
@@ -14,7 +16,7 @@ NOT_PRIVATE = (
 
 
 def published_distance(source: Tensor, target: Tensor, sigma: float, n_projections: int) -> Tensor:
-    """Smoothed squared sliced distance of features (n, d) and (B, d) as the paper's code has it. NOT PRIVATE.
+    """Returns the smoothed squared sliced distance of features (n, d) and (B, d) as in the paper's code. NOT PRIVATE.
 
     Both sides are divided by twice the largest norm of the private batch, projected on fresh directions and noised;
     the gradient passes through both.
@@ -24,3 +26,23 @@ def published_distance(source: Tensor, target: Tensor, sigma: float, n_projectio
     noisy = [side @ directions / scale for side in (source, target)]
     noisy = [side + sigma * torch.randn_like(side) for side in noisy]
     return wasserstein_1d(noisy[0], noisy[1]).mean()
+
+
+class PublishedTerm(nn.Module):
+    """:func:`published_distance` times the dimension of the features, as a term of the unprotected training loop.
+
+    Args:
+        sigma: Standard deviation of the noise on a projection.
+        n_projections: Number of directions.
+    """
+
+    def __init__(self, sigma: float, n_projections: int) -> None:
+        super().__init__()
+        positive(sigma=sigma)
+        at_least(1, n_projections=n_projections)
+        self.sigma, self.n_projections = sigma, n_projections
+
+    def forward(self, source: Side, target: Side, progress: float) -> Tensor:
+        """Returns the distance; its gradient reads the raw private batch."""
+        distance = published_distance(source.features, target.features, self.sigma, self.n_projections)
+        return source.features.shape[1] * distance

@@ -1,1 +1,1 @@
-"""Adaptation of a classifier to private records."""
+"""Adaptation of a classifier to private records, from labelled public ones."""

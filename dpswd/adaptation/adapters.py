@@ -1,6 +1,6 @@
-"""Encoders for adaptation: the networks of appendix 8.5.2 of Rakotomamonjy2021, and framing of digits.
+"""Encoders, classifiers and adapters for adaptation, augmentation and framing of digits.
 
-All of them treat rows one by one: no batch normalisation.
+Every network maps each record by itself: there is no batch normalisation.
 """
 
 import torch
@@ -13,7 +13,10 @@ __all__ = ["DigitEncoder", "FeatureEncoder", "ImageAdapter", "ShiftAdapter", "cl
 
 
 class DigitEncoder(nn.Sequential):
-    """Grey images (n, 1, 28, 28) to 320 features: two 5 x 5 convolutions, 20 maps of 4 x 4 (appendix 8.5.2)."""
+    """Maps grey images (n, 1, 28, 28) to 320 features by two 5 x 5 convolutions with 10 and 20 maps.
+
+    The encoder of Rakotomamonjy2021 has 32 and 20 maps and a sigmoid: ``models.networks.PublishedDigitEncoder``.
+    """
 
     dim = 320
 
@@ -37,12 +40,12 @@ class DigitEncoder(nn.Sequential):
 
 
 class FeatureEncoder(nn.Sequential):
-    """Feature vectors (n, d) of a network that was trained elsewhere, to ``dim`` features in one hidden layer.
+    """Maps feature vectors (n, d) of a pre-trained network to ``dim`` features by one layer and a tanh.
 
     Args:
         input_dim: d: 1,024 for GoogLeNet, 2,048 for ResNet-50.
         dim: Size of the features that are aligned.
-        normalise: Scale every vector to norm sqrt(d) first, each by itself.
+        normalise: Scale every vector to norm sqrt(d) first.
     """
 
     def __init__(self, input_dim: int, dim: int = 50, normalise: bool = True) -> None:
@@ -63,10 +66,10 @@ class FeatureEncoder(nn.Sequential):
 
 
 class ImageAdapter(nn.Module):
-    """Moves, scales, shears, sharpens and brightens all images (n, channels, h, w) alike: starts as the identity.
+    """Maps images (n, channels, h, w) by one affine map, one filter and one gain; starts as the identity.
 
-    An affine map of the plane (6 numbers), a 5 x 5 filter (25) that is added, and a gain; pixels stay in [0, 1].
-    Few numbers on purpose: it is to learn how the target was framed and scanned, not what its images show.
+    The affine map has 6 parameters, the 5 x 5 filter 25, the gain one. So few parameters describe how the target was
+    framed and scanned, but not what its images show. Pixels stay in [0, 1].
     """
 
     def __init__(self) -> None:
@@ -85,10 +88,10 @@ class ImageAdapter(nn.Module):
 
 
 class ShiftAdapter(nn.Module):
-    """Scales and shifts every entry of feature vectors (n, d): starts as the identity.
+    """Scales and shifts every entry of feature vectors (n, d); starts as the identity.
 
     Args:
-        dim: d.
+        dim: Size d of the vectors.
     """
 
     def __init__(self, dim: int) -> None:
@@ -102,10 +105,10 @@ class ShiftAdapter(nn.Module):
 
 
 def jitter(images: Tensor) -> Tensor:
-    """Augments public images (n, 1, h, w): small turns, scales, shears and shifts; a stroke thicker, thinner, blurred.
+    """Augments public images (n, 1, h, w) by random rotation, scale, shear and shift, and by thicker or thinner strokes.
 
-    Each image draws its own numbers from torch's generator. Half of the drawn range each way: 10 degrees, 10% in scale
-    and shear, 1.5 pixels of 28; a quarter of the images is dilated, one eroded, one blurred, by a random part.
+    Rotations reach 10 degrees, scale and shear 10%, shifts 1.5 pixels of 28, either way. A quarter of the images is
+    dilated, a quarter eroded, a quarter blurred, mixed with the original at a random weight.
     """
     n = len(images)
     angle, wide, high, shear, right, down = 2 * torch.rand(6, n) - 1
@@ -125,7 +128,7 @@ def jitter(images: Tensor) -> Tensor:
 
 
 def classifier(dim: int, n_classes: int, hidden: int = 100) -> nn.Module:
-    """Two layers with dropout between them; one layer where ``hidden`` is 0."""
+    """Returns a classifier of two layers with dropout between them, or of one layer if ``hidden`` is 0."""
     at_least(1, dim=dim)
     at_least(2, n_classes=n_classes)
     at_least(0, hidden=hidden)
@@ -136,11 +139,12 @@ def classifier(dim: int, n_classes: int, hidden: int = 100) -> nn.Module:
 
 @torch.no_grad()
 def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, stretch: float = 0.5) -> Tensor:
-    """Frames digits alike, each image by itself: upright, centred, of one size. Public knowledge, no statistic.
+    """Frames each digit by itself: upright, centred and of one size.
 
-    A digit is sheared so that its second moments are uncorrelated, its box (pixels above ``ink``) is centred and scaled
-    to ``inner`` pixels along the longer side; the shorter side is stretched part of the way, by the power ``stretch``.
-    An image without ink stays empty. Being a function of one image alone, it is part of the record's row on both sides.
+    A digit is sheared such that its second moments are uncorrelated. Its bounding box (pixels above ``ink``) is centred
+    and scaled to ``inner`` pixels along the longer side; the shorter side is stretched by the power ``stretch``. An
+    image without ink stays empty. The result is a function of one image alone, so that it is part of the public map
+    from record to row.
 
     Args:
         images: (n, 1, h, w) in [0, 1].
@@ -153,7 +157,7 @@ def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, 
         (n, 1, size, size), float32.
 
     Raises:
-        InputError: If the images are of another shape.
+        InputError: If the images have another shape.
     """
     positive(ink=ink)
     at_least(1, size=size, inner=inner)
@@ -163,7 +167,7 @@ def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, 
     mass = images[:, 0].double().clamp(min=0)  # (n, h, w)
     total = mass.sum((1, 2)).clamp(min=1e-6)
     rows, columns = torch.arange(h).double(), torch.arange(w).double()
-    y = rows - ((mass.sum(2) @ rows) / total)[:, None]  # (n, h), from the centre of mass
+    y = rows - ((mass.sum(2) @ rows) / total)[:, None]  # (n, h), relative to the centre of mass
     x = columns - ((mass.sum(1) @ columns) / total)[:, None]  # (n, w)
     spread = ((mass.sum(2) * y**2).sum(1) / total).clamp(min=1e-3)
     mixed = torch.einsum("nhw,nh,nw->n", mass, y, x) / total
@@ -184,7 +188,7 @@ def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, 
 
 
 def _box(position: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    """Middle and side (n,) of the stretch of positions (n, h, w) that lie inside; (0, 1) where none does."""
+    """Returns middle and side (n,) of the interval of the positions (n, h, w) inside; (0, 1) if there are none."""
     low = torch.where(inside, position, torch.inf).amin((1, 2))
     high = torch.where(inside, position, -torch.inf).amax((1, 2))
     empty = ~inside.any(2).any(1)

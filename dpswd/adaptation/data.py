@@ -1,16 +1,13 @@
 """Pairs of a labelled public source and an unlabelled private target: digits, Office-Caltech-10, feature files.
 
-The guarantee protects the target rows that train (``private``); their labels are never handed out. ``test`` is for
-evaluation only: rows of their own for digits (inductive), the target rows themselves for features (transductive, as is
-usual for these data sets and in Rakotomamonjy2021). Which pixels an image has after framing is a function of that image
-alone (:func:`dpswd.adaptation.adapters.frame`).
+The guarantee protects the target rows that train (``private``); their labels are not used. ``test`` is for evaluation
+only: separate rows for digits (inductive), the target rows themselves for public feature files (transductive, as in
+Rakotomamonjy2021).
 
-Office-31 and VisDA-2017 come as features of a ResNet-50 that was trained on ImageNet (its 2,048 values before the last
-layer), which whoever has the images computes with torchvision: one ``.npz`` per domain, ``features`` (N, 2048) and
-``labels`` (N,).
+Office-31 and VisDA-2017 are read as features of a ResNet-50 trained on ImageNet (the 2,048 values before its last
+layer, which torchvision computes from the images): one ``.npz`` per domain, ``features`` (N, 2048) and ``labels`` (N,).
 """
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -20,12 +17,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dpswd._files import write_json
 from dpswd._validate import at_least, choice
 from dpswd.adaptation.adapters import frame, jitter
-from dpswd.data import MNIST, USPS, FeatureFile, Records
-from dpswd.data.base import release_loader, whole_blocks
+from dpswd.data.base import Records, Unreadable, release_loader, whole_blocks
+from dpswd.data.benchmarks import MNIST, USPS
+from dpswd.data.features import FeatureFile
 from dpswd.errors import InputError
+from dpswd.generation.evaluation import write_evaluation
 from dpswd.sampling import ReleaseLoader
 
 __all__ = [
@@ -36,14 +34,15 @@ __all__ = [
     "SourceBatches",
     "TargetAccuracy",
     "TargetRecords",
+    "accuracy",
 ]
 
 OFFICE = {"A": "amazon", "W": "webcam", "D": "dslr"}
-_FIRST = 10_000  # images of MNIST that are used, as in the paper: the first ones
+_FIRST = 10_000  # images of MNIST that are used: the first ones
 
 
 class TargetRecords(Dataset[Tensor]):
-    """Private records (N, ...) without labels, batched by index tensor."""
+    """Private records (N, ...) without labels, batched by an index tensor."""
 
     def __init__(self, records: Tensor) -> None:
         if not isinstance(records, Tensor):
@@ -64,12 +63,12 @@ class TargetRecords(Dataset[Tensor]):
 
 
 class SourceBatches:
-    """Shuffled batches (records, classes) of public records; every iteration is one round, without the short last one.
+    """Shuffled batches (records, classes) of public records, without the short last batch of a pass.
 
     Args:
         records: The records.
         batch_size: Records per batch.
-        augment: Applied to every batch of records.
+        augment: Applied to the records of every batch.
     """
 
     def __init__(
@@ -80,24 +79,27 @@ class SourceBatches:
         self.batch_size = min(batch_size, len(records))
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        order = torch.randperm(len(self.labels))
-        for part in order[: len(order) // self.batch_size * self.batch_size].split(self.batch_size):
+        order = torch.randperm(len(self.labels))[: len(self.labels) // self.batch_size * self.batch_size]
+        for part in order.split(self.batch_size):
             values = self.values[part]
             yield values if self.augment is None else self.augment(values), self.labels[part]
 
 
 class AdaptationData(L.LightningDataModule):
-    """Base of the pairs. A subclass loads them.
+    """Base class of the pairs; a subclass implements :meth:`load`.
 
     Args:
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
-        batch_size: Private records in a release; all of them if not given, less the few that must go so that the
-            blocks are whole (which ones is drawn at random, not looked at).
+        batch_size: Private records in a release. ``None`` for the largest number that gives whole blocks; the records
+            that are left out are drawn at random.
         source_batch: Public records in a step.
+
+    Attributes:
+        public_benchmark: Whether the target is public, so that exact statistics of it may be published.
     """
 
     name = "adaptation"
-    public_benchmark = False  # whether the target is public in truth, so that unnoised statistics of it do no harm
+    public_benchmark: bool = False
 
     def __init__(self, root: str | None = None, batch_size: int | None = None, source_batch: int = 128) -> None:
         super().__init__()
@@ -106,20 +108,21 @@ class AdaptationData(L.LightningDataModule):
         at_least(1, source_batch=source_batch)
         self.root, self.batch_size, self.source_batch = root, batch_size, source_batch
         self.release_every = 1
-        self._parts: tuple[Records, Tensor, Records] | None = None
+        self._parts: tuple[Records, Tensor, Records | None] | None = None
 
-    def load(self) -> tuple[Records, Tensor, Records]:
+    def load(self) -> tuple[Records, Tensor, Records | None]:
         """Reads (labelled source, unlabelled private target (N, ...), labelled test records of the target)."""
         raise NotImplementedError
 
-    def _loaded(self) -> tuple[Records, Tensor, Records]:
+    def _loaded(self) -> tuple[Records, Tensor, Records | None]:
         if self._parts is None:
             source, target, test = self.load()
-            if source.values.shape[1:] != target.shape[1:]:
-                raise InputError(
-                    f"Expected source and target of one shape, got {tuple(source.values.shape[1:])} and "
-                    f"{tuple(target.shape[1:])}; use features of the same network."
-                )
+            for records in (target, *([] if test is None else [test.values])):
+                if source.values.shape[1:] != records.shape[1:]:
+                    raise InputError(
+                        f"Expected source and target of one shape, got {tuple(source.values.shape[1:])} and "
+                        f"{tuple(records.shape[1:])}; use features of the same network."
+                    )
             self._parts = source, target, test
         return self._parts
 
@@ -130,21 +133,21 @@ class AdaptationData(L.LightningDataModule):
 
     @property
     def private(self) -> Tensor:
-        """The target records (N, ...) that the guarantee protects."""
+        """Target records (N, ...) that the guarantee protects."""
         return self._loaded()[1]
 
     @property
-    def test(self) -> Records:
-        """Labelled records of the target, for evaluation only."""
+    def test(self) -> Records | None:
+        """Labelled records of the target domain, for evaluation only."""
         return self._loaded()[2]
 
     def setup(self, stage: str) -> None:
-        """Reads the records, before anything else happens."""
+        """Reads the records before a fit."""
         if stage == "fit":
             self._loaded()
 
     def source_loader(self) -> SourceBatches:
-        """Labelled public batches, for the module."""
+        """Returns labelled public batches."""
         return SourceBatches(self.source, self.source_batch)
 
     def release_size(self, n_quantiles: int | None) -> int:
@@ -152,28 +155,31 @@ class AdaptationData(L.LightningDataModule):
         return whole_blocks(len(self.private), self.batch_size, n_quantiles)
 
     def train_dataloader(self) -> ReleaseLoader:
-        """One batch per training step: private records where there is a release, none in between."""
+        """Returns one batch per training step, empty in steps without a release."""
         assert self.trainer is not None
         return release_loader(self.trainer, TargetRecords(self.private), self.release_every)
 
     def predict_dataloader(self) -> DataLoader[Any]:
-        """The test records, without labels."""
-        return DataLoader(self.test.floats(), batch_size=500)  # type: ignore[arg-type]
+        """Returns the test records without labels, or the private records where there are none."""
+        records = self.private if self.test is None else self.test.floats()
+        return DataLoader(records, batch_size=500)  # type: ignore[arg-type]
 
 
 class DigitAdaptation(AdaptationData):
-    """MNIST and USPS: 10,000 and 7,291 for training; the official test sets (10,000 and 2,007) for testing.
+    """MNIST and USPS: 10,000 and 7,291 records for training, 10,000 and 2,007 of the official test sets for testing.
+
+    The paper has other sizes: 60,000 MNIST and 7,438 USPS images, and MNIST's test set as a target.
 
     Args:
         source: ``"MNIST"`` or ``"USPS"``, with labels.
         target: The other one; its training images are the private records.
-        framing: ``"framed"``: each image upright, centred and of one size; ``"resized"``: scaled to 28 x 28, as it is.
-        root: See :class:`AdaptationData`, like the rest.
-        batch_size: Private records in a release.
-        source_batch: Public records in a step.
+        framing: ``"framed"`` makes each image upright, centred and of one size
+            (:func:`dpswd.adaptation.adapters.frame`); ``"resized"`` scales it to 28 x 28.
+        root: See :class:`AdaptationData`.
+        batch_size: See :class:`AdaptationData`.
+        source_batch: See :class:`AdaptationData`.
+        public_benchmark: States whether the target is public; by the checksums of its files if not given.
     """
-
-    public_benchmark = True
 
     def __init__(
         self,
@@ -183,23 +189,31 @@ class DigitAdaptation(AdaptationData):
         root: str | None = None,
         batch_size: int | None = None,
         source_batch: int = 128,
+        public_benchmark: bool | None = None,
     ) -> None:
         super().__init__(root, batch_size, source_batch)
         choice(("MNIST", "USPS"), source=source, target=target)
         choice(("framed", "resized"), framing=framing)
         if source == target:
             raise InputError(f"Expected two data sets, got {source} for both; adapt from one to the other.")
-        self.names, self.framing = (source, target), framing
-        self.name = f"{source}-{target}"
+        makers: dict[str, Any] = {"MNIST": MNIST, "USPS": USPS}
+        self._source, self._target = (
+            makers[name](root, public_benchmark=public_benchmark) for name in (source, target)
+        )
+        self.framing, self.name = framing, f"{source}-{target}"
+
+    @property
+    def public_benchmark(self) -> bool:  # type: ignore[override]
+        """Whether the target is public."""
+        return bool(self._target.public_benchmark)
 
     def source_loader(self) -> SourceBatches:
-        """Labelled public batches, each image moved, turned and thickened a little (:func:`dpswd.adaptation.adapters.jitter`)."""
+        """Returns labelled public batches, augmented by :func:`dpswd.adaptation.adapters.jitter`."""
         return SourceBatches(self.source, self.source_batch, jitter)
 
-    def load(self) -> tuple[Records, Tensor, Records]:
+    def load(self) -> tuple[Records, Tensor, Records | None]:
         """See :class:`AdaptationData`."""
-        makers: dict[str, Any] = {"MNIST": MNIST, "USPS": USPS}
-        (source, _), (target, test) = (makers[name](self.root).load() for name in self.names)
+        (source, _), (target, test) = self._source.load(), self._target.load()
         assert test is not None
         return self._framed(source, _FIRST), self._framed(target, _FIRST).values, self._framed(test)
 
@@ -213,16 +227,18 @@ class DigitAdaptation(AdaptationData):
 
 
 class FeatureAdaptation(AdaptationData):
-    """Feature vectors of two domains, one ``.npz`` each (``features`` (N, d), ``labels`` (N,)); transductive.
+    """Feature vectors of two domains, one ``.npz`` each: ``features`` (N, d), and ``labels`` (N,) for the source.
 
     Args:
-        source: File of the labelled domain, as given or below the root.
-        target: File of the private domain, without labels.
-        root: See :class:`AdaptationData`, like the rest.
-        batch_size: Private records in a release.
-        source_batch: Public records in a step.
-        public_benchmark: Whether the target is public in truth, as Office-31 is. Only then are labels of it looked at,
-            for nothing but :class:`TargetAccuracy`.
+        source: File of the labelled domain, relative to the working directory or to the root.
+        target: File of the private domain. Its labels are ignored unless it is public.
+        root: See :class:`AdaptationData`.
+        batch_size: See :class:`AdaptationData`.
+        source_batch: See :class:`AdaptationData`.
+        test: File of labelled records of the target domain that are not in ``target``.
+        public_benchmark: States that the target is public, as Office-31 is. Its labels are then read and, without
+            ``test``, it is the test set too.
+        unreadable: ``"zero"`` maps a target row with NaN or inf to zeros; ``"refuse"`` raises.
     """
 
     def __init__(
@@ -232,28 +248,36 @@ class FeatureAdaptation(AdaptationData):
         root: str | None = None,
         batch_size: int | None = None,
         source_batch: int = 64,
+        test: str | None = None,
         public_benchmark: bool = False,
+        unreadable: Unreadable = "refuse",
     ) -> None:
         super().__init__(root, batch_size, source_batch)
-        self.paths, self.public_benchmark = (source, target), public_benchmark
+        self.paths, self.public_benchmark, self.unreadable = (source, target, test), public_benchmark, unreadable
         self.name = f"{Path(source).stem}-{Path(target).stem}"
 
-    def load(self) -> tuple[Records, Tensor, Records]:
+    def load(self) -> tuple[Records, Tensor, Records | None]:
         """See :class:`AdaptationData`."""
-        source, _ = FeatureFile(self.paths[0], self.root, test_split=False).load()
-        target, _ = FeatureFile(self.paths[1], self.root, test_split=False, labelled=self.public_benchmark).load()
-        return source, target.floats(), target
+        source, target, test = self.paths
+        labelled = self.public_benchmark and test is None
+        rows = self._file(target, labelled=labelled, unreadable=self.unreadable)
+        if test is not None:
+            return self._file(source, labelled=True), rows.floats(), self._file(test, labelled=True)
+        return self._file(source, labelled=True), rows.floats(), rows if labelled else None
+
+    def _file(self, path: str, **options: Any) -> Records:
+        return FeatureFile(path, self.root, test_split=False, **options).private
 
 
 class OfficeCaltech(FeatureAdaptation):
-    """Office-Caltech-10, GoogLeNet features (1,024): Amazon 958, Webcam 295, DSLR 157 rows of 10 classes; transductive.
+    """Office-Caltech-10, GoogLeNet features (1,024): Amazon 958, Webcam 295, DSLR 157 rows of 10 classes; public.
 
     Args:
         source: ``"A"``, ``"W"`` or ``"D"``.
-        target: Another one: private.
-        root: See :class:`AdaptationData`, like the rest.
-        batch_size: Private records in a release.
-        source_batch: Public records in a step.
+        target: Another one, which plays the private domain.
+        root: See :class:`AdaptationData`.
+        batch_size: See :class:`AdaptationData`.
+        source_batch: See :class:`AdaptationData`.
     """
 
     def __init__(
@@ -273,39 +297,57 @@ class OfficeCaltech(FeatureAdaptation):
 
 
 class TargetAccuracy(L.Callback):
-    """Writes ``downstream.json`` at the end of a fit: accuracy on labelled test records of the target.
+    """Writes ``evaluation.json`` at the end of a fit: accuracy on labelled test records of the target.
 
-    Measured on records that the guarantee does not cover, and on the private records themselves (transductively) for
-    public benchmarks only: an accuracy counts labels without noise. No part of a release; nothing is chosen by it.
+    An accuracy is an exact statistic of its records, which no budget covers. It is measured on public benchmarks, or
+    where the user states that the test records are public and disjoint from the private ones.
+
+    Args:
+        test_is_public: States that the test records are public and that none of them is among the private records.
     """
 
+    def __init__(self, test_is_public: bool = False) -> None:
+        self.test_is_public = test_is_public
+
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuses to count labels of records that are private in earnest."""
-        data: Any = trainer.datamodule
-        if not data.public_benchmark and torch.equal(data.test.floats(), data.private):
+        """Refuses test records that are missing or not stated to be public.
+
+        Raises:
+            InputError: See above.
+        """
+        data: AdaptationData = trainer.datamodule  # type: ignore[attr-defined]
+        if not data.public_benchmark and not self.test_is_public:
             raise InputError(
-                f"Expected no TargetAccuracy for {data.name}, got one: it tests on the private records, whose labels "
-                "would leave without noise; take it out, or say public_benchmark: true if the target is no secret."
+                f"Expected test records of {data.name} that are public, got no statement; set test_is_public: true of "
+                "TargetAccuracy if they are public and disjoint from the private records, or remove the callback."
             )
+        if data.test is None:
+            raise InputError(f"Expected test records for {data.name}, got none; set data.test.")
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Tests, writes, prints."""
-        data: Any = trainer.datamodule
-        if trainer.fast_dev_run or not trainer.is_global_zero:
+        """Measures the accuracy and writes it."""
+        data: AdaptationData = trainer.datamodule  # type: ignore[attr-defined]
+        if trainer.fast_dev_run or not trainer.is_global_zero:  # type: ignore[attr-defined]
             return
-        row = {"dataset": data.name, "classifier": "adapted", "train": "source and released target"}
-        row |= {"accuracy": round(accuracy(pl_module, data.test), 2)}
-        row |= {"n_train": len(data.source), "n_test": len(data.test)}
-        write_json(Path(trainer.default_root_dir) / "downstream.json", {"rows": [row]})
-        print(json.dumps([row]))
+        assert data.test is not None
+        row = {
+            "dataset": data.name,
+            "classifier": "adapted",
+            "train": "source and released target",
+            "accuracy": round(accuracy(pl_module, data.test), 2),
+            "n_train": len(data.source),
+            "n_test": len(data.test),
+        }
+        write_evaluation(trainer.default_root_dir, [row], public=True)
 
 
 @torch.no_grad()
 def accuracy(module: torch.nn.Module, records: Records) -> float:
-    """Share of records, in percent, whose class a module predicts, in evaluation mode."""
+    """Returns the accuracy of a module's predictions in percent, in evaluation mode."""
     training = module.training
     module.eval()
     device = next(module.parameters()).device
-    scores = torch.cat([module(part.to(device)).cpu() for part in records.floats().split(2000)])
+    parts = records.floats().split(2000)
+    scores = torch.cat([module(part.to(device)).cpu() for part in parts])
     module.train(training)
     return float(100 * (scores.argmax(1) == records.labels).float().mean())

@@ -1,25 +1,21 @@
 r"""LightningModule that adapts a classifier from labelled public records (source) to unlabelled private ones (target).
 
-An encoder g and a classifier h are trained on source records that an adapter T (public, may be left out) makes look
-like those of the target; a release of the target's rows says what those look like:
+An encoder g and a classifier h are trained on source records. An optional public adapter T maps the source records to
+records that look like those of the target; a release of the target's rows determines T:
 
 .. math:: \min_{g, h, T} \; \mathbb{E}\, \ell(h(g(T x_s)), y_s) + \lambda \, d \, (2 R)^2 \,
           SW_2^2(r(T x_s), \text{release}).
 
-Rows are those of a fixed public map where ``space`` is given (the distance then moves T alone), and otherwise features
-:math:`r(x) = (g(x) - c) / (2 R)` with c and R of public source records (the distance then moves g and T).
-At a release, and only there, target records are read: :math:`r(x_t)` row by row (:mod:`dpswd.rowwise`), clipped to
-norm 1/2, projected, cut into block means, noised, detached. Many free steps follow against the cached release.
+With ``space``, rows are those of a fixed public map, and the distance moves T alone. Without it they are features
+:math:`r(x) = (g(x) - c) / (2 R)`, with c and R computed from public source records, and the distance moves g and T.
+Target records are read at a release only: :math:`r(x_t)` row by row (:mod:`dpswd.rowwise`), clipped to norm 1/2,
+projected, averaged in blocks, noised, detached. The training steps that follow use the cached release.
 
 Formal guarantee:
-    With ``preset="sound"`` all T releases are what :class:`dpswd.training.callback.PrivacyBudget` accounts for: at the t-th one
-    the map :math:`x \mapsto clip(r_t(x))` is a function of public records and of earlier releases alone (the
-    gradient never passes through :math:`g(x_t)`), so that it is fixed as far as the t-th mechanism is concerned:
-    adaptive composition (Dong2022, Theorem 3.2; for subsampled releases the accountant's profile bounds every such
-    step). All that is returned (weights, classifier, losses that are logged) is post-processing.
-
-``preset="as_published"`` is the algorithm of Rakotomamonjy2021 as its code has it: rows divided by the largest norm of
-the private batch, and a gradient through the private branch (docs/errata.md, 4 and 5). It is NOT PRIVATE.
+    All releases are what :class:`dpswd.training.callback.PrivacyBudget` accounts for. No gradient passes through
+    :math:`g(x_t)`, so that the map of each release is a function of public records and earlier releases; weights and
+    logged losses are post-processing (docs/theory/private-side.md, Proposition 23). The published algorithm lets the
+    gradient pass and is not private (docs/errata.md, items 4 and 5).
 
 References:
     | Rakotomamonjy2021, Section 5.1 and appendix 8.5.2; Lee et al., Sliced Wasserstein Discrepancy, CVPR 2019.
@@ -35,56 +31,51 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from dpswd._files import write_json
-from dpswd._validate import at_least, choice, positive
+from dpswd._validate import at_least, choice, nonnegative, positive
 from dpswd.adaptation.adapters import classifier as two_layers
 from dpswd.errors import InputError
 from dpswd.generation.features import FeatureMap, check_rowwise
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.rowwise import check_encoder, digest, frozen_norms, rowwise
-from dpswd.training.callback import PrivacyBudget
-from models.published import NOT_PRIVATE, published_distance
 
 __all__ = ["AdaptationModule", "fit_source", "source_batches"]
 
 _REFERENCE = 2048  # source records whose features give the public centre and radius
-_SHARE = 0.99  # of them lie within the radius
+_SHARE = 0.99  # share of them that lies within the radius
 
 
 class AdaptationModule(L.LightningModule):
-    """Adapts ``encoder`` and ``classifier`` to private records. See the module's docstring for the guarantee.
+    """Adapts ``encoder`` and ``classifier`` to private records; the module docstring states the guarantee.
+
+    ``encoders.jsonl`` in the run directory records the SHA-256 of the map that was used at each release.
 
     Args:
         encoder: Maps records (n, ...) to features (n, dim), each record by itself.
         n_classes: Number of classes of the source.
         dim: Size of the features; ``encoder.dim`` if not given.
         classifier: Maps features to scores (n, n_classes); two layers if not given.
-        adapter: Trainable map of source records to records that look like the target's; none if not given.
-        space: Fixed public map whose rows are compared in place of the encoder's features.
-        source: Labelled public batches (records, classes), as a DataLoader; the data module's ``source_loader()`` if
-            not given.
+        adapter: Trainable map of source records to records like the target's.
+        space: Fixed public map whose rows are compared instead of the encoder's features.
+        source: Labelled public batches (records, classes); the data module's ``source_loader()`` if not given.
         release_size: Private records in a release; the data module's choice if not given.
-        alignment: Weight of the distance. 0 reads the target and ignores it.
+        alignment: Weight of the distance; 0 ignores the release.
         adapter_lr: Learning rate of the adapter.
-        release_every: Training steps per release; those in between are free. 0 for one release in the whole run.
+        release_every: Training steps per release; 0 for one release in the whole run.
         pretrain_steps: Steps on the source alone before the first release.
-        warmup_steps: Steps over which the weight of the alignment rises.
-        n_projections: Directions; one orthonormal basis if not given.
-        n_quantiles: Block means per column for ``statistic="quantiles"``.
+        warmup_steps: Steps over which the weight of the distance rises.
+        n_projections: Number of directions; one orthonormal basis if not given.
+        n_quantiles: Block means per direction for ``statistic="quantiles"``.
         statistic: ``"quantiles"`` or ``"rows"``.
         kind: ``"orthogonal"`` or ``"iid"`` directions.
-        radius: Public bound R on the distance of a feature row from the centre, beyond which it is clipped; the 99th
-            percentile of the source's, at every release, if not given.
-        lr: Learning rate of Adam.
-        preset: ``"sound"``, or ``"as_published"``: NOT PRIVATE.
-        sigma: Noise of ``preset="as_published"``; a budget sets that of the sound one.
-        keep_encoders: Keep the encoder of every release in the run directory, not only its hash.
+        radius: Public bound R on the distance of a feature row from the centre, enforced by clipping; the 99th
+            percentile of the source's at every release if not given.
+        lr: Learning rate of Adam for encoder and classifier.
         noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
-        InputError: If an argument is out of range, the encoder mixes rows, a class of the source is empty, or the
-            target comes with labels.
+        InputError: If an argument is out of range, the encoder mixes rows, a class of the source is empty, or target
+            batches contain labels.
     """
 
     center: Tensor
@@ -111,26 +102,16 @@ class AdaptationModule(L.LightningModule):
         kind: Literal["iid", "orthogonal"] = "orthogonal",
         radius: float | None = None,
         lr: float = 1e-3,
-        preset: Literal["sound", "as_published"] = "sound",
-        sigma: float | None = None,
-        keep_encoders: bool = False,
         noise_seed: int | None = None,
     ) -> None:
         super().__init__()
         at_least(2, n_classes=n_classes)
         at_least(0, release_every=release_every, pretrain_steps=pretrain_steps, warmup_steps=warmup_steps)
         positive(lr=lr, adapter_lr=adapter_lr, **({} if radius is None else {"radius": radius}))
-        choice(("sound", "as_published"), preset=preset)
+        nonnegative(alignment=alignment)
         choice(("rows", "quantiles"), statistic=statistic)
-        if not 0 <= alignment < float("inf"):
-            raise InputError(f"Expected alignment to be finite and at least 0, got alignment={alignment!r}.")
-        if (sigma is not None) != (preset == "as_published"):
-            raise InputError(
-                f"Expected sigma for preset='as_published' and none otherwise (a budget sets it), got sigma={sigma!r} "
-                f"and preset={preset!r}."
-            )
         if dim is None and not isinstance(dim := getattr(encoder, "dim", None), int):
-            raise InputError("Expected dim, the size of the encoder's features, got none; give it.")
+            raise InputError("Expected dim, the size of the encoder's features, got None; pass dim.")
         self.save_hyperparameters(ignore=["encoder", "classifier", "adapter", "space", "source"])
         self.encoder, self.dim, self.n_classes = encoder, dim, n_classes
         self.classifier = classifier or two_layers(dim, n_classes)
@@ -140,7 +121,7 @@ class AdaptationModule(L.LightningModule):
         self.pretrain_steps, self.warmup_steps = pretrain_steps, warmup_steps
         self.n_projections, self.n_quantiles = n_projections, n_quantiles if statistic == "quantiles" else None
         self.statistic, self.kind, self.radius, self.lr, self.adapter_lr = statistic, kind, radius, lr, adapter_lr
-        self.preset, self.sigma, self.keep_encoders, self.noise_seed = preset, sigma, keep_encoders, noise_seed
+        self.noise_seed = noise_seed
         self.register_buffer("center", torch.zeros(dim))
         self.register_buffer("spread", torch.ones(()))
         self.criterion: DPSlicedWassersteinLoss | None = None
@@ -149,7 +130,7 @@ class AdaptationModule(L.LightningModule):
         self._frozen = frozen_norms(encoder)
 
     def train(self, mode: bool = True) -> "AdaptationModule":
-        """Like any module's, but layers of batch normalisation that came in evaluation mode stay in it."""
+        """Sets the mode; batch normalisation that was given in evaluation mode stays in it."""
         super().train(mode)
         for layer in getattr(self, "_frozen", []):
             layer.eval()
@@ -161,11 +142,11 @@ class AdaptationModule(L.LightningModule):
         return scores
 
     def features(self, records: Tensor, batch: int = 2048) -> Tensor:
-        """Adapted features (n, dim) in evaluation mode, without gradients: for a head that is trained afterwards."""
+        """Returns adapted features (n, dim) in evaluation mode, without gradients."""
         return torch.cat([rowwise(self.encoder, part.to(self.device)) for part in records.split(batch)])
 
     def mechanism(self, batch_size: int) -> ProjectionMechanism:
-        """What one release is, for ``batch_size`` records. Its sigma is a placeholder until the budget sets it."""
+        """Returns the mechanism of one release of ``batch_size`` records; the budget replaces its sigma."""
         dim = self.dim if self.space is None else self.space.dim
         return ProjectionMechanism(
             dim=dim,
@@ -179,82 +160,61 @@ class AdaptationModule(L.LightningModule):
         )
 
     def setup(self, stage: str) -> None:
-        """Checks source and encoder, and makes the loss, before anything is read of the target or written."""
+        """Checks source and encoder and makes the loss, before target records are read or files are written."""
         if stage != "fit":
             return
         if self.trainer.world_size > 1:
             raise InputError(
-                f"Expected one process for adaptation, got {self.trainer.world_size}, each with a source of its own; "
-                "set trainer.devices to 1."
+                f"Expected one process for adaptation, got {self.trainer.world_size}; set trainer.devices to 1."
             )
-        data = getattr(self.trainer, "datamodule", None)
+        data: Any = getattr(self.trainer, "datamodule", None)
         source = self.source if self.source is not None else getattr(data, "source_loader", lambda: None)()
         if source is None:
-            raise InputError("Expected labelled public records, got none; give source=DataLoader(...).")
+            raise InputError("Expected labelled public records, got none; pass source=DataLoader(...).")
         self._batches = source_batches(source, self.n_classes)
         records, _ = next(self._batches)
         check_encoder(self.encoder, records[:8].to(self.device), self.dim)
         if self.space is not None:
             check_rowwise(self.space)
-        if self.preset == "as_published":
-            self._refuse_budget()
-            return
         size = self.release_size
         if data is not None and hasattr(data, "release_size"):
             data.release_every = self.release_every
             size = size or data.release_size(self.n_quantiles)
         if size is None:
-            raise InputError("Expected release_size, the private records in a release, got none; give it.")
+            raise InputError("Expected release_size, the private records in a release, got None; pass it.")
         self.criterion = DPSlicedWassersteinLoss(self.mechanism(size))
 
-    def _refuse_budget(self) -> None:
-        if any(isinstance(callback, PrivacyBudget) for callback in self.trainer.callbacks):
-            raise InputError(
-                "Expected no privacy budget for preset='as_published', which is NOT PRIVATE at any noise, got one; "
-                "use preset='sound'."
-            )
-        directory = Path(self.trainer.default_root_dir)
-        directory.mkdir(parents=True, exist_ok=True)
-        write_json(
-            directory / "privacy.json",
-            {"private": False, "sound": False, "preset": self.preset, "reasons": list(NOT_PRIVATE)},
-        )
-
     def on_train_start(self) -> None:
-        """Trains on the source alone for ``pretrain_steps``; a resumed run has that behind it."""
+        """Trains on the source alone for ``pretrain_steps``, except in a resumed run."""
         if self.released is not None:
             self.released = self.released.to(self.device)
         elif self.pretrain_steps:
             self.train()
-            steps = 1 if self.trainer.fast_dev_run else self.pretrain_steps
+            steps = 1 if self.trainer.fast_dev_run else self.pretrain_steps  # type: ignore[attr-defined]
             fit_source(self.encoder, self.classifier, self._next_source, steps, self.lr)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """One release if the batch holds private records; one step on the source against the last one in any case."""
+        """Makes a release if the batch holds private records, and takes one step against the last release."""
         if not isinstance(batch, Tensor):
             raise InputError(
                 f"Expected target batches of records alone, got {type(batch).__name__} of {len(batch)} parts; labels "
                 "of the target are private and not used: leave them out."
             )
-        if self.preset == "sound" and len(batch):
+        if len(batch):
             self.receive(batch)
         records, classes = self._next_source()
         adapted = records if self.adapter is None else self.adapter(records)
         features = self.encoder(adapted if self.space is None else adapted.detach())
         supervised = nn.functional.cross_entropy(self.classifier(features), classes)
-        distance = self._distance(adapted, features, batch)
+        distance = self._distance(adapted, features)
         weight = self.alignment * min(1.0, (self.global_step + 1) / (self.warmup_steps + 1))
         self.log_dict({"source_loss": supervised, "distance": distance}, prog_bar=True, batch_size=1)
         return supervised + weight * distance
 
-    def _distance(self, adapted: Tensor, features: Tensor, batch: Tensor) -> Tensor:
-        """Squared distance in units of the features: of the released values, or as published."""
-        if self.preset == "as_published":
-            assert self.sigma is not None
-            theirs = self.encoder(batch)
-            return self.dim * published_distance(features, theirs, self.sigma, self.n_projections or self.dim)
+    def _distance(self, adapted: Tensor, features: Tensor) -> Tensor:
+        """Squared distance of source rows from the release, in units of the features."""
         if self.released is None or self.criterion is None:
-            raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
+            raise InputError("Expected a release before the first step without one, got none; resume a checkpoint.")
         rows = self._rows(features) if self.space is None else self.space(adapted)
         return rows.shape[1] * (2 * self.spread) ** 2 * self.criterion.distance(self.released, rows)
 
@@ -262,7 +222,7 @@ class AdaptationModule(L.LightningModule):
         return (features - self.center) / (2 * self.spread)
 
     def receive(self, records: Tensor) -> Release:
-        """Makes one release of private records (B, ...) through the map as it stands, and records which one that is."""
+        """Makes one release of private records (B, ...) through the present map, and records the map's digest."""
         assert self.criterion is not None
         if self.criterion.recorder is None:
             raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
@@ -270,15 +230,15 @@ class AdaptationModule(L.LightningModule):
             self.spread.fill_(self.space.radius)
             rows, state = rowwise(self.space, records), digest(self.space)
         else:
-            self._look_at_source()
+            self._measure_source()
             rows, state = self._rows(rowwise(self.encoder, records)), digest(self.encoder)
         self.released = self.criterion.release(rows)
-        self._write_encoder(state)
+        self._write_digest(state)
         return self.released
 
     @torch.no_grad()
-    def _look_at_source(self) -> None:
-        """Sets centre and radius from public source features, as they are now."""
+    def _measure_source(self) -> None:
+        """Sets centre and radius from the present features of public source records."""
         parts: list[Tensor] = []
         while sum(map(len, parts)) < _REFERENCE:
             parts.append(rowwise(self.encoder, self._next_source()[0]))
@@ -287,10 +247,8 @@ class AdaptationModule(L.LightningModule):
         norms: Tensor = torch.linalg.vector_norm(features - self.center, dim=1)
         self.spread.fill_(float(norms.quantile(_SHARE).clamp(min=1e-6)) if self.radius is None else self.radius)
 
-    def _write_encoder(self, state: str) -> None:
+    def _write_digest(self, state: str) -> None:
         assert self.criterion is not None
-        if not self.trainer.is_global_zero:
-            return
         directory = Path(self.trainer.default_root_dir)
         directory.mkdir(parents=True, exist_ok=True)
         fact = {"release": self.criterion.n_releases, "step": self.global_step, "sha256": state}
@@ -299,9 +257,6 @@ class AdaptationModule(L.LightningModule):
             fact["center"] = self.center.tolist()
         with (directory / "encoders.jsonl").open("a") as file:
             file.write(json.dumps(fact) + "\n")
-        if self.keep_encoders and self.space is None:
-            (directory / "encoders").mkdir(exist_ok=True)
-            torch.save(self.encoder.state_dict(), directory / "encoders" / f"{state[:16]}.pt")
 
     def _next_source(self) -> tuple[Tensor, Tensor]:
         assert self._batches is not None
@@ -310,10 +265,11 @@ class AdaptationModule(L.LightningModule):
 
     def predict_step(self, batch: Tensor, batch_idx: int) -> Tensor:
         """Predicts the class of each record in the batch (n, ...)."""
-        return self(batch).argmax(1)
+        scores: Tensor = self(batch)
+        return scores.argmax(1)
 
     def configure_optimizers(self) -> Any:
-        """Adam with a cosine that ends near zero; a rate of its own for the adapter."""
+        """Returns Adam with a cosine that ends near zero, and a learning rate of its own for the adapter."""
         network = [*self.encoder.parameters(), *self.classifier.parameters()]
         groups: list[dict[str, Any]] = [{"params": network, "lr": self.lr}]
         if self.adapter is not None:
@@ -326,52 +282,57 @@ class AdaptationModule(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the last release, which is public, so that a resumed run need not pay for it again."""
+        """Stores the last release, which is public, so that a resumed run does not pay for it again."""
         if self.released is not None:
             checkpoint["released"] = self.released.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes the last release back."""
+        """Restores the last release."""
         if "released" in checkpoint:
             self.released = Release.from_state_dict(checkpoint["released"])
 
 
 def source_batches(source: Iterable[Any], n_classes: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Goes round the labelled public batches for ever, after one round in which their classes are checked.
+    """Returns an endless iterator over labelled public batches, after checking the classes in one pass.
 
     Raises:
-        InputError: At once, if batches are no (records, classes), or a class is empty or out of range.
+        InputError: If batches are not (records, classes), or a class is empty or out of range.
     """
     counts = torch.zeros(n_classes, dtype=torch.int64)
     for batch in source:
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            raise InputError("Expected source batches of (records, classes), got others; the source must be labelled.")
+            raise InputError(
+                f"Expected source batches of (records, classes), got {type(batch).__name__}; the source must be "
+                "labelled."
+            )
         classes = batch[1]
         if bool(((classes < 0) | (classes >= n_classes)).any()):
-            raise InputError(f"Expected classes of the source between 0 and {n_classes - 1}, got others; check them.")
+            raise InputError(
+                f"Expected classes of the source between 0 and {n_classes - 1}, got a class outside; check n_classes."
+            )
         counts += torch.bincount(classes.cpu(), minlength=n_classes)
     if empty := (counts == 0).nonzero().flatten().tolist():
         raise InputError(
-            f"Expected source records of all {n_classes} classes, got none of class {empty[0]}; the classifier cannot "
-            "learn it: add some, or lower n_classes."
+            f"Expected source records of all {n_classes} classes, got none of class {empty[0]}; add some, or lower "
+            "n_classes."
         )
 
-    def round_and_round() -> Iterator[tuple[Tensor, Tensor]]:
+    def endless() -> Iterator[tuple[Tensor, Tensor]]:
         while True:
             yield from source
 
-    return round_and_round()
+    return endless()
 
 
 def fit_source(
     encoder: nn.Module, classifier: nn.Module, batches: Callable[[], tuple[Tensor, Tensor]], steps: int, lr: float
 ) -> None:
-    """Trains encoder and classifier, in the modes they are in, on the source alone: Adam, a one-cycle learning rate.
+    """Trains encoder and classifier on the source alone, by Adam with a one-cycle learning rate.
 
     Args:
         encoder: Maps records to features.
         classifier: Maps features to scores.
-        batches: Called for a batch (records, classes).
+        batches: Returns the next batch (records, classes).
         steps: Training steps.
         lr: Mean learning rate; its peak is four times as high.
     """

@@ -41,8 +41,8 @@ def _run(arguments: Namespace) -> dict[str, Any]:
             ["predict", *shared, "--ckpt_path", str(out / "checkpoints" / "last.ckpt"), "--return_predictions", "false"]
         )
     report = REPORT["report"].run(Namespace(run_dir=out, diagnostics=False))
-    downstream = json.loads((out / "downstream.json").read_text())["rows"]
-    return {"run_dir": str(out), "downstream": downstream, "synthetic": str(out / "synthetic.npz"), **report}
+    evaluation = json.loads((out / "evaluation.json").read_text())["rows"]
+    return {"run_dir": str(out), "evaluation": evaluation, "synthetic": str(out / "synthetic.npz"), **report}
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ def _show(result: dict[str, Any]) -> None:
         print(line)
     print()
     print("Accuracy on real test digits of classifiers trained on")
-    for row in result["downstream"]:
+    for row in result["evaluation"]:
         print(f"  {row['train']:>9} digits, {row['classifier']:<6} {row['accuracy']:5.1f} %")
     print()
     print(f"Pictures  {Path(result['run_dir']) / 'samples.png'}")

@@ -1,8 +1,20 @@
-"""Private records for Lightning: embedded digits, MNIST and its kin, folders or zips of images, feature files."""
+"""Data modules of private records: benchmarks, image folders, feature files, arrays."""
 
 from dpswd.data.base import PrivateData, Records
-from dpswd.data.benchmarks import MNIST, USPS, CelebA, Digits, FashionMNIST
-from dpswd.data.features import FeatureFile
+from dpswd.data.benchmarks import CIFAR10, MNIST, USPS, CelebA, Digits, FashionMNIST
+from dpswd.data.features import ArrayData, FeatureFile
 from dpswd.data.images import ImageFolder
 
-__all__ = ["MNIST", "USPS", "CelebA", "Digits", "FashionMNIST", "FeatureFile", "ImageFolder", "PrivateData", "Records"]
+__all__ = [
+    "CIFAR10",
+    "MNIST",
+    "USPS",
+    "ArrayData",
+    "CelebA",
+    "Digits",
+    "FashionMNIST",
+    "FeatureFile",
+    "ImageFolder",
+    "PrivateData",
+    "Records",
+]

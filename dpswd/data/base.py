@@ -1,9 +1,9 @@
-"""What all data modules share: records in memory, a loader that makes releases, labels to generate for."""
+"""Records in memory and the base class of the data modules."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
 import torch
@@ -14,17 +14,23 @@ from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.sampling import FixedSizeSampler, ReleaseLoader
 
-__all__ = ["PrivateData", "Records", "data_root", "every_fifth", "release_loader", "whole_blocks"]
+__all__ = ["PrivateData", "Records", "Unreadable", "data_root", "every_fifth", "release_loader", "whole_blocks"]
+
+Unreadable = Literal["refuse", "zero"]  # what happens to a record that cannot be read
 
 
 def data_root(root: str | None) -> Path:
-    """Returns where data sets lie: the argument, else ``DPSWD_DATA``, else ``./data``."""
+    """Returns the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``."""
     return Path(root or os.environ.get("DPSWD_DATA") or "data")
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records (N, *sample_shape), uint8 or float, and their classes (N,) in int64."""
+    """Records (N, *sample_shape) in uint8 or float, and their classes (N,) in int64.
+
+    Raises:
+        InputError: If there are no records, a label is missing or negative, or a record is not finite.
+    """
 
     values: Tensor
     labels: Tensor
@@ -35,12 +41,26 @@ class Records:
         if len(self.values) != len(self.labels):
             raise InputError(f"Expected a label per record, got {len(self.values)} and {len(self.labels)}.")
         if bool((self.labels < 0).any()):
-            raise InputError("Expected labels of at least 0, got others; number the classes from 0.")
+            raise InputError("Expected labels of at least 0, got negative ones; number the classes from 0.")
         if self.values.is_floating_point() and not bool(torch.isfinite(self.values).all()):
-            raise InputError("Expected finite records, got nan or inf; clean the data before it is used.")
+            raise InputError(
+                "Expected finite records, got nan or inf; set unreadable=zero, which maps such a record to zeros. "
+                "Dropping records instead makes their number depend on private values."
+            )
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @classmethod
+    def read(cls, values: Tensor, labels: Tensor, unreadable: Unreadable = "refuse") -> "Records":
+        """Makes records, after mapping those with NaN or inf to zeros where ``unreadable="zero"``.
+
+        The map acts on each record by itself and costs no privacy (docs/theory/private-side.md, Proposition 22).
+        """
+        if unreadable == "zero" and values.is_floating_point() and len(values):
+            finite = torch.isfinite(values).flatten(1).all(1).reshape(-1, *[1] * (values.ndim - 1))
+            values = torch.where(finite, values, torch.zeros_like(values))
+        return cls(values, labels)
 
     def floats(self, index: Tensor | slice = slice(None)) -> Tensor:
         """Returns records as float32; bytes become pixels in [0, 1]."""
@@ -53,7 +73,7 @@ class Records:
 
 
 def every_fifth(records: Records) -> tuple[Records, Records]:
-    """Splits off every fifth record for testing: a rule that does not look at the data."""
+    """Holds out every fifth record, by position, for testing."""
     index = torch.arange(len(records))
     return records.select(index[index % 5 != 4]), records.select(index[index % 5 == 4])
 
@@ -91,10 +111,10 @@ def whole_blocks(n_records: int, batch_size: int | None, n_quantiles: int | None
 
 
 def release_loader(trainer: L.Trainer, dataset: Any, every: int) -> ReleaseLoader:
-    """Makes one batch per training step: private records where there is a release, none in between.
+    """Returns a loader of one batch per training step, empty in steps without a release.
 
     Args:
-        trainer: Its steps are those that the budget is planned over; its module knows the mechanism.
+        trainer: Its ``max_steps`` are the steps that the budget is planned over; its module holds the mechanism.
         dataset: Private records, indexed by tensors.
         every: Training steps per release; 0 for one release in the whole run.
 
@@ -107,28 +127,28 @@ def release_loader(trainer: L.Trainer, dataset: Any, every: int) -> ReleaseLoade
     criterion: Any = trainer.lightning_module.criterion
     mechanism = criterion.mechanism
     sampler = FixedSizeSampler(
-        len(dataset),
-        mechanism.batch_size,
-        n_steps=steps,
-        every=every or steps,
-        noise_seed=mechanism.noise_seed,
+        len(dataset), mechanism.batch_size, n_steps=steps, every=every or steps, noise_seed=mechanism.noise_seed
     )
     return ReleaseLoader(dataset, sampler)
 
 
 class PrivateData(L.LightningDataModule):
-    """Base of the data modules. A subclass loads the records; the rest is the same for all.
+    """Base class of the data modules; a subclass implements :meth:`load`.
 
     Args:
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
-        batch_size: Number B of records in a release. ``None`` for all of them, less the few that must go so that the
-            blocks are whole (which ones is drawn at random, not looked at).
+        batch_size: Number B of records in a release. ``None`` for the largest number that gives whole blocks; the
+            records that are left out are drawn at random.
         n_synthetic: Number of records that ``dpswd predict`` generates, spread evenly over the classes.
+
+    Attributes:
+        name: Name of the data set in reports.
+        public_benchmark: Whether the records are public, so that exact statistics of them may be published.
+        release_every: Training steps per release, set by the module that is trained.
     """
 
     name = "records"
-    public_benchmark = False  # whether the records are public in truth, so that unnoised statistics of them do no harm
-    n_classes: int | None = None  # where the data say it, in public, once they are loaded
+    public_benchmark: bool = False
 
     def __init__(self, root: str | None = None, batch_size: int | None = None, n_synthetic: int = 10_000) -> None:
         super().__init__()
@@ -140,22 +160,32 @@ class PrivateData(L.LightningDataModule):
         self._splits: tuple[Records, Records | None] | None = None
 
     def load(self) -> tuple[Records, Records | None]:
-        """Reads (private records, public test records or ``None``).
+        """Reads (private records, held-out records or ``None``).
 
         Raises:
-            InputError: If the data are missing, unreadable or no records of one shape.
+            InputError: If the data are missing or unreadable, or records differ in shape.
         """
         raise NotImplementedError
 
     @property
     def private(self) -> Records:
-        """The records that the guarantee protects."""
+        """Records that the guarantee protects."""
         return self._loaded()[0]
 
     @property
     def test(self) -> Records | None:
-        """Records for evaluation only, not covered by the guarantee."""
+        """Records for evaluation only, which the guarantee does not cover."""
         return self._loaded()[1]
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one record: public."""
+        return tuple(self.private.values.shape[1:])
+
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes, public: 0 for records without labels, ``None`` where the data do not state it."""
+        return None
 
     def _loaded(self) -> tuple[Records, Records | None]:
         if self._splits is None:
@@ -163,7 +193,7 @@ class PrivateData(L.LightningDataModule):
         return self._splits
 
     def setup(self, stage: str) -> None:
-        """Reads the records, before anything else happens. Generating needs none of them."""
+        """Reads the records before a fit; prediction needs none."""
         if stage == "fit":
             self._loaded()
 
@@ -172,12 +202,13 @@ class PrivateData(L.LightningDataModule):
         return whole_blocks(len(self.private), self.batch_size, n_quantiles)
 
     def train_dataloader(self) -> ReleaseLoader:
-        """One batch per training step: private records where there is a release, none in between."""
+        """Returns one batch per training step, empty in steps without a release."""
         assert self.trainer is not None
         return release_loader(self.trainer, _Batches(self.private), self.release_every)
 
     def predict_dataloader(self) -> DataLoader[Tensor]:
-        """Batches of the classes to generate for: public."""
+        """Returns batches of the classes to generate for."""
         assert self.trainer is not None
-        classes = max(1, self.trainer.lightning_module.generator.n_classes)
-        return DataLoader(torch.arange(self.n_synthetic) % classes, batch_size=500)  # type: ignore[arg-type]
+        module: Any = self.trainer.lightning_module
+        classes = max(1, module.generator.n_classes)
+        return DataLoader(torch.arange(self.n_synthetic) % classes, batch_size=500)

@@ -1,7 +1,13 @@
-"""Benchmark data sets: embedded digits, MNIST, Fashion-MNIST, USPS and CelebA."""
+"""Benchmark data sets: embedded digits, MNIST, Fashion-MNIST, USPS, CIFAR-10 and CelebA.
 
+Nothing is downloaded unless ``download`` is set. A data set counts as a public benchmark if its files have the official
+checksums, or if the user states it with ``public_benchmark``: private records may lie in the layout of MNIST.
+"""
+
+import bz2
+import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,14 +19,34 @@ from dpswd.data.base import PrivateData, Records, data_root, every_fifth
 from dpswd.data.images import ImageFolder
 from dpswd.errors import InputError
 
-__all__ = ["MNIST", "USPS", "CelebA", "Digits", "FashionMNIST"]
+__all__ = ["CIFAR10", "MNIST", "USPS", "CelebA", "Digits", "FashionMNIST"]
+
+CROP = 140  # side of the square in the middle of the aligned 178 x 218 pictures of CelebA
+# SHA-256 of the unpacked files that torchvision reads
+_OFFICIAL = {
+    "MNIST/raw/train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "MNIST/raw/train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "MNIST/raw/t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "MNIST/raw/t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    "FashionMNIST/raw/train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "FashionMNIST/raw/train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "FashionMNIST/raw/t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "FashionMNIST/raw/t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    "USPS/usps.bz2": "9a0edcd5b0ba3685318746f8e8fc945bc00e8cac60692e2cea60e4f1b47b49f1",
+    "USPS/usps.t.bz2": "8d8b5579704b88819f3bde76ebc93e284ffee6ba3892c2146a649ff198972be4",
+}
 
 
 class Digits(PrivateData):
-    """scikit-learn's digits: 1,438 private records, 359 for testing."""
+    """1,438 private scans of handwritten digits, 8 x 8, and 359 for testing; they ship with scikit-learn."""
 
     name = "digits"
     public_benchmark = True
+
+    @property
+    def n_classes(self) -> int | None:
+        """Ten digits."""
+        return 10
 
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""
@@ -31,9 +57,19 @@ class Digits(PrivateData):
         return every_fifth(Records(values, torch.from_numpy(digits.target).long()))
 
 
-class _Torchvision(PrivateData):
-    dataset: type
-    public_benchmark = True
+class _Benchmark(PrivateData):
+    """Base of the data sets that torchvision reads: ten classes, official training and test set.
+
+    Args:
+        root: See :class:`PrivateData`.
+        batch_size: See :class:`PrivateData`.
+        n_synthetic: See :class:`PrivateData`.
+        download: Let torchvision fetch the files if they are missing.
+        public_benchmark: States whether the records are public; by the checksums of the files if not given.
+    """
+
+    dataset: ClassVar[Any]
+    folder: ClassVar[str] = ""  # below the root, beyond the folder that torchvision adds itself
 
     def __init__(
         self,
@@ -41,91 +77,111 @@ class _Torchvision(PrivateData):
         batch_size: int | None = None,
         n_synthetic: int = 20_000,
         download: bool = False,
+        public_benchmark: bool | None = None,
     ) -> None:
         super().__init__(root, batch_size, n_synthetic)
-        self.download = download
+        self.download, self._stated = download, public_benchmark
+
+    @property
+    def n_classes(self) -> int | None:
+        """Ten, for all data sets of this kind."""
+        return 10
+
+    @property
+    def public_benchmark(self) -> bool:  # type: ignore[override]
+        """What the user states; otherwise whether every file has the official checksum."""
+        if self._stated is None:
+            self._stated = self._is_official()
+        return self._stated
+
+    def _is_official(self) -> bool:
+        files = {name: digest for name, digest in _OFFICIAL.items() if name.startswith(f"{self.name}/")}
+        return all(_sha256(data_root(self.root) / name) == digest for name, digest in files.items())
 
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""
         return self._read(train=True), self._read(train=False)
 
     def _read(self, train: bool) -> Records:
-        root = data_root(self.root) / self.subfolder
+        root = data_root(self.root) / self.folder
         remedy = "pass --data.root or set DPSWD_DATA, or let torchvision fetch it with --data.download true"
         try:
             data: Any = self.dataset(root, train=train, download=self.download)
         except (RuntimeError, FileNotFoundError) as error:
             raise InputError(f"Expected {self.name} under {root}, got: {_first(error)}; {remedy}.") from None
-        except Exception as error:  # what the readers of damaged files stumble over has no end
-            raise InputError(
-                f"Expected readable {self.name} files under {root}, got: {error}; fetch them again."
-            ) from None
+        except Exception as error:  # torchvision raises many types on damaged files
+            raise InputError(f"Expected readable {self.name} files under {root}, got: {error}; fetch them.") from None
         values, labels = torch.as_tensor(data.data), torch.as_tensor(data.targets).long()
-        if values.ndim != 3 or len(values) != len(labels):
+        if values.ndim not in (3, 4) or len(values) != len(labels):
             raise InputError(f"Expected images and labels under {root}, got {tuple(values.shape)} and {len(labels)}.")
-        return Records(values.unsqueeze(1), labels)
-
-    @property
-    def subfolder(self) -> str:
-        """Folder below the root, beyond the one that torchvision adds itself."""
-        return ""
+        return Records(values.unsqueeze(1) if values.ndim == 3 else values.permute(0, 3, 1, 2), labels)
 
 
-def _first(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "Dataset not found"
-    return str(error).split(". ")[0].splitlines()[0]
-
-
-class MNIST(_Torchvision):
+class MNIST(_Benchmark):
     """60,000 private handwritten digits, 28 x 28; 10,000 for testing."""
 
     name = "MNIST"
     dataset = torchvision.datasets.MNIST
 
 
-class FashionMNIST(_Torchvision):
+class FashionMNIST(_Benchmark):
     """60,000 private pictures of clothes, 28 x 28; 10,000 for testing."""
 
     name = "FashionMNIST"
     dataset = torchvision.datasets.FashionMNIST
 
 
-class USPS(_Torchvision):
+class USPS(_Benchmark):
     """7,291 private handwritten digits, 16 x 16; 2,007 for testing."""
 
     name = "USPS"
     dataset = torchvision.datasets.USPS
+    folder = "USPS"
+
+
+class CIFAR10(_Benchmark):
+    """50,000 private colour photographs, 32 x 32; 10,000 for testing.
+
+    ``ROOT/cifar10_images/{train,test}/CLASS/*.jpg`` is read where it exists: class folders of JPEG, a lossy copy that
+    counts as public only if the user states it. Otherwise torchvision reads ``ROOT/cifar-10-batches-py``, whose
+    checksums it compares.
+    """
+
+    name = "CIFAR10"
+    dataset = torchvision.datasets.CIFAR10
 
     @property
-    def subfolder(self) -> str:
-        """USPS, where torchvision adds no folder of its own."""
-        return "USPS"
+    def _images(self) -> Path:
+        return data_root(self.root) / "cifar10_images"
 
+    def _is_official(self) -> bool:
+        return not self._images.is_dir()
 
-CROP = 140  # side of the square in the middle of the aligned 178 x 218 pictures, as is customary for faces
+    def _read(self, train: bool) -> Records:
+        if not self._images.is_dir():
+            return super()._read(train)
+        folder = self._images / ("train" if train else "test")
+        return ImageFolder(str(folder), size=32, channels=3, test_split=False).private
 
 
 class CelebA(PrivateData):
-    """Faces without labels.
+    """Faces without labels, resized to ``size`` x ``size``.
 
     Args:
-        source: ``"torchvision"`` for the full set below ``ROOT/celeba`` (its training split has 162,770 pictures, of
-            which the first ``n_records`` are used: N = 162,000 as in Rakotomamonjy2021), or ``"faces"`` for a folder
-            ``ROOT/celeba64`` or a zip ``ROOT/celeba64_5000.zip``, of which every fifth, in the order of their public
-            names, is kept for testing.
-        n_records: Most private records used with ``"torchvision"``, in the order of the files: a rule that does not
-            look at them.
-        n_test: Most test records used with ``"torchvision"``.
+        source: ``"torchvision"`` for the full set below ``ROOT/celeba``, whose training split has 162,770 pictures
+            (Rakotomamonjy2021 has N = 162,000), or ``"faces"`` for a folder ``ROOT/celeba64`` or a zip
+            ``ROOT/celeba64_5000.zip`` of cropped faces, of which every fifth by name is held out for testing.
+        n_records: Number of private records with ``"torchvision"``: the first ones, in the order of the files.
+        n_test: Number of test records with ``"torchvision"``.
         size: Side to which pictures are resized.
-        root: See :class:`PrivateData`, like the rest.
-        batch_size: Records in a release.
-        n_synthetic: Records to generate.
-        download: Let torchvision fetch the full set (its host limits how often).
+        root: See :class:`PrivateData`.
+        batch_size: See :class:`PrivateData`.
+        n_synthetic: See :class:`PrivateData`.
+        download: Let torchvision fetch the full set.
+        public_benchmark: States that the faces are public.
     """
 
     name = "CelebA"
-    public_benchmark = True
 
     def __init__(
         self,
@@ -137,13 +193,19 @@ class CelebA(PrivateData):
         batch_size: int | None = None,
         n_synthetic: int = 1_000,
         download: bool = False,
+        public_benchmark: bool = False,
     ) -> None:
         super().__init__(root, batch_size, n_synthetic)
         choice(("faces", "torchvision"), source=source)
         at_least(1, n_records=n_records, n_test=n_test)
         at_least(8, size=size)
         self.source, self.n_records, self.n_test, self.size = source, n_records, n_test, size
-        self.download = download
+        self.download, self.public_benchmark = download, public_benchmark
+
+    @property
+    def n_classes(self) -> int | None:
+        """Faces have no labels."""
+        return 0
 
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""
@@ -152,7 +214,7 @@ class CelebA(PrivateData):
         root = data_root(self.root)
         for name in ("celeba64", "celeba64_5000.zip"):
             if (root / name).exists():
-                faces, _ = ImageFolder(str(root / name), size=self.size, channels=3, test_split=False).load()
+                faces = ImageFolder(str(root / name), size=self.size, channels=3, test_split=False).private
                 return every_fifth(faces) if len(faces) >= 5 else (faces, None)
         raise InputError(
             f"Expected faces in {root / 'celeba64'} or {root / 'celeba64_5000.zip'}, got neither; set DPSWD_DATA, or "
@@ -160,19 +222,16 @@ class CelebA(PrivateData):
         )
 
     def _split(self, split: Literal["train", "test"], most: int) -> Records:
-        import torchvision
-
         root = data_root(self.root)
         try:
             found = torchvision.datasets.CelebA(str(root), split=split, download=self.download)
         except (RuntimeError, FileNotFoundError, OSError, ValueError) as error:
-            first = str(error).split(". ")[0].splitlines()[0]
             raise InputError(
-                f"Expected CelebA in {root / 'celeba'} as torchvision lays it out, got: {first}; fetch "
+                f"Expected CelebA in {root / 'celeba'} as torchvision lays it out, got: {_first(error)}; fetch "
                 "img_align_celeba.zip and the list_*.txt files from its authors' page, or use --data.source faces."
             ) from None
         names = found.filename[:most]
-        values = np.empty((len(names), 3, self.size, self.size), dtype=np.uint8)  # 2 GB for all of them
+        values = np.empty((len(names), 3, self.size, self.size), dtype=np.uint8)  # 2 GB for the full set
         for i, name in enumerate(names):
             values[i] = self._read(Path(found.root) / found.base_folder / "img_align_celeba" / name)
         return Records(torch.from_numpy(values), torch.zeros(len(names), dtype=torch.int64))
@@ -187,3 +246,19 @@ class CelebA(PrivateData):
         except (OSError, ValueError) as error:
             raise InputError(f"Expected a readable picture at {path}, got: {error}; unpack CelebA again.") from None
         return np.asarray(square, dtype=np.uint8).transpose(2, 0, 1)
+
+
+def _first(error: Exception) -> str:
+    """First sentence of an error of torchvision."""
+    if isinstance(error, FileNotFoundError) or not str(error):
+        return "Dataset not found"
+    return str(error).split(". ")[0].splitlines()[0]
+
+
+def _sha256(path: Path) -> str | None:
+    """SHA-256 of a file's content, of ``.bz2`` files unpacked; ``None`` if it cannot be read."""
+    try:
+        content = path.read_bytes()
+        return hashlib.sha256(bz2.decompress(content) if path.suffix == ".bz2" else content).hexdigest()
+    except (OSError, ValueError, EOFError):
+        return None

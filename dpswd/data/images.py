@@ -1,48 +1,56 @@
-"""A user's own images: a folder or a zip of them, classes by folder."""
+"""Images from a folder or a zip, with one class per sub-folder."""
 
 import hashlib
 import io
+import os
 import warnings
 import zipfile
 import zlib
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities import rank_zero_info
 from PIL import Image, UnidentifiedImageError
 
-from dpswd._validate import at_least
-from dpswd.data.base import PrivateData, Records, data_root
+from dpswd._validate import at_least, choice
+from dpswd.data.base import PrivateData, Records, Unreadable, data_root
 from dpswd.errors import InputError
 
 __all__ = ["ImageFolder"]
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
+_GREY = {"1", "L", "LA", "I", "I;16", "F"}  # modes of Pillow without colour
+_SMALL, _LARGE = 64, 128  # side of photographs; largest side that is taken over as it is
+_HEADERS = 100  # images whose headers decide on size and channels
+_SHOWN = 2000  # number of images from which on a progress bar is shown
 
 
 class ImageFolder(PrivateData):
-    """Images of a folder or zip. Its innermost folders are classes, in alphabetical order; without any there is one.
+    """Images of a folder or zip. Its innermost folders are the classes, in alphabetical order.
 
-    Public are the folders (empty ones are classes too), the number n of images, ``size`` and ``channels``. A record is
-    one image file: pixels, file name and folder, all private.
+    Public are the list of folders (empty ones are classes too), the number n of images, ``size`` and ``channels``. A
+    record is one image file: pixels, file name and folder, all private. One folder, or none, means no labels.
 
     Formal guarantee:
-        Replacing one of the n records, its class and its name included, replaces at most one of the private ones, and
-        their number N is n, or n - n // 5 where ``test_split`` keeps a fifth out. Proof. The class of a record is the
-        place of its folder in a public list, so that it depends on that record alone. Private are the N smallest
-        records in the order of (SHA-256 of the file name, path): a total order that compares two records by
-        themselves. Let S be the n - 1 records that stay, T the N - 1 smallest of S and s the next one. With r beside
-        S, the N smallest are T and the smaller of r and s; with r' they are T and the smaller of r' and s. (With every
-        fifth in the order of the paths, an image that changes its folder would shift all that lie between.)
+        Replacing one of the n records, its class and its name included, replaces at most one of the private records,
+        and their number N is n, or n - n // 5 with ``test_split`` (docs/theory/private-side.md, Proposition 21).
 
     Args:
-        path: The folder or zip, as given or below the root.
-        size: Side to which images are cropped to a square and resized.
-        channels: 1 for grey, 3 for RGB.
-        root: See :class:`PrivateData`, like the rest.
-        batch_size: Records in a release.
-        n_synthetic: Records to generate.
-        test_split: Keep a fifth of the images for testing, out of the private records.
+        path: The folder or zip, relative to the working directory or to the root.
+        size: Side to which images are cropped to a square and resized. ``None`` for the most frequent side of the
+            first 100 images if it is at most 128, else 64; the owner then declares this number to be public.
+        channels: 1 for grey, 3 for RGB; ``None`` for that of most of the first 100 images, likewise public.
+        root: See :class:`PrivateData`.
+        batch_size: See :class:`PrivateData`.
+        n_synthetic: See :class:`PrivateData`.
+        test_split: Hold out a fifth of the images for testing.
+        public_benchmark: States that the images are public.
+        unreadable: ``"zero"`` maps a file that cannot be decoded to a black image (docs/theory/private-side.md,
+            Proposition 22); ``"refuse"`` raises.
     """
 
     name = "images"
@@ -50,21 +58,39 @@ class ImageFolder(PrivateData):
     def __init__(
         self,
         path: str,
-        size: int = 32,
-        channels: int = 3,
+        size: int | None = None,
+        channels: int | None = None,
         root: str | None = None,
         batch_size: int | None = None,
         n_synthetic: int = 10_000,
         test_split: bool = True,
+        public_benchmark: bool = False,
+        unreadable: Unreadable = "refuse",
     ) -> None:
         super().__init__(root, batch_size, n_synthetic)
-        at_least(4, size=size)
-        if channels not in (1, 3):
+        if size is not None:
+            at_least(4, size=size)
+        if channels not in (None, 1, 3):
             raise InputError(f"Expected channels=1 (grey) or 3 (RGB), got channels={channels!r}.")
+        choice(("refuse", "zero"), unreadable=unreadable)
         self.path, self.size, self.channels, self.test_split = path, size, channels, test_split
+        self.public_benchmark, self.unreadable = public_benchmark, unreadable
 
-    def load(self) -> tuple[Records, Records | None]:
-        """See :class:`PrivateData`."""
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """See :class:`PrivateData`; reads at most the headers of 100 images."""
+        size, channels = self._format
+        return channels, size, size
+
+    @property
+    def n_classes(self) -> int | None:
+        """See :class:`PrivateData`; decodes no image."""
+        classes = self._found[1]
+        return len(classes) if len(classes) > 1 else 0
+
+    @cached_property
+    def _found(self) -> tuple[dict[str, Path | bytes], list[str]]:
+        """Images by relative path, in alphabetical order, and the classes."""
         path = Path(self.path)
         if not path.exists():
             path = data_root(self.root) / self.path
@@ -73,43 +99,91 @@ class ImageFolder(PrivateData):
         found, classes = _from_zip(path) if path.is_file() else _from_folder(path)
         if not found:
             raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
+        known = set(classes)
         for name in found:
-            if _folder(name) not in classes:
+            if _folder(name) not in known:
                 raise InputError(
                     f"Expected images in the innermost folders of {path} (they are the classes), got {name} beside "
                     "folders; move it into one of them."
                 )
-        self.n_classes = len(classes)
-        found = dict(sorted(found.items()))
-        values = np.stack([self._read(name, content) for name, content in found.items()])
-        labels = torch.tensor([classes.index(_folder(name)) for name in found])
+        return dict(sorted(found.items())), classes
+
+    @cached_property
+    def _format(self) -> tuple[int, int]:
+        """Size and channels."""
+        if self.size is not None and self.channels is not None:
+            return self.size, self.channels
+        sides: Counter[int] = Counter()
+        grey: Counter[bool] = Counter()
+        for content in list(self._found[0].values())[:_HEADERS]:
+            try:
+                with warnings.catch_warnings(action="ignore"), Image.open(_source(content)) as image:
+                    sides[min(image.size)] += 1
+                    grey[image.mode in _GREY] += 1
+            except Exception:  # a file that cannot be decoded is reported, or mapped to zeros, when it is read
+                continue
+        side = sides.most_common(1)[0][0] if sides else _SMALL
+        size = self.size or (max(4, side) if side <= _LARGE else _SMALL)
+        channels = self.channels or (1 if grey and grey.most_common(1)[0][0] else 3)
+        rank_zero_info(
+            f"size={size} and channels={channels} are taken from the images and treated as public; set data.size and "
+            "data.channels to state them."
+        )
+        return size, channels
+
+    def load(self) -> tuple[Records, Records | None]:
+        """See :class:`PrivateData`."""
+        from rich.console import Console
+        from rich.progress import track
+
+        (found, classes), (size, channels) = self._found, self._format
+        values = np.empty((len(found), channels, size, size), dtype=np.uint8)
+
+        def read(i: int, name: str) -> None:
+            values[i] = self._read(name, found[name])
+
+        with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(os.cpu_count()) as pool:
+            done = pool.map(read, range(len(found)), found)
+            console = Console(stderr=True)
+            for _ in track(done, "Reading images", len(found), console=console, disable=len(found) < _SHOWN):
+                pass
+        place = {folder: number for number, folder in enumerate(classes)}
+        labels = torch.tensor([place[_folder(name)] for name in found])
         records = Records(torch.from_numpy(values), labels)
         if not self.test_split or len(records) < 5:
             return records, None
-        order = sorted(range(len(found)), key=[_key(name) for name in found].__getitem__)
+        keys = [_key(name) for name in found]
+        order = sorted(range(len(found)), key=keys.__getitem__)
         held_out = torch.zeros(len(found), dtype=torch.bool)
         held_out[order[len(found) - len(found) // 5 :]] = True
         return records.select(~held_out), records.select(held_out)
 
     def _read(self, name: str, content: Path | bytes) -> np.ndarray:
+        size, channels = self._format
         try:
-            source = io.BytesIO(content) if isinstance(content, bytes) else content
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of files that are read all the same
-                with Image.open(source) as image:
-                    image = image.convert("L" if self.channels == 1 else "RGB")
-                side = min(image.size)
-                left, top = (image.width - side) // 2, (image.height - side) // 2
-                square = image.resize((self.size, self.size), box=(left, top, left + side, top + side))
-                pixels = np.asarray(square, dtype=np.uint8)
-        except Exception as error:  # whatever a decoder stumbles over
-            reason = "no image format that is known" if isinstance(error, UnidentifiedImageError) else str(error)
-            raise InputError(f"Expected a readable image, got {name} ({reason}); repair or remove it.") from None
-        return pixels.reshape(self.size, self.size, self.channels).transpose(2, 0, 1)
+            with Image.open(_source(content)) as opened:
+                image = opened.convert("L" if channels == 1 else "RGB")
+            side = min(image.size)
+            left, top = (image.width - side) // 2, (image.height - side) // 2
+            square = image.resize((size, size), box=(left, top, left + side, top + side))
+            pixels = np.asarray(square, dtype=np.uint8)
+        except Exception as error:  # decoders raise many types on damaged files
+            if self.unreadable == "zero":
+                return np.zeros((channels, size, size), dtype=np.uint8)
+            reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
+            raise InputError(
+                f"Expected a readable image, got {name} ({reason}); set data.unreadable=zero, which maps it to zeros, "
+                "or repair it. Removing it makes the number of records depend on private data."
+            ) from None
+        return pixels.reshape(size, size, channels).transpose(2, 0, 1)
+
+
+def _source(content: Path | bytes) -> Path | io.BytesIO:
+    return io.BytesIO(content) if isinstance(content, bytes) else content
 
 
 def _key(name: str) -> tuple[bytes, str]:
-    """What the split orders an image by: a function of its own name and folder."""
+    """Position of an image in the order of the split: a function of its own name and folder."""
     return hashlib.sha256(PurePosixPath(name).name.encode(errors="surrogateescape")).digest(), name
 
 
@@ -117,35 +191,34 @@ def _folder(name: str) -> str:
     return PurePosixPath(name).parent.as_posix()
 
 
-def _passed_over(name: str) -> bool:
-    """Whether a path lies in what systems and tools leave behind: .git, .ipynb_checkpoints, __MACOSX."""
+def _ignored(name: str) -> bool:
+    """Whether a path belongs to a system or tool: .git, .ipynb_checkpoints, __MACOSX."""
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
 def _innermost(folders: set[str]) -> list[str]:
-    """Folders that hold no folders, sorted; the root, ".", if there are none below it."""
+    """Folders without sub-folders, sorted; the root, ".", if there are no folders."""
     outer = {parent.as_posix() for folder in folders for parent in PurePosixPath(folder).parents}
     return sorted(folders - outer - {"."}) or ["."]
 
 
-def _from_folder(path: Path) -> tuple[dict[str, Path], list[str]]:
-    """Images by their relative path, and the classes."""
+def _from_folder(path: Path) -> tuple[dict[str, Path | bytes], list[str]]:
     below = {file.relative_to(path).as_posix(): file for file in path.rglob("*")}
-    below = {name: file for name, file in below.items() if not _passed_over(name)}
+    below = {name: file for name, file in below.items() if not _ignored(name)}
     folders = {name for name, file in below.items() if file.is_dir()}
-    images = {name: file for name, file in below.items() if file.suffix.lower() in SUFFIXES and file.is_file()}
-    return images, _innermost(folders)
+    return {
+        name: file for name, file in below.items() if file.suffix.lower() in SUFFIXES and file.is_file()
+    }, _innermost(folders)
 
 
-def _from_zip(path: Path) -> tuple[dict[str, bytes], list[str]]:
-    """Images by their path in the archive, and the classes: folders that the archive lists as such."""
-    images: dict[str, bytes] = {}
+def _from_zip(path: Path) -> tuple[dict[str, Path | bytes], list[str]]:
+    images: dict[str, Path | bytes] = {}
     folders: set[str] = set()
     try:
         with zipfile.ZipFile(path) as archive:
             for entry in archive.infolist():
                 name = PurePosixPath(entry.filename).as_posix()
-                if _passed_over(name):
+                if _ignored(name):
                     continue
                 if entry.is_dir():
                     folders.add(name)

@@ -1,12 +1,11 @@
-"""The one file to hand out: a generator's weights, how to build it, and the guarantee. Nothing else is in it.
+"""What a generator run writes besides its checkpoint: the generator's file, pictures, synthetic records.
 
-A checkpoint is for resuming: it holds the optimizer's moments, counters, and paths of the machine. The file that is
-written here holds tensors and plain values only, which :func:`read_generator` takes back with ``weights_only=True``.
+A checkpoint is for resuming: it holds optimizer state, counters, and paths of the machine. ``generator.pt`` is the file
+to publish. It holds tensors and plain values only, and :func:`read_generator` loads it with ``weights_only=True``.
 """
 
 import inspect
 import io
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import BasePredictionWriter
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from dpswd import __version__
-from dpswd._files import verified_archive
+from dpswd._files import atomic_write, verified_archive
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.generation import generators
@@ -36,63 +36,71 @@ __all__ = [
 ]
 
 FORMAT = 1
-GUARANTEE = ("private", "sound", "epsilon", "delta", "mu", "regret", "neighboring_relation")  # of privacy.json
+GUARANTEE = (  # facts of privacy.json that state the guarantee
+    "private",
+    "sound",
+    "epsilon",
+    "delta",
+    "mu",
+    "regret",
+    "neighboring_relation",
+    "run",
+    "covered_runs",
+    "weights_from_runs",
+)
+SCOPE = (
+    "The guarantee covers the releases of the run that trained this generator, or of covered_runs where they are "
+    "listed. Releases of other runs on the same records compose with it."
+)
 
 
 def write_generator(generator: Generator, path: str | Path, guarantee: dict[str, Any] | None = None) -> None:
-    """Writes a generator of :mod:`dpswd.generation.generators`: the old file or the new one, never half.
+    """Writes a generator of :mod:`dpswd.generation.generators` atomically.
 
     Args:
         generator: Its constructor's arguments are attributes of the same names.
         path: File to write.
-        guarantee: Facts as in ``privacy.json``; the few that state the guarantee are kept.
+        guarantee: Facts as in ``privacy.json``; those that state the guarantee are kept, with its scope.
 
     Raises:
-        InputError: If the class is no public one of :mod:`dpswd.generation.generators`, or the file cannot be written.
+        InputError: If the class is not a public one of :mod:`dpswd.generation.generators`, or the file cannot be
+            written.
     """
     name = type(generator).__name__
     if getattr(generators, name, None) is not type(generator):
         raise InputError(
-            f"Expected a generator of dpswd.generation.generators, got {name}; save its state_dict yourself."
+            f"Expected a generator of dpswd.generation.generators, got {name}; save its state_dict instead."
         )
     options = {option: getattr(generator, option) for option in inspect.signature(type(generator)).parameters}
     facts = {key: value for key, value in (guarantee or {}).items() if key in GUARANTEE}
-    state = {key: value.detach().cpu().clone() for key, value in generator.state_dict().items()}
+    if facts.get("private"):
+        facts["scope"] = SCOPE
+    content = {
+        "format": FORMAT,
+        "version": __version__,
+        "generator": name,
+        "options": options,
+        "guarantee": facts,
+        "state": {key: value.detach().cpu().clone() for key, value in generator.state_dict().items()},
+    }
     buffer = io.BytesIO()
-    torch.save(
-        {
-            "format": FORMAT,
-            "version": __version__,
-            "generator": name,
-            "options": options,
-            "guarantee": facts,
-            "state": state,
-        },
-        buffer,
-    )
-    path = Path(path)
-    partial = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(buffer.getvalue())
-        os.replace(partial, path)
-    except OSError as error:
-        raise InputError(f"Expected to write {path}, got: {error.strerror}; choose a writable directory.") from None
+    torch.save(content, buffer)
+    atomic_write(Path(path), buffer.getvalue())
 
 
 def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
-    """Reads a generator back, in evaluation mode.
+    """Reads a generator in evaluation mode, and its guarantee; no code of the file is run.
 
     Returns:
         The generator and its guarantee: ``generator(generator.latent(n), labels)`` gives records.
 
     Raises:
-        InputError: If the file is missing or no generator. No code of the file is run.
+        InputError: If the file is missing or is not a generator.
     """
     try:
         content = torch.load(verified_archive(path), map_location="cpu", weights_only=True)
         if content["format"] != FORMAT:
-            raise InputError(f"Expected format {FORMAT} in {path}, got {content['format']!r}; use the version for it.")
+            raise InputError(f"Expected format {FORMAT} in {path}, got {content['format']!r}; use a matching version.")
         if content["generator"] not in set(generators.__all__) - {"Generator"}:
             raise InputError(
                 f"Expected a generator of dpswd.generation.generators in {path}, got {content['generator']!r}."
@@ -104,16 +112,17 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
         raise InputError(f"Expected a generator at {path}, got: {error.strerror}.") from None
     except InputError:
         raise
-    except Exception:  # what the reader of a damaged file stumbles over has no end
-        raise InputError(f"Expected a generator written by dpswd at {path}, got something else.") from None
+    except Exception:  # torch.load raises many types on damaged files
+        raise InputError(f"Expected a generator written by dpswd at {path}, got another or a damaged file.") from None
     return generator.eval(), guarantee
 
 
 class GeneratorFile(L.Callback):
-    """Writes the generator's file at the end of a fit.
+    """Writes the generator's file at the end of a fit, with the guarantee of this run.
 
-    The guarantee is what the :class:`~dpswd.training.callback.PrivacyBudget` among the trainer's callbacks states of this very
-    run; files that lie in the directory are not asked. Without a budget the file says ``private: False``.
+    The guarantee is what the trainer's :class:`~dpswd.training.callback.PrivacyBudget` states; without a budget the file
+    says ``private: False``. No file is written if the module holds no release, as after a crash between the ledger's
+    line and the noise.
 
     Args:
         filename: Name of the file, in the trainer's ``default_root_dir``.
@@ -125,17 +134,21 @@ class GeneratorFile(L.Callback):
         self.filename = filename
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Writes it, with the guarantee of this run."""
-        if trainer.fast_dev_run or not trainer.is_global_zero:
+        """Writes the file on rank 0."""
+        module: Any = pl_module
+        if trainer.fast_dev_run or not trainer.is_global_zero:  # type: ignore[attr-defined]
             return
-        budgets = [each for each in trainer.callbacks if isinstance(each, PrivacyBudget)]
+        if getattr(module, "released", module) is None:
+            rank_zero_warn(f"The module holds no release, so that {self.filename} is not written.")
+            return
+        budgets = [each for each in trainer.callbacks if isinstance(each, PrivacyBudget)]  # type: ignore[attr-defined]
         facts = budgets[0].statement() if budgets else {"private": False}
-        write_generator(pl_module.generator, Path(trainer.default_root_dir) / self.filename, facts)
+        write_generator(module.generator, Path(trainer.default_root_dir) / self.filename, facts)
 
 
 @torch.no_grad()
-def generate(module: L.LightningModule, labels: Tensor, batch: int = 500) -> Tensor:
-    """Generates a record for each class in ``labels`` (n,), in evaluation mode; returns (n, *sample_shape)."""
+def generate(module: Any, labels: Tensor, batch: int = 500) -> Tensor:
+    """Generates a record for each class in ``labels`` (n,) in evaluation mode; returns (n, *sample_shape)."""
     training = module.training
     module.eval()
     parts = [module.sample(part.to(module.device)).cpu() for part in labels.split(batch)]
@@ -144,26 +157,25 @@ def generate(module: L.LightningModule, labels: Tensor, batch: int = 500) -> Ten
 
 
 def to_bytes(images: Tensor) -> np.ndarray:
-    """Turns pixels (n, channels, h, w) in [0, 1] into bytes in torchvision's layout, (n, h, w) or (n, h, w, 3)."""
-    pixels = (images.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+    """Converts pixels (n, channels, h, w) in [0, 1] to bytes in torchvision's layout, (n, h, w) or (n, h, w, 3)."""
+    pixels: np.ndarray = (images.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
     return pixels[:, 0] if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
 
 
 def save_grid(images: Tensor, path: Path, columns: int) -> None:
-    """Writes images as one PNG, small ones enlarged; the old file or the new one, never half."""
+    """Writes images as one PNG, small images enlarged."""
     from torchvision.transforms.functional import to_pil_image
     from torchvision.utils import make_grid
 
     grid = make_grid(images.clamp(0, 1), nrow=columns, padding=1, pad_value=0.5)
     scale = max(1, round(56 / images.shape[-1]))
-    picture = to_pil_image(grid.repeat_interleave(scale, 1).repeat_interleave(scale, 2))
-    partial = path.with_suffix(".part.png")
-    picture.save(partial)
-    os.replace(partial, path)
+    buffer = io.BytesIO()
+    to_pil_image(grid.repeat_interleave(scale, 1).repeat_interleave(scale, 2)).save(buffer, "PNG")
+    atomic_write(path, buffer.getvalue())
 
 
 class SampleGrid(L.Callback):
-    """Writes ``samples.png``, a row of images for each class, now and then and at the end of training.
+    """Writes ``samples.png``, with a row of images per class, during training and at its end.
 
     Args:
         columns: Images per class.
@@ -178,7 +190,7 @@ class SampleGrid(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Writes a picture on its turn."""
+        """Writes a picture every ``every_n_steps`` steps."""
         if self.every_n_steps and trainer.global_step % self.every_n_steps == 0:
             self._write(trainer, pl_module)
 
@@ -186,7 +198,7 @@ class SampleGrid(L.Callback):
         """Writes the last picture."""
         self._write(trainer, pl_module)
 
-    def _write(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+    def _write(self, trainer: L.Trainer, module: Any) -> None:
         if len(module.generator.sample_shape) != 3 or not trainer.is_global_zero:
             return
         classes = module.generator.n_classes or self.columns
@@ -196,7 +208,7 @@ class SampleGrid(L.Callback):
 
 
 class SyntheticWriter(BasePredictionWriter):
-    """Turns ``dpswd predict`` into a labelled synthetic data set.
+    """Writes the predictions of ``dpswd predict`` as a labelled synthetic data set.
 
     Images are written as ``data`` (n, h, w[, 3]) in uint8, vectors as ``data`` (n, d) in float32; classes as
     ``targets`` (n,) in int64: the layout of torchvision's data sets.
@@ -214,16 +226,12 @@ class SyntheticWriter(BasePredictionWriter):
     def write_on_epoch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, predictions: Any, batch_indices: Any
     ) -> None:
-        """Writes everything at once."""
+        """Writes all predictions into one file."""
         records = torch.cat([part for part, _ in predictions]).cpu()
         labels = torch.cat([part for _, part in predictions]).cpu().numpy()
         data = to_bytes(records) if records.ndim == 4 else records.numpy()
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, data=data, targets=labels)
         path = Path(trainer.default_root_dir) / self.filename
-        partial = path.with_suffix(".part.npz")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            np.savez_compressed(partial, data=data, targets=labels)
-            os.replace(partial, path)
-        except OSError as error:
-            raise InputError(f"Expected to write {path}, got: {error.strerror}; choose a writable directory.") from None
+        atomic_write(path, buffer.getvalue())
         print(f"{len(data)} synthetic records: {path}")  # noqa: T201  (the result of the command)

@@ -1,9 +1,9 @@
-"""The methods of Table 1, each from the same start (trained on the source), for the same number of steps.
+"""The methods of Table 1, each from the same network trained on the source, for the same number of steps.
 
-Nothing is chosen by looking at target labels, and nothing differs between the problems of a kind. The one free number,
-the weight of the term that aligns, follows a rule that needs no labels of the target: at the start the weighted term
-is a tenth of ln C, the loss of a classifier of C classes that guesses (DANN and DP-DANN: 1, as in the paper of DANN).
-Ours has no weight: the distance moves the adapter alone.
+No choice uses target labels, and the settings are the same for all problems of a kind. The weight of an unprotected
+term follows a rule without target labels: at the start the weighted term is a tenth of ln C, the loss of a random guess
+among C classes (DANN and DP-DANN have weight 1, as in the paper of DANN). Ours has no weight, since the distance moves
+the adapter alone.
 """
 
 import copy
@@ -19,19 +19,19 @@ from typing import Any
 
 import lightning as L
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dpswd.adaptation.adapters import DigitEncoder, FeatureEncoder, ImageAdapter, ShiftAdapter
-from dpswd.adaptation.data import AdaptationData, DigitAdaptation, OfficeCaltech, TargetRecords, accuracy
+from dpswd.adaptation.data import AdaptationData, DigitAdaptation, OfficeCaltech, accuracy
 from dpswd.adaptation.module import AdaptationModule, fit_source, source_batches
+from dpswd.data.base import Records
 from dpswd.generation.features import DCT, FeatureMap, Flatten
 from dpswd.mechanism import Mechanism, ProjectionMechanism
-from dpswd.sampling import FixedSizeSampler, ReleaseLoader
 from dpswd.training.callback import PrivacyBudget
 from experiments.accounting.published import published_sigma
 from models.alignment import DANNTerm, JDOTTerm, Side, SWDTerm, fit_unprotected, raw_batches
 from models.dp_dann import fit_dp_dann
-from models.published import published_distance
+from models.published import PublishedTerm
 
 __all__ = [
     "METHODS",
@@ -46,12 +46,12 @@ __all__ = [
 ]
 
 CLASSES = 10
-_SHARE = 0.1  # of ln C: the weighted term at the start
+_SHARE = 0.1  # weighted term at the start, as a share of ln C
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A source, a target, and the sizes of everything; all public."""
+    """Source, target and public settings of one adaptation problem."""
 
     name: str
     data: Callable[[str | None], AdaptationData]
@@ -65,7 +65,7 @@ class Problem:
     delta: float
     lr: float
     adapter_lr: float
-    private_batch: int  # of DP-DANN
+    private_batch: int  # records per release of DP-DANN
 
 
 def _digits(source: str, target: str, framing: str) -> Problem:
@@ -122,7 +122,7 @@ PROBLEMS = {
 
 @dataclass(frozen=True)
 class Start:
-    """Encoder and classifier after training on the source, and the data."""
+    """Encoder and classifier trained on the source, and the data."""
 
     problem: Problem
     data: AdaptationData
@@ -130,29 +130,35 @@ class Start:
     seed: int
 
     def parts(self) -> tuple[Any, nn.Module]:
-        """Copies of encoder and classifier."""
+        """Returns copies of encoder and classifier."""
         return copy.deepcopy(self.module.encoder), copy.deepcopy(self.module.classifier)
 
     def score(self, encoder: Any, classifier: nn.Module) -> float:
-        """Accuracy on the labelled test records of the target."""
-        return accuracy(AdaptationModule(encoder, CLASSES, self.module.dim, classifier=classifier), self.data.test)
+        """Returns the accuracy on the labelled test records of the target."""
+        return accuracy(AdaptationModule(encoder, CLASSES, self.module.dim, classifier=classifier), self.test)
+
+    @property
+    def test(self) -> Records:
+        """Labelled test records of the target."""
+        assert self.data.test is not None
+        return self.data.test
 
 
 class NoNoise(L.Callback):
-    """Stands where the budget stands, and lets exact values pass: what privacy costs. NOT PRIVATE."""
+    """Replaces the budget by a run without noise. NOT PRIVATE."""
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Takes the noise away."""
+        """Sets the noise to zero, up to rounding."""
         criterion: Any = pl_module.criterion
         criterion.mechanism = criterion.mechanism.replace(sigma=1e-12)
         criterion.recorder = self
 
     def record(self, mechanism: Mechanism) -> None:
-        """Keeps nothing."""
+        """Records nothing."""
 
 
 def make_start(problem: Problem, seed: int, root: str | None) -> Start:
-    """Trains on the source alone."""
+    """Trains encoder and classifier on the source alone."""
     torch.manual_seed(seed)
     data = problem.data(root)
     data.source_batch = problem.batch
@@ -164,45 +170,41 @@ def make_start(problem: Problem, seed: int, root: str | None) -> Start:
 
 
 def _source_only(start: Start, epsilon: float | None) -> dict[str, Any]:
-    return {"accuracy": accuracy(start.module, start.data.test)}
+    return {"accuracy": accuracy(start.module, start.test)}
+
+
+def _fit_term(start: Start, term: nn.Module, batch: int, *, weighed: bool) -> float:
+    """Trains with an unprotected term from a start; returns the accuracy."""
+    encoder, classifier = start.parts()
+    source = source_batches(start.data.source_loader(), CLASSES)
+    target = raw_batches(start.data.private, batch)
+    weight = _weight(term, encoder, classifier, source, target) if weighed else 1.0
+    options: dict[str, Any] = {"steps": start.problem.steps, "weight": weight, "lr": start.problem.lr}
+    fit_unprotected(encoder, classifier, term, source, target, **options)
+    return start.score(encoder, classifier)
 
 
 def _unprotected(make: Callable[[int], nn.Module], weighed: bool) -> Callable[[Start, float | None], dict[str, Any]]:
     def method(start: Start, epsilon: float | None) -> dict[str, Any]:
-        problem, (encoder, classifier) = start.problem, start.parts()
-        term = make(encoder.dim)
-        source = source_batches(start.data.source_loader(), CLASSES)
-        target = raw_batches(start.data.private, problem.batch)
-        weight = _weight(lambda ours, theirs: term(ours, theirs, 0.0), encoder, classifier, source, target)
-        fit_unprotected(
-            encoder,
-            classifier,
-            term,
-            source,
-            target,
-            steps=problem.steps,
-            weight=weight if weighed else 1.0,
-            lr=problem.lr,
-        )
-        return {"accuracy": start.score(encoder, classifier)}
+        term = make(start.module.dim)
+        return {"accuracy": _fit_term(start, term, start.problem.batch, weighed=weighed)}
 
     return method
 
 
 @torch.no_grad()
-def _weight(
-    term: Callable[[Side, Side], Tensor], encoder: nn.Module, classifier: nn.Module, source: Any, target: Any
-) -> float:
-    """A tenth of ln C over the term at the start, mean of five batches. Reads raw target batches: unprotected only."""
+def _weight(term: nn.Module, encoder: nn.Module, classifier: nn.Module, source: Any, target: Any) -> float:
+    """Returns a tenth of ln C divided by the term at the start, the mean of five raw batches. NOT PRIVATE."""
     values = []
     for (records, classes), others in islice(zip(source, target, strict=False), 5):
         ours, theirs = encoder(records), encoder(others)
-        values.append(float(term(Side(ours, classifier(ours), classes), Side(theirs, classifier(theirs), None))))
+        known, unknown = Side(ours, classifier(ours), classes), Side(theirs, classifier(theirs), None)
+        values.append(float(term(known, unknown, 0.0)))
     return _SHARE * math.log(CLASSES) / (sum(values) / len(values))
 
 
 def make_module(start: Start, **changes: Any) -> AdaptationModule:
-    """Our module from a start: adapter, public space, one release."""
+    """Returns our module: adapter, public space, one release."""
     problem, (encoder, classifier) = start.problem, start.parts()
     space = problem.space()
     options: dict[str, Any] = {
@@ -218,7 +220,7 @@ def make_module(start: Start, **changes: Any) -> AdaptationModule:
 
 
 def train_module(module: AdaptationModule, start: Start, callback: L.Callback) -> dict[str, Any]:
-    """Trains a module on the data of its start; returns accuracy and what ``privacy.json`` says."""
+    """Trains a module; returns its accuracy and the guarantee in ``privacy.json``."""
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(
             default_root_dir=directory,
@@ -233,7 +235,7 @@ def train_module(module: AdaptationModule, start: Start, callback: L.Callback) -
         trainer.fit(module, datamodule=start.data)
         path = Path(directory) / "privacy.json"
         facts = json.loads(path.read_text()) if path.exists() else {}
-    return {"accuracy": accuracy(module, start.data.test)} | {
+    return {"accuracy": accuracy(module, start.test)} | {
         name: facts.get(name) for name in ("epsilon", "delta", "mu", "sound")
     }
 
@@ -245,7 +247,7 @@ def _sound(start: Start, epsilon: float | None) -> dict[str, Any]:
 
 
 def _chase(start: Start, epsilon: float | None) -> dict[str, Any]:
-    """Sound, without adapter: features of the encoder, released ten times."""
+    """Ours without an adapter: features of the encoder, released ten times."""
     assert epsilon is not None
     module = make_module(
         start, adapter=None, space=None, n_projections=None, release_every=start.problem.steps // 10, alignment=1e-2
@@ -274,47 +276,15 @@ def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:
 
 
 def _as_published(start: Start, epsilon: float | None) -> dict[str, Any]:
-    """Batches of 128 or 32 rows, 200 directions, noise by the published conventions: d as printed, 784 or 50."""
+    """Batches of 128 or 32 rows, 200 directions, noise by the published conventions with d as printed: 784 or 50."""
     assert epsilon is not None
-    problem, data, (encoder, classifier) = start.problem, start.data, start.parts()
-    dim, batch = (784, 128) if encoder.dim == 320 else (50, 32)
+    problem = start.problem
+    dim, batch = (784, 128) if start.module.dim == 320 else (50, 32)
     claimed = ProjectionMechanism(dim, 200, 1.0, batch, bound="bernstein")
     budget = {"target_epsilon": epsilon, "target_delta": problem.delta}
-    sigma = published_sigma(claimed, len(data.private), problem.steps, **budget)
-    source = source_batches(data.source_loader(), CLASSES)
-    target = raw_batches(data.private, batch)
-    weight = _weight(
-        lambda ours, theirs: encoder.dim * published_distance(ours.features, theirs.features, sigma, 200),
-        encoder,
-        classifier,
-        source,
-        target,
-    )
-    module = AdaptationModule(
-        encoder,
-        CLASSES,
-        classifier=classifier,
-        source=data.source_loader(),
-        preset="as_published",
-        sigma=sigma,
-        n_projections=200,
-        alignment=weight,
-        lr=problem.lr,
-    )
-    sampler = FixedSizeSampler(len(data.private), batch, n_steps=problem.steps)
-    with tempfile.TemporaryDirectory() as directory:
-        trainer = L.Trainer(
-            default_root_dir=directory,
-            max_steps=problem.steps,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        trainer.fit(module, ReleaseLoader(TargetRecords(data.private), sampler))
-    found = {"accuracy": accuracy(module, data.test), "epsilon": epsilon, "delta": problem.delta}
-    return found | {"mu": None, "sound": False}
+    sigma = published_sigma(claimed, len(start.data.private), problem.steps, **budget)
+    found = _fit_term(start, PublishedTerm(sigma, 200), batch, weighed=True)
+    return {"accuracy": found, "epsilon": epsilon, "delta": problem.delta, "mu": None, "sound": False}
 
 
 METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[float | None, ...]]] = {
@@ -331,7 +301,7 @@ METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[
 
 
 def run_method(start: Start, method: str, epsilon: float | None) -> dict[str, Any]:
-    """Runs one method; returns accuracy in percent, what was spent, and seconds."""
+    """Runs one method; returns its accuracy in percent, the privacy spent, and seconds."""
     torch.manual_seed(1000 + start.seed)
     began = time.monotonic()
     found = METHODS[method][0](start, epsilon)

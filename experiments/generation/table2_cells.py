@@ -1,7 +1,7 @@
 """Runs the cells of Table 2: two at a time, one JSON per finished cell, so that a run goes on where it stopped.
 
 ``OUT/table2-quick`` or ``OUT/table2-full`` holds ``cells/NAME.json`` and ``runs/NAME``, a run directory with ledger,
-privacy.json, report, downstream.json, samples.png and samples.npz. A cell is made again where the shipped config that
+privacy.json, report, evaluation.json, samples.png and samples.npz. A cell is made again where the shipped config that
 it follows has changed. A run that was interrupted stays where it is, with its ledger, and the cell starts in a new
 directory.
 """
@@ -146,7 +146,7 @@ def _fresh(path: Path) -> Path:
 
 
 def _evaluate(cell: Cell, trained: Trained, data: Path | None, run: Path) -> list[dict[str, Any]]:
-    """Trains the classifiers, writes downstream.json and pictures."""
+    """Trains the classifiers, writes evaluation.json and pictures."""
     loaded = GENERATED[cell.dataset](root=None if data is None else str(data))
     started = time.monotonic()
     torch.manual_seed(cell.seed)
@@ -175,5 +175,5 @@ def _evaluate(cell: Cell, trained: Trained, data: Path | None, run: Path) -> lis
         for name in IMAGE_CLASSIFIERS
     ]
     if trained.sample is not None:
-        write_json(run / "downstream.json", {"rows": rows, "seconds": round(time.monotonic() - started, 1)})
+        write_json(run / "evaluation.json", {"rows": rows, "seconds": round(time.monotonic() - started, 1)})
     return rows

@@ -1,4 +1,4 @@
-"""Feature files, made here, and what may be wrong with them. No pickle is ever loaded."""
+"""Feature files and arrays in memory: what is read, what is refused. No pickle is ever loaded."""
 
 import pickle
 
@@ -7,52 +7,71 @@ import pytest
 import torch
 
 from dpswd import InputError
-from dpswd.data import FeatureFile
+from dpswd.data import ArrayData, FeatureFile
 
 FEATURES, LABELS = np.arange(24, dtype=np.float32).reshape(12, 2), np.arange(12) % 3
+NAN = np.where(FEATURES == 3, np.nan, FEATURES)
+
+
+def saved(path, **arrays):
+    np.savez(path / "x.npz", **arrays)
+    return str(path / "x.npz")
 
 
 def test_features(tmp_path):
-    np.savez(tmp_path / "x.npz", features=FEATURES.astype(np.float64), labels=LABELS.astype(np.uint8))
-    data = FeatureFile(str(tmp_path / "x.npz"))
+    path = saved(tmp_path, features=FEATURES.astype(np.float64), labels=LABELS.astype(np.uint8))
+    data = FeatureFile(path)
     assert data.private.values.shape == (10, 2)
+    assert data.sample_shape == (2,)
     assert data.test.values.tolist() == FEATURES[[4, 9]].tolist()
     assert data.private.labels.dtype == torch.int64
     assert len(FeatureFile("x.npz", root=str(tmp_path), test_split=False).private) == 12
 
 
+def test_number_of_classes(tmp_path):
+    """Stated, or the file's list of classes, or the largest label plus one; 0 without labels."""
+    assert FeatureFile(saved(tmp_path, features=FEATURES, labels=LABELS)).n_classes == 3
+    assert FeatureFile(saved(tmp_path, features=FEATURES, labels=LABELS), n_classes=5).n_classes == 5
+    assert FeatureFile(saved(tmp_path, features=FEATURES, labels=LABELS), labelled=False).n_classes == 0
+    assert FeatureFile(saved(tmp_path, features=FEATURES, labels=LABELS, classes=[*"abcd"])).n_classes == 4
+    bare = FeatureFile(saved(tmp_path, features=FEATURES))
+    assert bare.n_classes == 0
+    assert set(bare.private.labels.tolist()) == {0}
+    with pytest.raises(InputError, match="labels"):
+        FeatureFile(saved(tmp_path, features=FEATURES), labelled=True).load()
+    for labels, n_classes in ((LABELS, 2), (LABELS * 0, None)):
+        with pytest.raises(InputError, match="classes"):
+            FeatureFile(saved(tmp_path, features=FEATURES, labels=labels), n_classes=n_classes).load()
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"features": FEATURES}, r"Expected arrays 'features' and 'labels' in .*, got no .*labels"),
-        ({"x": FEATURES, "labels": LABELS}, r"Expected arrays 'features' and 'labels' in .*, got no .*features"),
-        (
-            {"features": FEATURES.astype(object), "labels": LABELS},
-            r"Expected a readable \.npz file at .*, got: .*pickle",
-        ),
-        ({"features": FEATURES * np.nan, "labels": LABELS}, "Expected finite records, got nan or inf"),
-        (
-            {"features": np.where(FEATURES > 3, np.inf, FEATURES), "labels": LABELS},
-            "Expected finite records, got nan or inf",
-        ),
-        (
-            {"features": FEATURES.astype(np.float64) + 1e300, "labels": LABELS},
-            "Expected finite records, got nan or inf",
-        ),
-        ({"features": FEATURES[0], "labels": LABELS}, r"Expected features \(N, d\) and integer labels \(N,\)"),
-        ({"features": FEATURES, "labels": LABELS[:5]}, r"Expected features \(N, d\) and integer labels \(N,\)"),
-        ({"features": FEATURES, "labels": LABELS / 2}, r"got float32 \(12, 2\) and float64 \(12,\)"),
-        ({"features": FEATURES, "labels": LABELS - 1}, "Expected labels of at least 0, got others"),
-        ({"features": FEATURES.astype(str), "labels": LABELS}, r"Expected features \(N, d\)"),
-        ({"features": FEATURES + 1j, "labels": LABELS}, r"Expected features \(N, d\)"),
-        ({"features": FEATURES[:0], "labels": LABELS[:0]}, "Expected at least one record, got none"),
+        ({"x": FEATURES, "labels": LABELS}, "features"),
+        ({"features": FEATURES.astype(object), "labels": LABELS}, "pickle"),
+        ({"features": NAN, "labels": LABELS}, "finite records.*unreadable=zero"),
+        ({"features": FEATURES.astype(np.float64) + 1e300, "labels": LABELS}, "finite records"),
+        ({"features": FEATURES[0], "labels": LABELS}, r"features \(N, d\)"),
+        ({"features": FEATURES, "labels": LABELS[:5]}, r"labels \(N,\)"),
+        ({"features": FEATURES, "labels": LABELS / 2}, "integer labels"),
+        ({"features": FEATURES, "labels": LABELS - 1}, "labels of at least 0"),
+        ({"features": FEATURES, "labels": LABELS * 10**6}, "labels below"),
+        ({"features": FEATURES.astype(str), "labels": LABELS}, r"features \(N, d\)"),
+        ({"features": FEATURES + 1j, "labels": LABELS}, r"features \(N, d\)"),
+        ({"features": FEATURES[:0], "labels": LABELS[:0]}, "at least one record"),
     ],
 )
 def test_feature_files_that_do_not_fit(tmp_path, arrays, message):
-    np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(InputError, match=message) as caught:
-        FeatureFile(str(tmp_path / "x.npz")).load()
+        FeatureFile(saved(tmp_path, **arrays)).load()
     assert "\n" not in str(caught.value)
+
+
+def test_rows_with_nan_become_zeros(tmp_path):
+    data = FeatureFile(saved(tmp_path, features=NAN, labels=LABELS), test_split=False, unreadable="zero")
+    changed = (data.private.values.numpy() != FEATURES).any(1)
+    assert np.flatnonzero(changed).tolist() == [1]
+    assert data.private.values[1].tolist() == [0, 0]
 
 
 class Trap:
@@ -66,11 +85,11 @@ def test_no_pickle_is_ever_loaded(tmp_path):
     np.savez(tmp_path / "x.npz", features=np.array([Trap()], dtype=object), labels=LABELS)
     (tmp_path / "y.npz").write_bytes(pickle.dumps(Trap()))
     for name in ("x.npz", "y.npz"):
-        with pytest.raises(InputError, match=r"Expected a readable \.npz file"):
+        with pytest.raises(InputError, match=r"a readable \.npz file"):
             FeatureFile(str(tmp_path / name)).load()
 
 
-def test_files_that_are_no_npz(tmp_path):
+def test_files_that_are_not_npz(tmp_path):
     np.save(tmp_path / "x.npy", FEATURES)
     (tmp_path / "x.npy").rename(tmp_path / "array.npz")
     (tmp_path / "text.npz").write_text("no archive")
@@ -80,7 +99,81 @@ def test_files_that_are_no_npz(tmp_path):
     (tmp_path / "cut.npz").write_bytes(whole[:100])
     (tmp_path / "stream.npz").write_bytes(whole[:60] + b"\xff" * 10 + whole[70:])
     for name in ("array", "text", "empty", "cut", "stream"):
-        with pytest.raises(InputError, match=r"Expected a readable \.npz file at .*; write it again"):
+        with pytest.raises(InputError, match=r"a readable \.npz file"):
             FeatureFile(str(tmp_path / f"{name}.npz")).load()
-    with pytest.raises(InputError, match=r"Expected an \.npz file at none\.npz, got nothing there; check data\.path"):
+    with pytest.raises(InputError, match=r"data\.path"):
         FeatureFile("none.npz").load()
+
+
+# arrays
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor, lambda values: values.tolist()])
+def test_arrays_of_images(convert):
+    grey = np.arange(2 * 4 * 3, dtype=np.uint8).reshape(2, 4, 3)
+    values = convert(grey)
+    if isinstance(values, list):
+        values = (np.asarray(values) / 255).tolist()  # floats in [0, 1]
+    data = ArrayData(values)
+    assert data.sample_shape == (1, 4, 3)
+    assert data.n_classes == 0
+    assert np.allclose(data.private.floats()[:, 0] * 255, grey)
+    colour = np.stack([grey, grey + 1, grey + 2], axis=3)
+    assert ArrayData(colour).private.values[1, 2].tolist() == (grey[1] + 2).tolist()
+
+
+class Frame:
+    """Converts to an array as a data frame does."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype=dtype)
+
+
+def test_arrays_of_rows_and_a_data_frame():
+    frame = Frame(FEATURES)
+    for values in (FEATURES, torch.from_numpy(FEATURES), frame, FEATURES.astype(int)):
+        data = ArrayData(values, LABELS, test=(FEATURES[:2], LABELS[:2]))
+        assert data.private.values.tolist() == FEATURES.tolist()
+        assert (data.n_classes, len(data.test)) == (3, 2)
+    named = ArrayData(frame, Frame([*"abca"] * 3), classes=["a", "b", "c", "d"])
+    assert named.private.labels.tolist() == [0, 1, 2, 0] * 3
+    assert named.n_classes == 4
+    assert ArrayData(NAN, unreadable="zero").private.values[1].tolist() == [0, 0]
+
+
+IMAGES = np.zeros((4, 5, 5))
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        (IMAGES + 1.5, {}, r"floats in \[0, 1\]"),
+        (IMAGES.astype(int), {}, "uint8"),
+        (np.zeros((4, 5, 5, 2)), {}, "1 or 3 channels"),
+        (np.zeros(4), {}, "all of one shape"),
+        (np.zeros((0, 5)), {}, "all of one shape"),
+        (np.array([None, 1], dtype=object), {}, "all of one shape"),
+        (np.array([["a"]]), {}, "all of one shape"),
+        (NAN, {}, "finite records.*unreadable=zero"),
+        (FEATURES.astype(np.float64) * 1e300, {}, "finite records"),
+        (FEATURES, {"labels": LABELS / 2}, "integer labels"),
+        (FEATURES, {"labels": [*"abc"] * 4}, "classes="),
+        (FEATURES, {"labels": [*"abc"] * 4, "classes": ["a", "b"]}, "not listed"),
+        (FEATURES, {"labels": LABELS, "classes": ["a", "a"]}, "without repetition"),
+        (FEATURES, {"labels": LABELS * 0}, "at least 2 classes"),
+        (FEATURES, {"labels": LABELS[:3]}, "a label per record"),
+        (FEATURES, {"labels": LABELS[None]}, r"labels \(N,\)"),
+    ],
+)
+def test_arrays_that_do_not_fit(values, options, message):
+    with pytest.raises(InputError, match=message) as caught:
+        ArrayData(values, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_ragged_lists_are_refused():
+    with pytest.raises(InputError, match="one shape"):
+        ArrayData([[1.0, 2.0], [1.0]])

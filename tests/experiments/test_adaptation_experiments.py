@@ -8,14 +8,12 @@ import pytest
 import torch
 
 from dpswd import InputError
-from dpswd.adaptation.data import DigitAdaptation, FeatureAdaptation, OfficeCaltech, SourceBatches, TargetAccuracy
-from dpswd.data import Records
+from dpswd.adaptation.data import FeatureAdaptation
 from experiments.adaptation import adaptation_cells, adaptation_methods, adaptation_steps, fig3, table1
 from experiments.adaptation.adaptation_cells import cell
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
 from experiments.audit import leak
 from experiments.notions import adapted_head
-from models.published import NOT_PRIVATE, published_distance
 
 WARNINGS = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
@@ -35,102 +33,6 @@ def features(path, n, d=8, seed=0):
 @pytest.fixture
 def pair(tmp_path):
     return features(tmp_path / "a.npz", 80), features(tmp_path / "b.npz", 60, seed=1)
-
-
-def test_feature_files_of_any_network(pair, tmp_path):
-    """The loader of Office-31 and VisDA-2017, on small files that are made here."""
-    data = FeatureAdaptation(*pair)
-    assert (data.name, data.source.values.shape, data.private.shape) == ("a-b", (80, 8), (60, 8))
-    assert isinstance(data.private, torch.Tensor)  # no labels
-    assert data.release_size(16) == 48
-    other = features(tmp_path / "c.npz", 60, d=9)
-    with pytest.raises(InputError, match=r"Expected source and target of one shape, got \(8,\) and \(9,\)"):
-        FeatureAdaptation(pair[0], other).setup("fit")
-    with pytest.raises(InputError, match="nothing there"):
-        FeatureAdaptation(pair[0], "missing.npz").setup("fit")
-    with pytest.raises(InputError, match="Expected batch_size <= the number of records, got batch_size=61 and 60"):
-        FeatureAdaptation(*pair, batch_size=61).release_size(None)
-    with pytest.raises(InputError, match="Expected n_quantiles <= the number of records, got 61 and 60"):
-        data.release_size(61)
-
-
-def test_labels_of_a_private_target_are_not_looked_at(pair, tmp_path):
-    bare = str(tmp_path / "bare.npz")
-    np.savez(bare, features=np.load(pair[1])["features"])  # as a target is in earnest
-    for target in (pair[1], bare):
-        data = FeatureAdaptation(pair[0], target)
-        assert set(data.test.labels.tolist()) == {0}
-        assert torch.equal(data.test.floats(), data.private)
-    assert set(FeatureAdaptation(*pair, public_benchmark=True).test.labels.tolist()) == set(range(10))  # control
-    with pytest.raises(InputError, match=r"Expected arrays 'features' and 'labels' in .*bare\.npz"):
-        FeatureAdaptation(bare, pair[1]).setup("fit")
-
-
-def test_an_accuracy_on_private_records_is_refused(pair):
-    class Run:
-        datamodule = FeatureAdaptation(*pair)
-
-    with pytest.raises(InputError, match="Expected no TargetAccuracy for a-b, got one: it tests on the private"):
-        TargetAccuracy().on_fit_start(Run, None)
-    Run.datamodule = FeatureAdaptation(*pair, public_benchmark=True)
-    TargetAccuracy().on_fit_start(Run, None)
-
-
-def test_names_of_domains_are_checked():
-    with pytest.raises(InputError, match="Expected two domains, got A for both"):
-        OfficeCaltech("A", "A")
-    with pytest.raises(InputError, match="Expected target to be one of A, W, D"):
-        OfficeCaltech("A", "C")
-    with pytest.raises(InputError, match="Expected two data sets, got USPS for both"):
-        DigitAdaptation("USPS", "USPS")
-
-
-def test_a_round_of_the_source_has_every_record_at_most_once():
-    batches = list(SourceBatches(Records(torch.arange(10.0)[:, None], torch.arange(10)), 4))
-    assert [len(values) for values, _ in batches] == [4, 4]
-    seen = torch.cat([values for values, _ in batches]).flatten()
-    assert len(seen.unique()) == 8
-
-
-@pytest.mark.data
-def test_sizes_of_the_real_pairs(data_root):
-    digits = DigitAdaptation("MNIST", "USPS", "resized", root=str(data_root))
-    assert (len(digits.source), len(digits.private), len(digits.test)) == (10_000, 7_291, 2_007)
-    assert digits.private.shape[1:] == digits.source.values.shape[1:] == (1, 28, 28)
-    office = OfficeCaltech("A", "W", root=str(data_root))
-    assert (len(office.source), len(office.private), len(office.test)) == (958, 295, 295)
-
-
-def test_erratum_4_one_record_scales_all_rows():
-    source, target = torch.randn(2, 32, 6, generator=torch.Generator().manual_seed(0)).unbind()
-    far = target.clone()
-    far[0] *= 1000
-    sizes = []
-    for batch in (target, far):
-        rows = source.clone().requires_grad_(True)
-        published_distance(rows, batch, 1e-6, 12).backward()
-        sizes.append(rows.grad[1:].norm())
-    assert sizes[1] < sizes[0] / 50  # of the rows that nobody replaced
-    assert "erratum 4" in NOT_PRIVATE[0]
-
-
-def test_erratum_5_the_jacobian_reads_the_raw_batch():
-    """The noise is the same to the last bit; a pixel that one private record alone inks shows in the gradient."""
-    encoder = torch.nn.Linear(5, 3)
-    target = torch.rand(16, 5)
-    target[:, 4] = 0
-    inked = target.clone()
-    inked[0, 4] = 1e-6
-    source = torch.rand(16, 5)
-    source[:, 4] = 0
-    shown = []
-    for batch in (target, inked):
-        torch.manual_seed(0)
-        loss = published_distance(encoder(source), encoder(batch), 50.0, 8)
-        (gradient,) = torch.autograd.grad(loss, encoder.weight)
-        shown.append(bool(gradient[:, 4].any()))
-    assert shown == [False, True]
-    assert "erratum 5" in NOT_PRIVATE[1]
 
 
 def test_the_leak_is_caught_and_the_sound_version_is_not():

@@ -11,10 +11,7 @@ from PIL import Image
 
 from dpswd import InputError
 from dpswd.data import CelebA
-from dpswd.generation.features import check_rowwise
-from dpswd.loss import clip_rows
 from experiments.generation import fig6
-from models.networks import RandomConvolutions, Table5Generator
 
 
 @pytest.fixture
@@ -89,42 +86,6 @@ def test_a_broken_picture_of_the_full_set(full):
     (full / "celeba" / "img_align_celeba" / "000002.jpg").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"Expected a readable picture at .*000002.jpg"):
         CelebA("torchvision", root=str(full)).load()
-
-
-def test_the_public_space_has_8192_dimensions_and_is_a_constant():
-    features = RandomConvolutions()
-    assert features.dim == 8192
-    images = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-    rows = features(images)
-    assert rows.shape == (3, 8192)
-    check_rowwise(features)
-    torch.manual_seed(5)
-    assert torch.equal(RandomConvolutions()(images), rows)
-    assert not torch.equal(RandomConvolutions(seed=1)(images), rows)
-    assert list(features.parameters()) == []
-    assert float(clip_rows(features(100 * images), 0.5).norm(dim=1).max()) <= 0.5
-    images.requires_grad_()
-    features(images).sum().backward()
-    assert float(images.grad.abs().min(dim=0).values.max()) > 0
-
-
-@pytest.mark.parametrize("options", [{"sample_shape": (3, 62, 64)}, {"channels": 0}, {"radius": 0.0}, {"seed": -1}])
-def test_options_of_the_space(options):
-    with pytest.raises(InputError, match=r"^Expected "):
-        RandomConvolutions(**options)
-
-
-def test_table5_generator():
-    generator = Table5Generator()
-    assert generator.latent_dim == 32
-    images = generator(generator.latent(4), torch.zeros(4, dtype=torch.int64)).detach()
-    assert images.shape == (4, 3, 64, 64)
-    assert 0 <= float(images.min()) < float(images.max()) <= 1
-    labelled = Table5Generator((1, 16, 16), n_classes=3)
-    assert labelled(labelled.latent(2), torch.tensor([0, 2])).shape == (2, 1, 16, 16)
-    for shape in ((3, 64, 32), (3, 48, 48), (3, 4, 4)):
-        with pytest.raises(InputError, match="Expected a square side of 8, 16, 32, 64"):
-            Table5Generator(shape)
 
 
 @pytest.mark.slow

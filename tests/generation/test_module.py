@@ -136,7 +136,7 @@ def test_pictures_and_synthetic_records(tmp_path, capsys):
         assert made["data"].shape == (25, 8, 8)
         assert made["data"].dtype == np.uint8
         assert made["targets"].tolist() == [i % 10 for i in range(25)]
-    rows = json.loads((tmp_path / "downstream.json").read_text())["rows"]
+    rows = json.loads((tmp_path / "evaluation.json").read_text())["rows"]
     assert {(row["train"], row["classifier"]) for row in rows} == {
         (source, name) for source in ("synthetic", "real") for name in ("logreg", "mlp")
     }

@@ -1,0 +1,66 @@
+"""Records, sizes of releases, and the mapping of unreadable records to zeros."""
+
+import pytest
+import torch
+
+from dpswd import InputError
+from dpswd.data import Digits, Records
+from dpswd.data.base import every_fifth
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "message"),
+    [
+        (torch.zeros(0, 2), torch.zeros(0).long(), "at least one record"),
+        (torch.zeros(3, 2), torch.zeros(2).long(), "a label per record"),
+        (torch.zeros(1, 2), torch.tensor([-1]), "labels of at least 0"),
+        (torch.tensor([[INF]]), torch.zeros(1).long(), "finite records.*unreadable=zero"),
+    ],
+)
+def test_records_that_do_not_fit(values, labels, message):
+    with pytest.raises(InputError, match=message):
+        Records(values, labels)
+
+
+def test_unreadable_records_become_zeros_one_by_one():
+    """The map acts per record: the same record gives the same result beside any others, and N stays."""
+    good, labels = torch.arange(8.0).reshape(4, 2) + 1, torch.tensor([0, 1, 2, 3])
+    for bad in (torch.tensor([NAN, 1.0]), torch.tensor([1.0, -INF])):
+        values = good.clone()
+        values[2] = bad
+        read = Records.read(values, labels, "zero")
+        assert read.values.tolist() == [[1, 2], [3, 4], [0, 0], [7, 8]]
+        assert read.labels.tolist() == [0, 1, 2, 3]
+        with pytest.raises(InputError, match="finite"):  # control: the default
+            Records.read(values, labels)
+    assert torch.equal(Records.read(good, labels, "zero").values, good)
+    images = torch.full((2, 1, 2, 2), 0.5)
+    images[1, 0, 0, 1] = NAN
+    assert Records.read(images, labels[:2], "zero").values.flatten(1).tolist() == [[0.5] * 4, [0.0] * 4]
+
+
+def test_floats_of_bytes_are_pixels():
+    records = Records(torch.tensor([[0], [255]], dtype=torch.uint8), torch.zeros(2).long())
+    assert records.floats().tolist() == [[0.0], [1.0]]
+
+
+def test_split_by_position():
+    train, test = every_fifth(Records(torch.arange(12.0)[:, None], torch.zeros(12, dtype=torch.int64)))
+    assert test.values.flatten().tolist() == [4, 9]
+    assert len(train) == 10
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "n_quantiles", "size"), [(None, None, 1438), (None, 100, 1400), (None, 1438, 1438), (50, 7, 50)]
+)
+def test_release_size(batch_size, n_quantiles, size):
+    assert Digits(batch_size=batch_size).release_size(n_quantiles) == size
+
+
+def test_release_size_above_the_number_of_records():
+    with pytest.raises(InputError, match="n_quantiles"):
+        Digits().release_size(1439)
+    with pytest.raises(InputError, match="batch_size"):
+        Digits(batch_size=1439).release_size(None)

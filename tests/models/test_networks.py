@@ -1,0 +1,96 @@
+"""Networks of the papers: parameters, shapes and layers as Rakotomamonjy2021 states them."""
+
+import pytest
+import torch
+
+from dpswd import InputError
+from dpswd.generation.features import check_rowwise
+from dpswd.generation.generators import Table3Generator
+from dpswd.loss import clip_rows
+from dpswd.rowwise import check_encoder
+from models.networks import (
+    FaceDiscriminator,
+    PublishedDigitEncoder,
+    PublishedFeatureEncoder,
+    RandomConvolutions,
+    Table5Generator,
+)
+
+
+def parameters(network):
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def layers(network, kind):
+    return [layer for layer in network.modules() if isinstance(layer, kind)]
+
+
+def test_table_3():
+    """Input 20 = code 10 + one-hot 10; linear 20-200 and 200-784; 16-8-1 channels."""
+    generator = Table3Generator()
+    first, second = layers(generator, torch.nn.Linear)
+    assert (first.in_features, first.out_features, second.out_features) == (20, 200, 784)
+    assert [(c.in_channels, c.out_channels) for c in layers(generator, torch.nn.Conv2d)] == [(16, 8), (8, 1)]
+    assert parameters(generator) == 167_161
+    assert parameters(Table3Generator(latent_dim=100)) == 185_161  # "approximately 180K"
+    assert generator(generator.latent(2), torch.tensor([0, 9])).shape == (2, 1, 28, 28)
+
+
+def test_table_5():
+    generator = Table5Generator()
+    convolutions = layers(generator, torch.nn.ConvTranspose2d)
+    assert [c.out_channels for c in convolutions] == [512, 256, 128, 64, 3]
+    assert {c.kernel_size for c in convolutions} == {(4, 4)}
+    assert [c.stride[0] for c in convolutions] == [1, 2, 2, 2, 2]
+    assert parameters(generator) == 3_019_648
+    images = generator(generator.latent(4), torch.zeros(4, dtype=torch.int64)).detach()
+    assert images.shape == (4, 3, 64, 64)
+    assert 0 <= float(images.min()) < float(images.max()) <= 1
+    with pytest.raises(InputError, match="64 x 64"):
+        Table5Generator((3, 32, 32))
+
+
+def test_space_of_the_discriminator():
+    discriminator, images = FaceDiscriminator(), torch.rand(3, 3, 64, 64)
+    rows = discriminator.features(images)
+    assert rows.shape == (3, discriminator.dim) == (3, 512 * 4 * 4)
+    assert float(rows.detach().abs().max()) <= 1  # tanh
+    assert discriminator(images).shape == (3,)
+    assert [c.out_channels for c in layers(discriminator.body, torch.nn.Conv2d)] == [64, 128, 256, 512]
+    assert len(layers(discriminator, torch.nn.BatchNorm2d)) == 3
+
+
+def test_encoders_of_appendix_8_5_2():
+    digits = PublishedDigitEncoder()
+    assert [c.out_channels for c in layers(digits, torch.nn.Conv2d)] == [32, 20]
+    features = digits(torch.rand(2, 1, 28, 28)).detach()
+    assert features.shape == (2, digits.dim) == (2, 320)
+    assert 0 < float(features.min()) < float(features.max()) < 1  # sigmoid
+    check_encoder(digits, torch.rand(3, 1, 28, 28), digits.dim)
+    assert parameters(digits) == 32 * 26 + 20 * (32 * 25 + 1)
+    for dim in (50, 100):  # Office-31, VisDA-2017
+        encoder = PublishedFeatureEncoder(dim)
+        assert parameters(encoder) == 2049 * 100 + 101 * dim
+        assert encoder(torch.randn(3, 2048)).shape == (3, dim)
+        assert float(encoder(torch.randn(3, 2048)).detach().min()) == 0  # ReLU
+        check_encoder(encoder, torch.randn(3, 2048), dim)
+
+
+def test_random_convolutions_are_a_constant_space_of_8192_dimensions():
+    features = RandomConvolutions()
+    assert features.dim == 8192
+    images = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    rows = features(images)
+    assert rows.shape == (3, 8192)
+    check_rowwise(features)
+    torch.manual_seed(5)
+    assert torch.equal(RandomConvolutions()(images), rows)
+    assert not torch.equal(RandomConvolutions(seed=1)(images), rows)
+    assert list(features.parameters()) == []
+    assert float(clip_rows(features(100 * images), 0.5).norm(dim=1).max()) <= 0.5
+
+
+@pytest.mark.parametrize("options", [{"sample_shape": (3, 62, 64)}, {"channels": 0}, {"radius": 0.0}, {"seed": -1}])
+def test_options_of_random_convolutions(options):
+    with pytest.raises(InputError, match=next(iter(options))):
+        RandomConvolutions(**options)
