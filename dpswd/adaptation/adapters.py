@@ -105,7 +105,7 @@ class ShiftAdapter(nn.Module):
 
 
 def jitter(images: Tensor) -> Tensor:
-    """Augments public images (n, 1, h, w) by random rotation, scale, shear and shift, and by thicker or thinner strokes.
+    """Augments public images (n, 1, h, w) by random rotation, scale, shear, shift and stroke width.
 
     Rotations reach 10 degrees, scale and shear 10%, shifts 1.5 pixels of 28, either way. A quarter of the images is
     dilated, a quarter eroded, a quarter blurred, mixed with the original at a random weight.

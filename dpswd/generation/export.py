@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dpswd import __version__
 from dpswd._files import atomic_write, verified_archive
+from dpswd._provenance import mark_runs
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.generation import generators
@@ -49,8 +50,8 @@ GUARANTEE = (  # facts of privacy.json that state the guarantee
     "weights_from_runs",
 )
 SCOPE = (
-    "The guarantee covers the releases of the run that trained this generator, or of covered_runs where they are "
-    "listed. Releases of other runs on the same records compose with it."
+    "The guarantee covers the releases of all runs that the weights depend on (weights_from_runs). Releases of other "
+    "runs on the same records compose with it."
 )
 
 
@@ -72,20 +73,31 @@ def write_generator(generator: Generator, path: str | Path, guarantee: dict[str,
             f"Expected a generator of dpswd.generation.generators, got {name}; save its state_dict instead."
         )
     options = {option: getattr(generator, option) for option in inspect.signature(type(generator)).parameters}
-    facts = {key: value for key, value in (guarantee or {}).items() if key in GUARANTEE}
-    if facts.get("private"):
-        facts["scope"] = SCOPE
     content = {
         "format": FORMAT,
         "version": __version__,
         "generator": name,
         "options": options,
-        "guarantee": facts,
+        "guarantee": _stated(guarantee or {}),
         "state": {key: value.detach().cpu().clone() for key, value in generator.state_dict().items()},
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)
     atomic_write(Path(path), buffer.getvalue())
+
+
+def _stated(facts: dict[str, Any]) -> dict[str, Any]:
+    """Returns the facts that state the guarantee of the weights, and its scope.
+
+    Weights that have seen releases of further runs get the guarantee of all runs in the shared ledger.
+    """
+    stated = {key: value for key, value in facts.items() if key in GUARANTEE}
+    if set(facts.get("weights_from_runs") or ()) - set(facts.get("covered_runs") or ()):
+        across = facts.get("across_runs") or {"sound": False}
+        stated |= {name: across.get(name) for name in ("epsilon", "delta", "mu", "regret", "sound")}
+    if stated.get("private"):
+        stated["scope"] = SCOPE
+    return stated
 
 
 def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
@@ -108,6 +120,7 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
         generator: Generator = getattr(generators, content["generator"])(**content["options"])
         generator.load_state_dict(content["state"])
         guarantee: dict[str, Any] = content["guarantee"]
+        mark_runs(generator, guarantee.get("weights_from_runs") or ())
     except OSError as error:
         raise InputError(f"Expected a generator at {path}, got: {error.strerror}.") from None
     except InputError:
@@ -120,7 +133,7 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
 class GeneratorFile(L.Callback):
     """Writes the generator's file at the end of a fit, with the guarantee of this run.
 
-    The guarantee is what the trainer's :class:`~dpswd.training.callback.PrivacyBudget` states; without a budget the file
+    The guarantee is that of the trainer's :class:`~dpswd.training.callback.PrivacyBudget`; without a budget the file
     says ``private: False``. No file is written if the module holds no release, as after a crash between the ledger's
     line and the noise.
 
