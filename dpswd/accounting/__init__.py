@@ -1,4 +1,4 @@
-"""Privacy accounting: what was released costs what. No torch in here."""
+"""Privacy accounting: composition, calibration, plans and the ledger. Imports no torch."""
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma

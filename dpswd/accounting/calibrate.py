@@ -1,8 +1,7 @@
-r"""The least noise that keeps a budget: calibration to (epsilon, delta), to mu, or to a bound on attacks.
+r"""Calibration: the least noise that keeps a budget.
 
-Every budget is one number that falls as sigma grows. A search in :math:`\ln\sigma` on a coarse grid of losses
-is followed by the fine grid, and ends on the private side: the sigma returned has been accounted for on the
-fine grid, keeps the budget, and spends at least 99.5% of it.
+The part of a budget that is spent decreases with sigma. A search in :math:`\ln\sigma` on a coarse grid of losses is
+confirmed on the fine grid: the returned sigma keeps the budget there and spends at least 99.5 % of it.
 """
 
 import dataclasses
@@ -13,19 +12,18 @@ from gdpnum import PLDConverter
 from scipy import optimize, stats
 
 from dpswd._validate import at_least, choice, positive, probability
-from dpswd.accounting import pld as pld_module
 from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError, gaussian_delta
 from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 
 __all__ = ["calibrate_sigma"]
 
-_SLACK = 0.004  # of the budget may stay unspent; the promise is 0.5%
-_REACH = 40.0  # e^40 is noise beyond anything meant
-_FINE, _COARSE = pld_module.POINTS_PER_DEVIATION, pld_module.COARSE
+_SLACK = 0.004  # part of the budget that may stay unspent; 0.5 % is promised
+_REACH = 40.0  # in ln sigma, around the first guess
 
-Spend = Callable[[float, int], float]  # (sigma, grid points per deviation) -> what of the budget is spent
+Spend = Callable[[float, int], float]  # (sigma, grid points per deviation) -> epsilon, mu or true-positive rate spent
 
 
 def calibrate_sigma(
@@ -44,8 +42,7 @@ def calibrate_sigma(
     """Finds the least sigma for which ``n_releases`` releases, together with ``spent``, keep a budget.
 
     Formal guarantee:
-        The accountant, asked about the returned sigma, answers with at most the budget and with at least
-        99.5% of it.
+        For the returned sigma the accountant computes at most the budget, and at least 99.5 % of it.
 
     Args:
         mechanism: What is to be released; its ``sigma`` is ignored.
@@ -53,12 +50,10 @@ def calibrate_sigma(
         n_releases: Number T of releases.
         target_epsilon: Budget, together with ``target_delta``.
         target_delta: See ``target_epsilon``.
-        target_mu: Budget of Gaussian differential privacy; always through the privacy loss distribution. It
-            is kept at error rates above 1e-10, where ``gdpnum`` looks; below, nothing is said of mu (every
-            epsilon and delta still holds). Where the composition is exactly Gaussian (every record read,
-            constant S) it is kept at all of them.
-        target_tpr: Largest true-positive rate that an attacker on one record may reach at false-positive rate
-            ``at_fpr``; always through the privacy loss distribution.
+        target_mu: Budget of Gaussian differential privacy, through the privacy loss distribution. It holds at error
+            rates above 1e-10; at all of them if the composition is exactly Gaussian.
+        target_tpr: Largest true-positive rate of an attack on one record at false-positive rate ``at_fpr``, through
+            the privacy loss distribution.
         at_fpr: See ``target_tpr``.
         accountant: ``"pld"`` or ``"rdp"``.
         spent: Releases already made, or planned with noise of their own, that share the budget.
@@ -67,8 +62,8 @@ def calibrate_sigma(
         sigma, in the units of what is released.
 
     Raises:
-        InputError: If a target is missing, doubled or out of range, if what is spent leaves nothing, or if a
-            bound spends tails, the target is not epsilon, and its ``failure_prob`` is not chosen.
+        InputError: If a target is missing, given twice or out of range; if ``spent`` leaves nothing; if the budget
+            holds without noise; or if a bound has no ``failure_prob`` and the target is not epsilon.
 
     Example:
         >>> from dpswd.mechanism import ProjectionMechanism
@@ -78,8 +73,7 @@ def calibrate_sigma(
     """
     at_least(1, sample_size=sample_size, n_releases=n_releases)
     choice(("pld", "rdp"), accountant=accountant)
-    base = PrivacyAccountant(accountant)
-    base.history = list(spent.history) if spent is not None else []
+    base = PrivacyAccountant.from_groups(spent.history if spent is not None else [], accountant)
 
     def account(sigma: float) -> PrivacyAccountant:
         candidate = dataclasses.replace(mechanism, sigma=sigma)
@@ -93,14 +87,12 @@ def calibrate_sigma(
         least = -math.log(target_delta) / (MAX_ORDER - 1)  # what the conversion adds at the largest order
         if accountant == "rdp" and target <= 1.01 * least:
             raise InputError(
-                f"Expected target_epsilon > {1.01 * least:.2g}, the least that Renyi orders up to "
-                f"{MAX_ORDER} can "
-                f"show, got target_epsilon={target_epsilon!r}; use a larger one or accountant='pld'."
+                f"Expected target_epsilon > {1.01 * least:.2g}, the least that Renyi orders up to {MAX_ORDER} can "
+                f"bound, got target_epsilon={target_epsilon!r}; use a larger one or accountant='pld'."
             )
         mu = _mu_of_epsilon(target, target_delta)
         spend = _spend_epsilon(account, target_delta)
     else:
-        account(1.0)._require_failure_prob()
         if target_mu is not None:
             target = mu = float(target_mu)
             spend = _spend_mu(account)
@@ -111,7 +103,7 @@ def calibrate_sigma(
             spend = _spend_tpr(account, at_fpr)
 
     resolved = account(1.0).resolve(target_delta or 0.5)
-    part = resolved._parts()[-1]  # with sigma 1, so that its scale is the unit sensitivity
+    part = resolved.parts()[-1]  # with sigma 1: its scale is the unit sensitivity
     amplified = mu / (part.rate * math.sqrt(n_releases))
     per_release = math.log1p(amplified**2) if part.rate < 1 else amplified**2
     guess = math.log(part.scale) + 0.5 * math.log(part.law.mean / per_release)
@@ -121,7 +113,7 @@ def calibrate_sigma(
 def _epsilon_wanted(
     epsilon: float | None, delta: float | None, mu: float | None, tpr: float | None, fpr: float | None
 ) -> bool:
-    """Checks that one budget is given, completely; says whether it is (epsilon, delta)."""
+    """Checks that exactly one budget is given; returns whether it is (epsilon, delta)."""
     if [epsilon is not None or delta is not None, mu is not None, tpr is not None or fpr is not None].count(True) != 1:
         raise InputError(
             "Expected one budget, (target_epsilon, target_delta) or target_mu or (target_tpr, at_fpr), got "
@@ -146,13 +138,15 @@ def _epsilon_wanted(
 
 
 def _spend_epsilon(account: Callable[[float], PrivacyAccountant], delta: float) -> Spend:
-    left = account(1.0).resolve(delta)._left_of(delta)  # raises where the tails alone use up delta
+    resolved = account(1.0).resolve(delta)
+    resolved.check_tail(delta)
+    tail = resolved.tail
 
     def spend(sigma: float, points: int) -> float:
         candidate = account(sigma).resolve(delta)
         if candidate.accountant == "rdp":
-            return RenyiAccount(candidate._parts()).get_epsilon(left)
-        return float(pld_module.compose(candidate._parts(), points=points).get_epsilon_for_delta(left))
+            return RenyiAccount(candidate.parts()).get_epsilon(delta - tail)
+        return float(candidate.pld(points=points).get_epsilon_for_delta(delta))
 
     return spend
 
@@ -160,12 +154,13 @@ def _spend_epsilon(account: Callable[[float], PrivacyAccountant], delta: float) 
 def _spend_mu(account: Callable[[float], PrivacyAccountant]) -> Spend:
     def spend(sigma: float, points: int) -> float:
         candidate = account(sigma)
-        if points == _FINE:
+        if points == POINTS_PER_DEVIATION or candidate.gaussian_mu is not None:
             return candidate.get_mu_and_regret()[0]
-        loss = pld_module.compose(candidate._parts(), points=points, infinity_mass=candidate._pld_tail)
         try:
-            return float(PLDConverter(loss).get_mu())
-        except ValueError:  # both error rates vanish everywhere
+            return float(PLDConverter(candidate.pld(points=points)).get_mu())
+        except (ValueError, AssertionError) as error:  # both error rates vanish everywhere
+            if isinstance(error, InputError) and not isinstance(error, LossTooLargeError):
+                raise
             return math.inf
 
     return spend
@@ -173,18 +168,16 @@ def _spend_mu(account: Callable[[float], PrivacyAccountant]) -> Spend:
 
 def _spend_tpr(account: Callable[[float], PrivacyAccountant], fpr: float) -> Spend:
     def spend(sigma: float, points: int) -> float:
-        candidate = account(sigma)
-        loss = pld_module.compose(candidate._parts(), points=points, infinity_mass=candidate._pld_tail)
-        return 1 - float(PLDConverter(loss).get_beta(fpr))
+        return 1 - float(PLDConverter(account(sigma).pld(points=points)).get_beta(fpr))
 
     return spend
 
 
 def _mu_of_epsilon(epsilon: float, delta: float) -> float:
-    """The mu of a Gaussian mechanism with this budget, to a few digits: where the search starts."""
+    """Returns roughly the mu of a Gaussian mechanism with this budget, where the search starts."""
 
     def gap(log_mu: float) -> float:
-        return math.log(float(pld_module.gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(delta)
+        return math.log(float(gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(delta)
 
     try:
         return math.exp(optimize.brentq(gap, -25, 10, xtol=1e-3))
@@ -198,41 +191,48 @@ def _search(spend: Spend, target: float, guess: float) -> float:
     def gap(log_sigma: float, points: int) -> float:
         try:
             value = spend(math.exp(log_sigma), points)
-        except pld_module.LossTooLargeError:
+        except LossTooLargeError:
             value = math.inf
         return min(max(math.log(max(value, 1e-300) / target), -50.0), 50.0)
 
     low = high = guess
-    for direction in (1, -1):  # first up until the budget is kept, then down until it is not
-        stride = 0.1
-        while (gap(high, _COARSE) > 0) if direction == 1 else (gap(low, _COARSE) <= 0):
-            if direction == 1:
-                low, high = high, high + stride
-            else:
-                high, low = low, low - stride
-            stride *= 2
-            if abs((high if direction == 1 else low) - guess) > _REACH:
-                raise InputError(
-                    f"Expected a budget that some noise uses up exactly, got a target of {target:g}, of "
-                    "which any noise spends "
-                    f"{'more' if direction == 1 else 'less'}; raise the target or release less."
-                )
-        if direction == 1 and low < high:
-            break
-    root = float(optimize.brentq(gap, low, high, args=(_COARSE,), xtol=5e-4))
+    stride = 0.1
+    while gap(high, COARSE) > 0:  # up until the budget is kept
+        low, high, stride = high, high + stride, 2 * stride
+        if high - guess > _REACH:
+            raise InputError(
+                f"Expected a budget that enough noise can keep, got a target of {target:g} that is exceeded at any "
+                "sigma; raise the target, or release less before."
+            )
+    if low == high:
+        while gap(low, COARSE) <= 0:  # down until it is not
+            high, low, stride = low, low - stride, 2 * stride
+            if guess - low > _REACH:
+                raise _no_noise_needed(target)
+    root = float(optimize.brentq(gap, low, high, args=(COARSE,), xtol=5e-4))
 
-    slope = (gap(root + 0.05, _COARSE) - gap(root - 0.05, _COARSE)) / 0.1
+    fine = POINTS_PER_DEVIATION
+    slope = (gap(root + 0.05, COARSE) - gap(root - 0.05, COARSE)) / 0.1
     low, high, point = -math.inf, math.inf, root
     for _ in range(60):
-        value = gap(point, _FINE)
+        value = gap(point, fine)
         if -_SLACK <= value <= 0:
             return math.exp(point)
         low, high = (point, high) if value > 0 else (low, point)
+        if high - low < 1e-12:
+            break
         newton = point + (-_SLACK / 3 - value) / slope if slope < 0 else math.nan
         inside = low < newton < high
         if math.isfinite(low) and math.isfinite(high):
             newton = newton if inside and abs(newton - point) < 0.9 * (high - low) else (low + high) / 2
         point = newton if math.isfinite(newton) else point + math.copysign(0.05, value)
-    raise InputError(
-        f"Expected a budget that the search can meet within 0.5%, got a target of {target:g}; change it slightly."
+    raise _no_noise_needed(target)
+
+
+def _no_noise_needed(target: float) -> InputError:
+    """The error for a budget that holds down to noise for which no loss can be computed."""
+    return InputError(
+        f"Expected a budget that only noise can keep, got a target of {target:g} of which less is spent at every sigma "
+        "that can be accounted for (as when target_delta exceeds the probability that a record is read at all); lower "
+        "the target."
     )

@@ -1,13 +1,11 @@
-r"""Plans: which batch, how many quantiles and directions give the least noise on a quantile within a budget.
+r"""Plans: batch size, quantiles and directions with the least noise within a budget.
 
-All plans use whole orthonormal bases (S = k / d) and block means. The yardstick is public: the standard
-deviation of a projected row of full norm in a random direction, :math:`\mathtt{row\_norm}/\sqrt d`.
-``noise_to_spread`` below 1 says that the noise on a block mean is smaller than the spread of what is
-projected.
+All plans use whole orthonormal bases (S = k / d) and block means. Noise is compared with a public number, the standard
+deviation of a projected row of full norm in a random direction, :math:`\mathtt{row\_norm}/\sqrt d`: below 1,
+``noise_to_spread`` says that the noise on a block mean is smaller than the spread of the projections.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from dpswd._validate import at_least, positive, probability
@@ -15,7 +13,7 @@ from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
 
-__all__ = ["draw_plans", "plan"]
+__all__ = ["plan"]
 
 _QUANTILES = (10, 20, 50)
 _BASES = (1, 2, 5)
@@ -48,8 +46,8 @@ def plan(
         batch_fractions: Batches to compare, as fractions of N; rounded down to a multiple of m.
 
     Returns:
-        One row for each plan, least noise first: ``n_releases, batch_size, n_quantiles, n_projections,
-        sigma``, the ``spread`` of a projected row and ``noise_to_spread``.
+        One row for each plan, least noise first: ``n_releases``, ``batch_size``, ``n_quantiles``, ``n_projections``,
+        ``sigma``, the ``spread`` of a projected row, and ``noise_to_spread``.
 
     Raises:
         InputError: If an argument is out of range or no plan fits.
@@ -58,13 +56,11 @@ def plan(
     probability(target_delta=target_delta)
     at_least(1, sample_size=sample_size)
     at_least(2, dim=dim)
-    if not isinstance(releases, list | tuple | range):
-        raise InputError(f"Expected a list of numbers of releases, got {type(releases).__name__}.")
     for count in releases:
         at_least(1, releases=count)
     spread = row_norm / dim**0.5
     rows: list[dict[str, Any]] = []
-    ratios: dict[tuple[int, int], float] = {}  # sigma over sensitivity depends on the batch and the releases only
+    ratios: dict[tuple[int, int], float] = {}  # sigma / sensitivity depends on batch and releases only
     for count in sorted(set(releases)):
         for m in n_quantiles:
             for batch in sorted({int(fraction * sample_size) // m * m for fraction in batch_fractions}, reverse=True):
@@ -105,39 +101,7 @@ def plan(
                     )
     if not rows:
         raise InputError(
-            f"Expected sample_size >= {min(n_quantiles)}, the least number of quantiles, got "
-            f"sample_size={sample_size}; "
-            "ask for fewer quantiles."
+            f"Expected sample_size >= n_quantiles, got sample_size={sample_size} and n_quantiles of at least "
+            f"{min(n_quantiles)}; use fewer quantiles."
         )
     return sorted(rows, key=lambda row: float(row["noise_to_spread"]))
-
-
-def draw_plans(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws noise against batch size, with the fewest directions, by numbers of releases and quantiles."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError(
-            "Expected matplotlib to draw plans, got none; install dpswd[train] or leave out --out."
-        ) from None
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    fewest = min(row["n_projections"] for row in rows)
-    keys = sorted({(row["n_releases"], row["n_quantiles"]) for row in rows})
-    for count, m in keys:
-        line = sorted(
-            (row["batch_size"], row["noise_to_spread"])
-            for row in rows
-            if (row["n_releases"], row["n_quantiles"], row["n_projections"]) == (count, m, fewest)
-        )
-        axes.loglog([x for x, _ in line], [y for _, y in line], marker="o", label=f"{count} releases, {m} quantiles")
-    axes.set_xlabel("batch size")
-    axes.set_ylabel(f"noise / spread of a projected row ({fewest} directions)")
-    axes.grid(True, which="both", alpha=0.3)
-    axes.legend(fontsize=8)
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise InputError(f"Expected the folder of {path} to exist, got none; create it first.")
-    figure.savefig(path, dpi=110)

@@ -1,65 +1,103 @@
-r"""Privacy loss distributions of random projections under sampling; composed by ``dp_accounting``.
+r"""Privacy loss distributions of releases, composed by FFT.
 
-One release. Given U the released values are Gaussian, and two neighbouring batches are at distance
-:math:`\mu = \mathtt{scale}\sqrt S` in units of the noise. U is part of what leaves, so the hockey-stick
-divergence of the release is the mixture over S, and it increases with S (rounding S up is safe):
+Assumptions and proofs: docs/theory/accounting.md, Propositions 11 to 14.
 
-.. math:: \delta_1(\varepsilon) = E_S\, \delta_\mu(\varepsilon), \qquad
-          \delta_\mu(\varepsilon)
-          = \Phi(\tfrac\mu2 - \tfrac\varepsilon\mu) - e^\varepsilon \Phi(-\tfrac\mu2 - \tfrac\varepsilon\mu).
+- One release. Given U it is a Gaussian mechanism with :math:`\mu = \mathtt{scale}\sqrt S`, and U is part of the output.
+  Its privacy profile is the mixture over S, which increases with S, so that S is rounded up:
 
-A subset of fixed size, drawn without replacement at rate q, under replace-one (Balle2018, Theorem 9, by their
-advanced joint convexity): for :math:`\varepsilon' \ge 0`
+  .. math:: \delta_1(\varepsilon) = E_S\, \delta_\mu(\varepsilon), \qquad
+            \delta_\mu(\varepsilon)
+            = \Phi(\tfrac\mu2 - \tfrac\varepsilon\mu) - e^\varepsilon \Phi(-\tfrac\mu2 - \tfrac\varepsilon\mu).
 
-.. math:: \delta_q(\varepsilon') = q\, \delta_1(\varepsilon), \quad
-          \varepsilon = \ln(1 + (e^{\varepsilon'} - 1)/q).
+- A subset of fixed size, drawn without replacement at rate q (Balle2018, Theorem 9): for :math:`\varepsilon' \ge 0`
 
-Replace-one has no direction, so that the profile of the pair and that of the reversed pair are bounded alike,
-and :math:`\delta(-\varepsilon') = 1 - e^{-\varepsilon'} + e^{-\varepsilon'}\delta(\varepsilon')`. Connecting
-the dots of the profile, linearly in :math:`e^\varepsilon`, can only enlarge it, and gives the profile of an
-explicit pair of discrete distributions, which dominates the release. Dominating pairs compose, adaptively
-(Zhu2022, Theorem 10). docs/theory/accounting.md has the proofs.
+  .. math:: \delta_q(\varepsilon') = q\, \delta_1(\varepsilon), \quad
+            \varepsilon = \ln(1 + (e^{\varepsilon'} - 1)/q).
 
-Errors. A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and
-:math:`h^2/8` to its mean, so h is chosen relative to the standard deviation of that loss; far from zero a
-relative spacing does the same.
+- Replace-one is symmetric: the distribution of the loss satisfies :math:`P(-y) = e^{-y} P(y)`.
+- Chords of the profile, linear in :math:`e^\varepsilon`, enlarge it and belong to a pair of discrete distributions that
+  dominates the release (Doroshenko2022). Dominating pairs compose, adaptively (Zhu2022, Theorem 10).
+
+Discretization. A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and
+:math:`h^2/8` to its mean, so h is a fraction of the standard deviation of that loss; far from zero the spacing is
+relative.
 """
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from dp_accounting.pld import common, pld_pmf
+from dp_accounting.pld import common
+from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
+from scipy import fft, signal, special
 
-from dpswd.accounting.releases import Releases, merge_gaussians
 from dpswd.errors import InputError
+from dpswd.sensitivity import ConstantLaw, Law
 
-__all__ = ["LossTooLargeError", "compose", "gaussian_delta", "mirrored", "release_profile"]
+__all__ = ["LossTooLargeError", "Releases", "compose", "gaussian_delta", "merge_gaussians", "release_profile"]
 
 Array = NDArray[np.float64]
 
 POINTS_PER_DEVIATION = 32  # grid points per standard deviation of the loss of one release
-COARSE = 8  # the same, for a search that is confirmed on the fine grid afterwards
+COARSE = 8  # the same, for a search whose result is confirmed on the fine grid
 _GROWTH = 0.16  # relative spacing far from zero, times the points per deviation: 0.5% on the fine grid
-_FEW = 64  # so few releases do not average the error of the spacing: four times as many points
+_FEW = 64  # up to so many releases do not average out the discretization: four times as many points
 _TAIL = 1e-16  # probability of losses beyond the grid, over all releases; counted as infinite loss
-_MAX_POINTS = 2**20  # of one release, on each side of zero; beyond it the grid gets coarser, which is still safe
-_MAX_COMPOSED = 2**25  # of a composition: 2 GB while it is made; reached by about 4e9 releases of a Gaussian
-_LEAST_MU = 1e-10  # of one release given U; a smaller one is rounded up to it, which is safe
-_LEAST_LOSS = 1e-16  # of the rate times mu, likewise: below it the dots cannot be told apart
-_MAX_LOSS = 250.0  # mean loss of a composition beyond which e^epsilon is no number that means anything
+_TRUNCATION = 1e-15  # probability that the FFT composition may cut off; counted as infinite loss
+_MAX_POINTS = (
+    2**20
+)  # of one release, on each side of zero; beyond it the grid is coarser, which is still an upper bound
+_MAX_COMPOSED = 2**25  # points of a composition, about 2 GB
+_MAX_PER_DEVIATION = 4096  # points per standard deviation of the result; more slow down and disturb the converters
+_LEAST_MU = 1e-10  # of one release given U; smaller values are rounded up
+_LEAST_LOSS = 1e-16  # of the rate times mu, likewise: smaller values are lost in the rounding of the profile
+_MAX_LOSS = 250.0  # mean loss of a composition; e^epsilon is meaningless beyond it
 
 
 class LossTooLargeError(InputError):
     """The noise is so small that the privacy loss cannot be represented."""
 
 
+class Releases(NamedTuple):
+    r"""Equal releases, each on a fresh subset of fixed size, drawn without replacement.
+
+    Given the directions, one release is a Gaussian mechanism with :math:`\mu = \mathtt{scale} \sqrt S`.
+
+    Attributes:
+        law: The law of S.
+        scale: ``unit_sensitivity / sigma``.
+        rate: Sampling rate q = B / N in (0, 1].
+        times: Number T of releases.
+    """
+
+    law: Law
+    scale: float
+    rate: float
+    times: int
+
+
+def merge_gaussians(parts: Iterable[Releases]) -> list[Releases]:
+    r"""Replaces all unsampled releases with constant S by the Gaussian mechanism that they compose to.
+
+    :math:`\mu^2 = \sum_i T_i \mathtt{scale}_i^2 S_i` (Dong2022, Corollary 3.3).
+    """
+    kept, mu_sq = [], 0.0
+    for part in parts:
+        if part.rate == 1 and part.law.is_constant:
+            mu_sq += part.times * part.scale**2 * part.law.mean
+        else:
+            kept.append(part)
+    if mu_sq:
+        kept.append(Releases(ConstantLaw(1.0), math.sqrt(mu_sq), 1.0, 1))
+    return kept
+
+
 def gaussian_delta(mu: ArrayLike, epsilon: ArrayLike) -> Array:
-    r"""Computes :math:`\delta_\mu(\varepsilon)` of the Gaussian mechanism, in logs, with broadcasting.
+    r"""Computes :math:`\delta_\mu(\varepsilon)` of the Gaussian mechanism, in logarithms, with broadcasting.
 
     References:
         | Improving the Gaussian Mechanism for Differential Privacy (Balle and Wang, 2018), Theorem 8.
@@ -78,7 +116,7 @@ def _before_sampling(epsilon: Array, rate: float) -> Array:
 
 
 def release_profile(part: Releases, epsilon: ArrayLike, *, pessimistic: bool = True) -> Array:
-    """Computes delta of ONE release of ``part`` at every epsilon >= 0, up to the rounding of the law of S.
+    """Computes delta of one release of ``part`` at every epsilon >= 0, up to the rounding of the law of S.
 
     Args:
         part: The release; its ``times`` is ignored.
@@ -98,32 +136,32 @@ def release_profile(part: Releases, epsilon: ArrayLike, *, pessimistic: bool = T
     return np.asarray(np.clip(part.rate * np.concatenate(chunks), 0.0, 1.0), dtype=float)
 
 
+def _masses(x: Array, delta: Array) -> Array:
+    """Probabilities of the losses ``x[1:]`` > 0 for the chords of a profile on ``x``, which starts at 0."""
+    drop, width = -np.diff(delta), np.diff(x)
+    with np.errstate(over="ignore"):
+        mass = drop / -np.expm1(-width)
+        mass[:-1] -= drop[1:] / np.expm1(width[1:])
+    return np.maximum(mass, 0.0)
+
+
 @functools.lru_cache(maxsize=256)
 def _loss_moments(part: Releases) -> tuple[float, float, float, float]:
-    """Mean and variance of the loss of one release, the loss beyond which only the allowed tail lies, and the tail."""
+    """Mean and variance of the loss of one release, the largest loss on the grid, and the probability beyond it."""
     start = part.rate * min(part.scale * math.sqrt(part.law.mean), 1.0)
-    x = np.geomspace(1e-4 * start, 1e7 * max(start, 1.0), 480)
+    x = np.concatenate([[0.0], np.geomspace(1e-4 * start, 1e7 * max(start, 1.0), 480)])
     delta = release_profile(part, x)
-    inside = delta > _TAIL / part.times
-    last = min(int(np.count_nonzero(inside)), len(x) - 1)
-    top = float(x[last])
+    last = min(int(np.count_nonzero(delta[1:] > _TAIL / part.times)), len(x) - 2) + 1
     x, delta = x[: last + 1], delta[: last + 1]
-    x = np.concatenate([[0.0], x])
-    delta = np.concatenate([release_profile(part, np.zeros(1)), delta])
-    drop = -np.diff(delta)
-    with np.errstate(over="ignore"):
-        # what connecting the dots puts on the right end of a cell, less what the next cell takes from there
-        mass = drop / -np.expm1(-np.diff(x))
-        mass[:-1] -= drop[1:] / np.expm1(np.diff(x)[1:])
-        x, mass = x[1:], np.maximum(mass, 0.0)
-        mirror = np.exp(-x)
+    mass, x = _masses(x, delta), x[1:]
+    mirror = np.exp(-x)
     mean = float(np.sum(mass * (1 - mirror) * x))
     second = float(np.sum(mass * (1 + mirror) * x**2))
-    return mean, max(second - mean**2, 1e-3 * second), top, float(delta[-1])
+    return mean, max(second - mean**2, 1e-3 * second), float(x[-1]), float(delta[-1])
 
 
 def _multiples(top: float, step: float, points: int) -> NDArray[np.int64]:
-    """Integers from 0 to beyond ``top / step``: all of them near zero, then a constant relative spacing."""
+    """Integers from 0 to beyond ``top / step``: all of them near zero, then with constant relative spacing."""
     last, growth = math.ceil(top / step), 1 + _GROWTH / points
     dense = math.ceil(1 / (growth - 1))
     if last <= dense:
@@ -132,39 +170,58 @@ def _multiples(top: float, step: float, points: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate([np.arange(dense + 1), np.rint(sparse), [last]]).astype(np.int64))
 
 
+class _Losses(NamedTuple):
+    """A symmetric distribution of the loss: probabilities of ``-n ... n`` times the step, and of infinite loss."""
+
+    probabilities: Array
+    infinite: float
+
+
+def _symmetric(upper: Array, infinite: float, step: float) -> _Losses:
+    """Completes the probabilities of ``step, 2 step, ...`` by P(-y) = e^-y P(y) and the remaining mass at 0.
+
+    Every delta at epsilon >= 0 depends on the upper half only. The lower half of an FFT, and differences of profiles
+    near 1, have absolute errors of about 1e-16 per release. Those add up over many releases, and gdpnum reads small
+    false-positive rates off the lower half (Proposition 18).
+    """
+    upper = np.maximum(upper, 0.0)
+    lower = upper * np.exp(-step * np.arange(1, len(upper) + 1))
+    middle = max(0.0, 1.0 - infinite - float(upper.sum() + lower.sum()))
+    return _Losses(np.concatenate([lower[::-1], [middle], upper]), infinite)
+
+
 @functools.lru_cache(maxsize=32)
-def _release_pmf(part: Releases, step: float, points: int, pessimistic: bool) -> pld_pmf.DensePLDPmf:
+def _one_release(part: Releases, step: float, points: int, pessimistic: bool) -> _Losses:
     """The discrete loss of one release, on multiples of ``step``."""
     _, _, top, _ = _loss_moments(part)
     grid = _multiples(top, step, points)
     x = np.asarray(grid * step, dtype=float)
     delta = np.minimum.accumulate(release_profile(part, x, pessimistic=pessimistic))
     if not pessimistic:
-        delta = _below(part, x, delta)
-    shrink = np.exp(-x[:0:-1])
-    mirrored = -np.expm1(-x[:0:-1]) + shrink * delta[:0:-1]
-    both = np.minimum.accumulate(np.clip(np.concatenate([mirrored, delta]), 0.0, 1.0))
-    losses = np.concatenate([-grid[:0:-1], grid])
-    if not pessimistic:
-        both = _convex_minorant(losses * step, both)
-    with np.errstate(over="ignore"):
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots(step, losses, both)
-    return pmf.to_dense_pmf()
+        delta = _convex_minorant(x, _below(part, x, delta))
+    upper = np.zeros(grid[-1])
+    upper[grid[1:] - 1] = _masses(x, delta)
+    return _symmetric(upper, float(delta[-1]), step)
 
 
 def _below(part: Releases, x: Array, delta: Array) -> Array:
-    """Lowers every dot by the largest sag of the chords beside it: the chords stay below the profile."""
+    """Lowers every point by the largest gap between profile and chord beside it: the chords stay below the profile."""
     with np.errstate(over="ignore"):
-        middle = x[1:] + np.log1p(np.exp(-np.diff(x))) - math.log(2)  # in the middle of the chord, in e^epsilon
-    # the sag is concave in e^epsilon and zero at both ends: at most twice its value in the middle
-    sag = np.maximum(delta[:-1] + delta[1:] - 2 * release_profile(part, middle, pessimistic=False), 0.0)
-    lowered = np.maximum(delta - np.maximum(np.append(sag, 0.0), np.insert(sag, 0, 0.0)), 0.0)
+        middle = x[1:] + np.log1p(np.exp(-np.diff(x))) - math.log(2)  # the middle of the chord, in e^epsilon
+    # the gap is concave in e^epsilon and zero at both ends: at most twice its value in the middle
+    gap = np.maximum(delta[:-1] + delta[1:] - 2 * release_profile(part, middle, pessimistic=False), 0.0)
+    lowered = np.maximum(delta - np.maximum(np.append(gap, 0.0), np.insert(gap, 0, 0.0)), 0.0)
     lowered[-1] = 0.0
     return np.asarray(np.minimum.accumulate(lowered), dtype=float)
 
 
 def _convex_minorant(x: Array, delta: Array) -> Array:
-    """The largest convex function of e^epsilon below the dots: slopes are pooled until they increase."""
+    """The largest function below the points that is convex in e^epsilon: slopes are pooled until they increase."""
+    x, delta = (
+        np.concatenate([-x[:0:-1], x]),
+        np.concatenate([-np.expm1(-x[:0:-1]) + np.exp(-x[:0:-1]) * delta[:0:-1], delta]),
+    )
+    delta = np.minimum.accumulate(np.clip(delta, 0.0, 1.0))
     widths = np.exp(x[:-1]) * np.expm1(np.diff(x))
     blocks: list[tuple[float, float, int]] = []  # width, drop, number of cells
     for cell in zip(widths, -np.diff(delta), np.ones(len(widths), dtype=int), strict=True):
@@ -172,7 +229,48 @@ def _convex_minorant(x: Array, delta: Array) -> Array:
             cell = tuple(a + b for a, b in zip(blocks.pop(), cell, strict=True))
         blocks.append(cell)
     slopes = np.repeat([drop / width for width, drop, _ in blocks], [count for _, _, count in blocks])
-    return np.asarray(np.clip(np.append(np.cumsum((slopes * widths)[::-1])[::-1], 0.0), 0.0, 1.0), dtype=float)
+    minorant = np.append(np.cumsum((slopes * widths)[::-1])[::-1], 0.0)
+    return np.asarray(np.clip(minorant[len(x) // 2 :], 0.0, 1.0), dtype=float)
+
+
+def _self_compose(losses: _Losses, times: int, step: float) -> _Losses:
+    """Composes a distribution with itself. Raises LossTooLargeError if the result does not fit into memory."""
+    if times == 1:
+        return losses
+    half = len(losses.probabilities) // 2
+    index = np.arange(-half, half + 1)
+    mean = float(index @ losses.probabilities)
+    deviation = math.sqrt(times * float((index - mean) ** 2 @ losses.probabilities))
+    # Chernoff bounds at orders around the best one for a Gaussian; dp_accounting's own orders are too large for many
+    # releases, and its support then grows with their number instead of its root
+    order = math.sqrt(2 * math.log(2 / _TRUNCATION)) / deviation
+    orders = np.concatenate([sign * np.geomspace(order / 64, 4 * order, 33) for sign in (-1, 1)])
+    low, high = common.compute_self_convolve_bounds(losses.probabilities, times, _TRUNCATION, orders)
+    if high - low > _MAX_COMPOSED:
+        raise LossTooLargeError(
+            f"Expected a composition that needs at most {_MAX_COMPOSED} grid points, got {high - low:.2g} for {times} "
+            "releases; use fewer releases or more noise."
+        )
+    top, bottom = high - half * times, max(half * times - low, 0)  # losses on the grid, above and below 0
+    size = fft.next_fast_len(max(top + bottom, 2 * half) + 1, real=True)
+    circular = np.zeros(size)  # loss 0 at index 0: the transform is then almost real, and its powers are more accurate
+    circular[: half + 1], circular[-half:] = losses.probabilities[half:], losses.probabilities[:half]
+    circular = fft.irfft(fft.rfft(circular) ** times, size)
+    infinite = _TRUNCATION - math.expm1(times * math.log1p(-losses.infinite))
+    return _symmetric(circular[1 : top + 1], infinite, step)
+
+
+def _coarsen(upper: Array, step: float, factor: int) -> Array:
+    """Replaces the grid of losses 1, 2, ... by its multiples of ``factor``.
+
+    Every loss is split between its two neighbours such that both probabilities of the pair are kept: the chords of the
+    profile, an upper bound.
+    """
+    if factor == 1:
+        return upper
+    fraction = np.expm1(-step * np.arange(factor)) / math.expm1(-step * factor)  # that goes to the larger neighbour
+    cells = np.concatenate([[0.0], upper, np.zeros(-(len(upper) + 1) % factor)]).reshape(-1, factor)
+    return np.asarray(np.append(cells @ (1 - fraction), 0.0)[1:] + cells @ fraction)
 
 
 def compose(
@@ -185,88 +283,47 @@ def compose(
     """Composes any sequence of releases.
 
     Args:
-        parts: What was released. Unsampled Gaussians among them are merged exactly beforehand.
-        pessimistic: Whether every epsilon and delta errs upwards. The optimistic twin errs downwards, for
-            tests only.
+        parts: The releases. Unsampled releases with constant S are merged exactly beforehand.
+        pessimistic: Whether every epsilon and delta is an upper bound; a lower bound otherwise, for tests.
         points: Grid points per standard deviation of the loss of one release.
         infinity_mass: Probability that a bound on S fails at some release; added to every delta.
 
     Returns:
-        The symmetric distribution of the privacy loss.
+        The distribution of the privacy loss, symmetric.
 
     Raises:
-        InputError: If there is nothing to compose or the loss is too large to be represented.
+        InputError: If there is no release.
+        LossTooLargeError: If the loss is too large to be represented.
     """
     merged = merge_gaussians(parts)
     if not merged:
         raise InputError("Expected at least one release to account for, got none; call step() first.")
-    # the range of the grid depends on the releases only by powers of two, so that a run can use the cache
-    ones = [part._replace(times=1 << (part.times - 1).bit_length()) for part in merged]
-    moments = [_loss_moments(part) for part in ones]
-    total_mean = sum(part.times * mean for part, (mean, *_) in zip(merged, moments, strict=True))
+    # times is rounded to a power of two for the grid, so that the caches hit during a run
+    rounded = [part._replace(times=1 << (part.times - 1).bit_length()) for part in merged]
+    moments = [_loss_moments(part) for part in rounded]
+    mean = sum(part.times * mean for part, (mean, *_) in zip(merged, moments, strict=True))
     beyond = sum(part.times * tail for part, (*_, tail) in zip(merged, moments, strict=True))
-    if not total_mean < _MAX_LOSS or beyond > 1 / 2:
-        noisiest = max(part.scale for part in merged)
+    if not mean < _MAX_LOSS or beyond > 1 / 2:
         raise LossTooLargeError(
-            f"Expected noise for which the privacy loss can be represented (mean below {_MAX_LOSS:g}), got "
-            f"{'a mean loss of ' + format(total_mean, '.3g') if beyond <= 1 / 2 else 'none that is finite'} from a "
-            f"sigma of {1 / noisiest:.3g} times the sensitivity; use a larger sigma."
+            f"Expected noise for which the mean privacy loss is below {_MAX_LOSS:g}, got sigma of at least "
+            f"{1 / max(part.scale for part in merged):.3g} times the sensitivity; use a larger sigma."
         )
     count = sum(part.times for part in merged)
     variance = sum(part.times * variance for part, (_, variance, *_) in zip(merged, moments, strict=True))
-    fine = 4 * points if count <= _FEW else points
-    step = math.sqrt(variance / count) / fine
-    step = max(step, max(top for _, _, top, _ in moments) / _MAX_POINTS)
-    step = float(f"{step:.6g}")
-    total: pld_pmf.PLDPmf | None = None
-    for part, one in zip(merged, ones, strict=True):
-        pmf = _release_pmf(one, step, 4 * points if part.times <= _FEW else points, pessimistic)
-        if part.times > 1:
-            _check_room(pmf, part.times)
-            pmf = pmf.self_compose(part.times, tail_mass_truncation=1e-15)
-        total = pmf if total is None else total.compose(pmf)
-    assert total is not None
-    probabilities = np.maximum(total._probs, 0.0)
-    extra = infinity_mass + (total._infinity_mass if pessimistic else 0.0)
-    return mirrored(
-        PrivacyLossDistribution(pld_pmf.DensePLDPmf(step, total._lower_loss, probabilities, extra, pessimistic))
-    )
-
-
-def _check_room(pmf: pld_pmf.DensePLDPmf, times: int) -> None:
-    """Refuses a composition that would fill the memory of the machine."""
-    if len(pmf._probs) * times > _MAX_COMPOSED:
-        lower, upper = common.compute_self_convolve_bounds(pmf._probs, times, 1e-15)
-        if upper - lower > _MAX_COMPOSED:
-            raise LossTooLargeError(
-                f"Expected releases whose loss can be composed on a grid of {_MAX_COMPOSED} points, got {times} "
-                f"releases that need {upper - lower:.2g}; use fewer releases or more noise."
-            )
-
-
-def mirrored(pld: PrivacyLossDistribution) -> PrivacyLossDistribution:
-    """Replaces the lower half of a symmetric distribution by what its upper half says of it.
-
-    The loss Y of a pair (P, Q) under P and the loss -X under Q satisfy Q(X = y) = e^-y P(Y = y); where the
-    pair is symmetric, P(Y = -y) = e^-y P(Y = y). What is left of the mass sits at 0. Every delta at epsilon
-    >= 0 depends on the upper half only and stays as it was. A distribution that is not symmetric is returned
-    as it is.
-
-    Without this the lower half holds ``dp_accounting``'s differences of numbers near 1, noise of about 1e-10, off
-    which gdpnum reads false-positive rates: mu came out up to a third too small, and for its own Gaussian with mu = 10
-    as 9.91 (tests/accounting/test_pld.py).
-    """
-    if not pld._symmetric:
-        return pld
-    pmf = pld._pmf_remove.to_dense_pmf()
-    start, step = pmf._lower_loss, pmf._discretization
-    last = start + len(pmf._probs) - 1
-    upper = np.zeros(max(last, 0))  # losses step, 2 step, ...
-    kept = np.maximum(pmf._probs[max(1 - start, 0) :], 0.0)
-    upper[len(upper) - len(kept) :] = kept
-    lower = upper * np.exp(-step * np.arange(1, len(upper) + 1))
-    middle = max(0.0, 1.0 - pmf._infinity_mass - float(upper.sum() + lower.sum()))
-    probabilities = np.concatenate([lower[::-1], [middle], upper])
-    return PrivacyLossDistribution(
-        pld_pmf.DensePLDPmf(step, -len(upper), probabilities, pmf._infinity_mass, pmf._pessimistic_estimate)
-    )
+    step = math.sqrt(variance / count) / (4 * points if count <= _FEW else points)
+    step = float(f"{max(step, max(top for _, _, top, _ in moments) / _MAX_POINTS):.6g}")
+    total = _Losses(np.ones(1), 0.0)
+    for part, one in zip(merged, rounded, strict=True):
+        losses = _one_release(one, step, 4 * points if part.times <= _FEW else points, pessimistic)
+        losses = _self_compose(losses, part.times, step)
+        if len(total.probabilities) > 1:
+            probabilities = signal.fftconvolve(total.probabilities, losses.probabilities)
+            infinite = total.infinite + losses.infinite - total.infinite * losses.infinite
+            losses = _symmetric(probabilities[len(probabilities) // 2 + 1 :], infinite, step)
+        total = losses
+    infinite = infinity_mass + (total.infinite if pessimistic else 0.0)
+    upper = total.probabilities[len(total.probabilities) // 2 + 1 :]
+    factor = max(1, int(math.sqrt(variance) / step / _MAX_PER_DEVIATION))
+    upper, step = _coarsen(upper, step, factor), step * factor
+    probabilities, _ = _symmetric(upper, infinite, step)
+    return PrivacyLossDistribution(DensePLDPmf(step, -len(upper), probabilities, infinite, pessimistic))

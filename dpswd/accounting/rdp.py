@@ -1,19 +1,15 @@
-r"""Renyi accounting with ``autodp``: the second opinion beside the privacy loss distribution.
+r"""Renyi accounting with ``autodp``: a second opinion beside the privacy loss distribution.
 
-U is part of the output and fresh, so the Renyi divergence of one release is exact:
+The Renyi divergence of one release is exact (docs/theory/accounting.md, Proposition 15):
 
-.. math:: \varepsilon(\alpha) = \frac1{\alpha-1} \ln E \exp\Bigl(\tfrac{\alpha(\alpha-1)}2 \mathtt{scale}^2
-S\Bigr).
+.. math:: \varepsilon(\alpha) = \frac1{\alpha-1} \ln E \exp\Bigl(\tfrac{\alpha(\alpha-1)}2 \mathtt{scale}^2 S\Bigr).
 
-Subsets without replacement go through Wang2019, Theorem 9 (``improved_bound_flag=False``: its Theorem 27
-wants a pair of neighbours that is worst for every divergence, which nobody has shown here). Curves add up
-over releases.
+Subsets without replacement use Wang2019, Theorem 9, without autodp's ``improved_bound_flag``, whose condition is not
+proved here. Curves add up over releases.
 
-The conversion to (epsilon, delta) is the classic one (Mironov 2017, Proposition 3), which ``autodp``'s
-accountant uses too:
-:math:`\varepsilon = \varepsilon(\alpha) + \ln(1/\delta)/(\alpha - 1)`. ``conversion="improved"`` is
-Proposition 12 of Canonne, Kamath and Steinke (2020), also proven, and up to a tenth smaller; the PLD is
-smaller than both.
+``conversion="classic"`` is Proposition 3 of Mironov2017,
+:math:`\varepsilon = \varepsilon(\alpha) + \ln(1/\delta)/(\alpha - 1)`; ``"improved"`` is Proposition 12 of
+Canonne2020, up to a tenth smaller.
 """
 
 import functools
@@ -26,44 +22,17 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from dpswd._validate import choice
-from dpswd.accounting.releases import Releases
+from dpswd.accounting.pld import Releases
 from dpswd.errors import InputError
 
 __all__ = ["MAX_ORDER", "RenyiAccount"]
 
 MAX_ORDER = 1024
-_ORDERS = [
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-    10,
-    12,
-    14,
-    16,
-    20,
-    24,
-    32,
-    40,
-    48,
-    64,
-    80,
-    96,
-    128,
-    192,
-    256,
-    384,
-    512,
-    768,
-    MAX_ORDER,
-]
+_ORDERS = [2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, MAX_ORDER]
 
 
 class _OneRelease:
-    """The curve of one release of ``part`` after sampling; evaluated once per order."""
+    """Renyi curve of one release of ``part`` after sampling; caches every order."""
 
     def __init__(self, part: Releases) -> None:
         half_scale_sq = part.scale**2 / 2
@@ -83,7 +52,7 @@ class _OneRelease:
             return float(part.law.log_mgf(order * (order - 1) * half_scale_sq)) / (order - 1)
 
         self._account = rdp_acct.anaRDPacct(m=2)
-        with np.errstate(all="ignore"):  # autodp computes with infinite pure epsilon, by design
+        with np.errstate(all="ignore"):  # autodp computes with an infinite pure epsilon
             if part.rate == 1:
                 self._account.compose_mechanism(curve)
             else:
@@ -94,7 +63,7 @@ class _OneRelease:
         if order not in self._known:
             with np.errstate(all="ignore"):
                 value = float(self._account.get_rdp([order])[0])
-            self._known[order] = value if value >= 0 else math.inf  # also catches nan: no bound at this order
+            self._known[order] = value if value >= 0 else math.inf  # nan, too, is no bound at this order
         return self._known[order]
 
 
@@ -102,11 +71,11 @@ _one_release = functools.lru_cache(maxsize=64)(_OneRelease)
 
 
 class RenyiAccount:
-    """The Renyi curve of a sequence of releases, and what follows from it.
+    """Renyi curve of a sequence of releases.
 
     Args:
-        parts: What was released; at least one.
-        conversion: ``"classic"`` or ``"improved"``, see above.
+        parts: The releases; at least one.
+        conversion: ``"classic"`` or ``"improved"``.
     """
 
     def __init__(self, parts: Sequence[Releases], conversion: str = "classic") -> None:
@@ -117,11 +86,11 @@ class RenyiAccount:
         self._conversion = conversion
 
     def __call__(self, order: float) -> float:
-        """Returns the Renyi divergence of order ``order`` > 1, an upper bound."""
+        """Returns an upper bound on the Renyi divergence of order ``order`` > 1."""
         return float(sum(count * curve(order) for curve, count in self._terms))
 
     def get_epsilon(self, delta: float) -> float:
-        """Returns the smallest epsilon over the orders, never below 0."""
+        """Returns the smallest epsilon over the orders, at least 0."""
 
         def epsilon(order: float) -> float:
             classic = self(order) - math.log(delta) / (order - 1)
@@ -138,7 +107,7 @@ class RenyiAccount:
 
     @staticmethod
     def _smallest(objective: Callable[[float], float]) -> float:
-        """Minimises over orders; any order is a valid bound, so that an imperfect search is safe."""
+        """Minimises over orders. Every order gives a valid bound, so that an inexact minimum is safe."""
         values: list[float] = []
         for order in _ORDERS:
             values.append(objective(order))

@@ -11,7 +11,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from gdpnum import PLDConverter
 
 from dpswd.accounting.pld import compose
-from dpswd.accounting.releases import Releases
+from dpswd.accounting.pld import Releases
 from dpswd.sensitivity import ConstantLaw
 
 HELP = "Gomez2025, Figure 3: regret against sampling rate, noise and compositions"

@@ -10,7 +10,7 @@ from scipy import integrate, optimize, stats
 from dpswd.accounting import pld
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.rdp import RenyiAccount
-from dpswd.accounting.releases import Releases, merge_gaussians
+from dpswd.accounting.pld import Releases, merge_gaussians
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 from dpswd.sensitivity import ConstantLaw, ProjectionLaw

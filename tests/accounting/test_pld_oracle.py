@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, stats
 
 from dpswd.accounting import pld
-from dpswd.accounting.releases import Releases
+from dpswd.accounting.pld import Releases
 from dpswd.sensitivity import ConstantLaw
 
 

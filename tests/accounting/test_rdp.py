@@ -9,7 +9,7 @@ from autodp import rdp_acct
 from scipy import integrate, stats
 
 from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
-from dpswd.accounting.releases import Releases
+from dpswd.accounting.pld import Releases
 from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, ProjectionLaw
 from experiments.accounting.published import TABLE4
