@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpswd.accounting import PrivacyAccountant, calibrate_sigma
+    from dpswd.accounting.accountant import PrivacyAccountant
+    from dpswd.accounting.calibrate import calibrate_sigma
     from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError, ProcessLostError
     from dpswd.loss import DPSlicedWassersteinLoss, Release
     from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
@@ -42,11 +43,11 @@ _MODULES = {
     "GaussianMechanism": "mechanism",
     "InputError": "errors",
     "LedgerError": "errors",
-    "PrivacyAccountant": "accounting",
+    "PrivacyAccountant": "accounting.accountant",
     "ProcessLostError": "errors",
     "ProjectionMechanism": "mechanism",
     "Release": "loss",
-    "calibrate_sigma": "accounting",
+    "calibrate_sigma": "accounting.calibrate",
     "random_projections": "sliced",
     "sliced_wasserstein": "sliced",
 }

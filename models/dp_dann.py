@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
-from dpswd.accounting import PrivacyAccountant, calibrate_sigma
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.mechanism import GaussianMechanism
 from dpswd.sampling import FixedSizeSampler
 from models.alignment import DomainClassifier, reverse, rising

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from dpswd.accounting import PrivacyAccountant
+from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import Attack, Evidence
 from dpswd.report.gdp import TradeOff
 

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpswd._validate import at_least, positive
-from dpswd.accounting import PrivacyAccountant
+from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import LEAST_TRIALS, Evidence, weigh
 from dpswd.audit.claim import Claim
 from dpswd.errors import InputError

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._validate import probability
-from dpswd.accounting import PrivacyAccountant, calibrate_sigma
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.accounting.plan import draw_plans, plan
 from dpswd.commands import Command
 from dpswd.errors import InputError

@@ -16,7 +16,6 @@ References:
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
@@ -29,11 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.pld import mirrored
 from dpswd.errors import InputError
-from dpswd.mechanism import Mechanism
 
-__all__ = ["REGRET_LIMIT", "RESOLUTION", "TABLE_FPR", "TradeOff", "closed_form_mu", "round_up"]
+__all__ = ["REGRET_LIMIT", "RESOLUTION", "TABLE_FPR", "TradeOff", "round_up"]
 
 REGRET_LIMIT = 1e-2  # Gomez2025: above it, mu alone misleads
 TABLE_FPR = tuple(float(f"1e-{n}") for n in range(10, 0, -1))
@@ -79,7 +76,7 @@ class TradeOff:
             InputError: If a ``failure_prob`` is open (see :meth:`PrivacyAccountant.resolve`), or every error rate lies
                 within 1e-10 of 0 (no privacy) or of blind guessing (no release).
         """
-        mu = closed_form_mu(accountant.history)
+        mu = accountant.gaussian_mu
         if mu is None:
             return cls.from_pld(accountant.pld())
         return cls(mu, 0.0, float(2 * stats.norm.cdf(mu / 2) - 1), True)
@@ -87,10 +84,10 @@ class TradeOff:
     @classmethod
     def from_pld(cls, pld: PrivacyLossDistribution) -> "TradeOff":
         """Converts a privacy loss distribution by ``gdpnum``. Raises as :meth:`of`."""
-        converter = PLDConverter(mirrored(pld))
+        converter = PLDConverter(pld)
         try:
             mu, regret = converter.get_mu_and_regret()
-        except ValueError:  # gdpnum takes the extremes of an empty set
+        except (ValueError, AssertionError):  # gdpnum takes the extremes of an empty set
             raise InputError(
                 "Expected a trade-off curve with error rates above 1e-10, got none; check sigma against the "
                 "sensitivity: the composition hides everything or nothing."
@@ -120,21 +117,3 @@ class TradeOff:
             {"fpr": float(a), "fnr": float(b), "tpr": float(1 - b), "tpr_gaussian": float(1 - g)}
             for a, b, g in zip(fpr, self.fnr(fpr), self.gaussian_fnr(fpr), strict=True)
         ]
-
-
-def closed_form_mu(groups: Sequence[tuple[Mechanism, int, int]]) -> float | None:
-    r"""Returns mu of a composition that is exactly Gaussian, else ``None``.
-
-    Where S is constant and every release reads all N records, release i is exactly :math:`\mu_i`-GDP with
-    :math:`\mu_i = c_i \sqrt{S_i} / \sigma_i`, and :math:`\mu = \sqrt{\sum_i T_i \mu_i^2}` (Dong2022, Corollary 3.3).
-
-    Args:
-        groups: Triples of mechanism, number of records N, number of releases T.
-    """
-    total = 0.0
-    for mechanism, sample_size, count in groups:
-        subsampled = mechanism.batch_size is not None and mechanism.batch_size < sample_size
-        if subsampled or not mechanism.law.is_constant or getattr(mechanism, "spends_tail", False):
-            return None
-        total += count * mechanism.unit_sensitivity**2 * mechanism.law.mean / mechanism.sigma**2
-    return math.sqrt(total)

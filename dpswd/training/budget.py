@@ -20,7 +20,8 @@ from typing import Any
 from dpswd import __version__
 from dpswd._files import DirectoryLock
 from dpswd._validate import positive, probability
-from dpswd.accounting import PrivacyAccountant, calibrate_sigma
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.accounting.ledger import Ledger, ReleaseGroup
 from dpswd.accounting.shared import SharedBudget
 from dpswd.errors import BudgetExceededError, InputError

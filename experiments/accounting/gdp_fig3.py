@@ -10,8 +10,7 @@ from typing import Any
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from gdpnum import PLDConverter
 
-from dpswd.accounting.pld import compose
-from dpswd.accounting.pld import Releases
+from dpswd.accounting.pld import Releases, compose
 from dpswd.sensitivity import ConstantLaw
 
 HELP = "Gomez2025, Figure 3: regret against sampling rate, noise and compositions"

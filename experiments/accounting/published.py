@@ -22,8 +22,8 @@ from scipy import optimize, stats
 
 from dpswd._validate import choice, positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.accounting.pld import Releases
+from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.sensitivity import ConstantLaw

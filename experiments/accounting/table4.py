@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from dpswd.accounting import PrivacyAccountant, calibrate_sigma, pld
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.calibrate import calibrate_sigma
 from experiments.accounting.published import TABLE4, Table4Row, published_sigma
 
 HELP = "Rakotomamonjy2021, Table 4: sigma for epsilon = 10, published, recomputed, corrected, exact"
@@ -21,7 +22,7 @@ def _row(setting: Table4Row) -> dict[str, Any]:
     sigma = calibrate_sigma(setting.mechanism, size, releases, **budget)
     accountant = PrivacyAccountant().step(setting.mechanism.replace(sigma=sigma), sample_size=size, n_releases=releases)
     mu, regret = accountant.get_mu_and_regret()
-    optimistic = pld.compose(accountant._parts(), pessimistic=False).get_epsilon_for_delta(delta)
+    optimistic = accountant.pld(pessimistic=False).get_epsilon_for_delta(delta)
     return {
         "dataset": setting.name,
         "dim": setting.dim,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dpswd.accounting import PrivacyAccountant
+from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit import Claim, audit, contest
 from dpswd.audit.query_game import QueryGame
 from dpswd.mechanism import ProjectionMechanism

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpswd.accounting import calibrate_sigma
+from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.audit import weigh
 from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
 from dpswd.mechanism import ProjectionMechanism

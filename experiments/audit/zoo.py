@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpswd._random import SecureRandom, SeededRandom, subset
-from dpswd.accounting import PrivacyAccountant
+from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.claim import Claim
 from dpswd.audit.game import Game, ProjectionGame, contest
 from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
