@@ -1,10 +1,14 @@
-"""The accountant: tails, assumptions, mu, and every sentence about bad input."""
+"""PrivacyAccountant: tails, mu, assumptions, invalid input."""
 
 import math
 
+import hypothesis.strategies as st
 import pytest
+from factories import REFUSED, fuzz, likely_mechanisms, outcome
+from scipy import optimize
 
-from dpswd.accounting import PrivacyAccountant, pld
+from dpswd.accounting import pld
+from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.rdp import RenyiAccount
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
@@ -43,10 +47,10 @@ def test_tail_is_charged_at_every_release():
     fixed = ROWS.replace(bound="bernstein", failure_prob=failure_prob)
     bounded = account(fixed)
     assert bounded.tail == pytest.approx(T * failure_prob)
-    expected = float(pld.compose(bounded._parts()).get_epsilon_for_delta(DELTA - T * failure_prob))
+    expected = float(pld.compose(bounded.parts()).get_epsilon_for_delta(DELTA - T * failure_prob))
     assert bounded.get_epsilon(DELTA) == pytest.approx(expected)
     assert bounded.get_delta(expected) == pytest.approx(DELTA, rel=2e-3)
-    assert bounded.pld()._pmf_remove._infinity_mass == pytest.approx(T * failure_prob, rel=1e-6)
+    assert bounded.pld().get_delta_for_epsilon(1e3) == pytest.approx(T * failure_prob, rel=1e-6)  # infinite loss
     assert bounded.get_epsilon(DELTA) > account(ROWS).get_epsilon(DELTA)  # a bound costs more than the law
 
 
@@ -55,7 +59,7 @@ def test_renyi_charges_the_tail_three_q_times_in_the_middle(batch, factor):
     mechanism = ROWS.replace(bound="bernstein", failure_prob=1e-8, batch_size=batch, sigma=50.0)
     accountant = account(mechanism, "rdp")
     assert accountant.tail == pytest.approx(T * 1e-8 * factor)
-    expected = RenyiAccount(accountant._parts()).get_epsilon(DELTA - accountant.tail)
+    expected = RenyiAccount(accountant.parts()).get_epsilon(DELTA - accountant.tail)
     assert accountant.get_epsilon(DELTA) == pytest.approx(expected)
 
 
@@ -77,14 +81,48 @@ def test_mu_of_gaussians_is_the_closed_form():
     assert accountant.get_mu_and_regret() == (1.4143, 0.0)  # sqrt(2), rounded up
 
 
-def test_mu_through_gdpnum():
-    mu, regret = account(ROWS).get_mu_and_regret()
-    assert account(ROWS, "rdp").get_mu_and_regret() == (mu, regret)
-    assert 0 < regret < 0.02
-    # mu-GDP at mu must be weaker than what was accounted for, near the deltas that mu covers
-    for delta in (1e-3, 1e-6):
-        epsilon = account(ROWS).get_epsilon(delta)
-        assert float(pld.gaussian_delta(mu, epsilon)) >= delta * (1 - 1e-2)
+def implied_mu(loss, epsilon):
+    """The mu of the Gaussian mechanism with the same delta at ``epsilon`` (Dong2022, Corollary 1)."""
+    delta = float(loss.get_delta_for_epsilon(epsilon))
+    return optimize.brentq(lambda mu: float(pld.gaussian_delta(mu, epsilon)) - delta, 1e-9, 50.0, xtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "size", "releases"),
+    [
+        (ROWS, N, T),
+        (GaussianMechanism(sensitivity=1.0, sigma=1.0, batch_size=1), 1000, 10**7),
+        (GaussianMechanism(sensitivity=1.0, sigma=10.0, batch_size=1), 1000, 10**8),
+        (GaussianMechanism(sensitivity=1.0, sigma=1.0, batch_size=1), 10**4, 10**8),
+    ],
+)
+def test_mu_is_not_below_the_privacy_profile(mechanism, size, releases):
+    accountant = account(mechanism, releases=releases, size=size)
+    mu, regret = accountant.get_mu_and_regret()
+    assert account(mechanism, "rdp", releases, size).get_mu_and_regret() == (mu, regret)
+    assert 0 <= regret < 0.02
+    loss = accountant.pld()
+    for epsilon in (1e-6, 0.1 * mu, mu, 3 * mu):
+        assert implied_mu(loss, epsilon) <= mu
+
+
+def test_many_releases_approach_the_central_limit():
+    """T releases at rate q with mu = 1 approach mu = q sqrt(T (e - 1)) (Dong2022, Theorem 5.2 for small q)."""
+    rate, releases = 1e-3, 10**6
+    noise = GaussianMechanism(sensitivity=1.0, sigma=1.0, batch_size=1)
+    loss = account(noise, releases=releases, size=round(1 / rate)).pld()
+    # two-sided replace-one loss of a mixture: variance q^2 (e^{mu^2} - 1) per release, to O(q^3)
+    assert implied_mu(loss, 1e-6) == pytest.approx(rate * math.sqrt(releases * math.expm1(1.0)), rel=0.5)
+
+
+def test_gaussian_mu_needs_constant_sensitivity_and_all_records():
+    counts = GaussianMechanism(sensitivity=2.0, sigma=4.0)
+    whole = ROWS.replace(kind="orthogonal", batch_size=N, sigma=2.0)  # S = k / d = 2
+    accountant = PrivacyAccountant.from_groups([(counts, N, 4), (whole, N, 2)])
+    assert accountant.gaussian_mu == pytest.approx(math.sqrt(4 * 0.25 + 2 * 2 / 4))
+    for mechanism in (ROWS, ROWS.replace(batch_size=N), whole.replace(batch_size=10)):
+        assert account(mechanism).gaussian_mu is None
+    assert PrivacyAccountant().gaussian_mu is None
 
 
 def test_sound_and_assumptions():
@@ -116,61 +154,53 @@ def test_classes_cost_nothing_with_whole_bases_and_little_without():
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "match"),
     [
-        (
-            lambda: PrivacyAccountant("glw"),
-            "Expected accountant to be one of pld, rdp, got accountant='glw'.",
-        ),
-        (
-            lambda: account(ROWS, size=31),
-            "Expected batch_size <= sample_size, got batch_size=32 and sample_size=31; use a smaller batch.",
-        ),
-        (lambda: account(ROWS, releases=0), "Expected n_releases >= 1, got n_releases=0."),
-        (
-            lambda: account("rows"),
-            "Expected a ProjectionMechanism or a GaussianMechanism, got str; no other release can be accounted for.",
-        ),
-        (lambda: account(ROWS).get_epsilon(1.0), "Expected delta strictly between 0 and 1, got delta=1.0."),
-        (lambda: account(ROWS).get_delta(0.0), "Expected epsilon to be finite and above 0, got epsilon=0.0."),
-        (
-            lambda: account(ROWS).profile([1.0, -1.0]),
-            "Expected epsilons[1] to be finite and above 0, got epsilons[1]=-1.0.",
-        ),
-        (
-            lambda: PrivacyAccountant().get_epsilon(1e-5),
-            "Expected at least one release to account for, got none; call step() first.",
-        ),
+        (lambda: PrivacyAccountant("glw"), "accountant"),
+        (lambda: account(ROWS, size=31), "batch_size"),
+        (lambda: account(ROWS, releases=0), "n_releases"),
+        (lambda: account("rows"), "mechanism"),
+        (lambda: account(ROWS).get_epsilon(1.0), "delta"),
+        (lambda: account(ROWS).get_epsilon(1e-18), "delta"),
+        (lambda: account(ROWS).get_delta(0.0), "epsilon"),
+        (lambda: account(ROWS).profile([1.0, -1.0]), r"epsilons\[1\]"),
+        (lambda: PrivacyAccountant().get_epsilon(1e-5), "step"),
         (
             lambda: account(ROWS.replace(bound="bernstein", failure_prob=1e-5)).get_epsilon(1e-3),
-            "Expected delta above what the tails of the bound spend, got delta=0.001 and 800 releases "
-            "that spend 0.008; "
-            "use failure_prob <= 6e-07 or bound='exact'.",
+            "failure_prob <= 6e-07",
         ),
-        (
-            lambda: account(ROWS.replace(bound="bernstein")).pld(),
-            "Expected failure_prob for a bound that spends a tail probability at every release, got "
-            "none; give the "
-            "mechanism one, or use resolve(delta).",
-        ),
-        (
-            lambda: account(ROWS.replace(sigma=1e-3)).get_epsilon(1e-5),
-            "Expected noise for which the privacy loss can be represented (mean below 250), got a mean "
-            "loss of 5.32e+07 "
-            "from a sigma of 0.001 times the sensitivity; use a larger sigma.",
-        ),
-        (
-            lambda: account(ROWS.replace(sigma=0.1, batch_size=N), releases=1).get_mu_and_regret(),
-            "Expected a trade-off curve with both error rates above 1e-10 somewhere, got none; use a larger sigma.",
-        ),
+        (lambda: account(ROWS.replace(bound="bernstein")).pld(), "failure_prob"),
+        (lambda: account(ROWS.replace(sigma=1e-3)).get_epsilon(1e-5), "larger sigma"),
+        (lambda: account(ROWS.replace(sigma=0.1, batch_size=N), releases=1).get_mu_and_regret(), "larger sigma"),
     ],
 )
-def test_bad_input_is_one_sentence(call, sentence):
-    with pytest.raises(InputError) as caught:
+def test_invalid_input(call, match):
+    with pytest.raises(InputError, match=match):
         call()
-    assert str(caught.value) == sentence
 
 
-def test_delta_below_the_resolution_is_refused():
-    with pytest.raises(InputError, match=r"^Expected a delta for which epsilon is finite, got delta=1e-18"):
-        account(ROWS).get_epsilon(1e-18)
+@fuzz(
+    20,
+    values=likely_mechanisms,
+    sigma=st.sampled_from([1e-9, 0.01, 0.3, 1.0, 10.0, 1e6, 1e40]),
+    size=st.sampled_from([64, 1000, 10_000]),
+    releases=st.sampled_from([1, 10, 1000]),
+    delta=st.sampled_from([1e-9, 1e-5, 1e-2, 0.5]),
+    kind=st.sampled_from(["pld", "rdp"]),
+)
+def test_any_account_is_finite_and_increases_or_is_refused(values, sigma, size, releases, delta, kind):
+    made = outcome(ProjectionMechanism, **values | {"sigma": sigma, "row_norm": 0.5})
+    if made is REFUSED or outcome(account, made, kind, releases, size) is REFUSED:
+        return
+    accountant = account(made, kind, releases, size)
+    epsilon = outcome(accountant.get_epsilon, delta)
+    if epsilon is REFUSED:
+        return
+    assert 0 <= epsilon < math.inf
+    more = outcome(accountant.copy().step(made, sample_size=size).get_epsilon, delta)
+    assert more is REFUSED or more >= epsilon * 0.995
+    found = outcome(accountant.resolve(delta).get_mu_and_regret)
+    if found is not REFUSED:
+        assert 0 < found[0] < math.inf
+        assert 0 <= found[1] <= 1
+    assert outcome(accountant.get_delta, max(epsilon, 0.1)) is REFUSED or accountant.get_delta(max(epsilon, 0.1)) <= 1

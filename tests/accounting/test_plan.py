@@ -1,9 +1,9 @@
-"""Plans: they keep the budget, the best one is first, and the plot is written."""
+"""plan: every plan keeps the budget, the least noise comes first."""
 
 import pytest
 
-from dpswd.accounting import PrivacyAccountant
-from dpswd.accounting.plan import draw_plans, plan
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.plan import plan
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
 
@@ -40,17 +40,8 @@ def test_best_first(rows):
     assert len(rows) == 2 * 2 * 2 * 3
 
 
-def test_plot(rows, tmp_path):
-    draw_plans(rows, tmp_path / "plans.png")
-    assert (tmp_path / "plans.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InputError, match=r"^Expected the folder of .* to exist, got none; create it first.$"):
-        draw_plans(rows, tmp_path / "missing" / "plans.png")
-
-
-def test_bad_input_is_one_sentence():
-    with pytest.raises(
-        InputError, match=r"^Expected sample_size >= 10, the least number of quantiles, got sample_size=9"
-    ):
+def test_invalid_input():
+    with pytest.raises(InputError, match="sample_size"):
         plan(**{**BUDGET, "sample_size": 9})
-    with pytest.raises(InputError, match=r"^Expected releases >= 1, got releases=0.$"):
+    with pytest.raises(InputError, match="releases"):
         plan(**BUDGET, releases=(0,))

@@ -25,11 +25,12 @@ def gaussian_tpr(fpr, mu):
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 5.0])
 def test_curve_of_a_gaussian_down_to_1e_10(mu):
-    # 4096 points per standard deviation: chords exceed a smooth convex profile by O(h^2) relative to mu^2
-    curve = TradeOff.from_pld(compose([Releases(ConstantLaw(1.0), mu, 1.0, 1)], points=1024))
+    # 512 points per standard deviation: chords exceed a smooth convex profile by O(h^2) relative to mu^2
+    curve = TradeOff.from_pld(compose([Releases(ConstantLaw(1.0), mu, 1.0, 1)], points=128))
     tpr, true = 1 - curve.fnr(FPR), gaussian_tpr(FPR, mu)
     np.testing.assert_allclose(tpr, true, rtol=1e-4)
-    assert (tpr[1:] >= true[1:] * (1 - 1e-6)).all()
+    # gdpnum sums some 1e4 probabilities up to 1 - tpr: rounding of about 1e-14
+    assert (tpr[1:] >= true[1:] * (1 - 1e-6) - 5e-14).all()
     assert mu <= curve.mu * (1 + 1e-6)
     assert curve.mu == pytest.approx(mu, rel=1e-3)
     assert curve.regret < 1e-4
