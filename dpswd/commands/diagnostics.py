@@ -1,4 +1,4 @@
-"""``dpswd wdp`` and ``dpswd tangent``: diagnostics beside the guarantee, under names that say so."""
+"""``dpswd wdp`` and ``dpswd tangent``: diagnostics beside the guarantee."""
 
 import json
 import math
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from dpswd.commands import Command
-from dpswd.diagnostics.accountant import WassersteinAccountant
 from dpswd.diagnostics.appendix import NOTE, write_diagnostics
 from dpswd.diagnostics.tangent import gibbs_distribution, removal_changes, tangent_norms
-from dpswd.diagnostics.wasserstein import gaussian_wdp, laplace_wdp
+from dpswd.diagnostics.wasserstein import WassersteinAccountant, gaussian_wdp, laplace_wdp
 from dpswd.errors import InputError
 
 __all__ = ["COMMANDS"]
@@ -24,10 +24,10 @@ def _wdp_arguments(parser: ArgumentParser) -> None:
         "--mechanism",
         choices=["training", "gaussian", "laplace"],
         default="training",
-        help="steps of subsampled Gaussian training (Corollary 1), or one release (Prop. 8, 7)",
+        help="steps of subsampled Gaussian training (Corollary 1), or one release (Propositions 8 and 7)",
     )
     parser.add_argument("--order", type=float, default=16.0, help="order mu of the distance, at least 1")
-    parser.add_argument("--sigma", type=float, required=True, help="noise, absolute, in units of the output")
+    parser.add_argument("--sigma", type=float, required=True, help="noise in units of the output")
     parser.add_argument(
         "--distance",
         type=float,
@@ -36,10 +36,10 @@ def _wdp_arguments(parser: ArgumentParser) -> None:
         help="distances of neighbouring gradients, or the sensitivity of the release",
     )
     parser.add_argument("--sampling-rate", type=float, default=1.0, help="rate q in [0, 1] (training)")
-    parser.add_argument("--num-steps", type=int, default=1, help="number of steps (training)")
+    parser.add_argument("--n-steps", type=int, default=1, help="number of steps (training)")
     parser.add_argument("--beta", type=float, default=1.0, help="the free constant of Theorem 1 (training)")
     parser.add_argument("--delta", type=float, default=1e-5, help="delta of Corollary 1 (training)")
-    parser.add_argument("--run-dir", type=Path, help="also write it to RUN_DIR/diagnostics.json for the report")
+    parser.add_argument("--run-dir", type=Path, help="also write RUN_DIR/diagnostics.json for the report")
 
 
 def _wdp(args: Namespace) -> dict[str, Any]:
@@ -51,12 +51,9 @@ def _wdp(args: Namespace) -> dict[str, Any]:
         result = accountant.to_dict(args.delta)
     else:
         if len(args.distance) != 1:
-            raise InputError(
-                f"Expected one --distance for one release, got {len(args.distance)}; give the sensitivity."
-            )
-        value = (gaussian_wdp if args.mechanism == "gaussian" else laplace_wdp)(
-            args.order, args.sigma, args.distance[0]
-        )
+            raise InputError(f"Expected one --distance, got {len(args.distance)}; give the sensitivity of the release.")
+        formula = gaussian_wdp if args.mechanism == "gaussian" else laplace_wdp
+        value = formula(args.order, args.sigma, args.distance[0])
         result = {"wdp_diagnostic": value, "order": args.order, "sigma": args.sigma, "is_guarantee": False}
         result["true_distance"] = args.distance[0]  # of two laws that differ by a shift, at every order
     result |= {"mechanism": args.mechanism, "distances": args.distance, "note": NOTE}
@@ -66,7 +63,7 @@ def _wdp(args: Namespace) -> dict[str, Any]:
 def _show_wdp(result: dict[str, Any]) -> None:
     print(f"WDP diagnostic of order {result['order']:g}: {result['wdp_diagnostic']:.6g} (units of the output)")
     if "true_distance" in result:
-        print(f"The distance of the definition is {result['true_distance']:g}, whatever the noise.")
+        print(f"The distance of Definition 3 is {result['true_distance']:g} for every noise.")
     print(result["note"])
 
 
@@ -78,47 +75,50 @@ def _tangent_arguments(parser: ArgumentParser) -> None:
         help="matrix of bounded risks (hypotheses x records), .npy or text with commas",
     )
     parser.add_argument("--beta", type=float, required=True, help="inverse temperature of the Gibbs distribution")
-    parser.add_argument("--run-dir", type=Path, help="also write it to RUN_DIR/diagnostics.json for the report")
+    parser.add_argument("--run-dir", type=Path, help="also write RUN_DIR/diagnostics.json for the report")
 
 
 def _tangent(args: Namespace) -> dict[str, Any]:
     risk = _read_matrix(args.risk)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused in _finish
-        return _finish(args, "tangent", _tangent_of(risk, args.beta))
+    with np.errstate(over="ignore", invalid="ignore"):  # _finish refuses an overflow
+        q = gibbs_distribution(risk, args.beta)
+        result = tangent_norms(risk, args.beta, q=q).to_dict()
+        result |= {"hypotheses": risk.shape[0], "records": risk.shape[1]}
+        result["effective_hypotheses"] = math.exp(float(special.entr(q).sum()))
+        if risk.shape[1] > 1:
+            change = removal_changes(risk, args.beta)
+            result["largest_change_on_removal"] = {
+                "log_ratio": float(change.log_ratio.max()),
+                "log_ratio_bound": 2 * result["tangent_dp"]["total_variation"]["exact"] * change.step,
+                "total_variation": float(change.total_variation.max()),
+            }
+    return _finish(args, "tangent", result | {"note": NOTE})
 
 
 def _read_matrix(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an empty file: refused as a matrix below
+            warnings.simplefilter("ignore")  # an empty file warns; the check of the matrix refuses it
             text = path.suffix in (".csv", ".txt")
             return np.loadtxt(path, delimiter=",", ndmin=2) if text else np.load(path, allow_pickle=False)
-    except Exception as error:  # what the reader of a damaged file stumbles over has no end
+    except Exception as error:  # NumPy raises many exception types on damaged files
         why = " ".join(str(error).split()).rstrip(".")
-        raise InputError(f"Expected a matrix in {path} (.npy, .csv or .txt), got: {why}.") from None
-
-
-def _tangent_of(risk: Any, beta: float) -> dict[str, Any]:
-    q = gibbs_distribution(risk, beta)
-    result = tangent_norms(risk, beta, q=q).to_dict()
-    result |= {"hypotheses": risk.shape[0], "records": risk.shape[1]}
-    result["effective_hypotheses"] = math.exp(-float(np.sum(q[q > 0] * np.log(q[q > 0]))))
-    if risk.shape[1] > 1:
-        change = removal_changes(risk, beta)
-        result["largest_change_on_removal"] = {
-            "total_variation": float(change.total_variation.max()),
-            "log_ratio": float(change.log_ratio.max()),
-        }
-    return result | {"note": NOTE}
+        raise InputError(f"Expected --risk to be a matrix (.npy, .csv or .txt), got {path}: {why}.") from None
 
 
 def _show_tangent(result: dict[str, Any]) -> None:
-    size = f"{result['hypotheses']} hypotheses, {result['records']} records"
-    print(f"Tangent diagnostics at beta {result['beta']:g}, {size}")
-    for name, norms in result["tangent_diagnostics"].items():
-        print(f"  {name:10} " + "   ".join(f"{key} {value:.6g}" for key, value in norms.items()))
-    for name, value in result.get("largest_change_on_removal", {}).items():
-        print(f"  largest true change when one record is removed, {name}: {value:.6g}")
+    print(f"beta {result['beta']:g}, {result['hypotheses']} hypotheses, {result['records']} records")
+    titles = {"tangent_dp": "Tangent DP (Definition 2)", "differentiability": "Differentiability (Definition 1)"}
+    for name, title in titles.items():
+        for space, norms in result[name].items():
+            values = "   ".join(f"{key.replace('_', ' ')} {value:.6g}" for key, value in norms.items())
+            print(f"{title}, {space.replace('_', ' ')}: {values}")
+    if "largest_change_on_removal" in result:
+        change = result["largest_change_on_removal"]
+        print(
+            f"Removal of one record changes ln q by up to {change['log_ratio']:.6g} (bound "
+            f"{change['log_ratio_bound']:.6g}) and q by up to {change['total_variation']:.6g} in total variation."
+        )
     print(result["note"])
 
 
@@ -128,7 +128,8 @@ def _finish(args: Namespace, name: str, result: dict[str, Any]) -> dict[str, Any
     except ValueError:
         raise InputError(f"Expected finite {name} diagnostics, got an overflow; use less extreme values.") from None
     if args.run_dir is not None:
-        result["written"] = str(write_diagnostics(args.run_dir, name, {k: v for k, v in result.items() if k != "note"}))
+        entry = {key: value for key, value in result.items() if key != "note"}
+        result["written"] = str(write_diagnostics(args.run_dir, name, entry))
     return result
 
 

@@ -1,7 +1,4 @@
-"""Lightning callback that runs the Wasserstein accountant beside the real one. It spends and stops nothing.
-
-Only this module imports Lightning; the core does not import it.
-"""
+"""Lightning callback that runs the Wasserstein accountant (Yang2024) beside the real one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,30 +8,28 @@ import lightning as L
 from numpy.typing import ArrayLike
 
 from dpswd._validate import positive, probability
-from dpswd.diagnostics.accountant import WassersteinAccountant
 from dpswd.diagnostics.appendix import write_diagnostics
-from dpswd.errors import InputError
+from dpswd.diagnostics.wasserstein import WassersteinAccountant
 
 __all__ = ["WassersteinDiagnostic"]
 
 
 class WassersteinDiagnostic(L.Callback):
-    """Charges every training step to a :class:`WassersteinAccountant` and logs ``wdp_diagnostic``.
+    """Adds every training step to a :class:`WassersteinAccountant`. It spends no budget and stops nothing.
 
-    By default every step is charged the largest distance that clipping allows, a public number. A function of
-    the module may supply distances between the gradients of neighbours instead, as the paper does. They are
-    PRIVATE statistics, and so is the number made from them: it is then kept out of the logs, and marked.
+    By default a step counts with the largest distance that clipping allows, a public number, and ``wdp_diagnostic``
+    is logged. Distances between gradients of neighbours, as in the paper, are private: with ``distances`` nothing is
+    logged, and ``diagnostics.json`` marks the number.
 
     Args:
-        sigma: Standard deviation of the step's noise, absolute, in gradient units.
+        sigma: Standard deviation of the step's noise, in gradient units.
         sampling_rate: The rate q in [0, 1].
-        max_distance: Largest distance of neighbouring gradients, in gradient units: twice the clipping norm
-            under replace-one, or a mechanism's sensitivity.
+        max_distance: Largest distance of neighbouring gradients, in gradient units (twice the clipping norm).
         order: The order mu >= 1.
         beta: The free constant of Theorem 1, above 0.
-        delta: The probability at which the diagnostic is stated.
-        distances: Function of the module that returns this step's distances (n,), or ``None``.
-        run_dir: Where ``diagnostics.json`` goes at the end, for the report's appendix; nowhere by default.
+        delta: The probability of Corollary 1.
+        distances: Function of the module that returns the distances (n,) of the step, or ``None``.
+        run_dir: Directory that receives ``diagnostics.json`` when training ends, or ``None``.
 
     Raises:
         InputError: If a value is out of range.
@@ -54,31 +49,29 @@ class WassersteinDiagnostic(L.Callback):
     ) -> None:
         positive(max_distance=max_distance)
         probability(delta=delta)
-        if distances is not None and not callable(distances):
-            raise InputError(f"Expected distances to be a function of the module, got {distances!r}.")
         self.accountant = WassersteinAccountant(order=order, beta=beta, sigma=sigma, sampling_rate=sampling_rate)
         self.max_distance, self.delta, self.distances, self.run_dir = max_distance, delta, distances, run_dir
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Charges the step."""
+        """Adds the step."""
         if self.distances is None:
             self.accountant.step([self.max_distance])
-            pl_module.log("wdp_diagnostic", self.accountant.get_epsilon(self.delta))
+            pl_module.log("wdp_diagnostic", self.accountant.get_wdp(self.delta))
         else:
             self.accountant.step(self.distances(pl_module))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Writes ``diagnostics.json`` where a directory was given."""
+        """Writes ``diagnostics.json`` if ``run_dir`` was given."""
         if self.run_dir is not None and trainer.is_global_zero:
             entry = self.accountant.to_dict(self.delta) | {"reads_private_gradients": self.distances is not None}
             write_diagnostics(Path(self.run_dir), "wdp", entry)
 
     def state_dict(self) -> dict[str, Any]:
-        """The accountant's state, for the checkpoint."""
+        """Returns the accountant's state for the checkpoint."""
         return self.accountant.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues the accountant's sums."""
+        """Restores the accountant's state."""
         self.accountant.load_state_dict(state_dict)
