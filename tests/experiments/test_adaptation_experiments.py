@@ -13,7 +13,6 @@ from experiments.adaptation import adaptation_cells, adaptation_methods, adaptat
 from experiments.adaptation.adaptation_cells import cell
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
 from experiments.audit import leak
-from experiments.notions import adapted_head
 
 WARNINGS = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
@@ -194,13 +193,3 @@ def test_an_interrupted_table_is_made_of_complete_seeds(monkeypatch, tmp_path):
     monkeypatch.setattr(table1, "cells", stopped)
     with pytest.raises(InputError, match="Expected at least one complete seed, got an interrupt before"):
         table1.run(tmp_path)
-
-
-def test_features_of_an_adapted_model_are_scaled_by_public_rows():
-    public, private = torch.randn(2, 50, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).unbind()
-    ours, theirs = adapted_head.principal_scores(public, 5 * private)
-    assert ours.shape == theirs.shape == (50, 16)
-    assert ours.abs().amax(0).tolist() == pytest.approx([1.0] * 16)
-    assert theirs.abs().max() == 1
-    alone = adapted_head.principal_scores(public, 5 * private[:1])[1]
-    assert torch.allclose(alone[0], theirs[0], atol=1e-12)  # row by row

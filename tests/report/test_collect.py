@@ -7,8 +7,8 @@ import pytest
 from factories import COARSE, COUNTS, ROWS, SKETCH
 
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.diagnostics.accountant import WassersteinAccountant
 from dpswd.diagnostics.appendix import write_diagnostics
+from dpswd.diagnostics.wasserstein import WassersteinAccountant
 from dpswd.errors import DpswdError, InputError
 from dpswd.report.collect import collect
 from dpswd.training.budget import NOT_COVERED
