@@ -1,56 +1,40 @@
-"""Rakotomamonjy2021, Figure 7 (our reading): bounds on S and its exact quantile against k."""
+"""Rakotomamonjy2021, Figure 7: histogram of Y = (z.u / ||u||)^2 in five dimensions, and the law of Lemma 1."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
-from dpswd.sensitivity import ProjectionLaw, bernstein_bound, clt_bound
-from experiments.accounting.fig1 import exact_quantile
+from experiments.accounting.fig1 import draw_sensitivities
 
-HELP = "Rakotomamonjy2021, Figure 7: bounds on the squared sensitivity against the number of projections"
+HELP = "Rakotomamonjy2021, Figure 7: histogram of Y for d = 5 and the Beta law of Lemma 1"
 
-TAIL = 1e-5
-DIMS = (50, 784, 8192)
+DIM, DRAWS = 5, 100_000
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Computes bounds and exact quantiles; draws ``fig7.png``."""
+    """Draws u 100,000 times for a fixed z; draws ``fig7.png``; returns moments and a Kolmogorov-Smirnov test."""
     from matplotlib.figure import Figure
 
-    counts = [int(k) for k in np.unique(np.geomspace(32, 2000, 4 if quick else 12).astype(int))]
-    rows = []
-    for dim in DIMS:
-        for k in counts:
-            law = ProjectionLaw(dim, k)
-            rows.append(
-                {
-                    "dim": dim,
-                    "n_projections": k,
-                    "tail": TAIL,
-                    "mean": law.mean,
-                    "exact": exact_quantile(law, TAIL),
-                    "clt": clt_bound(k, dim, TAIL),
-                    "bernstein": bernstein_bound(k, dim, TAIL),
-                    "deterministic": float(k),
-                }
-            )
-    print(f"{'dim':>6} {'k':>6}" + "".join(f"{name:>12}" for name in ("mean", "clt", "exact", "bernstein")))
+    y = draw_sensitivities(DIM, 1, DRAWS)
+    law = stats.beta(0.5, (DIM - 1) / 2)
+    test = stats.kstest(y, law.cdf)
+    rows = [
+        {"quantity": "mean", "exact": law.mean(), "simulated": float(y.mean())},
+        {"quantity": "variance", "exact": law.var(), "simulated": float(y.var())},
+        {"quantity": "Kolmogorov-Smirnov distance", "exact": 0.0, "simulated": float(test.statistic)},
+        {"quantity": "its p-value", "exact": None, "simulated": float(test.pvalue)},
+    ]
     for row in rows:
-        values = "".join(f"{row[name]:12.4f}" for name in ("mean", "clt", "exact", "bernstein"))
-        print(f"{row['dim']:>6} {row['n_projections']:>6}{values}")
+        print(f"{row['quantity']:28} {row['simulated']:.5f}" + ("" if row["exact"] is None else f" {row['exact']:.5f}"))
 
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    for axes, dim in zip(figure.subplots(1, len(DIMS)), DIMS, strict=True):
-        mine = [row for row in rows if row["dim"] == dim]
-        styles = (("mean", ":"), ("clt", "--"), ("exact", "-"), ("bernstein", "-."), ("deterministic", ":"))
-        for name, style in styles:
-            axes.loglog(counts, [row[name] for row in mine], style, label=name)
-        axes.set_title(f"d = {dim}", fontsize=10)
-        axes.set_xlabel("number of projections")
-        axes.grid(True, which="both", alpha=0.3)
-    figure.axes[0].set_ylabel(f"S exceeded with probability {TAIL:g}")
-    figure.axes[0].legend(fontsize=8)
-    out.mkdir(parents=True, exist_ok=True)
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.hist(y, bins=100, density=True, alpha=0.4, label=f"{DRAWS:,} draws of u")
+    points = np.linspace(1e-3, 1, 400)
+    axes.plot(points, law.pdf(points), label="Beta(1/2, 2): 0.75 y$^{-1/2}$ (1 - y)")
+    axes.set(xlabel="Y, d = 5", ylabel="estimated density", ylim=(0, 8))
+    axes.legend()
     figure.savefig(out / "fig7.png", dpi=80)
     return {"rows": rows}

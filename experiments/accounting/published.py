@@ -1,27 +1,22 @@
-r"""The conventions of Rakotomamonjy2021 and its code: to reproduce its Table 4, NOT to protect anybody.
+r"""The conventions of Rakotomamonjy2021 and its code, which reproduce its Table 4. They give NO guarantee.
 
-The noise levels of Table 4 come from three conventions that differ from ours and are not a sound account
-together:
+The noise levels of Table 4 follow from three conventions that together are not a sound account (docs/errata.md):
 
-1. Bernstein's deviation counts the number of projections twice, :math:`\sqrt{2k (kv) L}` for
+1. the deviation in Bernstein's bound counts the number of projections twice, :math:`\sqrt{2k (kv) L}` in place of
    :math:`\sqrt{2kvL}`;
-2. the tail of the bound is charged once for the whole training, although every step draws its own
-   projections;
-3. half of delta pays for that tail, but the Renyi curve is converted at the whole delta: 3/2 delta are spent.
-   (The authors' repository says so, "used delta instead of delta2", and gives corrected values;
-   ``corrected=True`` follows it.)
+2. the tail of the bound is charged once for the whole training, although every step draws its own projections;
+3. half of delta pays for that tail, and the Renyi curve is converted at the whole delta: 3/2 delta are spent. The
+   authors' repository later corrects this ("used delta instead of delta2"); ``corrected=True`` follows it.
 
-The first one errs towards privacy, by so much that the other two are hidden; without it, they would not be
-sound.
+The first one errs towards privacy by more than the other two take away.
 """
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from scipy import optimize, stats
 
 from dpswd._validate import choice, positive, probability
-from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.pld import Releases
 from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.errors import InputError
@@ -30,16 +25,11 @@ from dpswd.sensitivity import ConstantLaw
 
 __all__ = ["ERRATA", "TABLE4", "Table4Row", "published_bound", "published_epsilon", "published_sigma"]
 
-ERRATA = (
-    "NOT SOUND: conventions of Rakotomamonjy2021 and its code, for comparison only (docs/errata.md).",
-    "Erratum 1: the deviation in Bernstein's bound counts the number of projections twice.",
-    "Erratum 2: the tail of the bound is charged once for the whole run; it must be charged at every release.",
-    "Erratum 2b: half of delta pays for the tail, yet the Renyi curve is converted at the whole delta.",
-)
+ERRATA = ("NOT SOUND: conventions of Rakotomamonjy2021 and its code, for comparison only (docs/errata.md, 1 and 2).",)
 
 
 class Table4Row(NamedTuple):
-    """A row of Table 4: the setting, and the printed sigma for epsilon = 10 (``None`` where we have none)."""
+    """A row of Table 4: the setting, and the printed sigma for epsilon = 10."""
 
     name: str
     dim: int
@@ -48,22 +38,38 @@ class Table4Row(NamedTuple):
     batch_size: int
     n_releases: int
     delta: float
-    sigma: float | None
+    sigma: float
+    bound: Literal["bernstein", "clt"] = "bernstein"
 
     @property
     def mechanism(self) -> ProjectionMechanism:
-        """The release, with sigma 1."""
+        """The release with sigma 1 and the exact law of the sensitivity."""
         return ProjectionMechanism(
             dim=self.dim, n_projections=self.n_projections, sigma=1.0, batch_size=self.batch_size
+        )
+
+    def recomputed(self, *, corrected: bool = False) -> float:
+        """The sigma that the conventions of the paper give for epsilon = 10."""
+        mechanism = self.mechanism.replace(bound=self.bound)
+        return published_sigma(
+            mechanism,
+            self.sample_size,
+            self.n_releases,
+            target_epsilon=10.0,
+            target_delta=self.delta,
+            corrected=corrected,
         )
 
 
 TABLE4 = (
     Table4Row("USPS-MNIST", 784, 200, 10_000, 128, 7_900, 1e-5, 4.74),
-    Table4Row("MNIST (b)", 784, 1000, 60_000, 100, 60_100, 1e-5, 2.94),
+    Table4Row("MNIST-USPS", 784, 200, 7_438, 128, 5_900, 1e-5, 5.34),
+    Table4Row("VisDA", 100, 1000, 55_387, 128, 21_650, 1e-5, 6.40),
     Table4Row("Office-31", 50, 100, 497, 32, 800, 1e-3, 8.05),
-    Table4Row("VisDA", 100, 1000, 55_387, 128, 21_650, 1e-5, None),
-    Table4Row("CelebA", 8192, 2000, 162_000, 256, 63_300, 1e-6, None),
+    Table4Row("MNIST (b)", 784, 1000, 60_000, 100, 60_100, 1e-5, 2.94),
+    Table4Row("MNIST (c)", 784, 1000, 60_000, 100, 60_100, 1e-5, 0.84, "clt"),
+    Table4Row("CelebA (b)", 8192, 2000, 162_000, 256, 63_300, 1e-6, 2.392),
+    Table4Row("CelebA (c)", 8192, 2000, 162_000, 256, 63_300, 1e-6, 0.37, "clt"),
 )
 
 
@@ -78,31 +84,26 @@ def published_bound(dim: int, n_projections: int, tail: float, bound: str = "ber
 
 
 def published_epsilon(
-    mechanism: ProjectionMechanism,
-    sample_size: int,
-    n_releases: int,
-    delta: float,
-    *,
-    corrected: bool = False,
+    mechanism: ProjectionMechanism, sample_size: int, n_releases: int, delta: float, *, corrected: bool = False
 ) -> float:
-    """Computes the epsilon that the paper's code prints; not a guarantee.
+    """Computes the epsilon that the paper's code prints. It is not a guarantee.
 
     Args:
-        mechanism: What is released; ``bound`` must be ``"bernstein"`` or ``"clt"``.
+        mechanism: Noisy rows with independent directions; ``bound`` must be ``"bernstein"`` or ``"clt"``.
         sample_size: Number N of records.
         n_releases: Number T of releases.
-        delta: The whole delta.
-        corrected: Whether to convert the Renyi curve at delta / 2, as the authors' repository later does.
+        delta: The total delta.
+        corrected: Convert the Renyi curve at delta / 2, as the authors' repository later does.
+
+    Raises:
+        InputError: If the mechanism is one that the paper does not have.
     """
     if mechanism.bound == "exact" or mechanism.statistic != "rows" or mechanism.kind != "iid":
         raise InputError(
-            "Expected bound 'bernstein' or 'clt', statistic='rows' and kind='iid' for the published "
-            "conventions, got "
-            f"bound={mechanism.bound!r}, statistic={mechanism.statistic!r}, kind={mechanism.kind!r}; leave "
-            "out the preset."
+            "Expected bound 'bernstein' or 'clt', statistic='rows' and kind='iid' for the published conventions, got "
+            f"bound={mechanism.bound!r}, statistic={mechanism.statistic!r}, kind={mechanism.kind!r}."
         )
     probability(delta=delta)
-    PrivacyAccountant().step(mechanism, sample_size=sample_size, n_releases=n_releases)  # its checks
     value = published_bound(mechanism.dim, mechanism.n_projections, delta / 2, mechanism.bound)
     scale = mechanism.unit_sensitivity / mechanism.sigma
     part = Releases(ConstantLaw(value), scale, mechanism.batch_size / sample_size, n_releases)
@@ -118,14 +119,13 @@ def published_sigma(
     target_delta: float,
     corrected: bool = False,
 ) -> float:
-    """Computes the sigma at which the paper's code prints ``target_epsilon``, to 1e-4; see there."""
+    """Computes the sigma at which :func:`published_epsilon` is ``target_epsilon``, to 1e-4."""
     positive(target_epsilon=target_epsilon)
     probability(target_delta=target_delta)
-    least = -math.log(target_delta) / (MAX_ORDER - 1)  # what the conversion adds at the largest order
-    if target_epsilon <= 1.01 * least:
+    least = -1.01 * math.log(target_delta) / (MAX_ORDER - 1)  # added by the conversion at the largest order
+    if target_epsilon <= least:
         raise InputError(
-            f"Expected target_epsilon > {1.01 * least:.2g}, the least that Renyi orders up to {MAX_ORDER} "
-            "can show, "
+            f"Expected target_epsilon > {least:.2g} (Renyi orders end at {MAX_ORDER}), "
             f"got target_epsilon={target_epsilon!r}; use a larger one."
         )
 

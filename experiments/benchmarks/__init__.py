@@ -1,1 +1,1 @@
-"""Measurements behind docs/performance.md: ``python -m experiments.benchmarks``."""
+"""Time and memory of the library: ``python -m experiments run benchmarks``."""

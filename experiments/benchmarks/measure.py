@@ -6,40 +6,43 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 
+__all__ = ["medians", "peak_of", "report_peak", "seconds_of"]
+
 SLOW = 10.0  # seconds from which a function runs once only, without a warm-up
 ENOUGH = 9
-BUDGET = 4.0  # seconds of one measurement that short rounds may fill
+BUDGET = 4.0  # seconds that one measurement of short rounds may take
 
 
-def medians(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, int]]:
-    """Runs every function in turn, round after round, so that what else the machine does meets all of them.
+def medians(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, int]]:
+    """Runs every function in turn, round after round, so that other load on the machine affects all of them alike.
 
     Args:
-        functions: What to measure, by name. Each has one warm-up, which is not counted,
-            unless it takes more than ``SLOW`` seconds: then it is all there is.
-        rounds: Measured rounds; from ``ENOUGH`` on there are more of them where they are short.
+        functions: What to measure, by name. Each has one warm-up round that is not counted, unless that takes more
+            than ``SLOW`` seconds: then it is the measurement.
+        rounds: Measured rounds; from ``ENOUGH`` on, short functions get more of them.
 
     Returns:
         The median in seconds and the number of rounds, by name.
     """
     gc.collect()
-    warm = {name: _seconds(function) for name, function in functions.items()}
+    warm = {name: seconds_of(function) for name, function in functions.items()}
     taken: dict[str, list[float]] = {name: [seconds] if seconds >= SLOW else [] for name, seconds in warm.items()}
     if rounds >= ENOUGH:
         rounds = max(rounds, min(51, int(BUDGET / sum(warm.values()))))
     for _ in range(rounds):
         for name, function in functions.items():
             if warm[name] < SLOW:
-                taken[name].append(_seconds(function))
+                taken[name].append(seconds_of(function))
     return {name: (statistics.median(times), len(times)) for name, times in taken.items()}
 
 
-def _seconds(function: Callable[[], object]) -> float:
+def seconds_of(function: Callable[[], object]) -> float:
+    """Wall-clock seconds of one call, with the GPU synchronised."""
     _synchronise()
     start = time.perf_counter()
     function()
@@ -53,26 +56,24 @@ def _synchronise() -> None:
 
 
 def peak_of(code: str) -> dict[str, float]:
-    """Runs ``code``, which defines ``before()`` and ``work()``, in a process of its own.
-
-    (The high-water mark of a process cannot be told apart from what it did before.)
+    """Runs ``code``, which defines ``before()`` and ``work()``, in a new process, whose high-water mark is its own.
 
     Returns:
-        ``seconds`` of work and ``cpu_seconds`` of the processor, the ``peak_bytes`` of the process in that time, and
-        how much of them lies ``above_bytes`` what ``before`` left.
+        ``seconds`` and ``cpu_seconds`` of ``work``, ``peak_bytes`` of the process in that time, and ``above_bytes``,
+        the part of them above the memory that ``before`` left.
     """
-    program = f"{code}\nfrom benchmarks.measure import report_peak\nreport_peak(before, work)"
+    program = f"{code}\nfrom experiments.benchmarks.measure import report_peak\nreport_peak(before, work)"
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def report_peak(before: Callable[[], None], work: Callable[[], None]) -> None:
-    """Writes what :func:`peak_of` returns, as JSON."""
+    """Writes the result of :func:`peak_of` as JSON."""
     before()
     gc.collect()
     start = _resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark back
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     started, busy = time.perf_counter(), time.process_time()
     work()
     seconds, busy, peak = time.perf_counter() - started, time.process_time() - busy, _resident("VmHWM")
@@ -84,4 +85,4 @@ def _resident(key: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(key):
             return int(line.split()[1]) * 1024
-    raise RuntimeError(f"no {key} in /proc/self/status: memory is measured on Linux only")
+    raise RuntimeError(f"/proc/self/status has no {key}; memory is measured on Linux only")

@@ -1,7 +1,6 @@
-"""The benchmark runs, its contestants agree, its page is made from its results. Never timings."""
+"""The benchmark: contestants agree, parts run at tiny sizes, measurements are what they say. Never timings."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,8 @@ import torch
 
 from dpswd._sorting import sort_columns, sort_rows, sort_rows_with_order
 from dpswd.sliced import sliced_wasserstein
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # somebody else's wheel brings a top-level package of this name
-
-from experiments.benchmarks import contestants, measure, page, picture
-from experiments.benchmarks.__main__ import PAGE, RESULTS, main
-from experiments.benchmarks.contestants import Problem
+from experiments.benchmarks import benchmarks, measure
+from experiments.benchmarks.benchmarks import Problem
 
 
 @pytest.mark.parametrize("size", [(30, 5, 40), (1, 3, 7), (257, 12, 33)])
@@ -22,15 +17,16 @@ def test_contestants_agree(size):
     found = {}
     for name in ("ours", "pot", "naive"):
         problem = Problem.make(*size)
-        found[name] = float(contestants.DISTANCES[name](problem)), problem.y.grad
+        found[name] = float(benchmarks.DISTANCES[name](problem)), problem.y.grad
     for value, gradient in (found["pot"], found["naive"]):
         assert found["ours"][0] == pytest.approx(value, rel=1e-5)  # float32: sums of n k terms, pairwise
         torch.testing.assert_close(found["ours"][1], gradient, rtol=1e-3, atol=1e-6 / size[0])
+    assert found["ours"][0] == pytest.approx(benchmarks.exact(Problem.make(*size)), rel=1e-5)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("max_bytes", [1, 40 * 2 * 50 * 7, None], ids=["a direction", "seven", "all"])
-def test_memory_does_not_change_results(max_bytes, threads):
+def test_memory_limit_keeps_result(max_bytes, threads):
     problem = Problem.make(50, 9, 61)
     torch.set_num_threads(threads)
     try:
@@ -39,15 +35,15 @@ def test_memory_does_not_change_results(max_bytes, threads):
     finally:
         torch.set_num_threads(1)
     gradient, problem.y.grad = problem.y.grad, None
-    assert float(value.detach()) == pytest.approx(float(contestants.naive(problem)), rel=1e-6)
+    assert float(value.detach()) == pytest.approx(float(benchmarks.naive(problem)), rel=1e-6)
     torch.testing.assert_close(gradient, problem.y.grad, rtol=1e-4, atol=1e-8)
 
 
-def test_autocast_does_not_reach_inside():
+def test_autocast_keeps_result():
     problem = Problem.make(20, 4, 6)
-    expected = contestants.ours(problem)
+    expected = benchmarks.ours(problem)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(contestants.ours(problem), expected)
+        assert torch.equal(benchmarks.ours(problem), expected)
 
 
 VALUES = torch.randn(40, 1000, generator=torch.Generator().manual_seed(0))
@@ -56,7 +52,7 @@ EDGES = torch.tensor([[0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38, 0.0, 1.0, -1.0, 1.
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("rows", [VALUES, EDGES, VALUES[:, :1], VALUES[:, :0], VALUES.round()], ids=lambda r: r.shape)
-def test_fast_sorts_are_torch_sorts(rows, dtype):
+def test_sorts_equal_torch(rows, dtype):
     rows = rows.to(dtype)
     values, order = sort_rows_with_order(rows)
     assert torch.equal(values, rows.sort(dim=1).values)
@@ -65,7 +61,7 @@ def test_fast_sorts_are_torch_sorts(rows, dtype):
     assert torch.equal(sort_rows(rows), values)
 
 
-def test_many_threads_sort_alike():
+def test_sorts_on_threads():
     rows = torch.randn(300, 1000, generator=torch.Generator().manual_seed(1))
     expected = rows.sort(dim=1).values
     torch.set_num_threads(3)
@@ -81,7 +77,7 @@ def test_many_threads_sort_alike():
     assert torch.equal(alone, expected)
 
 
-def test_the_order_survives_flushed_denormals():
+def test_order_with_flushed_denormals():
     rows = torch.cat([torch.zeros(1, 500), VALUES[:1]], dim=1)
     torch.set_flush_denormal(True)
     try:
@@ -91,79 +87,41 @@ def test_the_order_survives_flushed_denormals():
     assert torch.equal(order.sort(dim=1).values[0], torch.arange(1500))
 
 
-def test_not_finite_stays_not_finite_and_in_bounds():
-    for bad in (float("nan"), float("inf"), -float("inf")):
-        problem = Problem.make(20, 4, 6)
-        with torch.no_grad():
-            problem.y[3, 2] = bad
-        assert not bool(torch.isfinite(sliced_wasserstein(problem.x, problem.y.detach(), problem.u)))
-        assert not bool(torch.isfinite(contestants.ours(problem)))
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_distance_of_values_that_are_not_finite(bad):
+    problem = Problem.make(20, 4, 6)
+    with torch.no_grad():
+        problem.y[3, 2] = bad
+    assert not bool(torch.isfinite(sliced_wasserstein(problem.x, problem.y.detach(), problem.u)))
+    assert not bool(torch.isfinite(benchmarks.ours(problem)))
 
 
-def test_sorted_columns_have_the_gradient_of_a_permutation():
+def test_gradient_of_sorted_columns():
     values = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(ascending, values)
     assert torch.autograd.gradgradcheck(lambda v: sort_columns(v).square(), values)
 
 
-def test_a_tiny_run_writes_results_and_a_page(tmp_path, capsys):
-    out = tmp_path / "experiments.benchmarks.json"
-    parts = ["sort", "distance", "step", "scaling", "cost"]
-    assert main(["--tiny", "--rounds", "1", "--out", str(out), "--parts", *parts]) == 0
-    content = json.loads(out.read_text())
-    assert {row["part"] for row in content["rows"]} == set(parts)
-    assert all(row["difference"] < 1e-5 for row in content["rows"] if row["part"] == "distance")
-    assert capsys.readouterr().out == page.write(content)
-    assert main(["--tiny", "--rounds", "1", "--out", str(out), "--parts", "sort"]) == 0  # the others stay
-    assert len(json.loads(out.read_text())["rows"]) == len(content["rows"])
+def test_run_measures_missing_parts_and_draws(tmp_path, monkeypatch):
+    parts = (benchmarks.sort, benchmarks.distance, benchmarks.step, benchmarks.scaling, benchmarks.cost)
+    monkeypatch.setattr(benchmarks, "PARTS", parts)
+    rows = benchmarks.run(tmp_path, quick=True)["rows"]
+    json.dumps(rows, allow_nan=False)
+    assert {row["part"] for row in rows} == {part.__name__ for part in parts}
+    assert all(row["difference"] < 1e-5 for row in rows if row["part"] == "distance")
+    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    assert benchmarks.run(tmp_path, quick=True)["rows"] == rows  # nothing is measured twice
 
 
-def test_the_picture_is_drawn_from_growth_and_cost(tmp_path):
-    grown = [{"part": "scaling", "variable": v, "sizes": [1, 2], "seconds": [1, 2], "exponent": 1.0} for v in "ndkBT"]
-    both = {"cpu_seconds": [1, 2], "above_bytes": [3, 4], "time_exponent": 1.0, "memory_exponent": 1.0}
-    cost = [{"part": "cost", "variable": v, "sizes": [1, 2], **both} for v in "NBkdT"]
-    path = tmp_path / "figures" / "scaling.png"
-    assert not picture.draw(grown, path)
-    assert not path.exists()
-    assert picture.draw(grown + cost, path)
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_every_section_stands_what_it_can_say(monkeypatch):
-    """Parts that take long: their sections, from made-up figures, and what is marked as missed."""
-    rows = [
-        {"part": "account", "what": "account", "seconds": 1.5},
-        {"part": "account", "what": "calibrate", "seconds": 1.5},
-        {
-            "part": "compiled",
-            "n": 3,
-            "d": 2,
-            "k": 1,
-            "naive_s": 0.01,
-            "compiled_s": 0.01,
-            "ours_s": 0.001,
-            "compile_s": 9.0,
-        },
-        {"part": "sketch", "n": 3, "d": 2, "k": 1, "seconds": 9.0, "peak_bytes": 1e9},
-        {"part": "startup", "what": "import torch", "seconds": 2.0},
-        {
-            **{"part": "training", "config": "c.yaml", "steps": 10, "total_s": 10.0, "release_s": 1.0, "loss_s": 3.0},
-            **{"epsilon_s": 1.0, "saving_s": 1.0, "rest_s": 0.1},
-        },
-    ]
-    text = page.write(
-        {"command": "c", "version": "0", "machine": {"processor": "p", "cores": 2, "python": "3"}, "rows": rows}
-    )
-    assert "epsilon takes 1.50 s **(missed)** (target: 1 s), the sigma for a given epsilon 1.50 s (target" in text
-    assert "It does not pay" in text
-    assert "peak memory of the whole process 1.00 GB" in text
-    assert "| `c.yaml` | 10 | 700 | 43% **(missed)** | 1% | 1.00 | 1.00 | 1.00 |" in text  # of 7 s: 10 - 1 - 1 - 1
-
-
-def test_page_is_made_from_the_results():
-    assert PAGE.read_text() == page.write(json.loads(RESULTS.read_text())), (
-        "run: python -m experiments.benchmarks --page"
-    )
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", ["startup", "training", "sketch"])
+def test_tiny_part(part):
+    rows = benchmarks.measure(benchmarks.Part(part, True, 1))["rows"]
+    assert rows
+    if part == "training":
+        assert rows[0]["steps"] == 12
+        assert 0 < rows[0]["loss_s"] < rows[0]["total_s"]
 
 
 def test_rounds_are_interleaved(monkeypatch):
@@ -176,23 +134,22 @@ def test_rounds_are_interleaved(monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux only")
-def test_peak_memory_sees_what_is_allocated():
+def test_peak_memory():
     code = "def before(): pass\ndef work(): bytearray(b'x') * 200_000_000"
-    assert 1.95e8 < measure.peak_of(code)["above_bytes"] < 2.1e8  # what was free already may be taken first
+    assert 1.95e8 < measure.peak_of(code)["above_bytes"] < 2.1e8  # free memory of the process may be used first
 
 
-def test_one_distance_fits_in_memory():
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux only")
+def test_distance_fits_in_memory():
     code = """
 import torch
-from experiments.benchmarks import contestants
+from experiments.benchmarks.benchmarks import Problem, ours
 torch.set_num_threads(1)
 def before():
     global problem
-    contestants.ours(contestants.Problem.make(8, 20, 16))
-    problem = contestants.Problem.make(60_000, 20, 200)
+    ours(Problem.make(8, 20, 16))
+    problem = Problem.make(60_000, 20, 200)
 def work():
-    contestants.ours(problem)
+    ours(problem)
 """
-    assert (
-        measure.peak_of(code)["above_bytes"] < 4e8
-    )  # 256 MiB and what the products take; 200 directions are 48 MB each
+    assert measure.peak_of(code)["above_bytes"] < 4e8  # 256 MiB and the products; 200 directions are 48 MB each

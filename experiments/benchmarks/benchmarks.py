@@ -1,0 +1,525 @@
+"""Benchmarks of docs/performance.md: distances, private steps, sorts, training, start, accounting, growth, memory.
+
+Axes: n rows on both sides, d dimension, k directions; float32, gradient for the generated side y. A part whose result
+is in ``OUT/benchmarks`` is not measured again; remove its file to repeat it. All parts take about a quarter of an hour.
+"""
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ot
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dpswd import (
+    DPSlicedWassersteinLoss,
+    PrivacyAccountant,
+    ProjectionMechanism,
+    random_projections,
+    sliced_wasserstein,
+)
+from dpswd._sorting import sort_rows, sort_rows_with_order
+from experiments.benchmarks.measure import medians, peak_of, seconds_of
+from experiments.cells import run_cells
+
+HELP = "time and memory of distances, releases, training, start and accounting (a quarter of an hour, resumes)"
+
+Rows = list[dict[str, Any]]
+ROOT = Path(__file__).parents[2]
+SIGMA = 0.1
+TINY = [(20, 6, 9), (16, 5, 4)]
+SIZES = [(100, 784, 1000), (1000, 784, 1000), (1000, 784, 100), (6000, 144, 288), (256, 8192, 2000)]
+LARGE = [(60_000, 784, 1000)]
+
+
+# Contestants --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Problem:
+    """Two samples and directions, the same for all contestants."""
+
+    x: Tensor
+    y: Tensor
+    u: Tensor
+
+    @classmethod
+    def make(cls, n: int, d: int, k: int, device: str = "cpu") -> "Problem":
+        """Draws a problem with a fixed seed."""
+        generator = torch.Generator().manual_seed(0)
+        x, y = (torch.randn(n, d, generator=generator).to(device) for _ in range(2))
+        u = random_projections(d, k, generator=generator, dtype=torch.float32, device=device)
+        return cls(x, y.requires_grad_(), u)
+
+    def backward(self, loss: Tensor) -> Tensor:
+        """Computes the gradient and returns the detached loss."""
+        self.y.grad = None
+        loss.backward()
+        return loss.detach()
+
+
+def ours(problem: Problem) -> Tensor:
+    """:func:`dpswd.sliced_wasserstein`, forward and backward."""
+    return problem.backward(sliced_wasserstein(problem.x, problem.y, problem.u))
+
+
+def pot(problem: Problem) -> Tensor:
+    """POT's distance, squared, with its torch backend and the same directions."""
+    return problem.backward(ot.sliced_wasserstein_distance(problem.x, problem.y, projections=problem.u) ** 2)
+
+
+def naive_distance(x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+    """Two products, two sorts, a mean of squares, as in the paper's code."""
+    sorted_x, sorted_y = ((z @ u).sort(dim=0).values for z in (x, y))
+    return (sorted_x - sorted_y).square().mean()
+
+
+def naive(problem: Problem) -> Tensor:
+    """:func:`naive_distance`, forward and backward."""
+    return problem.backward(naive_distance(problem.x, problem.y, problem.u))
+
+
+def floor(problem: Problem) -> Tensor:
+    """Two products, the fastest sort of the generated side, the backward product. No distance."""
+    n, k = len(problem.x), problem.u.shape[1]
+    width = k if n * k <= 10**7 else 64  # the projections of all directions do not always fit
+    gradient = torch.zeros(n, problem.x.shape[1], device=problem.x.device)
+    for piece in problem.u.T.split(width):
+        rows, _ = piece @ problem.x.T, sort_rows_with_order(piece @ problem.y.detach().T)
+        gradient.addmm_(rows.T, piece)
+    return gradient
+
+
+DISTANCES: dict[str, Callable[[Problem], Tensor]] = {"ours": ours, "pot": pot, "naive": naive, "floor": floor}
+
+
+def exact(problem: Problem) -> float:
+    """The distance in float64, a few directions at a time."""
+    x, y = problem.x.double(), problem.y.detach().double()
+    parts = problem.u.double().split(50, dim=1)
+    return sum(float(naive_distance(x, y, part)) * part.shape[1] for part in parts) / problem.u.shape[1]
+
+
+def private_step(problem: Problem, statistic: str) -> Callable[[], Tensor]:
+    """Our loss with a release: secure randomness, clipping, float64, noise, backward."""
+    (n, d), k = problem.x.shape, problem.u.shape[1]
+    quantiles = max(m for m in range(1, 51) if n % m == 0) if statistic == "quantiles" else None
+    mechanism = ProjectionMechanism(d, k, SIGMA, n, statistic, quantiles)  # type: ignore[arg-type]
+    loss = DPSlicedWassersteinLoss(mechanism)
+    return lambda: problem.backward(loss(problem.x, problem.y))
+
+
+def paper_step(problem: Problem) -> Tensor:
+    """The paper's step: torch's generator, float32, noise on both sides; rows neither clipped nor sorted first."""
+    d, k = problem.u.shape
+    u = F.normalize(torch.randn(d, k, device=problem.x.device), dim=0)
+    clouds = (z @ u for z in (problem.x, problem.y))
+    x, y = ((cloud + SIGMA * torch.randn_like(cloud)).sort(dim=0).values for cloud in clouds)
+    return problem.backward((x - y).square().mean())
+
+
+# Parts --------------------------------------------------------------------------------------------------------------
+
+
+def distance(tiny: bool, rounds: int) -> Rows:
+    """The distance, forward and backward, with 1 and 2 threads, and on a GPU if there is one."""
+    return _distance(TINY if tiny else SIZES, (1, 2), tiny, rounds)
+
+
+def large(tiny: bool, rounds: int) -> Rows:
+    """The distance at the largest size on one thread."""
+    return _distance(TINY[:1] if tiny else LARGE, (1,), tiny, max(1, rounds // 3))
+
+
+def _distance(sizes: list[tuple[int, int, int]], threads: tuple[int, ...], tiny: bool, rounds: int) -> Rows:
+    rows = []
+    places = [("cpu", count) for count in threads] + ([("cuda", 1)] if torch.cuda.is_available() else [])
+    for n, d, k in sizes:
+        for device, count in places:
+            torch.set_num_threads(count)
+            problem = Problem.make(n, d, k, device)
+            found = medians({name: partial(run, problem) for name, run in DISTANCES.items()}, rounds)
+            difference = abs(float(ours(problem)) / exact(problem) - 1)
+            rows.append({"n": n, "d": d, "k": k, "device": device, "threads": count, "difference": difference})
+            rows[-1] |= _columns(found)
+        if not tiny:
+            rows[-len(places)] |= {f"{name}_bytes": _peak(name, n, d, k) for name in ("ours", "pot", "naive")}
+    return rows
+
+
+def _columns(found: dict[str, tuple[float, int]]) -> dict[str, Any]:
+    seconds = {f"{name}_s": seconds for name, (seconds, _) in found.items()}
+    return seconds | {f"{name}_rounds": rounds for name, (_, rounds) in found.items()}
+
+
+def _peak(name: str, n: int, d: int, k: int) -> float:
+    code = f"""
+import torch
+from experiments.benchmarks.benchmarks import DISTANCES, Problem
+torch.set_num_threads(1)
+def before():
+    global problem
+    DISTANCES[{name!r}](Problem.make(8, {d}, 16))
+    problem = Problem.make({n}, {d}, {k})
+def work():
+    DISTANCES[{name!r}](problem)
+"""
+    return peak_of(code)["above_bytes"]
+
+
+def step(tiny: bool, rounds: int) -> Rows:
+    """A whole private step: ours with rows and with block means, the paper's, and our directions alone."""
+    rows = []
+    for n, d, k in TINY if tiny else SIZES:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            problem = Problem.make(n, d, k)
+            functions: dict[str, Callable[[], Tensor]] = {
+                name: private_step(problem, name) for name in ("rows", "quantiles")
+            }
+            functions |= {"paper": partial(paper_step, problem), "directions": partial(random_projections, d, k)}
+            rows.append({"n": n, "d": d, "k": k, "threads": threads} | _columns(medians(functions, rounds)))
+    return rows
+
+
+def sort(tiny: bool, rounds: int) -> Rows:
+    """Sorts of 1,000 columns, one thread."""
+    rows = []
+    for n in (10, 20) if tiny else (100, 1000, 10_000):
+        values = torch.randn(10 if tiny else 1000, n, generator=torch.Generator().manual_seed(0))
+        works: dict[str, Callable[[], object]] = {
+            "torch_dim0": partial(torch.sort, values.T.contiguous(), dim=0),
+            "torch": partial(torch.sort, values, dim=1),
+            "numpy_argsort": partial(np.argsort, values.numpy(), axis=1),
+            "ours_order": partial(sort_rows_with_order, values),
+            "ours_values": partial(sort_rows, values),
+        }
+        rows.append({"n": n} | {f"{name}_s": seconds for name, (seconds, _) in medians(works, rounds).items()})
+    return rows
+
+
+ACCOUNT = """
+import json, time
+import dpswd.commands.main
+from dpswd import PrivacyAccountant, ProjectionMechanism, calibrate_sigma
+mechanism = ProjectionMechanism(dim=784, n_projections=1000, sigma=0.72, batch_size=100)
+PrivacyAccountant().step(mechanism, sample_size=1000, n_releases=3).get_epsilon(1e-3)  # imports on first use
+def epsilon():
+    PrivacyAccountant().step(mechanism, sample_size=60_000, n_releases=60_100).get_epsilon(1e-5)
+def calibration():
+    calibrate_sigma(mechanism.replace(n_projections=1001), 60_000, 60_100, target_epsilon=10.0, target_delta=1e-5)
+found = {}
+for work in (epsilon, calibration):  # with empty caches
+    started = time.perf_counter()
+    work()
+    found[work.__name__] = time.perf_counter() - started
+print(json.dumps(found))
+"""
+SETTING = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100 --delta 1e-5 --json"
+COMMANDS = {
+    "import torch": ["-c", "import torch"],
+    "import dpswd": ["-c", "import dpswd"],
+    "from dpswd import *": ["-c", "from dpswd import *"],
+    "dpswd account, 60,100 releases": f"-m dpswd account {SETTING} --sigma 0.72".split(),
+    "dpswd calibrate, 60,100 releases": f"-m dpswd calibrate {SETTING} --epsilon 10".split(),
+}
+
+
+def startup(tiny: bool, rounds: int) -> Rows:
+    """Wall-clock time of new processes, measured from outside; the first round fills the disk cache."""
+    taken: dict[str, list[float]] = {name: [] for name in list(COMMANDS)[: 2 if tiny else None]}
+    for _ in range(2 if tiny else min(rounds, 5) + 1):
+        for name, times in taken.items():
+            command = [sys.executable, *COMMANDS[name]]
+            times.append(seconds_of(partial(subprocess.run, command, check=True, capture_output=True)))
+    return [{"what": name, "seconds": statistics.median(times[1:])} for name, times in taken.items()]
+
+
+def account(tiny: bool, rounds: int) -> Rows:
+    """Epsilon and calibration of 60,100 subsampled releases, in a process that has computed nothing like it before."""
+    taken: dict[str, list[float]] = defaultdict(list)
+    for _ in range(1 if tiny else min(rounds, 3)):
+        done = subprocess.run([sys.executable, "-c", ACCOUNT], check=True, capture_output=True, text=True)
+        for name, seconds in json.loads(done.stdout).items():
+            taken[name].append(seconds)
+    return [{"what": name, "seconds": statistics.median(times)} for name, times in taken.items()]
+
+
+def scaling(tiny: bool, rounds: int) -> Rows:
+    """Time of the distance against n, d and k, of a release against B, of an account against T."""
+    base: dict[str, Any] = {"n": 20, "d": 20, "k": 20} if tiny else {"n": 1000, "d": 784, "k": 1000}
+    rows = []
+    for name, size in base.items():
+        sizes = [math.ceil(size * factor) for factor in ((0.5, 1) if tiny else (0.25, 0.5, 1, 2, 4))]
+        works = {value: partial(ours, Problem.make(**(base | {name: value}))) for value in sizes}
+        rows.append(_fit(name, "distance, forward and backward", works, rounds))
+    releases = {size: _release(size, base["d"]) for size in ((40, 80) if tiny else (1000, 2000, 4000, 8000, 16_000))}
+    rows.append(_fit("B", "one release of block means", releases, rounds))
+    accounts = {times: _account(times) for times in ((3, 9) if tiny else (100, 1000, 10_000, 60_100, 1_000_000))}
+    return [*rows, _fit("T", "epsilon of T releases by PLD", accounts, min(rounds, 3))]
+
+
+def _fit(variable: str, what: str, works: Mapping[int, Callable[[], object]], rounds: int) -> dict[str, Any]:
+    found = medians({str(size): work for size, work in works.items()}, rounds)
+    seconds = [found[str(size)][0] for size in works]
+    row: dict[str, Any] = {"variable": variable, "what": what, "sizes": list(works), "seconds": seconds}
+    return row | {"exponent": _exponent(list(works), seconds)}
+
+
+def _exponent(sizes: list[int], values: list[float], least: float = 1e-9) -> float:
+    return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, least)), 1)[0])
+
+
+def _release(size: int, d: int) -> Callable[[], object]:
+    loss = DPSlicedWassersteinLoss(ProjectionMechanism(d, d, SIGMA, size, "quantiles", 20))
+    return partial(loss.release, torch.randn(size, d, generator=torch.Generator().manual_seed(0)))
+
+
+def _account(releases: int) -> Callable[[], object]:
+    mechanism = ProjectionMechanism(dim=784, n_projections=1000, sigma=0.72, batch_size=100)
+    return lambda: PrivacyAccountant().step(mechanism, sample_size=60_000, n_releases=releases).get_epsilon(1e-5)
+
+
+def sketch(tiny: bool, rounds: int) -> Rows:
+    """:func:`dpswd.sketch.release_sketch` of a million rows: time, and peak memory of the process."""
+    n, d = (2000, 8) if tiny else (1_000_000, 784)
+    code = f"""
+import torch
+from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism
+from dpswd.sketch import release_sketch
+torch.set_num_threads(1)
+def before():
+    global loss
+    loss = DPSlicedWassersteinLoss(ProjectionMechanism({d}, {d}, 0.01, {n}, "quantiles", 100, kind="orthogonal"))
+def chunks():
+    for seed in range(100):
+        yield torch.rand({n // 100}, {d}, generator=torch.Generator().manual_seed(seed))
+def work():
+    release_sketch(loss, chunks, max_bytes=3 * 2**28)
+"""
+    return [{"n": n, "d": d, "k": d} | peak_of(code)]
+
+
+COST_BASE = {"N": 60_000, "B": 6_000, "k": 400, "d": 196}
+COST_SIZES = {
+    "N": (15_000, 30_000, 60_000, 120_000),  # one release of all records: B = N
+    "B": (3_000, 6_000, 12_000, 24_000, 48_000),
+    "k": (400, 800, 1_600, 3_200),
+    "d": (196, 392, 784, 1_568),
+    "T": (100, 1_000, 10_000, 60_100, 1_000_000),
+}
+COST_RELEASE = """
+import torch
+from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism
+torch.set_num_threads(1)
+def before():
+    global loss, records, generated
+    loss = DPSlicedWassersteinLoss(ProjectionMechanism({d}, {k}, 0.01, {B}, "quantiles", 10 if {B} % 100 else 100))
+    records = torch.randint(0, 256, ({N}, {d}), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    generated = torch.rand(500, {d}, requires_grad=True)
+    small = DPSlicedWassersteinLoss(ProjectionMechanism({d}, 2, 0.01, 100, "quantiles", 10))
+    small(records[:1].repeat(100, 1).float() / 255, generated).backward()
+def work():
+    index = torch.randperm({N})[:{B}]
+    loss(records[index].float() / 255, generated).backward()
+"""
+COST_ACCOUNT = """
+import torch
+from dpswd import PrivacyAccountant, ProjectionMechanism
+torch.set_num_threads(1)
+def account(releases):
+    mechanism = ProjectionMechanism({d}, {k}, 0.72, {B})
+    PrivacyAccountant().step(mechanism, sample_size={N}, n_releases=releases).get_epsilon(1e-5)
+def before():
+    account(3)
+def work():
+    account({T})
+"""
+
+
+def cost(tiny: bool, rounds: int) -> Rows:
+    """Time and peak memory of a release of B of N records and one comparison; of an account against T."""
+    base = {"N": 100, "B": 20, "k": 4, "d": 3} if tiny else COST_BASE
+    sizes = {"B": (20, 40), "T": (2, 4)} if tiny else COST_SIZES
+    return [_cost_of(variable, base, values) for variable, values in sizes.items()]
+
+
+def _cost_of(variable: str, base: dict[str, int], sizes: tuple[int, ...]) -> dict[str, Any]:
+    settings = [{**base, variable: size} for size in sizes]
+    for setting in settings:
+        setting |= {"B": setting["N"]} if variable == "N" else {"N": 60_000, "B": 100} if variable == "T" else {}
+    code = COST_ACCOUNT if variable == "T" else COST_RELEASE
+    found = [peak_of(code.format(**setting)) for setting in settings]
+    above = [each["above_bytes"] for each in found]
+    seconds = [each["cpu_seconds"] for each in found]
+    return {
+        "variable": variable,
+        "base": {name: value for name, value in settings[0].items() if name != variable},
+        "sizes": list(sizes),
+        "cpu_seconds": seconds,
+        "peak_bytes": [each["peak_bytes"] for each in found],
+        "above_bytes": above,
+        "time_exponent": _exponent(list(sizes), seconds),
+        "memory_exponent": _exponent(list(sizes), above, least=1e6),  # differences below a megabyte are noise
+    }
+
+
+def compiled(tiny: bool, rounds: int) -> Rows:
+    """The naive distance compiled by ``torch.compile`` (ours calls NumPy, which a graph cannot hold), one thread."""
+    size = TINY[0] if tiny else SIZES[1]
+    problem = Problem.make(*size)
+    fast = torch.compile(naive_distance)
+    work = lambda: problem.backward(fast(problem.x, problem.y, problem.u))  # noqa: E731
+    try:
+        seconds = seconds_of(work)
+    except Exception as error:  # torch raises many types where there is no C++ compiler
+        print(f"torch.compile does not work here: {type(error).__name__}", file=sys.stderr)
+        return []
+    found = medians({"compiled": work, "naive": partial(naive, problem), "ours": partial(ours, problem)}, rounds)
+    times = {f"{name}_s": median for name, (median, _) in found.items()}
+    return [dict(zip("ndk", size, strict=True)) | {"compile_s": seconds} | times]
+
+
+CONFIGS: dict[str, list[str]] = {
+    "mnist.yaml": [],
+    "mnist_rows.yaml": ["--trainer.max_steps=100"],
+    "digits.yaml": ["--trainer.max_steps=300"],
+}
+
+
+def training(tiny: bool, rounds: int) -> Rows:
+    """The shipped configs, the longer ones for some hundred steps, without their evaluations, on one thread."""
+    data = Path(os.environ.get("DPSWD_DATA") or ROOT / "data")
+    return [
+        _profile(f"configs/{name}", ["--trainer.max_steps=12"] if tiny else arguments)
+        for name, arguments in CONFIGS.items()
+        if name == "digits.yaml" or (not tiny and (data / "MNIST").is_dir())
+    ]
+
+
+def _profile(config: str, arguments: list[str]) -> dict[str, Any]:
+    """Splits the time of a run into loss, release, step, accounting, saving and the rest."""
+    from unittest import mock
+
+    import lightning as L
+
+    from dpswd.training.cli import PrivateCLI
+
+    seconds: dict[str, float] = defaultdict(float)
+
+    def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return work(*args, **kwargs)
+            finally:
+                seconds[name] += time.perf_counter() - start
+
+        return run
+
+    class Watch(L.Callback):
+        """Starts the clocks at the first step and stops them after the last one."""
+
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+            if "start" not in seconds:
+                module.criterion.distance = timed("loss", module.criterion.distance)
+                module.criterion.release = timed("release", module.criterion.release)
+                module.training_step = timed("training_step", module.training_step)
+                trainer.save_checkpoint = timed("saving", trainer.save_checkpoint)
+                trainer.strategy.optimizer_step = timed("optimizer_step", trainer.strategy.optimizer_step)
+                seconds["start"] = time.perf_counter()
+
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
+            seconds["end"] = time.perf_counter()
+            seconds["steps"] += 1
+
+    overrides = ["--trainer.callbacks=null", "--trainer.enable_progress_bar=false", *arguments]
+    get_epsilon = timed("epsilon", PrivacyAccountant.get_epsilon)
+    with tempfile.TemporaryDirectory() as directory, mock.patch.object(sys, "argv", sys.argv[:1]):
+        options = ["--config", str(ROOT / config), f"--trainer.default_root_dir={directory}", *overrides]
+        cli = PrivateCLI(options, run=False)
+        trainer: Any = cli.trainer
+        trainer.callbacks.append(Watch())
+        with mock.patch.object(PrivacyAccountant, "get_epsilon", lambda *args: get_epsilon(*args)):
+            trainer.fit(cli.model, datamodule=cli.datamodule)
+    total = seconds["end"] - seconds["start"]
+    work = seconds["optimizer_step" if cli.model.automatic_optimization else "training_step"]
+    parts = {f"{name}_s": seconds[name] for name in ("release", "loss", "epsilon", "saving")}
+    rest = total - work - seconds["epsilon"] - seconds["saving"]
+    return {"config": config, "steps": int(seconds["steps"]), "total_s": total, "work_s": work, "rest_s": rest, **parts}
+
+
+# Run ----------------------------------------------------------------------------------------------------------------
+
+PARTS = (startup, account, sort, distance, step, training, scaling, large, sketch, cost, compiled)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the benchmark: one cell."""
+
+    name: str
+    tiny: bool
+    rounds: int
+
+
+def measure(part: Part) -> dict[str, Any]:
+    """Measures one part."""
+    work = next(each for each in PARTS if each.__name__ == part.name)
+    return {"rows": [{"part": part.name, **row} for row in work(part.tiny, part.rounds)]}
+
+
+def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+    """Measures the missing parts; draws ``scaling.png``. With ``quick``: tiny sizes, which measure nothing."""
+    if data is not None:
+        os.environ["DPSWD_DATA"] = str(data)
+    parts = [Part(work.__name__, quick, 1 if quick else 9) for work in PARTS]
+    found = run_cells(parts, measure, out / f"benchmarks{'-quick' if quick else ''}", workers=0)
+    rows = [row for part in found for row in part["rows"]]
+    draw(rows, out / "scaling.png")
+    return {"rows": rows}
+
+
+def draw(rows: Rows, path: Path) -> None:
+    """Draws time and memory against every size, with the fitted exponents."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    distances, releases, memory = figure.subplots(1, 3)
+    for row in rows:
+        if row["part"] not in ("scaling", "cost") or (row["part"], row["variable"]) in (
+            ("scaling", "B"),
+            ("cost", "T"),
+        ):
+            continue
+        axes = distances if row["variable"] in "ndk" and row["part"] == "scaling" else releases
+        seconds, exponent = row.get("seconds") or row["cpu_seconds"], row.get("exponent") or row["time_exponent"]
+        name = "N = B" if row["variable"] == "N" else row["variable"]
+        axes.plot(row["sizes"], [1e3 * value for value in seconds], "o-", label=f"{name}: {exponent:.2f}")
+        if "above_bytes" in row:
+            above = [max(value, 1e6) / 1e6 for value in row["above_bytes"]]
+            memory.plot(row["sizes"], above, "o-", label=f"{name}: {row['memory_exponent']:.2f}")
+    distances.set(title="a distance, forward and backward", ylabel="milliseconds")
+    releases.set(title="a release and a comparison; T: an account", ylabel="milliseconds")
+    memory.set(title="their memory above the inputs", ylabel="MB")
+    for axes in (distances, releases, memory):
+        axes.set(xscale="log", yscale="log", xlabel="size")
+        axes.xaxis.set_minor_formatter("")
+        axes.yaxis.set_minor_formatter("")
+        axes.grid(alpha=0.3)
+        axes.legend(title="exponent against")
+    figure.savefig(path, dpi=90)

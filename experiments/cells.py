@@ -1,0 +1,94 @@
+"""Resumable cells: one JSON file for each finished training run, several processes.
+
+A cell is a frozen dataclass with a ``name``. Its file ``DIRECTORY/NAME.json`` holds the result and a version; a cell
+whose file has the same version is not run again. The version of a cell is that of the package unless the caller
+gives another one.
+"""
+
+import json
+import logging
+import multiprocessing
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from dpswd import __version__
+from dpswd._files import write_json
+
+__all__ = ["run_cells", "silence"]
+
+Result = dict[str, Any]
+
+
+class Named(Protocol):
+    """Anything with a name that is a relative path."""
+
+    @property
+    def name(self) -> str: ...
+
+
+C = TypeVar("C", bound=Named)
+
+
+def run_cells(
+    cells: Sequence[C],
+    work: Callable[[C], Result],
+    directory: Path,
+    *,
+    version: Callable[[C], Any] = lambda cell: __version__,
+    workers: int | None = None,
+) -> list[Result]:
+    """Runs the cells that have no result yet; returns all results in the order of ``cells``.
+
+    Args:
+        cells: The wanted cells.
+        work: Runs one cell. It is pickled unless ``workers`` is 0.
+        directory: Directory of the results.
+        version: Returns the version of a cell, a JSON value.
+        workers: Number of processes of one thread each; default: one per core, at most 4. 0: this process.
+    """
+    paths = {cell: directory / f"{cell.name}.json" for cell in cells}
+    versions = {cell: version(cell) for cell in paths}
+    missing = [cell for cell, path in paths.items() if not _is_current(path, versions[cell])]
+    if len(missing) < len(paths):
+        print(f"{len(paths) - len(missing)} of {len(paths)} cells have results.", flush=True)
+    if workers == 0:
+        for cell in missing:
+            print(_run(cell, work, paths[cell], versions[cell]), flush=True)
+    elif missing:
+        context = multiprocessing.get_context("spawn")
+        count = workers or min(4, os.cpu_count() or 1)
+        with ProcessPoolExecutor(count, mp_context=context, initializer=silence) as pool:
+            futures = [pool.submit(_run, cell, work, paths[cell], versions[cell]) for cell in missing]
+            try:
+                for future in as_completed(futures):
+                    print(future.result(), flush=True)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    return [json.loads(paths[cell].read_text())["result"] for cell in cells]
+
+
+def _is_current(path: Path, version: Any) -> bool:
+    return path.exists() and bool(json.loads(path.read_text())["version"] == version)
+
+
+def _run(cell: C, work: Callable[[C], Result], path: Path, version: Any) -> str:
+    torch.set_num_threads(1)
+    result = work(cell)
+    write_json(path, {"version": version, "result": result})
+    return f"Finished: {cell.name}"
+
+
+def silence() -> None:
+    """Turns off Lightning's messages on devices and workers, which every one of some hundred trainers prints."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for module in ("lightning", "opacus"):
+        warnings.filterwarnings("ignore", module=module)
+    warnings.filterwarnings("ignore", message="Full backward hook is firing")
