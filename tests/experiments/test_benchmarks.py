@@ -98,7 +98,7 @@ def test_distance_of_values_that_are_not_finite(bad):
 
 def test_gradient_of_sorted_columns():
     values = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(ascending, values)
+    assert torch.autograd.gradcheck(sort_columns, values)
     assert torch.autograd.gradgradcheck(lambda v: sort_columns(v).square(), values)
 
 
