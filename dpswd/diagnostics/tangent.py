@@ -16,18 +16,18 @@ extension of this module; the paper has a flat one. The paper's
 
 With :math:`c_{wx} = r_{wx} - E_q r_{\cdot x}`, B for beta, and TV as half of the L1 norm:
 
-=======  ===  ========================  ============================  ==========================  ==================
-theorem  def  norms (in -> out)         exact                         centred bound               printed bound
-=======  ===  ========================  ============================  ==========================  ==================
-3        1    TV -> TV                  max over pairs of records     B max_x E_q |c_wx|          2 B max_x E_q |r|
-4        2    TV -> sup of ln q         B max_w range_x c_wx          2 B max |c_wx|              4 B max |r|
-5        1    H^-1(p) -> TV             max over signs (m <= 16)      B/2 E_q |c_w|_H1            B |E_q r|_H1: false
-6        2    H^-1(p) -> sup of ln q    B max_w |c_w|_H1              B max |r_w - r_w'|_H1       2 B max_w |r_w|_H1
-=======  ===  ========================  ============================  ==========================  ==================
+=======  ===  =======================  ==========================  ===========================  =======================
+theorem  def  norms (in -> out)        exact                       centred bound                printed bound
+=======  ===  =======================  ==========================  ===========================  =======================
+3        1    TV -> TV                 max over pairs of records   ``B max_x E_q |c_wx|``       ``2 B max_x E_q |r|``
+4        2    TV -> sup of ln q        ``B max_w range_x c_wx``    ``2 B max |c_wx|``           ``4 B max |r|``
+5        1    H^-1(p) -> TV            max over signs (m <= 16)    ``B/2 E_q |c_w|_H1``         ``B |E_q r|_H1``: false
+6        2    H^-1(p) -> sup of ln q   ``B max_w |c_w|_H1``        ``B max |r_w - r_w'|_H1``    ``2 B max_w |r_w|_H1``
+=======  ===  =======================  ==========================  ===========================  =======================
 
 The paper prints 2 B R for all four, with TV as the whole L1 norm. Half of it leaves Theorem 3 as it is, doubles the
 constant of Theorem 4, halves that of Theorem 5 and leaves Theorem 6. Theorem 5 is false as printed; its centred
-bound is at most B max_w \|r_w\|_H1, the condition of Remark 5a. The norms are
+bound is at most ``B max_w |r_w|_H1``, the condition of Remark 5a. The norms are
 
 .. math:: |\varphi|_{H^1(p)}^2 = \int |\nabla \varphi|^2 p, \qquad
    |\delta|_{H^{-1}(p)} = \min \{ |f|_{L^2(p)} : \mathrm{div}(f p) = \delta \} ,

@@ -373,7 +373,7 @@ class WassersteinAccountant:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the settings and the sums as plain values."""
-        return {name: value for name, value in vars(self).items()}
+        return dict(vars(self))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores settings and sums.
