@@ -1,12 +1,19 @@
-"""Downstream accuracy: what it measures, on records where the answer is known."""
+"""Downstream accuracy on records where the answer is known, and the file that it is written to."""
 
+import json
+
+import lightning as L
 import numpy as np
 import pytest
 import torch
 
 from dpswd import InputError
-from dpswd.data import Digits
-from dpswd.generation.evaluation import CLASSIFIERS, SmallCNN, accuracy, flat, train_cnn
+from dpswd.data import Digits, FeatureFile
+from dpswd.generation.evaluation import CLASSIFIERS, DownstreamEvaluation, SmallCNN, accuracy, flat, train_cnn
+from dpswd.generation.features import Flatten
+from dpswd.generation.generators import MLPGenerator
+from dpswd.generation.module import GeneratorModule
+from dpswd.training.callback import PrivacyBudget
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -29,7 +36,7 @@ def test_classes_that_synthetic_records_lack_count_as_wrong():
 
 
 def test_no_such_classifier():
-    with pytest.raises(InputError, match="Expected classifier to be one of logreg, mlp, got classifier='svm'"):
+    with pytest.raises(InputError, match="classifier"):
         accuracy("svm", (np.zeros((2, 1)), np.arange(2)), (np.zeros((2, 1)), np.arange(2)), True)
 
 
@@ -56,12 +63,61 @@ def test_cnn_learns_real_digits_and_not_shuffled_labels():
 def test_cnn_wants_images():
     rows = (np.zeros((4, 6), np.float32), np.arange(4))
     for shape in (None, (6,)):
-        with pytest.raises(InputError, match=r"Expected the shape \(channels, height, width\) of the images"):
+        with pytest.raises(InputError, match="shape"):
             accuracy("cnn", rows, rows, False, shape)
-    with pytest.raises(InputError, match=r"Expected images \(n, channels, h, w\) and as many labels"):
+    with pytest.raises(InputError, match="images"):
         train_cnn(torch.zeros(4, 6), torch.arange(4), 4)
 
 
 def test_cnn_takes_any_size_and_colour():
     for channels, side in ((1, 28), (3, 64), (3, 8)):
         assert SmallCNN(channels, 5)(torch.zeros(2, channels, side, side)).shape == (2, 5)
+
+
+def vectors(path):
+    """A user's own vectors."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    features = rng.normal(size=(60, 4)) + 3 * labels[:, None]
+    np.savez(path, features=features, labels=labels)
+    return str(path)
+
+
+def fit(directory, data, **options):
+    torch.manual_seed(0)
+    module = GeneratorModule(MLPGenerator((4,), n_classes=2, hidden=8), Flatten((4,), radius=8.0), n_quantiles=5)
+    budget, evaluation = PrivacyBudget(1.0, 1e-3), DownstreamEvaluation(50, **options)
+    trainer = L.Trainer(
+        default_root_dir=directory,
+        max_steps=2,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[budget, evaluation],
+    )
+    trainer.fit(module, datamodule=data)
+    return {path.name: path.read_text() for path in directory.glob("*.json")}
+
+
+@pytest.mark.filterwarnings("ignore:.*one class")
+def test_accuracies_on_private_records_are_in_a_file_of_that_name(tmp_path, capsys):
+    """Issue 15, item 1: nothing that is handed out depends on the held-out labels."""
+    private = fit(tmp_path / "a", FeatureFile(vectors(tmp_path / "x.npz")))
+    assert "evaluation.json" not in private
+    (row, _) = json.loads(private["private_evaluation.json"])["rows"]
+    assert row["n_test"] == 12
+    assert "private_evaluation.json to yourself" in capsys.readouterr().out
+    assert "accuracy" not in private["privacy.json"]
+    public = fit(tmp_path / "b", FeatureFile(vectors(tmp_path / "x.npz"), public_benchmark=True))
+    assert "evaluation.json" in public  # control
+    assert "private_evaluation.json" not in public
+
+
+def test_real_records_train_a_classifier_only_where_they_are_public(tmp_path):
+    with pytest.raises(InputError, match="public_benchmark true"):
+        fit(tmp_path / "a", FeatureFile(vectors(tmp_path / "x.npz")), real=True)
+    assert not (tmp_path / "a").exists()
+    rows = fit(tmp_path / "b", FeatureFile(vectors(tmp_path / "x.npz"), public_benchmark=True), real=True)
+    assert {row["train"] for row in json.loads(rows["evaluation.json"])["rows"]} == {"synthetic", "real"}
