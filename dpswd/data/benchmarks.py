@@ -96,7 +96,7 @@ class _Benchmark(PrivateData):
 
     def _is_official(self) -> bool:
         files = {name: digest for name, digest in _OFFICIAL.items() if name.startswith(f"{self.name}/")}
-        return all(_sha256(data_root(self.root) / name) == digest for name, digest in files.items())
+        return all(_digest(data_root(self.root) / name) == digest for name, digest in files.items())
 
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""
@@ -137,6 +137,11 @@ class USPS(_Benchmark):
     name = "USPS"
     dataset = torchvision.datasets.USPS
     folder = "USPS"
+
+    def _is_official(self) -> bool:
+        files = [(name, md5) for _, name, md5 in torchvision.datasets.USPS.split_list.values()]
+        root = data_root(self.root) / self.folder
+        return super()._is_official() or all(_digest(root / name, "md5") == md5 for name, md5 in files)
 
 
 class CIFAR10(_Benchmark):
@@ -255,10 +260,11 @@ def _first(error: Exception) -> str:
     return str(error).split(". ")[0].splitlines()[0]
 
 
-def _sha256(path: Path) -> str | None:
-    """SHA-256 of a file's content, of ``.bz2`` files unpacked; ``None`` if it cannot be read."""
+def _digest(path: Path, kind: str = "sha256") -> str | None:
+    """Digest of a file: SHA-256 of what it holds, unpacked, or MD5 of the file as it is; ``None`` if unreadable."""
     try:
         content = path.read_bytes()
-        return hashlib.sha256(bz2.decompress(content) if path.suffix == ".bz2" else content).hexdigest()
+        unpack = kind == "sha256" and path.suffix == ".bz2"
+        return hashlib.new(kind, bz2.decompress(content) if unpack else content).hexdigest()
     except (OSError, ValueError, EOFError):
         return None

@@ -1,6 +1,7 @@
 """Benchmark data sets on small files made here, on damaged files, and on the real ones."""
 
 import bz2
+import hashlib
 import shutil
 import struct
 
@@ -47,7 +48,7 @@ def test_private_scans_in_the_layout_of_mnist_are_not_public(idx, tmp_path):
 
 
 def test_one_changed_file_is_not_official(idx, tmp_path, monkeypatch):
-    official = {f"MNIST/raw/{path.name}": benchmarks._sha256(path) for path in idx.iterdir()}
+    official = {f"MNIST/raw/{path.name}": benchmarks._digest(path) for path in idx.iterdir()}
     monkeypatch.setattr(benchmarks, "_OFFICIAL", official)
     assert MNIST(root=str(tmp_path)).public_benchmark is True  # control
     for path in sorted(idx.iterdir()):
@@ -55,6 +56,19 @@ def test_one_changed_file_is_not_official(idx, tmp_path, monkeypatch):
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         assert MNIST(root=str(tmp_path)).public_benchmark is False
         path.write_bytes(content)
+
+
+def test_usps_as_torchvision_checks_it(tmp_path, monkeypatch):
+    (tmp_path / "USPS").mkdir()
+    content = bz2.compress(b"1 1:0\n")
+    for name in ("usps.bz2", "usps.t.bz2"):
+        (tmp_path / "USPS" / name).write_bytes(content)
+    md5 = hashlib.md5(content).hexdigest()
+    split_list = {"train": ("url", "usps.bz2", md5), "test": ("url", "usps.t.bz2", md5)}
+    monkeypatch.setattr(benchmarks.torchvision.datasets.USPS, "split_list", split_list)
+    assert USPS(root=str(tmp_path)).public_benchmark is True
+    (tmp_path / "USPS" / "usps.bz2").write_bytes(content + b"x")
+    assert USPS(root=str(tmp_path)).public_benchmark is False
 
 
 @pytest.mark.parametrize(
