@@ -90,7 +90,7 @@ COMMANDS = {
         "--order": None,
         "--distance": None,
         "--sampling-rate": None,
-        "--num-steps": None,
+        "--n-steps": None,
         "--beta": None,
         "--delta": None,
     },
