@@ -1,4 +1,4 @@
-"""The commands behind ``dpswd``: one module for a family, each with a table of :class:`Command`."""
+"""The commands of ``dpswd``; every module has a table ``COMMANDS`` of :class:`Command`."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -10,13 +10,13 @@ __all__ = ["Command"]
 
 @dataclass(frozen=True)
 class Command:
-    """One subcommand.
+    """A subcommand.
 
     Attributes:
         help: One line for ``--help``.
-        add_arguments: Adds its flags to a parser.
-        run: Does the work and returns what ``--json`` prints.
-        show: Prints the same for a person.
+        add_arguments: Adds the options to a parser.
+        run: Runs the command and returns what ``--json`` prints.
+        show: Prints this result as text.
     """
 
     help: str

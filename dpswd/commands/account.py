@@ -1,23 +1,19 @@
-"""``dpswd account``, ``dpswd calibrate`` and ``dpswd plan``: noise and budgets, without data or torch."""
+"""``dpswd account``, ``dpswd calibrate`` and ``dpswd plan``: noise and budgets. Needs no data and no torch."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import Any
 
-from dpswd._validate import probability
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma
-from dpswd.accounting.plan import draw_plans, plan
+from dpswd.accounting.plan import plan
 from dpswd.commands import Command
-from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
-from experiments.accounting.published import ERRATA, published_epsilon, published_sigma
 
 __all__ = ["COMMANDS", "add_mechanism", "mechanism_of"]
 
 
 def add_mechanism(parser: ArgumentParser, *, required: bool = True) -> None:
-    """Adds the flags that describe a mechanism and how it is accounted for."""
+    """Adds the options of a mechanism and of its accounting."""
     what = parser.add_argument_group("what is released")
     what.add_argument("--dim", type=int, required=required, help="dimension of the rows")
     what.add_argument("--n-projections", type=int, required=required, help="number of directions per release")
@@ -31,14 +27,12 @@ def add_mechanism(parser: ArgumentParser, *, required: bool = True) -> None:
     what.add_argument("--n-classes", type=int, help="classes, where labels are embedded one-hot")
     how = parser.add_argument_group("how it is accounted for")
     how.add_argument("--accountant", choices=["pld", "rdp"], default="pld")
-    how.add_argument("--bound", choices=["exact", "bernstein", "clt"], default=None, help="default exact")
+    how.add_argument("--bound", choices=["exact", "bernstein", "clt"], default="exact", help="default exact")
     how.add_argument("--failure-prob", type=float, help="tail probability per release of bernstein or clt")
-    how.add_argument("--preset", choices=["as_published"], help="the paper's conventions: NOT SOUND, for comparison")
 
 
 def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
-    """Makes the mechanism that the flags describe."""
-    published = arguments.preset == "as_published"
+    """Returns the mechanism of the options."""
     return ProjectionMechanism(
         dim=arguments.dim,
         n_projections=arguments.n_projections,
@@ -48,30 +42,13 @@ def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
         n_quantiles=arguments.n_quantiles,
         row_norm=arguments.row_norm,
         kind=arguments.kind,
-        bound=arguments.bound or ("bernstein" if published else "exact"),
+        bound=arguments.bound,
         failure_prob=arguments.failure_prob,
         n_classes=arguments.n_classes,
     )
 
 
 def _account(mechanism: ProjectionMechanism, arguments: Namespace, delta: float | None) -> dict[str, Any]:
-    if arguments.preset == "as_published":
-        if delta is None:
-            raise InputError(
-                "Expected --delta for --preset as_published, got none; give the delta of the published number."
-            )
-        epsilon = published_epsilon(mechanism, arguments.sample_size, arguments.n_releases, delta)
-        return {
-            "epsilon": epsilon,
-            "delta": delta,
-            "mu": None,
-            "regret": None,
-            "accountant": "rdp",
-            "bound": mechanism.bound,
-            "sound": False,
-            "sigma": mechanism.sigma,
-            "assumptions": list(ERRATA),
-        }
     accountant = PrivacyAccountant(arguments.accountant).step(
         mechanism, sample_size=arguments.sample_size, n_releases=arguments.n_releases
     )
@@ -113,31 +90,18 @@ def _add_calibrate(parser: ArgumentParser) -> None:
 
 def _run_calibrate(arguments: Namespace) -> dict[str, Any]:
     mechanism = mechanism_of(arguments, 1.0)
-    other = arguments.mu is not None or arguments.tpr is not None or arguments.fpr is not None
-    if arguments.preset == "as_published":
-        if arguments.epsilon is None or arguments.delta is None or other:
-            raise InputError("Expected --epsilon and --delta for --preset as_published, got another budget; give both.")
-        probability(delta=arguments.delta)
-        sigma = published_sigma(
-            mechanism,
-            arguments.sample_size,
-            arguments.n_releases,
-            target_epsilon=arguments.epsilon,
-            target_delta=arguments.delta,
-        )
-    else:
-        sigma = calibrate_sigma(
-            mechanism,
-            arguments.sample_size,
-            arguments.n_releases,
-            target_epsilon=arguments.epsilon,
-            # beside mu or an attack, delta only says where to read epsilon
-            target_delta=arguments.delta if arguments.epsilon is not None or not other else None,
-            target_mu=arguments.mu,
-            target_tpr=arguments.tpr,
-            at_fpr=arguments.fpr,
-            accountant=arguments.accountant,
-        )
+    sigma = calibrate_sigma(
+        mechanism,
+        arguments.sample_size,
+        arguments.n_releases,
+        target_epsilon=arguments.epsilon,
+        # beside --mu or --tpr, delta only says where epsilon is read
+        target_delta=None if arguments.mu is not None or arguments.tpr is not None else arguments.delta,
+        target_mu=arguments.mu,
+        target_tpr=arguments.tpr,
+        at_fpr=arguments.fpr,
+        accountant=arguments.accountant,
+    )
     return {"sigma": sigma, **_account(mechanism.replace(sigma=sigma), arguments, arguments.delta)}
 
 
@@ -159,7 +123,6 @@ def _add_plan(parser: ArgumentParser) -> None:
     parser.add_argument("--dim", type=int, required=True, help="dimension of the rows")
     parser.add_argument("--max-releases", type=int, nargs="+", default=[1], help="numbers of releases to compare")
     parser.add_argument("--row-norm", type=float, default=0.5)
-    parser.add_argument("--out", type=Path, help="PNG file to draw the plans into")
 
 
 def _run_plan(arguments: Namespace) -> dict[str, Any]:
@@ -171,26 +134,24 @@ def _run_plan(arguments: Namespace) -> dict[str, Any]:
         releases=arguments.max_releases,
         row_norm=arguments.row_norm,
     )
-    if arguments.out is not None:
-        draw_plans(rows, arguments.out)
     return {
         "epsilon": arguments.epsilon,
         "delta": arguments.delta,
         "sample_size": arguments.sample_size,
         "dim": arguments.dim,
         "row_norm": arguments.row_norm,
-        "plot": None if arguments.out is None else str(arguments.out),
         "rows": rows,
     }
 
 
 def _show_plan(result: dict[str, Any]) -> None:
     print(
-        f"Plans within ({result['epsilon']:g}, {result['delta']:g}) for {result['sample_size']} rows of "
-        f"{result['dim']} numbers,"
+        f"Plans within ({result['epsilon']:g}, {result['delta']:g}), {result['sample_size']} rows, dim {result['dim']}:"
     )
-    print("orthogonal directions. noise/spread: standard deviation of the noise on a block mean, relative to that of a")
-    print("projected row of full norm, row_norm / sqrt(dim). Best first.")
+    print(
+        "orthogonal directions, least noise first. noise/spread is the standard deviation of the noise on a block mean,"
+    )
+    print("divided by that of a projected row of full norm, row_norm / sqrt(dim).")
     print()
     print(f"{'releases':>9} {'batch':>9} {'quantiles':>9} {'directions':>10} {'sigma':>10} {'noise/spread':>12}")
     for row in result["rows"]:
@@ -199,13 +160,11 @@ def _show_plan(result: dict[str, Any]) -> None:
             f"{row['n_projections']:>10} "
             f"{row['sigma']:>10.4g} {row['noise_to_spread']:>12.4g}"
         )
-    if result["plot"]:
-        print(f"\nplot: {result['plot']}")
 
 
 COMMANDS: dict[str, Command] = {
     "account": Command("epsilon, mu and assumptions of releases with a given sigma", _add_account, _run_account, _show),
-    "calibrate": Command("the least sigma that keeps a budget", _add_calibrate, _run_calibrate, _show),
+    "calibrate": Command("least sigma that keeps a budget", _add_calibrate, _run_calibrate, _show),
     "plan": Command(
         "batch, quantiles and directions with the least noise in a budget", _add_plan, _run_plan, _show_plan
     ),

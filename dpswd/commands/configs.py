@@ -11,24 +11,30 @@ __all__ = ["COMMANDS", "config_path"]
 
 
 def _directory() -> Path:
-    """Directory of the shipped configs: inside the wheel, or at the top level of a checkout."""
+    """Returns the directory of the shipped configs: in the package of a wheel, or at the top of a checkout."""
     package = Path(__file__).parents[1]
     return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
 
 
 def config_path(name: str) -> Path:
-    """Path of a config file, or of the shipped config of that name.
+    """Returns the path of a config file: ``name`` itself, or the shipped config of that name.
 
     Raises:
-        InputError: If neither exists.
+        InputError: If there is neither.
     """
     if Path(name).is_file():
         return Path(name)
-    shipped = _directory() / f"{name}.yaml"
-    if Path(name).name == name and shipped.is_file():
+    directory = _directory()
+    shipped = directory / f"{name}.yaml"
+    if shipped.is_file() and shipped.resolve().is_relative_to(directory.resolve()):
         return shipped
-    known = ", ".join(sorted(path.stem for path in _directory().glob("*.yaml")))
-    raise InputError(f"Expected a config file or the name of a shipped config ({known}), got {name!r}.")
+    raise InputError(f"Expected a config file or a shipped config ({', '.join(_shipped())}), got {name!r}.")
+
+
+def _shipped() -> dict[str, Path]:
+    directory = _directory()
+    paths = [*sorted(directory.glob("*.yaml")), *sorted(directory.glob("overlays/*.yaml"))]
+    return {path.relative_to(directory).with_suffix("").as_posix(): path for path in paths}
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -38,16 +44,15 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> dict[str, Any]:
     if arguments.name is not None:
         return {"name": arguments.name, "config": config_path(arguments.name).read_text()}
-    first_lines = {path.stem: path.read_text().splitlines()[0] for path in sorted(_directory().glob("*.yaml"))}
-    return {"configs": {name: line.removeprefix("# ") for name, line in first_lines.items()}}
+    return {"configs": {name: path.read_text().splitlines()[0].lstrip("# ") for name, path in _shipped().items()}}
 
 
 def _show(result: dict[str, Any]) -> None:
     if "config" in result:
         print(result["config"], end="")
     else:
-        for name, line in result["configs"].items():
-            print(f"{name:<22}{line}")
+        for name, summary in result["configs"].items():
+            print(f"{name:<24}{summary}")
 
 
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""``dpswd demo``: a private generator of digits, from nothing to a report, in about a minute."""
+"""``dpswd demo``: trains a private generator of digits and writes its report, in about a minute."""
 
 import json
 import sys
@@ -15,7 +15,9 @@ __all__ = ["COMMANDS"]
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/demo, or the next free)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="run directory (default: runs/demo, or runs/demo-2, ...)"
+    )
     parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
 
 
@@ -25,7 +27,9 @@ def _directory(out: Path | None) -> Path:
         while (out / "ledger.jsonl").exists():
             out, number = Path(f"runs/demo-{number}"), number + 1
     if (out / "ledger.jsonl").exists():
-        raise InputError(f"Expected a directory without a ledger, got {out}, which holds a run; choose another --out.")
+        raise InputError(
+            f"Expected a new directory for --out, got {out}, which holds the ledger of a run; choose another one."
+        )
     return out
 
 
@@ -35,7 +39,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
 
     config, out = str(config_path("digits")), _directory(arguments.out)
     shared = ["--config", config, "--trainer.default_root_dir", str(out)]
-    with redirect_stdout(sys.stderr):  # progress and tables go there; --json wants stdout for itself
+    with redirect_stdout(sys.stderr):  # stdout is for the result
         fit(["fit", *shared, "--privacy.target_epsilon", str(arguments.epsilon)])
         fit(
             ["predict", *shared, "--ckpt_path", str(out / "checkpoints" / "last.ckpt"), "--return_predictions", "false"]

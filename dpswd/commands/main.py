@@ -1,6 +1,6 @@
-"""The command line: ``dpswd fit|validate|test|predict`` is a LightningCLI, the rest are small commands.
+"""The command ``dpswd``: ``fit|validate|test|predict`` are a LightningCLI, the others are small commands.
 
-Exit status: 0 done; 2 bad input, one line on stderr, no traceback; 1 everything else.
+Exit status: 0 done; 2 invalid input, with one line on stderr and no traceback; 1 everything else.
 """
 
 import argparse
@@ -8,12 +8,11 @@ import datetime
 import json
 import logging
 import os
-import pickle
-import re
 import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,24 +31,25 @@ LIGHTNING = {
     "fit": "train a generator or an adapted classifier within a privacy budget",
     "validate": "run the validation loop of a module",
     "test": "run the test loop of a module",
-    "predict": "turn a checkpoint into synthetic records",
+    "predict": "sample synthetic records, or predict labels, from a checkpoint",
 }
 COMMAND_MODULES = {
-    "account": ("account", "calibrate", "plan"),
-    "audit": ("audit",),
-    "report": ("report",),
-    "ledger": ("ledger",),
     "demo": ("demo",),
     "configs": ("configs",),
+    "account": ("account", "calibrate", "plan"),
+    "ledger": ("ledger",),
+    "report": ("report",),
+    "audit": ("audit",),
     "diagnostics": ("wdp", "tangent"),
 }
 
 
-def _commands(wanted: str | None) -> dict[str, Command]:
-    """Imports the module of one command, or all of them where none is named (for ``--help``)."""
+def _commands(name: str | None) -> dict[str, Command]:
+    """Imports the module of one command, or of all if ``name`` is none of them."""
+    known = any(name in names for names in COMMAND_MODULES.values())
     found: dict[str, Command] = {}
     for module, names in COMMAND_MODULES.items():
-        if wanted in names or not any(wanted in others for others in COMMAND_MODULES.values()):
+        if name in names or not known:
             found.update(import_module(f"dpswd.commands.{module}").COMMANDS)
     return found
 
@@ -60,8 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     follows = _is_follower()
     try:
         if arguments and arguments[0] in LIGHTNING:
-            fit(arguments)
-            return 0
+            return _lightning(arguments)
         return _small(arguments)
     except DpswdError as error:
         # Rank 0 raises the same error and ends the run; a failure here would make the launcher kill rank 0 first.
@@ -69,14 +68,30 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         print(f"dpswd: {_one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, InputError | LedgerError) else 1
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader of stdout has gone, as in: dpswd ... | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
+def _lightning(arguments: list[str]) -> int:
+    if "--json" not in arguments:
+        fit(arguments)
+        return 0
+    with redirect_stdout(sys.stderr):
+        directory = Path(fit([each for each in arguments if each != "--json"]).trainer.default_root_dir)
+    privacy = directory / "privacy.json"
+    facts = json.loads(privacy.read_text()) if privacy.is_file() else None
+    print(json.dumps({"run_dir": str(directory), "privacy": facts}))
+    return 0
+
+
 def _small(arguments: list[str]) -> int:
     commands = _commands(arguments[0] if arguments else None)
-    parser = _Parser(prog="dpswd", description="Differentially private sliced Wasserstein distances.")
+    parser = _Parser(
+        prog="dpswd",
+        description="Differentially private generators and classifiers by sliced Wasserstein distances.",
+        epilog="dpswd COMMAND --help explains a command. Every command takes --json and then prints one JSON object.",
+    )
     parser.add_argument("--version", action="version", version=f"dpswd {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     for name, text in LIGHTNING.items():
@@ -96,10 +111,10 @@ def _small(arguments: list[str]) -> int:
 
 
 def fit(arguments: Sequence[str]) -> "LightningCLI":
-    """Runs ``fit``, ``validate``, ``test`` or ``predict`` and returns the LightningCLI, whose objects tests look at.
+    """Runs ``fit``, ``validate``, ``test`` or ``predict`` and returns the LightningCLI.
 
     Raises:
-        InputError: If an option, a config key or a value does not fit.
+        InputError: If an option, a config key or a value is not valid.
     """
     try:
         from jsonargparse import ArgumentError
@@ -108,40 +123,40 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
 
         from dpswd.training.cli import PrivateCLI
     except ImportError as error:
-        raise InputError(
-            f"Expected the extra packages for training, got: {error}; pip install 'dpswd[train]'."
-        ) from None
+        raise InputError(f"Expected the packages for training, got: {error}; pip install 'dpswd[train]'.") from None
     _quiet()
     try:
         return PrivateCLI(args=_with_config_paths(arguments))
-    except SIGTERMException:  # an exit without a status, as if all were done
+    except SIGTERMException:  # Lightning would exit with status 0
         raise SystemExit(128 + signal.SIGTERM) from None
-    except ArgumentError as error:
-        raise InputError(_config_message(str(error))) from None
-    except ValueError as error:  # what a class of the config refused, wrapped by jsonargparse
-        if isinstance(error, UnicodeDecodeError):
-            raise InputError("Expected a config in UTF-8, got other bytes; check the file.") from None
-        if isinstance(error, InputError) or not str(error).startswith("Does not validate against"):
+    except (ArgumentError, MisconfigurationException, UnicodeDecodeError) as error:
+        cause = _cause(error)
+        raise cause or InputError(f"Expected a valid config, got: {_one_line(error)} (dpswd fit --help).") from None
+    except ValueError as error:
+        cause = _cause(error)  # jsonargparse wraps the errors of the classes that it instantiates
+        if cause is None:
             raise
-        said = _said(str(error))
-        said = said if said.startswith("Expected") else f"Expected a config that fits, got: {said}."
-        raise InputError(said) from None
-    except MisconfigurationException as error:  # a module without the steps of the command, a trainer's contradiction
-        raise InputError(f"Expected a trainer, module and data that fit, got: {error}") from None
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:  # from torch.load
-        if isinstance(error, ProcessLostError):
-            raise
-        if isinstance(error, RuntimeError) and _LOST.search(str(error)):  # between releases: gradients, a checkpoint
+        raise cause from None
+    except RuntimeError as error:
+        # torch.distributed has no exception class for a lost connection
+        if not isinstance(error, DpswdError) and any(
+            word in str(error) for word in ("gloo", "NCCL", "onnection closed")
+        ):
             from dpswd._distributed import lost
 
             raise lost(error) from None
-        if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
-            raise
-        raise InputError("Expected a checkpoint at --ckpt_path, got a file that is none; see checkpoints/.") from None
+        raise
+
+
+def _cause(error: BaseException | None) -> DpswdError | None:
+    """Returns the error of this package that another exception was raised from, or while handling."""
+    while error is not None and not isinstance(error, DpswdError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _with_config_paths(arguments: Sequence[str]) -> list[str]:
-    """Replaces the name of a shipped config after ``--config`` by its path."""
+    """Replaces the name of a shipped config by its path."""
     result = list(arguments)
     for i, argument in enumerate(result):
         if argument == "--config" and i + 1 < len(result):
@@ -151,52 +166,31 @@ def _with_config_paths(arguments: Sequence[str]) -> list[str]:
     return result
 
 
-_LOST = re.compile(r"gloo|NCCL|[Cc]onnection (closed|reset)|Broken pipe")
-_CHATTER = re.compile(
-    r"Does not validate against|Subtypes: |Errors:|Expected a <class 'NoneType'>|Given value|Expected a path but|"
-    r"Not a valid subclass|Subclass types expect|a (dict|class path) "
-)
-
-
-def _said(text: str) -> str:
-    """Keeps what jsonargparse says about the mistake, without its lists of what it tried."""
-    lines = [line.strip().removeprefix("- ") for line in text.splitlines()]
-    kept = [line for line in lines if line and not _CHATTER.match(line)]
-    return "; ".join(kept).replace(":; ", ": ")
-
-
-def _config_message(text: str) -> str:
-    return f"Expected a config that fits, got: {_said(text)} (dpswd fit --help lists the keys)."
-
-
 def _quiet() -> None:
-    """Silences what a user can do nothing about; everything else is shown."""
+    """Hides messages of Lightning about settings that are intended."""
+    words = ("litlogger", "litmodels", "Tip:", "`weights_only` was not set")
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
-        lambda record: (
-            not any(
-                word in record.getMessage() for word in ("litlogger", "litmodels", "Tip:", "`weights_only` was not set")
-            )
-        )
+        lambda record: not any(word in record.getMessage() for word in words)
     )
     for message in (
-        ".*does not have many workers.*",  # the private records are tensors in memory
-        ".*LightningCLI's args parameter is intended.*",  # main() passes them on
+        ".*does not have many workers.*",  # the records are tensors in memory
+        ".*LightningCLI's args parameter is intended.*",  # main() passes its arguments
         ".*isinstance.treespec, LeafSpec.. is deprecated.*",  # inside Lightning
-        ".*Using ModelCheckpoint with manual optimization.*",  # the state after a step is what is wanted
-        ".*Be aware that when using `ckpt_path`, callbacks.*",  # predict needs no checkpoint callback of the fit's step
+        ".*Using ModelCheckpoint with manual optimization.*",  # checkpoints are written after a step
+        ".*Be aware that when using `ckpt_path`, callbacks.*",  # predict needs no checkpoint callback
         ".*Checkpoint directory .* exists and is not empty.*",  # a resumed run
-        ".*find_unused_parameters=True was specified.*",  # asked for by us, for modules that need it
+        ".*find_unused_parameters=True was specified.*",  # needed by modules that train a part of their parameters
     ):
         warnings.filterwarnings("ignore", message=message)
 
 
 def default_run_dir() -> Path:
-    """Names a directory for a run that names none."""
+    """Returns a new directory name for a run without one."""
     return Path("runs") / datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")
 
 
 def _is_follower() -> bool:
-    """Says whether this is another process than the first of several that train together."""
+    """Whether this process has a rank above 0 in a distributed run."""
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
     return rank not in ("", "0") and "WORLD_SIZE" in os.environ
 

@@ -1,4 +1,4 @@
-"""The commands account, calibrate and plan, through a parser built the way the command line builds it."""
+"""``dpswd account``, ``calibrate`` and ``plan``."""
 
 import argparse
 import json
@@ -49,17 +49,6 @@ def test_other_flags_reach_the_mechanism():
     assert any("Labels are private" in line for line in blocks["assumptions"])
 
 
-def test_as_published():
-    result = run("account", *OFFICE, "--sigma", "8.05", "--delta", "1e-3", "--preset", "as_published")
-    assert set(result) >= KEYS
-    assert result["epsilon"] == pytest.approx(10, rel=0.02)
-    assert result["sound"] is False
-    assert result["mu"] is None
-    assert any("Erratum 1" in line for line in result["assumptions"])
-    back = run("calibrate", *MNIST, "--epsilon", "10", "--delta", "1e-5", "--preset", "as_published")
-    assert back["sigma"] == pytest.approx(2.94, rel=0.005)
-
-
 def test_calibrate_to_every_budget():
     assert run("calibrate", *OFFICE, "--epsilon", "10", "--delta", "1e-3")["sigma"] == pytest.approx(1.567, rel=0.01)
     by_mu = run("calibrate", *OFFICE, "--mu", "1", "--delta", "1e-3")
@@ -70,15 +59,13 @@ def test_calibrate_to_every_budget():
     assert 1.3 < by_attack["mu"] < 1.6  # a Gaussian's: 3.09 - 1.645 = 1.445
 
 
-def test_plan(tmp_path):
-    arguments = "--epsilon 3 --delta 1e-5 --sample-size 1000 --dim 8 --max-releases 1 10 --out".split()
-    result = run("plan", *arguments, str(tmp_path / "plan.png"))
-    assert (tmp_path / "plan.png").is_file()
+def test_plan():
+    result = run("plan", *"--epsilon 3 --delta 1e-5 --sample-size 1000 --dim 8 --max-releases 1 10".split())
     assert {row["n_releases"] for row in result["rows"]} == {1, 10}
 
 
 @pytest.mark.parametrize("name", ["account", "calibrate", "plan"])
-def test_show_prints_what_a_person_needs(name, capsys):
+def test_show(name, capsys):
     if name == "plan":
         result = run("plan", *"--epsilon 3 --delta 1e-5 --sample-size 100 --dim 8".split())
     elif name == "account":
@@ -92,17 +79,14 @@ def test_show_prints_what_a_person_needs(name, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "match"),
     [
-        ([*OFFICE, "--epsilon", "-1", "--delta", "1e-3"], "Expected target_epsilon to be finite and above 0"),
-        ([*OFFICE, "--epsilon", "1", "--delta", "2"], "Expected target_delta strictly between 0 and 1"),
-        (
-            [*OFFICE, "--mu", "1", "--preset", "as_published"],
-            "Expected --epsilon and --delta for --preset as_published",
-        ),
-        ([*OFFICE], "Expected one budget"),
+        ([*OFFICE, "--epsilon", "-1", "--delta", "1e-3"], "target_epsilon"),
+        ([*OFFICE, "--epsilon", "1", "--delta", "2"], "target_delta"),
+        ([*OFFICE, "--epsilon", "1", "--mu", "1", "--delta", "1e-3"], "one budget"),
+        ([*OFFICE], "one budget"),
     ],
 )
-def test_bad_input(arguments, sentence):
-    with pytest.raises(InputError, match=f"^{sentence}"):
+def test_invalid_budget(arguments, match):
+    with pytest.raises(InputError, match=match):
         run("calibrate", *arguments)

@@ -29,7 +29,7 @@ def test_nothing_is_asked_twice(tmp_path, monkeypatch):
     assert before["counted"] is True
     assert not torch.all(proportions == proportions[0])  # the counts have been released
     assert main(fit_arguments(tmp_path / "run", 3, *QUERIES)) == 0
-    assert [count for *_, count in Ledger.open_existing(path)] == [1, 3]
+    assert [count for *_, count in Ledger.open_existing(path).groups()] == [1, 3]
     after = torch.load(last, weights_only=True)
     assert torch.equal(after["state_dict"]["proportions"], proportions)
     assert after["global_step"] == 3
