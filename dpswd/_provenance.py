@@ -17,8 +17,8 @@ _KEY = "dpswd_runs"
 def track_runs(module: nn.Module) -> None:
     """Lets a module carry run identifiers in its ``state_dict``, and take them over when one is loaded."""
     module.seen_runs = set()  # type: ignore[assignment]
-    module.register_state_dict_post_hook(_save)
-    module.register_load_state_dict_pre_hook(_load)
+    module.register_state_dict_post_hook(_save)  # type: ignore[no-untyped-call]
+    module.register_load_state_dict_pre_hook(_load)  # type: ignore[no-untyped-call]
 
 
 def seen_runs(module: nn.Module) -> set[str]:

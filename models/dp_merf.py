@@ -24,7 +24,7 @@ from dpswd.errors import InputError
 from dpswd.generation.generators import Generator
 from dpswd.generation.rows import rows_in_parts
 from dpswd.queries import ClassMeans
-from dpswd.training.one_shot import OneShotBudget
+from dpswd.training.budget import Budget
 
 __all__ = ["DPMERF", "FourierFeatures"]
 
@@ -95,7 +95,7 @@ class DPMERF(nn.Module):
 
     def release(
         self, records: Tensor, labels: Tensor, directory: str | Path, target_epsilon: float, target_delta: float
-    ) -> OneShotBudget:
+    ) -> Budget:
         """Releases counts and embeddings of ``records`` (N, *sample_shape), bytes or pixels, with classes (N,).
 
         Returns:
@@ -105,7 +105,6 @@ class DPMERF(nn.Module):
             InputError: If records and labels do not fit, or the directory holds a run already.
         """
         query = ClassMeans(self.generator.n_classes, self.features.dim, row_norm=1.0)
-        budget = OneShotBudget(directory, target_epsilon, target_delta)
         config = {
             "method": "DP-MERF",
             "generator": type(self.generator).__name__,
@@ -114,7 +113,8 @@ class DPMERF(nn.Module):
             "generated": self.generated,
             "lr": self.lr,
         }
-        with budget.spend([query], len(records), config):
+        spent = {"target_epsilon": target_epsilon, "target_delta": target_delta}
+        with Budget([query], len(records), **spent, run_dir=directory, config=config) as budget:
             counts, sums = query.release(rows_in_parts(self.features, records, labels))
         self.counts.copy_(counts.clamp(min=1))
         self.embedding.copy_(sums / counts.clamp(min=1)[:, None])

@@ -15,7 +15,7 @@ from dpswd.errors import InputError
 from dpswd.generation.features import FeatureMap, check_rowwise
 from dpswd.generation.rows import rows_in_parts
 from dpswd.queries import ClassCovariances, ClassMeans
-from dpswd.training.one_shot import OneShotBudget
+from dpswd.training.budget import Budget
 
 __all__ = ["ClassGaussian"]
 
@@ -51,7 +51,7 @@ class ClassGaussian(nn.Module):
 
     def fit(
         self, records: Tensor, labels: Tensor, directory: str | Path, target_epsilon: float, target_delta: float
-    ) -> OneShotBudget:
+    ) -> Budget:
         """Releases the moments of ``records`` (N, *sample_shape) with classes (N,), bytes or pixels in [0, 1].
 
         Returns:
@@ -64,7 +64,6 @@ class ClassGaussian(nn.Module):
             raise InputError(f"Expected a label per record, got {len(records)} and {len(labels)}.")
         means = ClassMeans(self.n_classes, self.features.dim, share=self.mean_share)
         covariances = ClassCovariances(self.n_classes, self.features.dim, row_norm=self.spread, share=0.5)
-        budget = OneShotBudget(directory, target_epsilon, target_delta)
         config = {
             "method": "class-wise Gaussian",
             "features": {"name": type(self.features).__name__, "dim": self.features.dim},
@@ -72,7 +71,8 @@ class ClassGaussian(nn.Module):
             "spread": self.spread,
             "mean_share": self.mean_share,
         }
-        with budget.spend([means, covariances], len(records), config):
+        queries, spent = [means, covariances], {"target_epsilon": target_epsilon, "target_delta": target_delta}
+        with Budget(queries, len(records), **spent, run_dir=directory, config=config) as budget:
             counts, sums = means.release(rows_in_parts(self.features, records, labels))
             counts = counts.clamp(min=1)
             centers = sums / counts[:, None]

@@ -78,6 +78,7 @@ class AdaptationModule(L.LightningModule):
             batches contain labels.
     """
 
+    public_buffers = ("center", "spread")  # of source features; they change between a private batch and its release
     center: Tensor
     spread: Tensor
 

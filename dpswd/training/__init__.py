@@ -1,1 +1,1 @@
-"""Training with a budget: the budget itself, the Lightning callback, checkpoints, the LightningCLI."""
+"""Training with a budget: budget, Lightning callback, checkpoints, LightningCLI."""

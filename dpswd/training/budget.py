@@ -1,59 +1,86 @@
-"""The budget of a run: what it plans to release, with which noise, and who counts. Knows nothing of trainers.
+"""Privacy budget of a run: plan, calibration, ledger, stored releases and statement. Independent of Lightning.
 
-The budget goes in, the noise comes out: nobody sets sigma by hand. Every release is written down before it is made, and
-refused where the plan does not hold it. Where several processes train together, the first one keeps the ledger; all of
-them count, and each refuses for itself.
+A run has a plan: a list of mechanisms with their numbers of releases. The budget calibrates the noise of the plan,
+writes every release to the ledger before its noise is drawn, and refuses releases outside the plan. Where several
+processes train together, rank 0 keeps the ledger; all ranks count, and each of them can refuse.
+
+Releases that cannot be repeated for free (at most ``N_STORED`` of one mechanism) are written to ``RUN_DIR/releases/``
+as soon as their noisy values exist. A run that was killed and is resumed takes them from there: nothing is paid twice.
+A release in the ledger without a file was lost between the two writes. It counts.
 """
 
 import dataclasses
 import hashlib
-import importlib.metadata
+import io
 import math
-import platform
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+import yaml  # type: ignore[import-untyped]
+from torch import Tensor
 
 from dpswd import __version__
-from dpswd._files import DirectoryLock
-from dpswd._validate import positive, probability
+from dpswd._files import DirectoryLock, atomic_write, verified_archive, write_json
+from dpswd._validate import at_least, positive, probability
+from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma
-from dpswd.accounting.ledger import Ledger, ReleaseGroup
-from dpswd.accounting.shared import SharedBudget
-from dpswd.errors import BudgetExceededError, InputError
-from dpswd.loss import BudgetWatch
+from dpswd.accounting.ledger import Ledger, ReleaseGroup, SharedLedger
+from dpswd.errors import BudgetExceededError, InputError, LedgerError
+from dpswd.loss import BudgetWatch, Recorder
 from dpswd.mechanism import GaussianMechanism, Mechanism, mechanism_from_dict
+from dpswd.queries import GaussianQuery
 
-__all__ = ["NOT_COVERED", "Budget"]
+__all__ = ["NOT_COVERED", "Budget", "RunBudget"]
 
-_ONE_AT_A_TIME = threading.Lock()  # no thread may release between another one's look at the plan and its entry
+N_STORED = 20  # releases of one mechanism up to which each is stored; a run of more loses those since its checkpoint
 
-Plan = list[tuple[Any, int]]  # (mechanism, number of releases); the loss stands last
+_LOCK = threading.Lock()  # no thread may release between the check of another thread and its ledger entry
 
-PACKAGES = ("dp-accounting", "autodp", "gdpnum", "numpy", "scipy", "torch", "lightning")
-OTHER_RUNS = "Other runs on the same records, resumed copies of this one included: their guarantees compose."
+Plan = list[tuple[Any, int]]  # (mechanism, n_releases); the loss is the last entry
+
+OTHER_RUNS = "Other runs: further runs on the same records, copies of this one included; their guarantees compose."
 NOT_COVERED = [
-    "Choices made after looking at the private records: architecture, hyperparameters, number of steps, selection.",
-    "Evaluation: accuracies are measured on test records that the guarantee does not cover.",
+    "Choices: architecture, hyperparameters, number of steps or selection of a run after looking at private records.",
+    "Evaluation: an accuracy measured on private records is a release without noise.",
     OTHER_RUNS,
+    "Several records of one person: the unit of protection is one record.",
     "Floating-point arithmetic: the noise is a 53-bit approximation of the Gaussian of the proofs.",
     "Side channels: running time, memory, and error messages about private records (finite records are assumed).",
 ]
 
 
-class Budget:
-    """Plans the releases of a run, and keeps them within (target_epsilon, target_delta).
+@dataclasses.dataclass(frozen=True)
+class StoredRelease:
+    """A release of an earlier process of this run.
+
+    Attributes:
+        mechanism: The calibrated mechanism.
+        ordinal: Position among the releases of this mechanism, from 1.
+        tensors: The noisy values and what is published with them.
+    """
+
+    mechanism: Mechanism
+    ordinal: int
+    tensors: dict[str, Tensor]
+
+
+class RunBudget(Recorder):
+    """Base of the budgets: plans the releases of a run and keeps them within (target_epsilon, target_delta).
 
     Args:
-        target_epsilon: Budget of this run, together with
-        target_delta: the probability.
+        target_epsilon: Budget of this run.
+        target_delta: Budget of this run; below 1 / N.
         accountant: ``"pld"`` or ``"rdp"``.
-        ledger: A ledger that several runs share.
-        ledger_epsilon: Budget of all runs in it together.
+        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
+        allow_large_delta: Accept a ``target_delta`` of 1 / N or more.
 
     Raises:
         InputError: If a number is out of range.
@@ -66,45 +93,48 @@ class Budget:
         self,
         target_epsilon: float,
         target_delta: float,
-        accountant: str,
-        ledger: str | None = None,
-        ledger_epsilon: float | None = None,
+        accountant: str = "pld",
+        shared_ledger: str | Path | None = None,
+        allow_large_delta: bool = False,
     ) -> None:
         positive(target_epsilon=target_epsilon)
         probability(target_delta=target_delta)
         PrivacyAccountant(accountant)
-        if ledger_epsilon is not None:
-            positive(ledger_epsilon=ledger_epsilon)
-            if ledger is None:
-                raise InputError("Expected a ledger for ledger_epsilon, got none; give its path.")
         self.target_epsilon, self.target_delta, self.accountant = target_epsilon, target_delta, accountant
-        self.shared_path, self.shared_epsilon = ledger, ledger_epsilon
+        self.shared_ledger, self.allow_large_delta = shared_ledger, allow_large_delta
         self.plan: Plan = []
+        self.run = ""
+        self.weights_from_runs: set[str] = set()
         self.before_ledger: Callable[[], None] | None = None
         self._checkpoint: dict[str, Any] | None = None
-        self._ledger: Ledger | None = None
-        self._shared: SharedBudget | None = None
-        self._made: Counter[Mechanism] | None = None  # on every process; the first one also has the ledger
-        self._facts: dict[str, Any] = {}
-        self._run = ""
         self._lock = DirectoryLock()
-        self._running = False
-        self._permit = False
+        self._running = self._permit = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._ledger: Ledger | None = None  # on rank 0
+        self._shared: SharedLedger | None = None  # on rank 0
+        self._made: Counter[Mechanism] | None = None  # on every rank
+        self._stored: list[StoredRelease] = []  # of earlier processes, not asked for so far
+        self._unstored: list[tuple[Mechanism, int]] = []  # in the ledger, not in a file so far; with their numbers
+        self._facts: dict[str, Any] = {}
         self._epsilon_of: dict[int, float] = {}
 
     @property
-    def budget(self) -> dict[str, Any]:
-        """The budget as it stands in the ledger's header."""
-        return {
-            "target_epsilon": self.target_epsilon,
-            "target_delta": self.target_delta,
-            "accountant": self.accountant,
-        }
+    def settings(self) -> dict[str, Any]:
+        """The budget as the ledger's header states it."""
+        names = ("target_epsilon", "target_delta", "accountant")
+        return {name: getattr(self, name) for name in names}
 
     @property
-    def planned(self) -> int:
-        """Releases in the plan: those of the queries and those of the loss, which stands last in it."""
+    def n_planned(self) -> int:
+        """Releases in the plan, of the queries and of the loss."""
         return sum(count for _, count in self.plan)
+
+    @property
+    def n_releases(self) -> int:
+        """Releases in the ledger, by this process and by those that it resumes."""
+        return self._ledger.n_releases if self._ledger else sum((self._made or {}).values())
 
     @property
     def mechanism(self) -> Mechanism:
@@ -112,146 +142,234 @@ class Budget:
         mechanism: Mechanism = self.plan[-1][0]
         return mechanism
 
-    @property
-    def releases(self) -> int:
-        """Releases written down so far, in this run and in those it resumes."""
-        return self._ledger.n_releases if self._ledger else sum((self._made or {}).values())
+    # Recorder: called by the loss and the queries, on every rank
 
-    def record(self, mechanism: Mechanism) -> None:
-        """Writes a release down before it is made. Called by the loss and the queries, on every process.
+    def before_release(
+        self, mechanism: Mechanism, rows: Tensor | None = None, labels: Tensor | None = None
+    ) -> dict[str, Tensor] | None:
+        """Checks that a release is allowed now; returns a stored one if an earlier process of this run has made it.
 
         Raises:
-            BudgetExceededError: What :meth:`check` raises.
-            InputError: If it cannot be written down.
+            BudgetExceededError: As :meth:`check`.
         """
-        with _ONE_AT_A_TIME:
+        with _LOCK:
+            stored = next((each for each in self._stored if each.mechanism == mechanism), None)
+            if stored is None:
+                self.check(mechanism)
+                return None
+            self._check_open(mechanism)
+            self._stored.remove(stored)
+            self._permit = self._permit and mechanism.batch_size is None
+            return stored.tensors
+
+    def record(self, mechanism: Mechanism) -> None:
+        """Writes a release to the ledger, before its noise is drawn.
+
+        Raises:
+            BudgetExceededError: As :meth:`check`.
+            LedgerError: If the release cannot be written; it must not be made then.
+        """
+        with _LOCK:
             self.check(mechanism)
             self._permit = self._permit and mechanism.batch_size is None
             if self._ledger is not None:
                 self._ledger.record(mechanism, self.sample_size)
-            if self._shared is not None and self._shared.ledger is not None:
-                self._shared.record(mechanism, self.sample_size)
+                self._unstored.append((mechanism, self._ledger.n_releases))
+            if self._shared is not None:
+                self._shared.record(mechanism, self.sample_size, self.run)
             if self._made is not None:
                 self._made[mechanism] += 1
 
-    def check(self, mechanism: Mechanism) -> None:
-        """Says whether a release is allowed now, and changes nothing.
+    def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
+        """Writes the noisy values of the last release, unless its mechanism has more than ``N_STORED`` releases.
 
         Raises:
-            BudgetExceededError: If the planned releases have all been made, this step has made its own, or the
-                mechanism is another one.
+            InputError: If the file cannot be written.
         """
+        if self._ledger is None:
+            return
+        with _LOCK:
+            entry = next((each for each in self._unstored if each[0] == mechanism), None)
+            if entry is None:
+                return
+            self._unstored.remove(entry)
+            ordinal = self._count(mechanism) - sum(other == mechanism for other, _ in self._unstored)
+        if self._n_planned_of(mechanism) > N_STORED:
+            return
+        facts = {"run": self.run, "ordinal": ordinal, "mechanism": mechanism.to_dict()}
+        buffer = io.BytesIO()
+        torch.save(facts | {"tensors": {name: value.cpu() for name, value in tensors.items()}}, buffer)
+        atomic_write(self._directory / "releases" / f"{entry[1]:04d}.pt", buffer.getvalue())
+
+    def check(self, mechanism: Mechanism) -> None:
+        """Raises unless a new release is allowed now; changes nothing.
+
+        Raises:
+            BudgetExceededError: If all planned releases have been made, the batch of this step was released already,
+                or the mechanism is not in the plan.
+        """
+        self._check_open(mechanism)
+        planned = self._n_planned_of(mechanism)
+        if not planned:
+            raise BudgetExceededError(
+                "Expected the mechanism that the budget was calibrated for, got a changed mechanism; do not change it "
+                "during a run."
+            )
+        if self._count(mechanism) >= planned:
+            lost = "; a release that a crash interrupted before its noisy value was stored counts, too"
+            raise BudgetExceededError(
+                f"Expected at most {planned} releases within epsilon={self.target_epsilon:g}, got a further one; the "
+                f"budget is used up{lost if self._checkpoint is not None else ''}."
+            )
+
+    def _check_open(self, mechanism: Mechanism) -> None:
         if self._made is None and self._ledger is None:
             raise BudgetExceededError(
                 "Expected no release before training starts, got one; the noise is not calibrated yet."
             )
         if mechanism.batch_size is not None and not self._permit:  # a query of all records needs no batch of its own
             raise BudgetExceededError(
-                "Expected one release for the private batch of a training step, got another one; call the loss "
-                "once per training_step (no closures that run it again, no validation or test steps)."
+                "Expected one release per private batch of a training step, got a further one; call the loss once per "
+                "training_step (no closures that run it again, no validation or test steps)."
             )
-        planned = sum(count for other, count in self.plan if other == mechanism)
-        if not planned:
-            raise BudgetExceededError(
-                "Expected the mechanism that the budget was calibrated for, got another one; do not change it in a run."
-            )
-        if self._count(mechanism) >= planned:
-            raise BudgetExceededError(
-                f"Expected at most {planned} releases within epsilon={self.target_epsilon:g}, got one more; "
-                "the budget is used up."
-            )
+
+    def _n_planned_of(self, mechanism: Mechanism) -> int:
+        return sum(count for other, count in self.plan if other == mechanism)
 
     def _count(self, mechanism: Mechanism) -> int:
         if self._ledger is not None:
             return self._ledger.count(mechanism, self.sample_size)
         return self._made[mechanism] if self._made is not None else 0
 
-    def _open(self, wanted: Plan, shares: list[float]) -> tuple[Plan, Counter[Mechanism]]:
-        """Begins the run, or takes it up again; on the first process. Nothing is written before all is known to fit."""
+    def _n_used(self, mechanism: Mechanism) -> int:
+        """Number of releases of a mechanism that are not waiting in a file."""
+        return self._count(mechanism) - sum(each.mechanism == mechanism for each in self._stored)
+
+    # Opening
+
+    def _open(self, wanted: Plan, shares: list[float]) -> tuple[Plan, Counter[Mechanism], list[StoredRelease], str]:
+        """Starts or resumes the run, on rank 0. Everything that can be refused is refused before a file is written."""
         try:
-            return self._opened(wanted, shares)
+            path = self._directory / "ledger.jsonl"
+            self._lock.take(self._directory)
+            self._check_delta()
+            if self.shared_ledger is not None:
+                if Path(self.shared_ledger).resolve() == path.resolve():
+                    raise InputError(f"Expected shared_ledger to differ from the ledger of this run, got {path}.")
+                self._shared = SharedLedger.open_existing(self.shared_ledger)
+            ledger = self._start(path, wanted, shares) if self._checkpoint is None else self._resume(path, wanted)
         except BaseException:
             self._lock.free()
             raise
-
-    def _opened(self, wanted: Plan, shares: list[float]) -> tuple[Plan, Counter[Mechanism]]:
-        path = self._directory / "ledger.jsonl"
-        self._lock.take(self._directory)
-        if self.shared_path is not None:
-            if Path(self.shared_path).resolve() == path.resolve():
-                raise InputError(f"Expected another file for the ledger of several runs, got this run's own, {path}.")
-            arguments = self.shared_epsilon, self.target_delta, self.accountant
-            self._shared = SharedBudget(self.shared_path, *arguments)
-            self.target_epsilon = min(self.target_epsilon, self._shared.target_epsilon)
-        ledger = self._begin(path, wanted, shares) if self._checkpoint is None else self._take_up(path, wanted)
         self._ledger = ledger
         made = Counter({mechanism: ledger.count(mechanism, self.sample_size) for mechanism, _ in self.plan})
-        return self.plan, made
+        return self.plan, made, self._stored, self.run
 
-    def _begin(self, path: Path, wanted: Plan, shares: list[float]) -> Ledger:
+    def _check_delta(self) -> None:
+        if self.target_delta * self.sample_size >= 1 and not self.allow_large_delta:
+            raise InputError(
+                f"Expected target_delta below 1 / N = {1 / self.sample_size:.2g}, got {self.target_delta:g}; at 1 / N "
+                "the guarantee permits publishing a whole record. Choose a smaller one, or set allow_large_delta."
+            )
+
+    def _start(self, path: Path, wanted: Plan, shares: list[float]) -> Ledger:
         Ledger.check_free(path)
+        known = set(self._shared.runs) if self._shared is not None else set()
+        if foreign := sorted(self.weights_from_runs - known):
+            raise InputError(
+                f"Expected weights that no earlier private run has trained, got weights from run {', '.join(foreign)}; "
+                "start from new weights, or set shared_ledger to a ledger that contains these runs."
+            )
         self.plan = self._calibrate(wanted, shares)
-        self._facts = self._state()  # whatever can fail does so before anything is written
+        self._facts = self._planned_facts()  # before any file is written, since it may fail
+        groups = [(mechanism, self.sample_size, count) for mechanism, count in self.plan]
         if self._shared is not None:
-            self._shared.check(self._groups())
+            self._shared.check(groups)
         if self.before_ledger is not None:
             self.before_ledger()
         header = self._header()
         ledger = Ledger.create(path, header)
-        self._lock.take(self._directory)  # where there was no directory before
+        self._lock.take(self._directory)  # the directory may not have existed before
         if self._shared is not None:
-            named = ("version", "config_sha256", "target_epsilon", "target_delta", "sample_size", "private", "plan")
-            self._shared.reserve(self._run, {name: header[name] for name in named}, self._groups())
+            names = ("version", "config_sha256", "target_epsilon", "target_delta", "sample_size", "private", "plan")
+            self._shared.reserve(self.run, {name: header[name] for name in names})
         return ledger
 
-    def _groups(self) -> list[ReleaseGroup]:
-        return [(mechanism, self.sample_size, count) for mechanism, count in self.plan]
-
-    def _take_up(self, path: Path, wanted: Plan) -> Ledger:
-        """Takes the plan from the ledger of the run that is resumed, which the module must still fit."""
+    def _resume(self, path: Path, wanted: Plan) -> Ledger:
+        """Takes plan and stored releases from the directory of the interrupted run."""
         assert self._checkpoint is not None
-        ledger = self._check_record(path)
+        ledger = self._verified_ledger(path)
         header = ledger.header
         plan: Plan = [(mechanism_from_dict(part["mechanism"]), part["n_releases"]) for part in header.get("plan", [])]
-        stated = {**self.budget, "sample_size": self.sample_size, "planned_releases": sum(count for _, count in wanted)}
-        for name, value in stated.items():
+        now = {**self.settings, "sample_size": self.sample_size, "planned_releases": sum(count for _, count in wanted)}
+        for name, value in now.items():
             if header.get(name) != value:
                 raise InputError(
-                    f"Expected {name}={header.get(name)!r} as in the ledger of the run that is resumed, "
-                    f"got {name}={value!r}; start a new run for another budget or plan."
+                    f"Expected {name}={header.get(name)!r} as in the ledger of the resumed run, got {value!r}; start "
+                    "a new run for another budget or plan."
                 )
-        if _unnoised(plan) != _unnoised(wanted):
-            raise InputError("Expected the mechanism of the run that is resumed, got another one; keep its config.")
+        if _without_sigma(plan) != _without_sigma(wanted):
+            raise InputError(
+                "Expected the mechanisms of the resumed run, got different ones; resume with its config.yaml."
+            )
         if bool(header.get("shared")) != (self._shared is not None):
-            which, got = ("the", "none") if self._shared is None else ("no", "one")
-            raise InputError(f"Expected {which} ledger of several runs as in the run that is resumed, got {got}.")
-        self._run = str(header.get("run", ""))
+            wanted_word, got = ("the", "none") if self._shared is None else ("no", "one")
+            raise InputError(f"Expected {wanted_word} shared_ledger as in the resumed run, got {got}.")
+        self.run = str(header.get("run", ""))
         if self._shared is not None:
-            self._shared.resume(self._run, self._checkpoint["releases"], self._checkpoint.get("shared_head", ""))
+            self._shared.resume(self.run, self._checkpoint["releases"], self._checkpoint.get("shared_head", ""))
         self.plan = plan
-        self._facts = self._state()
+        self._stored = self._read_stored(ledger)
+        self._facts = self._planned_facts()
         return ledger
 
-    def _check_record(self, path: Path) -> Ledger:
-        """Reads the ledger of the run that is resumed; refuses one that knows less than the checkpoint."""
+    def _verified_ledger(self, path: Path) -> Ledger:
+        """Reads the ledger of the resumed run; refuses one that does not contain the checkpoint's releases."""
         assert self._checkpoint is not None
         ledger = Ledger.open_existing(path)
         if ledger.n_releases < self._checkpoint["releases"]:
-            raise InputError(
-                f"Expected at least {self._checkpoint['releases']} releases in {path} (the checkpoint's "
-                f"count), got {ledger.n_releases}; the ledger was cut, so the run cannot go on."
+            raise LedgerError(
+                f"Expected at least {self._checkpoint['releases']} releases in {path}, as in the checkpoint, got "
+                f"{ledger.n_releases}; the ledger was cut, so the run cannot be resumed."
             )
         if self._checkpoint["ledger_head"] not in ledger.heads:
             raise InputError(
-                f"Expected the ledger of the run that is resumed at {path}, got another run's; "
-                "resume in the directory of that run."
+                f"Expected the ledger of the resumed run at {path}, got the ledger of a different run; resume in the "
+                "directory of that run."
             )
         return ledger
 
-    def _watch(self, *, running: bool) -> None:
-        """While a budget runs, a loss that nobody keeps a ledger for is refused; afterwards there are no permits.
+    def _read_stored(self, ledger: Ledger) -> list[StoredRelease]:
+        """Reads the stored releases that the checkpoint does not contain.
 
-        And the directory is free for the next run.
+        A mechanism with one planned release is kept in any case: a module that has its value does not ask for it.
+        """
+        assert self._checkpoint is not None
+        found = []
+        for path in sorted((self._directory / "releases").glob("*.pt")):
+            try:
+                content = torch.load(verified_archive(path), weights_only=True)
+                run, mechanism = content["run"], mechanism_from_dict(content["mechanism"])
+                stored = StoredRelease(mechanism, int(content["ordinal"]), dict(content["tensors"]))
+            except Exception as error:  # torch.load raises many exception types on damaged files
+                raise InputError(
+                    f"Expected a stored release at {path}, got a damaged file ({type(error).__name__}); delete it to "
+                    "resume without this release, which counts all the same."
+                ) from None
+            if run != self.run or stored.ordinal > ledger.count(mechanism, self.sample_size):
+                raise InputError(
+                    f"Expected a release of run {self.run} at {path}, got one of run {run} that its ledger does not "
+                    "contain; move the file out of the directory."
+                )
+            used = self._checkpoint.get("used", 0) if mechanism == self.mechanism else 0
+            if self._n_planned_of(mechanism) == 1 or stored.ordinal > used:
+                found.append(stored)
+        return sorted(found, key=lambda stored: stored.ordinal)
+
+    def _watch(self, *, running: bool) -> None:
+        """Marks the budget as running: releases without a recorder are refused meanwhile, and the directory is locked.
+
+        Ends the permit of the current batch in any case.
         """
         if running != self._running:
             BudgetWatch.running += 1 if running else -1
@@ -260,59 +378,60 @@ class Budget:
             self._lock.free()
 
     def _calibrate(self, wanted: Plan, shares: list[float]) -> Plan:
-        """Gives every query its share of the squared mu that the budget amounts to, and the loss what is left."""
-        budget: dict[str, Any] = {**self.budget}
+        """Gives each query its share of the squared mu of the whole budget, and the last entry what remains."""
         if sum(shares) >= 1:
             raise InputError(f"Expected shares of the budget that add up to less than 1, got {sum(shares):g}.")
         plan: Plan = []
         spent: PrivacyAccountant | None = None
         if shares:
-            one = GaussianMechanism(sensitivity=1.0, sigma=1.0)
-            mu = 1 / calibrate_sigma(one, self.sample_size, 1, **budget)
+            unit = GaussianMechanism(sensitivity=1.0, sigma=1.0)
+            mu = 1 / calibrate_sigma(unit, self.sample_size, 1, **self.settings)
             spent = PrivacyAccountant(self.accountant)
             for (query, count), share in zip(wanted[:-1], shares, strict=True):
                 sigma = query.unit_sensitivity / (mu * math.sqrt(share))
                 plan.append((dataclasses.replace(query, sigma=sigma), count))
                 spent.step(plan[-1][0], sample_size=self.sample_size, n_releases=count)
-        mechanism, releases = wanted[-1]
-        sigma = calibrate_sigma(mechanism, self.sample_size, releases, spent=spent, **budget)
-        return [*plan, (dataclasses.replace(mechanism, sigma=sigma), releases)]
+        mechanism, n_releases = wanted[-1]
+        sigma = calibrate_sigma(mechanism, self.sample_size, n_releases, spent=spent, **self.settings)
+        return [*plan, (dataclasses.replace(mechanism, sigma=sigma), n_releases)]
 
-    @property
-    def _planned(self) -> dict[str, Any]:
-        return {**self.budget, "sample_size": self.sample_size, "planned_releases": self.planned}
+    # Statements
 
     def _header(self) -> dict[str, Any]:
         config = self._directory / "config.yaml"
         digest = hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None
-        private = all(mechanism.is_private for mechanism, _ in self.plan)
-        plan = [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in self.plan]
-        versions = {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
-        facts = {"version": __version__, "versions": versions, "config_sha256": digest, **self._planned}
-        facts |= {"private": private, "plan": plan}
-        self._run = secrets.token_hex(8)  # two runs of one plan have different ledgers
-        return {**facts, "run": self._run, **({"shared": True} if self._shared is not None else {})}
+        self.run = secrets.token_hex(8)  # two runs of one plan have different ledgers
+        return {
+            "version": __version__,
+            "versions": package_versions(),
+            "config_sha256": digest,
+            **self.settings,
+            "sample_size": self.sample_size,
+            "planned_releases": self.n_planned,
+            "private": all(mechanism.is_private for mechanism, _ in self.plan),
+            "plan": [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in self.plan],
+            "run": self.run,
+            **({"shared": True} if self._shared is not None else {}),
+        }
 
-    def _account(self, releases: int | None = None) -> PrivacyAccountant:
-        """Accounts for the plan, or for the queries in it and so many releases of the loss."""
-        account = PrivacyAccountant(self.accountant)
-        for mechanism, count in [*self.plan[:-1], (self.plan[-1][0], releases or self.plan[-1][1])]:
-            account.step(mechanism, sample_size=self.sample_size, n_releases=count)
-        return account
+    def _account(self, n_releases: int | None = None) -> PrivacyAccountant:
+        """Accounts for the plan, or for its queries and ``n_releases`` of the loss."""
+        plan = [*self.plan[:-1], (self.plan[-1][0], n_releases or self.plan[-1][1])]
+        groups: list[ReleaseGroup] = [(mechanism, self.sample_size, count) for mechanism, count in plan]
+        return PrivacyAccountant.from_groups(groups, self.accountant)
 
     def _spent(self) -> float:
-        """Epsilon of the releases made, rounded up to the next of a few counts (an account takes a while)."""
+        """Upper bound of the epsilon spent so far: the number of releases is rounded up to a power of two."""
         mechanism, planned = self.plan[-1]
-        if not self.releases:
+        if not self.n_releases:
             return 0.0
-        made = self._count(mechanism)
-        count = min(planned, 2 ** math.ceil(math.log2(max(made, 1))))  # rounded up, also where only queries were made
+        count = min(planned, 2 ** math.ceil(math.log2(max(self._count(mechanism), 1))))
         if count not in self._epsilon_of:
             self._epsilon_of[count] = self._account(count).get_epsilon(self.target_delta)
         return self._epsilon_of[count]
 
-    def _state(self) -> dict[str, Any]:
-        """What ``privacy.json`` says of the plan."""
+    def _planned_facts(self) -> dict[str, Any]:
+        """Guarantee of the whole plan."""
         account = self._account().resolve(self.target_delta)
         mu, regret = account.get_mu_and_regret()
         return {
@@ -322,7 +441,9 @@ class Budget:
             "delta": self.target_delta,
             "mu": mu,
             "regret": regret,
-            **self._planned,
+            **self.settings,
+            "sample_size": self.sample_size,
+            "planned_releases": self.n_planned,
             "neighboring_relation": "replace-one",
             "mechanism": self.mechanism.to_dict(),
             "assumptions": account.assumptions,
@@ -330,22 +451,96 @@ class Budget:
             "version": __version__,
         }
 
-    def _statement(self) -> dict[str, Any]:
-        """What ``privacy.json`` says now: the plan, how far it got, and what it costs together with other runs."""
-        facts = {**self._facts, "releases_made": self.releases}
+    def statement(self) -> dict[str, Any]:
+        """Content of ``privacy.json``: guarantee of the plan, releases made, covered runs, cost with shared runs.
+
+        ``covered_runs`` are the runs that ``epsilon`` and ``mu`` cover; ``weights_from_runs`` those whose releases the
+        weights have seen. Runs that are in the second list only compose with this one: ``across_runs`` has the total.
+        """
+        facts = {**self._facts, "releases_made": self.n_releases, "run": self.run, "covered_runs": [self.run]}
+        facts["weights_from_runs"] = sorted(self.weights_from_runs | {self.run})
         if self._shared is None:
             return facts
-        together = self._shared.facts()
         others = [line for line in NOT_COVERED if line != OTHER_RUNS]
-        return {**facts, "across_runs": together, "not_covered": others}
+        return {**facts, "across_runs": self._shared.statement(), "not_covered": others}
+
+    def _write(self) -> None:
+        if self._ledger is not None:  # on rank 0
+            write_json(self._directory / "privacy.json", self.statement())
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+class Budget(RunBudget):
+    r"""Budget of a method that releases a few Gaussian queries of all records, as a context manager.
+
+    Calibrates the noise of the queries by their shares of :math:`\mu^2`; within the context each may be released once.
+    The directory then holds config.yaml, ledger.jsonl, privacy.json and the releases, which ``dpswd report`` reads.
+    Gaussian queries compose as :math:`\sqrt{\sum_i \mu_i^2}`, also adaptively (Dong2022, Corollary 3.3).
+
+    Args:
+        queries: The queries; the last one gets what the shares of the others leave.
+        sample_size: Number N of records; every query reads all of them.
+        target_epsilon: Budget of this run.
+        target_delta: Budget of this run; below 1 / N.
+        run_dir: The run directory; a directory with the ledger of a run is refused.
+        config: Plain values that describe the method, written to config.yaml.
+        accountant: ``"pld"`` or ``"rdp"``.
+        shared_ledger: See :class:`RunBudget`.
+        allow_large_delta: See :class:`RunBudget`.
+
+    Raises:
+        InputError: If a share or a number is out of range, or the directory cannot be used.
+        BudgetExceededError: In the context, if a release is not in the plan.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from dpswd.queries import ClassCounts
+        >>> query = ClassCounts(2)
+        >>> with Budget([query], 10, target_epsilon=1.0, target_delta=1e-5, run_dir=tempfile.mkdtemp()) as budget:
+        ...     released = query.release(torch.arange(10) % 2)
+        >>> len(released), budget.n_releases
+        (2, 1)
+    """
+
+    def __init__(
+        self,
+        queries: Sequence[GaussianQuery],
+        sample_size: int,
+        *,
+        target_epsilon: float,
+        target_delta: float,
+        run_dir: str | Path,
+        config: Mapping[str, Any] | None = None,
+        accountant: str = "pld",
+        shared_ledger: str | Path | None = None,
+        allow_large_delta: bool = False,
+    ) -> None:
+        super().__init__(target_epsilon, target_delta, accountant, shared_ledger, allow_large_delta)
+        at_least(1, sample_size=sample_size)
+        if not queries:
+            raise InputError("Expected at least one query in queries, got none.")
+        self.queries, self.sample_size, self._directory = list(queries), sample_size, Path(run_dir)
+        self.before_ledger = None if config is None else partial(self._save_config, config)
+
+    def __enter__(self) -> Self:
+        """Calibrates the queries and opens the ledger."""
+        wanted: Plan = [(query.mechanism, 1) for query in self.queries]
+        self.plan, self._made, *_ = self._open(wanted, [query.share for query in self.queries[:-1]])
+        for query, (mechanism, _) in zip(self.queries, self.plan, strict=True):
+            query.mechanism, query.recorder = mechanism, self
+        self._watch(running=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Closes the budget and writes ``privacy.json``."""
+        self._watch(running=False)
+        self._write()
+
+    def _save_config(self, config: Mapping[str, Any]) -> None:
+        text = yaml.safe_dump(dict(config), sort_keys=False)
+        atomic_write(self._directory / "config.yaml", text.encode())
 
 
-def _unnoised(plan: Plan) -> list[tuple[Mechanism, int]]:
+def _without_sigma(plan: Plan) -> list[tuple[Mechanism, int]]:
     return [(dataclasses.replace(mechanism, sigma=1.0), count) for mechanism, count in plan]

@@ -1,15 +1,17 @@
 """Lightning callback that keeps a training run within its privacy budget.
 
-Where a budget is given, the callback
-
-1. reads N, B and the number T of releases off the training loader, which must draw fresh fixed-size subsets;
-2. calibrates sigma so that T releases cost at most (target_epsilon, target_delta), or takes it from the ledger of the
-   run that is resumed;
-3. is the loss's ledger: every release is written down before it is made, and refused beyond T;
-4. shows epsilon beside the loss and writes ``privacy.json``.
+1. Reads N, B and the number T of releases from the training loader, which must draw fresh fixed-size subsets.
+2. Calibrates sigma such that T releases cost at most (target_epsilon, target_delta); a resumed run takes sigma from its
+   ledger.
+3. Is the recorder of the loss: writes every release to the ledger before it is made, and refuses further ones.
+4. Checks that the released rows are computed row by row, and that no buffer reads the private batch.
+5. Shows epsilon beside the loss and writes ``privacy.json``.
 """
 
 import contextlib
+import hashlib
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,48 +19,63 @@ import lightning as L
 import torch
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities import rank_zero_info
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor, nn
 
 from dpswd._distributed import Processes
-from dpswd._files import write_json
+from dpswd._provenance import mark_runs, seen_runs
 from dpswd.accounting.ledger import plan_of
-from dpswd.errors import BudgetExceededError, InputError
-from dpswd.mechanism import Mechanism
-from dpswd.training.budget import NOT_COVERED, Budget
-from dpswd.training.checks import batch_length, the_loss, the_parts, the_queries, the_sampler
+from dpswd.errors import BudgetExceededError, DpswdError, InputError
+from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.mechanism import Mechanism, ProjectionMechanism
+from dpswd.queries import GaussianQuery
+from dpswd.sampling import FixedSizeSampler
+from dpswd.training.budget import RunBudget
 
-__all__ = ["NOT_COVERED", "PrivacyBudget"]
+__all__ = ["PrivacyBudget", "batch_length"]
+
+_log = logging.getLogger("dpswd")  # shown on stderr, written to no file
+_N_PROBED = 8  # records of the first batch with which the rows are checked
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_N_HASHED = 4096  # records read at a time when duplicates are counted
 
 
-class PrivacyBudget(Budget, L.Callback):
+class PrivacyBudget(RunBudget, L.Callback):
     """Calibrates the noise of a module's :class:`DPSlicedWassersteinLoss` and keeps the run within the budget.
 
-    Works with any LightningModule that holds exactly one such loss (and any number of
-    :class:`dpswd.queries.GaussianQuery`, each of which gets its share of the budget for one release) and trains on a
-    :class:`ReleaseLoader`
-    (or any loader whose batch sampler is a :class:`FixedSizeSampler`).
+    Works with any LightningModule that has exactly one such loss, any number of
+    :class:`dpswd.queries.GaussianQuery` (each with its share of the budget for one release), and a training loader
+    whose batch sampler is a :class:`FixedSizeSampler`, such as :class:`ReleaseLoader`.
 
-    A training step may release its own private batch once, and nothing else: what the accountant assumes. A second
-    release in one step (a closure that runs twice), one outside of training steps, and a loss that is hidden from
-    ``module.modules()`` are refused. So is any release from the ``setup`` hook on until the noise is set (other
-    callbacks', such as a learning rate finder's, included: this one goes first, wherever it was put), any in
-    ``validate``, ``test`` and ``predict``, a new run of a module that has made releases already, and a checkpoint that
-    no such run wrote. What cannot be seen from here is a module that keeps an old batch and releases it in place of
-    the new one: do not.
+    A training step may release its own private batch once. Refused are
+
+    - a second release in a step, a release outside of training steps, before the noise is calibrated, or in
+      ``validate``, ``test`` and ``predict``; a loss that is hidden from ``module.modules()``;
+    - rows that depend on other records of the batch (BatchNorm in train mode, standardisation, division by the batch
+      maximum). At the first private batch, ``training_step`` is run up to its release on a few records, of which one is
+      then changed: the other rows must not change. Where this fails to run, or is not deterministic, a warning says
+      that nothing was checked;
+    - a buffer that changes between the arrival of a private batch and its release, unless the LightningModule names it
+      in ``public_buffers``;
+    - a new run of a module that has made releases, or of weights that were trained by another run (unless the shared
+      ledger contains it), and a checkpoint that no such run wrote.
+
+    Not checked: private statistics in plain attributes of the module, in the data module, or in rows of queries; use of
+    the private batch after its release; a module that keeps an old batch and releases it in place of the new one.
 
     Several processes (``strategy="ddp"``, ``use_distributed_sampler=False``) make every release together, see
-    :mod:`dpswd.loss`: N, B, T and epsilon are those of one process; rank 0 keeps the ledger. The public side differs:
-    every process generates records of its own, and their gradients are averaged.
+    :mod:`dpswd.loss`: N, B, T and epsilon are those of one process; rank 0 keeps the ledger. Every rank generates
+    public records of its own, and the gradients are averaged.
 
     Args:
-        target_epsilon: Budget, together with
-        target_delta: the probability; choose it well below 1 / N.
+        target_epsilon: Budget of this run.
+        target_delta: Budget of this run; well below 1 / N.
         accountant: ``"pld"`` (exact) or ``"rdp"`` (autodp's bound).
-        run_dir: Where ``ledger.jsonl`` and ``privacy.json`` go; the trainer's ``default_root_dir`` if not given.
-        ledger: A further ledger, which several runs on the same records share; begun by the first of them. The whole
-            plan of a run is charged to it before the run releases anything.
-        ledger_epsilon: Budget of all runs in that ledger together, at ``target_delta``; that of the first one if not
-            given. A run that would break it is refused; one that asks for more than all of it gets all of it.
+        run_dir: Directory of ``ledger.jsonl``, ``privacy.json`` and ``releases/``; the trainer's ``default_root_dir``
+            if not given.
+        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``, whose header states
+            their total budget. The whole plan of this run is charged to it before the first release.
+        allow_large_delta: Accept a ``target_delta`` of 1 / N or more.
 
     Raises:
         InputError: At the start of training, if the budget is out of range, the loader is not the one that the
@@ -72,53 +89,74 @@ class PrivacyBudget(Budget, L.Callback):
         target_delta: float,
         accountant: str = "pld",
         run_dir: str | None = None,
-        ledger: str | None = None,
-        ledger_epsilon: float | None = None,
+        shared_ledger: str | None = None,
+        allow_large_delta: bool = False,
     ) -> None:
-        super().__init__(target_epsilon, target_delta, accountant, ledger, ledger_epsilon)
+        super().__init__(target_epsilon, target_delta, accountant, shared_ledger, allow_large_delta)
         self.run_dir = run_dir
         self.epsilon = 0.0
         self._stage = "fit"
-        self._earlier = 0
+        self._n_earlier = self._n_used_before = 0
+        self._probing = self._probed = False
+        self._module: L.LightningModule | None = None
+        self._buffers: dict[str, Tensor] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Goes first, and stands guard in every stage: until the noise is set nothing is released."""
+        """Moves this callback to the front; blocks releases until the noise is calibrated."""
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         if any(isinstance(callback, PrivacyBudget) for callback in others):
             raise InputError("Expected one PrivacyBudget among the trainer's callbacks, got several; keep one.")
-        trainer.callbacks = [self, *others]  # type: ignore[attr-defined]  # a new list: Lightning is walking the old one
+        trainer.callbacks = [self, *others]  # type: ignore[attr-defined]  # a new list: Lightning iterates over the old
         self._stage = TrainerFn(stage).value
         if stage == "fit":
             self._check_processes(trainer)
-            self._ledger = self._made = self._shared = self._checkpoint = None
-        parts = the_parts(pl_module)
+            self._checkpoint, self._n_used_before = None, 0
+            self._probing = self._probed = False
+            self._reset()
+        parts = _releasing_parts(pl_module)
         if stage == "fit" and any(part.n_releases and part.recorder is None for part in parts):
             raise InputError(
-                "Expected a module that has made no releases before the fit, got one that made some which no ledger "
-                "holds; release in training steps only, and begin with a new module."
+                "Expected a module without releases before the fit, got one with releases that no ledger contains; "
+                "release in training steps only, and start with a new module."
             )
-        self._earlier = sum(part.n_releases for part in parts)
+        self._n_earlier = sum(part.n_releases for part in parts)
         for part in parts:
             part.recorder = self
         self._watch(running=False)
         self._watch(running=True)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Ends the watch, and frees the directory for the next run."""
+        """Frees the directory for the next run."""
         self._watch(running=False)
+        self._module, self._buffers = None, {}
 
-    def check(self, mechanism: Mechanism) -> None:
-        """Says whether a release is allowed now: never outside of a fit, and in one not before the noise is set.
-
-        A refusal before training ends the watch by itself: Lightning's tuners put callbacks aside, on_exception too.
+    def before_release(
+        self, mechanism: Mechanism, rows: Tensor | None = None, labels: Tensor | None = None
+    ) -> dict[str, Tensor] | None:
+        """Refuses rows that may contain batch statistics; otherwise as :meth:`RunBudget.before_release`.
 
         Raises:
-            BudgetExceededError: What :meth:`dpswd.training.budget.Budget.check` raises.
+            InputError: If a buffer changed since the private batch arrived.
+            BudgetExceededError: If the release is not allowed.
+        """
+        if self._probing:
+            raise _RowsReady(rows, labels)
+        if mechanism.batch_size is not None:
+            self._check_buffers()
+        return super().before_release(mechanism, rows, labels)
+
+    def check(self, mechanism: Mechanism) -> None:
+        """Raises unless a release is allowed now: only in a fit, and only after the noise is calibrated.
+
+        A refusal before training ends the watch here, since Lightning's tuners disable callbacks and ``on_exception``.
+
+        Raises:
+            BudgetExceededError: If the release is not allowed.
         """
         if self._stage != "fit":
             self._watch(running=False)
             raise BudgetExceededError(
-                f"Expected no release outside of a fit, got one in {self._stage}; nothing there is accounted for."
+                f"Expected no release outside of a fit, got one in {self._stage}; it is not accounted for."
             )
         if self._made is None and self._ledger is None:
             self._watch(running=False)
@@ -126,138 +164,367 @@ class PrivacyBudget(Budget, L.Callback):
 
     def _check_processes(self, trainer: L.Trainer) -> None:
         """Refuses processes that would not make releases together."""
-        if trainer.world_size == 1:
-            return
-        if not isinstance(trainer.strategy, DDPStrategy):
+        if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
             raise InputError(
                 f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got "
                 f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1."
             )
-        if trainer._accelerator_connector.use_distributed_sampler:
-            raise InputError(
-                "Expected trainer.use_distributed_sampler=false with several processes, got true; the sampler of the "
-                "loader draws one subset for all of them."
-            )
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Takes what the module made in its own hooks under guard; refuses a new run of one that has released."""
+        """Registers as recorder of parts that the module made in its own hooks; refuses modules with releases."""
         self._watch(running=True)
-        the_loss(pl_module)
+        _the_loss(pl_module)
         if self._checkpoint is None and trainer.ckpt_path is not None:
             raise InputError(
-                f"Expected a checkpoint of a run within a PrivacyBudget, got {trainer.ckpt_path}, which says nothing "
-                "of releases; what is in it may come from private records. Begin a new run without it."
+                f"Expected a checkpoint of a run within a PrivacyBudget, got {trainer.ckpt_path}, which states no "
+                "releases; its weights may depend on private records. Start a new run without it."
             )
-        if self._checkpoint is None and self._earlier:
+        if self._checkpoint is None and self._n_earlier:
             raise InputError(
-                f"Expected a module that has made no releases before a new run, got one with {self._earlier}; begin "
-                "with a new module, or resume from the checkpoint."
+                f"Expected a module without releases before a new run, got one with {self._n_earlier}; start with a "
+                "new module, or resume from the checkpoint."
             )
-        for part in the_parts(pl_module):
+        for part in _releasing_parts(pl_module):
             part.recorder = self
+        self.weights_from_runs = seen_runs(pl_module)
         self._directory = Path(self.run_dir or trainer.default_root_dir)
-        if self._checkpoint is not None:  # even where no step is left to train
-            Processes().broadcast(lambda: self._check_record(self._directory / "ledger.jsonl").torn)
+        if self._checkpoint is not None:  # also where no step is left to train
+            Processes().broadcast(lambda: self._verified_ledger(self._directory / "ledger.jsonl").torn)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Calibrates and opens the ledger. Nothing has been released before this."""
+        """Calibrates the noise and opens the ledger."""
         processes = Processes()
-        loss, queries = the_loss(pl_module), the_queries(pl_module)
-        sampler = processes.run_on_all(lambda: the_sampler(trainer, loss.mechanism))
+        loss, queries = _the_loss(pl_module), _queries(pl_module)
+        sampler = processes.run_on_all(lambda: _the_sampler(trainer, loss.mechanism))
         self.sample_size = sampler.sample_size
         wanted = [(query.mechanism, 1) for query in queries] + [(loss.mechanism, sampler.n_releases)]
-        self.plan, self._made = processes.broadcast(lambda: self._open(wanted, [query.share for query in queries]))
-        if self._ledger is not None and self._ledger.torn:
-            rank_zero_info(
-                f"The last line of {self._ledger.path} is torn: a crash cut it off before its release was made; it is "
-                "not counted, and the next line replaces it."
-            )
+        shares = [query.share for query in queries]
+        self.plan, self._made, self._stored, self.run = processes.broadcast(lambda: self._open(wanted, shares))
+        if self._ledger is not None:
+            if self._ledger.torn:
+                _log.warning(
+                    "The last line of %s is torn: a crash interrupted it before its release was made. It is not "
+                    "counted, and the next line replaces it.",
+                    self._ledger.path,
+                )
+            if self._checkpoint is None:
+                _warn_of_duplicates(trainer.train_dataloader)
         for part, (mechanism, _) in zip((*queries, loss), self.plan, strict=True):
             part.mechanism = mechanism
-        self._epsilon_of = {}
+        mark_runs(pl_module, [self.run])
+        self._module = pl_module
         self._watch(running=True)
         processes.run_on_all(self._write)
-        if processes.rank:  # the public side: seed_everything gave every process the same latent codes
+        if processes.rank:  # latent codes: seed_everything gives all ranks the same seed
             torch.manual_seed(torch.initial_seed() + processes.rank)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Stops the run before a step that the budget does not cover (after a crash that wasted releases).
+        """Permits one release of a private batch; ends the run where all planned releases have been made.
 
-        Where the trainer goes on all the same (``min_steps``), the loss refuses the release.
+        A run ends early if a crash lost releases. Where the trainer goes on (``min_steps``), the loss refuses.
+
+        Raises:
+            BudgetExceededError: If all releases were lost, so that the module has learnt nothing.
         """
         mechanism, planned = self.plan[-1]
         length = batch_length(batch)
-        self._permit = length > 0  # one batch serves one release: the accountant counts on a fresh one
-        if length and self._count(mechanism) >= planned and not trainer.should_stop:
-            trainer.should_stop = True
-            rank_zero_info(
-                f"All {planned} planned releases have been made, those that a crash wasted included: the run ends at "
-                f"step {trainer.global_step}."
-            )
-            raise StopIteration  # ends the epoch: Lightning ignores what a callback returns here
+        self._permit = length > 0
+        self._buffers = {}
+        if not length:
+            return
+        waiting = any(stored.mechanism == mechanism for stored in self._stored)
+        if self._count(mechanism) >= planned and not waiting:
+            if not self._n_used_before:
+                raise BudgetExceededError(
+                    f"Expected a stored release to train on, got none: all {planned} planned releases are in the "
+                    "ledger, but a crash lost their noisy values. The budget is used up; start a new run."
+                )
+            if not trainer.should_stop:
+                trainer.should_stop = True
+                _log.warning(
+                    "All %d planned releases have been made, including those that a crash lost: the run ends at step "
+                    "%d.",
+                    planned,
+                    trainer.global_step,
+                )
+                raise StopIteration  # ends the epoch: Lightning ignores the return value of a callback
+        if not self._probed:
+            self._probed = True
+            self._check_rows(pl_module, batch)
+        self._buffers = {name: buffer.clone() for name, buffer in _private_buffers(pl_module)}
+
+    def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
+        """Ends a check of the rows that reached no release."""
+        if self._probing:
+            raise _RowsReady(None, None)
+
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
+        """Ends a check of the rows that reached no release."""
+        if self._probing:
+            raise _RowsReady(None, None)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Shows epsilon beside the loss."""
         self._permit = False
+        self._n_used_before = self._n_used(self.mechanism)
         self.epsilon = self._spent()
         pl_module.log("epsilon", self.epsilon, prog_bar=True, batch_size=1)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Writes ``privacy.json`` for the releases that were planned."""
+        """Writes ``privacy.json``."""
         self._write()
         self._permit = False
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Leaves ``privacy.json`` as it stands when a run breaks off."""
+        """Writes ``privacy.json`` when a run breaks off."""
         if self._running:
             self._watch(running=False)
-            with contextlib.suppress(InputError):  # what broke the run off is what must be said
+            with contextlib.suppress(DpswdError):  # report the original exception
                 self._write()
         self._lock.free()
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Looks at the loader again: a data module may have made another one."""
-        sampler = the_sampler(trainer, the_loss(pl_module).mechanism)
+        """Checks the loader again, since a data module may have replaced it."""
+        sampler = _the_sampler(trainer, _the_loss(pl_module).mechanism)
         if sampler.sample_size != self.sample_size:
             raise InputError(f"Expected {self.sample_size} records as planned, got a loader of {sampler.sample_size}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the budget and how many releases the ledger must show at least.
+        """State in a checkpoint: the budget and the releases that the ledger must contain at least.
 
-        A resumed run that has not opened its ledger yet, or never will since no step is left, hands on what it got.
+        Returns the loaded state unchanged as long as a resumed run has not opened its ledger.
         """
         if self._ledger is None and self._checkpoint is not None:
             return self._checkpoint
         head = self._ledger.head if self._ledger else ""
+        counts = {"releases": self.n_releases, "used": self._n_used_before, "planned": self.n_planned}
         shared = {"shared_head": self._shared.head} if self._shared is not None else {}
-        return {**self.budget, "releases": self.releases, "planned": self.planned, "ledger_head": head, **shared}
+        return {**self.settings, **counts, "ledger_head": head, **shared}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Marks the run as resumed."""
-        self._checkpoint = state_dict
+        self._checkpoint, self._n_used_before = state_dict, int(state_dict.get("used", 0))
 
     def statement(self) -> dict[str, Any]:
-        """What ``privacy.json`` of this run says by now, for whoever hands its results out. On the first process.
+        """Content of ``privacy.json`` at this moment, on rank 0; see :meth:`RunBudget.statement`.
 
-        A resumed run that had no step left has opened no ledger; that of the run it resumes, which the checkpoint
-        vouches for, has the plan then.
+        A resumed run without a step left opens no ledger; the plan is then read from the ledger that its checkpoint
+        names.
 
         Raises:
             InputError: If no run has been started.
         """
-        if self._ledger is not None:
-            return self._statement()
-        if self._checkpoint is None:
-            raise InputError("Expected a run within this PrivacyBudget, got none; call it when training is over.")
-        ledger = self._check_record(self._directory / "ledger.jsonl")
-        self.sample_size = ledger.header["sample_size"]
-        self.plan = [(mechanism, count) for mechanism, _, count in plan_of(ledger.header)]
-        return {**self._state(), "releases_made": ledger.n_releases}
+        if self._ledger is None:
+            if self._checkpoint is None:
+                raise InputError("Expected a run within this PrivacyBudget, got none; call statement() after training.")
+            ledger = self._verified_ledger(self._directory / "ledger.jsonl")
+            self.sample_size, self.run = ledger.header["sample_size"], str(ledger.header.get("run", ""))
+            self.plan = [(mechanism, count) for mechanism, _, count in plan_of(ledger.header)]
+            self._facts = self._planned_facts()
+            return {**super().statement(), "releases_made": ledger.n_releases}
+        return super().statement()
 
-    def _write(self) -> None:
-        if self._ledger is not None:  # on the first process
-            write_json(self._directory / "privacy.json", self._statement())
+    # Rows and buffers
+
+    def _check_buffers(self) -> None:
+        if self._module is None:
+            return
+        for name, buffer in _private_buffers(self._module):
+            before = self._buffers.get(name)
+            if before is not None and not torch.equal(before, buffer):
+                raise InputError(
+                    f"Expected no buffer to change between the arrival of a private batch and its release, got "
+                    f"{name}, {_owner(self._module, name)}: it may now contain a statistic of private records. Call "
+                    ".eval() on that layer or use GroupNorm or LayerNorm; release the batch before layers that read "
+                    "generated records; name a buffer of public values in public_buffers."
+                )
+
+    def _check_rows(self, module: L.LightningModule, batch: Any) -> None:
+        """Refuses rows of which one changes when another record is changed. Reads a few records, releases nothing."""
+        length = batch_length(batch)
+        n = min(_N_PROBED, length)
+        if n < 2:
+            return
+
+        def take(tensor: Tensor) -> Tensor:
+            return tensor[:n].clone() if tensor.ndim and len(tensor) == length else tensor
+
+        def change(tensor: Tensor) -> Tensor:
+            if tensor.ndim and len(tensor) == n:
+                tensor = tensor.clone()
+                tensor[0] = 4 * tensor[1] + 1 if tensor.is_floating_point() else tensor[1]
+            return tensor
+
+        few = apply_to_collection(batch, Tensor, take)
+        restore = _snapshot(module)
+        self._probing = True
+        try:
+            first, again, changed = (
+                self._rows_of(module, each) for each in (few, few, apply_to_collection(few, Tensor, change))
+            )
+        except Exception as error:  # of the user's training_step, on records that are out of range
+            _log.warning("The rows of the loss were not checked for batch statistics: %s.", type(error).__name__)
+            return
+        finally:
+            self._probing = False
+            restore()
+        if first is None or again is None or changed is None or not _same(first, again):
+            _log.warning(
+                "The rows of the loss were not checked for batch statistics: the first training_step releases no rows, "
+                "or different ones when it is repeated."
+            )
+        elif len(first) != n or not _same(first[1:], changed[1:]):
+            norms = [
+                f"{type(layer).__name__} ({name})"
+                for name, layer in module.named_modules()
+                if isinstance(layer, _BATCH_NORMS) and layer.training
+            ]
+            remedy = (
+                f"call .eval() on {' and '.join(norms)}, or use GroupNorm or LayerNorm"
+                if norms
+                else "remove the statistic of the batch (mean, standard deviation, maximum, attention over the batch) "
+                "from training_step or the module that it calls, or use a public constant"
+            )
+            raise InputError(
+                "Expected rows that are computed from one record each, got rows that change with another record of "
+                f"the batch; {remedy}."
+            )
+
+    def _rows_of(self, module: L.LightningModule, batch: Any) -> Tensor | None:
+        """Runs training_step up to its release; returns the rows."""
+        devices = [module.device] if module.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            try:
+                module.training_step(apply_to_collection(batch, Tensor, torch.clone), 0)
+            except _RowsReady as ready:
+                return None if ready.rows is None else ready.rows.detach().clone()
+        return None
+
+
+class _RowsReady(BaseException):
+    """Ends a training step when its rows reach the loss. Not an Exception: user code must not catch it."""
+
+    def __init__(self, rows: Tensor | None, labels: Tensor | None) -> None:
+        super().__init__()
+        self.rows = rows
+        if rows is not None and labels is not None:
+            self.rows = torch.cat([rows, labels[:, None].to(rows)], dim=1)
+
+
+def batch_length(batch: Any) -> int:
+    """Returns the number of records in a tensor, or in a sequence or mapping of tensors."""
+    if isinstance(batch, Tensor):
+        return len(batch)
+    values = list(batch.values()) if isinstance(batch, dict) else list(batch)
+    return batch_length(values[0]) if values else 0
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Compares rows up to rounding, which may differ between batches."""
+    if one.shape != other.shape:
+        return False
+    scale = float(one.abs().max()) if one.numel() else 0.0
+    return torch.allclose(one, other, rtol=1e-4, atol=1e-5 * scale, equal_nan=True)
+
+
+def _snapshot(module: nn.Module) -> Callable[[], None]:
+    """Copies the buffers of a module and its own attributes and containers; returns a function that restores them."""
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    attributes = dict(vars(module))
+    containers = [(each, each.copy()) for each in attributes.values() if isinstance(each, list | dict | set)]
+
+    def restore() -> None:
+        for name in set(vars(module)) - set(attributes):
+            del vars(module)[name]
+        vars(module).update(attributes)
+        for container, content in containers:
+            container.clear()
+            container.extend(content) if isinstance(container, list) else container.update(content)
+        for buffer, values in buffers:
+            buffer.detach().copy_(values)
+
+    return restore
+
+
+def _private_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
+    public = set(getattr(module, "public_buffers", ()))
+    return [(name, buffer) for name, buffer in module.named_buffers() if name not in public]
+
+
+def _owner(module: nn.Module, buffer: str) -> str:
+    return f"of {type(module.get_submodule(buffer.rpartition('.')[0])).__name__}"
+
+
+def _warn_of_duplicates(loader: Any) -> None:
+    """Warns of records that occur more than once. Their number is shown to the owner and written nowhere."""
+    dataset: Any = getattr(loader, "dataset", None)
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitems__"):
+        return
+    seen: set[bytes] = set()
+    for part in torch.split(torch.arange(len(dataset)), _N_HASHED):
+        batch = dataset.__getitems__(part)
+        records = (
+            batch if isinstance(batch, Tensor) else next(iter(batch.values() if isinstance(batch, dict) else batch))
+        )
+        if not isinstance(records, Tensor):
+            return
+        rows = records.detach().cpu().contiguous().flatten(1).view(torch.uint8).numpy()
+        seen.update(hashlib.blake2b(row, digest_size=16).digest() for row in rows)
+    if n_repeated := len(dataset) - len(seen):
+        _log.warning(
+            "%d of %d records repeat another record. The guarantee is for one record: a record with c copies has c "
+            "times the influence. Remove copies, or count them as one person's.",
+            n_repeated,
+            len(dataset),
+        )
+
+
+def _releasing_parts(module: nn.Module) -> list[DPSlicedWassersteinLoss | GaussianQuery]:
+    return [child for child in module.modules() if isinstance(child, DPSlicedWassersteinLoss | GaussianQuery)]
+
+
+def _queries(module: nn.Module) -> list[GaussianQuery]:
+    return [child for child in module.modules() if isinstance(child, GaussianQuery)]
+
+
+def _the_loss(module: nn.Module) -> DPSlicedWassersteinLoss:
+    losses = [child for child in module.modules() if isinstance(child, DPSlicedWassersteinLoss)]
+    if len(losses) != 1:
+        raise InputError(
+            f"Expected exactly one DPSlicedWassersteinLoss in {type(module).__name__}, got {len(losses)}; make it an "
+            "attribute of the module."
+        )
+    return losses[0]
+
+
+def _the_sampler(trainer: Any, mechanism: ProjectionMechanism) -> FixedSizeSampler:
+    """Returns the sampler of the training loader; refuses one that the accountant does not assume."""
+    sampler = getattr(trainer.train_dataloader, "batch_sampler", None)
+    if not isinstance(sampler, FixedSizeSampler):
+        raise InputError(
+            "Expected a training loader with fresh fixed-size subsets (batch_sampler=dpswd.FixedSizeSampler), got "
+            f"{type(sampler).__name__}; the accountant does not cover shuffled epochs. With several processes, set "
+            "trainer.use_distributed_sampler=false."
+        )
+    if sampler.batch_size != mechanism.batch_size:
+        raise InputError(
+            f"Expected batch_size of the loader to be that of the mechanism, got {sampler.batch_size} and "
+            f"{mechanism.batch_size}; make them equal."
+        )
+    if sampler.noise_seed is not None and mechanism.is_private:
+        raise InputError(
+            "Expected secret batches, got a sampler with noise_seed; leave it out, or give the mechanism one."
+        )
+    records: Any = getattr(trainer.train_dataloader, "dataset", None)
+    if hasattr(records, "__len__") and len(records) != sampler.sample_size:
+        raise InputError(
+            f"Expected sample_size to be the number of records, got {sampler.sample_size} and {len(records)} records; "
+            "make the sampler with len(dataset)."
+        )
+    if trainer.overfit_batches:
+        raise InputError("Expected overfit_batches=0, got a repeated batch; the accountant does not cover it.")
+    return sampler

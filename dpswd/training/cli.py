@@ -1,71 +1,85 @@
-"""The LightningCLI behind ``dpswd fit``: the budget is part of the config, and a run keeps everything in one directory.
+"""The LightningCLI behind ``dpswd fit``: the budget is part of the config, and a run has one directory.
 
-``trainer.default_root_dir`` is the run directory. It gets config.yaml, ledger.jsonl, privacy.json, TensorBoard events,
-checkpoints/last.ckpt, and what the callbacks of the config add.
+The run directory (``trainer.default_root_dir``) gets config.yaml, ledger.jsonl, privacy.json, releases/, TensorBoard
+events, checkpoints/last.ckpt, and the files of the callbacks in the config.
 """
 
-import contextlib
-import os
+import logging
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO
-from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
+from dpswd._files import atomic_write
 from dpswd.accounting.ledger import Ledger
 from dpswd.errors import InputError
 from dpswd.training.callback import PrivacyBudget
-from dpswd.training.checkpoints import LastCheckpoint, WholeCheckpoints
+from dpswd.training.checkpoints import AtomicCheckpointIO, LastCheckpoint
 
-__all__ = ["PrivateCLI"]
+__all__ = ["PrivateCLI", "StageProgressBar"]
+
+HELP = """\
+usage: dpswd {command} --config NAME|FILE [options]
+
+  --config NAME|FILE                a shipped config (dpswd configs lists them) or a file; may be repeated
+  --data.path PATH                  records of your own: a folder of images, or a file of vectors
+  --data.download true              let a benchmark's data set be downloaded
+
+  --privacy.target_epsilon E        budget of the run
+  --privacy.target_delta D          budget of the run; below 1 / N
+  --privacy.accountant pld|rdp      exact composition, or Renyi differential privacy
+  --privacy.shared_ledger FILE      ledger of several runs on the same records (dpswd ledger create)
+  --privacy.allow_large_delta true  accept a delta of 1 / N or more
+
+  --trainer.default_root_dir DIR    the run directory; runs/DATE-TIME by default
+  --trainer.max_steps N             training steps
+  --trainer.accelerator cpu|gpu|auto
+  --trainer.enable_progress_bar false
+  --seed_everything N               weights and public samples; never noise, batches or directions
+  --ckpt_path FILE                  resume from RUN_DIR/checkpoints/last.ckpt, or the checkpoint for predict
+
+  --print_config                    print the whole config and exit
+  --help all                        list every option of trainer, model and data
+
+A key of the config is an option: --model.init_args.n_projections 200. Keys of the command line win.
+"""
 
 
 class _SaveConfig(SaveConfigCallback):
-    """Keeps the config of a fit in its run directory; other commands leave it alone."""
+    """Writes the config of a fit to its run directory right before the ledger; refused runs leave no file."""
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Has the config written right before the ledger: a run that is refused or resumed leaves it as it is."""
         if stage == "fit" and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             for callback in trainer.callbacks:  # type: ignore[attr-defined]
                 if isinstance(callback, PrivacyBudget):
                     callback.before_ledger = partial(self._write, Path(trainer.default_root_dir))
 
     def _write(self, directory: Path) -> None:
-        partial = directory / "config.part.yaml"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self.parser.save(self.config, partial, skip_none=False, overwrite=True, multifile=False)
-            os.replace(partial, directory / "config.yaml")
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                partial.unlink()
-            raise InputError(
-                f"Expected to write into {directory} (trainer.default_root_dir), got: {error.strerror}; "
-                "choose a writable directory."
-            ) from None
+            atomic_write(directory / "config.yaml", self.parser.dump(self.config, skip_none=False).encode())
+        except InputError as error:
+            raise InputError(f"{error} Set trainer.default_root_dir.") from None
 
 
-class _Curves(TensorBoardLogger):
-    """TensorBoard events from the first metric on: a run that is refused leaves none. config.yaml has the rest."""
+class _LazyTensorBoard(TensorBoardLogger):
+    """TensorBoard events from the first metric on, so that a refused run leaves none; config.yaml has the rest."""
 
-    _wanted = False
+    _has_metrics = False
 
     @property
     def experiment(self) -> Any:
-        """The writer, whose file is made when there is something to write; Lightning asks for it before."""
-        if not self._wanted:
-            raise AttributeError("nothing has been logged yet")
+        if not self._has_metrics:
+            raise AttributeError("no metric has been logged")
         return super().experiment
 
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
-        """Writes metrics, and makes the file for the first ones."""
-        self._wanted = True
+        self._has_metrics = True
         super().log_metrics(metrics, step)
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
@@ -75,21 +89,96 @@ class _Curves(TensorBoardLogger):
         """Writes nothing."""
 
     def finalize(self, status: str) -> None:
-        """Closes the file, if there is one."""
-        if self._wanted:
+        if self._has_metrics:
             super().finalize(status)
+
+
+class StageProgressBar(ProgressBar):
+    """One line with a bar per stage of training.
+
+    A module names its stages in a property ``stages``: a mapping from name to number of training steps, in order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._enabled, self._task = True, -1
+        self._progress: Any = None
+        self._stages: list[tuple[str, int]] = []
+
+    def enable(self) -> None:
+        """Shows the bar."""
+        self._enabled = True
+
+    def disable(self) -> None:
+        """Hides the bar."""
+        self._enabled = False
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Opens the display."""
+        from rich import progress
+
+        stages = dict(getattr(pl_module, "stages", None) or {"training": trainer.max_steps})
+        self._stages = [(name, steps) for name, steps in stages.items() if steps]
+        self._task, columns = -1, (progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeElapsedColumn())
+        if self._enabled and trainer.is_global_zero and self._stages:
+            self._progress = progress.Progress(
+                progress.TextColumn("{task.description:<12}"), *columns, progress.TextColumn("{task.fields[metrics]}")
+            )
+            self._progress.start()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Advances the bar of the current stage."""
+        if self._progress is None:
+            return
+        start, stage = 0, 0
+        while stage + 1 < len(self._stages) and trainer.global_step > start + self._stages[stage][1]:
+            start += self._stages[stage][1]
+            stage += 1
+        for i in range(self._task + 1, stage + 1):
+            self._progress.add_task(self._stages[i][0], total=self._stages[i][1], metrics="")
+        for i in range(max(self._task, 0), stage):
+            self._progress.update(i, completed=self._stages[i][1])
+        self._task = max(self._task, stage)
+        metrics = {name: value for name, value in self.get_metrics(trainer, pl_module).items() if name != "v_num"}
+        text = "  ".join(f"{name} {float(str(value)):.3g}" for name, value in metrics.items())
+        self._progress.update(stage, completed=trainer.global_step - start, metrics=text)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Closes the display."""
+        self._close()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Closes the display."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
 
 
 class PrivateCLI(LightningCLI):
     """``dpswd fit --config FILE``: any LightningModule and data module, with a privacy budget.
 
     Args:
-        args: Command line without the program's name.
+        args: Command line without the name of the program.
         run: Whether to run the subcommand at once; ``False`` for tests.
     """
 
     def __init__(self, args: list[str], run: bool = True) -> None:
-        self._started_with = args
+        self._arguments = list(args)
+        if {"--help", "-h"} & set(args):
+            if "all" not in args:
+                print(HELP.format(command=args[0]), end="")  # noqa: T201
+                raise SystemExit(0)
+            args = [word for word in args if word != "all"]
+        for name in ("lightning.pytorch", "lightning.fabric"):  # hardware, tips, seeds
+            logging.getLogger(name).setLevel(logging.WARNING)
+        parser_options: dict[str, Any] = {"exit_on_error": False}
+        if run:
+            parser_options |= {name: {"exit_on_error": False} for name in ("fit", "validate", "test", "predict")}
         super().__init__(
             L.LightningModule,
             L.LightningDataModule,
@@ -97,120 +186,110 @@ class PrivateCLI(LightningCLI):
             subclass_mode_data=True,
             save_config_callback=_SaveConfig,
             seed_everything_default=True,
-            parser_kwargs={"exit_on_error": False}
-            if not run
-            else {name: {"exit_on_error": False} for name in ("fit", "validate", "test", "predict")}
-            | {"exit_on_error": False},
-            args=_long_spellings(args),
+            parser_kwargs=parser_options,
+            args=args,
             run=run,
         )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Reads the checkpoint before Lightning does, which would look for hyperparameters in a damaged one."""
+        """Verifies the checkpoint before Lightning reads hyperparameters from it."""
         super().parse_arguments(parser, args)
         path = self.config.get(f"{self.config.get('subcommand')}.ckpt_path")
         if path and Path(path).is_file():
-            WholeCheckpoints().load_checkpoint(path, weights_only=True)
+            AtomicCheckpointIO().load_checkpoint(path, weights_only=True)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Adds the budget: ``--privacy.target_epsilon``, ``--privacy.target_delta``, and one that spans runs."""
+        """Adds the options of :class:`PrivacyBudget` as ``--privacy.*``."""
         parser.add_lightning_class_args(PrivacyBudget, "privacy")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
-        """Puts everything of a run into one directory, unless the config says otherwise."""
+        """Sets logger, checkpoints and progress bar where the config does not."""
         from dpswd.commands.main import default_run_dir
 
         given = self._get(self.config_init, "trainer", default={})
         directory = Path(given.get("default_root_dir") or default_run_dir())
         kwargs.setdefault("default_root_dir", str(directory))
+        if given.get("enable_model_summary") is None:
+            kwargs.setdefault("enable_model_summary", False)
         if given.get("logger") is None and not given.get("fast_dev_run"):
-            kwargs.setdefault("logger", _Curves(directory, name="", version="", default_hp_metric=False))
+            kwargs.setdefault("logger", _LazyTensorBoard(directory, name="", version="", default_hp_metric=False))
         callbacks = list(given.get("callbacks") or [])
-        wanted = given.get("enable_checkpointing") is not False and not given.get("fast_dev_run")
-        if wanted and not any(isinstance(each, Checkpoint) for each in callbacks):
-            kwargs.setdefault("callbacks", [*callbacks, LastCheckpoint(directory, int(given.get("max_steps") or 0))])
+        if self.subcommand == "fit" and given.get("enable_progress_bar") is not False:
+            if not any(isinstance(each, ProgressBar) for each in callbacks):
+                callbacks.append(StageProgressBar())
+        checkpoints = given.get("enable_checkpointing") is not False and not given.get("fast_dev_run")
+        if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
+            callbacks.append(LastCheckpoint(directory, int(given.get("max_steps") or 0)))
+        kwargs.setdefault("callbacks", callbacks)
         plugins = given.get("plugins") or []
         plugins = list(plugins) if isinstance(plugins, list | tuple) else [plugins]
         if not any(isinstance(each, CheckpointIO) for each in plugins):
-            kwargs.setdefault("plugins", [*plugins, WholeCheckpoints()])
+            kwargs.setdefault("plugins", [*plugins, AtomicCheckpointIO()])
         if self.subcommand == "fit":
-            kwargs.setdefault("use_distributed_sampler", False)  # ours draws one subset for all processes
+            kwargs.setdefault("use_distributed_sampler", False)  # FixedSizeSampler draws one subset for all ranks
             several = str(given.get("devices")) not in ("1", "auto") or given.get("num_nodes") not in (None, 1)
-            manual = not self.model.automatic_optimization  # a step may then train a part of the parameters
+            manual = not self.model.automatic_optimization  # a step may use only some of the parameters
             if several and manual and str(given.get("strategy")) in ("ddp", "auto"):
                 kwargs.setdefault("strategy", "ddp_find_unused_parameters_true")
         trainer: L.Trainer = super().instantiate_trainer(**kwargs)
         trainer.callbacks.sort(key=lambda each: not isinstance(each, PrivacyBudget))  # type: ignore[attr-defined]
         return trainer
 
-    def _add_checkpoint(self) -> None:
-        directory = Path(self.trainer.default_root_dir) / "checkpoints"
-        for callback in self.trainer.checkpoint_callbacks:
-            if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
-                callback.dirpath = str(directory)
-
     def before_instantiate_classes(self) -> None:
-        """Refuses checkpoints that are not there before anything else happens."""
+        """Refuses a missing checkpoint."""
         path = self._get(self.config, "ckpt_path")
         if path is None and self.subcommand == "predict":
-            raise InputError("Expected --ckpt_path for predict, got none; name the checkpoint of a run.")
+            raise InputError("Expected --ckpt_path for predict, got none; pass the .ckpt file of a run.")
         if path is not None and path not in ("last", "best", "hpc") and not Path(path).is_file():
-            raise InputError(f"Expected a checkpoint at {path}, got none; see checkpoints/ in the run directory.")
+            raise InputError(f"Expected a checkpoint at {path}, got no file; see checkpoints/ in the run directory.")
 
     def before_fit(self) -> None:
-        """Sends the trainer's own checkpoints to the run directory; refuses processes that could not be started."""
+        """Directs the trainer's own checkpoints to the run directory; refuses processes that cannot be started."""
         if self.trainer.world_size != 1:
             self._check_processes()
-        self._add_checkpoint()
+        for callback in self.trainer.checkpoint_callbacks:
+            if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
+                callback.dirpath = str(Path(self.trainer.default_root_dir) / "checkpoints")
 
     def _check_processes(self) -> None:
-        launcher = self.trainer.strategy.launcher
-        if not isinstance(launcher, _SubprocessScriptLauncher):
+        world_size, strategy = self.trainer.world_size, str(self._get(self.config, "trainer.strategy"))
+        environment = getattr(self.trainer.strategy, "cluster_environment", None)
+        if environment is None or any(word in strategy for word in ("spawn", "fork", "notebook")):
             raise InputError(
-                f"Expected trainer.strategy=ddp for {self.trainer.world_size} processes, got "
-                f"{type(self.trainer.strategy).__name__} with another way to start them; use ddp, or trainer.devices=1."
+                f"Expected trainer.strategy=ddp for {world_size} processes, got {strategy}; use ddp, or "
+                "trainer.devices=1."
             )
-        if not launcher.cluster_environment.creates_processes_externally and self._started_with != sys.argv[1:]:
+        if not environment.creates_processes_externally and self._arguments != sys.argv[1:]:
             raise InputError(
-                f"Expected one process where dpswd is called from Python, got {self.trainer.world_size}; set "
-                "trainer.devices to 1, or start dpswd fit from the command line."
+                f"Expected one process where dpswd is called from Python, got {world_size}; set trainer.devices to 1, "
+                "or start dpswd fit from the command line."
             )
 
-    def _alone(self) -> None:
+    def _check_one_process(self) -> None:
         if self.trainer.world_size != 1:
             raise InputError(
                 f"Expected one process for {self.subcommand}, got {self.trainer.world_size}; set trainer.devices to 1."
             )
 
-    before_validate = before_test = _alone
+    before_validate = before_test = _check_one_process
 
     def before_predict(self) -> None:
-        """Refuses to put what another run's checkpoint makes beside the guarantee of this one."""
-        self._alone()
+        """Refuses the checkpoint of another run in a run directory: its output would lie beside a wrong guarantee."""
+        self._check_one_process()
         path = self._get(self.config, "ckpt_path")
         directory = Path(self._get(self.config, "privacy.run_dir") or self.trainer.default_root_dir)
         ledger = directory / "ledger.jsonl"
         if not ledger.is_file() or not Path(path).is_file():
             return
-        states = WholeCheckpoints().load_checkpoint(path, weights_only=True).get("callbacks", {})
+        states = AtomicCheckpointIO().load_checkpoint(path, weights_only=True).get("callbacks", {})
         heads = [state.get("ledger_head") for name, state in states.items() if name.startswith("PrivacyBudget")]
         if not set(heads) & set(Ledger.open_existing(ledger).heads):
             raise InputError(
-                f"Expected a checkpoint of the run in {directory}, got {path}, of another one; name its directory with "
-                "--trainer.default_root_dir."
+                f"Expected a checkpoint of the run in {directory}, got {path}, of a different run; set "
+                "--trainer.default_root_dir to its directory."
             )
 
     def after_fit(self) -> None:
-        """Keeps the final state under a name that does not change."""
+        """Writes the final state to checkpoints/last.ckpt."""
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.trainer.save_checkpoint(Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt", False)
-
-
-def _long_spellings(args: list[str]) -> list[str]:
-    """Spells ``--ledger PATH --target-epsilon E`` as the config does; the budget is then that of all runs in PATH."""
-    names = [arg.split("=")[0] for arg in args]
-    if args[:1] != ["fit"] or "--ledger" not in names:
-        return args
-    long = {"--ledger": "--privacy.ledger", "--target-epsilon": "--privacy.ledger_epsilon"}
-    long["--target-delta"] = "--privacy.target_delta"
-    return [long.get(name, name) + arg[len(name) :] for name, arg in zip(names, args, strict=True)]

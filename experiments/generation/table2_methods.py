@@ -30,7 +30,7 @@ from dpswd.data import MNIST, USPS, Digits, FashionMNIST, PrivateData
 from dpswd.generation.export import generate
 from dpswd.generation.features import DCT
 from dpswd.generation.generators import Table3Generator
-from dpswd.training.one_shot import OneShotBudget
+from dpswd.training.budget import Budget
 from experiments.generation.published_training import published_run
 from experiments.generation.train_config import train_config
 from models.dp_merf import DPMERF
@@ -156,8 +156,8 @@ def _real(cell: Cell, data: Path | None, directory: Path) -> Trained:
     return Trained(None, {"sound": None, "mu": None, "delta": None, "statistic": None}, 0.0)
 
 
-def _facts(budget: OneShotBudget) -> dict[str, Any]:
-    facts = budget.facts
+def _facts(budget: Budget) -> dict[str, Any]:
+    facts = budget.statement()
     return {"sound": facts["sound"], "mu": facts["mu"], "delta": facts["delta"], "statistic": "moments"}
 
 

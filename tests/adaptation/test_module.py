@@ -92,8 +92,8 @@ def test_features_are_aligned_through_the_source_branch_and_every_encoder_is_rec
     trainer(tmp_path, 30).fit(made, datamodule=Blobs())
     lines = [json.loads(line) for line in (tmp_path / "encoders.jsonl").read_text().splitlines()]
     assert [(line["release"], line["step"]) for line in lines] == [(1, 0), (2, 10), (3, 20)]
-    assert [line["sha256"] for line in lines] == seen
-    assert len(set(seen)) == 3
+    assert [line["sha256"] for line in lines] == seen[3:]  # the first three calls check the rows and release nothing
+    assert len(set(seen[3:])) == 3
     assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 3
     assert made.features(Blobs().test.values).shape == (900, 5)
 

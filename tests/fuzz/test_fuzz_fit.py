@@ -14,7 +14,7 @@ from factories import REFUSED, command, damage, fuzz, outcome, untouched
 
 from dpswd.generation.export import read_generator, write_generator
 from dpswd.generation.generators import MLPGenerator
-from dpswd.training.checkpoints import WholeCheckpoints
+from dpswd.training.checkpoints import AtomicCheckpointIO
 
 ROOT = Path(__file__).parents[2]
 QUICK = [
@@ -123,10 +123,10 @@ def test_damaged_checkpoints_are_not_loaded(fitted, data, tmp_path):
     path = tmp_path / "x.ckpt"
     path.write_bytes(data.draw(damage(fitted[1])))
     with untouched(tmp_path):
-        found = outcome(WholeCheckpoints().load_checkpoint, path, weights_only=True)
+        found = outcome(AtomicCheckpointIO().load_checkpoint, path, weights_only=True)
     if found is not REFUSED:  # what was changed is padding
         (tmp_path / "whole.ckpt").write_bytes(fitted[1])
-        assert same(found, WholeCheckpoints().load_checkpoint(tmp_path / "whole.ckpt", weights_only=True))
+        assert same(found, AtomicCheckpointIO().load_checkpoint(tmp_path / "whole.ckpt", weights_only=True))
         (tmp_path / "whole.ckpt").unlink()
 
 

@@ -46,7 +46,7 @@ def test_gaussian_digits_are_learnt_and_shuffled_labels_are_not(tmp_path):
     torch.manual_seed(0)
     model = ClassGaussian(DCT((1, 8, 8), size=8, center=0.3, radius=4.0))
     budget = model.fit(records.values, records.labels, tmp_path / "a", 50.0, 1e-5)
-    assert budget.facts["sound"] is True
+    assert budget.statement()["sound"] is True
     assert learnt(model.sample, test) > 75
     other = ClassGaussian(DCT((1, 8, 8), size=8, center=0.3, radius=4.0))
     shuffled = records.labels[torch.randperm(len(records))]
@@ -105,8 +105,8 @@ def test_dp_merf_digits(tmp_path):
         MLPGenerator((1, 8, 8), latent_dim=5, bounded=True), n_frequencies=300, lengthscale=2.0, generated=200
     )
     budget = model.release(records.values, records.labels, tmp_path, 50.0, 1e-5)
-    assert budget.facts["sound"] is True
-    assert budget.releases == 1
+    assert budget.statement()["sound"] is True
+    assert budget.n_releases == 1
     before = learnt(model.sample, test)
     model.train_generator(150)
     assert learnt(model.sample, test) > max(70, before + 30)

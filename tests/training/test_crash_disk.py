@@ -9,9 +9,10 @@ import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the
 import pytest
 from factories import fit_arguments, fork_server, run_fit
 
-from dpswd import GaussianMechanism, InputError
+from dpswd import GaussianMechanism
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
+from dpswd.errors import LedgerError
 
 MECHANISM = GaussianMechanism(sensitivity=1.0, sigma=4.0)
 
@@ -69,7 +70,7 @@ def test_a_ledger_on_a_full_disk(disk):
             before = (disk / "ledger.jsonl").read_bytes()
             ledger.record(MECHANISM, 100)
 
-    with pytest.raises(InputError, match=r"got: No space left on device; no release was made\."):
+    with pytest.raises(LedgerError, match=r"got: No space left on device; no release was made\."):
         until_it_is_full()
     assert (disk / "ledger.jsonl").read_bytes() == before
     made = ledger.n_releases
@@ -80,7 +81,7 @@ def test_a_ledger_on_a_full_disk(disk):
 
 def test_no_ledger_is_begun_on_a_full_disk(disk):
     fill(disk / "filler")
-    with pytest.raises(InputError, match="No space left on device"):
+    with pytest.raises(LedgerError, match="No space left on device"):
         Ledger.create(disk / "ledger.jsonl", {})
     assert [path.name for path in disk.iterdir()] == ["filler"]
 
@@ -93,7 +94,7 @@ def test_a_limit_on_the_size_of_files(tmp_path):
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 40, limits[1]))
-        with pytest.raises(InputError, match="got: File too large; no release was made"):
+        with pytest.raises(LedgerError, match="got: File too large; no release was made"):
             ledger.record(MECHANISM, 100)
         assert (tmp_path / "ledger.jsonl").read_bytes() == before
     finally:
@@ -140,8 +141,8 @@ def test_fit_in_a_directory_that_cannot_be_written(disk, capfd):
     refused(capfd, fit_arguments(disk / "other", 4), "Read-only file system")
     checkpoint = disk / "run" / "checkpoints" / "last.ckpt"
     assert checkpoint.exists()
-    refused(capfd, ["fit", *fit_arguments(disk / "other", 5)[1:], "--ckpt_path", str(checkpoint)], "got none")
-    with pytest.raises(InputError, match="got: Read-only file system; no release was made"):
+    refused(capfd, ["fit", *fit_arguments(disk / "other", 5)[1:], "--ckpt_path", str(checkpoint)], "got no file")
+    with pytest.raises(LedgerError, match="got: Read-only file system; no release was made"):
         Ledger.open_existing(disk / "run" / "ledger.jsonl").record(MECHANISM, 100)
     assert contents(disk) == before
 

@@ -140,7 +140,7 @@ def run_training(
     )
     weights = torch.cat([value.flatten() for value in module.state_dict().values()]).tolist()
     facts = privacy(directory) if rank == 0 else None
-    return getattr(module, "seen", None), weights, module.criterion.n_releases, budget.releases, facts
+    return getattr(module, "seen", None), weights, module.criterion.n_releases, budget.n_releases, facts
 
 
 def full():
@@ -268,7 +268,8 @@ def test_training_costs_what_one_process_costs(server, tmp_path):
         run_ranks(server, run_training, tmp_path / "two")
     )
     alone = privacy(tmp_path / "one")
-    assert facts == alone  # epsilon, mu, sigma, releases, all of it
+    ids = {"run", "covered_runs", "weights_from_runs"}
+    assert {name for name in alone if facts[name] != alone[name]} == ids  # epsilon, mu, sigma, releases are equal
     ledger = written(tmp_path / "two")
     assert ledger.n_releases == made == counted == 6
     assert ledger.groups() == written(tmp_path / "one").groups()
@@ -321,12 +322,12 @@ def test_a_refusal_by_the_first_process_stops_both(server, tmp_path):
 
 def test_a_process_that_calls_the_loss_twice_is_stopped_and_the_other_one_too(server, tmp_path):
     _, errors = run_ranks(server, train_twice, tmp_path)
-    assert "BudgetExceededError: Expected one release for the private batch" in errors[1] or "ProcessLost" in errors[1]
+    assert "BudgetExceededError: Expected one release per private batch" in errors[1] or "ProcessLost" in errors[1]
     assert errors[0] is not None
     assert written(tmp_path).n_releases <= 3  # steps 0, 1 and at most the one in question: nothing twice
 
 
 def test_lightnings_sampler_is_refused(server, tmp_path):
     _, errors = run_ranks(server, train_replaced, tmp_path)
-    assert all("Expected trainer.use_distributed_sampler=false with several processes, got true" in e for e in errors)
+    assert all("use_distributed_sampler" in e for e in errors)
     assert not list(tmp_path.iterdir())

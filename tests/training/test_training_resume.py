@@ -8,6 +8,7 @@ from factories import MECHANISM, STEPS, Mine, account, loader, privacy, trainer
 
 from dpswd import InputError
 from dpswd.accounting.ledger import Ledger
+from dpswd.errors import DpswdError
 
 
 @pytest.fixture
@@ -29,15 +30,23 @@ def resume(checkpoint, module=None, data=None, directory=None, **changes):
     return run, module
 
 
-def test_a_crash_wastes_budget_and_hides_no_release(tmp_path, crashed):
+def test_a_resumed_run_takes_the_stored_release(tmp_path, crashed):
     before = Ledger.open_existing(tmp_path / "ledger.jsonl").groups()[0][0]
     run, module = resume(crashed)
     ledger = Ledger.open_existing(tmp_path / "ledger.jsonl")
-    assert module.criterion.mechanism == before  # the noise of the run that is resumed
+    assert module.criterion.mechanism == before  # the noise of the resumed run
+    assert module.criterion.n_releases == 2  # the fourth release was stored before the crash
+    assert ledger.n_releases == 6 == privacy(tmp_path)["releases_made"]
+    assert run.global_step == 6
+    assert privacy(tmp_path)["epsilon"] == pytest.approx(account(ledger.groups()).get_epsilon(1e-5), rel=1e-12)
+
+
+def test_a_lost_release_counts(tmp_path, crashed):
+    (tmp_path / "releases" / "0004.pt").unlink()  # a crash between ledger and file
+    run, module = resume(crashed)
     assert module.criterion.n_releases == 2
-    assert ledger.n_releases == 4 + 2 == privacy(tmp_path)["releases_made"]
-    assert run.global_step == 5  # one step short of the plan: its release was spent in the crash
-    assert privacy(tmp_path)["epsilon"] == pytest.approx(account(ledger).get_epsilon(1e-5), rel=1e-12)
+    assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 6
+    assert run.global_step == 5  # one step less than planned
 
 
 @pytest.mark.filterwarnings("ignore:Total length of .CombinedLoader. across ranks is zero")  # nothing is left to do
@@ -49,8 +58,19 @@ def test_a_resumed_run_without_a_crash_makes_exactly_the_planned_releases(tmp_pa
     assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 6
 
 
-def test_an_old_checkpoint_cannot_spend_the_budget_twice(tmp_path):
+def test_an_old_checkpoint_pays_nothing_twice(tmp_path):
+    first = Mine()
+    trainer(tmp_path).fit(first, loader())
+    (checkpoint,) = (tmp_path / "ckpt").glob("*step=2.ckpt")
+    run, module = resume(checkpoint)
+    assert (run.global_step, module.criterion.n_releases) == (6, 0)
+    assert torch.equal(module.released.values, first.released.values)
+    assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == 6
+
+
+def test_an_old_checkpoint_without_stored_releases_cannot_release(tmp_path):
     trainer(tmp_path).fit(Mine(), loader())
+    shutil.rmtree(tmp_path / "releases")
     (checkpoint,) = (tmp_path / "ckpt").glob("*step=2.ckpt")
     run, module = resume(checkpoint)
     assert (run.global_step, module.criterion.n_releases) == (2, 0)
@@ -71,9 +91,9 @@ def test_a_resumed_one_shot_run_makes_no_second_release(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epsilon": 6.0}, r"Expected target_epsilon=5\.0 as in the ledger .*, got target_epsilon=6\.0; start a new"),
-        ({"data": "longer"}, "Expected planned_releases=6 as in the ledger .*, got planned_releases=7"),
-        ({"module": "other"}, "Expected the mechanism of the run that is resumed, got another one; keep its config"),
+        ({"epsilon": 6.0}, "target_epsilon"),
+        ({"data": "longer"}, "planned_releases"),
+        ({"module": "other"}, "mechanisms of the resumed run"),
     ],
 )
 def test_refuses_to_resume_with_another_plan(tmp_path, crashed, tree, changes, message):
@@ -98,16 +118,16 @@ def edited(path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (cut, r"Expected at least 3 releases in .*, got 2; the ledger was cut, so the run cannot go on"),
+        (cut, "the ledger was cut"),
         (edited, "the ledger was edited or a line is missing; do not rely on it"),
-        (lambda path: path.unlink(), r"Expected a ledger at .*, got none; check the run directory"),
+        (lambda path: path.unlink(), "Expected a ledger at"),
     ],
     ids=["cut", "edited", "missing"],
 )
 def test_refuses_to_resume_on_a_damaged_ledger(tmp_path, crashed, tree, damage, message):
     damage(tmp_path / "ledger.jsonl")
     before, module = tree(tmp_path), Mine()
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(DpswdError, match=message):
         resume(crashed, module)
     assert module.criterion.n_releases == 0
     assert tree(tmp_path) == before
@@ -120,7 +140,7 @@ def test_refuses_the_ledger_of_another_run(tmp_path):
         trainer(directory).fit(Mine(), loader())
     (checkpoint,) = (one / "ckpt").glob("*step=3.ckpt")
     module = Mine()
-    with pytest.raises(InputError, match=r"Expected the ledger of the run that is resumed at .*, got another run's"):
+    with pytest.raises(InputError, match="got the ledger of a different run"):
         resume(checkpoint, module, directory=other)
     assert module.criterion.n_releases == 0
 
