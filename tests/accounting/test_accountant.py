@@ -33,7 +33,7 @@ def test_copy_is_independent():
 
 
 @pytest.mark.parametrize("kind", ["pld", "rdp"])
-def test_epsilon_and_delta_are_inverse(kind):
+def test_get_delta_inverts_get_epsilon(kind):
     accountant = account(ROWS, kind)
     for delta in (1e-3, 1e-6):
         epsilon = accountant.get_epsilon(delta)
@@ -51,7 +51,7 @@ def test_tail_is_charged_at_every_release():
     assert bounded.get_epsilon(DELTA) == pytest.approx(expected)
     assert bounded.get_delta(expected) == pytest.approx(DELTA, rel=2e-3)
     assert bounded.pld().get_delta_for_epsilon(1e3) == pytest.approx(T * failure_prob, rel=1e-6)  # infinite loss
-    assert bounded.get_epsilon(DELTA) > account(ROWS).get_epsilon(DELTA)  # a bound costs more than the law
+    assert bounded.get_epsilon(DELTA) > account(ROWS).get_epsilon(DELTA)  # a bound costs more than the exact law
 
 
 @pytest.mark.parametrize(("batch", "factor"), [(100, 1.0), (300, 3 * 300 / 497), (497, 1.0)])
@@ -63,7 +63,7 @@ def test_renyi_charges_the_tail_three_q_times_in_the_middle(batch, factor):
     assert accountant.get_epsilon(DELTA) == pytest.approx(expected)
 
 
-def test_an_open_failure_prob_gets_half_of_delta():
+def test_tails_without_failure_prob_get_half_of_delta():
     for kind, batch in [("pld", 300), ("rdp", 300), ("rdp", 32)]:
         open_bound = account(ROWS.replace(bound="bernstein", batch_size=batch, sigma=30.0), kind)
         resolved = open_bound.resolve(DELTA)
@@ -71,7 +71,7 @@ def test_an_open_failure_prob_gets_half_of_delta():
         assert open_bound.history[0][0].failure_prob is None
         assert open_bound.get_epsilon(DELTA) == pytest.approx(resolved.get_epsilon(DELTA))
         found = open_bound.get_delta(open_bound.get_epsilon(DELTA))
-        assert found <= DELTA * 1.1  # another split than half and half may be better, and is as valid
+        assert found <= DELTA * 1.1  # another split may be tighter
         assert open_bound.profile([1.0])[0] == pytest.approx(open_bound.get_delta(1.0))
 
 
@@ -146,7 +146,7 @@ def test_sound_and_assumptions():
     assert "without replacement" not in text
 
 
-def test_classes_cost_nothing_with_whole_bases_and_little_without():
+def test_labels_cost_nothing_with_whole_bases_and_little_without():
     whole = ROWS.replace(kind="orthogonal")
     assert account(whole).get_epsilon(DELTA) == account(whole.replace(n_classes=10)).get_epsilon(DELTA)
     plain, classes = account(ROWS).get_epsilon(DELTA), account(ROWS.replace(n_classes=10)).get_epsilon(DELTA)

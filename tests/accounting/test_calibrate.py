@@ -63,7 +63,7 @@ def test_round_trip_never_overshoots(mechanism, size, releases, epsilon, delta):
 
 @pytest.mark.parametrize("bound", ["bernstein", "clt"])
 @pytest.mark.parametrize("kind", ["pld", "rdp"])
-def test_bounds_keep_the_budget_with_their_tails(bound, kind):
+def test_bounds_and_their_tails_keep_the_budget(bound, kind):
     mechanism = ROWS.replace(bound=bound)
     sigma = calibrate_sigma(mechanism, 497, 800, target_epsilon=5, target_delta=1e-3, accountant=kind)
     assert 4.975 <= account(mechanism, sigma, 497, 800, kind).get_epsilon(1e-3) <= 5
@@ -79,7 +79,7 @@ def test_mu(mechanism, size, releases, mu):
     assert 0.995 * mu <= found <= mu
 
 
-def test_one_shot_mu_is_the_closed_form():
+def test_mu_of_one_release_is_the_closed_form():
     sigma = calibrate_sigma(SKETCH, 1000, 1, target_mu=2.0)
     assert sigma == pytest.approx(1.0 * math.sqrt(2) / (50 * 2.0), rel=0.005)  # 2 row_norm sqrt(S) / (b mu)
 
@@ -90,7 +90,7 @@ def test_attack_bound():
     assert 0.995 * 0.05 <= reached <= 0.05
 
 
-def test_what_is_spent_counts():
+def test_earlier_releases_share_the_budget():
     counts = GaussianMechanism(sensitivity=math.sqrt(2), sigma=3.0, name="class counts")
     spent = PrivacyAccountant().step(counts, sample_size=497)
     alone = calibrate_sigma(ROWS, 497, 800, target_epsilon=4, target_delta=1e-5)

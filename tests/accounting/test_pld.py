@@ -175,7 +175,7 @@ def test_table4_pessimistic_optimistic_and_renyi(row):
 @pytest.mark.parametrize("rate", [1.0, 0.1, 0.001])
 @pytest.mark.parametrize("scale", [0.1, 0.6])
 @pytest.mark.parametrize("releases", [1, 30, 1000])
-def test_pld_is_below_renyi_and_above_its_twin(rate, scale, releases):
+def test_pld_is_below_renyi_and_above_the_lower_bound(rate, scale, releases):
     part = Releases(ProjectionLaw(20, 15), scale, rate, releases)
     upper, lower = pld.compose([part]), pld.compose([part], pessimistic=False)
     for delta in (1e-3, 1e-6):
