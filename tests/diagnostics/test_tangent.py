@@ -154,6 +154,14 @@ def test_definition_1_does_not_bound_finite_changes():
     assert max(differentiability) > 10  # Definition 1 has no such factor
 
 
+def test_definition_2_contracts_under_post_processing():
+    risk = np.random.default_rng(0).random((4, 6))
+    q, norms = gibbs_distribution(risk, 5.0), tangent_norms(risk, 5.0)
+    merge = np.array([[1.0, 1.0, 0.3, 0.0], [0.0, 0.0, 0.7, 1.0]])  # a random map of the drawn hypothesis
+    log_merged = merge @ tangent_operator(risk, 5.0, q) / (merge @ q)[:, None]
+    assert 0 < np.ptp(log_merged, axis=1).max() <= norms.exact[4]
+
+
 def test_definition_2_sees_the_removal_that_definition_1_misses():
     risk = np.zeros((2, 10))
     risk[1, 0], risk[0, 1] = 1.0, 0.05
