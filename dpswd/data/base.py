@@ -14,7 +14,16 @@ from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.sampling import FixedSizeSampler, ReleaseLoader
 
-__all__ = ["PrivateData", "Records", "Unreadable", "data_root", "every_fifth", "release_loader", "whole_blocks"]
+__all__ = [
+    "PrivateData",
+    "Records",
+    "Unreadable",
+    "data_root",
+    "every_fifth",
+    "held_out",
+    "release_loader",
+    "whole_blocks",
+]
 
 Unreadable = Literal["refuse", "zero"]  # what happens to a record that cannot be read
 
@@ -70,6 +79,11 @@ class Records:
     def select(self, index: Tensor) -> "Records":
         """Returns the records at ``index``."""
         return Records(self.values[index], self.labels[index])
+
+
+def held_out(n: int) -> int:
+    """Returns the number of records out of n that a test split holds out."""
+    return n // 5 if n >= 5 else 0
 
 
 def every_fifth(records: Records) -> tuple[Records, Records]:
@@ -186,6 +200,23 @@ class PrivateData(L.LightningDataModule):
     def n_classes(self) -> int | None:
         """Number of classes, public: 0 for records without labels, ``None`` where the data do not state it."""
         return None
+
+    @property
+    def class_names(self) -> list[Any] | None:
+        """Public names of the classes, in the order of their numbers, where the data have names."""
+        return None
+
+    def public_facts(self) -> tuple[int, tuple[int, ...], int]:
+        """Returns the number of private records, their shape and the number of classes: 0 if none is stated.
+
+        No record is read where the files state these numbers otherwise.
+        """
+        n = self._count() if self._splits is None else len(self.private)
+        return n, self.sample_shape, self.n_classes or 0
+
+    def _count(self) -> int:
+        """Number of private records."""
+        return len(self.private)
 
     def _loaded(self) -> tuple[Records, Records | None]:
         if self._splits is None:

@@ -6,6 +6,7 @@ checksums, or if the user states it with ``public_benchmark``: private records m
 
 import bz2
 import hashlib
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +16,7 @@ import torchvision
 from PIL import Image
 
 from dpswd._validate import at_least, choice
-from dpswd.data.base import PrivateData, Records, data_root, every_fifth
+from dpswd.data.base import PrivateData, Records, data_root, every_fifth, held_out
 from dpswd.data.images import ImageFolder
 from dpswd.errors import InputError
 
@@ -44,9 +45,17 @@ class Digits(PrivateData):
     public_benchmark = True
 
     @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Scans of 8 x 8."""
+        return 1, 8, 8
+
+    @property
     def n_classes(self) -> int | None:
         """Ten digits."""
         return 10
+
+    def _count(self) -> int:
+        return 1438
 
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""
@@ -69,6 +78,7 @@ class _Benchmark(PrivateData):
     """
 
     dataset: ClassVar[Any]
+    official: ClassVar[tuple[int, tuple[int, ...]]]  # number and shape of the official training records
     folder: ClassVar[str] = ""  # below the root, beyond the folder that torchvision adds itself
 
     def __init__(
@@ -88,11 +98,28 @@ class _Benchmark(PrivateData):
         return 10
 
     @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """See :class:`PrivateData`."""
+        return self._header()[1] if self._splits is None else super().sample_shape
+
+    def _count(self) -> int:
+        return self._header()[0]
+
+    def _header(self) -> tuple[int, tuple[int, ...]]:
+        """Number and shape of the private records: the official ones, or those of the records that are found."""
+        if self._verified:
+            return self.official
+        records = self.private
+        return len(records), tuple(records.values.shape[1:])
+
+    @property
     def public_benchmark(self) -> bool:  # type: ignore[override]
         """What the user states; otherwise whether every file has the official checksum."""
-        if self._stated is None:
-            self._stated = self._is_official()
-        return self._stated
+        return self._verified if self._stated is None else self._stated
+
+    @cached_property
+    def _verified(self) -> bool:
+        return self._is_official()
 
     def _is_official(self) -> bool:
         files = {name: digest for name, digest in _OFFICIAL.items() if name.startswith(f"{self.name}/")}
@@ -122,6 +149,7 @@ class MNIST(_Benchmark):
 
     name = "MNIST"
     dataset = torchvision.datasets.MNIST
+    official = 60_000, (1, 28, 28)
 
 
 class FashionMNIST(_Benchmark):
@@ -129,6 +157,7 @@ class FashionMNIST(_Benchmark):
 
     name = "FashionMNIST"
     dataset = torchvision.datasets.FashionMNIST
+    official = 60_000, (1, 28, 28)
 
 
 class USPS(_Benchmark):
@@ -136,6 +165,7 @@ class USPS(_Benchmark):
 
     name = "USPS"
     dataset = torchvision.datasets.USPS
+    official = 7291, (1, 16, 16)
     folder = "USPS"
 
     def _is_official(self) -> bool:
@@ -154,6 +184,7 @@ class CIFAR10(_Benchmark):
 
     name = "CIFAR10"
     dataset = torchvision.datasets.CIFAR10
+    official = 50_000, (3, 32, 32)
 
     @property
     def _images(self) -> Path:
@@ -162,11 +193,16 @@ class CIFAR10(_Benchmark):
     def _is_official(self) -> bool:
         return not self._images.is_dir()
 
+    def _header(self) -> tuple[int, tuple[int, ...]]:
+        return self._folder("train").public_facts()[:2] if self._images.is_dir() else self.official
+
+    def _folder(self, part: str) -> ImageFolder:
+        return ImageFolder(str(self._images / part), size=32, channels=3, test_split=False)
+
     def _read(self, train: bool) -> Records:
         if not self._images.is_dir():
             return super()._read(train)
-        folder = self._images / ("train" if train else "test")
-        return ImageFolder(str(folder), size=32, channels=3, test_split=False).private
+        return self._folder("train" if train else "test").private
 
 
 class CelebA(PrivateData):
@@ -208,19 +244,33 @@ class CelebA(PrivateData):
         self.download, self.public_benchmark = download, public_benchmark
 
     @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Colour images of ``size``."""
+        return 3, self.size, self.size
+
+    @property
     def n_classes(self) -> int | None:
         """Faces have no labels."""
         return 0
+
+    def _count(self) -> int:
+        if self.source == "torchvision":
+            return min(self.n_records, 162_770)
+        n = self._faces().public_facts()[0]
+        return n - held_out(n)
 
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""
         if self.source == "torchvision":
             return self._split("train", self.n_records), self._split("test", self.n_test)
+        faces = self._faces().private
+        return every_fifth(faces) if len(faces) >= 5 else (faces, None)
+
+    def _faces(self) -> ImageFolder:
         root = data_root(self.root)
         for name in ("celeba64", "celeba64_5000.zip"):
             if (root / name).exists():
-                faces = ImageFolder(str(root / name), size=self.size, channels=3, test_split=False).private
-                return every_fifth(faces) if len(faces) >= 5 else (faces, None)
+                return ImageFolder(str(root / name), size=self.size, channels=3, test_split=False)
         raise InputError(
             f"Expected faces in {root / 'celeba64'} or {root / 'celeba64_5000.zip'}, got neither; set DPSWD_DATA, or "
             "take the full set with --data.source torchvision."

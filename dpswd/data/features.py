@@ -2,9 +2,11 @@
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -12,7 +14,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from dpswd._validate import at_least, choice
-from dpswd.data.base import PrivateData, Records, Unreadable, data_root, every_fifth
+from dpswd.data.base import PrivateData, Records, Unreadable, data_root, every_fifth, held_out
 from dpswd.errors import InputError
 
 __all__ = ["ArrayData", "FeatureFile"]
@@ -62,38 +64,79 @@ class FeatureFile(PrivateData):
         self._n_classes = n_classes
 
     @property
-    def n_classes(self) -> int | None:
-        """See :class:`PrivateData`."""
-        self._loaded()
-        return self._n_classes
+    def sample_shape(self) -> tuple[int, ...]:
+        """See :class:`PrivateData`; reads the header of the array only."""
+        return self._contents[0][1:]
 
-    def load(self) -> tuple[Records, Records | None]:
-        """See :class:`PrivateData`."""
+    @property
+    def n_classes(self) -> int | None:
+        """See :class:`PrivateData`; reads the labels at most."""
+        return self._contents[2]
+
+    @property
+    def class_names(self) -> list[Any] | None:
+        """The array ``classes`` of the file."""
+        return self._contents[3]
+
+    def _count(self) -> int:
+        n = self._contents[0][0]
+        return n - held_out(n) if self.test_split else n
+
+    @cached_property
+    def _contents(self) -> tuple[tuple[int, ...], Tensor | None, int, list[Any] | None]:
+        """Shape of the features, labels if there are any, number of classes and their names."""
+        path = self._path
+        with _reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            with zipfile.ZipFile(file) as members, members.open("features.npy") as member:
+                shape, _, dtype = _header(member)
+            wanted = self.labelled if self.labelled is not None else "labels" in archive
+            labels = np.asarray(archive["labels"]) if wanted else None
+            names = np.asarray(archive["classes"]).tolist() if wanted and "classes" in archive else None
+        if len(shape) != 2 or dtype.kind not in "biuf":
+            raise InputError(f"Expected features (N, d) as numbers in {path}, got {dtype} {shape}.")
+        if labels is None:
+            return shape, None, 0, None
+        if labels.shape != shape[:1] or labels.dtype.kind not in "iu":
+            raise InputError(f"Expected integer labels (N,) in {path}, got {labels.dtype} {labels.shape}.")
+        numbers = torch.from_numpy(labels.astype(np.int64))
+        stated = self._n_classes or (None if names is None else len(names))
+        return shape, numbers, class_count(numbers, stated) if len(numbers) else 0, names
+
+    @property
+    def _path(self) -> Path:
         path = Path(self.path)
         if not path.exists():
             path = data_root(self.root) / self.path
         if not path.is_file():
             raise InputError(f"Expected an .npz file at {self.path}, got nothing there; check data.path.")
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                features = np.asarray(archive["features"])
-                wanted = self.labelled if self.labelled is not None else "labels" in archive
-                labels = np.asarray(archive["labels"]) if wanted else np.zeros(len(features), dtype=np.int64)
-                names = len(archive["classes"]) if wanted and "classes" in archive else None
-        except KeyError as error:
-            raise InputError(f"Expected arrays 'features' and 'labels' in {path}, got no {error}.") from None
-        except (*_UNREADABLE, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError(f"Expected a readable .npz file at {path}, got: {error}; write it again.") from None
-        numbers = labels.dtype.kind in "iu" and features.dtype.kind in "biuf"
-        if features.ndim != 2 or labels.shape != (len(features),) or not numbers:
-            raise InputError(
-                f"Expected features (N, d) and integer labels (N,) in {path}, got {features.dtype} {features.shape} "
-                f"and {labels.dtype} {labels.shape}."
-            )
-        classes = torch.from_numpy(labels.astype(np.int64))
-        records = Records.read(torch.from_numpy(features).float(), classes, self.unreadable)
-        self._n_classes = class_count(records.labels, self._n_classes or names) if wanted else 0
+        return path
+
+    def load(self) -> tuple[Records, Records | None]:
+        """See :class:`PrivateData`."""
+        labels = self._contents[1]
+        with _reading(self._path), self._path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            features = torch.from_numpy(np.asarray(archive["features"])).float()
+        numbers = torch.zeros(len(features), dtype=torch.int64) if labels is None else labels
+        records = Records.read(features, numbers, self.unreadable)
         return every_fifth(records) if self.test_split and len(records) >= 5 else (records, None)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turns the errors of NumPy on damaged files into an InputError."""
+    try:
+        yield
+    except KeyError as error:
+        raise InputError(f"Expected arrays 'features' and 'labels' in {path}, got no {error}.") from None
+    except (*_UNREADABLE, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"Expected a readable .npz file at {path}, got: {error}; write it again.") from None
+
+
+def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Reads shape, order and type of a ``.npy`` file."""
+    version = np.lib.format.read_magic(member)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(member)
 
 
 class ArrayData(PrivateData):
@@ -147,6 +190,12 @@ class ArrayData(PrivateData):
         """See :class:`PrivateData`."""
         return self._n_classes
 
+    @property
+    def class_names(self) -> list[Any] | None:
+        """The list that was passed as ``classes``."""
+        names = None if self.classes is None else list(self.classes)
+        return names and [name.item() if isinstance(name, np.generic) else name for name in names]
+
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""
         assert self._splits is not None
@@ -168,6 +217,8 @@ def class_count(labels: Tensor, stated: int | None) -> int:
     Raises:
         InputError: If a label lies outside the stated classes, or there is one class only.
     """
+    if bool((labels < 0).any()):
+        raise InputError("Expected labels of at least 0, got negative ones; number the classes from 0.")
     found = int(labels.max()) + 1
     if stated is None and found > _MOST_CLASSES:
         raise InputError(f"Expected labels below {_MOST_CLASSES}, got larger ones; number the classes from 0.")

@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from PIL import Image, UnidentifiedImageError
 
 from dpswd._validate import at_least, choice
-from dpswd.data.base import PrivateData, Records, Unreadable, data_root
+from dpswd.data.base import PrivateData, Records, Unreadable, data_root, held_out
 from dpswd.errors import InputError
 
 __all__ = ["ImageFolder"]
@@ -88,6 +88,15 @@ class ImageFolder(PrivateData):
         classes = self._found[1]
         return len(classes) if len(classes) > 1 else 0
 
+    @property
+    def class_names(self) -> list[str] | None:
+        """Folders of the classes."""
+        return self._found[1] if self.n_classes else None
+
+    def _count(self) -> int:
+        n = len(self._found[0])
+        return n - held_out(n) if self.test_split else n
+
     @cached_property
     def _found(self) -> tuple[dict[str, Path | bytes], list[str]]:
         """Images by relative path, in alphabetical order, and the classes."""
@@ -154,9 +163,9 @@ class ImageFolder(PrivateData):
             return records, None
         keys = [_key(name) for name in found]
         order = sorted(range(len(found)), key=keys.__getitem__)
-        held_out = torch.zeros(len(found), dtype=torch.bool)
-        held_out[order[len(found) - len(found) // 5 :]] = True
-        return records.select(~held_out), records.select(held_out)
+        tested = torch.zeros(len(found), dtype=torch.bool)
+        tested[order[len(found) - held_out(len(found)) :]] = True
+        return records.select(~tested), records.select(tested)
 
     def _read(self, name: str, content: Path | bytes) -> np.ndarray:
         size, channels = self._format

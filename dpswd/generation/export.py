@@ -78,6 +78,7 @@ def write_generator(generator: Generator, path: str | Path, guarantee: dict[str,
         "version": __version__,
         "generator": name,
         "options": options,
+        "classes": None if generator.class_names is None else list(generator.class_names),
         "guarantee": _stated(guarantee or {}),
         "state": {key: value.detach().cpu().clone() for key, value in generator.state_dict().items()},
     }
@@ -119,6 +120,7 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
             )
         generator: Generator = getattr(generators, content["generator"])(**content["options"])
         generator.load_state_dict(content["state"])
+        generator.class_names = content["classes"]
         guarantee: dict[str, Any] = content["guarantee"]
         mark_runs(generator, guarantee.get("weights_from_runs") or ())
     except OSError as error:
@@ -156,6 +158,9 @@ class GeneratorFile(L.Callback):
             return
         budgets = [each for each in trainer.callbacks if isinstance(each, PrivacyBudget)]  # type: ignore[attr-defined]
         facts = budgets[0].statement() if budgets else {"private": False}
+        data: Any = getattr(trainer, "datamodule", None)
+        if module.generator.n_classes and getattr(data, "class_names", None):
+            module.generator.class_names = data.class_names
         write_generator(module.generator, Path(trainer.default_root_dir) / self.filename, facts)
 
 

@@ -11,6 +11,7 @@ class                 shape                                                     
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,12 @@ class Generator(nn.Module):
         sample_shape: Shape of one record.
         n_classes: Number C of classes; 0 for none.
         latent_dim: Size of the latent code.
+
+    Attributes:
+        class_names: Public names of the classes, in the order of their numbers, if they have names.
     """
+
+    class_names: list[Any] | None = None
 
     def __init__(self, sample_shape: tuple[int, ...], n_classes: int, latent_dim: int) -> None:
         super().__init__()

@@ -142,3 +142,4 @@ def test_real_data(data_root, kind, shape, n_test):
     assert len(data.test) == n_test
     assert sorted(data.private.labels.unique().tolist()) == list(range(10))
     assert data.public_benchmark is True
+    assert kind(root=str(data_root)).public_facts() == (shape[0], shape[1:], 10)

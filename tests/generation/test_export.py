@@ -96,7 +96,7 @@ def private_rows():
 def test_nothing_but_weights_and_the_guarantee(run):
     path = run / "generator.pt"
     content = torch.load(path, weights_only=True)
-    assert set(content) == {"format", "version", "generator", "options", "guarantee", "state"}
+    assert set(content) == {"format", "version", "generator", "options", "classes", "guarantee", "state"}
     expected = MLPGenerator((1, 8, 8), latent_dim=8, hidden=128, bounded=True).state_dict()
     assert {key: value.shape for key, value in content["state"].items()} == {
         key: value.shape for key, value in expected.items()
@@ -163,11 +163,13 @@ def test_it_generates_what_the_run_does(run):
 @pytest.mark.parametrize("kind", [MLPGenerator, Table3Generator])
 def test_every_generator_there_and_back(tmp_path, kind):
     made = kind((1, 12, 8), n_classes=3, latent_dim=5, hidden=16).eval()
+    made.class_names = ["cat", "dog", 3]
     write_generator(made, tmp_path / "new" / "g.pt")
     back, guarantee = read_generator(tmp_path / "new" / "g.pt")
     latent, labels = made.latent(4), torch.tensor([0, 1, 2, 0])
     assert torch.equal(back(latent, labels), made(latent, labels))
     assert guarantee == {}
+    assert back.class_names == made.class_names
 
 
 def fit_there(directory, *budget, module=None, data=None, steps=2, **changes):
