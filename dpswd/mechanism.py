@@ -1,32 +1,22 @@
-r"""What is released, and with which noise: frozen objects that answer for their own sensitivity.
+r"""Mechanisms: what a release computes, its noise and its sensitivity.
 
-A *release* projects ``batch_size`` clipped rows on fresh random directions U, reduces every column to
-``n_values`` sorted numbers, and adds ``N(0, sigma^2)`` to each. Neighbouring data sets have the same size and
-differ in one record (replace-one), so that a row moves by at most ``2 * row_norm``. The squared L2
-sensitivity of a release, given U, is ``unit_sensitivity**2 * S`` with S from :mod:`dpswd.sensitivity`:
+A *release* projects ``batch_size`` clipped rows on fresh random directions U, reduces every column to ``n_values``
+sorted numbers and adds ``N(0, sigma^2)`` to each. Neighbouring data sets have the same size and differ in one record
+(replace-one), so a row moves by at most ``2 * row_norm``. The squared L2 sensitivity of a release, given U, is
+``unit_sensitivity**2 * S`` with S as in :mod:`dpswd.sensitivity`:
 
 =============  ==============================================================  ==========================
-statistic      what leaves                                                     ``unit_sensitivity``
+statistic      released values                                                 ``unit_sensitivity``
 =============  ==============================================================  ==========================
 ``rows``       ``X U + V``, each column sorted after the noise                  ``2 row_norm``
 ``quantiles``  sorted columns of ``X U``, means of blocks of b, plus noise      ``2 row_norm / b``
 =============  ==============================================================  ==========================
 
-Proof for quantiles. Let one entry of a list move from u to v > u. In sorted order every rank statistic moves
-up or stays, and the total movement is exactly v - u (the sum of the list is what it was plus v - u). A block
-mean is 1/b times the movement inside the block, so the vector of block means moves by at most (v - u) / b in
-L1, hence in L2. Over the k columns the squares add up to
-``|| (x - x')^T U ||^2 / b^2 <= (2 row_norm)^2 S / b^2``. It is attained when every entry moves within one
-block.
-
-Proof for labels (``n_classes``: a record (x, c) is embedded as x times one-hot c; every class block has B
-rows, zero where the record is of another class). Same class: one block sees what is proved above. Another
-class: block c sees x replaced by 0, block c' sees 0 replaced by x'; squares add up to
-``(||U^T x||^2 + ||U^T x'||^2) / b^2``, at most ``2 row_norm^2 S / b^2`` when S is constant: half of the
-same-class case. Random S: see ``ProjectionLaw.class_blocks``.
+Proofs: docs/theory/sensitivity.md, Propositions 2 (rows), 3 (block means) and 5 (labels). With ``n_classes``, a record
+(x, c) is embedded as x times one-hot c: every class has a block of B rows, zero where the record is of another class.
 
 References:
-    | Rakotomamonjy2021, Section 3 (rows). The block means and the label embedding are ours.
+    | Rakotomamonjy2021, Section 3 (rows).
 """
 
 import dataclasses
@@ -40,7 +30,7 @@ from dpswd.sensitivity import ConstantLaw, Law, ProjectionLaw, bernstein_bound, 
 
 __all__ = ["GaussianMechanism", "Mechanism", "ProjectionMechanism", "mechanism_from_dict"]
 
-_LEAST, _MOST = 1e-50, 1e50  # of sigma, norms and sensitivities: their ratios and squares are then floats, too
+_SMALLEST, _LARGEST = 1e-50, 1e50  # of sigma, norms and sensitivities: no ratio or square of them overflows
 
 Statistic = Literal["rows", "quantiles"]
 ProjectionKind = Literal["iid", "orthogonal"]
@@ -49,15 +39,15 @@ BoundKind = Literal["exact", "bernstein", "clt"]
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """What an accountant needs to know: noise, the law of the sensitivity, and what voids the guarantee."""
+    """Protocol of a mechanism: what an accountant needs."""
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the Gaussian noise, in the units of what is released."""
+        """Standard deviation of the Gaussian noise, in the units of the released values."""
 
     @property
     def unit_sensitivity(self) -> float:
-        """Sensitivity where S = 1, in the same units."""
+        """Sensitivity at S = 1, in the same units."""
 
     @property
     def law(self) -> Law:
@@ -65,14 +55,14 @@ class Mechanism(Protocol):
 
     @property
     def batch_size(self) -> int | None:
-        """Rows that one release reads; ``None`` where it reads all of them."""
+        """Number of rows that one release reads; ``None`` for all records."""
 
     @property
     def is_private(self) -> bool:
-        """False where a fixed noise seed voids the guarantee."""
+        """Whether the noise is cryptographic; False with a fixed noise seed."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for the ledger and the report."""
+        """Return plain values for the ledger and the report."""
 
 
 @dataclass(frozen=True)
@@ -82,22 +72,21 @@ class ProjectionMechanism:
     Attributes:
         dim: Dimension d >= 2 of the rows.
         n_projections: Number k >= 1 of random directions.
-        sigma: Standard deviation of the noise, in the units of the projected rows (absolute).
-        batch_size: Number B of rows that one release reads.
+        sigma: Standard deviation of the noise, in the units of the projected rows. ``None`` until the mechanism is
+            calibrated, see :meth:`calibrate`.
+        batch_size: Number B >= 1 of rows that one release reads; required.
         statistic: ``"rows"`` (the paper) or ``"quantiles"`` (block means of sorted columns).
-        n_quantiles: Number m of blocks per column; divides ``batch_size``. Wanted for ``"quantiles"`` only.
+        n_quantiles: Number m of blocks per column, a divisor of ``batch_size``; for ``"quantiles"`` only.
         row_norm: Public bound on the L2 norm of a row, enforced by clipping.
-        kind: ``"iid"`` or ``"orthogonal"`` directions; the latter, with k a multiple of d, has the constant
-            S = k / d.
-        bound: How a random S is accounted for: ``"exact"`` (its law), ``"bernstein"`` or ``"clt"`` (not
-            rigorous).
-        failure_prob: Tail probability per release of the Bernstein and CLT bounds. ``None`` leaves the choice
-            to the accountant, which then spends half of delta on the tails.
-        n_classes: Number of classes where records are embedded as row times one-hot label, else ``None``.
+        kind: ``"iid"`` or ``"orthogonal"`` directions. Orthogonal directions with k a multiple of d have S = k / d.
+        bound: Treatment of a random S: ``"exact"`` (its law), ``"bernstein"`` or ``"clt"`` (not rigorous).
+        failure_prob: Tail probability per release of the Bernstein and CLT bounds. With ``None`` the accountant
+            chooses it and spends half of delta on the tails.
+        n_classes: Number of classes if a record is embedded as row times one-hot label, else ``None``.
         noise_seed: For tests only. A fixed seed makes noise, directions and batches repeatable: NOT PRIVATE.
 
     Raises:
-        InputError: If a value is out of range or does not fit the others.
+        InputError: If a value is out of range or inconsistent with another one.
 
     Example:
         >>> mechanism = ProjectionMechanism(
@@ -109,8 +98,8 @@ class ProjectionMechanism:
 
     dim: int
     n_projections: int
-    sigma: float
-    batch_size: int
+    sigma: float = None  # type: ignore[assignment]  # None until calibrated, which check_calibrated() refuses
+    batch_size: int = 0  # required: 0 is refused
     statistic: Statistic = "rows"
     n_quantiles: int | None = None
     row_norm: float = 0.5
@@ -123,7 +112,7 @@ class ProjectionMechanism:
     def __post_init__(self) -> None:
         at_least(2, dim=self.dim)
         at_least(1, n_projections=self.n_projections, batch_size=self.batch_size)
-        _magnitude(sigma=self.sigma, row_norm=self.row_norm)
+        _check_magnitude(row_norm=self.row_norm, **({} if self.sigma is None else {"sigma": self.sigma}))
         choice(("rows", "quantiles"), statistic=self.statistic)
         choice(("iid", "orthogonal"), kind=self.kind)
         choice(("exact", "bernstein", "clt"), bound=self.bound)
@@ -134,19 +123,19 @@ class ProjectionMechanism:
         if self.noise_seed is not None:
             at_least(0, noise_seed=self.noise_seed)
         self._check_blocks()
-        if self.bound != "exact" and not self._free_law.is_constant and self.kind != "iid":
+        if self.bound != "exact" and not self._projection_law.is_constant and self.kind != "iid":
             raise InputError(
-                f"Expected bound='exact' for orthogonal directions that are no whole bases (n_projections="
-                f"{self.n_projections}, dim={self.dim}), got bound={self.bound!r}."
+                f"Expected bound='exact' for orthogonal directions unless n_projections={self.n_projections} is a "
+                f"multiple of dim={self.dim}, got bound={self.bound!r}."
             )
-        _make_plain(self)
+        _convert_numpy_scalars(self)
 
     def _check_blocks(self) -> None:
         if self.statistic == "rows":
             if self.n_quantiles is not None:
                 raise InputError(
                     f"Expected no n_quantiles for statistic='rows', got n_quantiles={self.n_quantiles!r}; "
-                    "use statistic='quantiles' or leave it out."
+                    "use statistic='quantiles' or omit n_quantiles."
                 )
             return
         if self.n_quantiles is None:
@@ -162,67 +151,114 @@ class ProjectionMechanism:
 
     @property
     def n_values(self) -> int:
-        """Number of values that leave per column: B for rows, m for quantiles."""
+        """Number of released values per column: B for rows, m for quantiles."""
         return self.batch_size if self.n_quantiles is None else self.n_quantiles
 
     @property
     def block_size(self) -> int:
-        """Number b of rows whose sorted projections are averaged into one value."""
+        """Number b of neighbouring sorted projections that are averaged into one value."""
         return self.batch_size // self.n_values
 
     @property
     def unit_sensitivity(self) -> float:
-        """L2 sensitivity where S = 1: ``2 row_norm / b``."""
+        """L2 sensitivity at S = 1: ``2 row_norm / b``."""
         return 2 * self.row_norm / self.block_size
 
     @property
-    def _free_law(self) -> ProjectionLaw:
-        return ProjectionLaw(self.dim, self.n_projections, self.kind, class_blocks=self.n_classes is not None)
+    def _projection_law(self) -> ProjectionLaw:
+        return ProjectionLaw(self.dim, self.n_projections, self.kind, labelled=self.n_classes is not None)
 
     @property
     def law(self) -> Law:
-        """The law of S that is accounted for; a constant where the bound is Bernstein's or the CLT's.
+        """The law of S for accounting; a constant for the Bernstein and CLT bounds.
 
         Raises:
-            InputError: If the bound spends a tail and ``failure_prob`` has not been chosen.
+            InputError: If the bound spends a tail probability and ``failure_prob`` is ``None``.
         """
         if not self.spends_tail:
-            return self._free_law
+            return self._projection_law
         if self.failure_prob is None:
             raise InputError(
                 f"Expected failure_prob for bound={self.bound!r}, got none; give the tail probability per release."
             )
         bound = bernstein_bound if self.bound == "bernstein" else clt_bound
-        # two blocks may fail where classes change: the union bound halves the tail of each
+        # a change of class moves two blocks; by the union bound each gets half of the tail
         tail = self.failure_prob / 2 if self.n_classes is not None else self.failure_prob
         return ConstantLaw(bound(self.n_projections, self.dim, tail))
 
     @property
     def spends_tail(self) -> bool:
         """Whether every release spends ``failure_prob`` of delta on the law of S."""
-        return self.bound != "exact" and not self._free_law.is_constant
+        return self.bound != "exact" and not self._projection_law.is_constant
 
     @property
     def is_private(self) -> bool:
-        """False where a fixed noise seed voids the guarantee."""
+        """Whether the noise is cryptographic; False with a fixed noise seed."""
         return self.noise_seed is None
 
     @property
     def noise_multiplier(self) -> float:
         """Noise relative to the sensitivity, ``sigma / (unit_sensitivity sqrt(mean of S))``."""
+        self.check_calibrated()
         return float(self.sigma / (self.unit_sensitivity * self.law.mean**0.5))
 
     def replace(self, **changes: Any) -> "ProjectionMechanism":
-        """Returns a copy with some values changed, checked again."""
+        """Return a validated copy with some values changed."""
         return dataclasses.replace(self, **changes)
 
+    def check_calibrated(self) -> None:
+        """Raise an :class:`InputError` if ``sigma`` is not set."""
+        _check_calibrated(self.sigma)
+
+    def calibrate(
+        self,
+        *,
+        sample_size: int,
+        n_releases: int,
+        target_epsilon: float | None = None,
+        target_delta: float | None = None,
+        target_mu: float | None = None,
+        accountant: str = "pld",
+    ) -> "ProjectionMechanism":
+        """Return a copy with the smallest ``sigma`` that keeps a budget; see :func:`dpswd.calibrate_sigma`.
+
+        Args:
+            sample_size: Number N of records.
+            n_releases: Number T of releases.
+            target_epsilon: Budget, together with ``target_delta``.
+            target_delta: Budget, together with ``target_epsilon``.
+            target_mu: Budget of Gaussian differential privacy, instead of the two above.
+            accountant: ``"pld"`` or ``"rdp"``.
+
+        Raises:
+            InputError: If the budget is missing, contradictory or out of range.
+
+        Example:
+            >>> mechanism = ProjectionMechanism(
+            ...     64, 64, batch_size=1000, statistic="quantiles", n_quantiles=10, kind="orthogonal")
+            >>> round(mechanism.calibrate(sample_size=1000, n_releases=1, target_mu=1.0).sigma, 3)
+            0.01
+        """
+        from dpswd.accounting.calibrate import calibrate_sigma  # upwards, the only exception in .importlinter
+
+        sigma = calibrate_sigma(
+            self,
+            sample_size=sample_size,
+            n_releases=n_releases,
+            target_epsilon=target_epsilon,
+            target_delta=target_delta,
+            target_mu=target_mu,
+            accountant=accountant,
+        )
+        return self.replace(sigma=sigma)
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for the ledger and the report."""
+        """Return plain values for the ledger and the report."""
         return {"mechanism": "projections", **dataclasses.asdict(self)}
 
     @property
     def description(self) -> str:
-        """One line for a person."""
+        """One-line description."""
         values = f"{self.n_values} {'block means' if self.statistic == 'quantiles' else 'rows'}"
         classes = f" for each of {self.n_classes} classes" if self.n_classes else ""
         return f"{self.n_projections} {self.kind} projections of {self.dim}-d rows, {values} each{classes}"
@@ -230,68 +266,72 @@ class ProjectionMechanism:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianMechanism:
-    """A release of a query with known L2 sensitivity under replace-one, plus Gaussian noise.
-
-    Class counts (sensitivity ``sqrt(2)``), a second moment (``sqrt(2) R^2`` in Frobenius norm), and the like.
+    """A query of known L2 sensitivity under replace-one, plus Gaussian noise.
 
     Attributes:
         sensitivity: L2 sensitivity under replace-one, in the units of the query.
-        sigma: Standard deviation of the noise, in the same units.
-        name: What is released, for the ledger.
-        batch_size: Rows that one release reads; ``None`` for all of them.
+        sigma: Standard deviation of the noise, in the same units; ``None`` until it is calibrated.
+        name: Name of the query in the ledger.
+        batch_size: Number of rows that one release reads; ``None`` for all records.
         noise_seed: For tests only: NOT PRIVATE.
     """
 
     sensitivity: float
-    sigma: float
+    sigma: float = None  # type: ignore[assignment]  # as in ProjectionMechanism
     name: str = "gaussian"
     batch_size: int | None = None
     noise_seed: int | None = None
 
     def __post_init__(self) -> None:
-        _magnitude(sensitivity=self.sensitivity, sigma=self.sigma)
+        _check_magnitude(sensitivity=self.sensitivity, **({} if self.sigma is None else {"sigma": self.sigma}))
         if not isinstance(self.name, str):
-            raise InputError(f"Expected name to be a string, got {type(self.name).__name__}; say what is released.")
+            raise InputError(f"Expected name to be a string, got {type(self.name).__name__}.")
         if self.batch_size is not None:
             at_least(1, batch_size=self.batch_size)
         if self.noise_seed is not None:
             at_least(0, noise_seed=self.noise_seed)
-        _make_plain(self)
+        _convert_numpy_scalars(self)
 
     @property
     def unit_sensitivity(self) -> float:
-        """The sensitivity itself: S is the constant 1."""
+        """The sensitivity, since S = 1."""
         return self.sensitivity
 
     @property
     def law(self) -> Law:
-        """The constant 1."""
+        """The constant S = 1."""
         return ConstantLaw(1.0)
+
+    def check_calibrated(self) -> None:
+        """Raise an :class:`InputError` if ``sigma`` is not set."""
+        _check_calibrated(self.sigma)
 
     @property
     def is_private(self) -> bool:
-        """False where a fixed noise seed voids the guarantee."""
+        """Whether the noise is cryptographic; False with a fixed noise seed."""
         return self.noise_seed is None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for the ledger and the report."""
+        """Return plain values for the ledger and the report."""
         return {"mechanism": "gaussian", **dataclasses.asdict(self)}
 
     @property
     def description(self) -> str:
-        """One line for a person."""
+        """One-line description."""
         return f"{self.name} (Gaussian mechanism, sensitivity {self.sensitivity:g})"
 
 
 def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | GaussianMechanism:
-    """Makes the mechanism again from what ``to_dict`` gave.
+    """Restore a mechanism from the result of ``to_dict``.
 
     Raises:
-        InputError: If the kind is unknown or the fields do not fit (refused rather than guessed).
+        InputError: If the kind or a field is unknown.
     """
     kinds = ("projections", "gaussian")
     if not isinstance(values, dict):
-        raise InputError(f"Expected a mechanism as to_dict() gives it, got {type(values).__name__}.")
+        raise InputError(
+            f"Expected the dictionary of a mechanism, as to_dict() returns it, got {type(values).__name__}."
+        )
     kind = values.get("mechanism")
     if kind not in kinds:
         raise InputError(f"Expected mechanism to be one of {', '.join(kinds)}, got {kind!r}.")
@@ -302,16 +342,20 @@ def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | Gaussia
         raise InputError(f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}.") from None
 
 
-def _magnitude(**named: Any) -> None:
-    """Raises unless every value is a positive number of a size that means anything."""
+def _check_calibrated(sigma: float | None) -> None:
+    if sigma is None:
+        raise InputError("Expected a mechanism with sigma, got none; set sigma or call mechanism.calibrate(...).")
+
+
+def _check_magnitude(**named: Any) -> None:
     positive(**named)
     for name, value in named.items():
-        if not _LEAST <= float(value) <= _MOST:
-            raise InputError(f"Expected {name} between {_LEAST:g} and {_MOST:g}, got {value!r}; use other units.")
+        if not _SMALLEST <= float(value) <= _LARGEST:
+            raise InputError(f"Expected {name} in [{_SMALLEST:g}, {_LARGEST:g}], got {value!r}; use other units.")
 
 
-def _make_plain(mechanism: Any) -> None:
-    """Turns NumPy's numbers, which the ledger's JSON does not know, into Python's."""
+def _convert_numpy_scalars(mechanism: Any) -> None:
+    """Convert NumPy scalars, which JSON cannot represent, to Python numbers."""
     for each in dataclasses.fields(mechanism):
         value = getattr(mechanism, each.name)
         if isinstance(value, numbers.Integral):

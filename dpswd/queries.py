@@ -1,29 +1,27 @@
-r"""Small Gaussian releases beside the projections: class counts and a second moment.
+r"""Gaussian releases besides the projections: class counts, class means, second moments.
 
-Each reads all N records (q = 1), has a fixed L2 sensitivity under replace-one, is written to the ledger before its
-noise is drawn, and is :math:`\mu`-GDP with :math:`\mu` = sensitivity / sigma. Gaussian releases compose as
-:math:`\mu = \sqrt{\mu_1^2 + \mu_2^2}`, also where a later one is chosen after seeing an earlier one (Dong2022,
-Corollary 3.3).
+A query reads all N records (q = 1) and has a fixed L2 sensitivity under replace-one. Its path is that of a loss:
+check, clip, sum over records, ledger, noise. With noise ``sigma`` it is :math:`\mu`-GDP, :math:`\mu` = sensitivity /
+sigma. Gaussian releases compose as :math:`\mu = \sqrt{\mu_1^2 + \mu_2^2}`, also if a later one depends on the result
+of an earlier one (Dong2022, Corollary 3.3).
 
-===================  =============================  ==========================================================
-release              sensitivity                    noise
-===================  =============================  ==========================================================
-:class:`ClassCounts`   :math:`\sqrt 2`                 ``N(0, sigma^2)`` on every count
-:class:`SecondMoment`  :math:`\sqrt 2` row_norm^2      ``sigma (G + G^T) / 2``, G standard normal (d x d)
-===================  =============================  ==========================================================
+=========================  ==========================================  =======================  ===================
+query                      statistic (per class c where it applies)    sensitivity              noise
+=========================  ==========================================  =======================  ===================
+:class:`ClassCounts`       :math:`n_c`                                 :math:`\sqrt 2`          i.i.d.
+:class:`ClassMeans`        :math:`(R\,n_c, \sum_{i \in c} x_i)`        :math:`2 R`              i.i.d.
+:class:`SecondMoment`      :math:`\sum_i x_i x_i^T`                    :math:`\sqrt 2 R^2`      symmetric
+:class:`ClassCovariances`  :math:`\sum_{i \in c} v_i v_i^T`,           :math:`\sqrt 2 R^2`      symmetric, per class
+                           :math:`v_i = x_i - m_c`
+=========================  ==========================================  =======================  ===================
 
-Proof for counts. A record that changes its class moves two counts by one.
-
-Proof for the second moment, :math:`M = \sum_i x_i x_i^T` with :math:`\|x_i\| \le R`. Replacing x by x' moves M by
-:math:`x x^T - x' x'^T`, whose squared Frobenius norm is
-:math:`\|x\|^4 + \|x'\|^4 - 2 \langle x, x' \rangle^2 \le 2 R^4`.
-Symmetric matrices with the Frobenius norm are a Euclidean space with coordinates :math:`a_{ii}` and
-:math:`\sqrt 2 a_{ij}`, i < j; :math:`(G + G^T)/2` has variance 1 and 1/2 on and off the diagonal, so that every
-coordinate has variance 1: it is the Gaussian mechanism in that space.
+R is ``row_norm``, to which the x_i (or v_i) are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
+normal: the Gaussian mechanism in the space of symmetric matrices with the Frobenius norm. Proofs:
+docs/theory/sensitivity.md, Propositions 6 to 9.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -34,30 +32,32 @@ from dpswd._provenance import track_runs
 from dpswd._random import normal, on_grid, random_source
 from dpswd._validate import at_least, positive, real, tensor
 from dpswd.errors import InputError
-from dpswd.loss import BudgetWatch, Recorder, before_release, clip_rows, store
+from dpswd.loss import Recorder, before_release, check_finite, clip_rows, describe, record_release, store
 from dpswd.mechanism import GaussianMechanism
 
 __all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "GaussianQuery", "Parts", "SecondMoment"]
 
+Parts = Iterable[tuple[Tensor, Tensor]]
+"""Rows (n, d) and their classes (n,), one part of the records after the other."""
 
-Parts = Iterable[tuple[Tensor, Tensor]]  # rows (n, d) and their classes (n,), a part of the records at a time
+_ROWS = 8192  # rows that are clipped at a time
 
 
 class GaussianQuery(nn.Module):
-    """Base: a query of fixed sensitivity, its noise, and whoever keeps the ledger.
+    """Base class of a query with fixed sensitivity.
 
     Args:
-        mechanism: Sensitivity and noise. ``sigma`` may be set later, by a budget.
-        share: Part of the squared mu of a budget that this release is meant to get, for
+        mechanism: Sensitivity and noise. A budget may set ``sigma`` later.
+        share: Fraction of the squared mu of a budget for this query, see
             :class:`dpswd.training.callback.PrivacyBudget`.
-        recorder: Object that writes each release down before it happens.
+        recorder: Object that records each release before it is made.
     """
 
     def __init__(self, mechanism: GaussianMechanism, share: float, recorder: Recorder | None = None) -> None:
         super().__init__()
         track_runs(self)
         if not 0 < real("share", share) < 1:
-            raise InputError(f"Expected a share of the budget strictly between 0 and 1, got share={share!r}.")
+            raise InputError(f"Expected share of the budget strictly between 0 and 1, got share={share!r}.")
         self.mechanism, self.share, self.recorder = mechanism, share, recorder
         self.n_releases = 0
 
@@ -71,149 +71,95 @@ class GaussianQuery(nn.Module):
         self._mechanism = mechanism
         self._source = random_source(mechanism.noise_seed)
 
-    def _announce(self) -> None:
-        if self.recorder is not None:
-            self.recorder.record(self.mechanism)
-        elif BudgetWatch.running:
-            raise InputError("Expected a ledger for every release while a PrivacyBudget runs, got a query without one.")
-        self.n_releases += 1
-
-    def _once(self, noisy: Callable[[], Tensor]) -> Tensor:
-        """Ledger, noise, grid; where there are several processes the first one's records and noise, for all of them."""
-        if (stored := before_release(self.recorder, self.mechanism)) is not None:
-            return stored["values"]
-        processes = Processes()
-        processes.run_on_all(self._announce)
-        released: Tensor = processes.broadcast(lambda: on_grid(noisy(), self.mechanism.sigma))
-        store(self.recorder, self.mechanism, {"values": released})
-        return released
-
-    def _normal(self, *shape: int) -> Tensor:
-        return torch.from_numpy(normal(self._source, shape))
-
     def worst_pair(self, size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Returns arguments of ``release`` for two neighbours of ``size`` records as far apart as the sensitivity.
+        """Return arguments of ``release`` for two neighbours of ``size`` records whose distance is the sensitivity.
 
-        For an auditor, :mod:`dpswd.audit.query_game`. The first record differs; clipping takes part.
+        For audits (:mod:`dpswd.audit`). The first record differs, and its norm exceeds the clipping bound.
 
         Raises:
-            InputError: If the query states none.
+            InputError: If the query does not define a pair.
         """
-        raise InputError(f"Expected a query that states its worst pair, got {type(self).__name__}; define worst_pair.")
+        raise InputError(f"Expected a query that defines worst_pair, got {type(self).__name__}.")
 
     def coordinates(self, released: Any) -> Tensor:
-        """Returns what ``release`` gave as one tensor, in units in which its length is that of the sensitivity."""
+        """Return the result of ``release`` as one tensor in the units of the sensitivity."""
         values: Tensor = released
         return values
 
     def extra_repr(self) -> str:
-        """What ``print(module)`` says."""
-        status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
-        return f"{status}{self.mechanism.description}, sigma={self.mechanism.sigma:.4g}"
+        """Describe the mechanism for ``print(module)``."""
+        return describe(self.mechanism)
+
+    def _publish(self, values: Tensor, *, symmetric: bool = False) -> Tensor:
+        """Record a release of exact values, then add noise. Rank 0 does both and broadcasts the result."""
+        if (stored := before_release(self.recorder, self.mechanism)) is not None:
+            return stored["values"]
+        processes = Processes()
+        processes.run_on_all(self._record_release)
+
+        def noisy() -> Tensor:
+            noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
+            if symmetric:
+                noise = (noise + noise.mT) / 2
+            return on_grid(values.cpu() + self.mechanism.sigma * noise, self.mechanism.sigma)
+
+        released: Tensor = processes.broadcast(noisy)
+        store(self.recorder, self.mechanism, {"values": released})
+        return released
+
+    def _record_release(self) -> None:
+        self.mechanism.check_calibrated()
+        record_release(self.recorder, self.mechanism)
+        self.n_releases += 1
 
 
 class ClassCounts(GaussianQuery):
-    """Releases how many records each class has.
+    """Number of records of each class.
 
     Args:
-        n_classes: Number C >= 2 of classes; public.
-        sigma: Standard deviation of the noise on a count.
+        n_classes: Public number C >= 2 of classes.
+        sigma: Standard deviation of the noise on a count; ``None`` until a budget sets it.
         share: See :class:`GaussianQuery`.
         noise_seed: For tests only: NOT PRIVATE.
     """
 
-    def __init__(self, n_classes: int, sigma: float = 1.0, share: float = 0.01, noise_seed: int | None = None) -> None:
+    def __init__(
+        self, n_classes: int, sigma: float | None = None, share: float = 0.01, noise_seed: int | None = None
+    ) -> None:
         at_least(2, n_classes=n_classes)
-        super().__init__(
-            GaussianMechanism(sensitivity=math.sqrt(2), sigma=sigma, name="class counts", noise_seed=noise_seed), share
-        )
+        super().__init__(_mechanism("class counts", math.sqrt(2), sigma, noise_seed), share)
         self.n_classes = n_classes
 
     @torch.no_grad()
     def release(self, labels: Tensor) -> Tensor:
-        """Releases the counts of ``labels`` (N,), as they come: neither rounded nor made positive. Returns (C,).
+        """Release the counts of ``labels`` (N,), neither rounded nor clamped at 0.
+
+        Returns:
+            Tensor (C,) in float64.
 
         Raises:
-            InputError: If a label is no integer between 0 and C - 1.
+            InputError: If a label is not an integer in [0, C - 1]; nothing was released.
         """
-        tensor(labels=labels)
-        integers = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
-        if labels.ndim != 1 or not integers or bool(((labels < 0) | (labels >= self.n_classes)).any()):
-            raise InputError(f"Expected integer labels (N,) between 0 and {self.n_classes - 1}, got others.")
-        counts = torch.bincount(labels.cpu(), minlength=self.n_classes).double()
-        return self._once(lambda: counts + self.mechanism.sigma * self._normal(self.n_classes))
+        _check_labels(labels, self.n_classes)
+        return self._publish(torch.bincount(labels.cpu(), minlength=self.n_classes).double())
 
     def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
-        """One record of class 0 moves to class 1: two counts by one; see :meth:`GaussianQuery.worst_pair`."""
+        """A record changes from class 0 to class 1; see :meth:`GaussianQuery.worst_pair`."""
         first = torch.zeros(size, dtype=torch.int64)
         second = first.clone()
         second[0] = 1
         return (first,), (second,)
 
 
-class SecondMoment(GaussianQuery):
-    """Releases the sum of the outer products of clipped rows, not centred.
-
-    Args:
-        dim: Dimension d of the rows.
-        row_norm: Public bound R on the norm of a row, enforced by clipping.
-        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2).
-        share: See :class:`GaussianQuery`.
-        noise_seed: For tests only: NOT PRIVATE.
-    """
-
-    def __init__(
-        self, dim: int, row_norm: float = 0.5, sigma: float = 1.0, share: float = 0.2, noise_seed: int | None = None
-    ) -> None:
-        at_least(1, dim=dim)
-        positive(row_norm=row_norm)
-        sensitivity = math.sqrt(2) * float(row_norm) * float(row_norm)
-        super().__init__(
-            GaussianMechanism(sensitivity=sensitivity, sigma=sigma, name="second moment", noise_seed=noise_seed), share
-        )
-        self.dim, self.row_norm = dim, row_norm
-
-    @torch.no_grad()
-    def release(self, rows: Tensor) -> Tensor:
-        """Releases the second moment of ``rows`` (N, d), clipped here. Returns (d, d), symmetric, in float64.
-
-        Raises:
-            InputError: If the rows have another dimension, or are not finite.
-        """
-        tensor(rows=rows)
-        if rows.ndim != 2 or rows.shape[1] != self.dim or not rows.is_floating_point():
-            raise InputError(f"Expected floating-point rows (N, {self.dim}), got {rows.dtype} {tuple(rows.shape)}.")
-        if not bool(torch.isfinite(rows).all()):
-            raise InputError("Expected finite private rows, got nan or inf; clean the data before it is used.")
-        moment = torch.zeros(self.dim, self.dim, dtype=torch.float64, device=rows.device)
-        for part in torch.split(rows, 8192):
-            clipped = clip_rows(part, self.row_norm)
-            moment += clipped.T @ clipped
-
-        def noisy() -> Tensor:
-            noise = self._normal(self.dim, self.dim)
-            return ((moment + moment.T) / 2).cpu() + self.mechanism.sigma * (noise + noise.T) / 2
-
-        return self._once(noisy).to(rows.device)
-
-    def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
-        """A row becomes one at a right angle to it, both far beyond the bound; see :meth:`GaussianQuery.worst_pair`."""
-        at_least(2, dim=self.dim)
-        first = torch.zeros(size, self.dim, dtype=torch.float64)
-        second = first.clone()
-        first[0, 0] = second[0, 1] = 1000 * self.row_norm  # clipping takes part
-        return (first,), (second,)
-
-
 class ClassMeans(GaussianQuery):
-    """Releases, for every class, how many records it has and the sum of their rows.
+    """Number of records of each class and the sum of their rows; the counts add nothing to the sensitivity.
 
     Args:
-        n_classes: Number C >= 2 of classes; public.
+        n_classes: Public number C >= 2 of classes.
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
-        sigma: Standard deviation of the noise on a sum; on a count it is sigma / R.
-        share: See :class:`dpswd.queries.GaussianQuery`.
+        sigma: Standard deviation of the noise on a sum (on a count: sigma / R); ``None`` until a budget sets it.
+        share: See :class:`GaussianQuery`.
         noise_seed: For tests only: NOT PRIVATE.
     """
 
@@ -222,7 +168,7 @@ class ClassMeans(GaussianQuery):
         n_classes: int,
         dim: int,
         row_norm: float = 0.5,
-        sigma: float = 1.0,
+        sigma: float | None = None,
         share: float = 0.2,
         noise_seed: int | None = None,
     ) -> None:
@@ -230,47 +176,98 @@ class ClassMeans(GaussianQuery):
         at_least(1, dim=dim)
         positive(row_norm=row_norm)
         name = f"counts and sums of {n_classes} classes"
-        super().__init__(
-            GaussianMechanism(sensitivity=2 * row_norm, sigma=sigma, name=name, noise_seed=noise_seed), share
-        )
+        super().__init__(_mechanism(name, 2 * row_norm, sigma, noise_seed), share)
         self.n_classes, self.dim, self.row_norm = n_classes, dim, row_norm
 
     @torch.no_grad()
     def release(self, parts: Parts) -> tuple[Tensor, Tensor]:
-        """Reads every record once; returns noisy counts (C,) and sums (C, d) in float64, as they come.
+        """Read every record once and release noisy counts (C,) and sums (C, d) in float64.
 
         Raises:
-            InputError: If rows or classes do not fit; nothing is released then.
+            InputError: If rows or classes are not valid; nothing was released.
         """
         totals = torch.zeros(self.n_classes, 1 + self.dim, dtype=torch.float64)
         for rows, labels in parts:
-            _check(rows, labels, self.dim, self.n_classes)
+            _check_part(rows, labels, self.dim, self.n_classes)
             clipped = clip_rows(rows, self.row_norm)
             with_count = torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1)
             totals.index_add_(0, labels, with_count)
-        released = self._once(lambda: totals + self.mechanism.sigma * self._normal(*totals.shape))
+        released = self._publish(totals)
         return released[:, 0] / self.row_norm, released[:, 1:]
 
     def worst_pair(self, size: int) -> tuple[tuple[Parts], tuple[Parts]]:
-        """A row changes its class: two blocks move by sqrt 2 R each; see :meth:`GaussianQuery.worst_pair`."""
-        first, second = _records(size, self.dim, self.n_classes, self.row_norm)
+        """A record changes its class: two blocks move by sqrt(2) R each; see :meth:`GaussianQuery.worst_pair`."""
+        first, second = _change_of_class(size, self.dim, self.n_classes, self.row_norm)
         return ([first],), ([second],)
 
     def coordinates(self, released: tuple[Tensor, Tensor]) -> Tensor:
-        """Returns (C, 1 + d): counts times R, whose noise is that of the sums, and the sums."""
+        """Return (C, 1 + d): counts times R, which have the noise of the sums, and the sums."""
         counts, sums = released
         return torch.cat([counts[:, None] * self.row_norm, sums], dim=1)
 
 
-class ClassCovariances(GaussianQuery):
-    """Releases, for every class, the sum of outer products of rows about a centre that is public.
+class SecondMoment(GaussianQuery):
+    """Sum of the outer products of clipped rows, not centred.
 
     Args:
-        n_classes: Number C >= 2 of classes; public.
         dim: Dimension d of the rows.
-        row_norm: Public bound R on the distance of a row from its centre, enforced by clipping.
-        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2).
-        share: See :class:`dpswd.queries.GaussianQuery`.
+        row_norm: Public bound R on the norm of a row, enforced by clipping.
+        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2); ``None`` until a budget sets
+            it.
+        share: See :class:`GaussianQuery`.
+        noise_seed: For tests only: NOT PRIVATE.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        row_norm: float = 0.5,
+        sigma: float | None = None,
+        share: float = 0.2,
+        noise_seed: int | None = None,
+    ) -> None:
+        at_least(1, dim=dim)
+        positive(row_norm=row_norm)
+        sensitivity = math.sqrt(2) * float(row_norm) * float(row_norm)
+        super().__init__(_mechanism("second moment", sensitivity, sigma, noise_seed), share)
+        self.dim, self.row_norm = dim, row_norm
+
+    @torch.no_grad()
+    def release(self, rows: Tensor) -> Tensor:
+        """Release the second moment of ``rows`` (N, d), clipped here.
+
+        Returns:
+            Symmetric tensor (d, d) in float64.
+
+        Raises:
+            InputError: If the rows are not valid; nothing was released.
+        """
+        _check_rows(rows, self.dim)
+        moment = torch.zeros(self.dim, self.dim, dtype=torch.float64, device=rows.device)
+        for part in torch.split(rows, _ROWS):
+            clipped = clip_rows(part, self.row_norm)
+            moment += clipped.T @ clipped
+        return self._publish((moment + moment.T) / 2, symmetric=True).to(rows.device)
+
+    def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
+        """A row is replaced by an orthogonal one; see :meth:`GaussianQuery.worst_pair`."""
+        at_least(2, dim=self.dim)
+        first = torch.zeros(size, self.dim, dtype=torch.float64)
+        second = first.clone()
+        first[0, 0] = second[0, 1] = 1000 * self.row_norm
+        return (first,), (second,)
+
+
+class ClassCovariances(GaussianQuery):
+    """Sum of the outer products of clipped rows about a public centre, for each class.
+
+    Args:
+        n_classes: Public number C >= 2 of classes.
+        dim: Dimension d of the rows.
+        row_norm: Public bound R on the distance of a row to its centre, enforced by clipping.
+        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2); ``None`` until a budget sets
+            it.
+        share: See :class:`GaussianQuery`.
         noise_seed: For tests only: NOT PRIVATE.
     """
 
@@ -279,7 +276,7 @@ class ClassCovariances(GaussianQuery):
         n_classes: int,
         dim: int,
         row_norm: float = 0.5,
-        sigma: float = 1.0,
+        sigma: float | None = None,
         share: float = 0.8,
         noise_seed: int | None = None,
     ) -> None:
@@ -287,69 +284,78 @@ class ClassCovariances(GaussianQuery):
         at_least(1, dim=dim)
         positive(row_norm=row_norm)
         name = f"second moments of {n_classes} classes"
-        sensitivity = math.sqrt(2) * row_norm**2
-        super().__init__(
-            GaussianMechanism(sensitivity=sensitivity, sigma=sigma, name=name, noise_seed=noise_seed), share
-        )
+        super().__init__(_mechanism(name, math.sqrt(2) * row_norm**2, sigma, noise_seed), share)
         self.n_classes, self.dim, self.row_norm = n_classes, dim, row_norm
 
     @torch.no_grad()
     def release(self, parts: Parts, centers: Tensor) -> Tensor:
-        """Reads every record once; returns noisy sums (C, d, d), symmetric, in float64.
+        """Read every record once and release noisy sums (C, d, d), symmetric, in float64.
 
         Args:
             parts: Rows and classes.
             centers: (C, d); public, or computed from earlier releases of the same budget.
 
         Raises:
-            InputError: If rows, classes or centres do not fit; nothing is released then.
+            InputError: If rows, classes or centres are not valid; nothing was released.
         """
         if tuple(centers.shape) != (self.n_classes, self.dim) or not bool(torch.isfinite(centers).all()):
             raise InputError(
-                f"Expected finite centers of shape {(self.n_classes, self.dim)}, got {tuple(centers.shape)}."
+                f"Expected finite centers of shape {(self.n_classes, self.dim)}, got shape {tuple(centers.shape)}."
             )
         moments = torch.zeros(self.n_classes, self.dim, self.dim, dtype=torch.float64)
         for rows, labels in parts:
-            _check(rows, labels, self.dim, self.n_classes)
+            _check_part(rows, labels, self.dim, self.n_classes)
             residuals = clip_rows(rows.double() - centers.double()[labels], self.row_norm)
             for c in range(self.n_classes):
-                mine = residuals[labels == c]
-                moments[c] += mine.T @ mine
-
-        def noisy() -> Tensor:
-            noise = self._normal(*moments.shape)
-            return (moments + moments.mT) / 2 + self.mechanism.sigma * (noise + noise.mT) / 2
-
-        return self._once(noisy)
+                of_class = residuals[labels == c]
+                moments[c] += of_class.T @ of_class
+        return self._publish((moments + moments.mT) / 2, symmetric=True)
 
     def worst_pair(self, size: int) -> tuple[tuple[Parts, Tensor], tuple[Parts, Tensor]]:
-        """A row changes its class, R^2 in each of two matrices, on and off their diagonals.
+        """A record changes its class: R^2 in each of two matrices; see :meth:`GaussianQuery.worst_pair`.
 
-        See :meth:`GaussianQuery.worst_pair`. The centres are not zero: subtracting them takes part.
+        The centres are not zero, so that their subtraction is audited too.
         """
-        first, second = _records(size, self.dim, self.n_classes, self.row_norm)
+        first, second = _change_of_class(size, self.dim, self.n_classes, self.row_norm)
         steps = torch.arange(1, 1 + self.n_classes * self.dim, dtype=torch.float64)
         centers = self.row_norm * steps.sin().reshape(self.n_classes, self.dim) / math.sqrt(self.dim)
         return ([first], centers), ([second], centers)
 
 
-def _records(size: int, dim: int, n_classes: int, row_norm: float) -> tuple[tuple[Tensor, Tensor], ...]:
-    """Two neighbours: short rows of all classes, and a long row without zeros that changes to class 1 and turns."""
+def _mechanism(name: str, sensitivity: float, sigma: float | None, noise_seed: int | None) -> GaussianMechanism:
+    noise: dict[str, Any] = {} if sigma is None else {"sigma": sigma}
+    return GaussianMechanism(sensitivity=sensitivity, name=name, noise_seed=noise_seed, **noise)
+
+
+def _change_of_class(size: int, dim: int, n_classes: int, row_norm: float) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Two neighbours: short rows of all classes; row 0 is long, and changes its direction and its class."""
     rows = torch.full((size, dim), row_norm / (2 * math.sqrt(dim)), dtype=torch.float64)
     labels = torch.arange(size) % n_classes
-    rows[0] = 1000 * row_norm  # clipping takes part
-    other, classes = rows.clone(), labels.clone()
-    other[0, ::2] *= -1
-    classes[0] = 1
-    return (rows, labels), (other, classes)
+    rows[0] = 1000 * row_norm
+    changed_rows, changed_labels = rows.clone(), labels.clone()
+    changed_rows[0, ::2] *= -1
+    changed_labels[0] = 1
+    return (rows, labels), (changed_rows, changed_labels)
 
 
-def _check(rows: Tensor, labels: Tensor, dim: int, n_classes: int) -> None:
+def _check_rows(rows: Tensor, dim: int) -> None:
+    tensor(rows=rows)
     if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
-        raise InputError(f"Expected floating-point rows (n, {dim}), got {rows.dtype} {tuple(rows.shape)}.")
-    if not bool(torch.isfinite(rows).all()):
-        raise InputError("Expected finite private rows, got nan or inf; clean the data before it is used.")
-    if tuple(labels.shape) != (len(rows),) or labels.dtype != torch.int64:
-        raise InputError(f"Expected an int64 label per row, got {labels.dtype} {tuple(labels.shape)}.")
+        raise InputError(f"Expected floating-point rows (n, {dim}), got {rows.dtype} of shape {tuple(rows.shape)}.")
+    check_finite(rows)
+
+
+def _check_labels(labels: Tensor, n_classes: int) -> None:
+    tensor(labels=labels)
+    integers = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    if labels.ndim != 1 or not integers:
+        raise InputError(f"Expected integer labels (n,), got {labels.dtype} of shape {tuple(labels.shape)}.")
     if bool(((labels < 0) | (labels >= n_classes)).any()):
-        raise InputError(f"Expected labels between 0 and {n_classes - 1}, got others; check n_classes.")
+        raise InputError(f"Expected labels in [0, {n_classes - 1}], got labels outside; check n_classes.")
+
+
+def _check_part(rows: Tensor, labels: Tensor, dim: int, n_classes: int) -> None:
+    _check_rows(rows, dim)
+    _check_labels(labels, n_classes)
+    if len(labels) != len(rows) or labels.dtype != torch.int64:
+        raise InputError(f"Expected one int64 label per row, got {len(labels)} {labels.dtype} for {len(rows)} rows.")

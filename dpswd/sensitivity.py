@@ -210,7 +210,7 @@ class ProjectionLaw:
         dim: Dimension d >= 2 in which the directions are uniform.
         n_projections: Number k >= 1 of directions.
         kind: ``"iid"`` or ``"orthogonal"`` (stacked random orthonormal bases).
-        class_blocks: Whether records are embedded as x times one-hot label. A change of class moves two
+        labelled: Whether records are embedded as x times one-hot label. A change of class moves two
             blocks, by at most half a diameter each, :math:`(S_1 + S_2)/4` in units of the squared diameter,
             and :math:`P((S_1 + S_2)/4 > s) \le 2 P(S > 2s)` by the union bound. The law returned then dominates both
             cases: its survival function is :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating
@@ -220,7 +220,7 @@ class ProjectionLaw:
     dim: int
     n_projections: int
     kind: str = "iid"
-    class_blocks: bool = False
+    labelled: bool = False
 
     def __post_init__(self) -> None:
         at_least(2, dim=self.dim)
@@ -256,7 +256,7 @@ class ProjectionLaw:
         """Bounds P(S > s) of the law to account for from above (exact but for the grid, which rounds up)."""
         s = np.asarray(s, dtype=float)
         tail = self._single_survival(s)
-        if self.class_blocks and not self.is_constant:
+        if self.labelled and not self.is_constant:
             tail = np.maximum(tail, np.minimum(1.0, 2 * self._single_survival(2 * s)))
         return tail
 

@@ -81,7 +81,7 @@ def random_projections(
     floating_type(dtype=dtype)
     if dim * n_projections > _MAX_PROJECTION_VALUES:
         raise InputError(
-            f"Expected dim * n_projections <= {_MAX_PROJECTION_VALUES}, got {dim} * {n_projections}; use fewer directions."
+            f"Expected dim * n_projections <= {_MAX_PROJECTION_VALUES}, got {dim} * {n_projections}; use fewer."
         )
     if kind == "iid":
         columns = _gaussian((n_projections, dim), generator)

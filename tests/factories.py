@@ -165,13 +165,13 @@ def run_fit(words: list[str], witness: str, said: str) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     made = os.open(witness, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    noise = DPSlicedWassersteinLoss._noise
+    noise = DPSlicedWassersteinLoss.add_noise
 
-    def witnessed(loss: DPSlicedWassersteinLoss, shape: tuple[int, ...]):
+    def witnessed(loss: DPSlicedWassersteinLoss, values):
         os.write(made, b".")
-        return noise(loss, shape)
+        return noise(loss, values)
 
-    DPSlicedWassersteinLoss._noise = witnessed
+    DPSlicedWassersteinLoss.add_noise = witnessed
     sys.argv = ["dpswd", *words]
     status = main(words)
     sys.stdout.flush()

@@ -1,8 +1,12 @@
-"""Sensitivities by random search, and every sentence about bad input. NumPy only."""
+"""Mechanisms: sensitivities by random search, calibration, invalid values."""
+
+import math
 
 import numpy as np
 import pytest
+import torch
 
+from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 from dpswd.sensitivity import ConstantLaw
@@ -141,48 +145,62 @@ GOOD = {"dim": 5, "n_projections": 40, "sigma": 1.0, "batch_size": 10}
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "name"),
     [
-        ({"dim": 1}, "Expected dim >= 2, got dim=1."),
-        ({"n_projections": 0}, "Expected n_projections >= 1, got n_projections=0."),
-        ({"n_projections": 2.5}, "Expected n_projections to be an integer, got n_projections=2.5."),
-        ({"sigma": 0}, "Expected sigma to be finite and above 0, got sigma=0."),
-        ({"sigma": float("nan")}, "Expected sigma to be finite and above 0, got sigma=nan."),
-        ({"sigma": "x"}, "Expected sigma to be a number, got sigma='x'."),
-        ({"row_norm": -1}, "Expected row_norm to be finite and above 0, got row_norm=-1."),
-        ({"statistic": "means"}, "Expected statistic to be one of rows, quantiles, got statistic='means'."),
-        ({"bound": "markov"}, "Expected bound to be one of exact, bernstein, clt, got bound='markov'."),
-        ({"failure_prob": 1.0}, "Expected failure_prob strictly between 0 and 1, got failure_prob=1.0."),
-        ({"n_classes": 1}, "Expected n_classes >= 2, got n_classes=1."),
-        ({"noise_seed": True}, "Expected noise_seed to be an integer, got noise_seed=True."),
-        (
-            {"statistic": "quantiles"},
-            "Expected n_quantiles for statistic='quantiles', got none; give the number of blocks.",
-        ),
-        (
-            {"statistic": "quantiles", "n_quantiles": 3},
-            "Expected n_quantiles to divide batch_size, got n_quantiles=3 and batch_size=10; use batch_size=9.",
-        ),
-        (
-            {"statistic": "quantiles", "n_quantiles": 12},
-            "Expected n_quantiles to divide batch_size, got n_quantiles=12 and batch_size=10; use n_quantiles <= 10.",
-        ),
-        (
-            {"n_quantiles": 5},
-            "Expected no n_quantiles for statistic='rows', got n_quantiles=5; use statistic='quantiles' or leave it out.",
-        ),
-        (
-            {"kind": "orthogonal", "n_projections": 7, "bound": "bernstein"},
-            "Expected bound='exact' for orthogonal directions that are no whole bases (n_projections=7, "
-            "dim=5), "
-            "got bound='bernstein'.",
-        ),
+        ({"dim": 1}, "dim"),
+        ({"n_projections": 0}, "n_projections"),
+        ({"n_projections": 2.5}, "n_projections"),
+        ({"sigma": 0}, "sigma"),
+        ({"sigma": float("nan")}, "sigma"),
+        ({"sigma": "x"}, "sigma"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"row_norm": -1}, "row_norm"),
+        ({"statistic": "means"}, "statistic"),
+        ({"bound": "markov"}, "bound"),
+        ({"failure_prob": 1.0}, "failure_prob"),
+        ({"n_classes": 1}, "n_classes"),
+        ({"noise_seed": True}, "noise_seed"),
+        ({"statistic": "quantiles"}, "n_quantiles"),
+        ({"statistic": "quantiles", "n_quantiles": 3}, "use batch_size=9"),
+        ({"statistic": "quantiles", "n_quantiles": 12}, "use n_quantiles <= 10"),
+        ({"n_quantiles": 5}, "n_quantiles"),
+        ({"kind": "orthogonal", "n_projections": 7, "bound": "bernstein"}, "bound"),
     ],
 )
-def test_bad_input_is_one_sentence(changes, sentence):
-    with pytest.raises(InputError) as caught:
+def test_invalid_value_is_named(changes, name):
+    with pytest.raises(InputError, match=name):
         ProjectionMechanism(**{**GOOD, **changes})
-    assert str(caught.value) == sentence
+
+
+def test_calibrate_returns_a_copy_that_keeps_the_budget():
+    uncalibrated = ProjectionMechanism(
+        4, 8, batch_size=10, statistic="quantiles", n_quantiles=5, kind="orthogonal", noise_seed=1
+    )
+    made = uncalibrated.calibrate(sample_size=10, n_releases=4, target_mu=1.0)
+    assert uncalibrated.sigma is None
+    assert made == uncalibrated.replace(sigma=made.sigma)
+    # T Gaussian releases with constant S = k / d: mu = sensitivity sqrt(S T) / sigma
+    assert 0.995 <= made.unit_sensitivity * math.sqrt(2 * 4) / made.sigma <= 1 + 1e-15
+    spent = PrivacyAccountant().step(
+        uncalibrated.calibrate(sample_size=50, n_releases=3, target_epsilon=2.0, target_delta=1e-5),
+        sample_size=50,
+        n_releases=3,
+    )
+    assert 1.99 <= spent.get_epsilon(1e-5) <= 2.0
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda made: made.noise_multiplier,
+        lambda made: PrivacyAccountant().step(made, sample_size=10, n_releases=1),
+        lambda made: DPSlicedWassersteinLoss(made).release(torch.zeros(10, 5)),
+        lambda made: DPSlicedWassersteinLoss(made)(torch.zeros(10, 5), torch.zeros(3, 5)),
+    ],
+)
+def test_mechanism_without_sigma_is_refused(use):
+    with pytest.raises(InputError, match="calibrate"):
+        use(ProjectionMechanism(**{**GOOD, "sigma": None}))
 
 
 def test_law_needs_a_failure_prob():

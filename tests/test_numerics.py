@@ -76,8 +76,8 @@ def test_values_before_noise_move_no_more_than_is_claimed(dtype, release):
         x = z.expand(12, -1).clone()
         y = x.clone()
         y[0] = -y[0]
-        u = loss._directions()
-        first, second = (loss._summarise(clip_rows(rows, 0.5), None, u).flatten().tolist() for rows in (x, y))
+        u = loss.draw_projections()
+        first, second = (loss.exact_values(rows, None, u).flatten().tolist() for rows in (x, y))
         moved = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(first, second, strict=True))
         ratios.append(moved / claimed)
     assert max(ratios) <= 1
@@ -109,7 +109,7 @@ def released(monkeypatch, on):
         loss = DPSlicedWassersteinLoss(made)
         release = loss.release(x)
         rows = DPSlicedWassersteinLoss(made.replace(statistic="rows", n_quantiles=None)).release(x)
-        moment = SecondMoment(5, noise_seed=4).release(x)
+        moment = SecondMoment(5, sigma=1.0, noise_seed=4).release(x)
         directions = random_projections(5, 10, kind="orthogonal", generator=SeededRandom(1))
         public = torch.randn(9, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
         distance = loss.distance(release, public)
@@ -163,7 +163,7 @@ class LowBits:
 
     def _broken_words(self, release, rows):
         sigma = release.mechanism.sigma
-        exact = self.loss._summarise(clip_rows(rows, 0.5), None, release.projections)
+        exact = self.loss.exact_values(rows, None, release.projections)
         noise = (
             ((release.values - exact) / sigma).T.flatten().numpy().astype(np.longdouble)
         )  # in the order of the draws

@@ -99,7 +99,7 @@ def test_orthogonal_directions_are_exact():
     ],
 )
 def test_pessimistic_atoms_dominate_and_optimistic_ones_are_dominated(dim, k, kind, classes):
-    law = ProjectionLaw(dim, k, kind, class_blocks=classes)
+    law = ProjectionLaw(dim, k, kind, labelled=classes)
     upper, weights = law.atoms()
     lower, lower_weights = law.atoms(pessimistic=False)
     assert weights.sum() == pytest.approx(1, abs=1e-12)
@@ -127,7 +127,7 @@ def test_class_blocks_dominate_both_cases():
     rows = rng.standard_normal((2, draws, k, dim))
     first, second = (rows[..., 0] ** 2 / (rows**2).sum(-1)).sum(-1)
     points = np.linspace(0.05, 3.5, 40)
-    survival = ProjectionLaw(dim, k, class_blocks=True).survival(points)
+    survival = ProjectionLaw(dim, k, labelled=True).survival(points)
     slack = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * draws))
     assert (survival >= (first[:, None] > points).mean(0) - slack).all()
     assert (survival >= (((first + second) / 4)[:, None] > points).mean(0) - slack).all()

@@ -79,6 +79,7 @@ class PrivacyAccountant:
             raise InputError(
                 f"Expected mechanism to be a ProjectionMechanism or GaussianMechanism, got {type(mechanism).__name__}."
             )
+        mechanism.check_calibrated()
         if mechanism.batch_size is not None and mechanism.batch_size > sample_size:
             raise InputError(
                 f"Expected batch_size <= sample_size, got batch_size={mechanism.batch_size} and "

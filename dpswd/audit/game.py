@@ -77,13 +77,13 @@ class _Watched(DPSlicedWassersteinLoss):
         self.kept: list[Tensor] = []
         self.again = False
 
-    def _directions(self) -> Tensor:
+    def draw_projections(self) -> Tensor:
         if self.again:
             return self.kept.pop(0)
-        self.kept.append(super()._directions())
+        self.kept.append(super().draw_projections())
         return self.kept[-1]
 
-    def _order_free(self, values: Tensor) -> Tensor:
+    def discard_order(self, values: Tensor) -> Tensor:
         return values
 
 

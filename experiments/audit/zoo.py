@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpswd._random import SecureRandom, SeededRandom, subset
+from dpswd._random import SecureRandom, subset
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.claim import Claim
 from dpswd.audit.game import Game, ProjectionGame, contest
-from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
+from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCounts
 from dpswd.sliced import block_means
@@ -37,52 +37,43 @@ EPOCH = 4  # batches in an epoch of the shuffled loader
 
 
 class _Loss(DPSlicedWassersteinLoss):
-    """The loss as it is; knows what it would release without noise, as the attacker does."""
+    """The loss, with the values that the attacker expects without noise."""
 
-    def prepared(self, rows: Tensor) -> Tensor:
-        """What is projected (B, d)."""
-        return clip_rows(rows, self.mechanism.row_norm)
-
-    def exact(self, rows: Tensor, projections: Tensor) -> Tensor:
-        """The values (m, k) before noise."""
-        return self._summarise(self.prepared(rows), None, projections)
+    def expected(self, rows: Tensor, projections: Tensor) -> Tensor:
+        """Compute the values (m, k) of a release without noise."""
+        return self.exact_values(rows, None, projections)
 
 
 class _BatchMax(_Loss):
-    def prepared(self, rows: Tensor) -> Tensor:
+    def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
         rows = rows.double()
         longest: Tensor = torch.linalg.vector_norm(rows, dim=1).max()
-        return rows * (self.mechanism.row_norm / longest)
-
-    def release(self, private: Tensor, labels: Tensor | None = None) -> Release:
-        return super().release(self.prepared(private), labels)
+        return super().exact_values(rows * (self.mechanism.row_norm / longest), labels, projections)
 
 
 class _ClipsLast(_Loss):
-    def prepared(self, rows: Tensor) -> Tensor:
-        return rows.double()
+    def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
+        return self.compute_statistic(rows.double(), labels, projections)
 
-    def exact(self, rows: Tensor, projections: Tensor) -> Tensor:
-        return super().exact(rows, projections).clamp(-self.mechanism.row_norm, self.mechanism.row_norm)
+    def add_noise(self, values: Tensor) -> Tensor:
+        return super().add_noise(values).clamp(-self.mechanism.row_norm, self.mechanism.row_norm)
 
-    def release(self, private: Tensor, labels: Tensor | None = None) -> Release:
-        projections, bound = self._directions(), self.mechanism.row_norm
-        noisy = self._publish(self._summarise(self.prepared(private), labels, projections), projections)
-        return Release(noisy.values.clamp(-bound, bound), projections, self.mechanism)
+    def expected(self, rows: Tensor, projections: Tensor) -> Tensor:
+        return super().expected(rows, projections).clamp(-self.mechanism.row_norm, self.mechanism.row_norm)
 
 
 class _SameNoise(_Loss):
     kept: Tensor | None = None
 
-    def _noise(self, shape: tuple[int, ...]) -> Tensor:
+    def add_noise(self, values: Tensor) -> Tensor:
         if self.kept is None:
-            self.kept = super()._noise(shape)
-        return self.kept
+            self.kept = super().add_noise(torch.zeros_like(values))
+        return values + self.kept
 
 
 class _Sums(_Loss):
-    def _summarise(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
-        return super()._summarise(rows, labels, projections) * self.mechanism.block_size
+    def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
+        return super().exact_values(rows, labels, projections) * self.mechanism.block_size
 
 
 def _batches(rng: np.random.Generator, length: float = 1.0, size: int = MECHANISM.batch_size) -> tuple[Tensor, Tensor]:
@@ -107,7 +98,7 @@ class _One:
 
     def play(self, replaced: bool) -> float:
         release = self.loss.release(self.batches[replaced])
-        first, second = (self.loss.exact(batch, release.projections) for batch in self.batches)
+        first, second = (self.loss.expected(batch, release.projections) for batch in self.batches)
         return _log_ratio(release.values, first, second, self.loss.mechanism.sigma)
 
 
@@ -122,7 +113,8 @@ class _Difference:
         left = one.release(self.batches[replaced])
         right = two.release(self.batches[replaced and not self.ranks])
         first, second = (
-            one.exact(batch, left.projections) - two.exact(self.batches[0] if self.ranks else batch, right.projections)
+            one.expected(batch, left.projections)
+            - two.expected(self.batches[0] if self.ranks else batch, right.projections)
             for batch in self.batches
         )
         return _log_ratio(left.values - right.values, first, second, one.mechanism.sigma * 2**0.5)
@@ -166,7 +158,7 @@ class _Gradient:
             live = block_means(columns, self.loss.mechanism.n_values)
             attached = Release(release.values + live - live.detach(), release.projections, release.mechanism)
             shown = self._gradient(attached)
-        first, second = (self.loss.exact(self.encoder(raw), release.projections) for raw in self.raw)
+        first, second = (self.loss.expected(self.encoder(raw), release.projections) for raw in self.raw)
         ratio = _log_ratio(release.values, first, second, self.loss.mechanism.sigma)
         size = (shown - known).norm(dim=0)  # (6,): which inputs moved the weights
         return ratio + 1e9 * float(size[1] - size[0])
@@ -199,12 +191,8 @@ def _counts() -> ClassCounts:
 
 
 def _ranks(shared: bool) -> tuple[_Loss, _Loss]:
-    pair = _Loss(MECHANISM), _Loss(MECHANISM)
-    if shared:  # both ranks took the seed from the config
-        seed = int(SecureRandom().words(1)[0] >> np.uint64(11))
-        for loss in pair:
-            loss._source = SeededRandom(seed)
-    return pair
+    seed = int(SecureRandom().words(1)[0] >> np.uint64(11)) if shared else None  # both ranks read it from the config
+    return tuple(_Loss(MECHANISM.replace(noise_seed=seed)) for _ in range(2))  # type: ignore[return-value]
 
 
 def _same(loss: _Loss) -> tuple[_Loss, _Loss]:

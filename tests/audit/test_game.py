@@ -15,7 +15,6 @@ from dpswd import InputError, PrivacyAccountant, ProjectionMechanism
 from dpswd.audit import Claim, audit, contest
 from dpswd.audit.game import ProjectionGame, _affordable
 from dpswd.audit.query_game import QueryGame
-from dpswd.loss import clip_rows
 from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, GaussianQuery, SecondMoment
 
 QUANTILES = {"statistic": "quantiles", "n_quantiles": 3}
@@ -36,20 +35,19 @@ def means(game, projections):
     exact = []
     for sign in (1, -1):
         rows[0] = sign * game.record
-        clipped = clip_rows(rows, game.mechanism.row_norm)
-        exact.append(game.loss._summarise(clipped, game.labels, projections))
+        exact.append(game.loss.exact_values(rows, game.labels, projections))
     return exact
 
 
 @pytest.mark.parametrize("changes", [{}, QUANTILES, {"n_classes": 3}, QUANTILES | {"n_classes": 2}, {"kind": "iid"}])
 def test_the_score_is_the_likelihood_ratio_and_the_pair_is_the_worst(changes):
     game = ProjectionGame(mechanism(**changes), 12)
-    projections = game.loss._directions()
+    projections = game.loss.draw_projections()
     first, second = means(game, projections)
     made = game.mechanism
     s = float((projections.T @ game.clipped).square().sum()) / made.row_norm**2
     assert float((second - first).norm()) == pytest.approx(made.unit_sensitivity * math.sqrt(s), rel=1e-6)
-    release = game.loss._publish(first, projections)
+    release = game.loss.publish(first, projections)
     ratio = ((release.values - first).square() - (release.values - second).square()).sum() / (2 * made.sigma**2)
     assert game._log_ratio(release) == pytest.approx(float(ratio), rel=1e-6)
 
@@ -57,9 +55,9 @@ def test_the_score_is_the_likelihood_ratio_and_the_pair_is_the_worst(changes):
 def test_the_score_of_sorted_rows_is_the_likelihood_ratio():
     made = mechanism(batch_size=3, n_projections=4)
     game = ProjectionGame(made, 3, as_released=True)
-    projections = game.loss._directions()
+    projections = game.loss.draw_projections()
     first, second = means(game, projections)
-    sorted_values = game.loss._publish(first, projections).values.sort(dim=0).values
+    sorted_values = game.loss.publish(first, projections).values.sort(dim=0).values
     release = dpswd.loss.Release(sorted_values, projections, made)
     ratio = 0.0
     for j in range(4):  # every order in which the noisy rows may have come
@@ -163,7 +161,7 @@ def pairs_of_classes(row_norm):
         changed[0] = torch.tensor(row, dtype=torch.float64)
         return [(changed, labels)]
 
-    means, moments = ClassMeans(3, 4, row_norm, noise_seed=2), ClassCovariances(3, 4, row_norm, noise_seed=2)
+    means, moments = ClassMeans(3, 4, row_norm, 1.0, noise_seed=2), ClassCovariances(3, 4, row_norm, 1.0, noise_seed=2)
     yield means, ((replaced([9, 0, 0, 0]),), (replaced([-9, 0, 0, 0]),))
     yield moments, ((replaced([9, 0, 0, 0]), centers), (replaced([0, 9, 0, 0]), centers))
     yield moments, ((replaced([9, 9, 0, 0]), centers), (replaced([9, -9, 0, 0]), centers))

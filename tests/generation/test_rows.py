@@ -10,12 +10,14 @@ from torch import nn
 from dpswd import DPSlicedWassersteinLoss
 from dpswd.data import Records
 from dpswd.data.base import PrivateData
+from dpswd.errors import InputError
 from dpswd.generation.features import DCT, Flatten, check_rowwise
 from dpswd.generation.generators import MLPGenerator
 from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.module import GeneratorModule
 from dpswd.generation.principal import PrincipalDirections
 from dpswd.generation.rows import known_rowwise, private_rows, rows_in_parts
+from dpswd.queries import ClassMeans
 
 N, D = 40, 6
 RECORDS = torch.rand(N, D, generator=torch.Generator().manual_seed(0))
@@ -132,3 +134,18 @@ def test_what_a_run_releases_was_mapped_row_by_row(tmp_path, monkeypatch, princi
     far, near = (rows.sort(dim=0).values for rows in released)  # a release takes records in an order of its own
     assert released[0].shape == (N, D)
     assert all(torch.isin(near[:, i], far[:, i]).sum() >= N - 1 for i in range(D))
+
+
+def test_parts_and_bytes_change_nothing():
+    records = torch.randint(0, 256, (20_000, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    labels = torch.arange(20_000) % 3
+    flat = torch.nn.Identity()
+    assert len(list(rows_in_parts(flat, records, labels))) == 3
+    whole = ClassMeans(3, 4, sigma=1.0, noise_seed=0).release([(records.float() / 255, labels)])
+    parts = ClassMeans(3, 4, sigma=1.0, noise_seed=0).release(rows_in_parts(flat, records, labels))
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-3)  # the grid of released values
+
+
+def test_a_label_per_record():
+    with pytest.raises(InputError, match="Expected a label per record, got 4 and 3"):
+        list(rows_in_parts(torch.nn.Identity(), torch.zeros(4, 2), torch.zeros(3)))
