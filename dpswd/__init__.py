@@ -1,7 +1,7 @@
-"""Differentially private sliced Wasserstein distance: a loss, its accounting, and what goes with it.
+"""Differentially private sliced Wasserstein distance: loss, mechanisms and accounting.
 
-Names are imported when they are first used: accounting needs no torch, and nothing here imports lightning, torchvision
-or matplotlib.
+Public names are imported on first use, so that accounting works without importing torch, and the core without
+lightning, torchvision, scikit-learn or matplotlib.
 """
 
 from importlib import import_module
@@ -13,11 +13,43 @@ if TYPE_CHECKING:
     from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError, ProcessLostError
     from dpswd.loss import DPSlicedWassersteinLoss, Release
     from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
-    from dpswd.sampling import FixedSizeSampler
+    from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMoment
+    from dpswd.sampling import FixedSizeSampler, ReleaseLoader
+    from dpswd.sketch import release_sketch
     from dpswd.sliced import random_projections, sliced_wasserstein
+    from dpswd.training.callback import PrivacyBudget
+
+__version__ = "0.2.0"
+
+_MODULES = {
+    "BudgetExceededError": "errors",
+    "ClassCounts": "queries",
+    "ClassCovariances": "queries",
+    "ClassMeans": "queries",
+    "DPSlicedWassersteinLoss": "loss",
+    "DpswdError": "errors",
+    "FixedSizeSampler": "sampling",
+    "GaussianMechanism": "mechanism",
+    "InputError": "errors",
+    "LedgerError": "errors",
+    "PrivacyAccountant": "accounting.accountant",
+    "PrivacyBudget": "training.callback",
+    "ProcessLostError": "errors",
+    "ProjectionMechanism": "mechanism",
+    "Release": "loss",
+    "ReleaseLoader": "sampling",
+    "SecondMoment": "queries",
+    "calibrate_sigma": "accounting.calibrate",
+    "random_projections": "sliced",
+    "release_sketch": "sketch",
+    "sliced_wasserstein": "sliced",
+}
 
 __all__ = [
     "BudgetExceededError",
+    "ClassCounts",
+    "ClassCovariances",
+    "ClassMeans",
     "DPSlicedWassersteinLoss",
     "DpswdError",
     "FixedSizeSampler",
@@ -25,32 +57,17 @@ __all__ = [
     "InputError",
     "LedgerError",
     "PrivacyAccountant",
+    "PrivacyBudget",
     "ProcessLostError",
     "ProjectionMechanism",
     "Release",
+    "ReleaseLoader",
+    "SecondMoment",
     "calibrate_sigma",
     "random_projections",
+    "release_sketch",
     "sliced_wasserstein",
 ]
-
-__version__ = "0.1.0"
-
-_MODULES = {
-    "BudgetExceededError": "errors",
-    "DPSlicedWassersteinLoss": "loss",
-    "FixedSizeSampler": "sampling",
-    "DpswdError": "errors",
-    "GaussianMechanism": "mechanism",
-    "InputError": "errors",
-    "LedgerError": "errors",
-    "PrivacyAccountant": "accounting.accountant",
-    "ProcessLostError": "errors",
-    "ProjectionMechanism": "mechanism",
-    "Release": "loss",
-    "calibrate_sigma": "accounting.calibrate",
-    "random_projections": "sliced",
-    "sliced_wasserstein": "sliced",
-}
 
 
 def __getattr__(name: str) -> Any:
