@@ -1,19 +1,17 @@
-r"""Encoders on the private side: every row by itself, or not at all (in the spirit of Opacus's ModuleValidator).
+r"""Row-wise maps of private records: validation and evaluation, in the spirit of Opacus's ModuleValidator.
 
-Why. A release is proved private for rows :math:`z_i = \phi(x_i)` with a map :math:`\phi` that is fixed before the
-records are read: then a record that is replaced moves one row, which is clipped. Where an encoder lets rows of a batch
-depend on each other (BatchNorm in train mode, attention over the batch, centring), one record moves ALL rows, and the
-sensitivity is B times as large. Where it keeps a statistic of what it read (running means, memory banks), the encoder
-itself carries the private batch out, without noise.
+A release is proved private for rows :math:`z_i = \phi(x_i)` with a map :math:`\phi` fixed before the records are
+read: replacing one record then moves one row, which is clipped. An encoder whose rows depend on each other (BatchNorm
+in train mode, attention over the batch, centring) lets one record move ALL rows. An encoder that keeps a statistic of
+its input (running means, memory banks) releases the private batch without noise.
 
-:func:`rowwise` is row by row by construction. Let s be what :func:`copy.deepcopy` copies of an encoder: parameters,
-buffers, and plain attributes of every submodule. Row i is :math:`f_s(x_i)`: a copy of the encoder as it came maps one
-record, either inside :func:`torch.func.vmap`, where operations see no other record of their chunk, or, if it cannot be
-traced, in a call of its own. Whatever a copy keeps (a running maximum, a list of batches) is thrown away with it,
-and the encoder stays as it was. Not covered is what ``deepcopy`` does not copy: globals, attributes of the CLASS, a
-function's closure, files; an encoder that writes its input there is not caught.
+:func:`rowwise` is row-wise by construction: a copy of the encoder maps one record at a time, inside
+:func:`torch.func.vmap` or, if it cannot be traced, in a call of its own. The copy is discarded with every attribute
+that it changed. State that :func:`copy.deepcopy` does not copy is not covered: globals, class attributes, closures,
+files. Proof: docs/theory/private-side.md, Proposition 20.
 
-:func:`check_encoder` finds the usual culprits beforehand, on public rows only, and names the layer and the remedy.
+:func:`check_module` finds layers that mix rows by their type; :func:`check_encoder` also compares outputs on public
+records. Both name the layer and the remedy.
 """
 
 import copy
@@ -26,33 +24,33 @@ from torch import Tensor, nn
 
 from dpswd.errors import InputError
 
-__all__ = ["check_encoder", "digest", "frozen_norms", "rowwise"]
+__all__ = ["check_encoder", "check_module", "digest", "frozen_norms", "rowwise"]
 
 _CHUNK = 512  # records that vmap maps at a time
 
 
 @torch.no_grad()
 def rowwise(encoder: nn.Module, records: Tensor) -> Tensor:
-    """Maps records (n, ...) to rows (n, d), each by itself, in evaluation mode, without gradients.
+    """Map records (n, ...) to rows (n, d) one by one, in evaluation mode, without gradients.
 
     Args:
-        encoder: Maps (n, ...) to (n, d). It is copied and stays as it is.
-        records: At least one.
+        encoder: Module that maps (n, ...) to (n, d). A copy of it is used.
+        records: At least one record.
 
     Raises:
-        InputError: If the result is no row per record, or the encoder cannot be copied or changed all the same.
+        InputError: If the result is not one row per record, or if the encoder cannot be copied or was changed.
     """
     before = digest(encoder)
     try:
         rows = _traced(encoder, records)
     except InputError:
         raise
-    except (RuntimeError, ValueError, TypeError):  # something vmap cannot trace: a copy and a call per record
+    except (RuntimeError, ValueError, TypeError):  # vmap cannot trace the encoder
         rows = torch.stack([_one(_copied(encoder), record) for record in records])
     if digest(encoder) != before:
         raise InputError(
-            f"Expected an encoder that keeps nothing of what it reads, got {type(encoder).__name__}, whose copies "
-            "share buffers or parameters with it and change them; remove the layer that updates them."
+            f"Expected an encoder without state that depends on its input, got {type(encoder).__name__}, whose copies "
+            "change buffers or parameters that they share with it; remove the layer that updates them."
         )
     return rows.detach()
 
@@ -60,7 +58,7 @@ def rowwise(encoder: nn.Module, records: Tensor) -> Tensor:
 def _traced(encoder: nn.Module, records: Tensor) -> Tensor:
     parts = []
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # slow, but right
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # slow, but correct
         for part in records.split(_CHUNK):
             mine = functools.partial(_one, _copied(encoder))
             parts.append(torch.func.vmap(mine, randomness="error")(part))
@@ -75,46 +73,58 @@ def _one(encoder: nn.Module, record: Tensor) -> Tensor:
 
 
 def _copied(encoder: nn.Module) -> nn.Module:
-    """A copy in evaluation mode."""
+    """Return a copy in evaluation mode."""
     try:
         return copy.deepcopy(encoder).eval()
-    except Exception as error:  # whatever an attribute's own way of copying raises
+    except Exception as error:  # __deepcopy__ of an attribute may raise any exception
         reason = str(error).split(". ")[0].splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
-            f"Expected an encoder that copy.deepcopy can copy, got {type(encoder).__name__} ({reason}); keep no "
-            "results, files or locks in its attributes."
+            f"Expected an encoder that copy.deepcopy can copy, got {type(encoder).__name__} ({reason}); do not "
+            "keep results, files or locks in its attributes."
         ) from None
 
 
-def check_encoder(encoder: nn.Module, records: Tensor, dim: int | None = None) -> None:
-    """Refuses an encoder that mixes rows or keeps statistics of a batch. Reads public records only.
+def check_module(module: nn.Module) -> None:
+    """Refuse a module with a layer that mixes rows or keeps batch statistics, as far as its type tells.
 
     Args:
-        encoder: Maps (n, ...) to (n, d).
-        records: Public records (n, ...), n >= 2.
-        dim: The d that is wanted, if it is known.
+        module: Any module; its layers are checked in their present mode.
 
     Raises:
         InputError: Naming the layer and the remedy.
     """
-    for name, layer in encoder.named_modules():
+    for name, layer in module.named_modules():
         where = f"{type(layer).__name__} ({name})" if name else type(layer).__name__
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             if layer.running_mean is None:
                 raise InputError(
-                    f"Expected an encoder that treats rows one by one, got {where} without running statistics; "
-                    "replace it by GroupNorm or LayerNorm."
+                    f"Expected a row-wise module, got {where} without running statistics; replace it by GroupNorm or "
+                    "LayerNorm."
                 )
             if layer.training:
                 raise InputError(
-                    f"Expected an encoder that treats rows one by one, got {where} in train mode; call .eval() on that "
-                    "layer (its statistics stay those of the public data), or replace it by GroupNorm or LayerNorm."
+                    f"Expected a row-wise module, got {where} in train mode; call .eval() on that layer (it then uses "
+                    "the statistics of public data), or replace it by GroupNorm or LayerNorm."
                 )
         elif isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats and layer.training:
             raise InputError(
-                f"Expected an encoder that keeps nothing of what it reads, got {where} with running statistics in "
-                "train mode; set track_running_stats=False."
+                f"Expected a module without statistics of its input, got {where} with running statistics in train "
+                "mode; set track_running_stats=False."
             )
+
+
+def check_encoder(encoder: nn.Module, records: Tensor, dim: int | None = None) -> None:
+    """Refuse an encoder that mixes rows or keeps batch statistics. Reads public records only.
+
+    Args:
+        encoder: Module that maps (n, ...) to (n, d).
+        records: Public records (n, ...), n >= 2.
+        dim: Expected d, if known.
+
+    Raises:
+        InputError: Naming the layer and the remedy.
+    """
+    check_module(encoder)
     alone = rowwise(encoder, records)
     if dim is not None and alone.shape[1] != dim:
         raise InputError(f"Expected features of size {dim}, got {alone.shape[1]}; set dim to that of the encoder.")
@@ -123,30 +133,30 @@ def check_encoder(encoder: nn.Module, records: Tensor, dim: int | None = None) -
 
 @torch.no_grad()
 def _check_together(encoder: nn.Module, records: Tensor, alone: Tensor) -> None:
-    """Compares a whole batch with its rows one by one: what is trained on should be what is released."""
+    """Raise if the encoder maps a batch and its records one by one to different rows."""
     copied = _copied(encoder)
     together = copied(records)
     scale = float(alone.abs().max())
     if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4 * (scale or 1.0)):
         raise InputError(
-            f"Expected an encoder that treats rows one by one, got {type(encoder).__name__}, whose rows depend on the "
-            "rest of the batch; remove what mixes them (attention or centring over the batch)."
+            f"Expected a row-wise encoder, got {type(encoder).__name__}, whose rows depend on the rest of the batch; "
+            "remove attention, centring or normalisation over the batch."
         )
     if digest(copied) != digest(encoder):
         raise InputError(
-            f"Expected an encoder that keeps nothing of what it reads, got {type(encoder).__name__}, whose buffers or "
-            "parameters changed in evaluation mode; remove the layer that updates them."
+            f"Expected an encoder without state that depends on its input, got {type(encoder).__name__}, whose "
+            "buffers or parameters changed in evaluation mode; remove the layer that updates them."
         )
 
 
 def frozen_norms(encoder: nn.Module) -> list[nn.Module]:
-    """Returns the layers of batch normalisation that are in evaluation mode; they are to stay there."""
+    """Return the batch and instance normalisation layers that are in evaluation mode."""
     kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
     return [layer for layer in encoder.modules() if isinstance(layer, kinds) and not layer.training]
 
 
 def digest(module: nn.Module) -> str:
-    """SHA-256 of a module's parameters and buffers: which encoder was used at a release."""
+    """Return the SHA-256 digest of a module's parameters and buffers, which identifies an encoder."""
     total = hashlib.sha256()
     for name, value in sorted([*module.named_parameters(), *module.named_buffers()]):
         total.update(name.encode())

@@ -6,7 +6,7 @@ from torch import nn
 
 from dpswd import InputError
 from dpswd.adaptation.adapters import DigitEncoder, FeatureEncoder, ImageAdapter, classifier, frame, jitter
-from dpswd.rowwise import check_encoder, digest, frozen_norms, rowwise
+from dpswd.rowwise import check_encoder, check_module, digest, frozen_norms, rowwise
 
 RECORDS = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
 ROUNDING = 1e-5  # sums of a few hundred float32 of order 1, whose order may change with the memory they lie in
@@ -141,6 +141,13 @@ def test_an_encoder_that_cannot_be_copied():
 def test_what_mixes_rows_is_refused(encoder, message):
     with pytest.raises(InputError, match=message):
         check_encoder(encoder, RECORDS)
+
+
+def test_check_module_names_the_layer():
+    module = nn.ModuleDict({"encoder": nn.Sequential(nn.Linear(7, 3), nn.BatchNorm1d(3)), "head": nn.LayerNorm(3)})
+    with pytest.raises(InputError, match=r"BatchNorm1d \(encoder\.1\)"):
+        check_module(module)
+    check_module(module.eval())
 
 
 def test_what_treats_rows_one_by_one_is_accepted():
