@@ -1,22 +1,22 @@
-"""Empirical lower bounds on what a mechanism leaks, to be held against what is claimed.
+"""Empirical lower bounds on the privacy loss of a mechanism, compared with the claim of the accountant.
 
-=====================  ====================================================================================
-module                 what it has
-=====================  ====================================================================================
-:mod:`.bounds`         from the scores of an attack to lower bounds with a stated confidence
-:mod:`.claim`          the trade-off curve that an accountant claims
-:mod:`.game`           the distinguishing game on the library's own loss and sampler; :func:`audit`
-:mod:`.query_game`     the same on class counts and second moments
-:mod:`.canaries`       one training run, many canaries
-:mod:`.zoo`            broken mechanisms that the game must catch, and their sound twins
-=====================  ====================================================================================
-
-An audit can refute a claim. It can never prove one: an attack that finds nothing may have been a weak attack.
+An audit can refute a claim. It cannot prove one: the attack may have been weak.
 """
 
-from dpswd.audit.bounds import Attack, Evidence, weigh
+from dpswd.audit.bounds import Attack, Claim, Evidence, evaluate
 from dpswd.audit.canaries import one_run_epsilon
-from dpswd.audit.claim import Claim
-from dpswd.audit.game import AuditResult, Game, audit, contest
+from dpswd.audit.game import AuditResult, Game, ProjectionGame, QueryGame, audit, run_game
 
-__all__ = ["Attack", "AuditResult", "Claim", "Evidence", "Game", "audit", "contest", "one_run_epsilon", "weigh"]
+__all__ = [
+    "Attack",
+    "AuditResult",
+    "Claim",
+    "Evidence",
+    "Game",
+    "ProjectionGame",
+    "QueryGame",
+    "audit",
+    "evaluate",
+    "one_run_epsilon",
+    "run_game",
+]

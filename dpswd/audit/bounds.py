@@ -1,16 +1,16 @@
-r"""From the scores of an attack to lower bounds on mu and epsilon with a stated confidence. NumPy and SciPy only.
+r"""Lower bounds on mu and epsilon from the scores of an attack, and the claim that they are compared with.
 
-The attack gives one score per run; large scores speak for the second of two neighbouring data sets. At a threshold t
+The attack returns one score per run; a large score speaks for the second of two neighbouring data sets. At threshold t
 
 - FPR = P(score > t | first data set), FNR = P(score <= t | second data set).
 
-A mechanism that is :math:`\mu`-GDP lets no test have :math:`\Phi^{-1}(1 - FPR) - \Phi^{-1}(FNR) > \mu` (Dong2022,
-Definition 2.6 with the curve of Equation 6), and one that is :math:`(\varepsilon, \delta)`-DP none with
-:math:`FNR < 1 - \delta - e^\varepsilon FPR` or the same with both rates exchanged (Wasserman and Zhou 2010, Theorem
-2.4). Both expressions fall as the rates grow, so that upper confidence limits on the rates give lower bounds.
+No test of a :math:`\mu`-GDP mechanism has :math:`\Phi^{-1}(1 - FPR) - \Phi^{-1}(FNR) > \mu` (Dong2022, Definition 2.6
+with Equation 6). No test of an :math:`(\varepsilon, \delta)`-DP mechanism has
+:math:`FNR < 1 - \delta - e^\varepsilon FPR`, or the same with both rates exchanged (Wasserman and Zhou 2010, Theorem
+2.4). Both expressions decrease in the rates, so upper confidence limits on the rates give lower bounds.
 
-The limits are Clopper and Pearson's (1934): exact for independent runs, whatever the number of errors. The threshold is
-chosen on runs that are not counted afterwards; on those that are it is fixed in advance, as the limits want it.
+The limits are those of Clopper and Pearson (1934), which are exact for independent runs. The threshold is chosen on
+runs that are not counted afterwards.
 """
 
 import math
@@ -22,24 +22,26 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from dpswd._validate import array, at_least, probability
+from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.errors import InputError
+from dpswd.report.gdp import TradeOff
 
-__all__ = ["Attack", "Evidence", "upper_limit", "weigh"]
+__all__ = ["Attack", "Claim", "Evidence", "evaluate", "upper_limit"]
 
 Array = NDArray[np.float64]
 
-LEAST_TRIALS = 50
-_FOR_THRESHOLDS = 0.15  # of the runs
+MIN_TRIALS = 50
+_THRESHOLD_SHARE = 0.15  # of the runs, for choosing the threshold
 _CANDIDATES = 400  # thresholds to choose from
-_SHY = 1e-4  # the level at which thresholds for mu are compared, relative to that of the limits
+_CAUTION = 1e-4  # factor on the confidence level at which thresholds for mu are compared
 _SHARES = {"mu": 0.8, "epsilon": 0.2}  # of the error probability
 
 
 def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
-    """Computes the Clopper-Pearson limit that an error rate exceeds with probability at most ``level``.
+    """Computes the Clopper-Pearson limit, which an error rate exceeds with probability at most ``level``.
 
     Args:
-        errors: Observed errors, any shape; fractions are interpolated (for choosing a threshold only).
+        errors: Observed numbers of errors, any shape; fractions are interpolated (for choosing a threshold only).
         trials: Number of independent runs.
         level: Probability strictly between 0 and 1.
 
@@ -54,26 +56,27 @@ def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
     probability(level=level)
     errors = array("errors", errors)
     if not (errors >= 0).all():
-        raise InputError("Expected numbers of errors of at least 0, got others.")
+        raise InputError("Expected errors >= 0, got a negative number.")
     limit = stats.beta.isf(level, errors + 1, np.maximum(trials - errors, 1e-12))
     return np.where(errors >= trials, 1.0, limit)
 
 
-def _mu(fpr: Array, fnr: Array) -> Array:
+def _mu(fpr: ArrayLike, fnr: ArrayLike) -> Array:
     return np.asarray(stats.norm.isf(fpr) - stats.norm.ppf(fnr), dtype=float)
 
 
-def _epsilon(fpr: Array, fnr: Array, delta: float) -> Array:
-    one, other = (1 - delta - fnr) / fpr, (1 - delta - fpr) / fnr
-    return np.log(np.maximum(np.maximum(one, other), 1.0))
+def _epsilon(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> Array:
+    fpr, fnr = np.asarray(fpr, dtype=float), np.asarray(fnr, dtype=float)
+    ratio = np.maximum((1 - delta - fnr) / fpr, (1 - delta - fpr) / fnr)
+    return np.asarray(np.log(np.maximum(ratio, 1.0)), dtype=float)
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One test and upper limits on its error rates.
+    """A test and upper limits on its error rates.
 
     Attributes:
-        threshold: Scores above it are taken for the second data set.
+        threshold: Scores above it are classified as the second data set.
         fpr: Upper limit on the false-positive rate.
         fnr: Upper limit on the false-negative rate.
     """
@@ -85,24 +88,24 @@ class Attack:
     @property
     def mu(self) -> float:
         """Lower bound on mu, at least 0."""
-        return max(0.0, float(_mu(np.asarray(self.fpr), np.asarray(self.fnr))))
+        return max(0.0, float(_mu(self.fpr, self.fnr)))
 
     def epsilon(self, delta: float) -> float:
-        """Lower bound on epsilon at ``delta``, at least 0."""
-        return float(_epsilon(np.asarray(self.fpr), np.asarray(self.fnr), delta))
+        """Returns a lower bound on epsilon at ``delta``, at least 0."""
+        return float(_epsilon(self.fpr, self.fnr, delta))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the runs prove. All four limits on error rates hold together with probability ``confidence``.
+    """Result of an attack. All four limits on error rates hold together with probability ``confidence``.
 
     Attributes:
-        for_mu: The test whose bound on mu was largest on the runs for choosing.
-        for_epsilon: Likewise for epsilon at ``delta``.
+        for_mu: The test with the largest bound on mu, as chosen on separate runs.
+        for_epsilon: The same for epsilon at ``delta``.
         delta: As given.
         confidence: As given.
         trials: Runs per data set, those for choosing thresholds included.
-        best_provable_mu: What these runs would have proved without a single error.
+        best_provable_mu: Bound on mu that these runs would give without a single error.
     """
 
     for_mu: Attack
@@ -119,50 +122,50 @@ class Evidence:
 
     @property
     def epsilon(self) -> float:
-        """Lower bound on epsilon at ``delta``: the better of both tests."""
+        """Lower bound on epsilon at ``delta``, the larger one of both tests."""
         return max(self.for_mu.epsilon(self.delta), self.for_epsilon.epsilon(self.delta))
 
 
-def weigh(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
-    """Turns scores of independent runs into lower bounds.
+def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
+    """Computes lower bounds from the scores of independent runs.
 
     Args:
         first: Scores (n,) of runs on the first data set.
-        second: Scores (n,) of runs on the second.
-        delta: Where to read epsilon.
+        second: Scores (n,) of runs on the second data set.
+        delta: Where epsilon is evaluated.
         confidence: Probability with which all bounds hold.
 
     Raises:
-        InputError: If there are too few runs, unequal numbers of them, or scores that are nan.
+        InputError: If there are too few runs, their numbers differ, or a score is nan.
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> evidence = weigh(rng.normal(0, 1, 20_000), rng.normal(2, 1, 20_000))
+        >>> evidence = evaluate(rng.normal(0, 1, 20_000), rng.normal(2, 1, 20_000))
         >>> 1.85 < evidence.mu < 2
         True
     """
     probability(delta=delta, confidence=confidence)
     one, two = (np.clip(array("scores", scores), -1e300, 1e300) for scores in (first, second))
-    if one.ndim != 1 or one.shape != two.shape or len(one) < LEAST_TRIALS:
+    if one.ndim != 1 or one.shape != two.shape or len(one) < MIN_TRIALS:
         raise InputError(
-            f"Expected as many runs on both data sets, at least {LEAST_TRIALS}, got {one.shape} and {two.shape}."
+            f"Expected equally many scores of both data sets, at least {MIN_TRIALS}, got {one.shape} and {two.shape}."
         )
     if np.isnan(one).any() or np.isnan(two).any():
-        raise InputError("Expected scores that are numbers, got nan; the attack failed.")
-    cut = math.ceil(_FOR_THRESHOLDS * len(one))
+        raise InputError("Expected scores that are numbers, got nan; check the attack.")
+    cut = math.ceil(_THRESHOLD_SHARE * len(one))
     counted = len(one) - cut
 
-    def attack(goal: Callable[[Array, Array], Array], share: float, planned: int, shy: float = 1.0) -> Attack:
+    def attack(goal: Callable[[Array, Array], Array], share: float, planned: int, caution: float = 1.0) -> Attack:
         level = (1 - confidence) * share / 2
-        threshold = _threshold(one[:cut], two[:cut], planned, level * shy, goal)
+        threshold = _threshold(one[:cut], two[:cut], planned, level * caution, goal)
         errors = [int((one[cut:] > threshold).sum()), int((two[cut:] <= threshold).sum())]
         fpr, fnr = upper_limit(errors, counted, level)
         return Attack(threshold, float(fpr), float(fnr))
 
     faultless = upper_limit(0, counted, (1 - confidence) * _SHARES["mu"] / 2)
     return Evidence(
-        # of thresholds that look alike the one with more errors is the safer choice: few errors are mostly luck
-        attack(_mu, _SHARES["mu"], cut, _SHY),
+        # among similar thresholds the one with more errors is preferred: few errors are mostly chance
+        attack(_mu, _SHARES["mu"], cut, _CAUTION),
         attack(lambda fpr, fnr: _epsilon(fpr, fnr, delta), _SHARES["epsilon"], counted),
         delta,
         confidence,
@@ -172,7 +175,7 @@ def weigh(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidenc
 
 
 def _threshold(one: Array, two: Array, planned: int, level: float, goal: Callable[[Array, Array], Array]) -> float:
-    """Chooses the threshold that would do best if so many runs as are planned had the error rates of these."""
+    """Returns the threshold with the best ``goal`` if ``planned`` runs had the error rates of these runs."""
     pooled = np.unique(np.concatenate([one, two]))
     if len(pooled) == 1:
         return float(pooled[0])
@@ -181,6 +184,50 @@ def _threshold(one: Array, two: Array, planned: int, level: float, goal: Callabl
     above = len(one) - np.searchsorted(np.sort(one), between, side="right")
     below = np.searchsorted(np.sort(two), between, side="right")
     scale = planned / len(one)
-    worth = goal(upper_limit(above * scale, planned, level), upper_limit(below * scale, planned, level))
-    best = np.flatnonzero(worth >= worth.max() - 1e-9)
+    value = goal(upper_limit(above * scale, planned, level), upper_limit(below * scale, planned, level))
+    best = np.flatnonzero(value >= value.max() - 1e-9)
     return float(between[best[len(best) // 2]])  # the middle one, where several separate the runs
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Claim of an accountant: no test has error rates below the trade-off curve.
+
+    Attributes:
+        mu: mu of Gaussian differential privacy.
+        epsilon: At ``delta``.
+        delta: As given.
+        curve: The trade-off curve, which is stronger than mu wherever mu is not tight.
+        assumptions: What the accountant assumes.
+    """
+
+    mu: float
+    epsilon: float
+    delta: float
+    curve: TradeOff
+    assumptions: list[str]
+
+    @classmethod
+    def of(cls, account: PrivacyAccountant, delta: float) -> "Claim":
+        """Returns the claim of an accountant. Bounds that spend a tail probability take half of ``delta`` for it."""
+        resolved = account.resolve(delta)
+        mu, _ = resolved.get_mu_and_regret()
+        return cls(mu, account.get_epsilon(delta), delta, TradeOff.of(resolved), resolved.assumptions)
+
+    def mu_at(self, fpr: float) -> float:
+        """Returns mu of the Gaussian curve through the claimed curve at ``fpr``, at most :attr:`mu`."""
+        fnr = max(float(self.curve.fnr([fpr])[0]), 1e-300)
+        return min(self.mu, max(0.0, float(_mu(fpr, fnr))))
+
+    def allows(self, attack: Attack) -> bool:
+        """Whether the error limits of ``attack`` lie on or above the claimed curve."""
+        return attack.fnr >= float(self.curve.fnr([attack.fpr])[0])
+
+    def is_consistent_with(self, evidence: Evidence) -> bool:
+        """Whether no bound in ``evidence`` exceeds the claim."""
+        return (
+            evidence.mu <= self.mu
+            and evidence.epsilon <= max(self.epsilon, 0.0)
+            and self.allows(evidence.for_mu)
+            and self.allows(evidence.for_epsilon)
+        )

@@ -1,31 +1,29 @@
-r"""The distinguishing game, played on the loss and the sampler themselves.
+r"""The distinguishing game, played on the loss, the sampler and the queries of the library.
 
 axes: B rows, d dimension, k directions, m values per column, b = B / m rows per value.
 
-Two neighbouring data sets: N equal records z, and the same with one record replaced by -z. Runs are made on both, and
-a score says after each which one it was.
+:class:`ProjectionGame` uses two neighbouring data sets: N equal records z, and the same with one record replaced by -z.
+This pair is worst. All entries of a column are :math:`c = z^\top u`, and one becomes -c, at the other end of the sorted
+column: the column's values move by :math:`2|c|/b` in one place, which attains the sensitivity of
+:mod:`dpswd.mechanism` in all columns at once. The law of S does not depend on z. With subsampling, equal records make
+the rest of the batch the same in both data sets, the case in which the bound of Balle2018 is attained. z is far longer
+than the bound on rows, so clipping is part of the game.
 
-Why this pair is worst. All entries of a column are :math:`c = z^\top u`, one jumps to -c, the far end of the column's
-order: it moves through no other entry, so the column's values move by :math:`2|c|/b` in one place, which attains the
-bound of :mod:`dpswd.mechanism` in all columns at once. The law of S does not depend on z, so any direction is worst; z
-must not depend on the directions. Subsets: equal records make the release without the replaced record the same for
-both data sets, the case in which the bound of Balle2018 is attained. z is far longer than the bound: clipping takes
-part in the game.
-
-The score is the logarithm of the likelihood ratio, known exactly (Neyman and Pearson: no test does better). With
-:math:`s_j = -2 c_j / b` and y the released values in the places that move,
+The score is the log-likelihood ratio, which no test beats (Neyman and Pearson). With :math:`s_j = -2 c_j / b` and y the
+released values in the places that move,
 
 .. math:: \ell = \frac1{\sigma^2} \sum_j s_j (y_j - c_j - s_j / 2), \qquad
           \text{score} = \sum_{t=1}^T \ln(1 - q + q e^{\ell_t}).
 
-Noisy rows are looked at before they are sorted for the last time: the claim does not count on that. With
-``as_released`` the score is that of the sorted rows, :math:`\ell = \sum_j \ln \frac1B \sum_i e^{-2 c_j y_{ij} /
-\sigma^2}`.
+Noisy rows are scored before their last sort, because the claim does not rely on it. With ``as_released`` the score is
+that of the sorted rows, :math:`\ell = \sum_j \ln \frac1B \sum_i e^{-2 c_j y_{ij} / \sigma^2}`.
 
-Both data sets are played with the same directions. They have the same law in both, and each error rate remains that of
-independent runs; only the cost is halved.
+A pair of runs, one on each data set, uses the same directions, which halves the cost. Their law is the same for both
+data sets, so each error rate remains that of independent runs.
 """
 
+import copy
+import dataclasses
 import math
 import time
 from collections.abc import Iterable
@@ -39,63 +37,64 @@ from torch import Tensor
 
 from dpswd._validate import at_least, positive
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.audit.bounds import LEAST_TRIALS, Evidence, weigh
-from dpswd.audit.claim import Claim
+from dpswd.audit.bounds import MIN_TRIALS, Claim, Evidence, evaluate
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
+from dpswd.queries import GaussianQuery
 from dpswd.sampling import FixedSizeSampler
 
-__all__ = ["AuditResult", "Game", "ProjectionGame", "audit", "contest"]
+__all__ = ["AuditResult", "Game", "ProjectionGame", "QueryGame", "audit", "run_game"]
 
-_LENGTH = 1000.0  # of z, in units of the bound: the clip is part of the game
-_FEW, _MANY = 20_000, 200_000  # runs per data set, where time allows
-_LARGE_MU = 4.0  # from which errors are rare
-_ENOUGH = 1000  # runs per data set below which releases are left out rather than runs
+_LENGTH = 1000.0  # norm of z, in units of the bound on rows
+_FEW_TRIALS, _MANY_TRIALS = 20_000, 200_000  # runs per data set, if there is time
+_LARGE_MU = 4.0  # above it errors are rare and need many trials
+_ENOUGH_TRIALS = 1000  # with fewer runs per data set, releases per run are reduced instead
+_SILENT = 1e-9  # noise, relative to sigma, of the releases that give the exact values of a query
 
 
 class Game(Protocol):
     """Two neighbouring data sets and an attack."""
 
     def play(self, replaced: bool) -> float:
-        """Makes one run on the first data set or on the second; a large score speaks for the second."""
+        """Makes one run on the first or the second data set; a large score speaks for the second."""
 
 
-def contest(game: Game, trials: int, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
-    """Plays ``trials`` runs on each data set and weighs the scores."""
-    at_least(LEAST_TRIALS, trials=trials)
+def run_game(game: Game, trials: int, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
+    """Makes ``trials`` runs on each data set and evaluates the scores."""
+    at_least(MIN_TRIALS, trials=trials)
     scores = [(game.play(False), game.play(True)) for _ in range(trials)]
     first, second = np.array(scores, dtype=float).T
-    return weigh(first, second, delta=delta, confidence=confidence)
+    return evaluate(first, second, delta=delta, confidence=confidence)
 
 
-class _Watched(DPSlicedWassersteinLoss):
-    """The loss, with its directions played twice and without the last sort, which is post-processing."""
+class _AuditedLoss(DPSlicedWassersteinLoss):
+    """The loss, with directions that can be used twice and without the last sort, which is post-processing."""
 
     def __init__(self, mechanism: ProjectionMechanism) -> None:
         super().__init__(mechanism)
-        self.kept: list[Tensor] = []
+        self.used: list[Tensor] = []
         self.again = False
 
     def draw_projections(self) -> Tensor:
         if self.again:
-            return self.kept.pop(0)
-        self.kept.append(super().draw_projections())
-        return self.kept[-1]
+            return self.used.pop(0)
+        self.used.append(super().draw_projections())
+        return self.used[-1]
 
     def discard_order(self, values: Tensor) -> Tensor:
         return values
 
 
 class ProjectionGame:
-    """A run of ``n_releases`` releases on subsets of ``sample_size`` records.
+    """Runs of ``n_releases`` releases on subsets of ``sample_size`` records.
 
     Args:
-        mechanism: What is released.
+        mechanism: The mechanism that is released.
         sample_size: Number N of records.
-        n_releases: Number T of releases of one run.
-        seed: Chooses z. Noise, directions and subsets stay the system's.
-        as_released: Attack noisy rows as they leave, sorted.
+        n_releases: Number T of releases per run.
+        seed: Seed of z. Noise, directions and subsets come from the system's entropy.
+        as_released: Whether to attack noisy rows after their last sort.
     """
 
     def __init__(
@@ -115,41 +114,40 @@ class ProjectionGame:
         z = np.random.default_rng(seed).standard_normal(mechanism.dim)
         z *= _LENGTH * mechanism.row_norm / np.linalg.norm(z)
         self.record = torch.from_numpy(z).to(torch.float32)
-        unit = self.record.double() / self.record.double().norm()
-        self.clipped = mechanism.row_norm * unit  # (d,)
+        self.clipped = mechanism.row_norm * self.record.double() / self.record.double().norm()  # (d,)
         self.labels = None if mechanism.n_classes is None else torch.zeros(mechanism.batch_size, dtype=torch.int64)
-        self.loss = _Watched(mechanism)
+        self.loss = _AuditedLoss(mechanism)
         self._plain = self.record.expand(mechanism.batch_size, -1).contiguous()
 
     def play(self, replaced: bool) -> float:
         """Makes one run; see :class:`Game`."""
-        self.loss.again = replaced and bool(self.loss.kept)
+        self.loss.again = replaced and bool(self.loss.used)
         if not self.loss.again:
-            self.loss.kept.clear()
-        return self._score(np.array([self._one(indices, replaced) for indices in self._subsets()]))
+            self.loss.used.clear()
+        return self.score(np.array([self._play_release(indices, replaced) for indices in self.subsets()]))
 
-    def _subsets(self) -> Iterable[Tensor]:
-        """The batches of one run, as the library draws them."""
+    def subsets(self) -> Iterable[Tensor]:
+        """Returns the batches of one run, drawn by the sampler of the library."""
         return FixedSizeSampler(self.sample_size, self.mechanism.batch_size, n_steps=self.n_releases)
 
-    def _score(self, ratios: NDArray[np.float64]) -> float:
-        """The log-likelihood ratio of a run, from those of its releases (T,), were the record in each of them."""
+    def score(self, ratios: NDArray[np.float64]) -> float:
+        """Returns the log-likelihood ratio of a run from those of its releases (T,), given the record is in each."""
         if self.rate == 1:
             return float(ratios.sum())
         return float(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + ratios).sum())
 
-    def _one(self, indices: Tensor, replaced: bool) -> float:
-        """One release on the subset ``indices`` of the data set, and its score. Record 0 is the one that differs."""
+    def _play_release(self, indices: Tensor, replaced: bool) -> float:
+        """Makes and scores one release on the subset ``indices``. Record 0 is the one that differs."""
         batch = self._plain
         if replaced and bool((indices == 0).any()):
             batch = self._plain.clone()
             batch[indices == 0] *= -1
-        return self._log_ratio(self.loss.release(batch, self.labels))
+        return self.log_ratio(self.loss.release(batch, self.labels))
 
-    def _log_ratio(self, release: Release) -> float:
-        """The logarithm of the likelihood of a release with the replaced record over that without it."""
+    def log_ratio(self, release: Release) -> float:
+        """Returns the log of the likelihood of a release with the replaced record over that without it."""
         mechanism = self.mechanism
-        values = release.values if mechanism.n_classes is None else release.values[0]  # (m, k); all are of class 0
+        values = release.values if mechanism.n_classes is None else release.values[0]  # (m, k); all rows are of class 0
         c = release.projections.T @ self.clipped  # (k,)
         if self.sorted:
             each = torch.logsumexp(-2 * c * values / mechanism.sigma**2, dim=0) - math.log(len(values))
@@ -159,17 +157,59 @@ class ProjectionGame:
         return float(shift @ (moved - c - shift / 2)) / mechanism.sigma**2
 
 
-@dataclass(frozen=True)
-class AuditResult:
-    """Lower bounds and the claim that they were held against.
+class QueryGame:
+    r"""One release of a query, scored by the log-likelihood ratio.
+
+    The query states its worst pair (:meth:`dpswd.queries.GaussianQuery.worst_pair`) and the coordinates in which its
+    noise is isotropic with standard deviation sigma. There the ratio is
+    :math:`\langle y - (y_0 + y_1)/2, y_1 - y_0 \rangle / \sigma^2`. The exact values :math:`y_0, y_1` are releases of
+    the query with a billionth of the noise, so that a fault in the query (a missing clip) makes the attack stronger.
+
+    Args:
+        query: The query.
+        size: Number N >= 1 of records.
+        pair: Arguments of ``release`` for two neighbouring data sets; the worst pair if ``None``.
 
     Attributes:
-        evidence: What was proved.
-        claim: What is claimed for the releases that were audited.
-        claim_of_all: What is claimed for all of them.
+        moved: Distance of the exact values in units of sigma, the true mu of this pair.
+
+    Raises:
+        InputError: If ``query`` is not a GaussianQuery or states no worst pair.
+    """
+
+    def __init__(
+        self, query: GaussianQuery, size: int = 10, *, pair: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
+    ) -> None:
+        if not isinstance(query, GaussianQuery):
+            raise InputError(f"Expected query to be a GaussianQuery, got {type(query).__name__}.")
+        self.query: Any = query
+        self.data = query.worst_pair(size) if pair is None else pair
+        silent: Any = copy.copy(query)
+        silent.recorder = None
+        silent.mechanism = dataclasses.replace(query.mechanism, sigma=_SILENT * query.mechanism.sigma)
+        first, second = (silent.coordinates(silent.release(*records)) for records in self.data)
+        self.difference: Tensor = second - first
+        self.middle: Tensor = (first + second) / 2
+        self.moved = float(self.difference.norm()) / query.mechanism.sigma
+
+    def play(self, replaced: bool) -> float:
+        """Makes one release; see :class:`Game`."""
+        released = self.query.coordinates(self.query.release(*self.data[replaced]))
+        sigma: float = self.query.mechanism.sigma
+        return float(((released - self.middle) * self.difference).sum()) / sigma**2
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """Lower bounds and the claim that they are compared with.
+
+    Attributes:
+        evidence: Lower bounds.
+        claim: The claim for the releases that were audited.
+        claim_of_all: The claim for all T releases.
         n_releases: Number T of releases.
-        releases_audited: Releases of one run of the game; fewer than T where time was short.
-        attacked: What the attack looked at.
+        releases_audited: Releases per run of the game; fewer than T if time was short.
+        attacked: Values that the attack used.
     """
 
     evidence: Evidence
@@ -181,11 +221,11 @@ class AuditResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the claim stands: no measured point lies below the claimed trade-off curve."""
-        return self.claim.stands(self.evidence)
+        """Whether no measured point lies below the claimed trade-off curve."""
+        return self.claim.is_consistent_with(self.evidence)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns plain values."""
         evidence, claim = self.evidence, self.claim
         return {
             "mu_lower": evidence.mu,
@@ -220,19 +260,19 @@ def audit(
     as_released: bool = False,
     seconds: float = 45.0,
 ) -> AuditResult:
-    """Plays the game and holds the outcome against what the accountant claims.
+    """Runs the game and compares the result with the claim of the accountant.
 
     Args:
-        mechanism: What is released.
+        mechanism: The mechanism that is released.
         sample_size: Number N of records.
         n_releases: Number T of releases.
-        delta: Where to read epsilon; tails of the Bernstein and CLT bounds come out of it.
-        trials: Runs per data set. ``None`` for as many as are useful and take about ``seconds``; where T releases take
-            too long for that, runs of fewer releases are played and held against the claim for so many.
-        seed: Chooses the record that is replaced. Noise, directions and subsets stay the system's.
+        delta: Where epsilon is evaluated; the tails of the Bernstein and CLT bounds are charged to it.
+        trials: Runs per data set. ``None`` for as many as are useful within about ``seconds``; if T releases take too
+            long for that, runs have fewer releases and are compared with the claim for that number.
+        seed: Seed of the record that is replaced. Noise, directions and subsets come from the system's entropy.
         confidence: Probability with which the lower bounds hold.
-        accountant: Who claims epsilon: ``"pld"`` or ``"rdp"``.
-        as_released: Attack noisy rows as they leave, sorted, in place of what the claim is about.
+        accountant: ``"pld"`` or ``"rdp"``, for the claimed epsilon.
+        as_released: Whether to attack noisy rows after their last sort, on which the claim does not rely.
         seconds: See ``trials``.
 
     Raises:
@@ -240,11 +280,11 @@ def audit(
     """
     positive(seconds=seconds)
     if trials is not None:
-        at_least(LEAST_TRIALS, trials=trials)
+        at_least(MIN_TRIALS, trials=trials)
     if not isinstance(mechanism, ProjectionMechanism):
-        raise InputError(f"Expected a ProjectionMechanism to audit, got {type(mechanism).__name__}.")
+        raise InputError(f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}.")
     if not mechanism.is_private:
-        raise InputError("Expected secret noise, got a mechanism with noise_seed: NOT PRIVATE, there is no claim.")
+        raise InputError("Expected a mechanism without noise_seed, got one with: it is NOT PRIVATE and claims nothing.")
 
     def claimed(count: int) -> Claim:
         account = PrivacyAccountant(accountant).step(mechanism, sample_size=sample_size, n_releases=count)
@@ -253,24 +293,20 @@ def audit(
     def game(count: int) -> ProjectionGame:
         return ProjectionGame(mechanism, sample_size, count, seed=seed, as_released=as_released)
 
-    of_all = claim = claimed(n_releases)
+    claim_of_all = claim = claimed(n_releases)
     audited = n_releases
     if trials is None:
         trials, audited = _affordable(_time_of(game(1)), n_releases, claim.mu, seconds)
-        claim = of_all if audited == n_releases else claimed(audited)
-    played = game(audited)
-    evidence = contest(played, trials, delta=delta, confidence=confidence)
-    return AuditResult(evidence, claim, of_all, n_releases, audited, _words(played))
-
-
-def _words(game: ProjectionGame) -> str:
-    if game.mechanism.statistic == "quantiles":
-        return "noisy block means, as they leave"
-    return "noisy rows, sorted, as they leave" if game.sorted else "noisy rows before the last sort"
+        claim = claim_of_all if audited == n_releases else claimed(audited)
+    evidence = run_game(game(audited), trials, delta=delta, confidence=confidence)
+    attacked = "noisy block means" if mechanism.statistic == "quantiles" else "noisy rows before the last sort"
+    if as_released and mechanism.statistic == "rows":
+        attacked = "sorted noisy rows"
+    return AuditResult(evidence, claim, claim_of_all, n_releases, audited, attacked)
 
 
 def _time_of(game: Game) -> float:
-    """Seconds that one run on each of both data sets takes: the median of five, after one that warms up."""
+    """Returns the seconds of one run on each data set: the median of five after a warm-up."""
     found: list[float] = []
     for _ in range(6):
         started = time.perf_counter()
@@ -280,8 +316,8 @@ def _time_of(game: Game) -> float:
     return float(np.median(found[1:]))
 
 
-def _affordable(of_one: float, releases: int, mu: float, seconds: float) -> tuple[int, int]:
-    """Chooses runs per data set and releases per run: small and large mu want more runs, long runs are cut short."""
-    wanted = _MANY if mu > _LARGE_MU else int(min(max(_FEW / mu**2, _FEW), _MANY))
-    releases = max(1, min(releases, int(seconds / (of_one * _ENOUGH))))
-    return max(LEAST_TRIALS, min(wanted, int(seconds / (of_one * releases)))), releases
+def _affordable(seconds_per_release: float, releases: int, mu: float, seconds: float) -> tuple[int, int]:
+    """Returns runs per data set and releases per run: small and large mu need more runs, long runs are shortened."""
+    wanted = _MANY_TRIALS if mu > _LARGE_MU else int(min(max(_FEW_TRIALS / mu**2, _FEW_TRIALS), _MANY_TRIALS))
+    releases = max(1, min(releases, int(seconds / (seconds_per_release * _ENOUGH_TRIALS))))
+    return max(MIN_TRIALS, min(wanted, int(seconds / (seconds_per_release * releases)))), releases

@@ -1,8 +1,8 @@
-"""An end-to-end audit of a trained generator: canaries among the embedded digits, found again in what it generates.
+"""End-to-end audit of a trained generator with canaries among the embedded digits.
 
-Every slot of the training set holds one of two canaries, as a coin decides that only the auditor knows: a random black
-and white pattern, or its negative. The generator is trained by ``dpswd fit`` as always. The score of a slot is how much
-nearer the generated records of its class come to the one canary than to the other.
+Each slot of the training set holds one of two canaries, a random black-and-white pattern or its negative, as a coin of
+the auditor decides. The generator is trained by ``dpswd fit``. The score of a slot compares the distances of its two
+canaries to the nearest generated record of the class.
 """
 
 import tempfile
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpswd._validate import at_least
-from dpswd.audit import one_run_epsilon
+from dpswd.audit.canaries import one_run_epsilon
 from dpswd.commands.main import fit
 from dpswd.data.base import Records
 from dpswd.data.benchmarks import Digits
@@ -25,18 +25,16 @@ from dpswd.generation.export import read_generator
 
 __all__ = ["CanaryDigits", "audit_generator", "scores_of"]
 
-CONFIG = Path(__file__).parents[2] / "configs" / "digits.yaml"
-
 
 class CanaryDigits(Digits):
     """The embedded digits with ``slots`` private records replaced by canaries.
 
     Args:
         slots: Number m of canary slots; 0 for none.
-        auditor_seed: Decides canaries and coins; whoever audits keeps it.
+        auditor_seed: Seed of canaries and coins, known to the auditor only.
         root: See :class:`dpswd.data.base.PrivateData`.
-        batch_size: Likewise.
-        n_synthetic: Likewise.
+        batch_size: See :class:`dpswd.data.base.PrivateData`.
+        n_synthetic: See :class:`dpswd.data.base.PrivateData`.
     """
 
     name = "digits with canaries"
@@ -65,7 +63,7 @@ class CanaryDigits(Digits):
         """See :class:`dpswd.data.base.PrivateData`."""
         private, test = super().load()
         if self.slots > len(private):
-            raise InputError(f"Expected slots <= {len(private)} (the records there are), got {self.slots}.")
+            raise InputError(f"Expected slots <= {len(private)} (number of records), got slots={self.slots}.")
         pairs, classes, coins = self.canaries()
         values, labels = private.values.clone(), private.labels.clone()
         values[: self.slots] = pairs[torch.arange(self.slots), coins]
@@ -74,7 +72,7 @@ class CanaryDigits(Digits):
 
 
 def scores_of(pairs: Tensor, classes: Tensor, records: Tensor, labels: Tensor) -> Tensor:
-    """Scores (m,): how much nearer the nearest record of the class comes to the second canary than to the first.
+    """Returns scores (m,): distance of the nearest record of the class to the first canary minus to the second.
 
     Args:
         pairs: Canaries (m, 2, *sample_shape).
@@ -85,9 +83,8 @@ def scores_of(pairs: Tensor, classes: Tensor, records: Tensor, labels: Tensor) -
     scores = torch.zeros(len(pairs))
     for c in classes.unique().tolist():
         at, pool = classes == c, records[labels == c].flatten(1)
-        near = (
-            torch.cdist(pairs[at].flatten(2).transpose(0, 1), pool[None]).min(dim=2).values
-        )  # (2, slots of the class)
+        canaries = pairs[at].flatten(2).transpose(0, 1)  # (2, slots of the class, d)
+        near = torch.cdist(canaries, pool[None]).min(dim=2).values
         scores[at] = near[0] - near[1]
     return scores
 
@@ -101,14 +98,14 @@ def audit_generator(
     published: float | None = None,
     confidence: float = 0.99,
 ) -> dict[str, Any]:
-    """Trains a generator on the digits and the canaries and tells what it gives away.
+    """Trains a generator on the digits with canaries and computes a lower bound on its epsilon.
 
     Args:
         slots: Number m of canary slots.
         steps: Training steps.
         epsilon: Budget, at delta = 1e-5.
-        seed: Of the auditor's choices and of the weights.
-        published: For the control: in place of training, publish this fraction of the records as "synthetic".
+        seed: Seed of the auditor and of the weights.
+        published: Control: instead of training, this fraction of the records is published as "synthetic".
         confidence: Probability with which the lower bound holds.
     """
     data = CanaryDigits(slots, seed)
@@ -140,23 +137,22 @@ def audit_generator(
 
 
 def _generated(slots: int, steps: int, epsilon: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Trains by the command line and generates 20,000 records from the file that it hands out."""
+    """Trains by the command line and generates 20,000 records from ``generator.pt``."""
     with tempfile.TemporaryDirectory() as directory, redirect_stdout(StringIO()):
-        arguments = [
-            "fit",
-            "--config",
-            str(CONFIG),
-            "--trainer.default_root_dir",
-            directory,
-            "--trainer.logger",
-            "false",
-        ]
-        arguments += ["--trainer.max_steps", str(steps), "--trainer.enable_progress_bar", "false"]
-        arguments += ["--trainer.callbacks", "[{class_path: dpswd.generation.export.GeneratorFile}]"]
-        arguments += ["--privacy.target_epsilon", str(epsilon), "--seed_everything", str(seed)]
-        arguments += ["--data", "experiments.audit.canaries.CanaryDigits"]
-        arguments += ["--data.init_args.slots", str(slots), "--data.init_args.auditor_seed", str(seed)]
-        fit(arguments)
+        options = {
+            "config": "digits",
+            "trainer.default_root_dir": directory,
+            "trainer.logger": "false",
+            "trainer.max_steps": steps,
+            "trainer.enable_progress_bar": "false",
+            "trainer.callbacks": "[{class_path: dpswd.generation.export.GeneratorFile}]",
+            "privacy.target_epsilon": epsilon,
+            "seed_everything": seed,
+            "data": "experiments.audit.canaries.CanaryDigits",
+            "data.init_args.slots": slots,
+            "data.init_args.auditor_seed": seed,
+        }
+        fit(["fit", *(word for name, value in options.items() for word in (f"--{name}", str(value)))])
         generator, _ = read_generator(Path(directory) / "generator.pt")
     labels = torch.arange(20_000) % 10
     with torch.no_grad():

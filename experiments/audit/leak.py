@@ -1,17 +1,16 @@
-"""What the published gradient gives away: is a given record in the private batch?
+"""Membership leak of the published gradient of adaptation: is a given record in the private batch?
 
-One step of adaptation. The attacker knows the encoder, the source batch, all private records but one (replace-one: a
-digit, or a corrupt scan with 20 times the ink in every pixel), and sees the gradient of the encoder that the step
-publishes. It simulates both worlds itself, and scores a gradient along the direction that separates the simulated ones
-best (means over variances). Upper limits on its error rates (Clopper and Pearson, all at 95%) give lower bounds on mu,
-held against the claimed mu:
+One step of adaptation. The attacker knows the encoder, the source batch and all private records but one (replace-one: a
+digit, or a corrupt scan with 20 times the ink in every pixel), and sees the gradient of the encoder. It simulates both
+data sets and scores a gradient along the direction that separates them best (difference of means over variances).
+Clopper-Pearson limits on its error rates, with 95 % confidence, give lower bounds on mu:
 
 - ``as published``: rows divided by the batch's largest norm, gradient through the private branch;
-- ``largest norm only``, ``private branch only``: one of the two holes open, the other closed;
-- ``sound``: our release (block means), both closed, the same attack; and the strongest attacker there is, who sees the
-  release itself and scores it by its likelihood ratio.
+- ``largest norm only``, ``private branch only``: one of the two faults;
+- ``sound``: block means without either fault, attacked through the gradient and through the release itself, scored by
+  its likelihood ratio.
 
-All four claim the same mu for one full batch, whose rows are said to move by at most 1.
+All four claim the same mu for one full batch, whose rows are assumed to move by at most 1.
 """
 
 import math
@@ -23,25 +22,25 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.accounting.calibrate import calibrate_sigma
-from dpswd.audit import weigh
-from dpswd.loss import DPSlicedWassersteinLoss, Release, clip_rows
+from dpswd.audit.bounds import evaluate
+from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.rowwise import rowwise
-from dpswd.sliced import padded_block_means, random_projections, wasserstein_1d
+from dpswd.sliced import random_projections, wasserstein_1d
 from models.published import published_distance
 
-HELP = "what the published gradient of adaptation leaks, and ours: lower bounds on mu, a figure (minutes)"
+HELP = "leak of the published gradient of adaptation and of ours: lower bounds on mu, a figure (minutes)"
 
 BATCH, DIM, DIRECTIONS = 128, 16, 16
 BLOCKS = 16
 INK = 20.0
 CONFIDENCE = 0.95
 VARIANTS = ("as published", "largest norm only", "private branch only", "sound")
-_SIMULATED = 0.3  # of the runs teach the attacker, the rest are counted
+_SIMULATED = 0.3  # share of the runs that train the attacker; the others are counted
 
 
 class World:
-    """Source, private batches with and without the record, and an encoder that starts at random."""
+    """Source batch, private batches with and without the record, and a random encoder."""
 
     def __init__(self, seed: int = 0) -> None:
         from sklearn.datasets import load_digits
@@ -60,18 +59,18 @@ class World:
             self.radius = float(self.encoder(self.source).norm(dim=1).quantile(0.99))  # public
 
     def gradient(self, loss: Tensor) -> np.ndarray:
-        """The gradient of all parameters, flat: what is published."""
+        """Returns the published gradient of all parameters, flat."""
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(self.encoder.parameters()))]).numpy()
 
 
 def clipped(features: Tensor, radius: float) -> Tensor:
-    """Scales rows to norm at most 1/2, each by itself, differentiably."""
+    """Scales each row to norm at most 1/2, differentiably."""
     rows = features / (2 * radius)
     return rows * (0.5 / rows.norm(dim=1, keepdim=True).clamp(min=0.5))
 
 
 def published_gradient(world: World, batch: Tensor, sigma: float, variant: str) -> np.ndarray:
-    """One step of the first three variants."""
+    """Returns the gradient of one step of an unsound variant."""
     ours = world.encoder(world.source)
     theirs = world.encoder(batch)
     if variant == "as published":
@@ -85,39 +84,39 @@ def published_gradient(world: World, batch: Tensor, sigma: float, variant: str) 
 
 
 def sound_step(world: World, batch: Tensor, criterion: DPSlicedWassersteinLoss) -> tuple[np.ndarray, float]:
-    """One step of the sound version: the gradient, and the log-likelihood ratio of the release."""
-    release = criterion.release(rowwise(world.encoder, batch) / (2 * world.radius))
-    rows = world.encoder(world.source) / (2 * world.radius)
-    return world.gradient(criterion.distance(release, rows)), _log_ratio(world, release)
+    """Returns the gradient of one sound step and the log-likelihood ratio of its release."""
+    rows = rowwise(world.encoder, batch) / (2 * world.radius)
+    release = criterion.release(rows)
+    source = world.encoder(world.source) / (2 * world.radius)
+    return world.gradient(criterion.distance(release, source)), _log_ratio(world, criterion, release)
 
 
-def _log_ratio(world: World, release: Release) -> float:
-    """The log-likelihood ratio of noisy block means (m, k), whose directions are public: the best test there is."""
-    blocks = release.mechanism.n_values
+def _log_ratio(world: World, criterion: DPSlicedWassersteinLoss, release: Release) -> float:
+    """Returns the log-likelihood ratio of noisy block means (m, k), the most powerful test."""
     logs = []
     for batch in world.batches:
-        rows = clip_rows(rowwise(world.encoder, batch) / (2 * world.radius), release.mechanism.row_norm)
-        means = padded_block_means((rows @ release.projections).sort(dim=0).values, len(rows), blocks)
+        rows = rowwise(world.encoder, batch) / (2 * world.radius)
+        means = criterion.exact_values(rows, None, release.projections)
         logs.append(-(release.values - means).square().sum() / (2 * release.mechanism.sigma**2))
     return float(logs[1] - logs[0])
 
 
 def _scores(gradients: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Learns a direction on the first runs of both worlds, and scores the others along it.
+    """Learns a direction on the first runs of both data sets and scores the others along it.
 
-    What is looked at: every entry of the gradient, and the logarithm of its size (an entry that is never zero in one
-    world and always zero in the other says all).
+    The features are the entries of the gradient and the logarithms of their absolute values, which show an entry that
+    is zero for one data set only.
     """
-    taught = int(_SIMULATED * len(gradients[0]))
+    n_train = int(_SIMULATED * len(gradients[0]))
     seen = [np.concatenate([g, np.log(np.abs(g) + 1e-20)], 1) for g in gradients]
-    known, fresh = [g[:taught] for g in seen], [g[taught:] for g in seen]
+    known, fresh = [g[:n_train] for g in seen], [g[n_train:] for g in seen]
     spread = (known[0].var(0) + known[1].var(0)) / 2
     direction = np.divide(known[1].mean(0) - known[0].mean(0), spread, out=np.zeros_like(spread), where=spread > 0)
     return fresh[0] @ direction, fresh[1] @ direction
 
 
 def attack(world: World, variant: str, mu: float, trials: int) -> list[dict[str, Any]]:
-    """Plays the game ``trials`` times in each world; returns a row per attack."""
+    """Makes ``trials`` runs on each data set; returns one row per attack."""
     mechanism = ProjectionMechanism(DIM, DIRECTIONS, 1.0, BATCH)
     if variant == "sound":
         mechanism = mechanism.replace(statistic="quantiles", n_quantiles=BLOCKS, kind="orthogonal")
@@ -139,7 +138,7 @@ def attack(world: World, variant: str, mu: float, trials: int) -> list[dict[str,
 
 
 def _row(variant: str, seen: str, mu: float, scores: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
-    evidence = weigh(*scores, confidence=CONFIDENCE)
+    evidence = evaluate(*scores, confidence=CONFIDENCE)
     return {
         "variant": variant,
         "seen": seen,
@@ -177,12 +176,12 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(5.2, 3.8), layout="constrained")
     axes = figure.subplots()
     claims = sorted({row["mu_claimed"] for row in rows})
-    axes.plot(claims, claims, color="black", linestyle=":", label="the claim")
-    for width, variant in zip((9, 6, 2.5, 2), VARIANTS, strict=True):  # three of them lie on top of each other
+    axes.plot(claims, claims, color="black", linestyle=":", label="claim")
+    for width, variant in zip((9, 6, 2.5, 2), VARIANTS, strict=True):  # three curves coincide
         part = [row for row in rows if row["variant"] == variant]
         best = [max(row["mu_lower"] for row in part if row["mu_claimed"] == mu) for mu in claims]
         axes.plot(claims, best, "o-", label=variant, linewidth=width, markersize=width + 3)
-    axes.set(xscale="log", xlabel="mu that is claimed for one step", ylabel="mu that the attacker proves, at 95%")
+    axes.set(xscale="log", xlabel="claimed mu of one step", ylabel="proved mu, 95 % confidence")
     axes.set_xticks(claims, [f"{mu:g}" for mu in claims])
     axes.minorticks_off()
     axes.legend(fontsize=8)
