@@ -161,7 +161,7 @@ def other_pairs(row_norm):
         changed[0] = torch.tensor(row, dtype=torch.float64)
         return [(changed, labels)]
 
-    means, moments = ClassMeans(3, 4, row_norm, noise_seed=2), ClassCovariances(3, 4, row_norm, noise_seed=2)
+    means, moments = ClassMeans(3, 4, row_norm, 1.0, noise_seed=2), ClassCovariances(3, 4, row_norm, 1.0, noise_seed=2)
     yield means, ((replaced([9, 0, 0, 0]),), (replaced([-9, 0, 0, 0]),))
     yield moments, ((replaced([9, 0, 0, 0]), centers), (replaced([0, 9, 0, 0]), centers))
     yield moments, ((replaced([9, 9, 0, 0]), centers), (replaced([9, -9, 0, 0]), centers))
@@ -193,7 +193,7 @@ def test_query_without_worst_pair_is_refused():
         pass
 
     with pytest.raises(InputError, match="worst_pair"):
-        QueryGame(Other(ClassCounts(2).mechanism, 0.1))
+        QueryGame(Other(ClassCounts(2, sigma=1.0).mechanism, 0.1))
     with pytest.raises(InputError, match="query"):
         QueryGame(object())
 
