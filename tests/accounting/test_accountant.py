@@ -5,7 +5,7 @@ import math
 import hypothesis.strategies as st
 import pytest
 from factories import REFUSED, fuzz, likely_mechanisms, outcome
-from scipy import optimize
+from scipy import optimize, stats
 
 from dpswd.accounting import pld
 from dpswd.accounting.accountant import PrivacyAccountant
@@ -106,13 +106,13 @@ def test_mu_is_not_below_the_privacy_profile(mechanism, size, releases):
         assert implied_mu(loss, epsilon) <= mu
 
 
-def test_many_releases_approach_the_central_limit():
-    """T releases at rate q with mu = 1 approach mu = q sqrt(T (e - 1)) (Dong2022, Theorem 5.2 for small q)."""
-    rate, releases = 1e-3, 10**6
+@pytest.mark.parametrize(("size", "releases"), [(10**3, 10**6), (10**4, 10**8)])
+def test_many_releases_approach_the_central_limit(size, releases):
+    """Dong2022, Corollary 5.4, for q sqrt(T) = 1 and one release of mu = 1. The error is of order q."""
+    limit = math.sqrt(2) * math.sqrt(math.e * stats.norm.cdf(1.5) + 3 * stats.norm.cdf(-0.5) - 2)
     noise = GaussianMechanism(sensitivity=1.0, sigma=1.0, batch_size=1)
-    loss = account(noise, releases=releases, size=round(1 / rate)).pld()
-    # two-sided replace-one loss of a mixture: variance q^2 (e^{mu^2} - 1) per release, to O(q^3)
-    assert implied_mu(loss, 1e-6) == pytest.approx(rate * math.sqrt(releases * math.expm1(1.0)), rel=0.5)
+    loss = account(noise, releases=releases, size=size).pld()
+    assert implied_mu(loss, 1e-6) == pytest.approx(limit, rel=5 / size)
 
 
 def test_gaussian_mu_needs_constant_sensitivity_and_all_records():
