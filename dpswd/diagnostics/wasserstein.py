@@ -78,7 +78,7 @@ def _exp(log_value: float) -> float:
 
 
 def empirical_distance(x: ArrayLike, y: ArrayLike, order: float) -> float:
-    r"""Exact :math:`W_\mu` of two empirical laws on the line, with uniform weights.
+    r"""Exact :math:`W_\mu` (Yang2024, Definition 1) of two empirical laws on the line.
 
     Args:
         x: Samples (n,).
