@@ -1,8 +1,7 @@
-"""Data files that are damaged or that lie: records that make sense, or a sentence. No pickle is ever loaded."""
+"""Damaged data files, drawn by hypothesis: finite records or one sentence. No pickle is ever loaded."""
 
 import bz2
 import io
-import pickle
 import struct
 import zipfile
 
@@ -10,15 +9,15 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from factories import REFUSED, damage, fuzz, near, outcome, untouched
+from factories import REFUSED, damage, fuzz, outcome, untouched
 from PIL import Image
 
 from dpswd.adaptation.data import FeatureAdaptation
-from dpswd.data import MNIST, USPS, CelebA, FeatureFile, ImageFolder, Records
+from dpswd.data import MNIST, USPS, CelebA, FeatureFile, ImageFolder
 
 
 def sane(found, dims):
-    """Checks what a data module loaded, if anything."""
+    """Checks the records that a data module loaded, if any."""
     if found is REFUSED:
         return
     for records in found:
@@ -31,7 +30,7 @@ def sane(found, dims):
 
 
 class Trap:
-    """Marks the tests as failed if anybody unpickles it."""
+    """Counts how often it is unpickled."""
 
     sprung = 0
 
@@ -110,25 +109,6 @@ def test_npz_of_any_arrays(tmp_path, kinds, shapes, bad, order):
     sane(found, 2)
 
 
-@pytest.mark.parametrize("content", ["npy", "pickle", "pt", "zip"])
-def test_no_pickle_is_loaded(content, tmp_path):
-    Trap.sprung = 0
-    buffer = io.BytesIO()
-    if content == "npy":
-        np.save(buffer, np.array([Trap()], dtype=object), allow_pickle=True)
-    elif content == "pickle":
-        pickle.dump(Trap(), buffer)
-    elif content == "pt":
-        torch.save({"features": Trap()}, buffer)
-    else:
-        with zipfile.ZipFile(buffer, "w") as archive:
-            archive.writestr("features.npy", pickle.dumps(Trap()))
-            archive.writestr("labels.npy", pickle.dumps(Trap()))
-    (tmp_path / "x.npz").write_bytes(buffer.getvalue())
-    assert outcome(FeatureFile(str(tmp_path / "x.npz")).load) is REFUSED
-    assert not Trap.sprung
-
-
 @fuzz(30, data=st.data())
 def test_adaptation_between_damaged_files(tmp_path, data):
     whole = npz(ROWS, LABELS)
@@ -178,7 +158,7 @@ def test_damaged_idx(tmp_path, name, data):
     magic=st.sampled_from([(0, 8), (0, 8), (0, 8), (0, 9), (0, 13), (0, 14), (0, 7), (1, 8), (8, 0)]),
     sizes=st.lists(st.sampled_from([0, 1, 4, 6, 28, 29, 2**16, 2**31, 2**32 - 1]), max_size=4),
 )
-def test_idx_headers_that_lie(tmp_path, name, magic, sizes):
+def test_wrong_idx_headers(tmp_path, name, magic, sizes):
     body = FILES[name][4 + 4 * len(NAMES[name]) :]
     header = struct.pack(">HBB", *magic, len(sizes)) + struct.pack(f">{len(sizes)}I", *sizes)
     sane(outcome(mnist(tmp_path, **{name: header + body}).load), 4)
@@ -226,8 +206,11 @@ def test_damaged_images(tmp_path, suffix, data, zipped):
     else:
         (tmp_path / ("x" + suffix)).write_bytes(content)
     with untouched(tmp_path):
-        path = tmp_path / "x.zip" if zipped else tmp_path
-        sane(outcome(ImageFolder(str(path), size=8, channels=data.draw(st.sampled_from([1, 3]))).load), 4)
+        path = str(tmp_path / "x.zip" if zipped else tmp_path)
+        channels = data.draw(st.sampled_from([1, 3, None]))
+        sane(outcome(ImageFolder(path, size=8, channels=channels).load), 4)
+        (records, _) = ImageFolder(path, size=8, channels=channels, unreadable="zero").load()
+        assert len(records) == 1  # the number of records does not depend on what is in the file
 
 
 @fuzz(60, data=st.data())
@@ -250,29 +233,3 @@ def test_a_picture_that_claims_to_be_huge(tmp_path):
     content[16:24] = struct.pack(">II", 60_000, 60_000)  # width and height
     (tmp_path / "x.png").write_bytes(bytes(content))
     assert outcome(ImageFolder(str(tmp_path), size=8).load) is REFUSED
-
-
-@fuzz(
-    60,
-    path=near(st.text(max_size=20).map(lambda text: text.replace("\n", ""))),
-    size=near(st.integers(-1, 40)),
-    channels=near(st.sampled_from([1, 2, 3])),
-    batch=near(st.none()),
-    synthetic=near(st.integers(0, 5)),
-)
-def test_odd_arguments(tmp_path, path, size, channels, batch, synthetic):
-    if not isinstance(path, str):
-        path = "nothing"
-    sane(outcome(lambda: ImageFolder(path, size, channels, str(tmp_path), batch, synthetic).load()), 4)
-    sane(outcome(lambda: FeatureFile(path, str(tmp_path), batch, synthetic).load()), 2)
-    outcome(lambda: MNIST(str(tmp_path / path.replace("/", "").replace("\0", "")), batch, synthetic).load())
-
-
-def test_records_that_do_not_fit():
-    for values, labels in (
-        (torch.ones(0, 2), torch.ones(0)),
-        (torch.ones(2, 2), torch.ones(3)),
-        (torch.ones(2, 2), -torch.ones(2)),
-        (torch.full((2, 2), torch.nan), torch.ones(2)),
-    ):
-        assert outcome(Records, values, labels) is REFUSED
