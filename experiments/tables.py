@@ -119,7 +119,9 @@ def megabytes(key: str) -> Cell:
 
 
 def score(row: Row) -> str:
-    """An accuracy in percent with its standard deviation."""
+    """An accuracy in percent with its standard deviation; ``-`` for what was not run."""
+    if row["mean"] is None:
+        return "-"
     return f"{row['mean']:.1f}" + (f" ± {row['std']:.1f}" if row["std"] is not None else "")
 
 
@@ -134,7 +136,7 @@ def guarantee(row: Row, form: str = ".3g") -> str:
     if row["epsilon"] is None:
         return "none"
     if not row["sound"]:
-        return f"ε = {row['epsilon']:g} claimed, **unsound**"
+        return f"ε = {row['epsilon']:g} claimed" + (", **unsound**" if row["sound"] is False else "")
     return f"ε = {row['epsilon']:g}, μ = {row['mu']:{form}}"
 
 
@@ -249,7 +251,7 @@ TABLES: dict[str, Table] = {
         "table2",
         IMAGES,
         "one seed",
-        spread=(CLASSIFIER, lambda row: "-" if row["mean"] is None else score(row)),
+        spread=(CLASSIFIER, score),
         last={"printed, LogReg / MLP": printed} | TIMES,
     ),
     "fig6": Table(

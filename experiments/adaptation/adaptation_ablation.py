@@ -13,8 +13,8 @@ import torch
 from dpswd.adaptation.data import accuracy
 from dpswd.adaptation.module import source_batches
 from dpswd.training.callback import PrivacyBudget
-from experiments.adaptation.adaptation_cells import silence
 from experiments.adaptation.adaptation_methods import PROBLEMS, NoNoise, Start, make_module, make_start, train_module
+from experiments.cells import silence
 from models.alignment import SWDTerm, fit_unprotected, raw_batches
 
 HELP = "adaptation without an adapter: what costs accuracy, step by step (14 minutes; five with --quick)"

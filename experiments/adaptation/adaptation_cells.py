@@ -1,81 +1,65 @@
-"""Cells of Table 1 and Figure 3: what the methods find on one problem from one start, kept in a file and not run again.
+"""Cells of Table 1 and Figure 3: one method on one problem from one start, kept under ``OUT/adaptation_cells``.
 
-``OUT/adaptation_cells/PROBLEM_SEED.json`` grows by a row whenever a method has finished, so that a run goes on where it
-stopped and the figure takes over what the table has found. A row depends on problem, seed, method and budget alone, not
-on the rows before it (:func:`experiments.adaptation.adaptation_methods.run_method` seeds each method by itself).
+A cell depends on problem, seed, method and budget alone (:func:`experiments.adaptation.adaptation_methods.run_method`
+seeds each method by itself), so that the figure uses the cells of the table.
 """
 
-import json
-import logging
-import multiprocessing
-import os
-import warnings
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
+from experiments.adaptation.adaptation_methods import PROBLEMS, Problem, Start, make_start, run_method
+from experiments.cells import run_cells
 
-from dpswd import __version__
-from dpswd._files import write_json
-from experiments.adaptation.adaptation_methods import PROBLEMS, Problem, make_start, run_method
-
-__all__ = ["cell", "cells", "silence"]
-
-WORKERS = 2
-Wanted = Sequence[tuple[str, float | None]]  # methods and budgets
-Job = tuple[str, int, Wanted]  # problem, seed, what is wanted of it
+__all__ = ["Cell", "problem_of", "run_adaptation"]
 
 
-def silence() -> None:
-    """Keeps Lightning from telling of every one of some hundred trainers."""
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    warnings.filterwarnings("ignore", module="opacus")
-    warnings.filterwarnings("ignore", message="Full backward hook is firing")
+@dataclass(frozen=True)
+class Cell:
+    """A method with its budget on a problem; ``steps`` replaces the number of steps of the problem."""
+
+    problem: str
+    seed: int
+    method: str
+    budget: float | None
+    steps: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Path of the result."""
+        start = f"{self.problem}_{self.seed}".replace(", ", "_").replace(" ", "_")
+        budget = "" if self.budget is None else f"_{self.budget:g}"
+        steps = "" if self.steps is None else f"_{self.steps}_steps"
+        return f"{start}/{self.method.replace(', ', '_').replace(' ', '_')}{budget}{steps}"
 
 
-def cell(
-    name: str, seed: int, wanted: Wanted, root: str | None, directory: Path, problem: Problem | None = None
+def problem_of(cell: Cell) -> Problem:
+    """The problem of a cell; the source alone takes the additional steps before the start."""
+    problem = PROBLEMS[cell.problem]
+    if cell.steps is None:
+        return problem
+    if cell.method == "source only":
+        return replace(problem, pretrain=problem.pretrain + cell.steps)
+    return replace(problem, steps=cell.steps)
+
+
+@functools.lru_cache(maxsize=1)  # the methods of a problem and seed follow each other
+def _start(problem: Problem, seed: int, root: str | None) -> Start:
+    return make_start(problem, seed, root)
+
+
+def run_adaptation(
+    cells: Sequence[Cell], root: Path | None, out: Path, workers: int | None = None
 ) -> list[dict[str, Any]]:
-    """Returns one row for each method and budget that is wanted; runs what is missing, from one start.
-
-    Args:
-        name: Of the problem; the file is called by it.
-        seed: Of weights and order.
-        wanted: Methods and budgets.
-        root: Directory of the data sets.
-        directory: Where files are kept.
-        problem: ``PROBLEMS[name]`` if not given.
-    """
-    path = directory / f"{name.replace(', ', '_').replace(' ', '_')}_{seed}.json"
-    content = json.loads(path.read_text()) if path.exists() else {"version": __version__, "rows": []}
-    rows = content["rows"] if content["version"] == __version__ else []
-    found = {(row["method"], row["budget"]): row for row in rows}
-    if missing := [key for key in wanted if key not in found]:
-        silence()
-        torch.set_num_threads(1)
-        start = make_start(problem or PROBLEMS[name], seed, root)
-        for method, budget in missing:
-            found[method, budget] = {"problem": name, "seed": seed, **run_method(start, method, budget)}
-            write_json(path, {"version": __version__, "rows": list(found.values())})
-    return [found[key] for key in wanted]
+    """Runs the missing cells; returns one row for each, in their order."""
+    work = partial(_work, root=None if root is None else str(root))
+    return run_cells(cells, work, out / "adaptation_cells", workers=workers)
 
 
-def cells(jobs: Sequence[Job], root: Path | None, out: Path) -> Iterator[list[dict[str, Any]]]:
-    """Runs cells side by side; yields their rows in the order of ``jobs`` and says which one is done."""
-    arguments = [(*job, None if root is None else str(root), out / "adaptation_cells") for job in jobs]
-    with multiprocessing.get_context("spawn").Pool(min(WORKERS, os.cpu_count() or 1)) as pool:
-        for rows in pool.imap(_cell, arguments):
-            best = max(rows, key=lambda row: row["accuracy"])
-            print(
-                f"{rows[0]['problem']} seed {rows[0]['seed']}: {sum(row['seconds'] for row in rows):.0f} s, best "
-                f"{best['method']} {best['accuracy']:.1f}",
-                flush=True,
-            )
-            yield rows
-
-
-def _cell(arguments: tuple[str, int, Wanted, str | None, Path]) -> list[dict[str, Any]]:
-    return cell(*arguments)
+def _work(cell: Cell, root: str | None) -> dict[str, Any]:
+    start = _start(problem_of(cell), cell.seed, root)
+    facts = {"problem": cell.problem, "seed": cell.seed, "steps": cell.steps}
+    return {**facts, **run_method(start, cell.method, cell.budget)}

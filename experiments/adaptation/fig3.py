@@ -1,13 +1,13 @@
 """Figure 3: accuracy on the target against epsilon, digits in both protocols.
 
-Runs that Table 1 has made (source only, epsilon 1 and 10) are taken over where ``OUT/adaptation_cells`` has them.
+Cells of Table 1 (source only, epsilon 1 and 10) are used where ``OUT/adaptation_cells`` has them.
 """
 
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from experiments.adaptation.adaptation_cells import cells
+from experiments.adaptation.adaptation_cells import Cell, run_adaptation
 from experiments.adaptation.adaptation_methods import PROBLEMS
 
 HELP = "Figure 3: adaptation accuracy against epsilon from 0.5 to 10, three seeds (one with --quick)"
@@ -28,8 +28,8 @@ def wanted(name: str, epsilons: tuple[float, ...]) -> list[tuple[str, float | No
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Runs what is missing, draws ``fig3.png``, and returns one row per problem, method and budget."""
     epsilons, seeds = (QUICK, 1) if quick else (EPSILONS, SEEDS)
-    jobs = [(name, seed, wanted(name, epsilons)) for seed in range(seeds) for name in DIGITS]
-    found = [row for rows in cells(jobs, data, out) for row in rows]
+    cells = [Cell(name, seed, *key) for seed in range(seeds) for name in DIGITS for key in wanted(name, epsilons)]
+    found = run_adaptation(cells, data, out)
     rows = [_row(found, *key) for key in dict.fromkeys((r["problem"], r["method"], r["budget"]) for r in found)]
     for row in rows:
         budget = f"epsilon {row['epsilon']:g}" if row["epsilon"] else "no release"

@@ -1,16 +1,14 @@
-"""Table 1: domain adaptation, methods x problems, mean and standard deviation over seeds.
+"""Rakotomamonjy2021, Table 1: domain adaptation, methods x problems, mean and standard deviation over seeds.
 
-Digits in two protocols: framed alike (each image by itself: public knowledge) and as they are (scaled to 28 x 28, as in
-the paper); Office-Caltech-10 in six pairs. What was finished is kept under ``OUT/adaptation_cells`` and not run again;
-interrupted, the table is made of the seeds that are complete, and says how many they are.
+Digits in two protocols: framed alike (each image by itself, which is public knowledge) and as they are (scaled to
+28 x 28); Office-Caltech-10 in six pairs. Interrupted, the table goes on where it stopped.
 """
 
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from dpswd.errors import InputError
-from experiments.adaptation.adaptation_cells import cells
+from experiments.adaptation.adaptation_cells import Cell, run_adaptation
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
 
 HELP = "Table 1: private domain adaptation, 10 seeds (3 with --quick), epsilon 10 and 1; half an hour and more"
@@ -30,36 +28,20 @@ PUBLISHED = {"MNIST-USPS": 94.0, "USPS-MNIST": 83.4}  # Table 1 of the paper, DP
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Runs what is missing, seed by seed; returns one row per problem, method and budget."""
-    rounds = [_problems(seed) for seed in range(QUICK_SEEDS if quick else SEEDS)]
-    jobs = [(name, seed, WANTED) for seed, names in enumerate(rounds) for name in names]
-    found: list[dict[str, Any]] = []
-    try:
-        for rows in cells(jobs, data, out):
-            found += rows
-    except KeyboardInterrupt:
-        found = complete(found)
-        if not found:
-            raise InputError(
-                "Expected at least one complete seed, got an interrupt before; what was finished is kept: run it again."
-            ) from None
+    """Runs the missing cells, seed by seed; returns one row per problem, method and budget."""
+    cells = [
+        Cell(name, seed, method, budget)
+        for seed in range(QUICK_SEEDS if quick else SEEDS)
+        for name in PROBLEMS
+        if not name.endswith("as they are") or seed < _AS_THEY_ARE
+        for method, budget in WANTED
+    ]
+    found = run_adaptation(cells, data, out)
     rows = summarise(found)
     for row in rows:
         budget = f"epsilon {row['epsilon']:g}" if row["epsilon"] else "no privacy"
         print(f"{row['dataset']:<24} {row['method']:<20} {budget:<11} {row['mean']} ± {row['std']}")
-    return {"protocol": __doc__, "published": PUBLISHED, "rows": rows, "comparisons": compare(found)}
-
-
-def _problems(seed: int) -> list[str]:
-    return [name for name in PROBLEMS if not name.endswith("as they are") or seed < _AS_THEY_ARE]
-
-
-def complete(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leaves out the rows of a seed that lacks problems."""
-    by_seed: dict[int, set[str]] = {}
-    for row in found:
-        by_seed.setdefault(row["seed"], set()).add(row["problem"])
-    return [row for row in found if by_seed[row["seed"]] >= set(_problems(row["seed"]))]
+    return {"published": PUBLISHED, "rows": rows, "comparisons": compare(found)}
 
 
 def summarise(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,14 +1,12 @@
-"""The generators that ship as configs, beside the class-wise Gaussian: accuracy of classifiers of their images.
+"""The shipped generator configs beside the class-wise Gaussian: accuracy of classifiers trained on their images.
 
-Cells are those of ``table2 --full`` (experiments/generation/table2_cells.py): 60,000 synthetic records, run directories with
-ledger and report, and a run that was interrupted goes on where it stopped.
+Cells are those of ``table2 --full``: 60,000 synthetic records, run directories with ledger and report, resumable.
 """
 
 from pathlib import Path
 from typing import Any
 
-from experiments.generation.table2 import summarise
-from experiments.generation.table2_cells import SEEDS, directory_of, run_cells
+from experiments.generation.table2 import SEEDS, evaluate_cells, show, summarise
 from experiments.generation.table2_methods import BUDGETS, GENERATED, Cell
 
 HELP = "shipped generator configs and the class-wise Gaussian: downstream accuracy over five seeds (hours, resumes)"
@@ -38,14 +36,8 @@ def plan() -> list[Cell]:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Trains what is not there yet; one row for each data set, method, budget and classifier.
-
-    One seed of the embedded digits with ``--quick``.
-    """
+    """Runs the missing cells (with ``quick`` one seed of the embedded digits); one row per classifier."""
     cells = [cell for cell in plan() if not quick or (cell.dataset, cell.seed) == ("digits", 0)]
-    rows = summarise(run_cells(cells, directory_of(out, full=True), data))
-    for row in rows:
-        budget = "no privacy" if row["epsilon"] is None else f"({row['epsilon']:g}, {row['delta']:g})"
-        spread = "" if row["std"] is None else f" ± {row['std']}"
-        print(f"{row['dataset']:<13} {row['method']:<24} {budget:<12} {row['classifier']:<7} {row['mean']}{spread}")
+    rows = summarise(evaluate_cells(cells, out, data))
+    show(rows)
     return {"rows": rows}

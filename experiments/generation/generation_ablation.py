@@ -1,19 +1,20 @@
 """What each part of the shipped generators brings: one thing changed at a time, on MNIST, one seed."""
 
-import json
 import tempfile
 import warnings
 from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from dpswd._files import write_json
 from dpswd.generation.evaluation import CLASSIFIERS, accuracy, flat
 from dpswd.generation.export import generate
-from experiments.generation.table2_cells import N_SYNTHETIC
+from experiments.cells import run_cells
+from experiments.generation.table2 import N_SYNTHETIC
 from experiments.generation.table2_methods import DELTA, Cell, shipped_configs
 from experiments.generation.train_config import train_config
 
@@ -49,36 +50,40 @@ RUNS: list[tuple[str, float, list[str]]] = [
 ]
 
 
-def _one(epsilon: float, options: list[str], data: Path | None) -> dict[str, float]:
-    """Trains, generates, and returns the accuracies."""
-    cell = Cell("MNIST", "sketch", epsilon, 0, full=True)
+@dataclass(frozen=True)
+class Change:
+    """One run: a change of the shipped config, as options of ``dpswd fit``."""
+
+    label: str
+    epsilon: float
+    options: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the result."""
+        return f"{self.label.replace(' ', '_')}-{self.epsilon:g}"
+
+
+def evaluate(change: Change, data: Path | None) -> dict[str, Any]:
+    """Trains, generates, and returns the row with its accuracies."""
+    cell = Cell("MNIST", "sketch", change.epsilon, 0, full=True)
+    budget: dict[str, Any] = {"epsilon": change.epsilon, "delta": DELTA}
     with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings(), redirect_stdout(StringIO()):
-        warnings.simplefilter("ignore")  # of Lightning, about workers
-        run = train_config(
-            shipped_configs(cell),
-            Path(directory) / "run",
-            epsilon=epsilon,
-            delta=DELTA,
-            seed=0,
-            data=data,
-            more=options,
-        )
+        warnings.simplefilter("ignore")  # Lightning's, on workers
+        configs, options = shipped_configs(cell), change.options
+        run = train_config(configs, Path(directory) / "run", **budget, seed=0, data=data, more=options)
     assert run.facts["sound"]
     assert run.data.test is not None
     labels = torch.arange(N_SYNTHETIC[True]) % 10
     train = flat(generate(run.module, labels)), labels.numpy()
     test = flat(run.data.test.floats()), run.data.test.labels.numpy()
-    return {name: round(accuracy(name, train, test, True), 2) for name in CLASSIFIERS}
+    found = {name: round(accuracy(name, train, test, True), 2) for name in CLASSIFIERS}
+    return {"change": change.label, **budget, "options": list(change.options), "seeds": 1, "accuracy": found}
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Makes the runs that are not there yet; the first alone with ``--quick``."""
-    rows = []
-    for label, epsilon, options in RUNS[:1] if quick else RUNS:
-        path = out / "generation-ablation" / f"{label.replace(' ', '_')}-{epsilon:g}.json"
-        row = {"change": label, "epsilon": epsilon, "delta": DELTA, "options": options, "seeds": 1}
-        if not path.is_file() or json.loads(path.read_text())["options"] != options:
-            write_json(path, row | {"accuracy": _one(epsilon, options, data)})
-        rows.append(json.loads(path.read_text()))
-        print(f"epsilon {epsilon:g}, {label}: {rows[-1]['accuracy']}", flush=True)
-    return {"rows": rows}
+def run(out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None) -> dict[str, Any]:
+    """Makes the missing runs; with ``quick`` the first one only."""
+    changes = [Change(label, epsilon, tuple(options)) for label, epsilon, options in (RUNS[:1] if quick else RUNS)]
+    directory = out / "generation-ablation"
+    version = lambda change: list(change.options)  # noqa: E731
+    return {"rows": run_cells(changes, partial(evaluate, data=data), directory, version=version, workers=workers)}

@@ -1,105 +1,237 @@
-"""Rakotomamonjy2021, Table 2: accuracy of classifiers trained on synthetic images, for every method and budget."""
+"""Rakotomamonjy2021, Table 2: accuracy of classifiers trained on synthetic images, for every method and budget.
 
+``OUT/table2-quick`` or ``OUT/table2-full`` holds ``cells/NAME.json`` and ``runs/NAME``, a run directory with ledger,
+privacy.json, report, evaluation.json, samples.png and samples.npz. An interrupted run keeps its directory and ledger,
+and its cell starts again in a new directory.
+"""
+
+import hashlib
+import time
+import warnings
 from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from dpswd.generation.evaluation import IMAGE_CLASSIFIERS
-from experiments.generation.table2_cells import directory_of, plan, run_cells
-from experiments.generation.table2_methods import DATASETS, GENERATED
+import numpy as np
+import torch
 
-HELP = "Rakotomamonjy2021, Table 2: MNIST and Fashion-MNIST, nine methods (one seed; --full: five, for hours, resumes)"
+from dpswd._files import write_json
+from dpswd.generation.evaluation import IMAGE_CLASSIFIERS, accuracy, flat
+from dpswd.generation.export import save_grid, to_bytes
+from dpswd.report.render import write_report
+from experiments.cells import run_cells
+from experiments.generation.published_training import PUBLISHED_STEPS
+from experiments.generation.table2_methods import DATASETS, GENERATED, METHODS, Cell, Trained, shipped_configs, train
+from experiments.generation.train_config import CONFIGS
 
+HELP = "Rakotomamonjy2021, Table 2: MNIST and Fashion-MNIST (one seed, cut short; --full: five as printed, for days)"
+
+N_SYNTHETIC = {False: 20_000, True: 60_000}  # training records of a classifier, synthetic or real: quick, full
+SEEDS = 5
+PUBLISHED_SEEDS = 1  # of the rows trained as printed
+PER_CLASS = 10  # images kept per class
 LABELS = {
     "real records": "real records",
     "SWD": "SWD",
     "DP-SWD-b": "DP-SWD-b as published",
     "DP-SWD-c": "DP-SWD-c as published",
+    "without noise": "ours without noise",
     "rows": "DP-SWD, rows per step",
     "quantiles": "DP-SWD, quantiles per step",
     "sketch": "DP-SWD, one-shot sketch",
     "DP-MERF": "DP-MERF",
     "Gaussian": "class-wise Gaussian",
 }
+PRINTED = {  # (MLP, logistic regression) at epsilon = 10 (SWD: none)
+    "MNIST": {
+        "SWD": (87, 82),
+        "DP-SWD-b": (76, 77),
+        "DP-SWD-c": (77, 78),
+        "DP-MERF": (76, 75),
+        "GS-WGAN": (79, 79),
+        "DP-CGAN": (60, 60),
+    },
+    "FashionMNIST": {
+        "SWD": (77, 76),
+        "DP-SWD-b": (67, 66),
+        "DP-SWD-c": (67, 66),
+        "DP-MERF": (72, 71),
+        "GS-WGAN": (65, 68),
+        "DP-CGAN": (50, 51),
+    },
+}
+
+
+def plan(*, full: bool) -> list[Cell]:
+    """Lists all cells: every method, data set and budget; five seeds (one as printed) if ``full``, else one."""
+    return [
+        Cell(dataset, method, epsilon, seed, full)
+        for seed in range(SEEDS if full else 1)
+        for method, (_, budgets) in METHODS.items()
+        if seed < PUBLISHED_SEEDS or method not in ("SWD", "DP-SWD-b", "DP-SWD-c")
+        for dataset in DATASETS
+        for epsilon in budgets
+    ]
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Runs the cells that are not there yet; draws ``table2.png``. Without ``--full`` it is quick."""
-    results = run_cells(plan(full=full), directory_of(out, full=full), data)
-    rows = summarise(results)
-    _show(rows)
-    _draw(rows, out / "table2.png")
+    """Runs the missing cells; draws ``table2.png``."""
+    rows = summarise(evaluate_cells(plan(full=full), out, data))
+    show(rows)
+    draw(rows, out / "table2.png")
     return {"rows": rows}
 
 
-def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Averages cells over seeds: one row for each data set, method, budget and classifier."""
-    groups: dict[tuple[str, str, float | None], list[dict[str, Any]]] = defaultdict(list)
-    for result in results:
-        groups[result["dataset"], result["method"], result["epsilon"]].append(result)
-    rows = []
-    for (dataset, method, epsilon), found in sorted(groups.items(), key=lambda item: _order(*item[0])):
-        facts = {name: found[0][name] for name in ("statistic", "delta", "mu", "sound")}
-        seconds = mean(result["train_seconds"] for result in found)
-        for classifier in IMAGE_CLASSIFIERS:
-            values = [result["accuracy"][classifier] for result in found]
-            rows.append(
-                {
-                    "dataset": dataset,
-                    "method": LABELS[method],
-                    "epsilon": epsilon,
-                    **facts,
-                    "classifier": classifier,
-                    "mean": round(mean(values), 1),
-                    "std": round(stdev(values), 1) if len(values) > 1 else None,
-                    "seeds": len(values),
-                    "train_seconds": None if method == "real records" else round(seconds),
-                }
-            )
+def evaluate_cells(
+    cells: Sequence[Cell], out: Path, data: Path | None, workers: int | None = None
+) -> list[dict[str, Any]]:
+    """Trains and evaluates the cells that have no result yet (see :func:`experiments.cells.run_cells`)."""
+    directory = directory_of(out, full=cells[0].full)
+    work = partial(evaluate_cell, directory=directory, data=data)
+    return run_cells(cells, work, directory / "cells", version=config_digest, workers=workers)
+
+
+def directory_of(out: Path, *, full: bool) -> Path:
+    """Names the directory of cells and runs."""
+    return out / f"table2-{'full' if full else 'quick'}"
+
+
+def config_digest(cell: Cell) -> str | None:
+    """Digest of the shipped configs that a cell follows: a cell is run again when they change."""
+    if cell.method not in ("sketch", "without noise"):
+        return None
+    content = b"".join((CONFIGS / name).read_bytes() for name in shipped_configs(cell))
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
+    """Trains one cell, trains classifiers on what it generates, writes report and samples."""
+    run = _new_directory(directory / "runs" / cell.name)
+    with warnings.catch_warnings(), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")  # Lightning's, on workers
+        trained = train(cell, data, run)
+    rows = _evaluate(cell, trained, data, run)
+    if trained.facts["sound"]:
+        report = write_report(run)
+        assert report["sound"]
+        assert report["guarantee"]["epsilon"] <= cell.epsilon
+    return {
+        "name": cell.name,
+        "dataset": cell.dataset,
+        "method": cell.method,
+        "epsilon": cell.epsilon,
+        "seed": cell.seed,
+        "run": run.name,
+        **trained.facts,
+        "accuracy": {row["classifier"]: row["accuracy"] for row in rows},
+        "train_seconds": round(trained.seconds, 1),
+    }
+
+
+def _new_directory(path: Path) -> Path:
+    attempt, found = 1, path
+    while found.exists():
+        attempt += 1
+        found = path.with_name(f"{path.name}-{attempt}")
+    return found
+
+
+def _evaluate(cell: Cell, trained: Trained, data: Path | None, run: Path) -> list[dict[str, Any]]:
+    """Trains the classifiers; writes evaluation.json and images."""
+    loaded = GENERATED[cell.dataset](root=None if data is None else str(data))
+    started = time.monotonic()
+    torch.manual_seed(cell.seed)
+    n = N_SYNTHETIC[cell.full]
+    labels = torch.arange(n) % 10
+    if trained.sample is None:
+        order = torch.randperm(len(loaded.private))[:n]
+        images, labels = loaded.private.floats(order), loaded.private.labels[order]
+    else:
+        images = trained.sample(labels)
+        run.mkdir(parents=True, exist_ok=True)
+        kept = torch.cat([torch.nonzero(labels == c)[:PER_CLASS, 0] for c in range(10)])
+        save_grid(images[kept], run / "samples.png", PER_CLASS)
+        np.savez_compressed(run / "samples.npz", data=to_bytes(images[kept]), targets=labels[kept].numpy())
+    assert loaded.test is not None
+    train_pair, test_pair = (flat(images), labels.numpy()), (flat(loaded.test.floats()), loaded.test.labels.numpy())
+    rows = [
+        {
+            "dataset": cell.dataset,
+            "classifier": name,
+            "train": "real" if trained.sample is None else "synthetic",
+            "accuracy": round(accuracy(name, train_pair, test_pair, True, tuple(images.shape[1:])), 2),
+            "n_train": len(images),
+            "n_test": len(loaded.test),
+        }
+        for name in IMAGE_CLASSIFIERS
+    ]
+    if trained.sample is not None:
+        write_json(run / "evaluation.json", {"rows": rows, "seconds": round(time.monotonic() - started, 1)})
     return rows
 
 
-def _order(dataset: str, method: str, epsilon: float | None) -> tuple[int, int, float]:
-    return list(GENERATED).index(dataset), list(LABELS).index(method), -(epsilon or 0.0)
+def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Averages cells over seeds: one row for each data set, method, budget and classifier, with the printed number."""
+    groups: dict[tuple[str, str, float | None], list[dict[str, Any]]] = defaultdict(list)
+    for result in results:
+        groups[result["dataset"], result["method"], result["epsilon"]].append(result)
+    order = {name: i for i, name in enumerate([*GENERATED, *LABELS])}
+    rows = []
+    for key in sorted(groups, key=lambda key: (order[key[0]], order[key[1]], -(key[2] or 0.0))):
+        dataset, method, epsilon = key
+        found = groups[key]
+        facts = {name: found[0][name] for name in ("statistic", "delta", "mu", "sound")}
+        steps = found[0].get("steps", PUBLISHED_STEPS)
+        label = LABELS[method] + ("" if steps == PUBLISHED_STEPS else f", {steps:,} of {PUBLISHED_STEPS:,} steps")
+        printed = dict(zip(("mlp", "logreg"), PRINTED.get(dataset, {}).get(method, ()), strict=False))
+        for classifier in IMAGE_CLASSIFIERS:
+            values = [result["accuracy"][classifier] for result in found]
+            row = {"dataset": dataset, "method": label, "epsilon": epsilon, **facts, "classifier": classifier}
+            row |= {"mean": round(mean(values), 1), "std": round(stdev(values), 1) if len(values) > 1 else None}
+            row |= {"printed": printed.get(classifier) if epsilon in (10.0, None) else None, "seeds": len(values)}
+            seconds = round(mean(result["train_seconds"] for result in found))
+            rows.append(row | {"train_seconds": None if method == "real records" else seconds})
+    return rows
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def show(rows: list[dict[str, Any]]) -> None:
+    """Prints one line for each data set, method and budget."""
     for row in rows:
         if row["classifier"] == IMAGE_CLASSIFIERS[0]:
             budget = "-" if row["epsilon"] is None else f"{row['epsilon']:g}" + ("" if row["sound"] else " (unsound)")
             print(f"\n{row['dataset']:<13}{row['method']:<28}{budget:<14}", end="")
-        print(f"{row['classifier']} {row['mean']:5.1f}   ", end="")
+        spread = "" if row["std"] is None else f" ± {row['std']}"
+        print(f"{row['classifier']} {row['mean']:5.1f}{spread}   ", end="")
     print()
 
 
-def _draw(rows: list[dict[str, Any]], path: Path) -> None:
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draws accuracy against epsilon, one panel for each data set and classifier."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6), layout="constrained")
     panels = figure.subplots(len(DATASETS), len(IMAGE_CLASSIFIERS), sharex=True)
     for line, dataset in zip(panels, DATASETS, strict=True):
         for axes, classifier in zip(line, IMAGE_CLASSIFIERS, strict=True):
-            mine = [row for row in rows if row["dataset"] == dataset and row["classifier"] == classifier]
-            for method in dict.fromkeys(row["method"] for row in mine):
-                points = [row for row in mine if row["method"] == method]
+            same = [row for row in rows if row["dataset"] == dataset and row["classifier"] == classifier]
+            for method in dict.fromkeys(row["method"] for row in same):
+                points = [row for row in same if row["method"] == method]
                 if points[0]["epsilon"] is None:
-                    axes.axhline(
-                        points[0]["mean"], color="grey", linestyle=":" if method == "SWD" else "-", linewidth=1
-                    )
+                    style = {"real records": "-", "ours without noise": ":"}.get(method, "--")
+                    axes.axhline(points[0]["mean"], color="grey", linestyle=style, linewidth=1)
                     continue
-                axes.errorbar(
-                    [row["epsilon"] for row in points],
-                    [row["mean"] for row in points],
-                    [row["std"] or 0.0 for row in points],
-                    marker="o" if points[0]["sound"] else "x",
-                    linestyle="-" if points[0]["sound"] else "none",
-                    label=method,
-                )
+                x, y = [row["epsilon"] for row in points], [row["mean"] for row in points]
+                form = "o-" if points[0]["sound"] else "x"
+                axes.errorbar(x, y, [row["std"] or 0.0 for row in points], fmt=form, label=method)
             axes.set_xscale("log")
             axes.set_title(f"{dataset}, {classifier}", fontsize=9)
             axes.grid(True, alpha=0.3)
-    figure.supxlabel("epsilon (grey: real records; dotted: SWD without noise)", fontsize=9)
+    figure.supxlabel("epsilon (grey: real records; dotted: ours without noise; dashed: SWD)", fontsize=9)
     figure.supylabel("accuracy, %", fontsize=9)
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)

@@ -1,20 +1,20 @@
 """The methods of Table 2: each trains on one data set with one budget and one seed, and can then generate.
 
 ==================  ==================================================================================  ==============
-method              what it is                                                                          guarantee
+method              training                                                                            guarantee
 ==================  ==================================================================================  ==============
-real records        classifiers trained on real records                                                 none
-SWD                 the one-shot pipeline (flow, then generator) without noise                          none
-DP-SWD-b, DP-SWD-c  Rakotomamonjy2021 as published: Bernstein's bound and the CLT's                     claimed, unsound
+real records        none: classifiers are trained on real records                                       none
+SWD                 Rakotomamonjy2021 as printed, without noise                                         none
+DP-SWD-b, DP-SWD-c  Rakotomamonjy2021 as printed, noise by Bernstein's bound and by the CLT's           claimed, unsound
+without noise       the shipped config without noise                                                    none
 rows                noisy rows at every step                                                            exact
 quantiles           noisy block means at every fifth step                                               exact
-sketch              the shipped config: one release, then flow and distillation                         exact
+sketch              the shipped config: one-shot releases, then training on them                        exact
 DP-MERF             Harder2021: noisy mean embedding                                                    exact
 Gaussian            class-wise normal law with private count, mean and covariance                       exact
 ==================  ==================================================================================  ==============
 
-Every method with a guarantee leaves a run directory that ``dpswd report`` reads. The config of ``sketch`` is the one
-that is shipped, whatever it is: Table 2 follows it.
+Every method with a guarantee leaves a run directory that ``dpswd report`` reads.
 """
 
 import time
@@ -31,7 +31,7 @@ from dpswd.generation.export import generate
 from dpswd.generation.features import DCT
 from dpswd.generation.generators import Table3Generator
 from dpswd.training.budget import Budget
-from experiments.generation.published_training import published_run
+from experiments.generation.published_training import PUBLISHED_STEPS, Bound, published_run
 from experiments.generation.train_config import train_config
 from models.dp_merf import DPMERF
 from models.gaussian import ClassGaussian
@@ -39,7 +39,7 @@ from models.gaussian import ClassGaussian
 __all__ = ["DATASETS", "DELTA", "GENERATED", "METHODS", "Cell", "Trained", "shipped_configs", "train"]
 
 DATASETS: dict[str, type[PrivateData]] = {"MNIST": MNIST, "FashionMNIST": FashionMNIST}
-GENERATED = DATASETS | {"USPS": USPS, "digits": Digits}  # experiments/generation/generation.py has these too
+GENERATED = DATASETS | {"USPS": USPS, "digits": Digits}  # the last two in generation.py only
 SHIPPED = {
     "MNIST": ["mnist.yaml"],
     "FashionMNIST": ["fashion.yaml"],
@@ -49,8 +49,9 @@ SHIPPED = {
 SMALL_BUDGET = "overlays/small_budget.yaml"
 DELTA = 1e-5
 STEPS = {  # quick, full
-    "DP-SWD-b": (1500, 20_000),
-    "DP-SWD-c": (1500, 20_000),
+    "SWD": (1500, PUBLISHED_STEPS),
+    "DP-SWD-b": (1500, PUBLISHED_STEPS),
+    "DP-SWD-c": (1500, PUBLISHED_STEPS),
     "rows": (800, 4000),
     "quantiles": (400, 2000),
     "DP-MERF": (300, 1200),
@@ -60,7 +61,7 @@ BUDGETS: tuple[float | None, ...] = (10.0, 1.0, 0.2)
 
 @dataclass(frozen=True)
 class Cell:
-    """One training run of the table. ``full`` trains as long as helps; otherwise a quarter of an hour does for all."""
+    """One training run of the table: at full length, or cut short."""
 
     dataset: str
     method: str
@@ -77,7 +78,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Trained:
-    """What training left: a sampler (``None`` where real records are to be used), facts, and seconds."""
+    """The result of training: a sampler (``None`` for real records), facts on the guarantee, and seconds."""
 
     sample: Callable[[Tensor], Tensor] | None
     facts: dict[str, Any]
@@ -85,7 +86,7 @@ class Trained:
 
 
 def shipped_configs(cell: Cell) -> list[str]:
-    """Names the shipped config that a cell follows, and the overlay that its header asks for at small budgets."""
+    """Names the shipped config of a cell, and the overlay that its header asks for at small budgets."""
     small = cell.epsilon is not None and cell.epsilon <= 1 and cell.dataset != "digits"
     return [*SHIPPED[cell.dataset], *([SMALL_BUDGET] if small else [])]
 
@@ -97,7 +98,7 @@ def _config(cell: Cell, configs: list[str], data: Path | None, directory: Path, 
 
 
 def _steps(cell: Cell) -> int:
-    """Training steps of the methods whose length is a matter of patience (all but the sketch and the Gaussian)."""
+    """Training steps of the methods whose length is not that of a shipped config."""
     return STEPS[cell.method][cell.full]
 
 
@@ -123,11 +124,12 @@ def _rows(cell: Cell, data: Path | None, directory: Path) -> Trained:
 def _published(cell: Cell, data: Path | None, directory: Path) -> Trained:
     started = time.monotonic()
     torch.manual_seed(cell.seed)
-    bound = "bernstein" if cell.method == "DP-SWD-b" else "clt"
+    bounds: dict[str, Bound] = {"SWD": "none", "DP-SWD-b": "bernstein", "DP-SWD-c": "clt"}
     private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
-    generator, sigma = published_run(private, bound, steps=_steps(cell))
+    generator, sigma = published_run(private, bounds[cell.method], steps=_steps(cell))
     generator.eval()
-    facts = {"sound": False, "mu": None, "delta": DELTA, "statistic": "rows", "sigma": sigma}
+    sound = None if cell.method == "SWD" else False
+    facts = {"sound": sound, "mu": None, "delta": DELTA, "statistic": "rows", "sigma": sigma, "steps": _steps(cell)}
     return Trained(_sampler(lambda y: generator(generator.latent(len(y)), y)), facts, time.monotonic() - started)
 
 
@@ -171,9 +173,10 @@ def _sampler(sample: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
 METHODS: dict[str, tuple[Callable[[Cell, Path | None, Path], Trained], tuple[float | None, ...]]] = {
     "real records": (_real, (None,)),
-    "SWD": (_sketch, (None,)),
+    "SWD": (_published, (None,)),
     "DP-SWD-b": (_published, (10.0,)),
     "DP-SWD-c": (_published, (10.0,)),
+    "without noise": (_sketch, (None,)),
     "rows": (_rows, BUDGETS),
     "quantiles": (_quantiles, BUDGETS),
     "sketch": (_sketch, BUDGETS),
@@ -183,6 +186,6 @@ METHODS: dict[str, tuple[Callable[[Cell, Path | None, Path], Trained], tuple[flo
 
 
 def train(cell: Cell, data: Path | None, directory: Path) -> Trained:
-    """Trains one cell; its run directory, where there is a guarantee, is ``directory``, which must be new."""
+    """Trains one cell; a method with a guarantee makes ``directory`` its run directory, which must be new."""
     method, _ = METHODS[cell.method]
     return method(cell, data, directory)

@@ -1,4 +1,4 @@
-"""Trains a shipped config as ``dpswd fit`` would, without its evaluations, or without any noise."""
+"""Training of a shipped config as in ``dpswd fit``, without its evaluations and, if wanted, without noise."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 @dataclass(frozen=True)
 class ConfigRun:
-    """A trained module, its data, what privacy.json says of sound, mu, delta and release, and the seconds it took."""
+    """A trained module, its data, the facts sound, mu, delta and statistic of privacy.json, and the training time."""
 
     module: Any
     data: PrivateData
@@ -34,10 +34,10 @@ class ConfigRun:
 
 
 class _Unprotected(L.Callback):
-    """Takes the place of a budget where there is none: no noise to speak of, and a fixed seed, hence NOT PRIVATE."""
+    """Replaces the budget of a run without noise: sigma 1e-12 and a fixed seed, hence NOT PRIVATE."""
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Turns the noise off."""
+        """Turns off the noise."""
         for part in pl_module.modules():
             if isinstance(part, DPSlicedWassersteinLoss | GaussianQuery):
                 part.mechanism = dataclasses.replace(part.mechanism, sigma=1e-12, noise_seed=0)
@@ -81,7 +81,7 @@ def train_config(
     if data is not None:
         arguments += ["--data.root", str(data)]
     cli = PrivateCLI([*arguments, *more], run=False)
-    skipped: tuple[type, ...] = (DownstreamEvaluation, SampleGrid)  # who calls evaluates and draws all runs alike
+    skipped: tuple[type, ...] = (DownstreamEvaluation, SampleGrid)  # the caller evaluates
     if epsilon is None:
         skipped = (*skipped, PrivacyBudget)
     cli.trainer.callbacks = [each for each in cli.trainer.callbacks if not isinstance(each, skipped)]

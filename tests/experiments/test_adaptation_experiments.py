@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from dpswd import InputError
 from dpswd.adaptation.data import FeatureAdaptation
 from experiments.adaptation import adaptation_cells, adaptation_methods, adaptation_steps, fig3, table1
-from experiments.adaptation.adaptation_cells import cell
+from experiments.adaptation.adaptation_cells import Cell, problem_of
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
 from experiments.audit import leak
 
@@ -74,9 +73,20 @@ def tiny(pair, monkeypatch):
     return problem
 
 
-def test_every_method_runs_and_says_what_it_guarantees(tiny, tmp_path):
-    rows = cell("a-b", 0, table1.WANTED, None, tmp_path)
-    assert cell("a-b", 0, table1.WANTED, None, tmp_path) == rows  # read, not run again
+def run_cells(keys, out):
+    """Runs methods of the tiny problem with seed 0 in this process."""
+    return adaptation_cells.run_adaptation([Cell("a-b", 0, *key) for key in keys], None, out, workers=0)
+
+
+@pytest.fixture(autouse=True)
+def fresh_start():
+    """No start of another test's problem."""
+    adaptation_cells._start.cache_clear()
+
+
+def test_every_method_and_its_guarantee(tiny, tmp_path):
+    rows = run_cells(table1.WANTED, tmp_path)
+    assert run_cells(table1.WANTED, tmp_path) == rows  # read, not run again
     assert len(rows) == sum(len(budgets) for _, budgets in METHODS.values())
     table = table1.summarise(rows)
     assert {row["method"]: row["sound"] for row in table} == {
@@ -109,25 +119,25 @@ def test_methods_start_alike(tiny):
 
 
 def test_figure_3_has_its_points_and_takes_over_those_of_the_table(tiny, tmp_path, monkeypatch):
-    (known,) = cell("a-b", 0, [("DP-DANN", 1.0)], None, tmp_path)
+    (known,) = run_cells([("DP-DANN", 1.0)], tmp_path)
     keys = fig3.wanted("a-b", (1.0, 5.0))
     assert keys == [
         ("source only", None),
         *((method, epsilon) for method in ("DP-SWD, adapter", "DP-DANN") for epsilon in (1.0, 5.0)),
     ]
     assert ("DP-DANN", 1.0) not in fig3.wanted("MNIST-USPS", (1.0, 5.0))
-    rows = cell("a-b", 0, keys, None, tmp_path)
+    rows = run_cells(keys, tmp_path)
     assert [(row["method"], row["budget"]) for row in rows] == keys
     assert rows[3] == known
     monkeypatch.setattr(adaptation_cells, "run_method", None)  # nothing is run any more
-    assert cell("a-b", 0, keys, None, tmp_path) == rows
+    assert run_cells(keys, tmp_path) == rows
 
 
 def test_a_row_does_not_depend_on_the_rows_before_it(tiny, tmp_path):
     """As the cells promise, for methods without fresh noise or directions; one record of 60 for rounding."""
     keys = [("DeepJDOT", None), ("DANN", None)]
-    alone = [cell("a-b", 0, [key], None, tmp_path / key[0])[0]["accuracy"] for key in keys]
-    after = cell("a-b", 0, [("SWD", None), ("DP-DANN", 1.0), *keys[::-1]], None, tmp_path / "after")
+    alone = [run_cells([key], tmp_path / key[0])[0]["accuracy"] for key in keys]
+    after = run_cells([("SWD", None), ("DP-DANN", 1.0), *keys[::-1]], tmp_path / "after")
     assert [row["accuracy"] for row in after[2:]] == pytest.approx(alone[::-1], abs=1.7)
 
 
@@ -162,34 +172,16 @@ def test_differences_are_taken_seed_by_seed():
 
 def test_more_steps(tiny, tmp_path, monkeypatch):
     """Ours goes on from the same start, the source alone starts with more; at the steps of Table 1 its cell is used."""
-    ours, alone = (adaptation_steps.longer(tiny, method, 30) for method, _ in adaptation_steps.METHODS[::-1])
+    ours, alone = (problem_of(Cell("a-b", 0, method, budget, 30)) for method, budget in adaptation_steps.METHODS[::-1])
     assert (ours.pretrain, ours.steps) == (tiny.pretrain, 30)
     assert (alone.pretrain, alone.steps) == (tiny.pretrain + 30, tiny.steps)
-    assert len({ours.name, alone.name, tiny.name}) == 3
-    assert adaptation_steps.longer(tiny, "DP-SWD, adapter", tiny.steps) == tiny
     monkeypatch.setattr(adaptation_steps, "NAMES", ("a-b",))
     monkeypatch.setattr(adaptation_steps, "STEPS", (tiny.steps, 30))
-    (known,) = cell("a-b", 0, [("DP-SWD, adapter", 10.0)], None, tmp_path / "adaptation_cells")
-    rows = adaptation_steps.run(tmp_path, quick=True)["rows"]
+    (known,) = run_cells([("DP-SWD, adapter", 10.0)], tmp_path)
+    rows = adaptation_steps.run(tmp_path, quick=True, workers=0)["rows"]
     assert [(row["method"], row["steps"]) for row in rows] == [
         (method, steps) for method in ("source only", "DP-SWD, adapter") for steps in (10, 30)
     ]
     assert rows[2]["mean"] == round(known["accuracy"], 2)
     assert [row["sound"] for row in rows] == [None, None, True, True]
-    assert len(list((tmp_path / "adaptation_cells").iterdir())) == 4
-
-
-def test_an_interrupted_table_is_made_of_complete_seeds(monkeypatch, tmp_path):
-    monkeypatch.setattr(table1, "PROBLEMS", {"A-W": None, "MNIST-USPS, as they are": None})
-    rows = [{"seed": seed, "problem": "A-W", "accuracy": 1.0} for seed in (0, 3)]
-    last = {"seed": 0, "problem": "MNIST-USPS, as they are", "accuracy": 1.0}
-    assert table1.complete(rows) == rows[1:]
-    assert table1.complete([*rows, last]) == [*rows, last]
-
-    def stopped(*arguments):
-        yield rows[:1]
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(table1, "cells", stopped)
-    with pytest.raises(InputError, match="Expected at least one complete seed, got an interrupt before"):
-        table1.run(tmp_path)
+    assert len(list((tmp_path / "adaptation_cells").rglob("*.json"))) == 4
