@@ -148,28 +148,15 @@ def test_proposition_6_false_for_adaptive_releases():
 
 
 @pytest.mark.parametrize(
-    ("order", "sigma", "sensitivity", "expected"), [(1, 2, 1, 0.25), (2, 4, 1, 0.25), (3, 8, 1, 0.25), (2, 1, 4, 1.0)]
-)
-def test_proposition_8_by_hand(order, sigma, sensitivity, expected):
-    assert gaussian_wdp(order, sigma, sensitivity) == pytest.approx(expected, rel=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("order", "scale", "sensitivity", "expected"),
-    [
-        (1, 1, 1, math.sqrt(2 / math.e) / 2),  # the bracket is 1/e at scale 1
-        (4, 1, 1, (2 / math.e) ** 0.125 / 2),
-        (1, 1, 2, math.sqrt(2 / math.e)),
-        (1, 2, 1, math.sqrt(2 * math.exp(-0.5) - 1) / 2),
-    ],
-)
-def test_proposition_7_by_hand(order, scale, sensitivity, expected):
-    assert laplace_wdp(order, scale, sensitivity) == pytest.approx(expected, rel=1e-13)
-
-
-@pytest.mark.parametrize(
     ("function", "arguments", "expected"),
     [
+        (laplace_wdp, (1, 1), math.sqrt(2 / math.e) / 2),  # the bracket is 1/e at scale 1
+        (laplace_wdp, (4, 1), (2 / math.e) ** 0.125 / 2),
+        (laplace_wdp, (1, 1, 2), math.sqrt(2 / math.e)),
+        (laplace_wdp, (1, 2), math.sqrt(2 * math.exp(-0.5) - 1) / 2),
+        (gaussian_wdp, (1, 2), 0.25),
+        (gaussian_wdp, (3, 8), 0.25),
+        (gaussian_wdp, (2, 1, 4), 1.0),
         (wdp_from_dp, (0, 1), 0.0),
         (wdp_from_dp, (math.log(2), 2), (2 * math.log(2)) ** 0.25 / 2),
         (wdp_from_dp, (1, 1, 2), math.sqrt(2 * (math.e - 1))),
@@ -181,7 +168,7 @@ def test_proposition_7_by_hand(order, scale, sensitivity, expected):
         (attack_probability, (0.87,), 0.7047456979980911),  # the authors' notebook
     ],
 )
-def test_propositions_9_to_11_by_hand(function, arguments, expected):
+def test_propositions_7_to_11_by_hand(function, arguments, expected):
     assert function(*arguments) == pytest.approx(expected, rel=1e-13)
 
 
