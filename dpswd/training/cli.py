@@ -213,7 +213,7 @@ class PrivateCLI(LightningCLI):
             kwargs.setdefault("enable_model_summary", False)
         if given.get("logger") is None and not given.get("fast_dev_run"):
             kwargs.setdefault("logger", _LazyTensorBoard(directory, name="", version="", default_hp_metric=False))
-        callbacks = list(given.get("callbacks") or [])
+        callbacks = _as_list(given.get("callbacks"))
         if self.subcommand == "fit" and given.get("enable_progress_bar") is not False:
             if not any(isinstance(each, ProgressBar) for each in callbacks):
                 callbacks.append(StageProgressBar())
@@ -221,8 +221,7 @@ class PrivateCLI(LightningCLI):
         if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
             callbacks.append(LastCheckpoint(directory, int(given.get("max_steps") or 0)))
         kwargs.setdefault("callbacks", callbacks)
-        plugins = given.get("plugins") or []
-        plugins = list(plugins) if isinstance(plugins, list | tuple) else [plugins]
+        plugins = _as_list(given.get("plugins"))
         if not any(isinstance(each, CheckpointIO) for each in plugins):
             kwargs.setdefault("plugins", [*plugins, AtomicCheckpointIO()])
         if self.subcommand == "fit":
@@ -293,3 +292,8 @@ class PrivateCLI(LightningCLI):
         """Writes the final state to checkpoints/last.ckpt."""
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.trainer.save_checkpoint(Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt", False)
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Returns the entries of an option of the trainer that takes one object or a list."""
+    return list(value) if isinstance(value, list | tuple) else [value] if value else []
