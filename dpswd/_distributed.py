@@ -1,8 +1,8 @@
-"""The processes that make a release together, under ``torch.distributed``; alone where there is no process group.
+"""Collective calls of the processes that make a release together.
 
-What they exchange here (indices, projections of private rows, refusals) is inside of the trusted side, in the clear:
-the links between the machines of one run must be private. It travels by gloo, on the CPU, whatever carries the
-gradients. Every method is collective: all processes call it, in the same order.
+Ranks exchange private rows and batch indices without encryption, so the links between the machines of a run must be
+trusted. The transport is gloo on the CPU, independent of the backend of the gradients. Every method is collective: all
+ranks call it in the same order. Without ``torch.distributed`` there is one rank, and nothing is sent.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from dpswd.errors import InputError, ProcessLostError
 
 __all__ = ["Processes"]
 
-_gloo: dict[Any, Any] = {}  # one group per default group that is none
+_gloo: dict[Any, Any] = {}  # gloo group of each default group with another backend
 
 
 class Processes:
-    """Those of a group, or this one alone.
+    """Ranks of a process group, or a single rank if ``torch.distributed`` is not initialised.
 
     Args:
-        group: Process group of ``torch.distributed``; by default all of them, if there are any.
+        group: Process group; the default group if ``None``.
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -40,7 +40,7 @@ class Processes:
             self.group = _gloo[whole]
 
     def run_on_all(self, work: Callable[[], Any]) -> Any:
-        """Does local work; where it fails on one process it fails on all of them, and nobody waits for ever."""
+        """Call ``work`` on every rank. If one rank raises, all ranks raise, which avoids a deadlock."""
         if self.world_size == 1:
             return work()
         result, error = _attempt(work)
@@ -50,24 +50,24 @@ class Processes:
         for rank, other in enumerate(errors):
             if other is not None:
                 kind = type(other) if isinstance(other, InputError) else InputError
-                raise kind(f"process {rank}: {other}")
+                raise kind(f"rank {rank}: {other}")
         return result
 
     def all_gather(self, value: Any) -> list[Any]:
-        """Returns the values of all processes."""
+        """Return the values of all ranks."""
         if self.world_size == 1:
             return [value]
         found: list[Any] = [None] * self.world_size
-        with self._all_there():
+        with self._reports_lost_process():
             dist.all_gather_object(found, value, group=self.group)
         return found
 
     def broadcast(self, work: Callable[[], Any]) -> Any:
-        """Does work on the first process and hands the result, or the refusal, to all."""
+        """Call ``work`` on rank 0 and return its result, or raise its exception, on all ranks."""
         if self.world_size == 1:
             return work()
         sent = list(_attempt(work)) if self.rank == 0 else [None, None]
-        with self._all_there():
+        with self._reports_lost_process():
             dist.broadcast_object_list(sent, group=self.group, group_src=0)
         result, error = sent
         if error is not None:
@@ -75,7 +75,7 @@ class Processes:
         return result
 
     def gather(self, part: Tensor, counts: list[int]) -> Tensor | None:
-        """Joins tensors (..., n) of all processes, n as in ``counts``, along their last dimension, on the first one."""
+        """Concatenate tensors (..., counts[rank]) of all ranks along the last dimension, on rank 0; else ``None``."""
         if self.world_size == 1:
             return part
         if not max(counts):
@@ -83,7 +83,7 @@ class Processes:
         padded = part.new_zeros((*part.shape[:-1], max(counts)), device="cpu")
         padded[..., : part.shape[-1]] = part
         found = [torch.empty_like(padded) for _ in counts] if self.rank == 0 else None
-        with self._all_there():
+        with self._reports_lost_process():
             dist.gather(padded, found, group=self.group, group_dst=0)
         if found is None:
             return None
@@ -91,20 +91,19 @@ class Processes:
         return torch.cat(joined, dim=-1).to(part.device)
 
     @contextlib.contextmanager
-    def _all_there(self) -> Iterator[None]:
+    def _reports_lost_process(self) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:  # of torch.distributed: a closed connection, a time limit
+        except RuntimeError as error:  # torch.distributed: connection closed or timed out
             raise lost(error) from None
 
 
 def lost(error: BaseException) -> ProcessLostError:
-    """Makes a sentence of what torch.distributed says when another process is gone."""
-    said = re.sub(r"\[/[^]]*\] *", "", " ".join(str(error).split()))  # without the source file of the message
+    """Return a :class:`ProcessLostError` for an exception of torch.distributed."""
+    said = re.sub(r"\[/[^]]*\] *", "", " ".join(str(error).split()))  # without the source location
     return ProcessLostError(
-        "Expected all processes of the run to take part, got one that stopped or cannot be reached "
-        f"({said.split('. ')[0][:120]}); the run has ended here, the ledger holds all that was released: resume from "
-        "the last checkpoint."
+        f"Expected all ranks of the run to respond, got a lost connection ({said.split('. ')[0][:120]}); the ledger "
+        "holds all releases: resume from the last checkpoint."
     )
 
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, directories that one run at a time may use. Standard library only."""
+"""Atomic writes, directory locks and verified archives. Standard library only."""
 
 import contextlib
 import io
@@ -18,34 +18,33 @@ __all__ = ["DirectoryLock", "atomic_write", "verified_archive", "write_json"]
 
 
 class DirectoryLock:
-    """Keeps other runs out of a directory while this one lives; the system ends it with the process, however it dies.
+    """Exclusive lock of a directory, released by the operating system when the process ends.
 
-    Where the system has no such lock (Windows, some network file systems) nothing is kept out; the ledger then refuses
-    a second writer at its first release.
+    Without ``flock`` (Windows, some network file systems) it does nothing; the ledger then refuses a second writer at
+    its first release.
     """
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
 
     def take(self, directory: Path) -> None:
-        """Takes a directory, unless it is taken by this lock already or is not there.
+        """Lock a directory; no effect if it does not exist or this object holds a lock.
 
         Raises:
-            InputError: If another run has it.
+            InputError: If another process holds the lock.
         """
         if self._descriptor is not None or fcntl is None or not directory.is_dir():
             return
         try:
             descriptor = os.open(directory, os.O_RDONLY)
-        except OSError:  # what cannot be read is refused by whoever writes to it
+        except OSError:  # an unreadable directory fails at the first write
             return
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             raise InputError(
-                f"Expected no other run in {directory}, got one that is in progress; wait for it, or choose another "
-                "directory."
+                f"Expected no other run in {directory}, got one in progress; wait for it, or choose another directory."
             ) from None
         except OSError:
             os.close(descriptor)
@@ -53,21 +52,21 @@ class DirectoryLock:
         self._descriptor = descriptor
 
     def free(self) -> None:
-        """Lets others in."""
+        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def verified_archive(path: str | Path) -> io.BytesIO:
-    """Reads a file of ``torch.save`` and compares what lies in it with its checksums, which ``torch.load`` does not do.
+    """Read a file of ``torch.save`` and verify its checksums, which ``torch.load`` does not.
 
     Returns:
-        The same archive, written again from what was compared: nothing else of the file is looked at.
+        The archive, rebuilt from the verified members.
 
     Raises:
-        ValueError: If a byte was changed, or the file is no such archive.
-        OSError: If it cannot be read.
+        ValueError: If the file is not an archive of ``torch.save`` or is damaged.
+        OSError: If the file cannot be read.
     """
     content = io.BytesIO(Path(path).read_bytes())
     verified = io.BytesIO()
@@ -75,14 +74,14 @@ def verified_archive(path: str | Path) -> io.BytesIO:
         with zipfile.ZipFile(content) as archive, zipfile.ZipFile(verified, "w") as again:
             for name in archive.namelist():
                 again.writestr(name, archive.read(name))
-    except Exception as error:  # zipfile has many words for a damaged file
-        raise ValueError(f"no archive: {error}") from None
+    except Exception as error:  # zipfile raises many exception types on damaged files
+        raise ValueError(f"not a valid archive: {error}") from None
     verified.seek(0)
     return verified
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Writes a file such that a reader sees the old content or the new one, never a part.
+    """Write a file so that a reader sees either the old content or the new one.
 
     Raises:
         InputError: If the directory cannot be written.
@@ -102,5 +101,5 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes JSON atomically; see :func:`atomic_write`."""
+    """Write JSON atomically; see :func:`atomic_write`."""
     atomic_write(path, (json.dumps(content, indent=2) + "\n").encode())

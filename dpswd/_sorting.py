@@ -1,12 +1,11 @@
-"""Sorting along contiguous memory, with the fastest sort at hand; the order of the values only where it is wanted.
+"""Fast sorts of many columns, with the permutation only if a gradient needs it.
 
-axes: k columns of the problem, each one a contiguous row here; n values in it.
+axes: k columns of the problem, each stored as a contiguous row here; n values per column.
 
-Measured on one core, 1000 x 1000 values of float32 (docs/performance.md): ``torch.sort``, which always makes indices,
-takes about 30 times as long as NumPy's vectorised sort of the values alone. Where a gradient needs to know which value
-went where, every float32 value and its position are packed into one float64 number: about 10 times as fast as
-``torch.sort``. (Equal values may come in any order, which leaves every value and the gradient of every
-distance as they are: a subgradient.)
+On one core and 1000 x 1000 float32 values (docs/performance.md), ``torch.sort``, which always computes indices, takes
+about 30 times as long as NumPy's vectorised sort of the values. If a gradient needs the permutation, each float32 value
+and its position are packed into one float64 number, which is about 10 times as fast as ``torch.sort``. The order of
+equal values is arbitrary; it affects neither the sorted values nor a subgradient of a distance.
 """
 
 import functools
@@ -21,14 +20,14 @@ from torch import Tensor
 
 __all__ = ["SortBuffer", "sort_columns", "sort_rows", "sort_rows_with_order"]
 
-_THREADED = 2**15  # values from which several threads pay
+_THREADED = 2**15  # smallest number of values for which threads pay off
 
 
 def sort_columns(values: Tensor) -> Tensor:
-    """Sorts every column.
+    """Sort every column.
 
     Args:
-        values: (n, k); columns that are contiguous in memory (the transpose of a contiguous (k, n)) are not copied.
+        values: (n, k). The transpose of a contiguous (k, n) is not copied.
 
     Returns:
         Tensor (n, k), differentiable; every column contiguous in memory.
@@ -41,7 +40,7 @@ def sort_columns(values: Tensor) -> Tensor:
 
 
 def sort_rows(rows: Tensor, *, in_place: bool = False) -> Tensor:
-    """Sorts every row of a contiguous (k, n), without a gradient. In place it needs no memory on the CPU."""
+    """Sort every row of a contiguous (k, n) without gradient; in place on the CPU it allocates nothing."""
     rows = rows.detach()
     if not _by_numpy(rows):
         return rows.sort(dim=1).values
@@ -51,13 +50,13 @@ def sort_rows(rows: Tensor, *, in_place: bool = False) -> Tensor:
 
 
 class SortBuffer:
-    """Memory for :func:`sort_rows_with_order` that is used again: fresh pages cost more than what is done on them."""
+    """Reusable memory for :func:`sort_rows_with_order`, since allocating pages costs more than the sort."""
 
     def __init__(self) -> None:
         self._parts: dict[torch.dtype, Tensor] = {}
 
     def like(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        """Returns memory of the shape of ``rows``, the same one for the same type: what it held is lost."""
+        """Return memory of the shape of ``rows``; it overwrites the previous result of the same type."""
         held = self._parts.get(dtype)
         if held is None or held.numel() < rows.numel():
             held = self._parts[dtype] = torch.empty(rows.numel(), dtype=dtype)
@@ -65,14 +64,14 @@ class SortBuffer:
 
 
 def sort_rows_with_order(rows: Tensor, space: SortBuffer | None = None) -> tuple[Tensor, Tensor]:
-    """Sorts every row of a contiguous (k, n), without a gradient.
+    """Sort every row of a contiguous (k, n) without gradient.
 
     Args:
         rows: (k, n).
-        space: Where the result may lie; the next call with it writes over it. ``None`` for new memory.
+        space: Memory for the result, overwritten by the next call; ``None`` for new memory.
 
     Returns:
-        The values (k, n) and where they came from: ``values = rows.gather(1, order)``, both of them (k, n).
+        Values and order, both (k, n), with ``values = rows.gather(1, order)``.
     """
     rows = rows.detach()
     if not _by_numpy(rows):
@@ -89,10 +88,10 @@ def sort_rows_with_order(rows: Tensor, space: SortBuffer | None = None) -> tuple
 
 
 def _packed_order(rows: Tensor, keys: Tensor) -> Tensor:
-    """Sorts float64 numbers, in the memory of ``keys``, whose last 29 bits, which float32 leaves empty, are positions.
+    """Sort float64 numbers whose last 29 bits, unused by float32, hold the position. Overwrites ``keys``.
 
-    One is added to the exponent, so that a zero with a position is a normal number and no flushing of denormal ones
-    can touch it. Order is not defined for nan and inf (every distance that sees them is nan or inf in any case).
+    One is added to the exponent, so that zero with a position is a normal number, which flushing of denormal numbers
+    does not change. The order of nan and inf is undefined; a distance of them is nan or inf in any case.
     """
     keys.view(torch.float64).copy_(rows)
     keys += torch.arange(2**52, 2**52 + rows.shape[1])
@@ -106,7 +105,7 @@ def _by_numpy(rows: Tensor) -> bool:
 
 
 def _each(rows: Any, work: Callable[[Any], Any]) -> None:
-    """Does the work on parts of the rows, as many at a time as torch has threads (NumPy's sort lets others run)."""
+    """Call ``work`` on parts of the rows, in as many threads as torch has (NumPy's sort releases the GIL)."""
     threads = min(torch.get_num_threads(), len(rows))
     if threads == 1 or rows.size < _THREADED:
         work(rows)
@@ -116,12 +115,12 @@ def _each(rows: Any, work: Callable[[Any], Any]) -> None:
 
 @functools.lru_cache(maxsize=4)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads that are kept; a forked process, which has lost them, gets its own."""
+    """Return a pool of threads per process; a forked process does not inherit threads."""
     return ThreadPoolExecutor(threads, thread_name_prefix="dpswd-sort")
 
 
 class _Sort(torch.autograd.Function):
-    """Sorted rows whose gradient is scattered back to where the values came from."""
+    """Sort whose backward scatters the gradient to the original positions."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Checks on arguments. The keyword is the name in the message: ``positive(sigma=sigma)``."""
+"""Checks of arguments. The keyword is the name in the message: ``positive(sigma=sigma)``."""
 
 import math
 import numbers
@@ -24,35 +24,35 @@ __all__ = [
     "tensor",
 ]
 
-_MOST = 2**53  # integers up to here are numbers of every kind, also as floats
+_MOST = 2**53  # integers up to 2^53 are exact as floats
 
 
 def _said(value: Any) -> str:
-    """Shows a value in one short line, whatever it is."""
+    """Return the representation of a value in one short line."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:50]}... ({type(value).__name__})"
 
 
 def real(name: str, value: Any) -> float:
-    """Returns a number (Python's or NumPy's, no bool, no string, no array) as a float; raises if it is none."""
+    """Return a Python or NumPy number as a float; raise for anything else (bool, string, array)."""
     if not isinstance(value, bool) and isinstance(value, numbers.Real):
         try:
             return float(value)
-        except OverflowError:  # of an integer
+        except OverflowError:  # of a large integer
             return math.inf
     raise InputError(f"Expected {name} to be a number, got {name}={_said(value)}.")
 
 
 def array(name: str, value: Any) -> NDArray[np.float64]:
-    """Returns numbers as an array of float64; raises if they are none."""
+    """Return numbers as an array of float64; raise for anything else."""
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one: a tensor with a gradient
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor with a gradient
         raise InputError(f"Expected {name} to be an array of numbers, got {_said(value)}.") from None
 
 
 def positive(**named: Any) -> None:
-    """Raises unless every value is a finite number above zero (which also catches nan)."""
+    """Raise unless every value is a finite number above zero (which also catches nan)."""
     for name, value in named.items():
         number = real(name, value)
         if not (number > 0 and math.isfinite(number)):
@@ -60,7 +60,7 @@ def positive(**named: Any) -> None:
 
 
 def nonnegative(**named: Any) -> None:
-    """Raises unless every value is a finite number of at least zero."""
+    """Raise unless every value is a finite number of at least zero."""
     for name, value in named.items():
         number = real(name, value)
         if not 0 <= number < math.inf:
@@ -68,7 +68,7 @@ def nonnegative(**named: Any) -> None:
 
 
 def integer(**named: Any) -> None:
-    """Raises unless every value is an integer (``True`` is not) that a float holds exactly."""
+    """Raise unless every value is an integer (``True`` is not) that a float holds exactly."""
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise InputError(f"Expected {name} to be an integer, got {name}={_said(value)}.")
@@ -77,7 +77,7 @@ def integer(**named: Any) -> None:
 
 
 def at_least(lowest: int, **named: Any) -> None:
-    """Raises unless every value is an integer of at least ``lowest``."""
+    """Raise unless every value is an integer of at least ``lowest``."""
     integer(**named)
     for name, value in named.items():
         if value < lowest:
@@ -85,14 +85,14 @@ def at_least(lowest: int, **named: Any) -> None:
 
 
 def probability(**named: Any) -> None:
-    """Raises unless every value lies strictly between 0 and 1."""
+    """Raise unless every value lies strictly between 0 and 1."""
     for name, value in named.items():
         if not 0 < real(name, value) < 1:
             raise InputError(f"Expected {name} strictly between 0 and 1, got {name}={_said(value)}.")
 
 
 def choice(allowed: tuple[str, ...], **named: Any) -> None:
-    """Raises unless every value is one of ``allowed``."""
+    """Raise unless every value is one of ``allowed``."""
     for name, value in named.items():
         if not isinstance(value, str) or value not in allowed:
             raise InputError(f"Expected {name} to be one of {', '.join(allowed)}, got {name}={_said(value)}.")

@@ -1,11 +1,12 @@
-"""Fresh subsets of fixed size: the sampling that the accountants assume.
+"""Sampling of fixed-size batches without replacement, as the accountants assume.
 
-At every release a uniform subset of B of the N records is drawn without replacement, afresh, in secret random order.
-An epoch of a shuffled loader is not that (every record comes exactly once), nor is its short last batch. The indices
-are as secret as the noise: they come from :mod:`dpswd._random`, and no state of the sampler can be saved or seeded.
+At every release a uniform subset of B of the N records is drawn without replacement, afresh and in secret random order.
+An epoch of a shuffled loader is different (every record occurs exactly once), and so is its short last batch. The
+indices are as secret as the noise: they come from :mod:`dpswd._random`, and no state can be saved or seeded.
 
-Several processes (``torch.distributed``) share one subset: the first draws it for all of them, and each gets its part.
-N, B and q are those of one process. (A subset of each process's own would be stratified sampling, which has another q.)
+Several processes (``torch.distributed``) share one subset: rank 0 draws and broadcasts it, each rank takes its part.
+N, B and q are then those of a single process. (Independent subsets per rank would be stratified sampling, for which the
+accounting does not hold.)
 """
 
 from collections.abc import Iterator
@@ -25,15 +26,14 @@ __all__ = ["FixedSizeSampler", "ReleaseLoader"]
 
 
 class FixedSizeSampler(Sampler[Tensor]):
-    """A batch sampler for ``DataLoader(dataset, batch_sampler=...)``: one index tensor per training step.
+    """Batch sampler for ``DataLoader(dataset, batch_sampler=...)``: one index tensor per training step.
 
     Args:
         sample_size: Number N of records.
         batch_size: Number B <= N of records in a release.
         n_steps: Number of training steps.
-        every: Training steps per release. Steps in between get no private record at all (an empty tensor); they train
-            on what was released before, at no cost.
-        start: Step to begin with, where a run is resumed.
+        every: Training steps per release. The steps between get an empty tensor and train on the last release.
+        start: First step of a resumed run.
         noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
@@ -56,7 +56,7 @@ class FixedSizeSampler(Sampler[Tensor]):
     ) -> None:
         at_least(1, sample_size=sample_size, batch_size=batch_size, n_steps=n_steps, every=every)
         at_least(0, start=start)
-        random_source(noise_seed)  # refuses a seed that is none
+        random_source(noise_seed)  # validates the seed
         if batch_size > sample_size:
             raise InputError(
                 f"Expected batch_size <= the number of records, got batch_size={batch_size} and {sample_size} records."
@@ -67,7 +67,7 @@ class FixedSizeSampler(Sampler[Tensor]):
 
     @property
     def n_releases(self) -> int:
-        """Number T of releases of the whole run, from step 0."""
+        """Number T of releases of the whole run, counted from step 0."""
         return -(-self.n_steps // self.every)
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class FixedSizeSampler(Sampler[Tensor]):
         if self.batch_size < processes.world_size:
             raise InputError(
                 f"Expected batch_size >= the number of processes, got batch_size={self.batch_size} and "
-                f"{processes.world_size} processes; use fewer."
+                f"{processes.world_size} processes; use fewer processes."
             )
         for step in range(self.start, self.n_steps):
             if step % self.every:
@@ -89,9 +89,9 @@ class FixedSizeSampler(Sampler[Tensor]):
 
 
 class ReleaseLoader(DataLoader[Any]):
-    """A loader over a :class:`FixedSizeSampler` that a resumed run continues at the right step.
+    """Data loader over a :class:`FixedSizeSampler`; a resumed run continues at the next step.
 
-    What it saves is the number of steps taken. The subsets themselves can be neither saved nor repeated.
+    Its state is the number of steps taken. The subsets can be neither saved nor repeated.
     """
 
     def __init__(self, dataset: Any, sampler: FixedSizeSampler) -> None:
@@ -104,11 +104,11 @@ class ReleaseLoader(DataLoader[Any]):
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """Returns the number of steps taken."""
+        """Return the number of steps taken."""
         return {"start": self._steps_taken}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continues after as many steps as were taken."""
+        """Continue after the number of steps in ``state``."""
         sampler: Any = self.batch_sampler
         sampler.start = self._steps_taken = state["start"]
 

@@ -1,8 +1,8 @@
-r"""The law of the squared sensitivity of random projections, and bounds on it. NumPy and SciPy only.
+r"""Law of the squared sensitivity of random projections, and bounds on it. NumPy and SciPy only.
 
-Replacing one record moves one row by at most ``row_diameter`` in a direction :math:`z`, fixed before the
-directions :math:`U` (d x k, unit columns) are drawn. The squared L2 norm of what the projections see of a
-unit move is :math:`S = \|z^\top U\|^2`. Its law depends on :math:`d`, :math:`k` and the kind of directions:
+Replacing one record moves one row by at most ``2 row_norm`` in a direction :math:`z` that is fixed before the
+directions :math:`U` (d x k, unit columns) are drawn. The squared L2 norm of the projections of a unit move is
+:math:`S = \|z^\top U\|^2`. Its law depends on :math:`d`, :math:`k` and the kind of directions:
 
 ==============  ===============================================  ==========================================
 kind            law of S                                         :math:`E e^{tS}`
@@ -11,7 +11,7 @@ kind            law of S                                         :math:`E e^{tS}
 ``orthogonal``  a + Beta(r/2, (d-r)/2), k = a d + r, 0 <= r < d  :math:`e^{at}\,{}_1F_1(r/2; d/2; t)`
 ==============  ===============================================  ==========================================
 
-For whole orthonormal bases (r = 0) nothing is random: S = k / d.
+For whole orthonormal bases (r = 0), S = k / d is constant. Proof: docs/theory/sensitivity.md, Proposition 4.
 
 References:
     | Rakotomamonjy2021, Lemma 1 (the law for i.i.d. directions), Lemma 2 (Bernstein), Section 3.3 (CLT).
@@ -33,9 +33,9 @@ __all__ = ["ConstantLaw", "Law", "ProjectionLaw", "bernstein_bound", "clt_bound"
 Array = NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
-_FFT_SLACK = 1e-11  # absolute error allowed to the discrete convolution; it only adds to a survival function
-_FAR_TAIL = 1e-20  # where Chernoff's bound falls below this the rest of the mass sits at the maximum of S
-_MAX_GRID = 2**26  # points of the grid of S: 2 GB while the law is made
+_FFT_SLACK = 1e-11  # bound on the absolute error of the discrete convolution, added to the survival function
+_FAR_TAIL = 1e-20  # below this Chernoff bound, the remaining mass is placed at the maximum of S
+_MAX_GRID = 2**26  # points of the grid of S: 2 GB while it is computed
 
 
 def _variance(n_projections: int, dim: int) -> float:
@@ -43,14 +43,14 @@ def _variance(n_projections: int, dim: int) -> float:
 
 
 def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
-    r"""Bounds S for k i.i.d. directions with probability at least ``1 - failure_prob``.
+    r"""Bound S for k i.i.d. directions with probability at least ``1 - failure_prob``.
 
     .. math:: w = \frac kd + \frac23 L + \sqrt{2 k v L}, \quad v = \tfrac{2(d-1)}{d^2(d+2)}, \quad L = \ln(1/\eta)
 
     Formal guarantee:
         Bernstein's inequality for k independent variables in [0, 1] with mean 1/d and variance v, for ONE
         direction fixed before the projections are drawn. The tail :math:`\eta` is spent at EVERY release,
-        since every release draws its own projections (the paper charges it once: docs/errata.md).
+        since every release draws its own projections (the paper counts it once: docs/errata.md).
 
     Args:
         n_projections: The number :math:`k \ge 1` of directions.
@@ -58,7 +58,7 @@ def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
         failure_prob: The tail probability :math:`\eta \in (0, 1)`, per release.
 
     Returns:
-        The bound, in squared units of the move; never above :math:`k`, which always holds.
+        The bound, in squared units of the move, at most :math:`k`.
 
     Raises:
         InputError: If an argument is out of range.
@@ -79,13 +79,13 @@ def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
 
 
 def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
-    r"""Approximates a quantile of S, at ``1 - failure_prob``, by :math:`k/d + z_{1-\eta} \sqrt{kv}`.
+    r"""Approximate a quantile of S, at ``1 - failure_prob``, by :math:`k/d + z_{1-\eta} \sqrt{kv}`.
 
-    NOT rigorous: the law of S is skewed to the right, so the true quantile lies above this one.
-    Every account made with it is marked as not sound.
+    NOT rigorous: the law of S is skewed to the right, so the true quantile is larger. Accounts that use it are marked
+    as not sound.
 
     Raises:
-        InputError: If an argument is out of range, or if there are 30 directions or fewer.
+        InputError: If an argument is out of range, or if k <= 30.
 
     References:
         | Rakotomamonjy2021, Section 3.3.
@@ -102,14 +102,14 @@ def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
 
 
 def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
-    r"""Computes :math:`\ln {}_1F_1(r/2; d/2; t) = \ln E e^{tY}`, :math:`Y \sim \mathrm{Beta}(r/2, (d-r)/2)`.
+    r"""Compute :math:`\ln {}_1F_1(r/2; d/2; t) = \ln E e^{tY}`, :math:`Y \sim \mathrm{Beta}(r/2, (d-r)/2)`.
 
     With :math:`Y = \sin^2\theta` the density of :math:`\theta` is proportional to
-    :math:`\sin^{r-1}\theta \cos^{d-r-1}\theta`, so that the integrand has no singularity, one mode and (in
-    logs) no overflow. Gauss-Legendre on an interval around the mode, in both halves, to about 1e-12. Small t
-    (below d / 100 and 5) use the power series, all of whose terms are positive, so that the result keeps its
-    relative accuracy near 0. Where t is so large (above 1e12 and 100 d) that the peak is narrower than the rounding of
-    its place, t itself is returned, an upper bound since Y <= 1.
+    :math:`\sin^{r-1}\theta \cos^{d-r-1}\theta`, so that the integrand has one mode,
+    no singularity and (in logs) no overflow; Gauss-Legendre quadrature is used on both sides of the mode. For small t
+    (t <= d / 8 and r t <= d) the power series, whose terms are all positive, keeps the relative accuracy. The relative
+    error is below 1e-10 for d <= 4096. For t above 1e12 and 100 d, where the peak is narrower than the rounding of its
+    position, t is returned, an upper bound since Y <= 1.
 
     Args:
         r: Numerator degrees of freedom, 1 <= r < dim.
@@ -120,7 +120,7 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
         The logarithms, in the shape of ``t``.
     """
     t = np.asarray(t, dtype=float)
-    small = t <= min(dim / 100, 5.0)
+    small = (t <= min(dim / 100, 5.0)) | ((t <= dim / 8) & (r * t <= dim))
     huge = t > max(1e12, 100.0 * dim)
     rest = np.where(huge, t, _log_kummer_integral(r, dim, np.where(huge, 1.0, t)))
     return np.where(small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), rest)
@@ -128,7 +128,9 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
 
 def _log_kummer_series(r: int, dim: int, t: Array) -> Array:
     term, total = np.ones_like(t), np.zeros_like(t)
-    for n in range(40):  # the ratio of terms is at most t / (n + 1) * (r + 2n) / (d + 2n), itself at most t / (n + 1)
+    for n in range(
+        40
+    ):  # ratio of terms: t / (n + 1) (r + 2n) / (d + 2n) <= min(t / (n + 1), (t / d) (r / (n + 1) + 2))
         term = term * (r / 2 + n) / (dim / 2 + n) * t / (n + 1)
         total = total + term
     return np.log1p(total)
@@ -171,7 +173,7 @@ def _log_kummer_integral(r: int, dim: int, t: Array) -> Array:
 
 @dataclass(frozen=True)
 class ConstantLaw:
-    """S is a constant: whole orthonormal bases, a fixed matrix (its squared operator norm), or a bound."""
+    """Constant S: whole orthonormal bases, a fixed matrix (its squared operator norm), or a bound."""
 
     value: float
 
@@ -190,7 +192,7 @@ class ConstantLaw:
 
     @property
     def maximum(self) -> float:
-        """The largest value that S can take."""
+        """Maximum of S."""
         return self.value
 
     def log_mgf(self, t: ArrayLike) -> Array:
@@ -204,17 +206,15 @@ class ConstantLaw:
 
 @dataclass(frozen=True)
 class ProjectionLaw:
-    r"""The law of :math:`S = \|z^\top U\|^2` for random directions.
+    r"""Law of :math:`S = \|z^\top U\|^2` for random directions.
 
     Attributes:
         dim: Dimension d >= 2 in which the directions are uniform.
         n_projections: Number k >= 1 of directions.
         kind: ``"iid"`` or ``"orthogonal"`` (stacked random orthonormal bases).
-        labelled: Whether records are embedded as x times one-hot label. A change of class moves two
-            blocks, by at most half a diameter each, :math:`(S_1 + S_2)/4` in units of the squared diameter,
-            and :math:`P((S_1 + S_2)/4 > s) \le 2 P(S > 2s)` by the union bound. The law returned then dominates both
-            cases: its survival function is :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating
-            function needs no change: :math:`E e^{t(S_1+S_2)/4} \le E e^{tS/2}` by Cauchy-Schwarz.
+        labelled: Whether records are embedded as x times one-hot label. The survival function then also covers a
+            change of class: :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating function is unchanged
+            (docs/theory/sensitivity.md, Proposition 5).
     """
 
     dim: int
@@ -229,23 +229,23 @@ class ProjectionLaw:
 
     @property
     def is_constant(self) -> bool:
-        """Whether nothing about S is random: whole orthonormal bases."""
+        """Whether S is constant: whole orthonormal bases."""
         return self.kind == "orthogonal" and self.n_projections % self.dim == 0
 
     @property
     def mean(self) -> float:
-        """The mean of S: k / d for both kinds."""
+        """Mean of S: k / d for both kinds."""
         return self.n_projections / self.dim
 
     @property
     def maximum(self) -> float:
-        """The largest value that S can take."""
+        """Maximum of S."""
         if self.kind == "iid":
             return float(self.n_projections)
         return float(-(-self.n_projections // self.dim))
 
     def log_mgf(self, t: ArrayLike) -> Array:
-        """Returns ``ln E exp(t S)`` exactly (to about 1e-12), for t >= 0."""
+        """Return ``ln E exp(t S)`` for t >= 0, with the relative accuracy of :func:`log_kummer`."""
         t = np.asarray(t, dtype=float)
         if self.kind == "iid":
             return self.n_projections * log_kummer(1, self.dim, t)
@@ -253,7 +253,7 @@ class ProjectionLaw:
         return whole * t + (log_kummer(rest, self.dim, t) if rest else 0.0)
 
     def survival(self, s: ArrayLike) -> Array:
-        """Bounds P(S > s) of the law to account for from above (exact but for the grid, which rounds up)."""
+        """Bound P(S > s) from above; exact up to the grid, which rounds up."""
         s = np.asarray(s, dtype=float)
         tail = self._single_survival(s)
         if self.labelled and not self.is_constant:
@@ -261,7 +261,7 @@ class ProjectionLaw:
         return tail
 
     def atoms(self, *, pessimistic: bool = True) -> tuple[Array, Array]:
-        """Discretises the law: increasing atoms and weights that sum to one.
+        """Discretise the law: increasing atoms and weights that sum to one.
 
         Rounded up (``pessimistic``) the discrete law stochastically dominates S and its last atom is the maximum of S;
         rounded down it is dominated, up to the slack of the convolution (for tests of tightness only).
@@ -288,7 +288,7 @@ Law = ConstantLaw | ProjectionLaw
 
 
 def _chernoff(law: ProjectionLaw, s: Array, top_log: float) -> Array:
-    """Bounds ln P(S > s) by the best of 400 exponents; each one alone is a valid bound."""
+    """Bound ln P(S > s) by the smallest of 400 Chernoff bounds."""
     slopes, logs = _chernoff_table(law.dim, law.n_projections, law.kind, top_log)
     return np.asarray(np.minimum(0.0, (logs - np.multiply.outer(s, slopes)).min(axis=-1)), dtype=float)
 
@@ -301,7 +301,7 @@ def _chernoff_table(dim: int, n_projections: int, kind: str, top_log: float) -> 
 
 @functools.lru_cache(maxsize=8)
 def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array, float]:
-    """Tabulates P(S > i step) from above, i.i.d. directions: every Beta rounded up to the grid, convolved."""
+    """Tabulate upper bounds of P(S > i step) for i.i.d. directions: Beta laws rounded up to a grid, convolved."""
     top_log = 200.0
     law = ProjectionLaw(dim, n_projections, "iid")
     reach = np.linspace(law.mean, law.maximum, 4000)
@@ -313,8 +313,8 @@ def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array, float]:
     size = math.ceil(top / step) + 2
     if size > _MAX_GRID:
         raise InputError(
-            f"Expected fewer independent directions, whose law can be tabulated, got n_projections={n_projections} for "
-            f"dim={dim}; use kind='orthogonal' with whole bases, or bound='bernstein'."
+            f"Expected fewer i.i.d. directions, got n_projections={n_projections} for dim={dim}, whose law needs too "
+            "much memory; use kind='orthogonal' with n_projections a multiple of dim, or bound='bernstein'."
         )
     edges = np.arange(min(size, math.ceil(1 / step) + 1, 200 * 1000)) * step
     cdf = special.betainc(0.5, (dim - 1) / 2, np.minimum(edges, 1.0))  # beyond 200 means: below 1e-22
@@ -341,7 +341,9 @@ def _discretise(law: ProjectionLaw, pessimistic: bool) -> tuple[Array, Array]:
     points = np.unique(np.concatenate([core, tail]))
     points = points[points < law.maximum]
     survival = law.survival(points)
-    if pessimistic:  # the mass of (s_{i-1}, s_i] goes to s_i, all below the first point to it, the rest to the maximum
+    if (
+        pessimistic
+    ):  # the mass of (s_{i-1}, s_i] moves to s_i, the mass below the first point to it, the rest to the maximum
         atoms = np.append(points, law.maximum)
         weights = np.append(-np.diff(survival, prepend=1.0), survival[-1])
     else:

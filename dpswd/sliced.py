@@ -106,15 +106,15 @@ def _gaussian(shape: tuple[int, int], generator: torch.Generator | RandomSource 
 def sliced_wasserstein(
     x: Tensor, y: Tensor, projections: Tensor, p: float = 2, *, max_bytes: int | None = None
 ) -> Tensor:
-    """Computes the p-th power of the sliced p-Wasserstein distance between two samples.
+    """Compute the p-th power of the sliced p-Wasserstein distance between two samples.
 
     Args:
         x: Sample (n, d).
         y: Sample (m, d); m may differ from n.
         projections: Unit directions (d, k), shared by both.
         p: Order, at least 1.
-        max_bytes: Memory for projected values, see :func:`sum_over_projections`. (Samples of different sizes, and
-            directions that have a gradient themselves, are projected as a whole.)
+        max_bytes: Memory for projected values, see :func:`sum_over_projections`. Ignored for samples of different
+            sizes and for directions that require a gradient.
 
     Returns:
         Scalar tensor, differentiable once in ``x`` and ``y``. Equals POT's ``sliced_wasserstein_distance(...) ** p``.
@@ -168,24 +168,23 @@ def sum_over_projections(
     blur: float = 0.0,
     max_bytes: int | None = None,
 ) -> Tensor:
-    """Sums a criterion of sorted projections over the directions, a few of them at a time.
+    """Sum a criterion of sorted projections over chunks of the directions.
 
-    The projected samples, as large as all directions together, never exist: the gradient of a few directions is
-    carried back to the samples before the next few are looked at. So memory is that of the samples' gradients and of
-    ``max_bytes``, and there are three products, as many as when everything is kept. The result does not depend on
-    ``max_bytes``, but for the rounding of sums. It can be differentiated once.
+    The gradient of a chunk is propagated to the samples before the next chunk is projected. The memory is that of the
+    gradients and ``max_bytes``; the number of matrix products is that of a single pass. Up to rounding, the result does
+    not depend on ``max_bytes``. It can be differentiated once.
 
     Args:
         criterion: Called as ``criterion(columns, *sorted)`` with a slice of the directions and every sample's sorted
-            projections (n, columns), which it may write over; returns a scalar. Only the samples get a gradient.
+            projections (n, columns), which it may overwrite; returns a scalar. Only the samples get a gradient.
         projections: Directions (d, k), without gradient.
-        samples: Tensors (n, d), n >= 0 of each its own, of one type and on one device.
-        groups: Number of equal parts that the rows of every sample come in, one after the other, and that are sorted
-            apart: ``criterion`` sees (n / groups, columns * groups), all parts of a direction side by side.
-        blur: Deviation of normal numbers, from torch's generator, that are added to every projection before it is
-            sorted. (They hide nothing: samples that must not be seen do not come here.)
-        max_bytes: Bytes that the projections of a few directions may take with all that is made of them; by default
-            128 MiB, or a quarter of what is free.
+        samples: Tensors (n, d) of one type and device; n >= 0 may differ between them.
+        groups: Number of consecutive parts of equal size that are sorted separately: ``criterion`` gets
+            (n / groups, columns * groups), all parts of a direction side by side.
+        blur: Standard deviation of normal numbers from torch's generator that are added to every projection before the
+            sort. They give no privacy.
+        max_bytes: Memory for the projections of a chunk and intermediate results; by default 128 MiB, at most a
+            quarter of the free memory.
 
     Returns:
         Scalar tensor, differentiable in the samples.
@@ -207,18 +206,18 @@ def sum_over_projections(
 
 
 def available_memory(device: torch.device) -> int:
-    """Returns the free memory of a device, or a modest guess where the system does not say."""
+    """Return the free memory of a device in bytes, or 4 GiB if the system does not report it."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:  # what the cache of the disk holds counts as free
+    try:  # MemAvailable includes the disk cache
         with open("/proc/meminfo", encoding="ascii") as facts:
             return next(int(line.split()[1]) * 1024 for line in facts if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):  # no Linux
+    except (OSError, StopIteration):  # not Linux
         return 2**32
 
 
 class _SumOverProjections(torch.autograd.Function):
-    """Products for many directions at a time (``sizes[0]``); sorts and criterion for few (``sizes[1]``)."""
+    """Matrix products for ``sizes[0]`` directions at a time, sorts and criterion for ``sizes[1]``."""
 
     @staticmethod
     def forward(
@@ -268,7 +267,7 @@ def _chunk_cost(
     moving: list[bool],
     spaces: list[SortBuffer],
 ) -> Tensor:
-    """Returns the criterion of projected samples (columns, n), each overwritten by its gradient where it has one."""
+    """Return the criterion of projected samples (columns, n) and overwrite each with its gradient if it has one."""
     pairs = [
         sort_rows_with_order(row, space) if moves else (sort_rows(row, in_place=True), None)
         for row, moves, space in zip(rows, moving, spaces, strict=True)
@@ -285,7 +284,7 @@ def _chunk_cost(
 
 
 def _accumulate(gradient: Tensor | None, rows: Tensor, u: Tensor) -> Tensor:
-    """Adds ``rows.T @ u.T`` to a gradient (n, d), a few thousand rows at a time: so much is made beside it."""
+    """Add ``rows.T @ u.T`` to a gradient (n, d), a few thousand rows at a time to bound the memory."""
     if gradient is None:
         return torch.matmul(rows.T, u.T)
     for into, part in zip(torch.split(gradient, _GRADIENT_ROWS), torch.split(rows, _GRADIENT_ROWS, dim=1), strict=True):
@@ -294,18 +293,18 @@ def _accumulate(gradient: Tensor | None, rows: Tensor, u: Tensor) -> Tensor:
 
 
 def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
-    """Computes ``W_p^p`` between the columns of two clouds.
+    """Compute ``W_p^p`` between the columns of two samples.
 
     Args:
         x: Values (n, k).
-        y: Values (m, k). Sizes that differ go through POT's one-dimensional transport.
+        y: Values (m, k). For m != n POT's one-dimensional solver is used.
         p: Order, at least 1.
 
     Returns:
         Tensor (k,).
 
     Raises:
-        InputError: If a cloud is empty, if the columns differ in number, or if p < 1.
+        InputError: If a sample is empty, if the numbers of columns differ, or if p < 1.
     """
     _check_order(p)
     floating(x=x, y=y)
@@ -319,10 +318,10 @@ def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
 
 
 def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
-    r"""Averages the quantile function over ``blocks`` equal parts of [0, 1].
+    r"""Average the quantile function over ``blocks`` equal parts of [0, 1].
 
-    Where ``blocks`` divides n a part is n / blocks neighbours; otherwise the values at its ends count by the fraction
-    that lies inside: :math:`b \int_{i/b}^{(i+1)/b} Q(t)\,dt`, read off the integral of Q, which is piecewise linear.
+    If ``blocks`` divides n, a part is n / blocks neighbours. Otherwise the values at its ends are weighted by the
+    fraction inside: :math:`b \int_{i/b}^{(i+1)/b} Q(t)\,dt`, computed from the piecewise linear integral of Q.
 
     Args:
         sorted_values: (n, k), every column in ascending order.
@@ -336,8 +335,8 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
         return sorted_values
     if n % blocks == 0:
         return sorted_values.reshape(blocks, n // blocks, -1).mean(dim=1)
-    exact = sorted_values.to(torch.float64)  # differences of a sum of n values: float32 would lose n / blocks of them
-    integral = torch.cat([torch.zeros_like(exact[:1]), exact.cumsum(dim=0)])  # n times that of Q
+    exact = sorted_values.to(torch.float64)  # differences of cumulative sums cancel in float32
+    integral = torch.cat([torch.zeros_like(exact[:1]), exact.cumsum(dim=0)])  # n times the integral of Q
     edges = torch.arange(1, blocks, device=sorted_values.device) * n  # in units of 1 / blocks of a value
     below = edges // blocks
     inside = ((edges % blocks).to(exact.dtype) / blocks)[:, None]
@@ -347,14 +346,14 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
 
 
 def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
-    """Computes :func:`block_means` of a column padded with zeros to ``size`` values and sorted again.
+    """Compute :func:`block_means` of a column padded with zeros to ``size`` values and sorted again.
 
-    The zeros fall between the negative and the positive values. So the padded column is the sum of the negative
-    parts followed by zeros and of zeros followed by the positive parts; both are in order, and no sort is needed.
+    The zeros lie between the negative and the positive values, so the padded column is the sum of the negative parts
+    followed by zeros and of zeros followed by the positive parts. Both are sorted.
 
     Args:
         sorted_values: (n, k), every column in ascending order, n <= size.
-        size: Number of values with the zeros.
+        size: Number of values including the zeros.
         blocks: Number of parts.
 
     Returns:
@@ -367,7 +366,7 @@ def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
     if size % blocks:
         zeros = sorted_values.new_zeros(size - n, columns)
         return block_means(torch.cat([negative, zeros]) + torch.cat([zeros, positive]), blocks)
-    # whole blocks: all but the first and the last few are zero and need not be looked at
+    # whole blocks: all but the first and the last few are zero
     width = size // blocks
     touched = -(-n // width)
     fill = sorted_values.new_zeros(touched * width - n, columns)
@@ -379,14 +378,11 @@ def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
 
 def _check_order(p: float) -> None:
     if not 1 <= real("p", p) < math.inf:
-        raise InputError(f"Expected order p >= 1, got p={p!r}; use a finite one.")
+        raise InputError(f"Expected order p >= 1, got p={p!r}; use a finite order.")
 
 
 def power_cost(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) -> Tensor:
-    """Computes ``weight`` times the mean of ``|ours - theirs| ** p``; for p = 2 in as few passes as there can be.
-
-    For p = 2 ``ours`` is written over: nothing else may need it afterwards.
-    """
+    """Compute ``weight`` times the mean of ``|ours - theirs| ** p``. For p = 2 ``ours`` is overwritten."""
     if p != 2:
         return _power(ours - theirs, p).mean() * weight
     result: Tensor = _MeanSquare.apply(ours, theirs, weight / ours.numel())
@@ -394,7 +390,7 @@ def power_cost(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) 
 
 
 class _MeanSquare(torch.autograd.Function):
-    """``factor * |ours - theirs|^2``. What is saved is no value of the graph: ``ours`` is gone after it."""
+    """``factor * |ours - theirs|^2``, computed in place: ``ours`` is overwritten by the difference."""
 
     @staticmethod
     def forward(ctx: Any, ours: Tensor, theirs: Tensor, factor: float) -> Tensor:

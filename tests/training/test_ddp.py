@@ -256,7 +256,7 @@ def test_a_refusal_on_one_process_stops_all(server, bad):
 
 def test_another_number_of_rows_in_all_is_refused(server):
     _, errors = run_ranks(server, run_releases, ProjectionMechanism(6, 12, 0.1, 8), rows(9), None, 1)
-    assert all("got (9, 6) in all processes together" in error for error in errors)
+    assert all("got (9, 6) on all ranks together" in error for error in errors)
 
 
 # training
