@@ -23,9 +23,7 @@ from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.sensitivity import ConstantLaw
 
-__all__ = ["ERRATA", "TABLE4", "Table4Row", "published_bound", "published_epsilon", "published_sigma"]
-
-ERRATA = ("NOT SOUND: conventions of Rakotomamonjy2021 and its code, for comparison only (docs/errata.md, 1 and 2).",)
+__all__ = ["TABLE4", "Table4Row", "published_bound", "published_epsilon", "published_sigma"]
 
 
 class Table4Row(NamedTuple):

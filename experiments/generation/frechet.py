@@ -1,12 +1,11 @@
-r"""Frechet distances between real and generated images: evaluation on real records, never part of a release.
+r"""Frechet distances between real and generated images. They are evaluation on real records and not part of a release.
 
 .. math:: \|m_1 - m_2\|^2 + \operatorname{tr}(C_1 + C_2 - 2 (C_1^{1/2} C_2 C_1^{1/2})^{1/2})
 
 of the means and covariances of features. With the Inception weights of pytorch-fid it is the FID. Those weights are a
-download of 91 MB (``WEIGHTS``, from the releases of the repository mseitzer/pytorch-fid): fetch them where there is a
-network and pass ``--weights PATH``. Without them the features are those of a small CNN that was trained to tell by how
-many quarter turns a REAL training image was rotated; the number is then called ``small_cnn_frechet``, is no FID, and
-may be compared within one table only.
+download of 91 MB (``WEIGHTS``, from the releases of the repository mseitzer/pytorch-fid) for ``--weights PATH``.
+Without them the features are those of a small CNN, trained to tell by how many quarter turns a real training image was rotated.
+That distance is called ``small_cnn_frechet``; it is not the FID and is comparable within one table only.
 """
 
 import hashlib
@@ -68,7 +67,7 @@ def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
     """The FID of images (n, 3, h, w) in [0, 1] by pytorch-fid, with its weights from a file.
 
     Raises:
-        InputError: If the file is missing or is another one.
+        InputError: If the file is missing or has another checksum.
     """
     from pytorch_fid.inception import InceptionV3
 
@@ -81,10 +80,10 @@ def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
 
 
 def check_weights(weights: Path) -> None:
-    """Refuses a file that is missing or is not the one that pytorch-fid downloads.
+    """Checks that a file is the one that pytorch-fid downloads.
 
     Raises:
-        InputError: Saying which file is wanted and where it is to be had.
+        InputError: If it is missing or has another checksum.
     """
     if not weights.is_file():
         raise InputError(
