@@ -35,8 +35,9 @@ class DigitEncoder(nn.Sequential):
         """Maps (n, 1, 28, 28) to (n, 320)."""
         if tuple(records.shape[1:]) != (1, 28, 28):
             raise InputError(f"Expected images (n, 1, 28, 28), got {tuple(records.shape)}; frame or resize them.")
-        features: Tensor = super().forward(records)
-        return features
+        for layer in self:
+            records = layer(records)
+        return records
 
 
 class FeatureEncoder(nn.Sequential):
@@ -61,8 +62,9 @@ class FeatureEncoder(nn.Sequential):
             )
         if self.normalise:
             records = nn.functional.normalize(records, dim=1) * self.input_dim**0.5
-        features: Tensor = super().forward(records)
-        return features
+        for layer in self:
+            records = layer(records)
+        return records
 
 
 class ImageAdapter(nn.Module):

@@ -1,4 +1,4 @@
-"""CelebA: both ways to load it, the public space and the generator, Figure 6 from end to end on a few fake faces."""
+"""CelebA from a folder, a zip and through torchvision, and Figure 6 from end to end on a few fake faces."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ from experiments.generation import fig6
 
 @pytest.fixture
 def faces(tmp_path):
-    """Fifty pictures as they lie in the folder of cropped faces."""
+    """Fifty pictures in the layout of the folder of cropped faces."""
     rng = np.random.default_rng(0)
     (tmp_path / "celeba64").mkdir()
     for i in range(50):
@@ -26,7 +26,7 @@ def faces(tmp_path):
 
 @pytest.fixture
 def full(tmp_path, monkeypatch):
-    """Nine pictures in the layout of the full set; whose checksums torchvision would compare."""
+    """Nine pictures in the layout of the full set; the comparison of checksums is disabled."""
     monkeypatch.setattr(torchvision.datasets.CelebA, "_check_integrity", lambda self: True)
     base = tmp_path / "celeba"
     (base / "img_align_celeba").mkdir(parents=True)
@@ -64,27 +64,25 @@ def test_the_full_set_through_torchvision(full):
     assert data.private.values.shape == (4, 3, 64, 64)
     assert data.test.values.shape == (2, 3, 64, 64)
     means = data.private.values.double().mean((1, 2, 3))
-    assert torch.allclose(means, 20.0 * torch.arange(1, 5).double(), atol=2)  # in order, and the middle square only
-    assert len(CelebA("torchvision", root=str(full)).private) == 6  # 162,000 of 162,770 in earnest
+    assert torch.allclose(means, 20.0 * torch.arange(1, 5).double(), atol=2)  # in order, the middle square only
+    assert len(CelebA("torchvision", root=str(full)).private) == 6
     assert CelebA().n_records == 162_000
 
 
-def test_data_that_are_not_there(tmp_path):
-    with pytest.raises(
-        InputError, match=r"Expected faces in .*celeba64 or .*celeba64_5000.zip, got neither; set DPSWD"
-    ):
+def test_missing_data(tmp_path):
+    with pytest.raises(InputError, match=r"celeba64_5000\.zip"):
         CelebA(root=str(tmp_path)).load()
-    with pytest.raises(InputError, match=r"Expected CelebA in .* as torchvision lays it out, got: Dataset not found"):
+    with pytest.raises(InputError, match="torchvision"):
         CelebA("torchvision", root=str(tmp_path)).load()
-    with pytest.raises(InputError, match="Expected source to be one of faces, torchvision"):
+    with pytest.raises(InputError, match="source"):
         CelebA("web")
-    with pytest.raises(InputError, match="Expected size >= 8, got size=4"):
+    with pytest.raises(InputError, match="size"):
         CelebA(size=4)
 
 
 def test_a_broken_picture_of_the_full_set(full):
     (full / "celeba" / "img_align_celeba" / "000002.jpg").write_bytes(b"no picture")
-    with pytest.raises(InputError, match=r"Expected a readable picture at .*000002.jpg"):
+    with pytest.raises(InputError, match=r"000002\.jpg"):
         CelebA("torchvision", root=str(full)).load()
 
 
