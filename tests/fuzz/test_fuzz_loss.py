@@ -151,7 +151,7 @@ def test_sampler(size, batch, steps, every, start, seed):
 @fuzz(100, rows=near(tensors(likely=(N, D)), odds=0.1), classes=labels)
 def test_queries(rows, classes):
     logs = Log(), Log()
-    counts, moment = ClassCounts(2, 1.0), SecondMoment(D, 0.5)
+    counts, moment = ClassCounts(2, 1.0), SecondMoment(D, 0.5, 1.0)
     counts.recorder, moment.recorder = logs
     found = outcome(counts.release, classes), outcome(moment.release, rows)
     assert [log.made for log in logs] == [each is not REFUSED for each in found]
