@@ -83,6 +83,13 @@ def _show(cell: Cell, row: Row) -> str:
 # Cells --------------------------------------------------------------------------------------------------------------
 
 
+def columns(spec: str, *cells: Cell) -> dict[str, Cell]:
+    """Columns from ``"HEADING -> FORMAT | HEADING -> *"``, where the cells replace the asterisks in their order."""
+    rest = iter(cells)
+    pairs = (column.split(" -> ") for column in spec.split(" | "))
+    return {heading: next(rest) if form == "*" else form for heading, form in pairs}
+
+
 def number(key: str, form: str = "g", none: str = "-") -> Cell:
     """A number, or ``none`` where there is no value."""
     return lambda row: none if row.get(key) is None else format(row[key], form)
@@ -244,7 +251,9 @@ TABLES: dict[str, Table] = {
     ),
     "generation_ablation": Table(
         "generation_ablation",
-        {"changed": "{change}", "ε": "{epsilon:g}", "LogReg": "{accuracy[logreg]:.1f}", "MLP": "{accuracy[mlp]:.1f}"},
+        columns(
+            "changed -> {change} | ε -> {epsilon:g} | LogReg -> {accuracy[logreg]:.1f} | MLP -> {accuracy[mlp]:.1f}",
+        ),
         "one seed",
     ),
     "table2": Table(
@@ -256,57 +265,47 @@ TABLES: dict[str, Table] = {
     ),
     "fig6": Table(
         "fig6",
-        {
-            "images": "{method}",
-            "guarantee": guarantee,
-            "sigma": number("sigma", ".2g"),
-            "`small_cnn_frechet`": "{small_cnn_frechet:g}",
-            "training, s": number("train_seconds", "d"),
-        },
+        columns(
+            "images -> {method} | guarantee -> * | sigma -> * | "
+            "`small_cnn_frechet` -> {small_cnn_frechet:g} | training, s -> *",
+            guarantee,
+            number("sigma", ".2g"),
+            number("train_seconds", "d"),
+        ),
         "N = {sample_size:,}",
     ),
     "audit_games": Table(
         "audit",
-        {
-            "setting": "{setting}",
-            "q": "{q:g}",
-            "releases": "{n_releases}",
-            "runs": "2 x {trials:,}",
-            "μ at least": "{mu_lower:.2f}",
-            "μ claimed": "{mu_claimed:.2f}",
-            "ratio": ratio("mu_lower", "mu_claimed"),
-            "allowed there": "{mu_claimed_at_fpr:.2f}",
-            "ε at least": "{epsilon_lower:.2f}",
-            "ε claimed": "{epsilon_claimed:.2f}",
-            "verdict": lambda row: "passed" if row["passed"] else "REFUTED",
-        },
+        columns(
+            "setting -> {setting} | q -> {q:g} | releases -> {n_releases} | runs -> 2 x {trials:,} | "
+            "μ at least -> {mu_lower:.2f} | μ claimed -> {mu_claimed:.2f} | ratio -> * | "
+            "allowed there -> {mu_claimed_at_fpr:.2f} | ε at least -> {epsilon_lower:.2f} | "
+            "ε claimed -> {epsilon_claimed:.2f} | verdict -> *",
+            ratio("mu_lower", "mu_claimed"),
+            lambda row: "passed" if row["passed"] else "REFUTED",
+        ),
         "confidence 0.99, δ = 10^-5",
     ),
     "audit_zoo": Table(
         "audit",
-        {
-            "broken": "{name}",
-            "what the attack looks at": "{leak}",
-            "μ claimed": "{mu_claimed_at_fpr:.2f}",
-            "μ at least": "{mu_lower:.2f}",
-            "verdict": lambda row: "caught" if row["caught"] else "MISSED",
-            "twin: μ at least": "{twin_mu_lower:.2f}",
-            "false alarms": "{twin_false_alarms} in {twin_runs} runs",
-        },
+        columns(
+            "broken -> {name} | what the attack looks at -> {leak} | μ claimed -> {mu_claimed_at_fpr:.2f} | "
+            "μ at least -> {mu_lower:.2f} | verdict -> * | twin: μ at least -> {twin_mu_lower:.2f} | "
+            "false alarms -> {twin_false_alarms} in {twin_runs} runs",
+            lambda row: "caught" if row["caught"] else "MISSED",
+        ),
         "2 x {trials:,} runs, confidence 0.999",
         part="zoo",
     ),
     "audit_canaries": Table(
         "audit",
-        {
-            "what was given out": "{what}",
-            "slots": "{slots}",
-            "ε provable at best": "{best_provable_epsilon:.2f}",
-            "guesses right": lambda row: f"{100 * row['guessed_right']:.1f} %",
-            "ε at least": "{epsilon_lower:.2f}",
-            "ε claimed": "{epsilon_claimed:g}",
-            "verdict": lambda row: "passed" if row["passed"] else "REFUTED",
-        },
+        columns(
+            "what was given out -> {what} | slots -> {slots} | "
+            "ε provable at best -> {best_provable_epsilon:.2f} | guesses right -> * | "
+            "ε at least -> {epsilon_lower:.2f} | ε claimed -> {epsilon_claimed:g} | verdict -> *",
+            lambda row: f"{100 * row['guessed_right']:.1f} %",
+            lambda row: "passed" if row["passed"] else "REFUTED",
+        ),
         "confidence 0.99, δ = 10^-5",
         part="canaries",
     ),
@@ -343,13 +342,12 @@ TABLES: dict[str, Table] = {
     ),
     "adaptation_worth": Table(
         "table1",
-        {
-            "problem": "{dataset}",
-            "ε, δ": "{epsilon:g}, {delta:g}",
-            "μ": "{mu:.2f}",
-            "true positives at 5 % false ones, at most": power_at(0.05),
-            "at 1 %": power_at(0.01),
-        },
+        columns(
+            "problem -> {dataset} | ε, δ -> {epsilon:g}, {delta:g} | μ -> {mu:.2f} | "
+            "true positives at 5 % false ones, at most -> * | at 1 % -> *",
+            power_at(0.05),
+            power_at(0.01),
+        ),
         "from μ alone",
         where=lambda row: row["dataset"] in OURS and row["method"] == "DP-SWD, adapter",
     ),
@@ -373,40 +371,33 @@ TABLES: dict[str, Table] = {
     ),
     "table4": Table(
         "table4",
-        {
-            "row of Table 4": "{dataset}",
-            "published": "{published:g}",
-            "exact, Renyi": "{exact_rdp:.3f}",
-            "exact, PLD": "**{exact_pld:.3f}**",
-        },
+        columns(
+            "row of Table 4 -> {dataset} | published -> {published:g} | exact, Renyi -> {exact_rdp:.3f} | "
+            "exact, PLD -> **{exact_pld:.3f}**",
+        ),
         "deterministic",
         where=lambda row: row["dataset"] in ("USPS-MNIST", "MNIST (b)", "Office-31"),
     ),
     "table4_all": Table(
         "table4",
-        {
-            "row": "{dataset}",
-            "d, k, N, B, T": "{dim:,}, {n_projections:,}, {sample_size:,}, {batch_size}, {n_releases:,}",
-            "δ": "{delta:g}",
-            "bound": "{bound}",
-            "printed": number("published"),
-            "recomputed": "{recomputed:.3f}",
-            "corrected": "{corrected:.3f}",
-            "bound at every release": "{bound_rdp:.3f}",
-            "exact, RDP": "{exact_rdp:.3f}",
-            "exact, PLD": "{exact_pld:.3f}",
-        },
+        columns(
+            "row -> {dataset} | "
+            "d, k, N, B, T -> {dim:,}, {n_projections:,}, {sample_size:,}, {batch_size}, {n_releases:,} | "
+            "δ -> {delta:g} | bound -> {bound} | printed -> * | recomputed -> {recomputed:.3f} | "
+            "corrected -> {corrected:.3f} | bound at every release -> {bound_rdp:.3f} | "
+            "exact, RDP -> {exact_rdp:.3f} | exact, PLD -> {exact_pld:.3f}",
+            number("published"),
+        ),
         "deterministic",
     ),
     "fig1": Table(
         "fig1",
-        {
-            "quantity": "{quantity}",
-            "exact": "{exact:.4f}",
-            "10,000 draws": number("simulated", ".4f"),
-            "Bernstein": number("bernstein", ".2f"),
-            "CLT": number("clt", ".4f"),
-        },
+        columns(
+            "quantity -> {quantity} | exact -> {exact:.4f} | 10,000 draws -> * | Bernstein -> * | CLT -> *",
+            number("simulated", ".4f"),
+            number("bernstein", ".2f"),
+            number("clt", ".4f"),
+        ),
         "one seed",
     ),
     "fig2": Table(
@@ -418,24 +409,19 @@ TABLES: dict[str, Table] = {
     ),
     "gdp_fig1": Table(
         "gdp_fig1",
-        {
-            "false-positive rate": "{false_positive_rate:g}",
-            "power by (ε, δ)": "{power_pair:.3f}",
-            "by the accountant": "{power_curve:.3f}",
-            "by μ": "{power_gdp:.3f}",
-        },
+        columns(
+            "false-positive rate -> {false_positive_rate:g} | power by (ε, δ) -> {power_pair:.3f} | "
+            "by the accountant -> {power_curve:.3f} | by μ -> {power_gdp:.3f}",
+        ),
         "deterministic",
     ),
     "gdp_fig2": Table(
         "gdp_fig2",
-        {
-            "mechanism": "{mechanism}, σ = {sigma:g}",
-            "false-positive rate": "{false_positive_rate:g}",
-            "(ε, δ)": "{beta_pair:.3f}",
-            "zCDP": "{beta_zcdp:.3f}",
-            "accountant": "{beta_accountant:.3f}",
-            "GDP": "{beta_gdp:.3f}",
-        },
+        columns(
+            "mechanism -> {mechanism}, σ = {sigma:g} | false-positive rate -> {false_positive_rate:g} | "
+            "(ε, δ) -> {beta_pair:.3f} | zCDP -> {beta_zcdp:.3f} | accountant -> {beta_accountant:.3f} | "
+            "GDP -> {beta_gdp:.3f}",
+        ),
         "least false-negative rates, deterministic",
     ),
     "gdp_fig3": Table(
@@ -446,103 +432,92 @@ TABLES: dict[str, Table] = {
     ),
     "gdp_fig4": Table(
         "gdp_fig4",
-        {
-            "mechanism": "{mechanism}",
-            "μ": "{mu:.4f}",
-            "regret": "{regret:.1e}",
-            "ε": "{epsilon:.2f}",
-            "at δ": "{delta:g}",
-        },
+        columns(
+            "mechanism -> {mechanism} | μ -> {mu:.4f} | regret -> {regret:.1e} | ε -> {epsilon:.2f} | "
+            "at δ -> {delta:g}",
+        ),
         "deterministic",
     ),
     "gdp_table3": Table(
         "gdp_table3",
-        {
-            "ε": "{epsilon:g}",
-            "δ = 1e-5": "{mu_gaussian_delta_1e-05:.2f}",
-            "δ = 1e-6": "{mu_gaussian_delta_1e-06:.2f}",
-            "δ = 1e-9": "{mu_gaussian_delta_1e-09:.2f}",
-            "pure ε-DP": "{mu_pure:.3f}",
-            "its regret": "{regret_pure:.1e}",
-        },
+        columns(
+            "ε -> {epsilon:g} | δ = 1e-5 -> {mu_gaussian_delta_1e-05:.2f} | "
+            "δ = 1e-6 -> {mu_gaussian_delta_1e-06:.2f} | δ = 1e-9 -> {mu_gaussian_delta_1e-09:.2f} | "
+            "pure ε-DP -> {mu_pure:.3f} | its regret -> {regret_pure:.1e}",
+        ),
         "deterministic",
     ),
     "gdp_dpsgd": Table(
         "gdp_dpsgd",
-        {
-            "table": "{table}",
-            "nominal ε": "{nominal_epsilon}",
-            "noise": "{noise_multiplier:g}",
-            "updates": "{updates:,}",
-            "μ": "{mu:.3f}",
-            "regret": "{regret:.1e}",
-            "ε at δ = 1e-5": "{epsilon:.2f}",
-        },
+        columns(
+            "table -> {table} | nominal ε -> {nominal_epsilon} | noise -> {noise_multiplier:g} | "
+            "updates -> {updates:,} | μ -> {mu:.3f} | regret -> {regret:.1e} | ε at δ = 1e-5 -> {epsilon:.2f}",
+        ),
         "deterministic",
     ),
     "benchmark_distance": Table(
         "benchmarks",
-        {
-            "(n, d, k)": size,
-            "device, threads": "{device}, {threads}",
-            "ours, ms": ms("ours_s"),
-            "POT / ours": ratio("pot_s", "ours_s", with_d(3, 1.4)),
-            "naive / ours": ratio("naive_s", "ours_s", with_n(1.5, 1)),
-            "ours / floor": ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
-            "value differs by": "{difference:.0e}",
-            "rounds: ours, POT, naive": "{ours_rounds}, {pot_rounds}, {naive_rounds}",
-        },
+        columns(
+            "(n, d, k) -> * | device, threads -> {device}, {threads} | ours, ms -> * | POT / ours -> * | "
+            "naive / ours -> * | ours / floor -> * | value differs by -> {difference:.0e} | "
+            "rounds: ours, POT, naive -> {ours_rounds}, {pot_rounds}, {naive_rounds}",
+            size,
+            ms("ours_s"),
+            ratio("pot_s", "ours_s", with_d(3, 1.4)),
+            ratio("naive_s", "ours_s", with_n(1.5, 1)),
+            ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
+        ),
         where=part("distance", "large"),
     ),
     "benchmark_memory": Table(
         "benchmarks",
-        {
-            "(n, d, k)": size,
-            "ours, MB": megabytes("ours_bytes"),
-            "POT, MB": megabytes("pot_bytes"),
-            "naive, MB": megabytes("naive_bytes"),
-        },
+        columns(
+            "(n, d, k) -> * | ours, MB -> * | POT, MB -> * | naive, MB -> *",
+            size,
+            megabytes("ours_bytes"),
+            megabytes("pot_bytes"),
+            megabytes("naive_bytes"),
+        ),
         where=lambda row: "ours_bytes" in row,
     ),
     "benchmark_step": Table(
         "benchmarks",
-        {
-            "(n, d, k)": size,
-            "threads": "{threads}",
-            "rows, ms": ms("rows_s"),
-            "block means, ms": ms("quantiles_s"),
-            "paper, ms": ms("paper_s"),
-            "of which our directions, ms": ms("directions_s"),
-            "paper / rows": ratio("paper_s", "rows_s", with_n(1.5, 1)),
-            "paper / block means": ratio("paper_s", "quantiles_s", with_n(1.5, 1)),
-        },
+        columns(
+            "(n, d, k) -> * | threads -> {threads} | rows, ms -> * | block means, ms -> * | paper, ms -> * | "
+            "of which our directions, ms -> * | paper / rows -> * | paper / block means -> *",
+            size,
+            ms("rows_s"),
+            ms("quantiles_s"),
+            ms("paper_s"),
+            ms("directions_s"),
+            ratio("paper_s", "rows_s", with_n(1.5, 1)),
+            ratio("paper_s", "quantiles_s", with_n(1.5, 1)),
+        ),
         where=part("step"),
     ),
     "benchmark_sort": Table(
         "benchmarks",
-        {
-            "n": "{n:,}",
-            "torch, down the columns": ms("torch_dim0_s"),
-            "torch, contiguous": ms("torch_s"),
-            "NumPy argsort": ms("numpy_argsort_s"),
-            "values and order (packed)": ms("ours_order_s"),
-            "values only (NumPy)": ms("ours_values_s"),
-        },
+        columns(
+            "n -> {n:,} | torch, down the columns -> * | torch, contiguous -> * | NumPy argsort -> * | "
+            "values and order (packed) -> * | values only (NumPy) -> *",
+            ms("torch_dim0_s"),
+            ms("torch_s"),
+            ms("numpy_argsort_s"),
+            ms("ours_order_s"),
+            ms("ours_values_s"),
+        ),
         "milliseconds",
         where=part("sort"),
     ),
     "benchmark_training": Table(
         "benchmarks",
-        {
-            "config": "`{config}`",
-            "steps": "{steps:,}",
-            "step, ms": lambda row: milliseconds(per_step(row) / row["steps"]),
-            "loss": share("loss_s", 0.2),
-            "Lightning": share("rest_s", 0.1),
-            "releases, s": "{release_s:.2f}",
-            "accounts, s": "{epsilon_s:.2f}",
-            "saving, s": "{saving_s:.2f}",
-        },
+        columns(
+            "config -> `{config}` | steps -> {steps:,} | step, ms -> * | loss -> * | Lightning -> * | "
+            "releases, s -> {release_s:.2f} | accounts, s -> {epsilon_s:.2f} | saving, s -> {saving_s:.2f}",
+            lambda row: milliseconds(per_step(row) / row["steps"]),
+            share("loss_s", 0.2),
+            share("rest_s", 0.1),
+        ),
         where=part("training"),
     ),
     "benchmark_startup": Table(
@@ -550,53 +525,51 @@ TABLES: dict[str, Table] = {
     ),
     "benchmark_scaling": Table(
         "benchmarks",
-        {
-            "what": "{what}, against {variable}",
-            "sizes": span("sizes", lambda value: f"{value:,}"),
-            "milliseconds": span("seconds", milliseconds),
-            "exponent": "{exponent:.2f}",
-        },
+        columns(
+            "what -> {what}, against {variable} | sizes -> * | milliseconds -> * | exponent -> {exponent:.2f}",
+            span("sizes", lambda value: f"{value:,}"),
+            span("seconds", milliseconds),
+        ),
         where=part("scaling"),
     ),
     "benchmark_cost": Table(
         "benchmarks",
-        {
-            "against": lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(
-                row["variable"], str(row["variable"])
-            ),
-            "the others": lambda row: ", ".join(
+        columns(
+            "against -> * | the others -> * | sizes -> * | time, ms -> * | "
+            "exponent of time -> {time_exponent:.2f} | memory above the inputs, MB -> * | "
+            "exponent of memory -> {memory_exponent:.2f} | peak, GB -> *",
+            lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(row["variable"], str(row["variable"])),
+            lambda row: ", ".join(
                 f"{name} = {value:,}" for name, value in row["base"].items() if row["variable"] + name != "NB"
             ),
-            "sizes": span("sizes", lambda value: f"{value:,}"),
-            "time, ms": span("cpu_seconds", milliseconds),
-            "exponent of time": "{time_exponent:.2f}",
-            "memory above the inputs, MB": span("above_bytes", lambda value: f"{value / 1e6:,.0f}"),
-            "exponent of memory": "{memory_exponent:.2f}",
-            "peak, GB": lambda row: (
+            span("sizes", lambda value: f"{value:,}"),
+            span("cpu_seconds", milliseconds),
+            span("above_bytes", lambda value: f"{value / 1e6:,.0f}"),
+            lambda row: (
                 f"{max(row['peak_bytes']) / 1e9:.2f}" + ("" if max(row["peak_bytes"]) <= 4e9 else " **(missed)**")
             ),
-        },
+        ),
         where=part("cost"),
     ),
     "benchmark_sketch": Table(
         "benchmarks",
-        {
-            "rows": "{n:,} x {d:,}",
-            "directions": "{k:,}",
-            "seconds": "{seconds:.0f}",
-            "peak memory of the process, GB": lambda row: f"{row['peak_bytes'] / 1e9:.2f}",
-        },
+        columns(
+            "rows -> {n:,} x {d:,} | directions -> {k:,} | seconds -> {seconds:.0f} | "
+            "peak memory of the process, GB -> *",
+            lambda row: f"{row['peak_bytes'] / 1e9:.2f}",
+        ),
         where=part("sketch"),
     ),
     "benchmark_compiled": Table(
         "benchmarks",
-        {
-            "(n, d, k)": size,
-            "naive, ms": ms("naive_s"),
-            "naive, compiled, ms": ms("compiled_s"),
-            "compiling, s": "{compile_s:.0f}",
-            "ours, ms": ms("ours_s"),
-        },
+        columns(
+            "(n, d, k) -> * | naive, ms -> * | naive, compiled, ms -> * | compiling, s -> {compile_s:.0f} | "
+            "ours, ms -> *",
+            size,
+            ms("naive_s"),
+            ms("compiled_s"),
+            ms("ours_s"),
+        ),
         where=part("compiled"),
     ),
 }

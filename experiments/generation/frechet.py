@@ -4,8 +4,8 @@ r"""Frechet distances between real and generated images. They are evaluation on 
 
 of the means and covariances of features. With the Inception weights of pytorch-fid it is the FID. Those weights are a
 download of 91 MB (``WEIGHTS``, from the releases of the repository mseitzer/pytorch-fid) for ``--weights PATH``.
-Without them the features are those of a small CNN, trained to tell by how many quarter turns a real training image was rotated.
-That distance is called ``small_cnn_frechet``; it is not the FID and is comparable within one table only.
+Without them the features are those of a small CNN, trained to tell by how many quarter turns a real training image was
+rotated. That distance is called ``small_cnn_frechet``; it is not the FID and is comparable within one table only.
 """
 
 import hashlib
