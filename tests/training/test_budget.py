@@ -66,12 +66,12 @@ def test_unplanned_releases_are_refused(tmp_path):
         counts.release(LABELS)
         with pytest.raises(BudgetExceededError, match="at most 1 releases"):
             counts.release(LABELS)
-        with pytest.raises(InputError, match="ledger for every release"):
-            SecondMoment(3).release(ROWS)
+        with pytest.raises(InputError, match="recorder for every release"):
+            SecondMoment(3, sigma=1.0).release(ROWS)
     with pytest.raises(BudgetExceededError, match="at most 1 releases"):
         counts.release(LABELS)
     assert json.loads((tmp_path / "privacy.json").read_text())["releases_made"] == 1
-    SecondMoment(3).release(ROWS)  # control: no budget runs any more
+    SecondMoment(3, sigma=1.0).release(ROWS)  # control: no budget runs any more
 
 
 def test_privacy_json_after_a_failure(tmp_path):
