@@ -1,0 +1,185 @@
+"""Queries beside the loss: shares of the budget, composition, header, resume, report."""
+
+import math
+
+import pytest
+import torch
+from factories import MECHANISM, STEPS, Mine, N, Records, WatchEpsilon, account, loader, privacy, trainer
+from scipy import optimize, stats
+
+from dpswd import InputError, ProjectionMechanism
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.ledger import Ledger
+from dpswd.queries import ClassCounts, SecondMoment
+from dpswd.report.render import write_report
+from dpswd.sampling import FixedSizeSampler, ReleaseLoader
+
+WHOLE = ProjectionMechanism(3, 6, 1.0, N, kind="orthogonal")  # all records, whole bases: exactly Gaussian
+
+
+class Queried(Mine):
+    """Releases class counts and a second moment before the projections; ``silent`` steps make no release."""
+
+    def __init__(self, mechanism=MECHANISM, counts=0.05, moment=0.2, silent=0, fail=False, noise_seed=None, **options):
+        super().__init__(mechanism, **options)
+        self.counts = ClassCounts(3, share=counts, noise_seed=noise_seed)
+        self.moment = SecondMoment(3, share=moment)
+        self.silent, self.fail = silent, fail
+
+    def on_train_start(self):
+        if self.released is None:
+            self.counts.release(torch.arange(N) % 3)
+            self.moment.release(Records().__getitems__(torch.arange(N)))
+        if self.fail:
+            raise RuntimeError("crash")
+
+    def training_step(self, batch, batch_idx):
+        if self.global_step < self.silent:
+            return self.net(torch.randn(16, 3)).square().mean()
+        return super().training_step(batch, batch_idx)
+
+
+def whole():
+    return ReleaseLoader(Records(), FixedSizeSampler(N, N, n_steps=STEPS, every=STEPS))
+
+
+def ledger_of(directory):
+    return Ledger.open_existing(directory / "ledger.jsonl")
+
+
+def gaussian_mu(epsilon, delta):
+    """The mu whose exact profile (Dong2022, Corollary 2.13) runs through the budget."""
+
+    def excess(mu):
+        first, second = (stats.norm.cdf(sign * mu / 2 - epsilon / mu) for sign in (1, -1))
+        return first - math.exp(epsilon) * second - delta
+
+    return optimize.brentq(excess, 1e-3, 50, xtol=1e-12)
+
+
+@pytest.mark.parametrize(("epsilon", "shares"), [(5.0, (0.05, 0.2)), (1.0, (0.3, 0.5))])
+def test_shares_of_the_squared_mu(tmp_path, epsilon, shares):
+    module = Queried(WHOLE, *shares)
+    trainer(tmp_path, epsilon=epsilon).fit(module, whole())
+    whole_mu_sq, loss = gaussian_mu(epsilon, 1e-5) ** 2, module.criterion.mechanism
+    parts = [(each.mechanism.unit_sensitivity / each.mechanism.sigma) ** 2 for each in (module.counts, module.moment)]
+    parts.append(loss.unit_sensitivity**2 * loss.law.mean / loss.sigma**2)
+    assert [part / whole_mu_sq for part in parts] == pytest.approx([*shares, 1 - sum(shares)], rel=0.01)
+    assert privacy(tmp_path)["mu"] == pytest.approx(math.sqrt(whole_mu_sq), rel=0.005)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+@pytest.mark.parametrize("make", [lambda: (Queried(), loader()), lambda: (Queried(WHOLE), whole())])
+def test_the_plan_uses_the_budget_and_keeps_it(tmp_path, accountant, make):
+    module, data = make()
+    run = trainer(tmp_path)
+    run.budget.accountant = accountant
+    run.fit(module, data)
+    facts, groups = privacy(tmp_path), ledger_of(tmp_path).groups()
+    assert 0.995 * 5 <= facts["epsilon"] <= 5
+    fresh = account(groups).get_epsilon(1e-5)
+    if accountant == "pld":
+        assert facts["epsilon"] == pytest.approx(fresh, rel=1e-9)
+    assert fresh <= 5  # the exact composition is below the Renyi bound
+    assert facts["releases_made"] == facts["planned_releases"] == 2 + module.criterion.n_releases
+    # control: with the noise that the loss alone needs, the three together exceed the budget
+    alone = trainer(tmp_path / "alone")
+    alone.budget.accountant = accountant
+    alone.fit(Mine(module.criterion.mechanism), data)
+    queries = [group for group in groups if group[0] != module.criterion.mechanism]
+    together = [*queries, (alone.budget.mechanism, N, module.criterion.n_releases)]
+    assert PrivacyAccountant.from_groups(together, accountant).get_epsilon(1e-5) > 5
+
+
+def test_the_header_states_the_plan_in_order(tmp_path):
+    module = Queried()
+    trainer(tmp_path).fit(module, loader())
+    parts = [(module.counts.mechanism, 1), (module.moment.mechanism, 1), (module.criterion.mechanism, STEPS)]
+    ledger = ledger_of(tmp_path)
+    assert ledger.header["plan"] == [{"mechanism": m.to_dict(), "n_releases": count} for m, count in parts]
+    assert ledger.header["planned_releases"] == STEPS + 2
+    assert ledger.groups() == [(m, N, count) for m, count in parts]
+
+
+def test_a_seed_in_one_query_is_stated(tmp_path):
+    trainer(tmp_path).fit(Queried(noise_seed=1), loader())
+    assert privacy(tmp_path)["private"] is privacy(tmp_path)["sound"] is False
+
+
+def test_shares_that_leave_nothing(tmp_path, tree):
+    module = Queried(counts=0.4, moment=0.6)
+    with pytest.raises(InputError, match="shares"):
+        trainer(tmp_path).fit(module, loader())
+    assert tree(tmp_path) == {}
+    assert module.counts.n_releases == module.moment.n_releases == 0
+
+
+def crash(directory):
+    module = Queried(fail_at=3)
+    with pytest.raises(RuntimeError, match="crash"):
+        trainer(directory).fit(module, loader())
+    (checkpoint,) = (directory / "ckpt").glob("*step=3.ckpt")
+    return module, checkpoint
+
+
+def test_a_resumed_run_keeps_its_noise_and_repeats_no_query(tmp_path):
+    first, checkpoint = crash(tmp_path)
+    second = Queried()
+    trainer(tmp_path).fit(second, loader(), ckpt_path=checkpoint)
+    for name in ("counts", "moment", "criterion"):
+        assert getattr(second, name).mechanism == getattr(first, name).mechanism
+        assert getattr(second, name).mechanism.sigma not in (None, 1)  # control: as constructed
+    assert second.counts.n_releases == second.moment.n_releases == 0
+    assert [count for *_, count in ledger_of(tmp_path).groups()] == [1, 1, STEPS]
+
+
+@pytest.mark.parametrize("change", ["no counts", "row_norm"])
+def test_a_resumed_run_with_other_queries_is_refused(tmp_path, tree, change):
+    _, checkpoint = crash(tmp_path)
+    before, other = tree(tmp_path), Queried()
+    if change == "row_norm":
+        other.moment = SecondMoment(3, share=0.2, row_norm=1.0)
+    else:
+        other.counts = None
+    with pytest.raises(InputError, match="mechanisms" if change == "row_norm" else "planned_releases"):
+        trainer(tmp_path).fit(other, loader(), ckpt_path=checkpoint)
+    assert tree(tmp_path) == before
+    assert other.moment.n_releases == other.criterion.n_releases == 0
+
+
+def test_the_report_of_queries_and_projections(tmp_path):
+    module = Queried()
+    trainer(tmp_path).fit(module, loader())
+    report, facts = write_report(tmp_path), privacy(tmp_path)
+    assert report["guarantee"]["epsilon"] == pytest.approx(facts["epsilon"], rel=1e-9)
+    assert 0 <= facts["mu"] - report["guarantee"]["mu"] < 1e-4 or 0 <= report["guarantee"]["mu"] - facts["mu"] < 1e-3
+    assert report["sound"] is report["private"] is True
+    assert report["caveats"] == []
+    assert [group["count"] for group in report["releases"]["groups"]] == [1, 1, STEPS]
+    assert [group["sigma"] for group in report["releases"]["groups"]] == [
+        mechanism.sigma for mechanism, *_ in ledger_of(tmp_path).groups()
+    ]
+
+
+def test_a_crash_after_the_queries_counts_the_whole_plan(tmp_path):
+    trainer(tmp_path / "whole").fit(Queried(), loader())
+    with pytest.raises(RuntimeError, match="crash"):
+        trainer(tmp_path / "crashed").fit(Queried(fail=True), loader())
+    report = write_report(tmp_path / "crashed")
+    assert (report["releases"]["made"], report["releases"]["planned"]) == (2, STEPS + 2)
+    assert report["guarantee"]["epsilon"] == pytest.approx(privacy(tmp_path / "whole")["epsilon"], rel=1e-6)
+    assert len(report["caveats"]) == 1
+    # control: the releases made so far cost far less
+    assert account(ledger_of(tmp_path / "crashed").groups()).get_epsilon(1e-5) < 0.7 * report["guarantee"]["epsilon"]
+
+
+@pytest.mark.parametrize("silent", [0, 2])
+def test_shown_epsilon_is_an_upper_bound(tmp_path, silent):
+    watch, module = WatchEpsilon(), Queried(silent=silent)
+    trainer(tmp_path, callbacks=[watch]).fit(module, loader())
+    queries = [(query.mechanism, N, 1) for query in (module.counts, module.moment)]
+    assert [count for count, _ in watch.seen] == [2 + max(0, step - silent) for step in range(1, STEPS + 1)]
+    for count, shown in watch.seen:
+        loss = [(module.criterion.mechanism, N, count - 2)] if count > 2 else []
+        assert account([*queries, *loss]).get_epsilon(1e-5) * (1 - 1e-6) <= shown <= 5 * (1 + 1e-6)
+    assert watch.seen[0][1] > 0
