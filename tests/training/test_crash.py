@@ -113,6 +113,40 @@ def test_fifty_kills(server, tmp_path, capsys):
     assert min(steps) > 0
 
 
+ONE_SHOT = ("--model.init_args.release_every", "0", "--trainer.callbacks", "dpswd.generation.export.GeneratorFile")
+
+
+def test_one_shot_runs_killed_at_random_moments(server, tmp_path):
+    """A run killed and resumed until it ends has made its releases once, and its generator states the planned budget.
+
+    A kill between ledger and file, some milliseconds of the run, loses the release; then the run must fail.
+    """
+    chance, finished, kills = random.Random(1), 0, 0
+    for number in range(6):
+        victim = Victim(server, tmp_path / str(number))
+        for _ in range(5):
+            process = victim.start(*ONE_SHOT)
+            time.sleep(chance.uniform(0, 3))
+            process.kill()
+            process.join()
+            kills += process.exitcode == -9
+            assert victim.made <= 1  # the noise is drawn once
+        process = victim.start(*ONE_SHOT)
+        process.join(120)
+        stored = (victim.run / "releases" / "0001.pt").exists()
+        assert process.exitcode == (0 if stored else 1), victim.said.read_text()
+        assert Ledger.open_existing(victim.run / "ledger.jsonl").n_releases == 1
+        assert victim.made <= 1
+        assert (victim.run / "generator.pt").exists() is stored
+        if stored:
+            finished += 1
+            facts = json.loads((victim.run / "privacy.json").read_text())
+            assert facts["releases_made"] == facts["planned_releases"] == 1
+            assert facts["epsilon"] <= facts["target_epsilon"]
+    assert finished >= 5
+    assert kills >= 10
+
+
 def test_a_torn_line_and_a_missing_one(server, tmp_path):
     victim = Victim(server, tmp_path / "run")
     process = victim.start()
@@ -135,4 +169,4 @@ def test_a_torn_line_and_a_missing_one(server, tmp_path):
     process = victim.start()
     process.join(60)
     assert process.exitcode == 2
-    assert "the ledger was cut, so the run cannot go on" in victim.said.read_text().splitlines()[-1]
+    assert "the ledger was cut" in victim.said.read_text().splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Private records may pass through fixed maps that treat rows one by one, within a budget, and through nothing else."""
+"""Feature maps of the shipped modules: those that learn, mix rows or keep statistics are refused."""
 
 import lightning as L
 import numpy as np
@@ -70,7 +70,7 @@ class Standardises(Flatten):
 
 
 class LargestNorm(Flatten):
-    """What the published code does: rows over the largest norm of the batch."""
+    """Divides by the largest norm of the batch, as in the published code."""
 
     def rows(self, centered):
         rows = super().rows(centered)
@@ -78,7 +78,7 @@ class LargestNorm(Flatten):
 
 
 class Wrapped(FeatureMap):
-    """Standardises the rows of another map, which it calls by the name that principal directions use."""
+    """Standardises the rows of another map."""
 
     def __init__(self, base):
         super().__init__(base.sample_shape)
@@ -100,14 +100,14 @@ class MixedDirections(PrincipalDirections):
 
 
 class BytesOrPixels(Flatten):
-    """Guesses from the batch whether entries are bytes."""
+    """Decides from the whole batch whether entries are bytes."""
 
     def forward(self, records):
         return super().forward(records / 255 if records.max() > 1 else records)
 
 
 class Keeps(Flatten):
-    """Leaves what ``statistic`` makes of a batch in a buffer."""
+    """Keeps a statistic of the batch in a buffer."""
 
     def __init__(self, statistic):
         super().__init__(SHAPE)
@@ -156,14 +156,14 @@ KEPT = "Expected features that keep nothing of what they read, got Keeps, whose 
         "base norms",
     ],
 )
-def test_features_that_learn_or_mix_rows(tmp_path, features, match):
+def test_maps_that_learn_or_mix_rows(tmp_path, features, match):
     run = trainer(tmp_path)
     with pytest.raises(InputError, match=match):
         run.fit(generator_module(features()), datamodule=Digits())
     assert written(tmp_path) is None
 
 
-def test_control_rowwise_features_are_accepted(tmp_path):
+def test_control_rowwise_maps_are_accepted(tmp_path):
     plain = Flatten(SHAPE)
     plain.base = DCT(SHAPE, size=4)  # a name only
     accepted = [DCT(SHAPE, size=4), Normed(nn.GroupNorm(1, 64, affine=False)), plain]

@@ -1,0 +1,112 @@
+"""The LightningCLI: help, progress, damaged checkpoints and configs."""
+
+import contextlib
+import io
+
+import hypothesis.strategies as st
+import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
+import pytest
+import torch
+from factories import REFUSED, damage, fit_arguments, fuzz, outcome, untouched
+
+from dpswd.commands.main import fit, main
+from dpswd.training.checkpoints import AtomicCheckpointIO
+
+pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")
+QUICK = ("--trainer.log_every_n_steps", "1")
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """Directory and checkpoint of a finished run."""
+    directory = tmp_path_factory.mktemp("fitted")
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        fit(fit_arguments(directory, 2, *QUICK))
+    return directory, (directory / "checkpoints" / "last.ckpt").read_bytes()
+
+
+def test_help_is_one_screen(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["fit", "--help"])
+    text = capsys.readouterr().out
+    assert caught.value.code == 0
+    assert len(text.splitlines()) <= 40
+    assert all(word in text for word in ("--privacy.target_epsilon", "--privacy.shared_ledger", "--help all"))
+
+
+def test_help_all_lists_every_option(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["fit", "--help", "all"])
+    assert caught.value.code == 0
+    assert "--trainer.gradient_clip_val" in capsys.readouterr().out
+
+
+def test_progress_has_one_line_per_stage(tmp_path, capfd, monkeypatch):
+    from dpswd.generation.module import GeneratorModule
+
+    monkeypatch.setattr(GeneratorModule, "stages", {"first": 2, "second": 3}, raising=False)
+    assert main(fit_arguments(tmp_path, 5, *QUICK, "--trainer.enable_progress_bar", "true")) == 0
+    out, err = capfd.readouterr()
+    lines = [line for line in (out + err).splitlines() if line.startswith(("first", "second"))]
+    assert [line.split()[0] for line in lines] == ["first", "second"]
+    assert "2/2" in lines[0]
+    assert "3/3" in lines[1]
+    assert not any(word in out + err for word in ("Epoch", "-2", "GPU available", "litlogger"))
+
+
+@fuzz(60, data=st.data())
+def test_damaged_checkpoints_are_not_loaded(fitted, data, tmp_path):
+    path = tmp_path / "x.ckpt"
+    path.write_bytes(data.draw(damage(fitted[1])))
+    with untouched(tmp_path):
+        found = outcome(AtomicCheckpointIO().load_checkpoint, path, weights_only=True)
+    if found is not REFUSED:  # the changed bytes are padding
+        (tmp_path / "whole.ckpt").write_bytes(fitted[1])
+        assert same(found, AtomicCheckpointIO().load_checkpoint(tmp_path / "whole.ckpt", weights_only=True))
+        (tmp_path / "whole.ckpt").unlink()
+
+
+def same(one, other):
+    """Whether two nested values are equal."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(each, other[key]) for key, each in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+@pytest.mark.parametrize("goal", ["predict", "fit"])
+@pytest.mark.parametrize(("at", "cut"), [(0.3, False), (0.7, True)])
+def test_commands_refuse_damaged_checkpoints(fitted, at, cut, goal, tmp_path, capfd):
+    directory, whole = fitted
+    path, byte = tmp_path / "x.ckpt", int(at * len(whole))
+    path.write_bytes(whole[:byte] + (b"" if cut else bytes([whole[byte] ^ 1]) + whole[byte + 1 :]))
+    before, ledger = path.read_bytes(), (directory / "ledger.jsonl").read_bytes()
+    words = fit_arguments(directory if goal == "fit" else tmp_path / "out", 2, *QUICK, "--ckpt_path", str(path))
+    assert main([goal, *words[1:]]) == 2
+    assert capfd.readouterr().err.strip().splitlines()[-1].startswith("dpswd: Expected a checkpoint")
+    assert path.read_bytes() == before
+    assert (directory / "ledger.jsonl").read_bytes() == ledger
+
+
+class Trap:
+    """Code in a file."""
+
+    sprung = 0
+
+    def __reduce__(self):
+        return (_spring, ())
+
+
+def _spring():
+    Trap.sprung += 1
+    return {}
+
+
+def test_no_code_of_a_checkpoint_is_run(tmp_path, capfd):
+    path = tmp_path / "x.ckpt"
+    words = fit_arguments(tmp_path / "out", 2, *QUICK, "--ckpt_path", str(path))
+    for content in ({"state_dict": Trap()}, Trap(), [1], {"state_dict": 3}, {}):
+        torch.save(content, path)
+        assert main(["predict", *words[1:]]) == 2
+    assert not Trap.sprung
