@@ -29,7 +29,7 @@ def test_list(capsys):
     assert runner.main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines]
-    assert {"fig1", "table2", "tangent", "wdp_table2", "leak"} <= set(names)
+    assert {"fig1", "table2", "tangent", "wdp_table2", "leak", "benchmarks"} <= set(names)
     assert names == sorted(names)
     assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
 
