@@ -160,7 +160,7 @@ def fit_arguments(directory: Path, steps: int, *more: str) -> list[str]:
 
 
 def run_fit(words: list[str], witness: str, said: str) -> None:
-    """Runs the command; a byte is added to ``witness`` whenever noise is drawn, whatever the ledger says."""
+    """Runs the command; a byte is added to ``witness`` whenever noise is drawn, independent of the ledger."""
     descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -449,7 +449,7 @@ odd_tensors = st.one_of(tensors(), odd)
 
 @st.composite
 def damage(draw, content):
-    """A file with a byte flipped, cut, doubled, lines swapped, or replaced altogether."""
+    """A file with a byte flipped, cut, doubled, lines swapped, or replaced."""
     kind = draw(st.sampled_from(["flip", "flip", "flip", "cut", "cut", "swap", "insert", "zero", "empty", "garbage"]))
     at = draw(st.integers(0, max(0, len(content) - 1)))
     if kind == "flip":

@@ -1,4 +1,4 @@
-"""kill -9 at random moments of a run, then resume: no release is hidden, nothing is unreadable, the run goes on."""
+"""kill -9 at random moments of a run, then resume: every release is in the ledger, every file readable."""
 
 import json
 import random
@@ -37,7 +37,7 @@ class Victim:
         return process
 
     def kill(self, chance):
-        """Starts, kills, and says whether the run was releasing at that moment."""
+        """Starts and kills the run; returns whether it was releasing."""
         before, process = self.made, self.start()
         if chance.random() < 0.4:  # somewhere in starting up, planning, calibrating, resuming
             time.sleep(chance.uniform(0, 1.5))
@@ -53,7 +53,7 @@ class Victim:
 
     @property
     def made(self):
-        """Releases made, by the count of those who drew the noise."""
+        """Number of times that noise was drawn, independent of the ledger."""
         return self.witness.stat().st_size
 
     @property
@@ -62,7 +62,7 @@ class Victim:
         return torch.load(path, weights_only=True) if path.exists() else None
 
     def check(self):
-        """Reads all that is there, and counts."""
+        """Reads every file and compares the counts."""
         for name, read in (("privacy.json", json.loads), ("config.yaml", yaml.safe_load)):
             if (self.run / name).exists():
                 assert read((self.run / name).read_text())
@@ -77,13 +77,13 @@ class Victim:
         return written
 
     def finish(self):
-        """Lets the run go on to its end."""
+        """Resumes the run and compares its end with the plan."""
         before = self.checkpoint
         process = self.start()
         process.join(60)
         assert process.exitcode == 0, self.said.read_text()
         written, after = self.check(), self.checkpoint
-        assert written == STEPS  # the whole budget, and no more; what the crashes wasted is missing in steps
+        assert written == STEPS  # the whole budget; releases since the last checkpoint are lost steps
         assert json.loads((self.run / "privacy.json").read_text())["epsilon"] <= 10
         if before is not None and before["global_step"] < after["global_step"]:
             name = next(name for name in after["state_dict"] if name.endswith("weight"))
@@ -92,7 +92,7 @@ class Victim:
         return after["global_step"]
 
 
-def torment(server, directory, kills, chance):
+def kill_and_finish(server, directory, kills, chance):
     victim, during, written = Victim(server, directory), 0, 0
     for _ in range(kills):
         during += victim.kill(chance)
@@ -105,7 +105,7 @@ def torment(server, directory, kills, chance):
 def test_fifty_kills(server, tmp_path, capsys):
     chance, during, steps = random.Random(0), 0, []
     for number in range(5):
-        found, hits, _ = torment(server, tmp_path / str(number), 10, chance)
+        found, hits, _ = kill_and_finish(server, tmp_path / str(number), 10, chance)
         during, steps = during + hits, [*steps, found]
     with capsys.disabled():
         print(f" {during} of 50 kills while releasing; steps trained of {STEPS}: {steps} ", end="")  # noqa: T201

@@ -1,4 +1,4 @@
-"""A full disk, a directory that cannot be written, a second process: one sentence, and the old files as they were."""
+"""Full disk, read-only directory, second process: a refusal in one sentence, old files unchanged."""
 
 import resource
 import signal
@@ -31,7 +31,7 @@ def disk(tmp_path):
 
 
 def fill(path, *, leave=0):
-    """Takes all the room, but for some pages."""
+    """Fills the file system, except for some bytes."""
     with path.open("wb", buffering=0) as file:
         try:
             while True:
@@ -66,7 +66,7 @@ def test_a_ledger_on_a_full_disk(disk):
 
     def until_it_is_full():
         nonlocal before
-        while True:  # the page that the file has still takes some lines
+        while True:  # some lines still fit into the last page of the file
             before = (disk / "ledger.jsonl").read_bytes()
             ledger.record(MECHANISM, 100)
 
@@ -87,7 +87,7 @@ def test_no_ledger_is_begun_on_a_full_disk(disk):
 
 
 def test_a_limit_on_the_size_of_files(tmp_path):
-    """The same without the right to mount: a line does not fit, and is taken back."""
+    """Without the right to mount: a line that does not fit is removed again."""
     ledger = Ledger.create(tmp_path / "ledger.jsonl", {})
     ledger.record(MECHANISM, 100)
     before = (tmp_path / "ledger.jsonl").read_bytes()
@@ -167,7 +167,7 @@ def test_a_second_process_in_the_same_directory(tmp_path):
     second = start("second")
     second.join(60)
     said = (tmp_path / "second said").read_text().strip().splitlines()[-1]
-    assert (second.exitcode, first.exitcode) == (2, None)  # the first is still at it
+    assert (second.exitcode, first.exitcode) == (2, None)  # the first is still running
     assert said.startswith(f"dpswd: Expected no other run in {run}, got one that is in progress")
     assert (tmp_path / "second").stat().st_size == 0
     first.join(60)

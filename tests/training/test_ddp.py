@@ -1,4 +1,4 @@
-"""Two processes under gloo: one subset, one release, one draw of noise, one ledger; what one process would do."""
+"""Two processes under gloo: one subset, release, draw of noise and ledger, as in one process."""
 
 import math
 

@@ -32,7 +32,7 @@ def start(directory, steps, log):
 
 
 def child_of(process):
-    """Finds the other process, by its parent."""
+    """Returns the process identifier of the child."""
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text().rsplit(")", 1)[1].split()
@@ -46,7 +46,7 @@ def child_of(process):
 def wait_for(condition, seconds):
     until = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < until, "waited in vain"
+        assert time.monotonic() < until, "timed out"
         time.sleep(0.02)
 
 
@@ -101,7 +101,7 @@ def test_a_run_of_two_is_refused_resumed_and_finished(tmp_path, capfd):
     assert "Traceback" not in log.read_text()
     assert (run / "ledger.jsonl").read_bytes() == before
     (tmp_path / "kept").rename(run / "checkpoints" / "last.ckpt")
-    assert main(fit_arguments(run, 8)) == 0  # one process may go on where two were
+    assert main(fit_arguments(run, 8)) == 0  # one process may resume a run of two
     assert (run / "ledger.jsonl").read_bytes() == before
     capfd.readouterr()
     assert main(["predict", *fit_arguments(run, 8, *SEVERAL)[1:]]) == 2
