@@ -15,19 +15,19 @@ _KEY = "dpswd_runs"
 
 
 def track_runs(module: nn.Module) -> None:
-    """Lets a module carry run identifiers in its ``state_dict``, and take them over when one is loaded."""
+    """Let a module carry run identifiers in its ``state_dict``, and add those of every one that is loaded."""
     module.seen_runs = set()  # type: ignore[assignment]
-    module.register_state_dict_post_hook(_save)  # type: ignore[no-untyped-call]
-    module.register_load_state_dict_pre_hook(_load)  # type: ignore[no-untyped-call]
+    module.register_state_dict_post_hook(_save)
+    module.register_load_state_dict_pre_hook(_load)
 
 
 def seen_runs(module: nn.Module) -> set[str]:
-    """Returns the run identifiers that a module and its submodules carry."""
+    """Return the run identifiers that a module and its submodules carry."""
     return {run for part in _tracked(module) for run in part.seen_runs}
 
 
 def mark_runs(module: nn.Module, runs: Iterable[str]) -> None:
-    """Adds run identifiers to every tracked submodule: from now on its weights depend on these runs."""
+    """Add run identifiers to every tracked submodule, whose weights depend on these runs from now on."""
     for part in _tracked(module):
         part.seen_runs |= set(runs)
 

@@ -1,9 +1,12 @@
-"""The loss as a module: values, gradients, types, clipping, the ledger, every sentence about bad input."""
+"""The loss as a module: values, gradients, types, clipping, the recorder, invalid input."""
 
 import math
 
+import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
+from factories import REFUSED, fuzz, outcome
 
 import dpswd.loss
 from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, sliced_wasserstein
@@ -55,10 +58,7 @@ def test_class_blocks_are_the_embedding_times_one_hot(release, n):
     made = (mechanism if release == "rows" else quantiles)(sigma=TINY, n_classes=3)
     loss = DPSlicedWassersteinLoss(made)
     x, y = rows(8), rows(n, seed=1)
-    of_x, of_y = (
-        torch.tensor([0, 0, 2, 2, 2, 0, 2, 0]),
-        torch.arange(n) % 2,
-    )  # class 1 has no private row, 2 no other
+    of_x, of_y = torch.tensor([0, 0, 2, 2, 2, 0, 2, 0]), torch.arange(n) % 2  # class 1: no private row, 2: no public
     out = loss.release(x, of_x)
     exact = 0.0
     for c in range(3):
@@ -71,7 +71,7 @@ def test_class_blocks_are_the_embedding_times_one_hot(release, n):
     assert float(loss.distance(out, y, of_y)) == pytest.approx(exact, abs=1e-10)
 
 
-def test_a_large_batch_is_projected_in_pieces_and_means_the_same(monkeypatch):
+def test_chunks_of_projections_give_equal_values(monkeypatch):
     x = rows(8)
     whole = DPSlicedWassersteinLoss(quantiles()).release(x)
     monkeypatch.setattr("dpswd.loss._CHUNK_BYTES", 8 * 8 * 2)  # two columns at a time
@@ -80,7 +80,7 @@ def test_a_large_batch_is_projected_in_pieces_and_means_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize("made", [mechanism(), quantiles(), quantiles(n_classes=2)])
-def test_the_order_of_the_private_rows_says_nothing(made):
+def test_values_do_not_depend_on_the_order_of_private_rows(made):
     x, order = rows(8), torch.tensor([3, 1, 7, 0, 2, 6, 5, 4])
     labels = None if made.n_classes is None else torch.arange(8) % 2
     first = DPSlicedWassersteinLoss(made.replace(sigma=TINY)).release(x, labels)
@@ -90,7 +90,7 @@ def test_the_order_of_the_private_rows_says_nothing(made):
     torch.testing.assert_close(first.values, second.values, rtol=0, atol=1e-10)
 
 
-def test_released_rows_are_ascending_with_noise_too():
+def test_released_rows_are_sorted():
     values = DPSlicedWassersteinLoss(mechanism(sigma=3.0)).release(rows(8)).values
     assert bool((values.diff(dim=0) >= 0).all())
     by_class = DPSlicedWassersteinLoss(mechanism(sigma=3.0, n_classes=2)).release(rows(8), torch.arange(8) % 2).values
@@ -102,12 +102,8 @@ def test_released_rows_are_ascending_with_noise_too():
 
 
 @pytest.mark.parametrize("made", [mechanism(), quantiles(), quantiles(n_classes=2), mechanism(n_classes=2)])
-def test_only_the_public_side_gets_a_gradient(made):
-    network, x, y = (
-        torch.nn.Linear(3, 3).double(),
-        rows(8).requires_grad_(),
-        rows(10, seed=1).requires_grad_(),
-    )
+def test_gradient_reaches_public_rows_only(made):
+    network, x, y = torch.nn.Linear(3, 3).double(), rows(8).requires_grad_(), rows(10, seed=1).requires_grad_()
     labels = () if made.n_classes is None else (torch.arange(8) % 2, torch.arange(10) % 2)
     DPSlicedWassersteinLoss(made)(network(x), y, *labels).backward()
     assert x.grad is None
@@ -116,7 +112,7 @@ def test_only_the_public_side_gets_a_gradient(made):
     assert bool(y.grad.any())
 
 
-def test_a_network_shared_by_both_sides_learns_from_the_public_side_alone():
+def test_gradient_of_a_shared_network_is_that_of_the_public_rows():
     x, y = rows(8), rows(8, seed=1)
     network = torch.nn.Linear(3, 3).double()
     grads = []
@@ -159,7 +155,7 @@ def test_autocast_changes_nothing():
     assert torch.equal(plain, inside)
 
 
-# the ledger
+# the recorder
 
 
 class Log:
@@ -184,20 +180,20 @@ def counted(monkeypatch):
     return calls
 
 
-def test_every_call_is_one_release_written_down_before_its_noise(counted):
+def test_every_call_records_one_release_before_its_noise(counted):
     log = Log()
     loss = log.loss = DPSlicedWassersteinLoss(quantiles(), recorder=log)
     for count in (1, 2):
         loss(rows(8), rows(5))
         assert loss.n_releases == count == len(counted)
-    assert log.mechanisms == [(loss.mechanism, 0), (loss.mechanism, 1)]  # the count before: written first
+    assert log.mechanisms == [(loss.mechanism, 0), (loss.mechanism, 1)]  # n_releases before each: recorded first
     release = loss.release(rows(8))
     for _ in range(3):
         loss.distance(release, rows(5))  # free
     assert loss.n_releases == 3 == len(log.mechanisms)
 
 
-def test_a_ledger_that_refuses_prevents_the_release(counted):
+def test_refusal_of_the_recorder_prevents_the_release(counted):
     log = Log(refuse=True)
     loss = log.loss = DPSlicedWassersteinLoss(quantiles(), recorder=log)
     with pytest.raises(RuntimeError, match="no"):
@@ -206,77 +202,34 @@ def test_a_ledger_that_refuses_prevents_the_release(counted):
     assert counted == []
 
 
+ZEROS, X, Y = torch.zeros(8).long(), rows(8), rows(5)
+
+
 @pytest.mark.parametrize(
     ("made", "private", "public", "labels", "message"),
     [
-        (
-            quantiles(),
-            rows(7),
-            rows(5),
-            (),
-            r"private rows of shape \(8, 3\) .*got \(7, 3\)",
-        ),
-        (quantiles(), rows(8, 4), rows(5), (), r"Expected private rows of shape \(8, 3\) .*, got \(8, 4\)"),
-        (quantiles(), rows(8)[0], rows(5), (), r"Expected private rows of shape .*, got \(3,\)"),
-        (quantiles(), rows(8).long(), rows(5), (), r"floating-point private rows, got torch\.int64; convert"),
-        (quantiles(), rows(8) * math.nan, rows(5), (), "finite"),
-        (quantiles(), rows(8) / 0, rows(5), (), "finite"),
-        (quantiles(), rows(8), rows(5, 4), (), r"Expected public rows \(n, 3\), n >= 1, got \(5, 4\)\."),
-        (quantiles(), rows(8), rows(0), (), r"Expected public rows \(n, 3\), n >= 1, got \(0, 3\)\."),
-        (quantiles(), rows(8), rows(5)[0], (), r"Expected public rows \(n, 3\), n >= 1, got \(3,\)\."),
-        (quantiles(), rows(8), rows(5).long(), (), "Expected floating-point public rows, got torch.int64"),
-        (
-            quantiles(),
-            rows(8),
-            rows(5),
-            (torch.zeros(8).long(), None),
-            "no private_labels",
-        ),
-        (
-            quantiles(),
-            rows(8),
-            rows(5),
-            (None, torch.zeros(5).long()),
-            "no public_labels",
-        ),
-        (
-            quantiles(n_classes=2),
-            rows(8),
-            rows(5),
-            (None, torch.zeros(5).long()),
-            r"integers of shape \(8,\), got none",
-        ),
-        (
-            quantiles(n_classes=2),
-            rows(8),
-            rows(5),
-            (torch.zeros(8).long(), None),
-            r"integers of shape \(5,\), got none",
-        ),
-        (
-            quantiles(n_classes=2),
-            rows(8),
-            rows(5),
-            (torch.zeros(8), torch.zeros(5).long()),
-            r"Expected private_labels to be integers of shape \(8,\), got torch\.float32 of shape \(8,\)",
-        ),
-        (
-            quantiles(n_classes=2),
-            rows(8),
-            rows(5),
-            (torch.full((8,), 2), torch.zeros(5).long()),
-            "private_labels .*outside",
-        ),
-        (
-            quantiles(n_classes=2),
-            rows(8),
-            rows(5),
-            (torch.zeros(8).long(), torch.full((5,), -1)),
-            "public_labels .*outside",
-        ),
+        (quantiles(), rows(7), Y, (), r"private rows of shape \(8, 3\) .*got \(7, 3\)"),
+        (quantiles(), rows(8, 4), Y, (), r"private rows .*got \(8, 4\)"),
+        (quantiles(), X[0], Y, (), r"private rows .*got \(3,\)"),
+        (quantiles(), X.long(), Y, (), r"private rows, got torch\.int64"),
+        (quantiles(), X * math.nan, Y, (), "finite"),
+        (quantiles(), X / 0, Y, (), "finite"),
+        (quantiles(), X, rows(5, 4), (), r"public rows .*got \(5, 4\)"),
+        (quantiles(), X, rows(0), (), r"public rows .*got \(0, 3\)"),
+        (quantiles(), X, Y[0], (), r"public rows .*got \(3,\)"),
+        (quantiles(), X, Y.long(), (), r"public rows, got torch\.int64"),
+        (mechanism(sigma=1e40), X, Y.float(), (), "sigma .*float32"),
+        (quantiles(), X, Y, (ZEROS, None), "no private_labels"),
+        (quantiles(), X, Y, (None, ZEROS[:5]), "no public_labels"),
+        (quantiles(n_classes=2), X, Y, (None, ZEROS[:5]), r"private_labels .*got none"),
+        (quantiles(n_classes=2), X, Y, (ZEROS, None), r"public_labels .*got none"),
+        (quantiles(n_classes=2), X, Y, (ZEROS.float(), ZEROS[:5]), r"private_labels .*got torch\.float32"),
+        (quantiles(n_classes=2), X, Y, (ZEROS[:7], ZEROS[:5]), r"private_labels .*\(7,\)"),
+        (quantiles(n_classes=2), X, Y, (ZEROS + 2, ZEROS[:5]), "private_labels .*outside"),
+        (quantiles(n_classes=2), X, Y, (ZEROS, ZEROS[:5] - 1), "public_labels .*outside"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_released(made, private, public, labels, message, counted):
+def test_invalid_input_releases_nothing(made, private, public, labels, message, counted):
     log = Log()
     loss = log.loss = DPSlicedWassersteinLoss(made, recorder=log)
     with pytest.raises(InputError, match=message):
@@ -284,7 +237,7 @@ def test_bad_input_is_refused_before_anything_is_released(made, private, public,
     assert (loss.n_releases, log.mechanisms, counted) == (0, [], [])
 
 
-def test_bad_values_stay_out_of_the_message():
+def test_message_contains_no_private_value():
     secret = rows(8)
     secret[3, 1], secret[3, 2] = math.nan, 0.123456
     with pytest.raises(InputError) as caught:
@@ -293,16 +246,67 @@ def test_bad_values_stay_out_of_the_message():
 
 
 @pytest.mark.parametrize("wrong", [None, {"dim": 3}, "rows"])
-def test_mechanism_of_another_type(wrong):
-    with pytest.raises(InputError, match="Expected mechanism to be a ProjectionMechanism, got"):
+def test_mechanism_of_wrong_type(wrong):
+    with pytest.raises(InputError, match="mechanism"):
         DPSlicedWassersteinLoss(wrong)
 
 
-# what leaves
+@st.composite
+def tensors(draw, n):
+    """Mostly (n, 3), of several types, contents and memory layouts."""
+    shape = draw(st.sampled_from([(n, 3)] * 5 + [(0, 3), (n,), (n, 4), (2, n, 3)]))
+    x = torch.from_numpy(np.random.default_rng(draw(st.integers(0, 99))).standard_normal(shape))
+    x = x * draw(st.sampled_from([1.0, 1.0, 0.0, 1e-300, 1e300, math.nan, math.inf]))
+    x = x.to(draw(st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64])))
+    layout = draw(st.sampled_from(["contiguous", "strided", "transposed", "expanded"]))
+    if layout == "strided":
+        x = x.repeat_interleave(2, dim=0)[::2]
+    elif layout == "transposed":
+        x = x.mT.contiguous().mT if x.ndim > 1 else x
+    elif layout == "expanded" and len(x):
+        x = x[:1].expand(len(x), *x.shape[1:])
+    return x.requires_grad_() if draw(st.booleans()) and not x.is_complex() else x
+
+
+@fuzz(
+    150,
+    made=st.sampled_from(
+        [
+            mechanism(noise_seed=None),
+            quantiles(kind="orthogonal", noise_seed=None),
+            quantiles(n_classes=2),
+            mechanism(sigma=1e50, row_norm=1e50),
+            quantiles(sigma=1e-50, row_norm=1e-50),
+        ]
+    ),
+    private=tensors(8),
+    public=tensors(5),
+)
+def test_any_tensors_are_refused_or_give_one_finite_release(made, private, public):
+    log = Log()
+    loss = log.loss = DPSlicedWassersteinLoss(made, recorder=log)
+    labels = () if made.n_classes is None else (torch.arange(8) % 2, torch.arange(5) % 2)
+    value = outcome(loss, private, public, *labels)
+    assert len(log.mechanisms) == loss.n_releases == (value is not REFUSED)
+    if value is REFUSED:
+        return
+    assert value.shape == ()
+    if made.sigma < 1 and bool((public.abs() < 1e15).all()):
+        assert torch.isfinite(value)
+    if public.requires_grad:
+        value.backward()
+        assert public.grad.shape == public.shape
+    assert private.grad is None
+    release = loss.release(private, *labels[:1])
+    assert torch.isfinite(release.values).all()
+    assert not release.values.requires_grad
+
+
+# releases
 
 
 @pytest.mark.parametrize("made", [mechanism(), quantiles(n_classes=2)])
-def test_a_release_survives_a_checkpoint(made, tmp_path):
+def test_release_in_a_checkpoint(made, tmp_path):
     loss = DPSlicedWassersteinLoss(made)
     labels = () if made.n_classes is None else (torch.arange(8) % 2,)
     release = loss.release(rows(8), *labels)
@@ -313,17 +317,17 @@ def test_a_release_survives_a_checkpoint(made, tmp_path):
     assert torch.equal(again.to("cpu").projections, release.projections)
 
 
-def test_a_release_of_something_else():
+def test_release_of_another_mechanism_is_refused():
     state = {"mechanism": {"mechanism": "gaussian", "sensitivity": 1.0, "sigma": 1.0}}
     with pytest.raises(InputError, match="Expected a release of projections, got 'gaussian'"):
         Release.from_state_dict(state)
 
 
-def test_the_blur_of_the_public_rows_is_that_of_the_release():
+def test_public_noise_has_the_sigma_of_the_release():
     loss = DPSlicedWassersteinLoss(mechanism(sigma=TINY))
     release, y = loss.release(rows(8)), rows(8, seed=1)
     before = float(loss.distance(release, y))
-    loss.mechanism = mechanism(sigma=50.0)  # a later one: the release keeps its own
+    loss.mechanism = mechanism(sigma=50.0)  # the release keeps its own
     assert float(loss.distance(release, y)) == pytest.approx(before, abs=1e-10)
 
 
@@ -344,7 +348,7 @@ def test_cuda(made):
 
 
 @pytest.mark.parametrize("most_bytes", [1, 2**27], ids=["a direction at a time", "all"])
-def test_classes_of_one_size_are_compared_at_once_and_alike(most_bytes, monkeypatch):
+def test_classes_of_equal_size_in_one_pass_equal_one_by_one(most_bytes, monkeypatch):
     monkeypatch.setattr("dpswd.sliced._DEFAULT_BYTES", most_bytes)
     loss = DPSlicedWassersteinLoss(quantiles(n_classes=3))
     release = loss.release(rows(8), torch.arange(8) % 3)
@@ -363,7 +367,7 @@ def test_classes_of_one_size_are_compared_at_once_and_alike(most_bytes, monkeypa
     assert loss.distance(release, y, labels.roll(1)).item() != pytest.approx(apart.item(), rel=1e-3)  # control
 
 
-def test_blurred_rows_have_the_law_of_projections_with_noise():
+def test_smoothed_distance_has_the_law_of_noisy_projections():
     """One direction, one row: the loss is the square of a normal number about the projection."""
     made = mechanism(dim=2, n_projections=1, batch_size=1, sigma=0.3)
     loss = DPSlicedWassersteinLoss(made)

@@ -15,7 +15,8 @@ import dpswd.queries
 from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, ProjectionMechanism, random_projections
 from dpswd._random import SeededRandom, normal, on_grid
 from dpswd._sorting import sort_columns
-from dpswd.audit import Claim, contest
+from dpswd.audit.bounds import Claim
+from dpswd.audit.game import run_game
 from dpswd.loss import clip_rows
 from dpswd.queries import ClassCounts, SecondMoment
 from dpswd.sliced import block_means, padded_block_means, sliced_wasserstein
@@ -177,10 +178,10 @@ class LowBits:
 def test_the_low_bits_of_the_noise_tell_nothing(monkeypatch):
     game = LowBits()
     assert game.claim.mu < 0.3
-    assert game.claim.stands(contest(game, 400))
+    assert game.claim.is_consistent_with(run_game(game, 400))
     monkeypatch.setattr(dpswd.loss, "on_grid", lambda values, sigma: values)  # control: what the grid is for
-    evidence = contest(LowBits(), 400)
-    assert not game.claim.stands(evidence)
+    evidence = run_game(LowBits(), 400)
+    assert not game.claim.is_consistent_with(evidence)
     assert evidence.mu > 5 * game.claim.mu
 
 
@@ -194,6 +195,21 @@ def test_the_grid(sigma):
         spacing = 2.0 ** (math.floor(math.log2(sigma)) - 10)
         assert all(Fraction(value) % Fraction(spacing) == 0 for value in rounded.tolist())
         assert len(torch.unique(rounded)) > 700  # and the noise is still there
+
+
+def test_noise_is_added_in_float64(monkeypatch):
+    """Float32 noise differs by about 1e-8."""
+    monkeypatch.setattr(dpswd.loss, "on_grid", lambda values, sigma: values)
+    monkeypatch.setattr(dpswd.queries, "on_grid", lambda values, sigma: values)
+    x = torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) / 9
+    made = ProjectionMechanism(5, 7, 0.3, 12, statistic="quantiles", n_quantiles=3, noise_seed=4)
+    loss, source = DPSlicedWassersteinLoss(made), SeededRandom(4)
+    u = random_projections(5, 7, generator=source)
+    expected = loss.exact_values(x, None, u) + 0.3 * torch.from_numpy(normal(source, (7, 3))).T
+    torch.testing.assert_close(loss.release(x).values, expected, rtol=0, atol=1e-15)
+    noise = torch.from_numpy(normal(SeededRandom(4), (5, 5)))
+    moment = SecondMoment(5, sigma=1.0, noise_seed=4).release(x)
+    torch.testing.assert_close(moment, x.T @ x + (noise + noise.T) / 2, rtol=0, atol=1e-14)
 
 
 def test_everything_released_lies_on_the_grid():
