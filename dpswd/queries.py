@@ -35,7 +35,7 @@ from dpswd.errors import InputError
 from dpswd.loss import Recorder, before_release, check_finite, clip_rows, describe, record_release, store
 from dpswd.mechanism import GaussianMechanism
 
-__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "GaussianQuery", "Parts", "SecondMoment"]
+__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "GaussianQuery", "Parts", "SecondMoment", "SumAndNorm"]
 
 Parts = Iterable[tuple[Tensor, Tensor]]
 """Rows (n, d) and their classes (n,), one part of the records after the other."""
@@ -117,7 +117,7 @@ class ClassCounts(GaussianQuery):
     """Number of records of each class.
 
     Args:
-        n_classes: Public number C >= 2 of classes.
+        n_classes: Public number C >= 1 of classes.
         sigma: Standard deviation of the noise on a count; ``None`` until a budget sets it.
         share: See :class:`GaussianQuery`.
         noise_seed: For tests only: NOT PRIVATE.
@@ -155,7 +155,7 @@ class ClassMeans(GaussianQuery):
     """Number of records of each class and the sum of their rows; the counts add nothing to the sensitivity.
 
     Args:
-        n_classes: Public number C >= 2 of classes.
+        n_classes: Public number C >= 1 of classes.
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
         sigma: Standard deviation of the noise on a sum (on a count: sigma / R); ``None`` until a budget sets it.
@@ -172,7 +172,7 @@ class ClassMeans(GaussianQuery):
         share: float = 0.2,
         noise_seed: int | None = None,
     ) -> None:
-        at_least(2, n_classes=n_classes)
+        at_least(1, n_classes=n_classes)
         at_least(1, dim=dim)
         positive(row_norm=row_norm)
         name = f"counts and sums of {n_classes} classes"
@@ -262,7 +262,7 @@ class ClassCovariances(GaussianQuery):
     """Sum of the outer products of clipped rows about a public centre, for each class.
 
     Args:
-        n_classes: Public number C >= 2 of classes.
+        n_classes: Public number C >= 1 of classes.
         dim: Dimension d of the rows.
         row_norm: Public bound R on the distance of a row to its centre, enforced by clipping.
         sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2); ``None`` until a budget sets
@@ -280,7 +280,7 @@ class ClassCovariances(GaussianQuery):
         share: float = 0.8,
         noise_seed: int | None = None,
     ) -> None:
-        at_least(2, n_classes=n_classes)
+        at_least(1, n_classes=n_classes)
         at_least(1, dim=dim)
         positive(row_norm=row_norm)
         name = f"second moments of {n_classes} classes"
@@ -320,6 +320,62 @@ class ClassCovariances(GaussianQuery):
         steps = torch.arange(1, 1 + self.n_classes * self.dim, dtype=torch.float64)
         centers = self.row_norm * steps.sin().reshape(self.n_classes, self.dim) / math.sqrt(self.dim)
         return ([first], centers), ([second], centers)
+
+
+class SumAndNorm(GaussianQuery):
+    r"""Sum of all rows, and the sum of their squared norms, which adds nothing to the sensitivity.
+
+    With rows of norm at most R a record contributes :math:`(x, \|x\|^2 / R)`; the sensitivity is 2R
+    (docs/theory/sensitivity.md, Proposition 24).
+
+    Args:
+        dim: Dimension d of the rows.
+        row_norm: Public bound R on the norm of a row, enforced by clipping.
+        sigma: Standard deviation of the noise on an entry of the sum; ``None`` until a budget sets it.
+        share: See :class:`GaussianQuery`.
+        noise_seed: For tests only: NOT PRIVATE.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        row_norm: float = 1.0,
+        sigma: float | None = None,
+        share: float = 0.04,
+        noise_seed: int | None = None,
+    ) -> None:
+        at_least(1, dim=dim)
+        positive(row_norm=row_norm)
+        super().__init__(_mechanism("sum of rows and squared norms", 2 * row_norm, sigma, noise_seed), share)
+        self.dim, self.row_norm = dim, row_norm
+
+    @torch.no_grad()
+    def release(self, parts: Parts) -> tuple[Tensor, float]:
+        """Read every record once and release the noisy sum (d,) in float64 and the noisy sum of squared norms.
+
+        Raises:
+            InputError: If rows are not valid; nothing was released.
+        """
+        totals = torch.zeros(self.dim + 1, dtype=torch.float64)
+        for rows, labels in parts:
+            _check_part(rows, torch.zeros_like(labels), self.dim, 1)
+            clipped = clip_rows(rows, self.row_norm)
+            totals[:-1] += clipped.sum(0)
+            totals[-1] += clipped.square().sum() / self.row_norm
+        released = self._publish(totals)
+        return released[:-1], float(released[-1]) * self.row_norm
+
+    def worst_pair(self, size: int) -> tuple[tuple[Parts], tuple[Parts]]:
+        """A row is replaced by its negative; see :meth:`GaussianQuery.worst_pair`."""
+        labels = torch.zeros(size, dtype=torch.int64)
+        first = torch.zeros(size, self.dim, dtype=torch.float64)
+        first[0] = 1000 * self.row_norm
+        return ([(first, labels)],), ([(-first, labels)],)
+
+    def coordinates(self, released: tuple[Tensor, float]) -> Tensor:
+        """Return (d + 1,): the sum, and the sum of squared norms over R, which has the noise of the sum."""
+        total, squares = released
+        return torch.cat([total, total.new_tensor([squares / self.row_norm])])
 
 
 def _mechanism(name: str, sensitivity: float, sigma: float | None, noise_seed: int | None) -> GaussianMechanism:

@@ -18,7 +18,7 @@ from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 
-__all__ = ["calibrate_sigma"]
+__all__ = ["calibrate_sigma", "mu_of_epsilon"]
 
 _SLACK = 0.004  # part of the budget that may stay unspent; 0.5 % is promised
 _REACH = 40.0  # in ln sigma, around the first guess
@@ -90,7 +90,7 @@ def calibrate_sigma(
                 f"Expected target_epsilon > {1.01 * least:.2g}, the least that Renyi orders up to {MAX_ORDER} can "
                 f"bound, got target_epsilon={target_epsilon!r}; use a larger one or accountant='pld'."
             )
-        mu = _mu_of_epsilon(target, target_delta)
+        mu = mu_of_epsilon(target, target_delta)
         spend = _spend_epsilon(account, target_delta)
     else:
         if target_mu is not None:
@@ -173,8 +173,8 @@ def _spend_tpr(account: Callable[[float], PrivacyAccountant], fpr: float) -> Spe
     return spend
 
 
-def _mu_of_epsilon(epsilon: float, delta: float) -> float:
-    """Returns roughly the mu of a Gaussian mechanism with this budget, where the search starts."""
+def mu_of_epsilon(epsilon: float, delta: float) -> float:
+    """Returns the mu, to 0.1 %, of a Gaussian mechanism with this budget."""
 
     def gap(log_mu: float) -> float:
         return math.log(float(gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(delta)

@@ -15,7 +15,7 @@ from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
 from dpswd.rowwise import digest
 
-__all__ = ["DCT", "FeatureMap", "Flatten", "check_rowwise", "dct_matrix"]
+__all__ = ["DCT", "Basis", "FeatureMap", "Flatten", "Frequencies", "check_rowwise", "dct_matrix", "reference_spectrum"]
 
 
 def dct_matrix(size: int) -> Tensor:
@@ -177,3 +177,127 @@ class DCT(FeatureMap):
         """Builds images from the low frequencies."""
         frequencies = rows.unflatten(1, (self.sample_shape[0], self.size, self.size)) / self.weight
         return self.basis_h.T @ frequencies @ self.basis_w
+
+
+def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
+    """Public standard deviations of the frequencies of a photograph.
+
+    Amplitudes fall as 1 / f. Of the opponent colours, red-blue has a quarter and green-magenta an eighth of the
+    amplitude of luma. The standard deviation of a pixel is 1/4.
+
+    Returns:
+        (channels, height, width) in float32.
+    """
+    channels, height, width = sample_shape
+    i, j = torch.arange(height).double()[:, None], torch.arange(width).double()
+    amplitude = 1 / (1 + i.square() + j.square()).sqrt()
+    relative = torch.tensor([1.0, 0.25, 0.125] if channels == 3 else [1.0] * channels, dtype=torch.float64)
+    spectrum = relative[:, None, None] * amplitude
+    return (spectrum * (0.25 * math.sqrt(channels * height * width) / spectrum.norm())).float()
+
+
+class Frequencies(FeatureMap):
+    """The lowest frequencies of an image in opponent colours, half whitened by the reference spectrum.
+
+    Frequency f is divided by the square root of its public standard deviation (:func:`reference_spectrum`), and all by
+    a constant, so that the root mean square of the norm under the reference spectrum is 1/2.
+
+    Args:
+        sample_shape: (channels, height, width).
+        size: Frequencies per axis of luma, or of every channel where the channels are not three.
+        chroma_size: Frequencies per axis of the two other opponent colours.
+        center: Public constant subtracted from every pixel.
+    """
+
+    basis_h: Tensor
+    basis_w: Tensor
+    colours: Tensor
+    kept: Tensor
+    weight: Tensor
+
+    def __init__(
+        self, sample_shape: tuple[int, int, int], size: int, chroma_size: int | None = None, center: float = 0.5
+    ) -> None:
+        super().__init__(sample_shape, center, radius=1.0)
+        channels, height, width = sample_shape
+        self.size, self.chroma_size = size, chroma_size or size
+        for name, value in (("size", self.size), ("chroma_size", self.chroma_size)):
+            if not 1 <= value <= min(height, width):
+                raise InputError(f"Expected 1 <= {name} <= {min(height, width)} (the image's side), got {value}.")
+        i, j = torch.arange(height)[:, None], torch.arange(width)
+        sizes = [self.size] + [self.chroma_size if channels == 3 else self.size] * (channels - 1)
+        kept = torch.stack([(i < each) & (j < each) for each in sizes]).flatten().nonzero()[:, 0]
+        reference = reference_spectrum(sample_shape).flatten()[kept]
+        weight = reference.rsqrt()
+        opponent = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
+        colours = opponent / opponent.norm(dim=1, keepdim=True) if channels == 3 else torch.eye(channels)
+        self.register_buffer("basis_h", dct_matrix(height).float(), persistent=False)
+        self.register_buffer("basis_w", dct_matrix(width).float(), persistent=False)
+        self.register_buffer("colours", colours, persistent=False)
+        self.register_buffer("kept", kept, persistent=False)
+        self.register_buffer("weight", weight / (weight * reference).norm(), persistent=False)
+
+    @property
+    def dim(self) -> int:
+        """Number of frequencies kept."""
+        return len(self.kept)
+
+    @property
+    def reference(self) -> Tensor:
+        """Variances (dim,) of the rows under the reference spectrum; they sum to 1/4."""
+        deviations = reference_spectrum(self.sample_shape).flatten()[self.kept.cpu()] * self.weight.cpu() / 2
+        return deviations.double().square()
+
+    def rows(self, centered: Tensor) -> Tensor:
+        """Projects on the frequencies kept and weighs them."""
+        mixed = torch.einsum("kc,nchw->nkhw", self.colours, centered)
+        return (self.basis_h @ mixed @ self.basis_w.T).flatten(1)[:, self.kept] * self.weight
+
+    def records(self, rows: Tensor) -> Tensor:
+        """Builds images from the frequencies kept."""
+        frequencies = rows.new_zeros(len(rows), math.prod(self.sample_shape))
+        frequencies[:, self.kept] = rows / self.weight
+        return self.from_frequencies(frequencies.unflatten(1, self.sample_shape))
+
+    def from_frequencies(self, frequencies: Tensor) -> Tensor:
+        """Maps all frequencies in opponent colours (n, channels, height, width) to centred images."""
+        return torch.einsum("kc,nkhw->nchw", self.colours, self.basis_h.T @ frequencies @ self.basis_w)
+
+
+class Basis(FeatureMap):
+    """The rows of a public map, centred, scaled and rotated by released values.
+
+    Args:
+        base: Public map from records to rows.
+        n_components: Number of leading coordinates that :meth:`forward` returns.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    directions: Tensor
+
+    def __init__(self, base: FeatureMap, n_components: int) -> None:
+        super().__init__(base.sample_shape)
+        if not 1 <= n_components <= base.dim:
+            raise InputError(f"Expected 1 <= n_components <= {base.dim}, got {n_components}.")
+        self.base, self.n_components = base, n_components
+        self.register_buffer("mean", torch.zeros(base.dim))
+        self.register_buffer("scale", torch.tensor(1.0))
+        self.register_buffer("directions", torch.eye(base.dim))
+
+    @property
+    def dim(self) -> int:
+        """Number of leading coordinates."""
+        return self.n_components
+
+    def whole(self, records: Tensor) -> Tensor:
+        """Maps (n, *sample_shape) to all coordinates (n, base.dim)."""
+        return (self.base(records) - self.mean) * self.scale @ self.directions
+
+    def forward(self, records: Tensor) -> Tensor:
+        """Maps (n, *sample_shape) to the leading coordinates (n, n_components)."""
+        return self.whole(records)[:, : self.n_components]
+
+    def decode(self, rows: Tensor) -> Tensor:
+        """Maps all coordinates (n, base.dim) to records."""
+        return self.base.decode(rows @ self.directions.T / self.scale + self.mean)

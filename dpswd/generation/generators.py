@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from dpswd._provenance import track_runs
 from dpswd._validate import at_least, nonnegative
 from dpswd.errors import InputError
+from dpswd.generation.features import Frequencies
 from dpswd.generation.jitter import N_CODES, jitter
 
 __all__ = ["Generator", "MLPGenerator", "MixtureGenerator", "Table3Generator"]
@@ -135,98 +136,129 @@ class MLPGenerator(Generator):
 
 
 class MixtureGenerator(Generator):
-    r"""A mixture of normal laws in a space of principal directions, bent by a small network, cut to pixels and moved.
+    r"""Normal laws of cells in released directions, bent by a small network, cut to pixels and jittered.
 
-    .. math:: x = J(D(m_c + L_c z + f(z, c)))
+    .. math:: x = J(D(m_c + (L_c z + f(z, c), s \odot z')) + r)
 
-    with the cell c drawn from those of the class by one latent coordinate, z others, D the map from rows to records, f
-    a network that starts at zero and J the jitter of :mod:`dpswd.generation.jitter`. Everything but f and J is set by
-    :class:`~dpswd.generation.mixture_module.MixtureModule` from released values.
+    The cell c is drawn from those of the class by one latent coordinate. z and z' are latent coordinates of the p
+    leading and the other directions, D maps rows to records, f is a network that starts at zero, r draws the
+    frequencies that were not released from the reference spectrum, and J is the jitter of
+    :mod:`dpswd.generation.jitter`. The buffers are set by :class:`~dpswd.generation.mixture_module.MixtureModule`.
 
     Args:
         sample_shape: Shape of one record.
-        n_classes: Number C of classes.
+        n_classes: Number C of classes; 0 for none.
         n_cells: Cells per class.
-        components: Dimension p of the rows.
+        n_components: Leading directions p.
+        dim: Dimension D of the rows; ``None`` for ``n_components``.
         hidden: Units of the network.
         bounded: Cut records to [0, 1] (pixels).
+        residual: Draw the frequencies that were not released.
         shift: Jitter, for images; see :func:`dpswd.generation.jitter.jitter`. Public constants.
-        rotation: Likewise.
-        zoom: Likewise.
-        shear: Likewise.
+        rotation: As ``shift``.
+        zoom: As ``shift``.
+        shear: As ``shift``.
     """
 
     weights: Tensor
     means: Tensor
     roots: Tensor
+    spread: Tensor
     synthesis: Tensor
     offset: Tensor
+    residual_scale: Tensor
+    reflect: Tensor
 
     def __init__(
         self,
         sample_shape: tuple[int, ...] = (1, 28, 28),
         n_classes: int = 10,
         n_cells: int = 5,
-        components: int = 40,
+        n_components: int = 40,
+        dim: int | None = None,
         hidden: int = 256,
         bounded: bool = True,
+        residual: bool = False,
         shift: float = 0.0,
         rotation: float = 0.0,
         zoom: float = 0.0,
         shear: float = 0.0,
     ) -> None:
-        at_least(1, n_classes=n_classes, n_cells=n_cells, components=components, hidden=hidden)
+        dim = n_components if dim is None else dim
+        at_least(1, n_cells=n_cells, n_components=n_components, hidden=hidden)
+        at_least(n_components, dim=dim)
         nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear)
         jittered = any((shift, rotation, zoom, shear))
-        if jittered and len(sample_shape) != 3:
+        if (jittered or residual) and len(sample_shape) != 3:
             raise InputError(
-                f"Expected sample_shape (channels, height, width) for jitter, got {tuple(sample_shape)}; leave shift, "
-                "rotation, zoom and shear at 0."
+                f"Expected sample_shape (channels, height, width) for jitter or residual, got {tuple(sample_shape)}; "
+                "leave shift, rotation, zoom and shear at 0 and residual at false."
             )
-        super().__init__(sample_shape, n_classes, components + 1 + (N_CODES if jittered else 0))
-        self.n_cells, self.components, self.hidden, self.bounded = n_cells, components, hidden, bounded
-        self.shift, self.rotation, self.zoom, self.shear, self.jittered = shift, rotation, zoom, shear, jittered
-        size, cells = math.prod(sample_shape), n_classes * n_cells
-        self.register_buffer("weights", torch.full((n_classes, n_cells), 1 / n_cells))
-        self.register_buffer("means", torch.zeros(cells, components))
-        self.register_buffer("roots", torch.zeros(cells, components, components))
-        self.register_buffer("synthesis", torch.zeros(components, size))
+        size, cells = math.prod(sample_shape), max(1, n_classes) * n_cells
+        super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if jittered else 0) + (size if residual else 0))
+        self.n_cells, self.n_components, self.dim, self.hidden = n_cells, n_components, dim, hidden
+        self.bounded, self.residual, self.jittered = bounded, residual, jittered
+        self.shift, self.rotation, self.zoom, self.shear = shift, rotation, zoom, shear
+        self.register_buffer("weights", torch.full((max(1, n_classes), n_cells), 1 / n_cells))
+        self.register_buffer("means", torch.zeros(cells, dim))
+        self.register_buffer("roots", torch.zeros(cells, n_components, n_components))
+        self.register_buffer("spread", torch.zeros(dim - n_components))
+        self.register_buffer("synthesis", torch.zeros(dim, size))
         self.register_buffer("offset", torch.zeros(size))
+        self.register_buffer("residual_scale", torch.zeros(sample_shape if residual else (0,)))
+        self.register_buffer("reflect", torch.tensor(False))
+        self.frequencies = Frequencies(sample_shape, 1) if residual else None  # type: ignore[arg-type]
         self.bend = nn.Sequential(
-            nn.Linear(components + cells, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
+            nn.Linear(n_components + cells, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
         )
-        self.bend.append(nn.Linear(hidden, components))
+        self.bend.append(nn.Linear(hidden, n_components))
         nn.init.zeros_(self.bend[-1].weight)
         nn.init.zeros_(self.bend[-1].bias)
 
     def cell(self, latent: Tensor, labels: Tensor) -> Tensor:
         """Cell (n,) of each code, drawn by the coordinate after the rows' in the proportions of the class."""
         edges = self.weights.cumsum(1)[:, :-1][labels]
-        inside = (torch.special.ndtr(latent[:, self.components, None]) > edges).sum(1)
+        inside = (torch.special.ndtr(latent[:, self.dim, None]) > edges).sum(1)
         return labels * self.n_cells + inside
 
     def straight(self, latent: Tensor, cells: Tensor) -> Tensor:
-        """Rows (n, p) of the mixture itself."""
-        z = latent[:, : self.components, None]
-        rows = torch.empty(len(latent), self.components, device=latent.device)
+        """Rows (n, D) of the mixture itself."""
+        p = self.n_components
+        z = latent[:, :p, None]
+        rows = self.means[cells]
+        rows[:, p:] += self.spread * latent[:, p : self.dim]
         for c in cells.unique().tolist():  # a root per cell, not per code
             mine = cells == c
-            rows[mine] = self.means[c] + (self.roots[c] @ z[mine])[:, :, 0]
+            rows[mine, :p] += (self.roots[c] @ z[mine])[:, :, 0]
         return rows
 
     def correction(self, latent: Tensor, cells: Tensor) -> Tensor:
-        """What the network adds to the rows (n, p)."""
-        return self.bend(torch.cat([latent[:, : self.components], F.one_hot(cells, len(self.means)).float()], dim=1))
+        """What the network adds to the leading coordinates (n, p)."""
+        one_hot = F.one_hot(cells, len(self.means)).to(latent.dtype)
+        return self.bend(torch.cat([latent[:, : self.n_components], one_hot], dim=1))
 
-    def render(self, rows: Tensor) -> Tensor:
-        """Maps rows (n, p) to records, cut to pixels where they are, not moved."""
-        records = rows @ self.synthesis + self.offset
-        return (records.clamp(0, 1) if self.bounded else records).unflatten(1, self.sample_shape)
+    def render(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
+        """Maps rows (n, D) to records, cut to pixels where they are, not jittered.
+
+        Args:
+            rows: (n, D).
+            codes: (n, size of a record) of the residual; ``None`` leaves it out.
+        """
+        records = (rows @ self.synthesis + self.offset).unflatten(1, self.sample_shape)
+        if codes is not None:
+            assert self.frequencies is not None
+            frequencies = codes.unflatten(1, self.sample_shape) * self.residual_scale
+            records = records + self.frequencies.from_frequencies(frequencies)
+        return records.clamp(0, 1) if self.bounded else records
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""
         cells = self.cell(latent, labels)
-        records = self.render(self.straight(latent, cells) + self.correction(latent, cells))
+        rows = self.straight(latent, cells)
+        rows[:, : self.n_components] += self.correction(latent, cells)
+        records = self.render(rows, latent[:, -math.prod(self.sample_shape) :] if self.residual else None)
         if not self.jittered:
             return records
-        return jitter(records, latent[:, -N_CODES:], self.shift, self.rotation, self.zoom, self.shear)
+        codes = latent[:, self.dim + 1 : self.dim + 1 + N_CODES]
+        padding = "reflection" if bool(self.reflect) else "zeros"
+        return jitter(records, codes, self.shift, self.rotation, self.zoom, self.shear, padding)

@@ -19,8 +19,10 @@ __all__ = ["N_CODES", "jitter"]
 N_CODES = 6  # latent coordinates that a jittered image takes
 
 
-def jitter(images: Tensor, codes: Tensor, shift: float, rotation: float, zoom: float, shear: float) -> Tensor:
-    """Moves every image by its own uniform draws; what comes in from outside is 0.
+def jitter(
+    images: Tensor, codes: Tensor, shift: float, rotation: float, zoom: float, shear: float, padding: str = "zeros"
+) -> Tensor:
+    """Moves every image by its own uniform draws.
 
     Args:
         images: (n, channels, height, width).
@@ -29,6 +31,7 @@ def jitter(images: Tensor, codes: Tensor, shift: float, rotation: float, zoom: f
         rotation: Largest angle, in degrees.
         zoom: Largest relative change of width and of height.
         shear: Largest slant, in pixels per pixel.
+        padding: What enters from outside: ``"zeros"``, or ``"reflection"`` for images whose border is not black.
 
     Returns:
         Images of the same shape, resampled bilinearly.
@@ -52,4 +55,4 @@ def jitter(images: Tensor, codes: Tensor, shift: float, rotation: float, zoom: f
     ]
     maps = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1).to(images.dtype)
     grid = F.affine_grid(maps, list(images.shape), align_corners=False)
-    return F.grid_sample(images, grid, align_corners=False)
+    return F.grid_sample(images, grid, padding_mode=padding, align_corners=False)

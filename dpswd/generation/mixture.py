@@ -1,21 +1,29 @@
-r"""A mixture of normal laws per class, from released counts, sums and second moments; all of it is post-processing.
+r"""Means and covariances of classes and cells from released counts, sums and second moments: post-processing only.
 
-Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows, drawn from the normal law of the class
-(released mean, shared covariance), so that they cost nothing; which cell a record falls into depends on this record and
-on public values only. A cell is then a class like any other to :mod:`dpswd.queries`.
+Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows, drawn from the released normal law of
+the class. The cell of a record depends on this record and on released values only, so that a cell is a class like any
+other to :mod:`dpswd.queries`.
 
-Noise is large beside the covariance of a small cell, and small beside that of all records. With ``shrink``, entry
-(i, j) is pulled towards its prior, cell to class, class to all, by Wiener's weight
-:math:`\kappa l_i l_j / (\kappa l_i l_j + \nu_{ij}^2)`, with :math:`l` the variances in the shared covariance,
-:math:`\nu` the known noise, and :math:`\kappa` fitted by moments: how much cells (or classes) differ, in units of
-:math:`l_i l_j`.
+Noise is large beside the covariance of a cell, and small beside that of all records. Entry (i, j) of an estimate is
+pulled towards its prior by Wiener's weight :math:`\kappa l_i l_j / (\kappa l_i l_j + \nu_{ij}^2)`, with the variances
+:math:`l` of the pooled covariance, the known standard deviation :math:`\nu` of the noise, and :math:`\kappa` fitted by
+moments: how much classes (or cells) differ, in units of :math:`l_i l_j`. Means are pulled in the same way.
 """
 
 import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-__all__ = ["cell_means", "cell_of", "centres", "covariances", "positive_part", "root", "within_covariance"]
+__all__ = [
+    "cell_means",
+    "cell_of",
+    "centres",
+    "class_means",
+    "covariances",
+    "nearest_spectrum",
+    "positive_part",
+    "root",
+]
 
 
 def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
@@ -30,23 +38,51 @@ def root(matrix: Tensor) -> Tensor:
     return (vectors * values.clamp(min=0).sqrt()[..., None, :]) @ vectors.mT
 
 
-def within_covariance(variances: Tensor, counts: Tensor, means: Tensor, floor: float) -> Tensor:
-    """Covariance about the class means: the second moment of all rows, diagonal (d,), less that of the means (C, d)."""
-    shares = counts / counts.sum()
-    return positive_part(torch.diag(variances) - (means * shares[:, None]).T @ means, floor)
+def nearest_spectrum(matrix: Tensor) -> Tensor:
+    """Nearest positive semidefinite matrix (d, d) of the same trace: noise spreads a spectrum and keeps its sum."""
+    values, vectors = torch.linalg.eigh(matrix)
+    descending = values.flip(0)
+    excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
+    n_positive = int((descending > excess).sum())
+    return (vectors * (values - excess[max(n_positive, 1) - 1]).clamp(min=0)) @ vectors.T
 
 
-def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
+def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -> Tensor:
+    r"""Means (C, d) of classes, pulled towards the mean of all records.
+
+    The variance of coordinate j between classes is modelled as :math:`\beta` times its public reference variance.
+
+    Args:
+        counts: (C,), positive.
+        sums: (C, d), released.
+        reference: (d,), public variances.
+        noise: Standard deviation of an entry of a released sum.
+    """
+    overall = sums.sum(0) / counts.sum()
+    difference = sums / counts[:, None] - overall
+    noise_sq = (noise / counts).square()[:, None]
+    weight = (reference / (reference + noise_sq.mean())).square()  # entries above the noise tell most about beta
+    excess = (difference.square() - noise_sq).mean(0) / reference
+    beta = max(float((excess * weight).sum() / weight.sum()), 1e-3)
+    return overall + difference * beta * reference / (beta * reference + noise_sq)
+
+
+def centres(means: Tensor, covariances: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
     """Centres (C, n_cells, d) of cells, by k-means on rows drawn from the normal law of each class.
 
-    The generator is seeded: these draws hide nothing, and every process must find the same cells.
+    The random numbers are seeded: they hide nothing, and every process must find the same cells.
+
+    Args:
+        means: (C, d).
+        covariances: (C, d, d).
+        n_cells: Cells per class.
+        n_synthetic: Synthetic rows per class.
     """
     if n_cells == 1:
         return means[:, None].clone()
     generator = torch.Generator().manual_seed(0)
-    shape = root(covariance)
     found = []
-    for mean in means:
+    for mean, shape in zip(means, root(covariances), strict=True):
         rows = mean + torch.randn(n_synthetic, len(mean), generator=generator, dtype=torch.float64) @ shape
         clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
         found.append(torch.from_numpy(clusters.cluster_centers_))
@@ -60,42 +96,46 @@ def cell_of(rows: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
     return labels * n_cells + distance[torch.arange(len(rows)), labels].argmin(1)
 
 
-def cell_means(counts: Tensor, sums: Tensor, priors: Tensor, variances: Tensor, noise: float) -> Tensor:
-    """Means (K, d) of cells, pulled towards ``priors`` (K, d) where the noise of a sum drowns them.
+def cell_means(counts: Tensor, sums: Tensor, variances: Tensor, noise: float) -> Tensor:
+    """Means (K, d) of deviations from the centres of cells, pulled towards 0.
 
     Args:
         counts: (K,), positive.
-        sums: (K, d), released.
-        priors: (K, d), the centres from synthetic rows.
-        variances: (d,), of the shared covariance.
+        sums: (K, d), released sums of deviations.
+        variances: (d,), of the pooled covariance.
         noise: Standard deviation of an entry of a released sum.
     """
-    difference = sums / counts[:, None] - priors
+    difference = sums / counts[:, None]
     noise_sq = (noise / counts).square()[:, None]
     spread = ((difference.square() - noise_sq).sum(1) / variances.sum()).clamp(min=0)[:, None] * variances
-    return priors + difference * spread / (spread + noise_sq)
+    return difference * spread / (spread + noise_sq)
 
 
-def covariances(counts: Tensor, moments: Tensor, shared: Tensor, n_cells: int, noise: float) -> Tensor:
-    """Covariances (K, d, d) of cells from released second moments about the cell means.
+def covariances(counts: Tensor, moments: Tensor, shared: Tensor, noise: float, n_cells: int = 1) -> Tensor:
+    """Covariances (K, d, d) of classes or cells from released second moments about their means.
 
     Args:
         counts: (K,), positive; cells of one class stand together.
         moments: (K, d, d), released.
-        shared: (d, d), what is known of the covariance from all records: the first prior.
-        n_cells: Cells per class.
+        shared: (d, d), the first prior: a covariance of all records.
         noise: Standard deviation of a diagonal entry of a released moment; off the diagonal by sqrt 2 less.
+        n_cells: Cells per class. With one, classes are pulled towards ``shared``; with several, all records are
+            pulled towards ``shared``, classes towards all records, and cells towards their class.
     """
     variances = shared.diagonal().clamp(min=1e-9)
-    level = _pulled(moments.sum(0) / counts.sum(), shared, variances, noise * len(counts) ** 0.5 / float(counts.sum()))
+    if n_cells > 1:
+        total = float(counts.sum())
+        level = _pulled(moments.sum(0) / total, shared, variances, noise * len(counts) ** 0.5 / total)
     found = []
     for some, n in zip(moments.split(n_cells), counts.split(n_cells), strict=True):
-        of_class = _pulled(some.sum(0) / n.sum(), level, variances, noise * n_cells**0.5 / float(n.sum()))
+        prior = shared
+        if n_cells > 1:
+            prior = _pulled(some.sum(0) / n.sum(), level, variances, noise * n_cells**0.5 / float(n.sum()))
         found += [
-            _pulled(moment / count, of_class, variances, noise / float(count))
+            _pulled(moment / count, prior, variances, noise / float(count))
             for moment, count in zip(some, n, strict=True)
         ]
-    return positive_part(torch.stack(found), 1e-3 * float(variances.min()))
+    return positive_part(torch.stack(found), 1e-3 * float(variances.median()))
 
 
 def _pulled(estimate: Tensor, prior: Tensor, variances: Tensor, noise: float) -> Tensor:

@@ -1,212 +1,426 @@
-r"""LightningModule that starts from a private mixture, moves it along the flow of a release, and distils a generator.
+r"""The default generator: a private mixture, moved along the flow of DP-SWD slices, and a network that repeats it.
 
-Five releases, each with its share of the squared mu of the budget, all of them of all N records:
+Releases of all N records, each with its share of the squared mu of the budget
+(:func:`dpswd.generation.structure.forecast`):
 
-1. a second moment, for principal directions (:mod:`dpswd.generation.principal`);
-2. counts and sums per class; 3. the same per cell, classes cut by :func:`dpswd.generation.mixture.cell_of`;
-4. second moments per cell about its released mean;
-5. block means of projections, class by class: DP-SWD.
+1. the sum of the rows and of their squared norms, which centres and scales them;
+2. counts and sums per class;
+3. second moments about the released means, per class or of all classes together;
+4. counts and sums per cell, and 5. second moments per cell, where the forecast has several cells per class;
+6. block means of projections, class by class: DP-SWD.
 
-Moments say cheaply what a covariance is, for which many slices would be needed; the slices say what is not normal.
-Particles are drawn from the mixture and moved to the slices as in :mod:`dpswd.generation.flow`, seen through the limits of
-pixels: what is sliced is the cut record. The generator then learns how far each particle was moved; its jitter comes
-after that.
-
-Privacy. Which cell a record is in depends on itself and on released values; so each of 2 to 4 is a release of
-:mod:`dpswd.queries` under replace-one with public parameters. All five are Gaussian mechanisms with
-q = 1, and compose adaptively as :math:`\mu^2 = \sum \mu_i^2` (Dong2022, Corollary 3.3). The rest is post-processing.
+Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
+depends on this record besides. So each of 2 to 5 is a release of :mod:`dpswd.queries` under replace-one with
+public parameters. All are Gaussian mechanisms with q = 1 and compose adaptively as :math:`\mu^2 = \sum \mu_i^2`
+(docs/theory/accounting.md, Proposition 17). Everything else is post-processing.
 """
 
+import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
+import lightning as L
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
+from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.errors import InputError
 from dpswd.generation import mixture
+from dpswd.generation.features import Basis, FeatureMap, Flatten, Frequencies, reference_spectrum
 from dpswd.generation.generators import MixtureGenerator
-from dpswd.generation.module import GeneratorModule
-from dpswd.generation.principal import PrincipalDirections
 from dpswd.generation.rows import private_rows
-from dpswd.queries import ClassCovariances, ClassMeans
+from dpswd.generation.structure import RAW_NORM, ROW_NORM, Structure, forecast
+from dpswd.loss import DPSlicedWassersteinLoss, Release
+from dpswd.mechanism import ProjectionMechanism
+from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
+from dpswd.training.callback import PrivacyBudget
 
 __all__ = ["MixtureModule"]
 
 _PART = 4096  # records whose rows are held at a time
+_UNLIMITED_MU = 10.0  # the structure of a run without a budget
+_MATCHING_STEPS = 4
+_MATCH = 1.0
+_DARK = 0.1  # a mean border darker than this is taken for black
 
 
-class MixtureModule(GeneratorModule):
-    """Mixture, then flow, then the generator.
+class MixtureModule(L.LightningModule):
+    """Releases moments and slices of all records and fits a :class:`~dpswd.generation.generators.MixtureGenerator`.
+
+    Sizes follow from the records' number, shape and classes and from the budget, which are public; the generator is
+    built in ``setup``, or from a checkpoint.
 
     Args:
-        generator: Its ``components`` are those of ``features``.
-        features: Principal directions of a public map.
-        n_particles: Number of particles.
-        flow_steps: Training steps given to the flow; the rest of ``max_steps`` goes to the generator.
-        step_size: Step of the flow relative to the full correction; at most 1 is stable.
-        n_projections: Slices; a multiple of the components.
-        n_quantiles: Block means per slice, over all classes.
-        moment_share: Share of the second moment.
-        mean_share: Share of counts and sums per class.
-        cell_share: Share of counts and sums per cell.
-        covariance_share: Share of second moments per cell. What is left goes to the slices.
-        cell_radius: Public bound on the distance of a row (norm at most 1/2) from the mean of its cell.
-        shrink: Pull covariances of cells towards those of their class and of all records. Without it what the noise
-            adds to the variances stays in, which makes classifiers of the particles robust.
-        inflation: Multiplies the deviations of cells: makes up for what the clip took.
+        n_classes: Number of classes; 0 ignores labels, ``None`` takes the number that the data module states.
+        center: Public constant subtracted from every entry; ``None`` for 0.5 (pixels) or 0 (vectors).
+        radius: Public guess of the norm of a centred vector; for vectors only.
+        residual: Draw the frequencies that are not released from the spectrum of photographs; ``None`` for colour
+            images only.
+        shift: Jitter of the generated images; see :func:`dpswd.generation.jitter.jitter`. Public constants.
+        rotation: As ``shift``.
+        zoom: As ``shift``.
+        shear: As ``shift``.
+        n_particles: Number of particles of the flow.
+        flow_steps: Training steps given to the flow; the rest of ``max_steps`` trains the generator.
         generated: Particles per step of the generator.
+        hidden: Units of the generator's network.
         lr: Learning rate of Adam.
         noise_seed: For tests only: NOT PRIVATE.
     """
 
     generator: MixtureGenerator
-    features: PrincipalDirections
+    features: Basis
 
     def __init__(
         self,
-        generator: MixtureGenerator,
-        features: PrincipalDirections,
+        n_classes: int | None = None,
+        center: float | None = None,
+        radius: float = 1.0,
+        residual: bool | None = None,
+        shift: float = 0.0,
+        rotation: float = 0.0,
+        zoom: float = 0.0,
+        shear: float = 0.0,
         n_particles: int = 20_000,
-        flow_steps: int = 15,
-        step_size: float = 0.5,
-        n_projections: int | None = None,
-        n_quantiles: int = 100,
-        moment_share: float = 0.12,
-        mean_share: float = 0.1,
-        cell_share: float = 0.1,
-        covariance_share: float = 0.42,
-        cell_radius: float = 0.35,
-        shrink: bool = False,
-        inflation: float = 1.0,
+        flow_steps: int = 5,
         generated: int = 500,
+        hidden: int = 256,
         lr: float = 2e-3,
         noise_seed: int | None = None,
     ) -> None:
-        if not isinstance(generator, MixtureGenerator) or not isinstance(features, PrincipalDirections):
-            raise InputError(
-                "Expected a MixtureGenerator and PrincipalDirections, got "
-                f"{type(generator).__name__} and {type(features).__name__}; for others take FlowModule."
-            )
-        if generator.components != features.dim:
-            raise InputError(
-                f"Expected components={features.dim} of the generator, as of the features, got {generator.components}."
-            )
-        super().__init__(
-            generator,
-            features,
-            n_projections=n_projections,
-            n_quantiles=n_quantiles,
-            generated=generated,
-            moment_share=moment_share,
-            lr=lr,
-            noise_seed=noise_seed,
-        )
-        at_least(1, n_particles=n_particles, flow_steps=flow_steps)
-        positive(step_size=step_size, cell_radius=cell_radius, inflation=inflation)
-        self.flow_steps, self.step_size = flow_steps, step_size
-        self.shrink, self.inflation = shrink, inflation
-        classes, cells, dim = generator.n_classes, generator.n_classes * generator.n_cells, features.dim
-        self.class_means = ClassMeans(classes, dim, share=mean_share, noise_seed=noise_seed)
-        self.cell_sums = ClassMeans(cells, dim, share=cell_share, noise_seed=noise_seed)
-        self.cell_moments = ClassCovariances(
-            cells, dim, row_norm=cell_radius, share=covariance_share, noise_seed=noise_seed
-        )
+        super().__init__()
+        at_least(1, n_particles=n_particles, flow_steps=flow_steps, generated=generated, hidden=hidden)
+        positive(radius=radius, lr=lr)
+        if n_classes is not None:
+            at_least(0, n_classes=n_classes)
+        self.save_hyperparameters()
+        self.n_classes, self.center, self.radius, self.residual = n_classes, center, radius, residual
+        self.jitter = {"shift": shift, "rotation": rotation, "zoom": zoom, "shear": shear}
+        self.n_particles, self.flow_steps, self.generated = n_particles, flow_steps, generated
+        self.hidden, self.lr, self.noise_seed = hidden, lr, noise_seed
         self.automatic_optimization = False
-        self.register_buffer("codes", generator.latent(n_particles))
-        self.register_buffer("classes", self.classes_of(n_particles))
+        self.structure: Structure | None = None
+        self.criterion: DPSlicedWassersteinLoss | None = None
+        self.released: Release | None = None
+        self._start: tuple[Tensor, Tensor] | None = None
+
+    def setup(self, stage: str) -> None:
+        """Builds the parts once the number, shape and classes of the records are known."""
+        if stage != "fit":
+            return
+        data = getattr(self.trainer, "datamodule", None)
+        if data is None or not hasattr(data, "release_size"):
+            raise InputError("Expected a data module with release_size (see dpswd.data), got none; pass --data.")
+        records = data.private
+        structure = forecast(len(records), tuple(records.values.shape[1:]), self._classes(data), self._mu())
+        self._build(structure)
+        shares, seed = structure.shares, self.noise_seed
+        classes, cells = max(1, structure.n_classes), max(1, structure.n_classes) * structure.n_cells
+        dim, p = structure.dim, structure.n_components
+        self.overall = SumAndNorm(dim, RAW_NORM, share=shares["overall"], noise_seed=seed)
+        self.class_sums = ClassMeans(classes, dim, row_norm=ROW_NORM, share=shares["means"], noise_seed=seed)
+        n_moments = 1 if structure.pooled else classes
+        self.class_moments = ClassCovariances(
+            n_moments, dim, row_norm=structure.class_bound, share=shares["moments"], noise_seed=seed
+        )
+        if structure.n_cells > 1:
+            self.cell_sums = ClassMeans(cells, p, row_norm=ROW_NORM, share=shares["cell_means"], noise_seed=seed)
+            self.cell_moments = ClassCovariances(
+                cells, p, row_norm=ROW_NORM, share=shares["cell_moments"], noise_seed=seed
+            )
+        data.release_every = 0
+        self.criterion = DPSlicedWassersteinLoss(
+            ProjectionMechanism(
+                dim=p,
+                n_projections=p,
+                sigma=1.0,  # until the budget sets it
+                batch_size=data.release_size(structure.n_quantiles),
+                statistic="quantiles",
+                n_quantiles=structure.n_quantiles,
+                kind="orthogonal",
+                n_classes=structure.n_classes if structure.n_classes > 1 else None,
+                noise_seed=seed,
+            )
+        )
+
+    def _classes(self, data: Any) -> int:
+        stated = getattr(data, "n_classes", None)
+        classes = stated if self.n_classes is None else self.n_classes
+        if classes is None:
+            raise InputError("Expected n_classes, which the data do not state; set model.n_classes, 0 for no classes.")
+        if classes and stated is not None and classes != stated:
+            raise InputError(f"Expected n_classes={stated}, as many as the data have, got {classes}.")
+        if classes and bool((data.private.labels >= classes).any()):
+            raise InputError(f"Expected labels between 0 and {classes - 1}, got labels beyond; set model.n_classes.")
+        return int(classes)
+
+    def _mu(self) -> float:
+        budgets = [each for each in self.trainer.callbacks if isinstance(each, PrivacyBudget)]  # type: ignore[attr-defined]
+        if not budgets:
+            return _UNLIMITED_MU
+        return mu_of_epsilon(budgets[0].target_epsilon, budgets[0].target_delta)
+
+    def _build(self, structure: Structure) -> None:
+        """Makes features, generator and particles; their values are set by releases or a checkpoint."""
+        shape, p = structure.sample_shape, structure.n_components
+        self.structure = structure
+        images = len(shape) == 3
+        residual = images and shape[0] == 3 if self.residual is None else self.residual
+        base: FeatureMap
+        if images:
+            center = 0.5 if self.center is None else self.center
+            base = Frequencies(shape, structure.size, structure.chroma_size, center)  # type: ignore[arg-type]
+        else:
+            base = Flatten(shape, self.center or 0.0, self.radius)
+        self.features = Basis(base, p)
+        self.generator = MixtureGenerator(
+            shape,
+            structure.n_classes,
+            structure.n_cells,
+            p,
+            structure.dim,
+            hidden=self.hidden,
+            bounded=images,
+            residual=residual,
+            **self.jitter,
+        )
+        self.register_buffer("proportions", torch.full((max(1, structure.n_classes),), 1 / max(1, structure.n_classes)))
+        self.register_buffer("codes", torch.randn(self.n_particles, structure.dim + 1))
+        self.register_buffer("classes", self.classes_of(self.n_particles))
         self.register_buffer("mixed", torch.tensor(False))
-        self.moved = nn.Parameter(torch.zeros(n_particles, dim))
-        self._seen: tuple[Tensor, Tensor] | None = None
+        self.moved = nn.Parameter(torch.zeros(self.n_particles, p))
 
     def on_train_start(self) -> None:
-        """Makes the releases that come before the slices, unless a checkpoint has what came of them."""
-        super().on_train_start()
+        """Makes the releases that come before the slices, unless a checkpoint holds their results."""
+        if self.released is not None:
+            self.released = self.released.to(self.device)
         if not bool(self.mixed):
             self._mix()
             self.mixed.fill_(True)
-        self._seen = None
+        self._start = None
 
-    def _rows(self, centres: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Private rows and their classes, or cells where centres are given, a part at a time."""
-        private = self.trainer.datamodule.private
+    def _rows(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """All coordinates of the private rows, as far as they are released, and their classes, a part at a time."""
+        private = self.trainer.datamodule.private  # type: ignore[attr-defined]
+        features = self.features
+        mean, scale, directions = (each.cpu().double() for each in (features.mean, features.scale, features.directions))
         for part in torch.arange(len(private)).split(_PART):
-            rows = private_rows(self.features, private.floats(part).to(self.device)).cpu()
+            rows = private_rows(features.base, private.floats(part).to(self.device)).cpu().double()
             labels = private.labels[part].cpu()
-            yield rows, labels if centres is None else mixture.cell_of(rows, labels, centres)
+            yield (rows - mean) * scale @ directions, labels if self.generator.n_classes else torch.zeros_like(labels)
 
     @torch.no_grad()
     def _mix(self) -> None:
-        """Releases counts, sums and second moments, and gives the generator its mixture."""
-        generator, n_cells = self.generator, self.generator.n_cells
-        counts, sums = self.class_means.release(self._rows())
-        counts = counts.clamp(min=1)
-        means = sums / counts[:, None]
-        variances = self.features.variances.cpu().double()
-        floor = 1e-3 * float(variances.max())
-        within = mixture.within_covariance(variances, counts, means, floor)
-        centres = mixture.centres(means, within, n_cells)
-        n, sums = self.cell_sums.release(self._rows(centres))
-        n = n.clamp(min=0.1 * float(counts.mean()) / n_cells)  # small cells are mostly noise
-        means = mixture.cell_means(n, sums, centres.flatten(0, 1), within.diagonal(), self.cell_sums.mechanism.sigma)
-        moments = self.cell_moments.release(self._rows(centres), means)
-        shared = mixture.within_covariance(variances, n, means, floor)
-        if self.shrink:
-            covariances = mixture.covariances(n, moments, shared, n_cells, self.cell_moments.mechanism.sigma)
-        else:
-            covariances = moments / n[:, None, None]  # the root takes the positive part
-        generator.weights.copy_((n / n.sum()).unflatten(0, (-1, n_cells)))
-        self.proportions.copy_(generator.weights.sum(1))
-        generator.weights.div_(generator.weights.sum(1, keepdim=True))
-        generator.means.copy_(means)
-        generator.roots.copy_(self.inflation * mixture.root(covariances))
-        zero = torch.zeros(1, self.features.dim, device=self.device)
-        offset = self.features.decode(zero).flatten()
-        generator.offset.copy_(offset)
-        generator.synthesis.copy_(
-            self.features.decode(torch.eye(self.features.dim, device=self.device)).flatten(1) - offset
-        )
-        self.classes.copy_(self.classes_of(len(self.classes)))
+        """Releases sums and second moments, and gives the generator its mixture."""
+        structure, generator, features = self.structure, self.generator, self.features
+        assert structure is not None
+        p, n, base = structure.n_components, len(self.trainer.datamodule.private), features.base  # type: ignore[attr-defined]
+        total, squares = self.overall.release(self._rows())
+        features.mean.copy_(total / n)
+        noise_sq = structure.dim * (self.overall.mechanism.sigma / n) ** 2
+        spread = squares / n - float((total / n).square().sum()) + noise_sq
+        features.scale.fill_(ROW_NORM / math.sqrt(min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)))
+        reference = base.reference if isinstance(base, Frequencies) else torch.full((base.dim,), 0.25 / base.dim)
+        reference = reference.double() * (ROW_NORM**2 / reference.double().sum())
 
-    def _start(self) -> tuple[Tensor, Tensor]:
-        """Rows and cells of the particles before they move; kept for the run."""
-        if self._seen is None:
+        counts, sums = self.class_sums.release(self._rows())
+        counts = counts.clamp(min=0.2 * n / len(counts))
+        means = mixture.class_means(counts, sums, reference, self.class_sums.mechanism.sigma)
+        noise = self.class_moments.mechanism.sigma
+        if structure.pooled:
+            parts = ((rows - means[labels], torch.zeros_like(labels)) for rows, labels in self._rows())
+            pooled = self.class_moments.release(parts, torch.zeros_like(means[:1]))[0] / n
+        else:
+            moments = self.class_moments.release(self._rows(), means)
+            pooled = moments.sum(0) / counts.sum()
+        pooled = mixture.nearest_spectrum(pooled)
+        between = means - sums.sum(0) / counts.sum()
+        between = (between * (counts / counts.sum())[:, None]).T @ between
+        directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
+        features.directions.copy_(directions)
+        shared = directions.T @ pooled @ directions
+        variances = shared.diagonal().clamp(min=1e-9)
+        means = means @ directions
+        if structure.pooled:
+            covariances = shared.expand(len(means), -1, -1)
+        else:
+            moments = directions.T @ moments @ directions
+            covariances = mixture.covariances(counts, moments, torch.diag(variances), noise)
+        generator.spread.copy_(variances[p:].sqrt())
+        shares = (counts / counts.sum()).float()
+        self.proportions.copy_(shares)
+        if structure.n_cells == 1:
+            generator.means.copy_(means)
+            generator.roots.copy_(mixture.root(covariances[:, :p, :p]))
+        else:
+            self._mix_cells(means, covariances[:, :p, :p], variances[:p])
+        decoded = features.decode(torch.eye(base.dim, device=self.device))
+        offset = features.decode(torch.zeros(1, base.dim, device=self.device))
+        generator.offset.copy_(offset.flatten())
+        generator.synthesis.copy_((decoded - offset).flatten(1))
+        if generator.residual:
+            self._set_residual()
+        if generator.jittered:
+            mean = (self.proportions @ generator.means.unflatten(0, (len(counts), -1)).mean(1))[None]
+            picture = generator.render(mean.to(self.device))[0].mean(0)
+            border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
+            generator.reflect.fill_(bool(border.mean() > _DARK))
+        self.classes.copy_(self.classes_of(len(self.classes)))
+        if generator.bounded:
+            self._match_limits()
+
+    def _mix_cells(self, means: Tensor, covariances: Tensor, variances: Tensor) -> None:
+        """Releases counts, sums and second moments per cell in the leading directions.
+
+        Args:
+            means: (C, D), of classes.
+            covariances: (C, p, p), of classes.
+            variances: (p,), of the pooled covariance.
+        """
+        structure, generator = self.structure, self.generator
+        assert structure is not None
+        n_cells, p = structure.n_cells, structure.n_components
+        centres = mixture.centres(means[:, :p], covariances, n_cells)
+        flat = centres.flatten(0, 1)
+        deviation = float(covariances.diagonal(dim1=1, dim2=2).sum(1).mean().sqrt())
+        bounds = {"sums": 1.3 * deviation, "moments": deviation}  # twice the row bound 1/2, in units of rows
+
+        def parts(unit: float, about: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
+            for rows, labels in self._rows():
+                leading = rows[:, :p]
+                cells = mixture.cell_of(leading, labels, centres)
+                yield (leading if about is None else leading - about[cells]) / unit, cells
+
+        unit = bounds["sums"] / ROW_NORM
+        counts, sums = self.cell_sums.release(parts(unit, flat))
+        counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
+        noise = self.cell_sums.mechanism.sigma * unit
+        found = flat + mixture.cell_means(counts, sums * unit, variances, noise)
+        unit = bounds["moments"] / ROW_NORM
+        moments = self.cell_moments.release(parts(unit, None), found / unit) * unit**2
+        level = torch.diag(variances) * (moments.diagonal(dim1=1, dim2=2).sum() / counts.sum() / variances.sum())
+        noise = self.cell_moments.mechanism.sigma * unit**2
+        roots = mixture.root(mixture.covariances(counts, moments, level, noise, n_cells))
+        weights = counts.unflatten(0, (-1, n_cells))
+        generator.weights.copy_(weights / weights.sum(1, keepdim=True))
+        generator.means.copy_(torch.cat([found, means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
+        generator.roots.copy_(roots)
+
+    def _set_residual(self) -> None:
+        """Frequencies that are not released get the reference spectrum, at the contrast of the records."""
+        base = self.features.base
+        assert isinstance(base, Frequencies)
+        spectrum = reference_spectrum(base.sample_shape).flatten()
+        spectrum[base.kept.cpu()] = 0
+        contrast = min(1.0, 1 / float(self.features.scale))  # of the records, over that of the reference
+        self.generator.residual_scale.copy_(contrast * spectrum.unflatten(0, base.sample_shape))
+
+    def _match_limits(self) -> None:
+        """Moves the means of cells so that images cut to [0, 1] have the released means.
+
+        Cutting the noise of a black background at 0 makes it grey on average; the means are lowered until it is not.
+        """
+        generator = self.generator
+        cells = generator.cell(self.codes, self.classes)
+        wanted = generator.means.clone()
+        counts = torch.bincount(cells, minlength=len(wanted))[:, None]
+        weight = counts / (counts + 30)  # the effect in a small cell is taken from its class
+        for _ in range(_MATCHING_STEPS):
+            rows = generator.straight(self.codes, cells)
+            seen = torch.cat([self.features.whole(generator.render(some)) for some in rows.split(_PART)])
+            sums = torch.zeros_like(wanted).index_add_(0, cells, seen - rows)
+            of_class = sums.unflatten(0, (-1, generator.n_cells)).sum(1) / torch.bincount(
+                self.classes, minlength=len(generator.weights)
+            ).clamp(min=1)[:, None]
+            effect = weight * sums / counts.clamp(min=1) + (1 - weight) * of_class.repeat_interleave(
+                generator.n_cells, 0
+            )
+            generator.means.copy_(wanted - _MATCH * effect)
+
+    def classes_of(self, n: int) -> Tensor:
+        """Returns n classes (n,) in the released proportions, equal ones before the release."""
+        edges = (self.proportions.double().cumsum(0) * n).round().long()
+        return torch.bucketize(torch.arange(n, device=edges.device), edges[:-1], right=True)
+
+    def sample(self, labels: Tensor) -> Tensor:
+        """Generates one record for each class in ``labels`` (n,)."""
+        return self.generator(self.generator.latent(len(labels)), labels)
+
+    def receive(self, batch: tuple[Tensor, Tensor]) -> Release:
+        """Releases the slices of the private records in a batch, if there are any; returns the last release."""
+        records, labels = batch
+        assert self.criterion is not None
+        if len(records):
+            if self.criterion.recorder is None:
+                raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
+            rows = private_rows(self.features, records)
+            self.released = self.criterion.release(rows, labels if self.generator.n_classes > 1 else None)
+        if self.released is None:
+            raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
+        return self.released
+
+    def _particles(self) -> tuple[Tensor, Tensor]:
+        """Rows (n, D) and cells (n,) of the particles before the flow; kept for the run."""
+        if self._start is None:
             with torch.no_grad():
                 cells = self.generator.cell(self.codes, self.classes)
-                self._seen = self.generator.straight(self.codes, cells), cells
-        return self._seen
+                self._start = self.generator.straight(self.codes, cells), cells
+        return self._start
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        """A step of the flow at first, of the generator later."""
+        """A step of the flow for ``flow_steps`` steps, then of the generator."""
         released = self.receive(batch)
-        rows, cells = self._start()
-        flow, adam = self.optimizers()
+        rows, cells = self._particles()
+        p = self.features.dim
+        flow, adam = self.optimizers()  # type: ignore[attr-defined]
         optimizer = flow if self.global_step < self.flow_steps else adam
         optimizer.zero_grad()
         if optimizer is flow:
-            now = rows + self.moved
+            now = rows[:, :p] + self.moved
             with torch.no_grad():
-                seen = self.features(self.generator.render(now))
-            # the gradient takes no notice of the cut: a particle beyond the limits goes on moving
-            loss = self.distance(released, seen + (now - now.detach()), self.classes)
+                seen = self.features(self.generator.render(torch.cat([now, rows[:, p:]], dim=1)))
+            # the gradient ignores the cut to pixels: a particle beyond the limits goes on moving
+            assert self.criterion is not None
+            labels = self.classes if self.generator.n_classes > 1 else None
+            loss = self.criterion.distance(released, seen + (now - now.detach()), labels)
             self.log("flow_loss", loss, prog_bar=True, batch_size=1)
         else:
             pick = torch.randint(len(self.codes), (self.generated,), device=self.device)
             wanted = self.moved.detach()[pick]
-            scale = self.moved.detach().square().mean().clamp(min=1e-12)
-            loss = F.mse_loss(self.generator.correction(self.codes[pick], cells[pick]), wanted) / scale
+            variance = self.moved.detach().square().mean().clamp(min=1e-12)
+            loss = F.mse_loss(self.generator.correction(self.codes[pick], cells[pick]), wanted) / variance
             self.log("distil_loss", loss, prog_bar=True, batch_size=1)
         self.manual_backward(loss)
         optimizer.step()
         if optimizer is adam:
-            self.lr_schedulers().step()
+            self.lr_schedulers().step()  # type: ignore[union-attr]
+
+    def predict_step(self, batch: Tensor, batch_idx: int) -> tuple[Tensor, Tensor]:
+        """Generates a record for each class in the batch (n,)."""
+        return self.sample(batch), batch
 
     def configure_optimizers(self) -> Any:
-        """Plain gradient descent for the flow, with the step that is a full correction; Adam for the network."""
-        full = self.features.dim * self.n_classes * len(self.codes) / 2
-        flow = torch.optim.SGD([self.moved], lr=self.step_size * full)
+        """Gradient descent for the flow, in units of the step that is a full correction; Adam for the network."""
+        assert self.structure is not None
+        full = self.features.dim * max(1, self.structure.n_classes) * len(self.codes) / 2
+        flow = torch.optim.SGD([self.moved], lr=self.structure.step_size * full)
         adam = torch.optim.Adam(self.generator.bend.parameters(), lr=self.lr)
         steps = max(1, self.trainer.max_steps - self.flow_steps)
         return [flow, adam], [torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps, eta_min=self.lr / 20)]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keeps the structure and the last release, so that a resumed run need not pay for it again."""
+        assert self.structure is not None
+        checkpoint["structure"] = dataclasses.asdict(self.structure)
+        if self.released is not None:
+            checkpoint["released"] = self.released.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Builds the parts as they were, and takes the last release back."""
+        if self.structure is None:
+            self._build(Structure(**checkpoint["structure"]))
+        if "released" in checkpoint:
+            self.released = Release.from_state_dict(checkpoint["released"])

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.errors import InputError
-from dpswd.generation.features import DCT, Flatten
-from dpswd.generation.principal import PrincipalDirections
+from dpswd.generation.features import DCT, Basis, Flatten, Frequencies
 from dpswd.rowwise import rowwise
 
 __all__ = ["known_rowwise", "private_rows", "rows_in_parts"]
 
 _PART = 8192  # records whose rows are in memory at a time
-_KNOWN = (DCT, Flatten, PrincipalDirections)
+_KNOWN = (Basis, DCT, Flatten, Frequencies)
 
 
 def known_rowwise(features: nn.Module) -> bool:

@@ -1,0 +1,157 @@
+r"""Structure of the default generator, from public numbers only.
+
+The number N of records, their shape, the number C of classes and the budget mu decide how many frequencies, cells and
+directions there are, and how the budget is shared. Nothing private is read, so the same function is the forecast.
+
+Definitions. Rows are centred and scaled to a root mean square norm equal to their bound R = 1/2. Of the squared norm
+the reference model gives the share 0.15 to differences between classes and 0.85 to differences within them; within
+classes coordinates vary as in the public reference spectrum.
+
+- A second moment of rows of norm at most R, released at mu, has noise of scale :math:`\tau = \sqrt2 R^2 / \mu`, whose
+  largest eigenvalue, the edge, is about :math:`\tau \sqrt{2 D}` in dimension D (semicircle law).
+- The number D of frequencies is the largest for which the edge of C such moments pooled is at most twice the average
+  variance of a coordinate: :math:`\sqrt2 R^2 \sqrt{2 D C} / (\mu N) \le 2 R^2 / D`, that is
+  :math:`D \le (\mu N / \sqrt C)^{2/3}`.
+- One second moment is released for all classes together where the edge of a single class hides the leading
+  coordinate: its reference variance is less than 0.6 of that edge.
+- Otherwise the number n of cells per class is the largest for which the edge of one cell is at most 2.5 times the
+  average variance in p directions: :math:`2 p^{3/2} C n / (\mu N) \le 2.5`; at most 12.
+"""
+
+import dataclasses
+import math
+
+import torch
+
+from dpswd._validate import at_least, positive
+from dpswd.generation.features import Frequencies
+
+__all__ = ["Structure", "forecast"]
+
+ROW_NORM = 0.5  # bound on the norm of a centred, scaled row
+RAW_NORM = 1.0  # bound on the norm of a row of the public map, twice its root mean square under the reference spectrum
+BETWEEN = 0.15  # share of the squared norm that differs between classes, in the reference model
+MAX_COMPONENTS = 120  # directions that have cells
+MAX_CELLS = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """What is released and how the budget is shared; see :func:`forecast`.
+
+    Args:
+        sample_shape: Shape of a record.
+        n_classes: Number C of classes; 0 for none.
+        size: Frequencies per axis of luma; 0 for vectors.
+        chroma_size: Frequencies per axis of the other opponent colours; 0 for vectors.
+        dim: Dimension D of the rows.
+        n_components: Leading directions p that have cells and slices.
+        n_cells: Cells per class.
+        pooled: Whether one second moment is released for all classes together.
+        class_bound: Bound on the distance of a row from the mean of its class, enforced by clipping.
+        n_quantiles: Block means per slice, over all classes.
+        step_size: Step of the flow relative to the full correction.
+        shares: Part of the squared mu of each release; what is left goes to the slices.
+        signal_to_noise: Forecast for each release under the reference spectrum, as a ratio of norms.
+        n_surviving: Forecast number of directions above the noise edge of the pooled second moment.
+    """
+
+    sample_shape: tuple[int, ...]
+    n_classes: int
+    size: int
+    chroma_size: int
+    dim: int
+    n_components: int
+    n_cells: int
+    pooled: bool
+    class_bound: float
+    n_quantiles: int
+    step_size: float
+    shares: dict[str, float]
+    signal_to_noise: dict[str, float]
+    n_surviving: int
+
+
+def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Structure:
+    """Chooses the structure for a budget and forecasts the signal-to-noise ratio of each release.
+
+    Args:
+        n: Number N of records.
+        shape: Shape of a record: (channels, height, width) or (d,).
+        n_classes: Number C of classes; 0 for none.
+        mu: Budget of Gaussian differential privacy.
+
+    Raises:
+        InputError: If a number is out of range.
+    """
+    at_least(1, n=n, **{f"shape_{i}": side for i, side in enumerate(shape)})
+    at_least(0, n_classes=n_classes)
+    positive(mu=mu)
+    classes = max(1, n_classes)
+    size, chroma_size, spectrum = _frequencies(shape, (mu * n / math.sqrt(classes)) ** (2 / 3))
+    dim = len(spectrum)
+    within = (1 - BETWEEN) * ROW_NORM**2
+    per_class = mu * n / classes
+    p = min(dim, MAX_COMPONENTS)
+    n_cells = int(min(MAX_CELLS, max(1.0, 1.25 * per_class / p**1.5)))
+    leading = float(spectrum.max() / spectrum.sum()) * within
+    pooled = classes > 1 and leading < 0.6 * 2 * ROW_NORM**2 * math.sqrt(dim) / per_class
+    if n_cells > 1:
+        shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.08, "cell_moments": 0.57}
+        class_bound = ROW_NORM
+    else:
+        p = min(dim, 2 * MAX_COMPONENTS)
+        shares = {"overall": 0.04, "means": 0.75 if pooled else 0.15}
+        shares["moments"] = 0.95 - sum(shares.values())
+        class_bound = 0.35
+    slices = 1 - sum(shares.values())
+
+    n_moments = 1 if pooled else classes
+    pooled_edge = _edge(class_bound, dim, mu * math.sqrt(shares["moments"])) * math.sqrt(n_moments) / n
+    ratios = {
+        "overall": ROW_NORM * mu * math.sqrt(shares["overall"] / dim) * n / (2 * RAW_NORM),
+        "means": math.sqrt(BETWEEN / dim) * per_class * math.sqrt(shares["means"]) / 2,
+        "moments": within / dim / pooled_edge,
+    }
+    if n_cells > 1:
+        per_cell = per_class / n_cells
+        ratios["cell_means"] = 0.5 * per_cell * math.sqrt(shares["cell_means"] / p) / 2.6
+        ratios["cell_moments"] = 1 / (p * _edge(1.0, p, per_cell * math.sqrt(shares["cell_moments"])))
+    n_quantiles = min(n, 100)
+    ratios["slices"] = math.sqrt(within / p) * n * mu * math.sqrt(slices) / n_quantiles
+    step_size = min(0.2, 0.4 / (1 + 100 / ratios["slices"] ** 2))
+    return Structure(
+        sample_shape=tuple(shape),
+        n_classes=n_classes,
+        size=size,
+        chroma_size=chroma_size,
+        dim=dim,
+        n_components=p,
+        n_cells=n_cells,
+        pooled=pooled,
+        class_bound=class_bound,
+        n_quantiles=n_quantiles,
+        step_size=step_size,
+        shares=shares,
+        signal_to_noise=ratios,
+        n_surviving=int((spectrum / spectrum.sum() * within > pooled_edge).sum()),
+    )
+
+
+def _edge(bound: float, dim: int, mu: float) -> float:
+    """Largest eigenvalue of the noise of a second moment of rows of norm at most ``bound``, released at ``mu``."""
+    return 2 * bound**2 * math.sqrt(dim) / mu
+
+
+def _frequencies(shape: tuple[int, ...], wanted: float) -> tuple[int, int, torch.Tensor]:
+    """Frequencies per axis of luma and chroma, and the reference variances (D,) of the rows, which sum to 1/4."""
+    if len(shape) != 3:
+        dim = math.prod(shape)
+        return 0, 0, torch.full((dim,), 0.25 / dim, dtype=torch.float64)
+    channels, height, width = shape
+    side = min(height, width)
+    per_square = 1.5 if channels == 3 else channels
+    largest = side if side < 20 else round((0.25 if channels == 3 else 0.72) * side)
+    size = max(min(2, side), min(round(math.sqrt(wanted / per_square)), largest))
+    features = Frequencies((channels, height, width), size, max(1, size // 2))
+    return size, features.chroma_size, features.reference
