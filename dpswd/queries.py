@@ -10,6 +10,8 @@ query                      statistic (per class c where it applies)    sensitivi
 =========================  ==========================================  =======================  ===================
 :class:`ClassCounts`       :math:`n_c`                                 :math:`\sqrt 2`          i.i.d.
 :class:`ClassMeans`        :math:`(R\,n_c, \sum_{i \in c} x_i)`        :math:`2 R`              i.i.d.
+:class:`SumAndNorm`        :math:`(\sum_i x_i,`                        :math:`2 R`              i.i.d.
+                           :math:`\sum_i \|x_i\|^2 / R)`
 :class:`SecondMoment`      :math:`\sum_i x_i x_i^T`                    :math:`\sqrt 2 R^2`      symmetric
 :class:`ClassCovariances`  :math:`\sum_{i \in c} v_i v_i^T`,           :math:`\sqrt 2 R^2`      symmetric, per class
                            :math:`v_i = x_i - m_c`
@@ -17,7 +19,7 @@ query                      statistic (per class c where it applies)    sensitivi
 
 R is ``row_norm``, to which the x_i (or v_i) are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
 normal: the Gaussian mechanism in the space of symmetric matrices with the Frobenius norm. Proofs:
-docs/theory/sensitivity.md, Propositions 6 to 9.
+docs/theory/sensitivity.md, Propositions 6 to 9 and 24.
 """
 
 import math
@@ -117,7 +119,7 @@ class ClassCounts(GaussianQuery):
     """Number of records of each class.
 
     Args:
-        n_classes: Public number C >= 1 of classes.
+        n_classes: Public number C >= 2 of classes.
         sigma: Standard deviation of the noise on a count; ``None`` until a budget sets it.
         share: See :class:`GaussianQuery`.
         noise_seed: For tests only: NOT PRIVATE.

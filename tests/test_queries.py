@@ -11,7 +11,7 @@ from scipy import stats
 
 from dpswd import BudgetExceededError, InputError
 from dpswd.loss import BudgetWatch
-from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, GaussianQuery, SecondMoment
+from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, GaussianQuery, SecondMoment, SumAndNorm
 
 FALSE_ALARM = 1e-6  # chance that a correct query fails a test here, over the choice of the seed
 FAINT = 1e-13  # a noise that shows the query itself
@@ -274,6 +274,12 @@ def moments(x, y):
     return ClassCovariances(C, D, row_norm=R, sigma=1e-12, noise_seed=0).release([(x, y)], CENTERS).flatten()
 
 
+def overall(x, y):
+    """The sum of rows, and of squared norms over R, without noise."""
+    query = SumAndNorm(D, R, sigma=1e-12, noise_seed=0)
+    return query.coordinates(query.release([(x, y)]))
+
+
 def moved(query, first, second):
     """How far the query moves when one record, (row, class), is replaced."""
     rest = torch.randn(5, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64), torch.arange(5) % C
@@ -288,10 +294,15 @@ UNIT = torch.eye(D, dtype=torch.float64) * R
 WORST = {
     "means, opposite rows": (means, (UNIT[0], 0), (-UNIT[0], 0)),
     "means, another class": (means, (UNIT[0], 0), (UNIT[1], 1)),
+    "overall, opposite rows": (overall, (UNIT[0], 0), (-UNIT[0], 0)),
     "moments, orthogonal rows": (moments, (CENTERS[0] + UNIT[0], 0), (CENTERS[0] + UNIT[1], 0)),
     "moments, another class": (moments, (CENTERS[0] + UNIT[0], 0), (CENTERS[1] + UNIT[0], 1)),
 }
-BOUND = {means: ClassMeans(C, D, R).mechanism.sensitivity, moments: ClassCovariances(C, D, R).mechanism.sensitivity}
+BOUND = {
+    means: ClassMeans(C, D, R).mechanism.sensitivity,
+    overall: SumAndNorm(D, R).mechanism.sensitivity,
+    moments: ClassCovariances(C, D, R).mechanism.sensitivity,
+}
 
 
 @pytest.mark.parametrize("name", WORST)
@@ -300,7 +311,7 @@ def test_class_queries_sensitivity_is_attained(name):
     assert moved(query, first, second) == pytest.approx(BOUND[query], rel=1e-6)
 
 
-@pytest.mark.parametrize("query", [means, moments])
+@pytest.mark.parametrize("query", [means, overall, moments])
 def test_class_queries_sensitivity_search(query):
     """Rows of any length, clipped inside; half of the pairs change class."""
     generator = torch.Generator().manual_seed(0)
@@ -368,3 +379,11 @@ def test_query_without_sigma_is_refused(query):
     with pytest.raises(InputError, match="calibrate"):
         query.release(*rows)
     assert (query.recorder.seen, query.n_releases) == ([], 0)
+
+
+def test_squared_norms_add_to_the_sensitivity_at_a_larger_weight():
+    """Control of Proposition 24: at twice the weight, norms R and R / 2 in opposite directions move it beyond 2 R."""
+    label = torch.zeros(1, dtype=torch.int64)
+    difference = overall(UNIT[:1], label) - overall(-UNIT[:1] / 2, label)
+    difference[-1] *= 2
+    assert float(difference.norm()) > BOUND[overall] * 1.05

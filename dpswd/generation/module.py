@@ -10,7 +10,7 @@ from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
 from dpswd.generation.features import FeatureMap, check_rowwise
 from dpswd.generation.generators import Generator
-
+from dpswd.generation.principal import PrincipalDirections
 from dpswd.generation.rows import private_rows
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from dpswd.errors import InputError
 from dpswd.generation.features import DCT, Basis, Flatten, Frequencies
+from dpswd.generation.principal import PrincipalDirections
 from dpswd.rowwise import rowwise
 
 __all__ = ["known_rowwise", "private_rows", "rows_in_parts"]
 
 _PART = 8192  # records whose rows are in memory at a time
-_KNOWN = (Basis, DCT, Flatten, Frequencies)
+_KNOWN = (Basis, DCT, Flatten, Frequencies, PrincipalDirections)
 
 
 def known_rowwise(features: nn.Module) -> bool:

@@ -17,7 +17,7 @@ from dpswd.audit.game import ProjectionGame, QueryGame, _affordable, audit, run_
 from dpswd.errors import InputError
 from dpswd.loss import Release
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, GaussianQuery, SecondMoment
+from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, GaussianQuery, SecondMoment, SumAndNorm
 
 QUANTILES = {"statistic": "quantiles", "n_quantiles": 3}
 
@@ -132,6 +132,7 @@ QUERIES = [
     ClassCounts(3, sigma=0.7, noise_seed=1),
     SecondMoment(4, row_norm=2.0, sigma=2.5, noise_seed=1),
     ClassMeans(3, 4, row_norm=2.0, sigma=1.8, noise_seed=1),
+    SumAndNorm(4, row_norm=2.0, sigma=1.8, noise_seed=1),
     ClassCovariances(3, 5, row_norm=2.0, sigma=2.5, noise_seed=1),
 ]
 

@@ -1,48 +1,103 @@
-"""A mixture from releases: cells, shrinking, the module's five releases, resume, refusals."""
+"""The default generator: shrinking, cells, releases within the budget, structure, checkpoint, file, refusals."""
 
 import json
 
 import pytest
 import torch
-from factories import BLOB_DIM as D
 from factories import BLOB_SIZE as N
-from factories import Blobs, principal
+from factories import Blobs
 from factories import blob_trainer as trainer
 
 from dpswd import InputError
+from dpswd.data.base import Records
 from dpswd.generation import mixture
 from dpswd.generation.export import read_generator, write_generator
-from dpswd.generation.generators import MixtureGenerator, MLPGenerator
+from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.mixture_module import MixtureModule
 
-
-def module(n_cells=2, **changes):
-    generator = MixtureGenerator((D,), n_classes=3, n_cells=n_cells, components=4, hidden=8, bounded=False)
-    options = {"n_particles": 60, "flow_steps": 3, "n_quantiles": 5, "generated": 40} | changes
-    return MixtureModule(generator, principal(), **options)
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The 'train_dataloader' does not have many workers", "ignore:Using ModelCheckpoint with manual optimization"
+)
 
 
-@pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")
-def test_five_releases_within_the_budget(tmp_path):
+def module(**changes):
+    return MixtureModule(**({"n_classes": 3, "n_particles": 60, "flow_steps": 3, "generated": 40, "hidden": 8} | changes))
+
+
+class Pictures(Blobs):
+    """Colour or grey images without classes; the right half is brighter."""
+
+    channels = 3
+
+    def load(self):
+        generator = torch.Generator().manual_seed(0)
+        values = 0.3 + 0.1 * torch.randn(N, self.channels, 8, 8, generator=generator)
+        values[..., 4:] += 0.3
+        return Records(values.clamp(0, 1), torch.zeros(N, dtype=torch.int64)), None
+
+
+def test_releases_within_the_budget_and_a_moved_generator(tmp_path):
     model = module()
     trainer(tmp_path, 6).fit(model, datamodule=Blobs(batch_size=N))
     facts = json.loads((tmp_path / "privacy.json").read_text())
     assert facts["sound"]
     assert facts["epsilon"] <= 20.0
-    lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
-    assert len(lines) == 1 + 2 * 5  # the header; each mechanism once, and a line for its release
+    assert facts["planned_releases"] == facts["releases_made"] == 1 + len(model.structure.shares)
     assert bool(model.mixed)
     assert torch.isfinite(model.sample(torch.arange(3))).all()
-    assert bool(model.moved.abs().sum() > 0)  # the flow moved them
-    assert bool(model.generator.bend[-1].weight.abs().sum() > 0)  # and the network learnt it
+    assert bool(model.moved.abs().sum() > 0)  # the flow moved the particles
+    assert bool(model.generator.bend[-1].weight.abs().sum() > 0)  # and the network learned it
 
 
-@pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")
 def test_proportions_and_means_of_classes_are_found(tmp_path):
-    """At epsilon 20 and N = 300 a count has a standard deviation of about 1.4 of 30 to 180."""
-    model = module(n_cells=1, flow_steps=1, step_size=1e-6)
-    trainer(tmp_path, 2).fit(model, datamodule=Blobs(batch_size=N))
+    """At epsilon 20 and N = 300 a count has a standard deviation of about 2 of 30 to 180."""
+    model = module()
+    trainer(tmp_path, 1).fit(model, datamodule=Blobs(batch_size=N))
     assert torch.allclose(model.proportions.cpu(), torch.tensor([0.6, 0.3, 0.1]), atol=0.06)
+    records = model.sample(torch.arange(3).repeat(200)).detach()
+    means = records.unflatten(0, (200, 3)).mean(0)
+    assert bool((means[:, :3].argmax(1) == torch.arange(3)).all())
+
+
+def test_many_records_have_cells_and_few_have_one_moment(tmp_path, monkeypatch):
+    for mu, releases in ((400.0, 6), (0.05, 4)):
+        model = module()
+        monkeypatch.setattr(model, "_mu", lambda mu=mu: mu)  # the structure of another budget
+        trainer(tmp_path / str(mu), 2).fit(model, datamodule=Blobs(batch_size=N))
+        assert model.structure.n_cells == (12 if mu > 1 else 1)
+        assert model.structure.pooled is (mu < 1)
+        assert json.loads((tmp_path / str(mu) / "privacy.json").read_text())["releases_made"] == releases
+        assert torch.isfinite(model.sample(torch.arange(3))).all()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_without_classes(tmp_path, channels):
+    data = Pictures(batch_size=N)
+    data.channels = channels
+    model = module(n_classes=0, shift=1.0)
+    trainer(tmp_path, 4).fit(model, datamodule=data)
+    assert model.generator.residual is (channels == 3)
+    assert bool(model.generator.reflect)  # the border is not black
+    images = model.sample(torch.zeros(200, dtype=torch.int64)).detach()
+    assert images.shape == (200, channels, 8, 8)
+    assert 0 <= float(images.min()) <= float(images.max()) <= 1
+    contrast = images[..., 6:].mean() - images[..., :2].mean()
+    assert 0.15 < float(contrast) < 0.45  # 0.3 in the records
+    write_generator(model.generator, tmp_path / "generator.pt")
+    again, _ = read_generator(tmp_path / "generator.pt")
+    latent, labels = model.generator.latent(5), torch.zeros(5, dtype=torch.int64)
+    assert torch.equal(model.generator(latent, labels), again(latent, labels))
+
+
+def test_a_checkpoint_rebuilds_the_module(tmp_path):
+    run = trainer(tmp_path, 4, enable_checkpointing=True)
+    model = module()
+    run.fit(model, datamodule=Blobs(batch_size=N))
+    run.save_checkpoint(tmp_path / "made.ckpt")
+    again = MixtureModule.load_from_checkpoint(tmp_path / "made.ckpt", weights_only=False)
+    assert again.structure == model.structure
+    latent, labels = model.generator.latent(6), torch.arange(6) % 3
+    assert torch.equal(model.generator(latent, labels), again.generator(latent, labels))
 
 
 def test_cells_depend_on_the_record_alone():
@@ -59,7 +114,7 @@ def test_cells_depend_on_the_record_alone():
 
 
 def test_centres_are_the_same_in_every_process():
-    means, shape = torch.eye(3, 4, dtype=torch.float64), torch.eye(4, dtype=torch.float64)
+    means, shape = torch.eye(3, 4, dtype=torch.float64), torch.eye(4, dtype=torch.float64).expand(3, -1, -1)
     first = mixture.centres(means, shape, 3)
     torch.manual_seed(5)
     assert torch.equal(first, mixture.centres(means, shape, 3))
@@ -81,21 +136,38 @@ def test_shrinking_beats_what_it_starts_from(noise, factor):
     truth = mixture.positive_part(truth, 0.05)
     counts = torch.ones(4, dtype=torch.float64)
     shared = truth.mean(0)
-    found = mixture.covariances(counts, _noisy(truth, noise, 2), shared, 2, noise)
+    found = mixture.covariances(counts, _noisy(truth, noise, 2), shared, noise, n_cells=2)
     raw = (_noisy(truth, noise, 2) - truth).square().sum()
     error = (found - truth).square().sum()
     assert error < factor * raw
     assert bool((torch.linalg.eigvalsh(found) > 0).all())
 
 
-def test_cell_means_fall_back_to_their_priors():
-    priors = torch.zeros(2, 3, dtype=torch.float64)
+def test_cell_means_fall_back_to_the_centres():
     sums = torch.tensor([[10.0, 0.0, 0.0], [0.01, 0.0, 0.0]], dtype=torch.float64)
-    found = mixture.cell_means(
-        torch.ones(2, dtype=torch.float64), sums, priors, torch.ones(3, dtype=torch.float64), 0.1
-    )
+    ones = torch.ones(3, dtype=torch.float64)
+    found = mixture.cell_means(ones[:2], sums, ones, 0.1)
     assert abs(found[0, 0] - 10) < 0.1
     assert found[1].abs().max() < 1e-9
+
+
+def test_class_means_are_pulled_together_as_far_as_the_noise_asks():
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randn(10, 50, generator=generator, dtype=torch.float64)
+    counts, reference = torch.full((10,), 100.0, dtype=torch.float64), torch.ones(50, dtype=torch.float64)
+    for noise, factor in ((1.0, 1.05), (500.0, 0.2)):
+        sums = counts[:, None] * truth + noise * torch.randn(10, 50, generator=generator, dtype=torch.float64)
+        error = (mixture.class_means(counts, sums, reference, noise) - truth).square().mean()
+        assert error < factor * (noise / 100) ** 2
+
+
+def test_the_nearest_spectrum_keeps_the_trace():
+    matrix = torch.diag(torch.tensor([3.0, 1.0, -1.0], dtype=torch.float64))
+    found = mixture.nearest_spectrum(matrix)
+    assert float(found.trace()) == pytest.approx(3.0)
+    assert torch.linalg.eigvalsh(found).min() >= -1e-12
+    assert torch.allclose(mixture.nearest_spectrum(found), found)
+    assert float(mixture.nearest_spectrum(-matrix @ matrix).abs().max()) == 0
 
 
 def test_root_and_positive_part():
@@ -106,7 +178,7 @@ def test_root_and_positive_part():
 
 
 def test_the_generator_draws_cells_in_their_proportions():
-    generator = MixtureGenerator((3,), n_classes=2, n_cells=3, components=2, hidden=4, bounded=False)
+    generator = MixtureGenerator((3,), n_classes=2, n_cells=3, n_components=2, hidden=4, bounded=False)
     generator.weights.copy_(torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]]))
     torch.manual_seed(0)
     labels = torch.arange(8000) % 2
@@ -115,36 +187,26 @@ def test_the_generator_draws_cells_in_their_proportions():
     assert torch.allclose(shares, generator.weights.flatten(), atol=5 * (0.25 / 4000) ** 0.5)
 
 
-def test_inflation_multiplies_the_deviations(tmp_path):
-    plain, wide = module(noise_seed=1), module(noise_seed=1, inflation=2.0)
-    for name, model in (("a", plain), ("b", wide)):
-        trainer(tmp_path / name, 1).fit(model, datamodule=Blobs(batch_size=N))
-    assert torch.allclose(wide.generator.roots, 2 * plain.generator.roots, rtol=1e-4, atol=1e-6)
-
-
-def test_the_generator_survives_its_file(tmp_path):
-    generator = MixtureGenerator((1, 4, 4), n_classes=2, n_cells=2, components=2, hidden=4, shift=1.0, rotation=5.0)
-    generator.means.normal_()
-    generator.synthesis.normal_()
-    write_generator(generator, tmp_path / "generator.pt")
-    again, _ = read_generator(tmp_path / "generator.pt")
-    latent, labels = generator.latent(5), torch.tensor([0, 1, 0, 1, 1])
-    assert torch.equal(generator(latent, labels), again(latent, labels))
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: MixtureModule(MLPGenerator((D,)), principal()), "Expected a MixtureGenerator"),
-        (lambda: MixtureModule(MixtureGenerator((D,), components=3), principal()), "Expected components=4"),
-        (lambda: module(inflation=0.0), "inflation"),
         (lambda: MixtureGenerator((3,), shift=1.0), "for jitter"),
+        (lambda: MixtureGenerator((3,), residual=True), "residual"),
         (lambda: MixtureGenerator(zoom=-0.1), "zoom"),
-        (lambda: module(cell_radius=0.0), "cell_radius"),
-        (lambda: module(n_particles=0), "n_particles"),
+        (lambda: MixtureGenerator(n_components=4, dim=3), "dim"),
         (lambda: MixtureGenerator(n_cells=0), "n_cells"),
+        (lambda: module(n_particles=0), "n_particles"),
+        (lambda: module(n_classes=-1), "n_classes"),
+        (lambda: module(radius=0.0), "radius"),
     ],
 )
-def test_bad_input_is_one_sentence(make, said):
+def test_bad_input(make, said):
     with pytest.raises(InputError, match=said):
         make()
+
+
+@pytest.mark.parametrize("n_classes", [None, 2])
+def test_classes_that_do_not_fit(tmp_path, n_classes):
+    with pytest.raises(InputError, match="n_classes"):
+        trainer(tmp_path, 2).fit(module(n_classes=n_classes), datamodule=Blobs(batch_size=N))
+    assert not (tmp_path / "ledger.jsonl").exists()

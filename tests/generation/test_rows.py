@@ -11,7 +11,7 @@ from dpswd import DPSlicedWassersteinLoss
 from dpswd.data import Records
 from dpswd.data.base import PrivateData
 from dpswd.errors import InputError
-from dpswd.generation.features import DCT, Flatten, check_rowwise
+from dpswd.generation.features import DCT, Basis, Flatten, check_rowwise
 from dpswd.generation.generators import MLPGenerator
 from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.module import GeneratorModule
@@ -92,9 +92,10 @@ def test_queries_per_class_and_per_cell_go_row_by_row():
 
     def mixture(records):
         run = SimpleNamespace(datamodule=SimpleNamespace(private=Records(records, labels)))
-        return torch.cat(
-            [rows for rows, _ in MixtureModule._rows(SimpleNamespace(trainer=run, features=Sly(), device="cpu"))]
+        parts = SimpleNamespace(
+            trainer=run, features=Basis(Sly(), D), generator=SimpleNamespace(n_classes=1), device="cpu"
         )
+        return torch.cat([rows for rows, _ in MixtureModule._rows(parts)])
 
     assert others_moved(queried) == others_moved(mixture) == 0
 

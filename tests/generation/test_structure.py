@@ -1,0 +1,58 @@
+"""Structure from public numbers: the stated inequalities, monotony, and shares of one budget."""
+
+import math
+
+import pytest
+
+from dpswd import InputError
+from dpswd.generation.features import Frequencies, reference_spectrum
+from dpswd.generation.structure import forecast
+
+SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (64,)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("mu", [0.06, 0.27, 2.0])
+def test_shares_leave_something_for_the_slices(shape, mu):
+    for n in (300, 5000, 60_000):
+        made = forecast(n, shape, 10, mu)
+        assert 0.02 < 1 - sum(made.shares.values()) < 0.15
+        assert set(made.signal_to_noise) == {*made.shares, "slices"}
+        assert 1 <= made.n_components <= made.dim
+        assert 0 < made.step_size <= 0.2
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if len(shape) == 3])
+def test_frequencies_keep_the_inequality_and_grow_with_the_budget(shape):
+    dims = []
+    for mu in (0.06, 0.27, 2.0, 50.0):
+        made = forecast(5000, shape, 10, mu)
+        limit = (mu * 5000 / math.sqrt(10)) ** (2 / 3)
+        assert made.dim <= 1.3 * limit + 6  # a square of frequencies is rounded
+        assert made.dim == Frequencies(shape, made.size, made.chroma_size).dim
+        dims.append(made.dim)
+    assert dims == sorted(dims)
+
+
+def test_the_benchmarks():
+    """MNIST at epsilon 10 and 1, digits at epsilon 1; mu as DESIGN states them."""
+    large, middle, small = forecast(60_000, (1, 28, 28), 10, 2.0), forecast(60_000, (1, 28, 28), 10, 0.268), None
+    small = forecast(1438, (1, 8, 8), 10, 0.269)
+    assert (large.size, large.pooled, middle.n_cells, middle.pooled, small.pooled) == (20, False, 1, False, True)
+    assert large.n_cells > 8
+    assert small.shares["means"] > 0.7
+    assert small.signal_to_noise["means"] < middle.signal_to_noise["means"] < large.signal_to_noise["means"]
+
+
+def test_the_reference_spectrum_has_the_stated_contrast():
+    for shape in SHAPES[:3]:
+        spectrum = reference_spectrum(shape).double()
+        assert float(spectrum.square().sum() / math.prod(shape)) == pytest.approx(1 / 16, rel=1e-5)
+        assert float(Frequencies(shape, 4).reference.sum()) == pytest.approx(1 / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize("change", [{"n": 0}, {"shape": (0,)}, {"n_classes": -1}, {"mu": 0.0}])
+def test_numbers_out_of_range(change):
+    options = {"n": 100, "shape": (4,), "n_classes": 2, "mu": 1.0} | change
+    with pytest.raises(InputError, match=next(iter(change))):
+        forecast(**options)
