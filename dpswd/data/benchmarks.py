@@ -42,7 +42,6 @@ class Digits(PrivateData):
     """1,438 private scans of handwritten digits, 8 x 8, and 359 for testing; they ship with scikit-learn."""
 
     name = "digits"
-    n_classes = 10
     public_benchmark = True
 
     @property
@@ -149,7 +148,6 @@ class MNIST(_Benchmark):
     """60,000 private handwritten digits, 28 x 28; 10,000 for testing."""
 
     name = "MNIST"
-    n_classes = 10
     dataset = torchvision.datasets.MNIST
     official = 60_000, (1, 28, 28)
 
@@ -158,7 +156,6 @@ class FashionMNIST(_Benchmark):
     """60,000 private pictures of clothes, 28 x 28; 10,000 for testing."""
 
     name = "FashionMNIST"
-    n_classes = 10
     dataset = torchvision.datasets.FashionMNIST
     official = 60_000, (1, 28, 28)
 
@@ -167,7 +164,6 @@ class USPS(_Benchmark):
     """7,291 private handwritten digits, 16 x 16; 2,007 for testing."""
 
     name = "USPS"
-    n_classes = 10
     dataset = torchvision.datasets.USPS
     official = 7291, (1, 16, 16)
     folder = "USPS"

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpswd.data import MNIST, USPS, Digits, FashionMNIST, PrivateData
+from dpswd.data import CIFAR10, MNIST, USPS, Digits, FashionMNIST, PrivateData
 from dpswd.generation.export import generate
 from dpswd.generation.features import DCT
 from dpswd.generation.generators import Table3Generator
@@ -39,14 +39,14 @@ from models.gaussian import ClassGaussian
 __all__ = ["DATASETS", "DELTA", "GENERATED", "METHODS", "Cell", "Trained", "shipped_configs", "train"]
 
 DATASETS: dict[str, type[PrivateData]] = {"MNIST": MNIST, "FashionMNIST": FashionMNIST}
-GENERATED = DATASETS | {"USPS": USPS, "digits": Digits}  # the last two in generation.py only
+GENERATED = DATASETS | {"USPS": USPS, "digits": Digits, "CIFAR10": CIFAR10}  # the last three in generation.py only
 SHIPPED = {
     "MNIST": ["mnist.yaml"],
     "FashionMNIST": ["fashion.yaml"],
-    "USPS": ["mnist.yaml", "overlays/usps.yaml"],
+    "USPS": [str(Path(__file__).with_name("usps.yaml"))],
     "digits": ["digits.yaml"],
+    "CIFAR10": [str(Path(__file__).with_name("cifar10.yaml"))],
 }
-SMALL_BUDGET = "overlays/small_budget.yaml"
 DELTA = 1e-5
 STEPS = {  # quick, full
     "SWD": (1500, PUBLISHED_STEPS),
@@ -86,9 +86,8 @@ class Trained:
 
 
 def shipped_configs(cell: Cell) -> list[str]:
-    """Names the shipped config of a cell, and the overlay that its header asks for at small budgets."""
-    small = cell.epsilon is not None and cell.epsilon <= 1 and cell.dataset != "digits"
-    return [*SHIPPED[cell.dataset], *([SMALL_BUDGET] if small else [])]
+    """Names the config that a cell follows."""
+    return SHIPPED[cell.dataset]
 
 
 def _config(cell: Cell, configs: list[str], data: Path | None, directory: Path, *more: str) -> Trained:
