@@ -92,7 +92,8 @@ class MixtureModule(L.LightningModule):
         noise_seed: int | None = None,
     ) -> None:
         super().__init__()
-        at_least(1, n_particles=n_particles, flow_steps=flow_steps, generated=generated, hidden=hidden)
+        at_least(1, n_particles=n_particles, generated=generated, hidden=hidden)
+        at_least(0, flow_steps=flow_steps)
         positive(radius=radius, lr=lr)
         if n_classes is not None:
             at_least(0, n_classes=n_classes)
@@ -332,9 +333,10 @@ class MixtureModule(L.LightningModule):
             rows = generator.straight(self.codes, cells)
             seen = torch.cat([self.features.whole(generator.render(some)) for some in rows.split(_PART)])
             sums = torch.zeros_like(wanted).index_add_(0, cells, seen - rows)
-            of_class = sums.unflatten(0, (-1, generator.n_cells)).sum(1) / torch.bincount(
-                self.classes, minlength=len(generator.weights)
-            ).clamp(min=1)[:, None]
+            of_class = (
+                sums.unflatten(0, (-1, generator.n_cells)).sum(1)
+                / torch.bincount(self.classes, minlength=len(generator.weights)).clamp(min=1)[:, None]
+            )
             effect = weight * sums / counts.clamp(min=1) + (1 - weight) * of_class.repeat_interleave(
                 generator.n_cells, 0
             )

@@ -93,10 +93,6 @@ def test_cell_follows_its_config(tmp_path, monkeypatch):
     assert table2.config_digest(Cell("MNIST", "rows", 10.0, 0)) is None
 
 
-def test_small_budgets_take_the_overlay():
-    assert shipped_configs(Cell("MNIST", "sketch", 10.0, 0)) == ["mnist.yaml"]
-    assert shipped_configs(Cell("MNIST", "without noise", None, 0)) == ["mnist.yaml"]
-    assert shipped_configs(Cell("FashionMNIST", "sketch", 1.0, 0)) == ["fashion.yaml", "overlays/small_budget.yaml"]
 
 
 def result(dataset, method, epsilon, seed, accuracy, **more):

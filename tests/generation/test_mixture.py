@@ -21,7 +21,9 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def module(**changes):
-    return MixtureModule(**({"n_classes": 3, "n_particles": 60, "flow_steps": 3, "generated": 40, "hidden": 8} | changes))
+    return MixtureModule(
+        **({"n_classes": 3, "n_particles": 60, "flow_steps": 3, "generated": 40, "hidden": 8} | changes)
+    )
 
 
 class Pictures(Blobs):
