@@ -44,6 +44,7 @@ _PART = 4096  # records whose rows are held at a time
 _UNLIMITED_MU = 10.0  # the structure of a run without a budget
 _MATCHING_STEPS = 4
 _MATCH = 1.0
+_MAX_INFLATION = 1.3
 _DARK = 0.1  # a mean border darker than this is taken for black
 
 
@@ -223,9 +224,11 @@ class MixtureModule(L.LightningModule):
         features.mean.copy_(total / n)
         noise_sq = structure.dim * (self.overall.mechanism.sigma / n) ** 2
         spread = squares / n - float((total / n).square().sum()) + noise_sq
-        features.scale.fill_(ROW_NORM / math.sqrt(min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)))
+        spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
+        features.scale.fill_(ROW_NORM / (structure.headroom * math.sqrt(spread)))
         reference = base.reference if isinstance(base, Frequencies) else torch.full((base.dim,), 0.25 / base.dim)
-        reference = reference.double() * (ROW_NORM**2 / reference.double().sum())
+        total_variance = (ROW_NORM / structure.headroom) ** 2  # of the scaled rows
+        reference = reference.double() * (total_variance / reference.double().sum())
 
         counts, sums = self.class_sums.release(self._rows())
         counts = counts.clamp(min=0.2 * n / len(counts))
@@ -240,6 +243,9 @@ class MixtureModule(L.LightningModule):
         pooled = mixture.nearest_spectrum(pooled)
         between = means - sums.sum(0) / counts.sum()
         between = (between * (counts / counts.sum())[:, None]).T @ between
+        # the released variance of all records is that of the classes, before deviations from their means are clipped
+        within = (total_variance - between.trace()) / pooled.trace().clamp(min=1e-9)
+        inflation = float(within.clamp(1.0, _MAX_INFLATION**2).sqrt())
         directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
         features.directions.copy_(directions)
         shared = directions.T @ pooled @ directions
@@ -255,7 +261,7 @@ class MixtureModule(L.LightningModule):
         self.proportions.copy_(shares)
         if structure.n_cells == 1:
             generator.means.copy_(means)
-            generator.roots.copy_(mixture.root(covariances[:, :p, :p]))
+            generator.roots.copy_(inflation * mixture.root(covariances[:, :p, :p]))
         else:
             self._mix_cells(means, covariances[:, :p, :p], variances[:p])
         decoded = features.decode(torch.eye(base.dim, device=self.device))

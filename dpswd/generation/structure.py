@@ -3,9 +3,9 @@ r"""Structure of the default generator, from public numbers only.
 The number N of records, their shape, the number C of classes and the budget mu decide how many frequencies, cells and
 directions there are, and how the budget is shared. Nothing private is read, so the same function is the forecast.
 
-Definitions. Rows are centred and scaled to a root mean square norm equal to their bound R = 1/2. Of the squared norm
-the reference model gives the share 0.15 to differences between classes and 0.85 to differences within them; within
-classes coordinates vary as in the public reference spectrum.
+Definitions. Rows are centred and scaled to a root mean square norm equal to their bound R = 1/2 (to R / 1.2 where there
+are several cells per class). Of the squared norm the reference model gives the share 0.15 to differences between
+classes and 0.85 to differences within them; within classes coordinates vary as in the public reference spectrum.
 
 - A second moment of rows of norm at most R, released at mu, has noise of scale :math:`\tau = \sqrt2 R^2 / \mu`, whose
   largest eigenvalue, the edge, is about :math:`\tau \sqrt{2 D}` in dimension D (semicircle law).
@@ -48,6 +48,7 @@ class Structure:
         n_components: Leading directions p that have cells and slices.
         n_cells: Cells per class.
         pooled: Whether one second moment is released for all classes together.
+        headroom: Row bound over the root mean square norm of a row.
         class_bound: Bound on the distance of a row from the mean of its class, enforced by clipping.
         n_quantiles: Block means per slice, over all classes.
         step_size: Step of the flow relative to the full correction.
@@ -64,6 +65,7 @@ class Structure:
     n_components: int
     n_cells: int
     pooled: bool
+    headroom: float
     class_bound: float
     n_quantiles: int
     step_size: float
@@ -90,27 +92,27 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
     classes = max(1, n_classes)
     size, chroma_size, spectrum = _frequencies(shape, (mu * n / math.sqrt(classes)) ** (2 / 3))
     dim = len(spectrum)
-    within = (1 - BETWEEN) * ROW_NORM**2
     per_class = mu * n / classes
     p = min(dim, MAX_COMPONENTS)
     n_cells = int(min(MAX_CELLS, max(1.0, 1.25 * per_class / p**1.5)))
-    leading = float(spectrum.max() / spectrum.sum()) * within
+    leading = float(spectrum.max() / spectrum.sum()) * (1 - BETWEEN) * ROW_NORM**2
     pooled = classes > 1 and leading < 0.6 * 2 * ROW_NORM**2 * math.sqrt(dim) / per_class
     if n_cells > 1:
         shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.08, "cell_moments": 0.57}
-        class_bound = ROW_NORM
+        class_bound, headroom = ROW_NORM, 1.2
     else:
         p = min(dim, 2 * MAX_COMPONENTS)
         shares = {"overall": 0.04, "means": 0.75 if pooled else 0.15}
         shares["moments"] = 0.95 - sum(shares.values())
-        class_bound = 0.35
+        class_bound, headroom = 0.35, 1.0
     slices = 1 - sum(shares.values())
+    within = (1 - BETWEEN) * (ROW_NORM / headroom) ** 2
 
     n_moments = 1 if pooled else classes
     pooled_edge = _edge(class_bound, dim, mu * math.sqrt(shares["moments"])) * math.sqrt(n_moments) / n
     ratios = {
         "overall": ROW_NORM * mu * math.sqrt(shares["overall"] / dim) * n / (2 * RAW_NORM),
-        "means": math.sqrt(BETWEEN / dim) * per_class * math.sqrt(shares["means"]) / 2,
+        "means": math.sqrt(BETWEEN / dim) / headroom * per_class * math.sqrt(shares["means"]) / 2,
         "moments": within / dim / pooled_edge,
     }
     if n_cells > 1:
@@ -129,6 +131,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         n_components=p,
         n_cells=n_cells,
         pooled=pooled,
+        headroom=headroom,
         class_bound=class_bound,
         n_quantiles=n_quantiles,
         step_size=step_size,
