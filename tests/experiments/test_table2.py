@@ -93,8 +93,6 @@ def test_cell_follows_its_config(tmp_path, monkeypatch):
     assert table2.config_digest(Cell("MNIST", "rows", 10.0, 0)) is None
 
 
-
-
 def result(dataset, method, epsilon, seed, accuracy, **more):
     facts = {"statistic": "rows", "delta": 1e-5, "mu": 2.0, "sound": True, "train_seconds": 10 + seed, **more}
     scores = dict.fromkeys(("logreg", "mlp", "cnn"), accuracy)
