@@ -33,8 +33,7 @@ def config_path(name: str) -> Path:
 
 def _shipped() -> dict[str, Path]:
     directory = _directory()
-    paths = [*sorted(directory.glob("*.yaml")), *sorted(directory.glob("overlays/*.yaml"))]
-    return {path.relative_to(directory).with_suffix("").as_posix(): path for path in paths}
+    return {path.stem: path for path in sorted(directory.glob("*.yaml"))}
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

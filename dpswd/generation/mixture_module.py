@@ -74,6 +74,10 @@ class MixtureModule(L.LightningModule):
 
     generator: MixtureGenerator
     features: Basis
+    proportions: Tensor
+    codes: Tensor
+    classes: Tensor
+    mixed: Tensor
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ def train_config(
     """Trains a file below ``configs/`` through the class behind the command line.
 
     Args:
-        configs: Its name, and those of overlays.
+        configs: Names of files; a later one overrides an earlier one.
         directory: The run directory; new.
         epsilon: Budget, together with ``delta``; ``None`` for a run without noise, which keeps no ledger.
         delta: See ``epsilon``.

@@ -110,7 +110,7 @@ def test_configs_by_name(capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["configs", "--json"]) == 0
     names = json.loads(capfd.readouterr().out)["configs"]
-    assert {"digits", "mnist", "fashion", "images", "features", "adaptation", "overlays/small_budget"} <= set(names)
+    assert {"digits", "mnist", "fashion", "images", "features", "adaptation"} <= set(names)
     assert all(len(line) <= 90 for line in names.values())
     assert main(["configs", "digits"]) == 0
     assert capfd.readouterr().out == (CONFIGS / "digits.yaml").read_text()
@@ -138,7 +138,7 @@ def test_wheel_holds_the_configs(tmp_path):
     (path,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(path) as archive:
         names = set(archive.namelist())
-        assert {"dpswd/configs/digits.yaml", "dpswd/configs/overlays/small_budget.yaml"} <= names
+        assert {"dpswd/configs/digits.yaml", "dpswd/configs/images.yaml"} <= names
         assert not [name for name in names if name.startswith(("models/", "experiments/", "tests/"))]
         archive.extractall(tmp_path / "site")
     code = "import dpswd.commands.configs as c; print(c.config_path('digits'))"
