@@ -1,13 +1,12 @@
 r"""Means and covariances of classes and cells from released counts, sums and second moments: post-processing only.
 
-Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows, drawn from the released normal law of
-the class. The cell of a record depends on this record and on released values only, so that a cell is a class like any
+Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows, drawn from the released mean of
+the class and the pooled covariance. The cell of a record depends on this record and on released values only, so that a cell is a class like any
 other to :mod:`dpswd.queries`.
 
-Noise is large beside the covariance of a cell, and small beside that of all records. Entry (i, j) of an estimate is
-pulled towards its prior by Wiener's weight :math:`\kappa l_i l_j / (\kappa l_i l_j + \nu_{ij}^2)`, with the variances
-:math:`l` of the pooled covariance, the known standard deviation :math:`\nu` of the noise, and :math:`\kappa` fitted by
-moments: how much classes (or cells) differ, in units of :math:`l_i l_j`. Means are pulled in the same way.
+Means are pulled towards their prior by Wiener's weight, the variance of the signal over that of signal and noise; the
+former is fitted by moments. Covariances keep what the noise adds to the variances, which makes classifiers of the
+synthetic records robust; only negative eigenvalues are cut off.
 """
 
 import torch
@@ -19,7 +18,6 @@ __all__ = [
     "cell_of",
     "centres",
     "class_means",
-    "covariances",
     "nearest_spectrum",
     "positive_part",
     "root",
@@ -67,22 +65,22 @@ def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -
     return overall + difference * beta * reference / (beta * reference + noise_sq)
 
 
-def centres(means: Tensor, covariances: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
+def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
     """Centres (C, n_cells, d) of cells, by k-means on rows drawn from the normal law of each class.
 
     The random numbers are seeded: they hide nothing, and every process must find the same cells.
 
     Args:
         means: (C, d).
-        covariances: (C, d, d).
+        covariance: (d, d), pooled over the classes.
         n_cells: Cells per class.
         n_synthetic: Synthetic rows per class.
     """
     if n_cells == 1:
         return means[:, None].clone()
     generator = torch.Generator().manual_seed(0)
-    found = []
-    for mean, shape in zip(means, root(covariances), strict=True):
+    shape, found = root(covariance), []
+    for mean in means:
         rows = mean + torch.randn(n_synthetic, len(mean), generator=generator, dtype=torch.float64) @ shape
         clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
         found.append(torch.from_numpy(clusters.cluster_centers_))
@@ -109,41 +107,3 @@ def cell_means(counts: Tensor, sums: Tensor, variances: Tensor, noise: float) ->
     noise_sq = (noise / counts).square()[:, None]
     spread = ((difference.square() - noise_sq).sum(1) / variances.sum()).clamp(min=0)[:, None] * variances
     return difference * spread / (spread + noise_sq)
-
-
-def covariances(counts: Tensor, moments: Tensor, shared: Tensor, noise: float, n_cells: int = 1) -> Tensor:
-    """Covariances (K, d, d) of classes or cells from released second moments about their means.
-
-    Args:
-        counts: (K,), positive; cells of one class stand together.
-        moments: (K, d, d), released.
-        shared: (d, d), the first prior: a covariance of all records.
-        noise: Standard deviation of a diagonal entry of a released moment; off the diagonal by sqrt 2 less.
-        n_cells: Cells per class. With one, classes are pulled towards ``shared``; with several, all records are
-            pulled towards ``shared``, classes towards all records, and cells towards their class.
-    """
-    variances = shared.diagonal().clamp(min=1e-9)
-    if n_cells > 1:
-        total = float(counts.sum())
-        level = _pulled(moments.sum(0) / total, shared, variances, noise * len(counts) ** 0.5 / total)
-    found = []
-    for some, n in zip(moments.split(n_cells), counts.split(n_cells), strict=True):
-        prior = shared
-        if n_cells > 1:
-            prior = _pulled(some.sum(0) / n.sum(), level, variances, noise * n_cells**0.5 / float(n.sum()))
-        found += [
-            _pulled(moment / count, prior, variances, noise / float(count))
-            for moment, count in zip(some, n, strict=True)
-        ]
-    return positive_part(torch.stack(found), 1e-3 * float(variances.median()))
-
-
-def _pulled(estimate: Tensor, prior: Tensor, variances: Tensor, noise: float) -> Tensor:
-    products = torch.outer(variances, variances)
-    noise_sq = torch.full_like(products, noise**2 / 2)
-    noise_sq.diagonal().mul_(2)
-    difference = estimate - prior
-    weight = (products / (noise_sq + 0.05 * products)).square()  # entries above the noise tell most about kappa
-    kappa = float(((difference.square() - noise_sq) / products * weight).sum() / weight.sum())
-    signal = max(kappa, 0.0) * products
-    return prior + difference * signal / (signal + noise_sq)

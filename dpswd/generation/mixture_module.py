@@ -43,7 +43,6 @@ __all__ = ["MixtureModule"]
 _PART = 4096  # records whose rows are held at a time
 _UNLIMITED_MU = 10.0  # the structure of a run without a budget
 _MATCHING_STEPS = 4
-_MATCH = 1.0
 _MAX_INFLATION = 1.3
 _DARK = 0.1  # a mean border darker than this is taken for black
 
@@ -237,7 +236,6 @@ class MixtureModule(L.LightningModule):
         counts, sums = self.class_sums.release(self._rows())
         counts = counts.clamp(min=0.2 * n / len(counts))
         means = mixture.class_means(counts, sums, reference, self.class_sums.mechanism.sigma)
-        noise = self.class_moments.mechanism.sigma
         if structure.pooled:
             parts = ((rows - means[labels], torch.zeros_like(labels)) for rows, labels in self._rows())
             pooled = self.class_moments.release(parts, torch.zeros_like(means[:1]))[0] / n
@@ -258,8 +256,7 @@ class MixtureModule(L.LightningModule):
         if structure.pooled:
             covariances = shared.expand(len(means), -1, -1)
         else:
-            moments = directions.T @ moments @ directions
-            covariances = mixture.covariances(counts, moments, torch.diag(variances), noise)
+            covariances = mixture.positive_part(directions.T @ (moments / counts[:, None, None]) @ directions)
         generator.spread.copy_(variances[p:].sqrt())
         shares = (counts / counts.sum()).float()
         self.proportions.copy_(shares)
@@ -267,7 +264,7 @@ class MixtureModule(L.LightningModule):
             generator.means.copy_(means)
             generator.roots.copy_(inflation * mixture.root(covariances[:, :p, :p]))
         else:
-            self._mix_cells(means, covariances[:, :p, :p], variances[:p])
+            self._mix_cells(means, shared[:p, :p])
         decoded = features.decode(torch.eye(base.dim, device=self.device))
         offset = features.decode(torch.zeros(1, base.dim, device=self.device))
         generator.offset.copy_(offset.flatten())
@@ -283,20 +280,20 @@ class MixtureModule(L.LightningModule):
         if generator.bounded:
             self._match_limits()
 
-    def _mix_cells(self, means: Tensor, covariances: Tensor, variances: Tensor) -> None:
+    def _mix_cells(self, means: Tensor, covariance: Tensor) -> None:
         """Releases counts, sums and second moments per cell in the leading directions.
 
         Args:
             means: (C, D), of classes.
-            covariances: (C, p, p), of classes.
-            variances: (p,), of the pooled covariance.
+            covariance: (p, p), pooled over the classes.
         """
         structure, generator = self.structure, self.generator
         assert structure is not None
         n_cells, p = structure.n_cells, structure.n_components
-        centres = mixture.centres(means[:, :p], covariances, n_cells)
+        centres = mixture.centres(means[:, :p], covariance, n_cells)
         flat = centres.flatten(0, 1)
-        deviation = float(covariances.diagonal(dim1=1, dim2=2).sum(1).mean().sqrt())
+        variances = covariance.diagonal().clamp(min=1e-9)
+        deviation = float(variances.sum().sqrt())
         bounds = {"sums": 1.3 * deviation, "moments": deviation}  # twice the row bound 1/2, in units of rows
 
         def parts(unit: float, about: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
@@ -312,9 +309,7 @@ class MixtureModule(L.LightningModule):
         found = flat + mixture.cell_means(counts, sums * unit, variances, noise)
         unit = bounds["moments"] / ROW_NORM
         moments = self.cell_moments.release(parts(unit, None), found / unit) * unit**2
-        level = torch.diag(variances) * (moments.diagonal(dim1=1, dim2=2).sum() / counts.sum() / variances.sum())
-        noise = self.cell_moments.mechanism.sigma * unit**2
-        roots = mixture.root(mixture.covariances(counts, moments, level, noise, n_cells))
+        roots = mixture.root(moments / counts[:, None, None])
         weights = counts.unflatten(0, (-1, n_cells))
         generator.weights.copy_(weights / weights.sum(1, keepdim=True))
         generator.means.copy_(torch.cat([found, means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
@@ -350,7 +345,7 @@ class MixtureModule(L.LightningModule):
             effect = weight * sums / counts.clamp(min=1) + (1 - weight) * of_class.repeat_interleave(
                 generator.n_cells, 0
             )
-            generator.means.copy_(wanted - _MATCH * effect)
+            generator.means.copy_(wanted - effect)
 
     def classes_of(self, n: int) -> Tensor:
         """Returns n classes (n,) in the released proportions, equal ones before the release."""

@@ -16,10 +16,11 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from dpswd import PrivacyAccountant, __version__
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
-from dpswd.generation.module import GeneratorModule
+from dpswd.generation.mixture_module import MixtureModule
 
 pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # runs are copied here
 CONFIGS = Path(__file__).parents[2] / "configs"
+N_RELEASES = 4  # of the digits: overall sums, class sums, second moments, slices
 QUICK = {
     "--trainer.callbacks": "[]",
     "--trainer.max_steps": "3",
@@ -118,7 +119,7 @@ def test_configs_by_name(capfd, tmp_path, monkeypatch):
     refused(capfd, ["configs", "../pyproject"], "pyproject")
     options = QUICK | {"--trainer.default_root_dir": str(tmp_path / "run")}
     assert main(["fit", "--config=digits", *flat(options), "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["privacy"]["releases_made"] == 1
+    assert json.loads(capfd.readouterr().out)["privacy"]["releases_made"] == N_RELEASES
 
 
 @pytest.mark.slow  # installs the build backend
@@ -181,8 +182,7 @@ def test_report_of_missing_run(capfd, tmp_path):
         (["--privacy.target_epsilon", "ten"], ["target_epsilon", "ten"]),
         (["--privacy.target_delta", "2"], ["target_delta"]),
         (["--privacy.accountant", "gdp"], ["accountant", "gdp"]),
-        (["--model.init_args.n_projections", "-1"], ["n_projections"]),
-        (["--model.init_args.n_quantiles", "5000"], ["n_quantiles", "1438"]),
+        (["--model.init_args.n_particles", "-1"], ["n_particles"]),
         (["--data.init_args.batch_size", "128"], ["n_quantiles", "batch_size=100"]),
         (["--trainer.max_steps", "-1", "--trainer.max_epochs", "2"], ["trainer.max_steps"]),
         (["--trainer.devices", "2"], ["trainer.devices"]),
@@ -191,7 +191,7 @@ def test_report_of_missing_run(capfd, tmp_path):
         (["--ckpt_path", "configs/digits.yaml"], ["configs/digits.yaml"]),
         (["--data", "dpswd.data.MNIST", "--data.root", "no/such"], ["no/such", "DPSWD_DATA"]),
         (["--data", "dpswd.data.ImageFolder", "--data.path", "no/such"], ["no/such"]),
-        (["--model.init_args.generator.init_args.n_classes", "9"], ["n_classes"]),
+        (["--model.init_args.n_classes", "9"], ["n_classes"]),
     ],
 )
 def test_fit_refuses_and_leaves_nothing(capfd, tmp_path, more, words):
@@ -228,13 +228,13 @@ def test_files_of_a_run(finished, tree):
     assert {"config.yaml", "ledger.jsonl", "privacy.json", "checkpoints", "checkpoints/last.ckpt"} <= names
     assert not [name for name in names if name.endswith(".part")]
     ledger = Ledger.open_existing(finished / "ledger.jsonl")
-    assert ledger.n_releases == 1
+    assert ledger.n_releases == N_RELEASES
     assert len(ledger.header["config_sha256"]) == 64
     facts = json.loads((finished / "privacy.json").read_text())
     account = PrivacyAccountant.from_groups(ledger.groups())
     assert facts["epsilon"] == pytest.approx(account.get_epsilon(1e-5), rel=1e-12)
     assert facts["epsilon"] <= 10
-    assert facts["releases_made"] == 1
+    assert facts["releases_made"] == N_RELEASES
 
 
 def test_saved_config_repeats_the_run(finished, tmp_path):
@@ -272,17 +272,17 @@ def test_resume_with_another_budget(capfd, interrupted, tree, more, words):
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
     """A run that failed after two of its three steps."""
-    step = GeneratorModule.training_step
+    step = MixtureModule.training_step
 
     def breaks(module, batch, batch_idx):
         if module.global_step == 2:
             raise RuntimeError("crash")
         return step(module, batch, batch_idx)
 
-    monkeypatch.setattr(GeneratorModule, "training_step", breaks)
+    monkeypatch.setattr(MixtureModule, "training_step", breaks)
     with pytest.raises(RuntimeError, match="crash"):
         main(fit(tmp_path / "run"))
-    monkeypatch.setattr(GeneratorModule, "training_step", step)
+    monkeypatch.setattr(MixtureModule, "training_step", step)
     return tmp_path / "run"
 
 
@@ -292,7 +292,7 @@ def test_resumed_run_makes_no_second_release(interrupted):
     assert torch.load(checkpoint, weights_only=True)["global_step"] == 2
     config, ledger = (interrupted / "config.yaml").read_bytes(), (interrupted / "ledger.jsonl").read_bytes()
     assert main(fit(interrupted, "--ckpt_path", str(checkpoint))) == 0
-    assert Ledger.open_existing(interrupted / "ledger.jsonl").n_releases == 1
+    assert Ledger.open_existing(interrupted / "ledger.jsonl").n_releases == N_RELEASES
     assert (interrupted / "ledger.jsonl").read_bytes() == ledger
     assert (interrupted / "config.yaml").read_bytes() == config
     assert torch.load(checkpoint, weights_only=True)["global_step"] == 3
@@ -362,7 +362,7 @@ def test_demo_end_to_end(capfd, tmp_path):
     assert 9 < result["epsilon"] <= 10
     assert result["delta"] == 1e-5
     assert result["sound"] is True
-    assert result["releases_made"] == 1
+    assert result["releases_made"] == N_RELEASES
     for name in ("samples.png", "report.md", "report.html", "report.json", "synthetic.npz", "evaluation.json"):
         assert (out / name).stat().st_size > 0
     with np.load(out / "synthetic.npz", allow_pickle=False) as made:
