@@ -1,0 +1,79 @@
+"""The built wheel, installed into an environment of its own, works from an empty directory outside the repository."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow
+
+
+def run(*words, cwd, **more):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
+    done = subprocess.run([*map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Environment with the wheel; its dependencies are those of the environment that runs the tests."""
+    place = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place, ROOT, cwd=place)
+    run(sys.executable, "-m", "venv", place / "venv", cwd=place)
+    python = place / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", *place.glob("*.whl"), cwd=place)
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place).strip())
+    # a path in a .pth file is searched, but the .pth files there (that of the editable install) are not read
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return place / "venv" / "bin"
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    return tmp_path
+
+
+def test_the_wheel_holds_the_package_and_its_configs_only(installed, empty):
+    code = "import dpswd, importlib.util as u; print(dpswd.__file__, *map(u.find_spec, ('models', 'experiments')))"
+    path, *others = run(installed / "python", "-c", code, cwd=empty).split()
+    assert str(installed.parent) in path
+    assert others == ["None", "None"]
+    assert "images" in run(installed / "dpswd", "configs", cwd=empty)
+
+
+def test_demo(installed, empty):
+    run(installed / "dpswd", "demo", cwd=empty)
+    assert {"generator.pt", "synthetic.npz", "report.html"} <= {path.name for path in (empty / "runs/demo").iterdir()}
+
+
+def test_images(installed, empty):
+    rng = np.random.default_rng(0)
+    for i in range(300):
+        folder = empty / "photos" / ("cats", "dogs", "owls")[i % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (40, 36, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+    fit_predict_report(installed, empty, "images", "--data.path", "photos")
+    assert (empty / "runs" / "images" / "generator.pt").is_file()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["mnist", "adaptation"])
+def test_benchmarks(installed, empty, data_root, name):
+    fit_predict_report(installed, empty, name, DPSWD_DATA=str(data_root))
+
+
+def fit_predict_report(installed, empty, name, *options, **environment):
+    run(installed / "dpswd", "fit", "--config", name, *options, cwd=empty, **environment)
+    out = empty / "runs" / name
+    checkpoint = ["--ckpt_path", out / "checkpoints" / "last.ckpt"]
+    run(installed / "dpswd", "predict", "--config", out / "config.yaml", *checkpoint, cwd=empty, **environment)
+    run(installed / "dpswd", "report", out, cwd=empty)
+    assert (out / "report.html").is_file()
