@@ -36,6 +36,7 @@ LIGHTNING = {
 COMMAND_MODULES = {
     "demo": ("demo",),
     "configs": ("configs",),
+    "forecast": ("forecast",),
     "account": ("account", "calibrate", "plan"),
     "ledger": ("ledger",),
     "report": ("report",),

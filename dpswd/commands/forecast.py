@@ -1,0 +1,52 @@
+"""``dpswd forecast``: what a budget allows, from public facts only, before anything is spent."""
+
+import dataclasses
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from dpswd.commands import Command
+from dpswd.commands.configs import config_path
+from dpswd.errors import InputError
+
+__all__ = ["COMMANDS"]
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--config", required=True, metavar="NAME|FILE", help="config of the run that is planned")
+    parser.add_argument("--data.path", dest="path", metavar="PATH", help="folder or file of the records")
+    parser.add_argument("--data.root", dest="root", metavar="DIR", help="directory of the data sets")
+    parser.add_argument("--epsilon", type=float, help="budget (default: that of the config)")
+    parser.add_argument("--delta", type=float, help="budget (default: that of the config)")
+
+
+def _run(arguments: Namespace) -> dict[str, Any]:
+    from dpswd.generation.structure import forecast
+    from dpswd.training.cli import PrivateCLI
+
+    options = ["--config", str(config_path(arguments.config))]
+    for name in ("path", "root"):
+        if (value := getattr(arguments, name)) is not None:
+            options += [f"--data.{name}", str(Path(value))]
+    cli = PrivateCLI(options, run=False)
+    data: Any = cli.datamodule
+    if not hasattr(data, "public_facts"):
+        raise InputError(f"Expected a config of a generator, got data of type {type(data).__name__}.")
+    n_records, shape, n_classes = data.public_facts()
+    budget = cli.config["privacy"]
+    epsilon = arguments.epsilon or budget["target_epsilon"]
+    delta = arguments.delta or budget["target_delta"]
+    structure = forecast(n_records, shape, n_classes, epsilon, delta)
+    facts = {"n_records": n_records, "epsilon": epsilon, "delta": delta}
+    return {**facts, **dataclasses.asdict(structure), "text": str(structure)}
+
+
+def _show(result: dict[str, Any]) -> None:
+    print(result["text"])
+
+
+COMMANDS = {
+    "forecast": Command(
+        help="say what a budget allows, from public facts only", add_arguments=_add_arguments, run=_run, show=_show
+    )
+}

@@ -1,0 +1,283 @@
+"""Private generators with the interface of scikit-learn.
+
+They run what ``dpswd fit`` runs: the same module, budget and ledger. Each fit is a run of its own and spends its
+budget; a second fit of one estimator is refused unless a shared ledger adds the budgets up.
+"""
+
+import datetime
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+import yaml
+from lightning.pytorch.utilities.seed import isolate_rng
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from torch import Tensor
+
+from dpswd._files import atomic_write
+from dpswd._validate import at_least
+from dpswd.data.features import ArrayData
+from dpswd.errors import InputError
+from dpswd.generation.export import generate, read_generator, to_bytes, write_generator
+from dpswd.generation.module import MixtureModule
+from dpswd.generation.structure import Structure, forecast
+from dpswd.report.render import write_report
+from dpswd.training.callback import PrivacyBudget
+
+__all__ = ["PrivateGenerator"]
+
+_GENERATOR_STEPS = 800  # training steps after the flow, as in the shipped configs
+_FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
+
+
+class PrivateGenerator(BaseEstimator):
+    """Makes synthetic records from private ones.
+
+    Formal guarantee:
+        ``fit`` is one run of :class:`dpswd.generation.module.MixtureModule` under a
+        :class:`~dpswd.PrivacyBudget`: (epsilon, delta) differential privacy under replace-one, labels included.
+        Samples, files and reports are post-processing. The shape, the number and the classes of the records are
+        public.
+
+    Args:
+        epsilon: Budget epsilon of one fit.
+        delta: Budget delta of one fit; well below 1 / N.
+        classes: Public list of classes. Without it, integer labels range from 0 to the largest one.
+        center: Public constant subtracted from every entry; ``None`` for 0.5 (images) or 0 (vectors).
+        radius: Public guess of the norm of a centred vector; for vectors only.
+        shift: Random shift of generated images, in pixels; public knowledge of what leaves a class unchanged.
+        rotation: As ``shift``, in degrees.
+        zoom: As ``shift``, relative size.
+        shear: As ``shift``, relative slant.
+        run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
+        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
+        random_state: Seed of public randomness (weights, latent codes). Noise has no seed.
+        verbose: Show progress.
+
+    Attributes:
+        guarantee_: Facts of the guarantee: epsilon, delta, mu, regret, sound, ...
+        generator_: The trained :class:`~dpswd.generation.generators.Generator`.
+        classes_: Classes (C,), or ``None`` without labels.
+        run_dir_: The run directory.
+
+    Example:
+        >>> generator = PrivateGenerator(epsilon=10, delta=1e-5)  # .fit(images, labels).sample(10_000)
+        >>> generator.get_params()["epsilon"]
+        10
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 10.0,
+        delta: float = 1e-5,
+        *,
+        classes: Sequence[Any] | None = None,
+        center: float | None = None,
+        radius: float = 1.0,
+        shift: float = 0.0,
+        rotation: float = 0.0,
+        zoom: float = 0.0,
+        shear: float = 0.0,
+        run_dir: str | Path | None = None,
+        shared_ledger: str | Path | None = None,
+        random_state: int = 0,
+        verbose: bool = True,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.classes = classes
+        self.center = center
+        self.radius = radius
+        self.shift = shift
+        self.rotation = rotation
+        self.zoom = zoom
+        self.shear = shear
+        self.run_dir = run_dir
+        self.shared_ledger = shared_ledger
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> "PrivateGenerator":
+        """Releases noisy statistics of the records and trains a generator on them.
+
+        Args:
+            X: Images (N, H, W) or (N, H, W, C), bytes or floats in [0, 1], or rows (N, d); NumPy, torch or pandas.
+            y: Classes (N,), or ``None``.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            InputError: If the records do not fit; nothing is released then.
+            BudgetExceededError: If the shared ledger does not cover the run.
+        """
+        if hasattr(self, "generator_") and self.shared_ledger is None:
+            raise InputError(
+                "Expected one fit of a PrivateGenerator, got a second one, which would spend a further budget; pass "
+                "shared_ledger, or make a new estimator and add the budgets up."
+            )
+        with isolate_rng(), _quiet(self.verbose):
+            L.seed_everything(self.random_state, verbose=False)
+            data = ArrayData(X, y, classes=self.classes)
+            constants = {name: getattr(self, name) for name in ("center", "radius", "shift", "rotation", "zoom", "shear")}
+            module = MixtureModule(**constants)
+            directory = _new_run_dir(self.run_dir)
+            ledger = None if self.shared_ledger is None else str(self.shared_ledger)
+            budget = PrivacyBudget(self.epsilon, self.delta, shared_ledger=ledger)
+            budget.before_ledger = lambda: _write_config(self, data, directory)
+            trainer = L.Trainer(
+                default_root_dir=directory,
+                max_steps=module.flow_steps + _GENERATOR_STEPS,
+                accelerator="cpu",
+                logger=False,
+                enable_checkpointing=False,
+                enable_model_summary=False,
+                enable_progress_bar=self.verbose,
+                callbacks=[budget],
+            )
+            trainer.fit(module, datamodule=data)
+        self.run_dir_ = directory
+        self.guarantee_ = budget.statement()
+        self.generator_ = module.generator.eval()
+        self.classes_ = None if y is None else np.arange(data.n_classes) if self.classes is None else np.array(self.classes)
+        self.generator_.class_names = None if self.classes_ is None else self.classes_.tolist()
+        self._bytes = data.private.values.dtype == torch.uint8
+        return self
+
+    def sample(self, n_samples: int, y: Any = None) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Generates records.
+
+        Args:
+            n_samples: Number n of records.
+            y: Classes (n,) to generate for; by default every class equally often.
+
+        Returns:
+            Records in the layout of those that were fitted, images as bytes or floats likewise, and their classes
+            (n,), or ``None`` without labels.
+
+        Raises:
+            InputError: If the estimator is not fitted or a class is unknown.
+        """
+        at_least(1, n_samples=n_samples)
+        generator = self._fitted()
+        labels = torch.arange(n_samples) % max(1, generator.n_classes)
+        if y is not None:
+            labels = self._numbers(y, n_samples)
+        with torch.no_grad():
+            parts = [generator(generator.latent(len(part)), part) for part in labels.split(500)]
+        records = _layout(torch.cat(parts), self._bytes)
+        return records, None if self.classes_ is None else self.classes_[labels.numpy()]
+
+    def save(self, path: str | Path) -> None:
+        """Writes weights, class names and guarantee to one file, which :meth:`load` reads.
+
+        Raises:
+            InputError: If the estimator is not fitted or the file cannot be written.
+        """
+        write_generator(self._fitted(), path, self.guarantee_)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "PrivateGenerator":
+        """Reads a file of :meth:`save`, or the ``generator.pt`` of a run; no code of the file is run.
+
+        Raises:
+            InputError: If the file is missing or is not a generator.
+        """
+        generator, guarantee = read_generator(path)
+        result = cls(epsilon=guarantee.get("epsilon", 0.0), delta=guarantee.get("delta", 0.0))
+        result.generator_, result.guarantee_, result._bytes = generator, guarantee, False
+        names = generator.class_names or list(range(generator.n_classes))
+        result.classes_ = np.array(names) if generator.n_classes else None
+        return result
+
+    def report(self, path: str | Path) -> None:
+        """Writes the report of the run.
+
+        Args:
+            path: File ending in ``.html``, ``.md`` or ``.json``.
+
+        Raises:
+            InputError: If the estimator was loaded from a file, which holds no ledger, or the ending is unknown.
+        """
+        self._fitted()
+        path = Path(path)
+        if path.suffix not in _FORMATS:
+            raise InputError(f"Expected a path ending in .html, .md or .json, got {path.name!r}.")
+        if not hasattr(self, "run_dir_"):
+            raise InputError("Expected an estimator with the ledger of its run, got one read from a file.")
+        write_report(self.run_dir_)
+        atomic_write(path, (self.run_dir_ / _FORMATS[path.suffix]).read_bytes())
+
+    def forecast(self, shape: tuple[int, ...], n: int, classes: int = 0) -> Structure:
+        """Says what the budget allows, from public numbers only; spends nothing.
+
+        Args:
+            shape: Shape of a record: (H, W), (H, W, C) or (d,).
+            n: Number N of records.
+            classes: Number of classes; 0 for none.
+
+        Returns:
+            The structure of the generator, with the signal-to-noise ratio of every release; ``print`` shows it.
+        """
+        shape = tuple(shape)
+        channels_first = (shape[2], *shape[:2]) if len(shape) == 3 else (1, *shape) if len(shape) == 2 else shape
+        return forecast(n, channels_first, classes, self.epsilon, self.delta)
+
+    def _fitted(self) -> Any:
+        if not hasattr(self, "generator_"):
+            raise InputError("Expected a fitted PrivateGenerator, got one before fit; call fit or load first.")
+        return self.generator_
+
+    def _numbers(self, y: Any, n_samples: int) -> Tensor:
+        known = {} if self.classes_ is None else {name: i for i, name in enumerate(self.classes_.tolist())}
+        names = np.asarray(y).tolist()
+        if len(names) != n_samples or any(name not in known for name in names):
+            raise InputError(f"Expected {n_samples} classes out of {list(known)} in y, got {len(names)}; check them.")
+        return torch.tensor([known[name] for name in names])
+
+
+def _layout(records: Tensor, as_bytes: bool) -> NDArray[Any]:
+    """Converts records to rows (n, d), or images (n, H, W) or (n, H, W, 3)."""
+    if records.ndim != 4:
+        return records.numpy()
+    if as_bytes:
+        return to_bytes(records)
+    images = records.clamp(0, 1).numpy()
+    return images[:, 0] if images.shape[1] == 1 else images.transpose(0, 2, 3, 1)
+
+
+def _new_run_dir(run_dir: str | Path | None) -> Path:
+    if run_dir is not None:
+        return Path(run_dir)
+    now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
+    return Path("runs") / f"generator-{now}"
+
+
+def _write_config(estimator: PrivateGenerator, data: ArrayData, directory: Path) -> None:
+    """Writes the public constants of the run, which the report shows."""
+    parameters = json.loads(json.dumps(estimator.get_params(), default=str))
+    public = {"n_records": len(data.private), "sample_shape": list(data.sample_shape), "n_classes": data.n_classes}
+    atomic_write(directory / "config.yaml", yaml.safe_dump({"estimator": parameters, "records": public}).encode())
+
+
+@contextmanager
+def _quiet(verbose: bool) -> Iterator[None]:
+    """Silences Lightning's remarks on hardware and loaders, and its progress unless wanted."""
+    logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*does not have many workers.*")
+            warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.. is deprecated.*")
+            yield
+    finally:
+        logger.setLevel(level)
