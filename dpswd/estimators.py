@@ -24,10 +24,11 @@ from torch import Tensor
 
 from dpswd._files import atomic_write
 from dpswd._validate import at_least
+from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data.features import ArrayData
 from dpswd.errors import InputError
 from dpswd.generation.export import generate, read_generator, to_bytes, write_generator
-from dpswd.generation.module import MixtureModule
+from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.structure import Structure, forecast
 from dpswd.report.render import write_report
 from dpswd.training.callback import PrivacyBudget
@@ -42,7 +43,7 @@ class PrivateGenerator(BaseEstimator):
     """Makes synthetic records from private ones.
 
     Formal guarantee:
-        ``fit`` is one run of :class:`dpswd.generation.module.MixtureModule` under a
+        ``fit`` is one run of :class:`dpswd.generation.mixture_module.MixtureModule` under a
         :class:`~dpswd.PrivacyBudget`: (epsilon, delta) differential privacy under replace-one, labels included.
         Samples, files and reports are post-processing. The shape, the number and the classes of the records are
         public.
@@ -131,7 +132,7 @@ class PrivateGenerator(BaseEstimator):
             module = MixtureModule(**constants)
             directory = _new_run_dir(self.run_dir)
             ledger = None if self.shared_ledger is None else str(self.shared_ledger)
-            budget = PrivacyBudget(self.epsilon, self.delta, shared_ledger=ledger)
+            budget = PrivacyBudget(self.epsilon, self.delta, **({} if ledger is None else {'shared_ledger': ledger}))
             budget.before_ledger = lambda: _write_config(self, data, directory)
             trainer = L.Trainer(
                 default_root_dir=directory,
@@ -229,7 +230,7 @@ class PrivateGenerator(BaseEstimator):
         """
         shape = tuple(shape)
         channels_first = (shape[2], *shape[:2]) if len(shape) == 3 else (1, *shape) if len(shape) == 2 else shape
-        return forecast(n, channels_first, classes, self.epsilon, self.delta)
+        return forecast(n, channels_first, classes, mu_of_epsilon(self.epsilon, self.delta))
 
     def _fitted(self) -> Any:
         if not hasattr(self, "generator_"):
