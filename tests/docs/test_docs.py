@@ -5,8 +5,11 @@ import re
 import shlex
 from pathlib import Path
 
+import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 import dpswd
 from dpswd.commands.main import main
@@ -56,6 +59,33 @@ def test_python_blocks_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for code in blocks(DOCS / name, "python"):
         exec(compile(code, name, "exec"), {})
+
+
+QUICK = ["--trainer.max_steps", "6", "--trainer.enable_progress_bar", "false"]
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A directory with what the pages assume: photos in three folders, grey scans, vectors."""
+    rng = np.random.default_rng(0)
+    for i in range(120):
+        for folder, shape in ((f"photos/{('birds', 'cats', 'dogs')[i % 3]}", (20 + i % 5, 24, 3)), ("scans", (30, 28))):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(tmp_path / folder / f"{i:04}.png")
+    np.savez(tmp_path / "vectors.npz", features=rng.normal(size=(120, 16)) / 4, labels=np.arange(120) % 4)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["howto/own-data.md", "howto/shared-budgets.md"])
+def test_commands_run(name, desk, capsys):
+    lines = commands(DOCS / name)
+    assert lines
+    for words in sorted(lines, key=lambda words: "runs/a/ledger.jsonl" in words):  # runs first, then their ledgers
+        assert main([*words, *(QUICK if words[0] == "fit" else [])]) == 0, words
+    if name == "howto/own-data.md":
+        files = {path.name for path in (desk / "runs" / "images").iterdir()}
+        assert {"generator.pt", "synthetic.npz", "samples.png", "report.html"} <= files
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
