@@ -61,7 +61,7 @@ def test_python_blocks_run(name, tmp_path, monkeypatch):
         exec(compile(code, name, "exec"), {})
 
 
-QUICK = ["--trainer.max_steps", "6", "--trainer.enable_progress_bar", "false"]
+QUICK = ["--trainer.max_steps", "6", "--trainer.log_every_n_steps", "1", "--trainer.enable_progress_bar", "false"]
 
 
 @pytest.fixture
