@@ -11,17 +11,20 @@ if TYPE_CHECKING:
     from dpswd.accounting.accountant import PrivacyAccountant
     from dpswd.accounting.calibrate import calibrate_sigma
     from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError, ProcessLostError
+    from dpswd.estimators import PrivateGenerator
     from dpswd.loss import DPSlicedWassersteinLoss, Release
     from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
     from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMoment
     from dpswd.sampling import FixedSizeSampler, ReleaseLoader
     from dpswd.sketch import release_sketch
     from dpswd.sliced import random_projections, sliced_wasserstein
+    from dpswd.training.budget import Budget
     from dpswd.training.callback import PrivacyBudget
 
 __version__ = "0.2.0"
 
 _MODULES = {
+    "Budget": "training.budget",
     "BudgetExceededError": "errors",
     "ClassCounts": "queries",
     "ClassCovariances": "queries",
@@ -34,6 +37,7 @@ _MODULES = {
     "LedgerError": "errors",
     "PrivacyAccountant": "accounting.accountant",
     "PrivacyBudget": "training.callback",
+    "PrivateGenerator": "estimators",
     "ProcessLostError": "errors",
     "ProjectionMechanism": "mechanism",
     "Release": "loss",
@@ -46,6 +50,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "Budget",
     "BudgetExceededError",
     "ClassCounts",
     "ClassCovariances",
@@ -58,6 +63,7 @@ __all__ = [
     "LedgerError",
     "PrivacyAccountant",
     "PrivacyBudget",
+    "PrivateGenerator",
     "ProcessLostError",
     "ProjectionMechanism",
     "Release",

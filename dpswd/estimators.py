@@ -27,7 +27,7 @@ from dpswd._validate import at_least
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data.features import ArrayData
 from dpswd.errors import InputError
-from dpswd.generation.export import generate, read_generator, to_bytes, write_generator
+from dpswd.generation.export import GUARANTEE, read_generator, to_bytes, write_generator
 from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.structure import Structure, forecast
 from dpswd.report.render import write_report
@@ -36,6 +36,7 @@ from dpswd.training.callback import PrivacyBudget
 __all__ = ["PrivateGenerator"]
 
 _GENERATOR_STEPS = 800  # training steps after the flow, as in the shipped configs
+_CONSTANTS = ("center", "radius", "shift", "rotation", "zoom", "shear")
 _FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
 
 
@@ -128,11 +129,13 @@ class PrivateGenerator(BaseEstimator):
         with isolate_rng(), _quiet(self.verbose):
             L.seed_everything(self.random_state, verbose=False)
             data = ArrayData(X, y, classes=self.classes)
-            constants = {name: getattr(self, name) for name in ("center", "radius", "shift", "rotation", "zoom", "shear")}
+            constants = {
+                name: getattr(self, name) for name in ("center", "radius", "shift", "rotation", "zoom", "shear")
+            }
             module = MixtureModule(**constants)
             directory = _new_run_dir(self.run_dir)
             ledger = None if self.shared_ledger is None else str(self.shared_ledger)
-            budget = PrivacyBudget(self.epsilon, self.delta, **({} if ledger is None else {'shared_ledger': ledger}))
+            budget = PrivacyBudget(self.epsilon, self.delta, shared_ledger=ledger)
             budget.before_ledger = lambda: _write_config(self, data, directory)
             trainer = L.Trainer(
                 default_root_dir=directory,
@@ -146,9 +149,11 @@ class PrivateGenerator(BaseEstimator):
             )
             trainer.fit(module, datamodule=data)
         self.run_dir_ = directory
-        self.guarantee_ = budget.statement()
+        self.guarantee_ = {key: value for key, value in budget.statement().items() if key in GUARANTEE}
         self.generator_ = module.generator.eval()
-        self.classes_ = None if y is None else np.arange(data.n_classes) if self.classes is None else np.array(self.classes)
+        self.classes_ = (
+            None if y is None else np.arange(data.n_classes) if self.classes is None else np.array(self.classes)
+        )
         self.generator_.class_names = None if self.classes_ is None else self.classes_.tolist()
         self._bytes = data.private.values.dtype == torch.uint8
         return self
@@ -226,7 +231,10 @@ class PrivateGenerator(BaseEstimator):
             classes: Number of classes; 0 for none.
 
         Returns:
-            The structure of the generator, with the signal-to-noise ratio of every release; ``print`` shows it.
+            The structure of the generator, with the signal-to-noise ratio of every release; ``print`` describes it.
+
+        Raises:
+            InputError: If a number is out of range.
         """
         shape = tuple(shape)
         channels_first = (shape[2], *shape[:2]) if len(shape) == 3 else (1, *shape) if len(shape) == 2 else shape

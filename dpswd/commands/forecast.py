@@ -21,6 +21,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> dict[str, Any]:
+    from dpswd.accounting.calibrate import mu_of_epsilon
     from dpswd.generation.structure import forecast
     from dpswd.training.cli import PrivateCLI
 
@@ -36,7 +37,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     budget = cli.config["privacy"]
     epsilon = arguments.epsilon or budget["target_epsilon"]
     delta = arguments.delta or budget["target_delta"]
-    structure = forecast(n_records, shape, n_classes, epsilon, delta)
+    structure = forecast(n_records, shape, n_classes, mu_of_epsilon(epsilon, delta))
     facts = {"n_records": n_records, "epsilon": epsilon, "delta": delta}
     return {**facts, **dataclasses.asdict(structure), "text": str(structure)}
 

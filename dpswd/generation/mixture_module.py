@@ -23,6 +23,7 @@ from typing import Any
 import lightning as L
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
@@ -121,6 +122,7 @@ class MixtureModule(L.LightningModule):
             raise InputError("Expected a data module with release_size (see dpswd.data), got none; pass --data.")
         records = data.private
         structure = forecast(len(records), tuple(records.values.shape[1:]), self._classes(data), self._mu())
+        (rank_zero_info if structure.signal_to_noise["means"] >= 1 else rank_zero_warn)(structure.verdict)
         self._build(structure)
         shares, seed = structure.shares, self.noise_seed
         classes, cells = max(1, structure.n_classes), max(1, structure.n_classes) * structure.n_cells

@@ -73,6 +73,25 @@ class Structure:
     signal_to_noise: dict[str, float]
     n_surviving: int
 
+    def __str__(self) -> str:
+        """Returns a table of the releases and what to expect."""
+        shares = {**self.shares, "slices": 1 - sum(self.shares.values())}
+        lines = [f"{'release':<14}{'share of mu^2':>14}{'signal / noise':>16}"]
+        lines += [f"{name:<14}{shares[name]:>13.0%} {self.signal_to_noise[name]:>15.2f}" for name in shares]
+        lines.append(f"Directions above the noise: {self.n_surviving} of {self.dim}.")
+        return "\n".join([*lines, self.verdict])
+
+    @property
+    def verdict(self) -> str:
+        """What to expect of the generated records, in one sentence."""
+        means, moments = self.signal_to_noise["means"], self.signal_to_noise["moments"]
+        kind = f"{len(self.shares) + 1} releases, {self.n_cells} cells per class"
+        if means < 1:
+            return f"Expect noise: class means need {math.ceil(1 / means)} times as many records, or a larger budget."
+        if moments < 1:
+            return f"Expect class means with little variety ({kind})."
+        return f"Expect class means and variety ({kind})."
+
 
 def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Structure:
     """Chooses the structure for a budget and forecasts the signal-to-noise ratio of each release.
