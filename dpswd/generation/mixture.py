@@ -1,8 +1,8 @@
 r"""Means and covariances of classes and cells from released counts, sums and second moments: post-processing only.
 
-Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows, drawn from the released mean of
-the class and the pooled covariance. The cell of a record depends on this record and on released values only, so that a cell is a class like any
-other to :mod:`dpswd.queries`.
+Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows, drawn from the released mean of the
+class and the pooled covariance. The cell of a record depends on this record and on released values only, so that a cell
+is a class like any other to :mod:`dpswd.queries`.
 
 Means are pulled towards their prior by Wiener's weight, the variance of the signal over that of signal and noise; the
 former is fitted by moments. Covariances keep what the noise adds to the variances, which makes classifiers of the
