@@ -349,6 +349,11 @@ class MixtureModule(L.LightningModule):
             )
             generator.means.copy_(wanted - effect)
 
+    @property
+    def stages(self) -> dict[str, int]:
+        """Training steps of each stage, in order, for the progress display."""
+        return {"flow": self.flow_steps, "generator": self.trainer.max_steps - self.flow_steps}
+
     def classes_of(self, n: int) -> Tensor:
         """Returns n classes (n,) in the released proportions, equal ones before the release."""
         edges = (self.proportions.double().cumsum(0) * n).round().long()
