@@ -59,6 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--quick", action="store_true", help="fewer seeds, points or settings")
     run.add_argument("--full", action="store_true", help="all settings, where that is not the default")
     run.add_argument("--seeds", type=int, help="number of seeds, where it can be chosen")
+    run.add_argument("--only", help="one method, where it can be chosen")
     run.add_argument("--data", type=Path, help="directory of the data sets (default: DPSWD_DATA or ./data)")
     run.add_argument("--weights", type=Path, help="Inception weights of pytorch-fid, for fig6")
     run.add_argument("--out", type=Path, default=Path("runs/experiments"), help="directory of the results")
@@ -87,9 +88,10 @@ def _run(arguments: argparse.Namespace) -> None:
         raise InputError(f"Expected --out to be a writable directory, got {arguments.out}: {error.strerror}.") from None
     module = found[arguments.name]
     flags = [f"--{flag}" for flag in ("quick", "full") if getattr(arguments, flag)]
+    flags += [f"--only {arguments.only}"] if arguments.only else []
     flags += [f"--seeds {arguments.seeds}"] if arguments.seeds else []
     accepted = inspect.signature(module.run).parameters
-    names = ("quick", "full", "data", "weights", "seeds")
+    names = ("quick", "full", "data", "weights", "seeds", "only")
     options = {name: getattr(arguments, name) for name in names if name in accepted}
     result = module.run(arguments.out, **options)
     command = " ".join(["python -m experiments run", arguments.name, *flags])

@@ -3,6 +3,7 @@
 Cells are those of ``table2 --full``: 60,000 synthetic records, run directories with ledger and report, resumable.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,32 @@ def plan(seeds: int = SEEDS) -> list[Cell]:
 
 
 def run(
-    out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False, seeds: int | None = None
+    out: Path,
+    *,
+    quick: bool = False,
+    data: Path | None = None,
+    full: bool = False,
+    seeds: int | None = None,
+    only: str | None = None,
 ) -> dict[str, Any]:
-    """Runs the missing cells (with ``quick`` one seed of the embedded digits); one row per classifier."""
+    """Runs the missing cells; one row per classifier.
+
+    With ``quick`` one seed of the embedded digits. With ``only`` the cells of one method at epsilon 10 and 1; rows of
+    other methods and budgets are kept from ``OUT/generation.json``, with the version that measured them.
+    """
     cells = [cell for cell in plan(seeds or SEEDS) if not quick or (cell.dataset, cell.seed) == ("digits", 0)]
+    kept: list[dict[str, Any]] = []
+    if only is not None:
+        cells = [cell for cell in cells if cell.method == only and cell.epsilon in BUDGETS[:2]]
     rows = summarise(evaluate_cells(cells, out, data))
+    if only is not None and (out / "generation.json").exists():
+        earlier = json.loads((out / "generation.json").read_text())
+        new = {(row["dataset"], row["method"], row["epsilon"]) for row in rows}
+        kept = [
+            {"version": earlier["version"], **row}
+            for row in earlier["rows"]
+            if (row["dataset"], row["method"], row["epsilon"]) not in new
+        ]
+    rows = sorted([*rows, *kept], key=lambda row: (list(GENERATED).index(row["dataset"]), -(row["epsilon"] or 0.0)))
     show(rows)
     return {"rows": rows}
