@@ -17,6 +17,7 @@ find_python() {
 
 venv="${DPSWD_VENV:-.venv}"
 versions="${DPSWD_CONSTRAINTS:-constraints.txt}"
+extras="${DPSWD_EXTRAS:-dev,docs}"
 stamp="$venv/installed"
 wanted=$(cat pyproject.toml "$versions" | cksum)
 if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
@@ -24,10 +25,10 @@ if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
   echo "Installing into $venv (once; torch is large, this takes some minutes) ..." >&2
   if command -v uv >/dev/null; then
     [ -x "$venv/bin/python" ] || uv venv --quiet --python "$python" "$venv"
-    uv pip install --quiet --python "$venv/bin/python" --constraint "$versions" --editable '.[dev]'
+    uv pip install --quiet --python "$venv/bin/python" --constraint "$versions" --editable ".[$extras]"
   else
     [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$versions" --editable '.[dev]'
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$versions" --editable ".[$extras]"
   fi
   echo "$wanted" > "$stamp"
 fi
