@@ -4,7 +4,6 @@ Exit status: 0 done; 2 invalid input, with one line on stderr and no traceback; 
 """
 
 import argparse
-import datetime
 import json
 import logging
 import os
@@ -183,11 +182,6 @@ def _quiet() -> None:
         ".*find_unused_parameters=True was specified.*",  # needed by modules that train a part of their parameters
     ):
         warnings.filterwarnings("ignore", message=message)
-
-
-def default_run_dir() -> Path:
-    """Returns a new directory name for a run without one."""
-    return Path("runs") / datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")
 
 
 def _is_follower() -> bool:

@@ -4,6 +4,7 @@ The run directory (``trainer.default_root_dir``) gets config.yaml, ledger.jsonl,
 events, checkpoints/last.ckpt, and the files of the callbacks in the config.
 """
 
+import datetime
 import logging
 import sys
 from functools import partial
@@ -204,10 +205,8 @@ class PrivateCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """Sets logger, checkpoints and progress bar where the config does not."""
-        from dpswd.commands.main import default_run_dir
-
         given = self._get(self.config_init, "trainer", default={})
-        directory = Path(given.get("default_root_dir") or default_run_dir())
+        directory = Path(given.get("default_root_dir") or _default_run_dir())
         kwargs.setdefault("default_root_dir", str(directory))
         if given.get("enable_model_summary") is None:
             kwargs.setdefault("enable_model_summary", False)
@@ -297,3 +296,8 @@ class PrivateCLI(LightningCLI):
 def _as_list(value: Any) -> list[Any]:
     """Returns the entries of an option of the trainer that takes one object or a list."""
     return list(value) if isinstance(value, list | tuple) else [value] if value else []
+
+
+def _default_run_dir() -> Path:
+    """Return a new directory name for a run without one."""
+    return Path("runs") / datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")
