@@ -119,7 +119,7 @@ class WatchEpsilon(L.Callback):
 
 # `dpswd fit` in processes that are forked from one that has imported everything
 
-DIGITS_CONFIG = Path(__file__).parents[1] / "configs" / "digits.yaml"
+GENERATOR_CONFIG = Path(__file__).parent / "generator.yaml"
 FIT_OPTIONS = {
     "--trainer.callbacks": "[]",
     "--trainer.enable_progress_bar": "false",
@@ -154,7 +154,7 @@ def fit_arguments(directory: Path, steps: int, *more: str) -> list[str]:
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if checkpoint.exists():
         options["--ckpt_path"] = str(checkpoint)
-    return ["fit", "--config", str(DIGITS_CONFIG), *(word for pair in options.items() for word in pair), *more]
+    return ["fit", "--config", str(GENERATOR_CONFIG), *(word for pair in options.items() for word in pair), *more]
 
 
 def run_fit(words: list[str], witness: str, said: str) -> None:

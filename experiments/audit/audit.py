@@ -8,7 +8,7 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import Claim
 from dpswd.audit.game import QueryGame, audit, run_game
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMoment
+from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMoment, SumAndNorm
 from experiments.audit.canaries import audit_generator
 from experiments.audit.zoo import ZOO, inspect
 
@@ -39,6 +39,7 @@ QUERIES = (
     SecondMoment(8, sigma=0.15),
     ClassMeans(10, 8, sigma=0.4),
     ClassCovariances(10, 8, sigma=0.15),
+    SumAndNorm(8, sigma=0.85),
 )
 TRIALS = 20_000
 

@@ -1,5 +1,6 @@
 """Score, worst pair, and bounds that are close to the claim and below it."""
 
+import copy
 import dataclasses
 import itertools
 import math
@@ -183,7 +184,8 @@ def test_query_other_worst_pairs(number):
 def test_query_without_clip_or_with_half_the_noise_is_caught(query, monkeypatch):
     account = PrivacyAccountant().step(query.mechanism, sample_size=10)
     stated = Claim.of(account, 1e-5)
-    half = type(query)(query.n_classes, query.dim, query.row_norm, query.mechanism.sigma / 2, noise_seed=1)
+    half = copy.deepcopy(query)
+    half.mechanism = dataclasses.replace(query.mechanism, sigma=query.mechanism.sigma / 2, noise_seed=1)
     assert not stated.is_consistent_with(run_game(QueryGame(half), 1000))
     monkeypatch.setattr(dpswd.queries, "clip_rows", lambda rows, bound: rows.detach().double())
     assert not stated.is_consistent_with(run_game(QueryGame(query), 400))

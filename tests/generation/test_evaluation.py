@@ -109,7 +109,7 @@ def test_accuracies_on_private_records_are_in_a_file_of_that_name(tmp_path, caps
     (row, _) = json.loads(private["private_evaluation.json"])["rows"]
     assert row["n_test"] == 12
     assert "private_evaluation.json to yourself" in capsys.readouterr().out
-    assert "accuracy" not in private["privacy.json"]
+    assert str(row["accuracy"]) not in private["privacy.json"]
     public = fit(tmp_path / "b", FeatureFile(vectors(tmp_path / "x.npz"), public_benchmark=True))
     assert "evaluation.json" in public  # control
     assert "private_evaluation.json" not in public

@@ -13,6 +13,7 @@ from dpswd import BudgetExceededError, FixedSizeSampler, InputError
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
 from dpswd.errors import DpswdError
+from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.module import GeneratorModule
 from dpswd.sampling import ReleaseLoader
 
@@ -150,19 +151,25 @@ def test_a_one_shot_run_killed_before_its_first_checkpoint(tmp_path, stored, mon
 
 
 def test_queries_are_not_repeated(tmp_path, monkeypatch):
-    arguments = lambda: fit_arguments(  # noqa: E731
-        tmp_path / "run", 3, "--model.init_args.count_share", "0.1", "--model.init_args.labels", "blocks"
-    )
+    options = ["--trainer.default_root_dir", str(tmp_path / "run"), "--trainer.max_steps", "6"]
+    options += [
+        "--trainer.callbacks",
+        "[]",
+        "--trainer.enable_progress_bar",
+        "false",
+        "--trainer.log_every_n_steps",
+        "1",
+    ]
     with monkeypatch.context() as patched:
-        patched.setattr(GeneratorModule, "training_step", lambda *_: (_ for _ in ()).throw(RuntimeError("crash")))
+        patched.setattr(MixtureModule, "receive", lambda *_: (_ for _ in ()).throw(RuntimeError("crash")))
         with pytest.raises(RuntimeError, match="crash"):
-            main(arguments())
-    assert ledger_of(tmp_path / "run").n_releases == 1
-    stored = torch.load(tmp_path / "run" / "releases" / "0001.pt", weights_only=True)["tensors"]["values"].clamp(min=1)
-    assert main(arguments()) == 0
-    assert [count for *_, count in ledger_of(tmp_path / "run").groups()] == [1, 3]
-    after = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
-    assert torch.equal(after["state_dict"]["proportions"], (stored / stored.sum()).float())
+            main(["fit", "--config", "digits", *options])
+    made = ledger_of(tmp_path / "run").n_releases
+    assert made == 3  # all but the slices
+    checkpoint = str(tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert main(["fit", "--config", "digits", *options, "--ckpt_path", checkpoint]) == 0
+    ledger = ledger_of(tmp_path / "run")
+    assert ledger.n_releases == sum(part["n_releases"] for part in ledger.header["plan"]) == made + 1
 
 
 # checkpoints
