@@ -16,7 +16,7 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
-import yaml
+import yaml  # type: ignore[import-untyped]
 from lightning.pytorch.utilities.seed import isolate_rng
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
@@ -28,6 +28,7 @@ from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data.features import ArrayData
 from dpswd.errors import InputError
 from dpswd.generation.export import GUARANTEE, read_generator, to_bytes, write_generator
+from dpswd.generation.generators import Generator
 from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.structure import Structure, forecast
 from dpswd.report.render import write_report
@@ -40,7 +41,7 @@ _CONSTANTS = ("center", "radius", "shift", "rotation", "zoom", "shear")
 _FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
 
 
-class PrivateGenerator(BaseEstimator):
+class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Makes synthetic records from private ones.
 
     Formal guarantee:
@@ -150,9 +151,9 @@ class PrivateGenerator(BaseEstimator):
             trainer.fit(module, datamodule=data)
         self.run_dir_ = directory
         self.guarantee_ = {key: value for key, value in budget.statement().items() if key in GUARANTEE}
-        self.generator_ = module.generator.eval()
+        self.generator_: Generator = module.generator.eval()
         self.classes_ = (
-            None if y is None else np.arange(data.n_classes) if self.classes is None else np.array(self.classes)
+            None if y is None else np.arange(data.n_classes or 0) if self.classes is None else np.array(self.classes)
         )
         self.generator_.class_names = None if self.classes_ is None else self.classes_.tolist()
         self._bytes = data.private.values.dtype == torch.uint8

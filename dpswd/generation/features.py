@@ -126,7 +126,8 @@ class Flatten(FeatureMap):
 
     def records(self, rows: Tensor) -> Tensor:
         """Gives the rows their shape back."""
-        return rows.unflatten(1, self.sample_shape)
+        result: Tensor = rows.unflatten(1, self.sample_shape)
+        return result
 
 
 class DCT(FeatureMap):
@@ -176,7 +177,8 @@ class DCT(FeatureMap):
     def records(self, rows: Tensor) -> Tensor:
         """Builds images from the low frequencies."""
         frequencies = rows.unflatten(1, (self.sample_shape[0], self.size, self.size)) / self.weight
-        return self.basis_h.T @ frequencies @ self.basis_w
+        result: Tensor = self.basis_h.T @ frequencies @ self.basis_w
+        return result
 
 
 def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
@@ -193,7 +195,8 @@ def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
     amplitude = 1 / (1 + i.square() + j.square()).sqrt()
     relative = torch.tensor([1.0, 0.25, 0.125] if channels == 3 else [1.0] * channels, dtype=torch.float64)
     spectrum = relative[:, None, None] * amplitude
-    return (spectrum * (0.25 * math.sqrt(channels * height * width) / spectrum.norm())).float()
+    result: Tensor = (spectrum * (0.25 * math.sqrt(channels * height * width) / spectrum.norm())).float()
+    return result
 
 
 class Frequencies(FeatureMap):
@@ -292,7 +295,8 @@ class Basis(FeatureMap):
 
     def whole(self, records: Tensor) -> Tensor:
         """Maps (n, *sample_shape) to all coordinates (n, base.dim)."""
-        return (self.base(records) - self.mean) * self.scale @ self.directions
+        result: Tensor = (self.base(records) - self.mean) * self.scale @ self.directions
+        return result
 
     def forward(self, records: Tensor) -> Tensor:
         """Maps (n, *sample_shape) to the leading coordinates (n, n_components)."""

@@ -54,6 +54,9 @@ class FlowModule(GeneratorModule):
         noise_seed: For tests only: NOT PRIVATE.
     """
 
+    codes: Tensor
+    classes: Tensor
+
     def __init__(
         self,
         generator: Generator,
@@ -111,10 +114,11 @@ class FlowModule(GeneratorModule):
         super().on_train_start()
         self.classes.copy_(self.classes_of(len(self.classes)))
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:  # type: ignore[override]  # manual optimization
         """A step of the flow at first, of the distillation later."""
         released = self.receive(batch)
-        flow, adam = self.optimizers()
+        optimizers: Any = self.optimizers()
+        flow, adam = optimizers
         optimizer = flow if self.global_step < self.flow_steps else adam
         optimizer.zero_grad()
         if optimizer is flow:
@@ -130,7 +134,8 @@ class FlowModule(GeneratorModule):
         self.manual_backward(loss)
         optimizer.step()
         if optimizer is adam:
-            self.lr_schedulers().step()
+            schedulers: Any = self.lr_schedulers()
+            schedulers.step()
 
     def configure_optimizers(self) -> Any:
         """Plain gradient descent for the flow, with the step that is a full correction; Adam for the generator."""

@@ -105,7 +105,8 @@ class Table3Generator(Generator):
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""
         _, height, width = self.sample_shape
-        return self.body(self.code(latent, labels))[:, :, :height, :width]
+        result: Tensor = self.body(self.code(latent, labels))[:, :, :height, :width]
+        return result
 
 
 class MLPGenerator(Generator):
@@ -132,7 +133,8 @@ class MLPGenerator(Generator):
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""
-        return self.body(self.code(latent, labels)).unflatten(1, self.sample_shape)
+        result: Tensor = self.body(self.code(latent, labels)).unflatten(1, self.sample_shape)
+        return result
 
 
 class MixtureGenerator(Generator):
@@ -211,15 +213,17 @@ class MixtureGenerator(Generator):
         self.bend = nn.Sequential(
             nn.Linear(n_components + cells, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
         )
-        self.bend.append(nn.Linear(hidden, n_components))
-        nn.init.zeros_(self.bend[-1].weight)
-        nn.init.zeros_(self.bend[-1].bias)
+        last = nn.Linear(hidden, n_components)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.bend.append(last)
 
     def cell(self, latent: Tensor, labels: Tensor) -> Tensor:
         """Cell (n,) of each code, drawn by the coordinate after the rows' in the proportions of the class."""
         edges = self.weights.cumsum(1)[:, :-1][labels]
         inside = (torch.special.ndtr(latent[:, self.dim, None]) > edges).sum(1)
-        return labels * self.n_cells + inside
+        result: Tensor = labels * self.n_cells + inside
+        return result
 
     def straight(self, latent: Tensor, cells: Tensor) -> Tensor:
         """Rows (n, D) of the mixture itself."""
@@ -235,7 +239,8 @@ class MixtureGenerator(Generator):
     def correction(self, latent: Tensor, cells: Tensor) -> Tensor:
         """What the network adds to the leading coordinates (n, p)."""
         one_hot = F.one_hot(cells, len(self.means)).to(latent.dtype)
-        return self.bend(torch.cat([latent[:, : self.n_components], one_hot], dim=1))
+        result: Tensor = self.bend(torch.cat([latent[:, : self.n_components], one_hot], dim=1))
+        return result
 
     def render(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
         """Maps rows (n, D) to records, cut to pixels where they are, not jittered.
@@ -249,7 +254,8 @@ class MixtureGenerator(Generator):
             assert self.frequencies is not None
             frequencies = codes.unflatten(1, self.sample_shape) * self.residual_scale
             records = records + self.frequencies.from_frequencies(frequencies)
-        return records.clamp(0, 1) if self.bounded else records
+        result: Tensor = records.clamp(0, 1) if self.bounded else records
+        return result
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""

@@ -27,13 +27,15 @@ __all__ = [
 def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
     """Lifts the eigenvalues of symmetric matrices (..., d, d) to at least ``floor``."""
     values, vectors = torch.linalg.eigh(matrix)
-    return (vectors * values.clamp(min=floor)[..., None, :]) @ vectors.mT
+    result: Tensor = (vectors * values.clamp(min=floor)[..., None, :]) @ vectors.mT
+    return result
 
 
 def root(matrix: Tensor) -> Tensor:
     """Symmetric square root of symmetric matrices (..., d, d); negative eigenvalues count as 0."""
     values, vectors = torch.linalg.eigh(matrix)
-    return (vectors * values.clamp(min=0).sqrt()[..., None, :]) @ vectors.mT
+    result: Tensor = (vectors * values.clamp(min=0).sqrt()[..., None, :]) @ vectors.mT
+    return result
 
 
 def nearest_spectrum(matrix: Tensor) -> Tensor:
@@ -42,7 +44,8 @@ def nearest_spectrum(matrix: Tensor) -> Tensor:
     descending = values.flip(0)
     excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
     n_positive = int((descending > excess).sum())
-    return (vectors * (values - excess[max(n_positive, 1) - 1]).clamp(min=0)) @ vectors.T
+    result: Tensor = (vectors * (values - excess[max(n_positive, 1) - 1]).clamp(min=0)) @ vectors.T
+    return result
 
 
 def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -> Tensor:
@@ -91,7 +94,8 @@ def cell_of(rows: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
     """Index (n,) of the cell of each row (n, d) with its class (n,): class times n_cells plus the nearest centre."""
     classes, n_cells, dim = centres.shape
     distance = torch.cdist(rows.double(), centres.reshape(-1, dim)).unflatten(1, (classes, n_cells))
-    return labels * n_cells + distance[torch.arange(len(rows)), labels].argmin(1)
+    result: Tensor = labels * n_cells + distance[torch.arange(len(rows)), labels].argmin(1)
+    return result
 
 
 def cell_means(counts: Tensor, sums: Tensor, variances: Tensor, noise: float) -> Tensor:

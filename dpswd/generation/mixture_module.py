@@ -361,7 +361,8 @@ class MixtureModule(L.LightningModule):
 
     def sample(self, labels: Tensor) -> Tensor:
         """Generates one record for each class in ``labels`` (n,)."""
-        return self.generator(self.generator.latent(len(labels)), labels)
+        result: Tensor = self.generator(self.generator.latent(len(labels)), labels)
+        return result
 
     def receive(self, batch: tuple[Tensor, Tensor]) -> Release:
         """Releases the slices of the private records in a batch, if there are any; returns the last release."""

@@ -24,7 +24,7 @@ class GeneratorModule(L.LightningModule):
 
     A training step that gets private records makes one release; a step that gets none trains on the last one, free of
     charge. So one-shot training (``release_every`` at least the number of steps, all records in one batch) and
-    per-step releases are the same code. Put :class:`dpswd.training.callback.PrivacyBudget` beside it: it sets the noise.
+    per-step releases are the same code. A :class:`dpswd.training.callback.PrivacyBudget` sets the noise.
 
     Labels are private too. With ``labels="blocks"`` (default) a record is embedded as features times one-hot class;
     with ``"concat"`` the one-hot class, times ``label_scale``, is appended to the features and clipped with them;
@@ -50,6 +50,8 @@ class GeneratorModule(L.LightningModule):
         lr: Learning rate of Adam; falls to a tenth by a cosine over the run.
         noise_seed: For tests only: NOT PRIVATE.
     """
+
+    proportions: Tensor
 
     def __init__(
         self,
@@ -159,7 +161,8 @@ class GeneratorModule(L.LightningModule):
 
     def sample(self, labels: Tensor) -> Tensor:
         """Generates one record for each class in ``labels`` (n,)."""
-        return self.generator(self.generator.latent(len(labels)), labels)
+        result: Tensor = self.generator(self.generator.latent(len(labels)), labels)
+        return result
 
     def receive(self, batch: tuple[Tensor, Tensor]) -> Release:
         """Makes one release of the private records in a batch, if there are any; returns the last release."""
@@ -229,12 +232,13 @@ class GeneratorModule(L.LightningModule):
         if self.released is not None:
             self.released = self.released.to(self.device)
             return
-        private = self.trainer.datamodule.private
+        private = self.trainer.datamodule.private  # type: ignore[attr-defined]
         if self.moment is not None and not bool(self.features.fitted):
             parts = torch.arange(len(private)).split(4096)
-            base = self.features.base
+            features: Any = self.features  # released principal directions
+            base = features.base
             rows = torch.cat([private_rows(base, private.floats(part).to(self.device)) for part in parts])
-            self.features.fit(self.moment.release(rows), len(private))
+            features.fit(self.moment.release(rows), len(private))
         if self.counts is not None and not self._counted:
             counts = self.counts.release(private.labels).clamp(min=1)
             self._counted = True

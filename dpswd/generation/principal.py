@@ -78,7 +78,8 @@ class PrincipalDirections(FeatureMap):
         """Maps (n, *sample_shape) to (n, components)."""
         if not bool(self.fitted):
             raise InputError("Expected principal directions to be fitted to a release, got none; call fit first.")
-        return self.base(records) @ self.analysis
+        result: Tensor = self.base(records) @ self.analysis
+        return result
 
     def decode(self, rows: Tensor) -> Tensor:
         """Maps rows (n, components) to records in the subspace."""
