@@ -122,10 +122,11 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             InputError: If the records do not fit; nothing is released then.
             BudgetExceededError: If the shared ledger does not cover the run.
         """
-        if hasattr(self, "generator_") and self.shared_ledger is None:
+        if (hasattr(self, "generator_") or getattr(self, "_released", False)) and self.shared_ledger is None:
             raise InputError(
-                "Expected one fit of a PrivateGenerator, got a second one, which would spend a further budget; pass "
-                "shared_ledger, or make a new estimator and add the budgets up."
+                "Expected one fit of a PrivateGenerator, got a second one, which would spend a further budget (an "
+                "interrupted fit counts if it made a release); pass shared_ledger, or make a new estimator and add the "
+                "budgets up."
             )
         with isolate_rng(), _quiet(self.verbose):
             L.seed_everything(self.random_state, verbose=False)
@@ -148,7 +149,10 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
                 enable_progress_bar=self.verbose,
                 callbacks=[budget],
             )
-            trainer.fit(module, datamodule=data)
+            try:
+                trainer.fit(module, datamodule=data)
+            finally:
+                self._released = getattr(self, "_released", False) or budget.n_releases > 0
         self.run_dir_ = directory
         self.guarantee_ = {key: value for key, value in budget.statement().items() if key in GUARANTEE}
         self.generator_: Generator = module.generator.eval()

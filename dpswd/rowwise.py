@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from dpswd.errors import InputError
 
-__all__ = ["check_encoder", "check_module", "digest", "frozen_norms", "rowwise"]
+__all__ = ["check_encoder", "check_module", "digest", "finite_or_zero", "frozen_norms", "rowwise"]
 
 _CHUNK = 512  # records that vmap maps at a time
 
@@ -53,6 +53,15 @@ def rowwise(encoder: nn.Module, records: Tensor) -> Tensor:
             "change buffers or parameters that they share with it; remove the layer that updates them."
         )
     return rows.detach()
+
+
+def finite_or_zero(rows: Tensor) -> Tensor:
+    """Replace rows (n, d) that are not finite by zero rows, each by itself.
+
+    A finite record may overflow in float32, and an error at a release would tell that such a record exists
+    (docs/theory/private-side.md, Proposition 22).
+    """
+    return torch.where(torch.isfinite(rows).all(dim=1, keepdim=True), rows, torch.zeros_like(rows))
 
 
 def _traced(encoder: nn.Module, records: Tensor) -> Tensor:

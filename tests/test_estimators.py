@@ -76,6 +76,28 @@ def test_a_second_fit_is_refused(fitted):
     assert (place / "run" / "ledger.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize("step", ["on_train_start", "training_step"])
+def test_a_fit_after_an_interrupted_one_is_refused(step, tmp_path, monkeypatch):
+    """Noisy values of the first fit are on the disk: a second one spends a second budget."""
+    original = getattr(MixtureModule, step)
+
+    def interrupted(self, *args):
+        original(self, *args)
+        raise RuntimeError("interrupted")
+
+    X, y = np.random.default_rng(0).random((60, 5)), np.arange(60) % 2
+    generator = PrivateGenerator(epsilon=5, classes=[0, 1], delta=1e-3, run_dir=tmp_path / "a", verbose=False)
+    with pytest.raises(InputError):
+        generator.fit(X, y + 1)  # refused records release nothing, so that the next fit may start
+    monkeypatch.setattr(MixtureModule, step, interrupted)
+    with pytest.raises(RuntimeError, match="interrupted"):
+        generator.fit(X, y)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="second"):
+        generator.set_params(run_dir=tmp_path / "b").fit(X, y)
+    assert not (tmp_path / "b").exists()
+
+
 def test_scikit_learn_conventions(fitted):
     generator, _ = fitted
     copy = clone(generator)

@@ -258,7 +258,10 @@ class PrivacyAccountant:
         elif projections:
             lines.append("Directions are whole orthonormal bases, so that the sensitivity does not depend on them.")
         if any(m.n_classes for m in projections):
-            lines.append("Labels are private: a record is (row, class), and a change of class is accounted for.")
+            lines.append(
+                "Labels are private: a record is (row, class), and a change of class is accounted for. The list of "
+                "classes is public."
+            )
         lines += sorted({_bound_sentence(m) for m in projections})
         if any(_spends_tail(m) for m in mechanisms):
             lines.append(

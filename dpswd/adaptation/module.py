@@ -37,7 +37,7 @@ from dpswd.errors import InputError
 from dpswd.generation.features import FeatureMap, check_rowwise
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.rowwise import check_encoder, digest, frozen_norms, rowwise
+from dpswd.rowwise import check_encoder, digest, finite_or_zero, frozen_norms, rowwise
 
 __all__ = ["AdaptationModule", "fit_source", "source_batches"]
 
@@ -233,7 +233,7 @@ class AdaptationModule(L.LightningModule):
         else:
             self._measure_source()
             rows, state = self._rows(rowwise(self.encoder, records)), digest(self.encoder)
-        self.released = self.criterion.release(rows)
+        self.released = self.criterion.release(finite_or_zero(rows))
         self._write_digest(state)
         return self.released
 

@@ -211,7 +211,8 @@ class CelebA(PrivateData):
     Args:
         source: ``"torchvision"`` for the full set below ``ROOT/celeba``, whose training split has 162,770 pictures
             (Rakotomamonjy2021 has N = 162,000), or ``"faces"`` for a folder ``ROOT/celeba64`` or a zip
-            ``ROOT/celeba64_5000.zip`` of cropped faces, of which every fifth by name is held out for testing.
+            ``ROOT/celeba64_5000.zip`` of cropped faces, of which every fifth by name is held out for testing;
+            the list of file names is public then (:class:`ImageFolder` keeps it private).
         n_records: Number of private records with ``"torchvision"``: the first ones, in the order of the files.
         n_test: Number of test records with ``"torchvision"``.
         size: Side to which pictures are resized.

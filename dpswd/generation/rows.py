@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dpswd.errors import InputError
 from dpswd.generation.features import DCT, Basis, Flatten, Frequencies
 from dpswd.generation.principal import PrincipalDirections
-from dpswd.rowwise import rowwise
+from dpswd.rowwise import finite_or_zero, rowwise
 
 __all__ = ["known_rowwise", "private_rows", "rows_in_parts"]
 
@@ -36,10 +36,13 @@ def known_rowwise(features: nn.Module) -> bool:
 def private_rows(features: nn.Module, records: Tensor) -> Tensor:
     """Maps private records (n, ...) to rows (n, d), row by row, without gradients; keeps nothing of them.
 
+    A row that is not finite becomes the zero row, see :func:`dpswd.rowwise.finite_or_zero`.
+
     Raises:
         InputError: See :func:`dpswd.rowwise.rowwise`.
     """
-    return features.eval()(records) if known_rowwise(features) or not len(records) else rowwise(features, records)
+    rows = features.eval()(records) if known_rowwise(features) or not len(records) else rowwise(features, records)
+    return finite_or_zero(rows)
 
 
 def rows_in_parts(features: nn.Module, records: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -150,3 +150,16 @@ def test_parts_and_bytes_change_nothing():
 def test_a_label_per_record():
     with pytest.raises(InputError, match="Expected a label per record, got 4 and 3"):
         list(rows_in_parts(torch.nn.Identity(), torch.zeros(4, 2), torch.zeros(3)))
+
+
+def test_a_finite_record_whose_row_overflows_does_not_stop_the_run():
+    """An error would tell neighbours apart: float32 holds 3e38 but not its sums and multiples."""
+    extreme = RECORDS.clone()
+    extreme[7] = torch.finfo(torch.float32).max
+    features = Basis(Flatten((D,)), D)
+    features.scale.fill_(3.0)
+    assert not torch.isfinite(features(extreme)[7]).all()  # the case that is tested
+    rows = private_rows(features, extreme)
+    assert torch.equal(rows[7], torch.zeros(D))
+    rest = torch.arange(N) != 7
+    assert torch.equal(rows[rest], private_rows(features, RECORDS)[rest])
