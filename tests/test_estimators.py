@@ -85,8 +85,8 @@ def test_a_fit_after_an_interrupted_one_is_refused(step, tmp_path, monkeypatch):
         original(self, *args)
         raise RuntimeError("interrupted")
 
-    X, y = np.random.default_rng(0).random((60, 5)), np.arange(60) % 2
-    generator = PrivateGenerator(epsilon=5, classes=[0, 1], delta=1e-3, run_dir=tmp_path / "a", verbose=False)
+    X, y = np.random.default_rng(0).random((600, 5)), np.arange(600) % 2
+    generator = PrivateGenerator(epsilon=5, classes=[0, 1], delta=1e-4, run_dir=tmp_path / "a", verbose=False)
     with pytest.raises(InputError):
         generator.fit(X, y + 1)  # refused records release nothing, so that the next fit may start
     monkeypatch.setattr(MixtureModule, step, interrupted)
