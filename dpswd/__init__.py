@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpswd.accounting.accountant import PrivacyAccountant
     from dpswd.accounting.calibrate import calibrate_sigma
+    from dpswd.adaptation.estimator import PrivateAdapter
     from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError, ProcessLostError
     from dpswd.estimators import PrivateGenerator
     from dpswd.loss import DPSlicedWassersteinLoss, Release
@@ -37,6 +38,7 @@ _MODULES = {
     "LedgerError": "errors",
     "PrivacyAccountant": "accounting.accountant",
     "PrivacyBudget": "training.callback",
+    "PrivateAdapter": "adaptation.estimator",
     "PrivateGenerator": "estimators",
     "ProcessLostError": "errors",
     "ProjectionMechanism": "mechanism",
@@ -63,6 +65,7 @@ __all__ = [
     "LedgerError",
     "PrivacyAccountant",
     "PrivacyBudget",
+    "PrivateAdapter",
     "PrivateGenerator",
     "ProcessLostError",
     "ProjectionMechanism",

@@ -1,0 +1,219 @@
+"""PrivateAdapter: any adaptation method between the source and one private synthetic target."""
+
+import json
+from typing import ClassVar
+
+import numpy as np
+import ot
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+
+from dpswd import PrivateAdapter, PrivateGenerator
+from dpswd.errors import InputError
+
+skada = pytest.importorskip("skada")
+
+N_SOURCE, N_TARGET, DIM = 150, 600, 6
+
+
+def problem(seed: int = 0, shift: float = 2.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Three classes on an ellipse; the target is moved."""
+    rng = np.random.default_rng(seed)
+    centres = np.zeros((3, DIM))
+    centres[:, :2] = [[0, 0], [4, 0], [0, 3]]
+    y = rng.integers(0, 3, N_SOURCE + N_TARGET)
+    domain = np.r_[np.ones(N_SOURCE, dtype=int), -np.ones(N_TARGET, dtype=int)]
+    X = centres[y] + rng.normal(size=(len(y), DIM)) * 0.6
+    X[domain < 0] += shift * np.array([1, 1, 0, 0, 0, 0])
+    return X, y, domain
+
+
+@pytest.fixture
+def adapter(tmp_path, monkeypatch):
+    """Returns a function that makes adapters with a short training of the generator."""
+    monkeypatch.setattr("dpswd.estimators._GENERATOR_STEPS", 3)
+
+    def make(**options):
+        fixed = {"epsilon": 10.0, "delta": 1e-5, "n_synthetic": 200, "verbose": False, "run_dir": tmp_path / "run"}
+        return PrivateAdapter(**{**fixed, **options})
+
+    return make
+
+
+class Spy(ot.da.EMDTransport):
+    """Transport that keeps its target and overwrites the private records before it starts."""
+
+    seen: ClassVar[list] = []
+    private: ClassVar[np.ndarray | None] = None
+
+    def fit(self, Xs=None, ys=None, Xt=None, yt=None):
+        """See POT."""
+        Spy.seen.append(Xt)
+        if Spy.private is not None:
+            Spy.private[:] = np.nan
+        return super().fit(Xs=Xs, ys=ys, Xt=Xt)
+
+
+def test_parameters_follow_scikit_learn(tmp_path):
+    adapter = PrivateAdapter(epsilon=3.0, method=ot.da.SinkhornTransport(reg_e=0.5), run_dir=tmp_path)
+    assert clone(adapter).get_params()["epsilon"] == 3.0
+    assert adapter.set_params(n_synthetic=50).n_synthetic == 50
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "transport",
+        ot.da.SinkhornTransport(reg_e=0.05, norm="max"),
+        ot.da.LinearTransport(),
+        skada.CORAL(base_estimator=LogisticRegression()),
+        skada.OTMapping(base_estimator=LogisticRegression()),
+    ],
+    ids=["EMD", "Sinkhorn", "linear", "CORAL", "OTMapping"],
+)
+def test_adaptation_with_each_method(adapter, method):
+    X, y, domain = problem()
+    fitted = adapter(method=method).fit(X, y, domain)
+    source = LogisticRegression().fit(X[domain > 0], y[domain > 0])
+    assert fitted.adapted_
+    assert fitted.strength_ > 0
+    assert fitted.score(X[domain < 0], y[domain < 0]) > source.score(X[domain < 0], y[domain < 0]) + 0.05
+
+
+def test_method_reads_no_private_record(adapter):
+    X, y, domain = problem()
+    Spy.seen, Spy.private = [], X[N_SOURCE:]
+    fitted = adapter(method=Spy()).fit(X, y, domain)
+    target = problem()[0][N_SOURCE:]
+    scaled = (target - fitted._center) / fitted._radius
+    gaps = np.abs(Spy.seen[0][:, None] - scaled).max(2)
+    assert len(Spy.seen) == 1
+    assert gaps.min() > 1e-6
+    assert np.isfinite(fitted.synthetic_).all()
+    assert np.abs(scaled[:, None] - scaled[:5]).max(2).min() == 0  # control: a copied record has gap 0
+
+
+def test_private_records_pass_only_recorded_releases(adapter, monkeypatch):
+    fits = []
+    fit = PrivateGenerator.fit
+    monkeypatch.setattr(PrivateGenerator, "fit", lambda self, X, y=None: fits.append((X.shape, y)) or fit(self, X, y))
+    fitted = adapter().fit(*problem())
+    assert fits == [((N_TARGET, DIM), None)]
+    lines = [json.loads(line) for line in (fitted.run_dir_ / "ledger.jsonl").read_text().splitlines()]
+    facts = json.loads((fitted.run_dir_ / "privacy.json").read_text())
+    assert len(lines) - 1 >= facts["releases_made"] > 0
+    assert facts["epsilon"] <= 10.0
+
+
+def test_labels_of_the_target_are_ignored(adapter, tmp_path, monkeypatch):
+    X, y, domain = problem()
+    flipped = np.where(domain < 0, (y + 1) % 3, y)
+    seen = []
+    monkeypatch.setattr(PrivateGenerator, "fit", _stop(seen))
+    for i, labels in enumerate((y, flipped, np.where(domain < 0, -1, y))):
+        with pytest.raises(StopIteration):
+            adapter(run_dir=tmp_path / str(i)).fit(X, labels, domain)
+    for records, labels in seen:
+        assert labels is None
+        np.testing.assert_array_equal(records, seen[0][0])
+
+
+def _stop(seen):
+    def fit(self, X, y=None):
+        seen.append((X, y))
+        raise StopIteration
+
+    return fit
+
+
+@pytest.mark.filterwarnings("ignore:Expect noise")
+def test_flipped_labels_of_the_target_change_no_prediction(adapter, tmp_path):
+    X, y, domain = problem(shift=1.0)
+    names = np.array(["a", "b", "c"])
+    fitted = adapter(epsilon=0.001).fit(X, names[y], domain)
+    other = adapter(epsilon=0.001, run_dir=tmp_path / "b").fit(X, np.where(domain < 0, "?", names[y]), domain)
+    np.testing.assert_array_equal(fitted.predict(X), other.predict(X))
+    assert list(fitted.classes_) == ["a", "b", "c"]
+
+
+@pytest.mark.filterwarnings("ignore:Expect noise")
+@pytest.mark.parametrize("method", ["transport", skada.CORAL(base_estimator=LogisticRegression())])
+def test_tiny_epsilon_gives_the_source_classifier(adapter, method):
+    X, y, domain = problem()
+    fitted = adapter(epsilon=0.001, method=method).fit(X, y, domain)
+    rows = (X - fitted._center) / fitted._radius
+    source = LogisticRegression(max_iter=300).fit(rows[domain > 0], y[domain > 0])
+    assert not fitted.adapted_
+    assert fitted.strength_ == 0
+    np.testing.assert_array_equal(fitted.predict(X), source.predict(rows))
+
+
+def test_save_and_load(adapter, tmp_path):
+    X, y, domain = problem()
+    fitted = adapter().fit(X, np.array(["a", "b", "c"])[y], domain)
+    fitted.save(tmp_path / "classifier.pt")
+    loaded = PrivateAdapter.load(tmp_path / "classifier.pt")
+    np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
+    assert loaded.guarantee_["epsilon"] == fitted.guarantee_["epsilon"]
+    assert loaded.adapted_ == fitted.adapted_
+    with pytest.raises(InputError, match="ledger"):
+        loaded.report(tmp_path / "report.md")
+    fitted.report(tmp_path / "report.md")
+    assert (tmp_path / "report.md").stat().st_size > 0
+    with pytest.raises(InputError, match="shape"):
+        loaded.predict(X[:, :3])
+    (tmp_path / "damaged.pt").write_bytes((tmp_path / "classifier.pt").read_bytes()[:-100])
+    with pytest.raises(InputError):
+        PrivateAdapter.load(tmp_path / "damaged.pt")
+
+
+def test_other_classifiers_are_not_saved(adapter, tmp_path):
+    fitted = adapter(classifier=DecisionTreeClassifier()).fit(*problem())
+    with pytest.raises(InputError, match="logistic"):
+        fitted.save(tmp_path / "classifier.pt")
+    assert not (tmp_path / "classifier.pt").exists()
+
+
+def test_second_fit_is_refused(adapter):
+    fitted = adapter().fit(*problem())
+    with pytest.raises(InputError, match="budget"):
+        fitted.fit(*problem())
+
+
+def _with_nan(X):
+    X = X.copy()
+    X[-1, 0] = np.nan
+    return X
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda X, y, d: (X, y, np.abs(d)), "target"),
+        (lambda X, y, d: (X, y, -np.abs(d)), "source"),
+        (lambda X, y, d: (X, y, d * 0), "sample_domain"),
+        (lambda X, y, d: (X, y[:-1], d), "y"),
+        (lambda X, y, d: (X, y, d[:-1]), "sample_domain"),
+        (lambda X, y, d: (_with_nan(X), y, d), "X"),
+        (lambda X, y, d: (X[:, 0], y, d), "X"),
+        (lambda X, y, d: (X, y * 0, d), "classes"),
+    ],
+)
+def test_unfit_input_is_refused_before_anything_is_written(adapter, tmp_path, change, name):
+    with pytest.raises(InputError, match=name):
+        adapter().fit(*change(*problem()))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("options", [{"method": "nothing"}, {"method": 3}, {"n_synthetic": 0}, {"epsilon": -1.0}])
+def test_unfit_options_are_refused(adapter, tmp_path, options):
+    with pytest.raises(InputError):
+        adapter(**options).fit(*problem())
+    assert not (tmp_path / "run").exists()
+
+
+def test_predict_before_fit_is_refused():
+    with pytest.raises(InputError, match="fit"):
+        PrivateAdapter().predict(np.zeros((2, 3)))
