@@ -12,8 +12,8 @@ second moment (:mod:`dpswd.generation.structure`), the shape counts with weight
 .. math:: w = \min(1, \max(0, 2 (1 - \lambda_0 / \lambda))).
 
 The target of the method is :math:`(1 - w) (x_i + \kappa m) + w (s_j - (1 - \kappa) m)`, with source records
-:math:`x_i` and synthetic ones :math:`s_j` matched by optimal transport. If :math:`\kappa = w = 0` the result is the
-classifier of the source.
+:math:`x_i` and synthetic ones :math:`s_j` matched by optimal transport. Where the forecast
+puts the signal-to-noise ratio of means below 1, both weights are 0. If they are, the result is the source classifier.
 """
 
 import copy
@@ -299,6 +299,8 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         noise_sq = noise**2 + centre**2 + synthetic.var(0).sum() / len(synthetic) + rows.var(0).sum() / len(rows)
         self.shift_ = max(0.0, 1 - float(noise_sq) / max(float(move @ move), 1e-12))
         self.strength_ = _strength(mixture, signal)
+        if signal["means"] < 1:  # forecast from public numbers: the mean is hidden, and so is everything about it
+            self.shift_ = self.strength_ = 0.0
         coarse = rows + self.shift_ * move
         if self.strength_ == 0:
             return coarse
