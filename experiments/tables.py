@@ -235,7 +235,7 @@ TABLES: dict[str, Table] = {
     "generation": Table(
         "generation",
         IMAGES,
-        "5 or 2 seeds",
+        "one seed (real records: 2)",
         where=lambda row: (
             row["method"] == "real records" or (row["method"].startswith("DP-SWD") and row["epsilon"] >= 1)
         ),
@@ -247,7 +247,8 @@ TABLES: dict[str, Table] = {
         IMAGES,
         "seeds in the table",
         spread=(CLASSIFIER, score),
-        last=TIMES | {"seeds": lambda rows: str(rows[0]["seeds"])},
+        last=TIMES
+        | {"seeds": lambda rows: str(rows[0]["seeds"]), "version": lambda rows: rows[0].get("version", "0.2.0")},
     ),
     "generation_ablation": Table(
         "generation_ablation",
