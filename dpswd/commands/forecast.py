@@ -5,8 +5,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+from dpswd import _validate
 from dpswd.commands import Command
-from dpswd.commands.configs import config_path
 from dpswd.errors import InputError
 
 __all__ = ["COMMANDS"]
@@ -22,21 +22,23 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.accounting.calibrate import mu_of_epsilon
+    from dpswd.commands.main import fit
     from dpswd.generation.structure import forecast
-    from dpswd.training.cli import PrivateCLI
 
-    options = ["--config", str(config_path(arguments.config))]
+    options = ["--config", arguments.config]
     for name in ("path", "root"):
         if (value := getattr(arguments, name)) is not None:
             options += [f"--data.{name}", str(Path(value))]
-    cli = PrivateCLI(options, run=False)
+    cli = fit(options, run=False)
     data: Any = cli.datamodule
     if not hasattr(data, "public_facts"):
         raise InputError(f"Expected a config of a generator, got data of type {type(data).__name__}.")
     n_records, shape, n_classes = data.public_facts()
     budget = cli.config["privacy"]
-    epsilon = arguments.epsilon or budget["target_epsilon"]
-    delta = arguments.delta or budget["target_delta"]
+    epsilon = budget["target_epsilon"] if arguments.epsilon is None else arguments.epsilon
+    delta = budget["target_delta"] if arguments.delta is None else arguments.delta
+    _validate.positive(epsilon=epsilon)
+    _validate.probability(delta=delta)
     structure = forecast(n_records, shape, n_classes, mu_of_epsilon(epsilon, delta))
     facts = {"n_records": n_records, "epsilon": epsilon, "delta": delta}
     return {**facts, **dataclasses.asdict(structure), "text": str(structure)}

@@ -110,8 +110,10 @@ def _small(arguments: list[str]) -> int:
     return 0 if result.get("passed", True) else 1  # an audit that refuted a claim
 
 
-def fit(arguments: Sequence[str]) -> "LightningCLI":
+def fit(arguments: Sequence[str], run: bool = True) -> "LightningCLI":
     """Runs ``fit``, ``validate``, ``test`` or ``predict`` and returns the LightningCLI.
+
+    With ``run=False``, ``arguments`` name no subcommand; the classes are instantiated and nothing is run.
 
     Raises:
         InputError: If an option, a config key or a value is not valid.
@@ -126,7 +128,7 @@ def fit(arguments: Sequence[str]) -> "LightningCLI":
         raise InputError(f"Expected the packages for training, got: {error}; pip install 'dpswd[train]'.") from None
     _quiet()
     try:
-        return PrivateCLI(args=_with_config_paths(arguments))
+        return PrivateCLI(args=_with_config_paths(arguments), run=run)
     except SIGTERMException:  # Lightning would exit with status 0
         raise SystemExit(128 + signal.SIGTERM) from None
     except (ArgumentError, MisconfigurationException, UnicodeDecodeError) as error:

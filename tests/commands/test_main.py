@@ -377,3 +377,18 @@ def test_demo_end_to_end(capfd, tmp_path):
 def test_demo_refuses(capfd, tmp_path, epsilon):
     refused(capfd, ["demo", "--out", str(tmp_path / "demo"), "--epsilon", epsilon], "target_epsilon")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--data.path", "missing"], ["--epsilon", "0"], ["--delta", "2"]],
+    ids=["no data", "epsilon", "delta"],
+)
+def test_forecast_bad_input(options, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("vectors.npz", features=np.zeros((300, 4), np.float32), labels=np.arange(300) % 2)
+    assert main(["forecast", "--config", "features", "--data.path", "vectors.npz", *options]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("dpswd: ")
+    assert captured.err.count("\n") == 1
