@@ -85,7 +85,7 @@ class Structure:
     def verdict(self) -> str:
         """What to expect of the generated records, in one sentence."""
         means, moments = self.signal_to_noise["means"], self.signal_to_noise["moments"]
-        kind = f"{len(self.shares) + 1} releases, {self.n_cells} cells per class"
+        kind = f"{len(self.shares) + 1} releases, {self.n_cells} cell{'s' * (self.n_cells > 1)} per class"
         if means < 1:
             return f"Expect noise: class means need {math.ceil(1 / means)} times as many records, or a larger budget."
         if moments < 1:

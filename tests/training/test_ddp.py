@@ -250,7 +250,7 @@ def test_a_refusal_on_one_process_stops_all(server, bad):
     found = fine(run_ranks(server, run_spoiled, mechanism, rows(8), bad))
     for rank, (said, written_down, count) in enumerate(found):
         assert "Expected finite private rows, got nan or inf" in said
-        assert (f"process {bad}: " in said) is (rank != bad)
+        assert (f"rank {bad}: " in said) is (rank != bad)
         assert written_down == count == 0
 
 
