@@ -8,7 +8,7 @@ from sphinx.writers.html5 import HTML5Translator
 import dpswd
 
 project = "dpswd"
-copyright = "the dpswd authors"  # noqa: A001  (the name that Sphinx reads)
+copyright = "the dpswd authors"
 version = release = dpswd.__version__
 
 extensions = [

@@ -155,7 +155,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
                 self._released = getattr(self, "_released", False) or budget.n_releases > 0
         self.run_dir_ = directory
         self.guarantee_ = {key: value for key, value in budget.statement().items() if key in GUARANTEE}
-        self.generator_: Generator = module.generator.eval()
+        self.generator_: Any = module.generator.eval()
         self.classes_ = (
             None if y is None else np.arange(data.n_classes or 0) if self.classes is None else np.array(self.classes)
         )

@@ -186,7 +186,8 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if records.shape[1:] != self.shape_:
             raise InputError(f"Expected X with records of shape {self.shape_}, got {records.shape[1:]}.")
         numbers = np.asarray(self.classifier_.predict(self._rows(records))).astype(int)
-        return self.classes_[numbers]
+        names: Array = self.classes_[numbers]
+        return names
 
     def report(self, path: str | Path) -> None:
         """Writes the report of the run; see :meth:`dpswd.PrivateGenerator.report`."""
@@ -285,11 +286,12 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._radius = (spread or 1.0) if self.radius is None else float(self.radius)
 
     def _rows(self, records: Array) -> Array:
-        return (records.reshape(len(records), -1).astype(np.float64) - self._center) / self._radius
+        rows: Array = (records.reshape(len(records), -1).astype(np.float64) - self._center) / self._radius
+        return rows
 
     def _bound(self, rows: Array, synthetic: Array, shape: tuple[int, ...], n: int) -> Array:
         """Sets the weights of mean and shape; returns the target of the method. See the module's docstring."""
-        mixture = self.generator_.generator_
+        mixture: MixtureGenerator = self.generator_.generator_
         signal = self.generator_.forecast(shape, n).signal_to_noise
         move = synthetic.mean(0) - rows.mean(0)
         unit = float(mixture.synthesis[0].norm()) / (self._radius if len(shape) > 1 else 1.0)  # of the scaled rows
@@ -301,16 +303,17 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.strength_ = _strength(mixture, signal)
         if signal["means"] < 1:  # forecast from public numbers: the mean is hidden, and so is everything about it
             self.shift_ = self.strength_ = 0.0
-        coarse = rows + self.shift_ * move
+        coarse: Array = rows + self.shift_ * move
         if self.strength_ == 0:
             return coarse
         synthetic = synthetic - (1 - self.shift_) * move
         if self.strength_ == 1:
-            return synthetic
+            return np.asarray(synthetic)
         masses = (np.full(len(each), 1 / len(each)) for each in (coarse, synthetic))
         plan = ot.emd(*masses, ot.dist(coarse, synthetic), numItermax=_EMD_ITERATIONS)
         matched = plan.T @ coarse * len(synthetic)
-        return self.strength_ * synthetic + (1 - self.strength_) * matched
+        bounded: Array = self.strength_ * synthetic + (1 - self.strength_) * matched
+        return bounded
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "classifier_"):
