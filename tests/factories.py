@@ -29,10 +29,6 @@ from dpswd.commands.main import main
 from dpswd.data.base import PrivateData
 from dpswd.data.base import Records as LabelledRecords
 from dpswd.errors import DpswdError
-from dpswd.generation.features import Flatten
-from dpswd.generation.flow import FlowModule
-from dpswd.generation.generators import MLPGenerator
-from dpswd.generation.principal import PrincipalDirections
 from dpswd.loss import Release
 from dpswd.sampling import ReleaseLoader
 from dpswd.training.callback import PrivacyBudget
@@ -293,17 +289,6 @@ class Blobs(PrivateData):
         centres = torch.eye(BLOB_DIM)[:3] * 0.6
         values = centres[labels] + 0.1 * torch.randn(BLOB_SIZE, BLOB_DIM, generator=generator)
         return LabelledRecords(values, labels), None
-
-
-def flow_module(features=None, n_classes=3, **changes):
-    features = features or Flatten((BLOB_DIM,))
-    generator = MLPGenerator((BLOB_DIM,), n_classes=n_classes, latent_dim=features.dim, hidden=32)
-    options = {"n_particles": 60, "flow_steps": 3, "n_quantiles": 5, "generated": 40} | changes
-    return FlowModule(generator, features, **options)
-
-
-def principal():
-    return PrincipalDirections(Flatten((BLOB_DIM,)), 4)
 
 
 def blob_trainer(directory, steps, *callbacks, **changes):

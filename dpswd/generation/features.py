@@ -1,12 +1,13 @@
-"""Public, data-independent maps from records to the space that is sliced.
+"""Public maps from records to the rows that are projected.
 
-Everything here is a constant fixed before the private records are seen, and treats rows one by one: a requirement of
-the guarantee, since the map is applied to private rows before they are clipped. Rows are scaled so that a record
-within ``radius`` of ``center`` (in L2, pixels in [0, 1]) has norm at most 1/2; farther ones are clipped by the loss.
+The guarantee requires that a map is fixed before the private records are read and computes each row from one record.
+Rows are scaled so that a record at L2 distance at most ``radius`` from ``center`` (pixels in [0, 1]) has norm at most
+1/2; the loss clips longer rows.
 """
 
 import copy
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -27,13 +28,13 @@ def dct_matrix(size: int) -> Tensor:
 
 
 def check_rowwise(features: "FeatureMap") -> None:
-    """Refuses a map that learns, keeps statistics of a batch, or lets rows depend on each other.
+    """Checks that a map has no trainable parameters, no state and independent rows.
 
-    A courtesy: it says before the run what is wrong, on random public input within [0, 1] and beyond. What makes a
-    release sound is :func:`dpswd.generation.rows.private_rows`, which keeps rows apart whatever the map is.
+    The check runs the map on random public input inside and outside [0, 1] and reports an error before the run. The
+    guarantee does not depend on it: :func:`dpswd.generation.rows.private_rows` computes rows separately.
 
     Raises:
-        InputError: Naming the layer, or saying that rows mix or that the map changes.
+        InputError: If the map has trainable parameters or a batch norm, mixes rows, or changes its buffers.
     """
     for name, layer in features.named_modules():
         if isinstance(layer, nn.modules.batchnorm._NormBase):
@@ -43,7 +44,7 @@ def check_rowwise(features: "FeatureMap") -> None:
             )
     if any(parameter.requires_grad for parameter in features.parameters()):
         raise InputError("Expected features that are fixed beforehand, got trainable parameters; freeze them.")
-    probe = features.probed()
+    probe = copy.deepcopy(features).eval()
     state, some = digest(probe), torch.rand(3, *features.sample_shape)
     records = torch.cat([some, torch.zeros_like(some[:1]), 300 * some[:1], 4 * some[:1] - 2])
     with torch.no_grad():
@@ -59,13 +60,14 @@ def check_rowwise(features: "FeatureMap") -> None:
 
 
 def _differ(rows: Tensor, others: Tensor) -> bool:
+    """Whether rows differ by more than the rounding error of float32."""
     scale = others.abs().nan_to_num().amax(1, keepdim=True).clamp(min=1)
     near = (rows - others).abs() <= 1e-5 * scale + 1e-3 * others.abs()
     return not bool((near | (rows.isnan() & others.isnan())).all())
 
 
 class FeatureMap(nn.Module):
-    """Maps records (n, *sample_shape) to rows (n, dim), differentiably, row by row.
+    """Differentiable map from records (n, *sample_shape) to rows (n, dim), row by row.
 
     Args:
         sample_shape: Shape of one record.
@@ -86,10 +88,6 @@ class FeatureMap(nn.Module):
         """Dimension of the rows."""
         raise NotImplementedError
 
-    def probed(self) -> "FeatureMap":
-        """A copy that can be tried out before there are releases."""
-        return copy.deepcopy(self).eval()
-
     def forward(self, records: Tensor) -> Tensor:
         """Maps (n, *sample_shape) to (n, dim)."""
         if tuple(records.shape[1:]) != self.sample_shape:
@@ -100,7 +98,7 @@ class FeatureMap(nn.Module):
         return self.rows(records - self.center) / (2 * self.radius)
 
     def decode(self, rows: Tensor) -> Tensor:
-        """Maps rows (n, dim) to the records of least norm that have them: (n, *sample_shape)."""
+        """Maps rows (n, dim) to their preimages of least norm (n, *sample_shape)."""
         return self.records(rows * (2 * self.radius)) + self.center
 
     def rows(self, centered: Tensor) -> Tensor:
@@ -113,7 +111,7 @@ class FeatureMap(nn.Module):
 
 
 class Flatten(FeatureMap):
-    """The entries themselves. Default for feature vectors and tiny images."""
+    """The entries of the record; for feature vectors and small images."""
 
     @property
     def dim(self) -> int:
@@ -125,9 +123,8 @@ class Flatten(FeatureMap):
         return centered.flatten(1)
 
     def records(self, rows: Tensor) -> Tensor:
-        """Gives the rows their shape back."""
-        result: Tensor = rows.unflatten(1, self.sample_shape)
-        return result
+        """Restores the shape of the records."""
+        return cast(Tensor, rows.unflatten(1, self.sample_shape))
 
 
 class DCT(FeatureMap):
@@ -138,8 +135,8 @@ class DCT(FeatureMap):
         size: Frequencies kept per axis.
         center: Public constant subtracted from every pixel.
         radius: Public L2 distance from the centre, in weighted frequencies, that is mapped to norm 1/2.
-        emphasis: Frequency (i, j) is multiplied by ``(1 + sqrt(i^2 + j^2)) ** emphasis``. Natural images fade with
-            frequency; a little emphasis lets the slices see the fine strokes that tell classes apart.
+        emphasis: Frequency (i, j) is multiplied by ``(1 + sqrt(i^2 + j^2)) ** emphasis``, which
+            compensates the decay of the spectrum of natural images.
     """
 
     basis_h: Tensor
@@ -157,7 +154,7 @@ class DCT(FeatureMap):
         super().__init__(sample_shape, center, radius)
         _, height, width = sample_shape
         if not 1 <= size <= min(height, width):
-            raise InputError(f"Expected 1 <= size <= {min(height, width)} (the image's side), got size={size}.")
+            raise InputError(f"Expected 1 <= size <= {min(height, width)} (side of the image), got size={size}.")
         self.size, self.emphasis = size, emphasis
         index = torch.arange(size, dtype=torch.float64)
         frequency = (index[:, None].square() + index.square()).sqrt()
@@ -171,14 +168,13 @@ class DCT(FeatureMap):
         return self.sample_shape[0] * self.size**2
 
     def rows(self, centered: Tensor) -> Tensor:
-        """Projects on the low frequencies and weighs them."""
+        """Returns the weighted low frequencies."""
         return (self.basis_h @ centered @ self.basis_w.T * self.weight).flatten(1)
 
     def records(self, rows: Tensor) -> Tensor:
-        """Builds images from the low frequencies."""
+        """Reconstructs images from the low frequencies."""
         frequencies = rows.unflatten(1, (self.sample_shape[0], self.size, self.size)) / self.weight
-        result: Tensor = self.basis_h.T @ frequencies @ self.basis_w
-        return result
+        return cast(Tensor, self.basis_h.T @ frequencies @ self.basis_w)
 
 
 def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
@@ -195,8 +191,7 @@ def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
     amplitude = 1 / (1 + i.square() + j.square()).sqrt()
     relative = torch.tensor([1.0, 0.25, 0.125] if channels == 3 else [1.0] * channels, dtype=torch.float64)
     spectrum = relative[:, None, None] * amplitude
-    result: Tensor = (spectrum * (0.25 * math.sqrt(channels * height * width) / spectrum.norm())).float()
-    return result
+    return cast(Tensor, (spectrum * (0.25 * math.sqrt(channels * height * width) / spectrum.norm())).float())
 
 
 class Frequencies(FeatureMap):
@@ -252,12 +247,12 @@ class Frequencies(FeatureMap):
         return deviations.double().square()
 
     def rows(self, centered: Tensor) -> Tensor:
-        """Projects on the frequencies kept and weighs them."""
+        """Returns the weighted frequencies that are kept."""
         mixed = torch.einsum("kc,nchw->nkhw", self.colours, centered)
         return (self.basis_h @ mixed @ self.basis_w.T).flatten(1)[:, self.kept] * self.weight
 
     def records(self, rows: Tensor) -> Tensor:
-        """Builds images from the frequencies kept."""
+        """Reconstructs images from the frequencies that are kept."""
         frequencies = rows.new_zeros(len(rows), math.prod(self.sample_shape))
         frequencies[:, self.kept] = rows / self.weight
         return self.from_frequencies(frequencies.unflatten(1, self.sample_shape))
@@ -295,8 +290,7 @@ class Basis(FeatureMap):
 
     def whole(self, records: Tensor) -> Tensor:
         """Maps (n, *sample_shape) to all coordinates (n, base.dim)."""
-        result: Tensor = (self.base(records) - self.mean) * self.scale @ self.directions
-        return result
+        return cast(Tensor, (self.base(records) - self.mean) * self.scale @ self.directions)
 
     def forward(self, records: Tensor) -> Tensor:
         """Maps (n, *sample_shape) to the leading coordinates (n, n_components)."""

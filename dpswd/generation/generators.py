@@ -1,4 +1,4 @@
-"""Generators: latent code and class in, record out.
+"""Generators: maps from latent codes and classes to records.
 
 ====================  ==========================================================================  ============
 class                 shape                                                                       parameters
@@ -6,12 +6,12 @@ class                 shape                                                     
 ``Table3Generator``   two linear layers, two upsampled convolutions (Rakotomamonjy2021, Table 3;  167,161
                       the design is that of Harder2021)
 ``MLPGenerator``      three linear layers, for feature vectors                                    small
-``MixtureGenerator``  a cell of a mixture, its normal law, bent by linear layers, pixels, jitter          small
+``MixtureGenerator``  normal distributions of cells, a correction by linear layers, jitter                small
 ====================  ==========================================================================  ============
 """
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,10 @@ __all__ = ["Generator", "MLPGenerator", "MixtureGenerator", "Table3Generator"]
 
 
 class Generator(nn.Module):
-    """Base: holds the sizes and draws latent codes. A subclass keeps its arguments as attributes of the same names.
+    """Base class of generators: sizes and latent codes.
+
+    A subclass stores its arguments as attributes of the same names, from which
+    :func:`dpswd.generation.export.write_generator` writes them.
 
     Args:
         sample_shape: Shape of one record.
@@ -48,11 +51,11 @@ class Generator(nn.Module):
         self.sample_shape, self.n_classes, self.latent_dim = tuple(sample_shape), n_classes, latent_dim
 
     def latent(self, n: int) -> Tensor:
-        """Draws n codes (n, latent_dim) from the standard normal law."""
+        """Draws standard normal codes (n, latent_dim)."""
         return torch.randn(n, self.latent_dim, device=next(self.parameters()).device)
 
     def code(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Joins codes and one-hot classes: (n, latent_dim + C)."""
+        """Concatenates codes and one-hot classes: (n, latent_dim + C)."""
         if not self.n_classes:
             return latent
         return torch.cat([latent, F.one_hot(labels, self.n_classes).to(latent.dtype)], dim=1)
@@ -72,7 +75,7 @@ class Table3Generator(Generator):
     """Generator of Rakotomamonjy2021, Table 3: two linear layers, two upsampled convolutions.
 
     The first linear layer has 20 inputs: a code of 10 and a one-hot class of 10. The table prints a reshape to 28 x 28;
-    only 16 x 7 x 7 fits two upsamplings to 28, as in Harder2021. 167,161 parameters.
+    two upsamplings to 28 x 28 require 16 x 7 x 7, as in Harder2021. 167,161 parameters.
     """
 
     def __init__(
@@ -105,12 +108,11 @@ class Table3Generator(Generator):
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""
         _, height, width = self.sample_shape
-        result: Tensor = self.body(self.code(latent, labels))[:, :, :height, :width]
-        return result
+        return cast(Tensor, self.body(self.code(latent, labels))[:, :, :height, :width])
 
 
 class MLPGenerator(Generator):
-    """Linear layers for records of any shape; ``bounded`` ends in a sigmoid (pixels), otherwise values are free."""
+    """Three linear layers for records of any shape; ``bounded`` adds a final sigmoid, for pixels."""
 
     def __init__(
         self,
@@ -133,30 +135,29 @@ class MLPGenerator(Generator):
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""
-        result: Tensor = self.body(self.code(latent, labels)).unflatten(1, self.sample_shape)
-        return result
+        return cast(Tensor, self.body(self.code(latent, labels)).unflatten(1, self.sample_shape))
 
 
 class MixtureGenerator(Generator):
-    r"""Normal laws of cells in released directions, bent by a small network, cut to pixels and jittered.
+    r"""Mixture of normal distributions with a learned correction, clamping and jitter.
 
     .. math:: x = J(D(m_c + (L_c z + f(z, c), s \odot z')) + r)
 
-    The cell c is drawn from those of the class by one latent coordinate. z and z' are latent coordinates of the p
-    leading and the other directions, D maps rows to records, f is a network that starts at zero, r draws the
-    frequencies that were not released from the reference spectrum, and J is the jitter of
-    :mod:`dpswd.generation.jitter`. The buffers are set by :class:`~dpswd.generation.mixture_module.MixtureModule`.
+    One latent coordinate selects the cell c among those of the class; z and z' are the latent coordinates of the p
+    leading and of the remaining directions. D maps rows to records, f is a network whose last layer starts at zero, r
+    has the unreleased frequencies, drawn from the reference spectrum, and J is the jitter of
+    :mod:`dpswd.generation.jitter`. :class:`~dpswd.generation.mixture_module.MixtureModule` sets the buffers.
 
     Args:
         sample_shape: Shape of one record.
         n_classes: Number C of classes; 0 for none.
-        n_cells: Cells per class.
-        n_components: Leading directions p.
+        n_cells: Number of cells per class.
+        n_components: Number p of leading directions.
         dim: Dimension D of the rows; ``None`` for ``n_components``.
-        hidden: Units of the network.
-        bounded: Cut records to [0, 1] (pixels).
-        residual: Draw the frequencies that were not released.
-        shift: Jitter, for images; see :func:`dpswd.generation.jitter.jitter`. Public constants.
+        hidden: Number of hidden units of the network.
+        bounded: Clamp records to [0, 1] (pixels).
+        residual: Draw the unreleased frequencies from the reference spectrum.
+        shift: Public amount of jitter, for images; see :func:`dpswd.generation.jitter.jitter`.
         rotation: As ``shift``.
         zoom: As ``shift``.
         shear: As ``shift``.
@@ -214,48 +215,45 @@ class MixtureGenerator(Generator):
             nn.Linear(n_components + cells, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
         )
         last = nn.Linear(hidden, n_components)
+        self.bend.append(last)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        self.bend.append(last)
 
     def cell(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Cell (n,) of each code, drawn by the coordinate after the rows' in the proportions of the class."""
+        """Returns the cell (n,) that coordinate D of each code (n, latent_dim) selects."""
         edges = self.weights.cumsum(1)[:, :-1][labels]
         inside = (torch.special.ndtr(latent[:, self.dim, None]) > edges).sum(1)
-        result: Tensor = labels * self.n_cells + inside
-        return result
+        return cast(Tensor, labels * self.n_cells + inside)
 
     def straight(self, latent: Tensor, cells: Tensor) -> Tensor:
-        """Rows (n, D) of the mixture itself."""
+        """Returns rows (n, D) of the mixture without the correction."""
         p = self.n_components
         z = latent[:, :p, None]
         rows = self.means[cells]
         rows[:, p:] += self.spread * latent[:, p : self.dim]
-        for c in cells.unique().tolist():  # a root per cell, not per code
+        for c in cells.unique().tolist():  # one product per cell; a root per code takes much memory
             mine = cells == c
             rows[mine, :p] += (self.roots[c] @ z[mine])[:, :, 0]
         return rows
 
     def correction(self, latent: Tensor, cells: Tensor) -> Tensor:
-        """What the network adds to the leading coordinates (n, p)."""
+        """Returns the correction (n, p) of the leading coordinates."""
         one_hot = F.one_hot(cells, len(self.means)).to(latent.dtype)
-        result: Tensor = self.bend(torch.cat([latent[:, : self.n_components], one_hot], dim=1))
-        return result
+        return cast(Tensor, self.bend(torch.cat([latent[:, : self.n_components], one_hot], dim=1)))
 
     def render(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Maps rows (n, D) to records, cut to pixels where they are, not jittered.
+        """Maps rows (n, D) to records, clamped if ``bounded``, without jitter.
 
         Args:
             rows: (n, D).
-            codes: (n, size of a record) of the residual; ``None`` leaves it out.
+            codes: (n, size of a record), standard normal, of the residual; ``None`` for no residual.
         """
         records = (rows @ self.synthesis + self.offset).unflatten(1, self.sample_shape)
         if codes is not None:
             assert self.frequencies is not None
             frequencies = codes.unflatten(1, self.sample_shape) * self.residual_scale
             records = records + self.frequencies.from_frequencies(frequencies)
-        result: Tensor = records.clamp(0, 1) if self.bounded else records
-        return result
+        return cast(Tensor, records.clamp(0, 1) if self.bounded else records)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""

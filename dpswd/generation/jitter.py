@@ -1,8 +1,8 @@
-r"""Small random changes of position, angle, size and slant of an image: public knowledge of what leaves a class alone.
+"""Random affine transformations of generated images.
 
-A normal law of pixels knows of a shift only its linear part: a digit fades out here and in there. Images that are moved
-themselves teach a classifier what moving is. The amounts are constants chosen beforehand, the draws are the generator's
-own latent codes: no record is looked at, and what is jittered is post-processing.
+A normal distribution of pixels represents a shift only to first order. Shifting, rotating, scaling and shearing the
+generated images themselves gives classifiers the whole transformation. The amounts are public constants and the
+transformations are functions of latent codes, so that jitter is post-processing.
 """
 
 import math
@@ -16,13 +16,13 @@ from dpswd.errors import InputError
 
 __all__ = ["N_CODES", "jitter"]
 
-N_CODES = 6  # latent coordinates that a jittered image takes
+N_CODES = 6  # latent coordinates per image
 
 
 def jitter(
     images: Tensor, codes: Tensor, shift: float, rotation: float, zoom: float, shear: float, padding: str = "zeros"
 ) -> Tensor:
-    """Moves every image by its own uniform draws.
+    """Transforms every image by independent uniform draws.
 
     Args:
         images: (n, channels, height, width).
@@ -30,8 +30,8 @@ def jitter(
         shift: Largest shift along either axis, in pixels.
         rotation: Largest angle, in degrees.
         zoom: Largest relative change of width and of height.
-        shear: Largest slant, in pixels per pixel.
-        padding: What enters from outside: ``"zeros"``, or ``"reflection"`` for images whose border is not black.
+        shear: Largest shear, in pixels per pixel.
+        padding: Values outside the image: ``"zeros"``, or ``"reflection"`` for images whose border is not black.
 
     Returns:
         Images of the same shape, resampled bilinearly.
@@ -43,7 +43,7 @@ def jitter(
     if images.ndim != 4 or tuple(codes.shape) != (len(images), N_CODES):
         raise InputError(
             f"Expected images (n, channels, height, width) and codes (n, {N_CODES}), got {tuple(images.shape)} and "
-            f"{tuple(codes.shape)}; records of another shape take no jitter."
+            f"{tuple(codes.shape)}; set the amounts of jitter to 0 for records that are not images."
         )
     right, down, angle, wide, high, slant = (2 * torch.special.ndtr(codes) - 1).unbind(1)
     height, width = images.shape[2:]

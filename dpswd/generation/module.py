@@ -1,6 +1,6 @@
 """LightningModule that trains a generator on releases of private records."""
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import lightning as L
 import torch
@@ -10,11 +10,9 @@ from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
 from dpswd.generation.features import FeatureMap, check_rowwise
 from dpswd.generation.generators import Generator
-from dpswd.generation.principal import PrincipalDirections
 from dpswd.generation.rows import private_rows
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.queries import ClassCounts, SecondMoment
 
 __all__ = ["GeneratorModule"]
 
@@ -22,19 +20,18 @@ __all__ = ["GeneratorModule"]
 class GeneratorModule(L.LightningModule):
     """Fits a generator to the noisy projections of private records.
 
-    A training step that gets private records makes one release; a step that gets none trains on the last one, free of
-    charge. So one-shot training (``release_every`` at least the number of steps, all records in one batch) and
-    per-step releases are the same code. A :class:`dpswd.training.callback.PrivacyBudget` sets the noise.
+    A training step makes one release if its batch holds private records, and trains on the last release in any case.
+    One-shot training is the case ``release_every=0`` with all records in one batch. The callback
+    :class:`dpswd.training.callback.PrivacyBudget` calibrates the noise.
 
-    Labels are private too. With ``labels="blocks"`` (default) a record is embedded as features times one-hot class;
-    with ``"concat"`` the one-hot class, times ``label_scale``, is appended to the features and clipped with them;
-    with ``"none"`` classes are ignored.
+    Labels are private. ``labels="blocks"`` releases the statistic of every class; ``"concat"`` appends the one-hot
+    class, times ``label_scale``, to the row before it is clipped; ``"none"`` ignores the classes.
 
     Args:
         generator: Maps latent codes and classes to records.
-        features: Public map from records to the rows that are sliced; applied to both sides.
-        n_projections: Number of directions; whole orthonormal bases (a multiple of the rows' dimension) for
-            ``kind="orthogonal"`` have a sensitivity that is not random at all. ``None`` for one basis.
+        features: Public map from private and generated records to the rows that are projected.
+        n_projections: Number of directions; ``None`` for the dimension of the rows. With ``kind="orthogonal"``, the
+            sensitivity of a multiple of that dimension is a constant.
         n_quantiles: Block means per column (``statistic="quantiles"``).
         statistic: ``"quantiles"`` or ``"rows"``.
         kind: ``"orthogonal"`` or ``"iid"`` directions.
@@ -42,16 +39,10 @@ class GeneratorModule(L.LightningModule):
         labels: How classes enter a record.
         label_scale: Norm of the class part for ``labels="concat"``.
         release_every: Training steps per release. 0 for one release in the whole run.
-        generated: Generated records per step.
-        moment_share: Part of the squared mu of the budget spent on the second moment, where ``features`` are
-            :class:`~dpswd.generation.principal.PrincipalDirections`.
-        count_share: Part of it spent on class counts, after which records are generated in those proportions while
-            training. 0 for none: as many of each class.
-        lr: Learning rate of Adam; falls to a tenth by a cosine over the run.
+        generated: Number of generated records per step, spread evenly over the classes.
+        lr: Learning rate of Adam; it decays to a tenth over the run (cosine schedule).
         noise_seed: For tests only: NOT PRIVATE.
     """
-
-    proportions: Tensor
 
     def __init__(
         self,
@@ -66,8 +57,6 @@ class GeneratorModule(L.LightningModule):
         label_scale: float = 0.25,
         release_every: int = 0,
         generated: int = 500,
-        moment_share: float = 0.2,
-        count_share: float = 0.0,
         lr: float = 2e-3,
         noise_seed: int | None = None,
     ) -> None:
@@ -94,18 +83,11 @@ class GeneratorModule(L.LightningModule):
                 f"Expected one sample_shape for generator and features, got {tuple(generator.sample_shape)} and "
                 f"{tuple(features.sample_shape)}."
             )
-        self.moment = self.counts = None
-        if isinstance(features, PrincipalDirections):
-            self.moment = SecondMoment(features.base.dim, share=moment_share, noise_seed=noise_seed)
-        if count_share:
-            self.counts = ClassCounts(self.n_classes, share=count_share, noise_seed=noise_seed)
-        self.register_buffer("proportions", torch.full((max(1, generator.n_classes),), 1 / max(1, generator.n_classes)))
         self.criterion: DPSlicedWassersteinLoss | None = None
         self.released: Release | None = None
-        self._counted = False
 
     def mechanism(self, batch_size: int) -> ProjectionMechanism:
-        """What one release is, for ``batch_size`` records. Its sigma is a placeholder until the budget sets it."""
+        """Returns the mechanism of one release of ``batch_size`` records; the budget replaces its sigma."""
         dim = self.features.dim + (self.n_classes if self.labels == "concat" else 0)
         return ProjectionMechanism(
             dim=dim,
@@ -121,7 +103,7 @@ class GeneratorModule(L.LightningModule):
         )
 
     def setup(self, stage: str) -> None:
-        """Makes the loss once the data module knows how many records a batch has."""
+        """Creates the loss for the batch size of the data module."""
         if stage != "fit":
             return
         data = getattr(self.trainer, "datamodule", None)
@@ -134,26 +116,26 @@ class GeneratorModule(L.LightningModule):
         self.criterion = DPSlicedWassersteinLoss(self.mechanism(size))
 
     def _check(self, records: Any, classes: int | None) -> None:
-        """Refuses records that do not fit (their shape and their classes are public) before anything is written."""
+        """Checks the public shape and classes of the records before any file is written."""
         if self.n_classes and classes is not None and classes != self.n_classes:
             raise InputError(
-                f"Expected n_classes={classes} of the generator, as many as the data have, got {self.n_classes}; set "
-                "model.generator.n_classes."
+                f"Expected n_classes={classes} of the generator, the number of classes of the data, got "
+                f"{self.n_classes}; set model.generator.n_classes."
             )
         shape, wanted = tuple(records.values.shape[1:]), tuple(self.features.sample_shape)
         if shape != wanted:
             raise InputError(f"Expected records of shape {wanted}, got {shape}; set sample_shape to that of the data.")
         if self.n_classes and bool((records.labels >= self.n_classes).any()):
             raise InputError(
-                f"Expected classes between 0 and {self.n_classes - 1}, got others; set n_classes of the generator."
+                f"Expected labels in [0, {self.n_classes - 1}], got labels outside; set n_classes of the generator."
             )
 
     def rows(self, records: Tensor, labels: Tensor) -> Tensor:
-        """Maps generated records to the rows that are sliced, classes included where they are appended."""
+        """Maps generated records (n, *sample_shape) with classes (n,) to the rows that are projected."""
         return self.with_classes(self.features(records), labels)
 
     def with_classes(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Appends the classes to rows of features, where they are to be."""
+        """Appends the one-hot classes to the rows if ``labels="concat"``."""
         if self.labels == "concat":
             one_hot = torch.nn.functional.one_hot(labels, self.n_classes).to(rows.dtype)
             rows = torch.cat([rows, self.label_scale * one_hot], dim=1)
@@ -161,11 +143,10 @@ class GeneratorModule(L.LightningModule):
 
     def sample(self, labels: Tensor) -> Tensor:
         """Generates one record for each class in ``labels`` (n,)."""
-        result: Tensor = self.generator(self.generator.latent(len(labels)), labels)
-        return result
+        return cast(Tensor, self.generator(self.generator.latent(len(labels)), labels))
 
     def receive(self, batch: tuple[Tensor, Tensor]) -> Release:
-        """Makes one release of the private records in a batch, if there are any; returns the last release."""
+        """Releases the private records of the batch, if it has any; returns the last release."""
         records, classes = batch
         assert self.criterion is not None
         if len(records):
@@ -179,20 +160,20 @@ class GeneratorModule(L.LightningModule):
 
     @property
     def in_blocks(self) -> bool:
-        """Whether every class has a block of its own."""
+        """Whether the statistic of every class is released separately."""
         return bool(self.labels == "blocks")
 
     def distance(self, released: Release, rows: Tensor, labels: Tensor) -> Tensor:
-        """Compares rows (n, dim) of classes ``labels`` (n,) with a release: free."""
+        """Returns the distance of rows (n, dim) with classes (n,) to a release; post-processing."""
         assert self.criterion is not None
         return self.criterion.distance(released, rows, labels if self.in_blocks else None)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """One release if the batch holds private records; one step on the last release in any case."""
+        """Makes a release if the batch holds private records; returns the loss to the last release."""
         released = self.receive(batch)
-        labels = self.classes_of(self.generated)
+        labels = torch.arange(self.generated, device=self.device) % max(1, self.generator.n_classes)
         loss = self.distance(released, self.rows(self.sample(labels), labels), labels)
-        self.log("loss", loss, prog_bar=True, batch_size=1)  # released values and generated ones only: safe to show
+        self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
         return loss
 
     def predict_step(self, batch: Tensor, batch_idx: int) -> tuple[Tensor, Tensor]:
@@ -200,51 +181,23 @@ class GeneratorModule(L.LightningModule):
         return self.sample(batch), batch
 
     def configure_optimizers(self) -> Any:
-        """Adam with a cosine to a tenth of the learning rate."""
+        """Adam with a cosine schedule down to a tenth of the learning rate."""
         optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.5, 0.99))
         steps = max(1, self.trainer.max_steps)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the last release, which is public, so that a resumed run need not pay for it again."""
+        """Stores the last release, so that a resumed run does not repeat it."""
         if self.released is not None:
             checkpoint["released"] = self.released.state_dict()
-        checkpoint["counted"] = self._counted
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes the last release back."""
+        """Restores the last release."""
         if "released" in checkpoint:
             self.released = Release.from_state_dict(checkpoint["released"])
-        self._counted = bool(checkpoint.get("counted"))  # the proportions are a buffer
-
-    def on_fit_start(self) -> None:
-        """Refuses principal directions that somebody fitted before a new run: nobody knows what to, or who paid."""
-        fitted = [part for part in self.features.modules() if isinstance(part, PrincipalDirections) and part.fitted]
-        if fitted and self.trainer.ckpt_path is None:  # a checkpoint brings those of its run
-            raise InputError(
-                "Expected principal directions that are not fitted before a new run, got fitted ones; leave that to "
-                "the run, which pays for the second moment."
-            )
 
     def on_train_start(self) -> None:
-        """Makes the releases that come before the projections; a resumed run has them in its checkpoint."""
+        """Moves a restored release to the device of the module."""
         if self.released is not None:
             self.released = self.released.to(self.device)
-            return
-        private = self.trainer.datamodule.private  # type: ignore[attr-defined]
-        if self.moment is not None and not bool(self.features.fitted):
-            parts = torch.arange(len(private)).split(4096)
-            features: Any = self.features  # released principal directions
-            base = features.base
-            rows = torch.cat([private_rows(base, private.floats(part).to(self.device)) for part in parts])
-            features.fit(self.moment.release(rows), len(private))
-        if self.counts is not None and not self._counted:
-            counts = self.counts.release(private.labels).clamp(min=1)
-            self._counted = True
-            self.proportions.copy_(counts / counts.sum())
-
-    def classes_of(self, n: int) -> Tensor:
-        """Returns n classes (n,) in the proportions that are known: equal ones, or those that were released."""
-        edges = (self.proportions.double().cumsum(0) * n).round().long()
-        return torch.bucketize(torch.arange(n, device=self.device), edges[:-1].to(self.device), right=True)

@@ -87,6 +87,7 @@ def test_a_broken_picture_of_the_full_set(full):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:release", "ignore:Number of distinct clusters")  # forty faces
 def test_figure_6(faces, tmp_path, monkeypatch):
     monkeypatch.setattr(fig6, "STEPS", {False: 2, True: 2})
     monkeypatch.setattr(fig6, "N_GENERATED", 20)
@@ -102,7 +103,7 @@ def test_figure_6(faces, tmp_path, monkeypatch):
     before = sorted((tmp_path / "out").iterdir())
     reports = [json.loads(path.read_text()) for path in (tmp_path / "out").glob("fig6-*/*/report.json")]
     assert len(reports) == 2
-    assert all(report["sound"] and report["releases"]["made"] == 2 for report in reports)
+    assert all(report["sound"] and report["releases"]["made"] > 2 for report in reports)
     with pytest.raises(InputError, match="Expected the weights of pytorch-fid at"):
         fig6.run(tmp_path / "out", data=faces, weights=tmp_path / "none.pth")
     assert sorted((tmp_path / "out").iterdir()) == before  # refused before anything is trained

@@ -15,7 +15,6 @@ from dpswd.generation.features import DCT, Basis, Flatten, check_rowwise
 from dpswd.generation.generators import MLPGenerator
 from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.module import GeneratorModule
-from dpswd.generation.principal import PrincipalDirections
 from dpswd.generation.rows import known_rowwise, private_rows, rows_in_parts
 from dpswd.queries import ClassMeans
 
@@ -64,15 +63,15 @@ def test_one_record_moves_its_own_row_and_leaves_nothing_behind():
 
 
 def test_a_users_own_map_gives_the_rows_of_the_batch():
-    for features in (Fixed((D,)), PrincipalDirections(Fixed((D,)), 3).probed()):
+    for features in (Fixed((D,)), Basis(Fixed((D,)), 3)):
         torch.testing.assert_close(private_rows(features, RECORDS), features(RECORDS), rtol=0, atol=1e-6)
         assert not private_rows(features, RECORDS.clone().requires_grad_()).requires_grad
 
 
 def test_only_the_maps_of_this_library_get_a_batch():
-    ours = [Flatten((D,)), DCT((1, 8, 8), size=4), PrincipalDirections(Flatten((D,)), 3)]
+    ours = [Flatten((D,)), DCT((1, 8, 8), size=4), Basis(Flatten((D,)), 3)]
     assert all(map(known_rowwise, ours))
-    theirs = [Fixed((D,)), PrincipalDirections(Fixed((D,)), 3), nn.Identity()]
+    theirs = [Fixed((D,)), Basis(Fixed((D,)), 3), nn.Identity()]
     for change in (
         lambda features: features.register_forward_hook(lambda module, given, rows: rows - rows.mean(0)),
         lambda features: features.register_forward_pre_hook(lambda module, given: given[0] / given[0].max()),
@@ -109,24 +108,24 @@ class Far(PrivateData):
         return Records(self.values, torch.arange(N) % 2), None
 
 
-@pytest.mark.parametrize("principal", [False, True])
-def test_what_a_run_releases_was_mapped_row_by_row(tmp_path, monkeypatch, principal):
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_a_run_releases_was_mapped_row_by_row(tmp_path, monkeypatch, nested):
     released = []
 
     def run(values, name):
-        features = PrincipalDirections(Sly(), 3) if principal else Sly()
+        features = Basis(Sly(), D) if nested else Sly()
         made = GeneratorModule(MLPGenerator((D,), 2, 4, 8), features, n_quantiles=10, generated=20)
-        query = made.moment if principal else DPSlicedWassersteinLoss
-        original = query.release
+        original, seen = DPSlicedWassersteinLoss.release, []
 
-        def record(*args, **options):
-            released.append(args[-1] if principal else args[1])
-            return original(*args, **options)
+        def record(loss, rows, labels):
+            seen.append(rows)
+            return original(loss, rows, labels)
 
-        monkeypatch.setattr(query, "release", record)
+        monkeypatch.setattr(DPSlicedWassersteinLoss, "release", record)
         trainer(tmp_path / name, steps=2, callbacks=[]).fit(made, datamodule=Far(values))
         monkeypatch.undo()
-        sly = features.base if principal else features
+        released.append(seen[-1])  # earlier ones are of the row probe of PrivacyBudget
+        sly = features.base if nested else features
         assert (float(sly.top), sly.seen) == (1.0, 1.0)
         assert privacy(tmp_path / name)["sound"] is True
 

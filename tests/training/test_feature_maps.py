@@ -11,10 +11,9 @@ from dpswd import InputError
 from dpswd.accounting.ledger import Ledger
 from dpswd.data import Digits, FeatureFile
 from dpswd.generation.evaluation import DownstreamEvaluation
-from dpswd.generation.features import DCT, FeatureMap, Flatten
+from dpswd.generation.features import DCT, Basis, FeatureMap, Flatten
 from dpswd.generation.generators import MLPGenerator
 from dpswd.generation.module import GeneratorModule
-from dpswd.generation.principal import PrincipalDirections
 from dpswd.loss import BudgetWatch
 
 
@@ -93,7 +92,7 @@ class Wrapped(FeatureMap):
         return (rows - rows.mean(0)) / 8
 
 
-class MixedDirections(PrincipalDirections):
+class MixedBasis(Basis):
     def forward(self, records):
         rows = super().forward(records)
         return rows - rows.mean(0)
@@ -131,14 +130,14 @@ KEPT = "Expected features that keep nothing of what they read, got Keeps, whose 
         (lambda: Normed(nn.Linear(64, 64)), "Expected features that are fixed beforehand, got trainable parameters"),
         (lambda: Standardises(SHAPE), MIXED),
         (lambda: LargestNorm(SHAPE), MIXED),
-        (lambda: PrincipalDirections(Standardises(SHAPE), 5), MIXED),
+        (lambda: Basis(Standardises(SHAPE), 5), MIXED),
         (lambda: Wrapped(Flatten(SHAPE)), MIXED),
-        (lambda: PrincipalDirections(Wrapped(Flatten(SHAPE)), 5), MIXED),
-        (lambda: MixedDirections(Flatten(SHAPE), 5), MIXED),
+        (lambda: Basis(Wrapped(Flatten(SHAPE)), 5), MIXED),
+        (lambda: MixedBasis(Flatten(SHAPE), 5), MIXED),
         (lambda: BytesOrPixels(SHAPE), MIXED),
         (lambda: Keeps(lambda kept, records: torch.maximum(kept, records.abs().max())), KEPT),
         (lambda: Keeps(lambda kept, records: records[0, 0, 3, 3]), KEPT),
-        (lambda: PrincipalDirections(Normed(nn.BatchNorm1d(64)), 5), "got BatchNorm1d in base.layer"),
+        (lambda: Basis(Normed(nn.BatchNorm1d(64)), 5), "got BatchNorm1d in base.layer"),
     ],
     ids=[
         "BatchNorm",
