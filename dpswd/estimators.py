@@ -28,7 +28,6 @@ from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data.features import ArrayData
 from dpswd.errors import InputError
 from dpswd.generation.export import GUARANTEE, read_generator, to_bytes, write_generator
-from dpswd.generation.generators import Generator
 from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.structure import Structure, forecast
 from dpswd.report.render import write_report
