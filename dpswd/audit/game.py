@@ -68,13 +68,14 @@ def run_game(game: Game, trials: int, *, delta: float = 1e-5, confidence: float 
     return evaluate(first, second, delta=delta, confidence=confidence)
 
 
-class _AuditedLoss(DPSlicedWassersteinLoss):
-    """The loss, with directions that can be used twice and without the last sort, which is post-processing."""
+class _Audited(DPSlicedWassersteinLoss):
+    """A loss with directions that can be used twice and without the last sort, which is post-processing."""
+
+    again = False
 
     def __init__(self, mechanism: ProjectionMechanism) -> None:
         super().__init__(mechanism)
         self.used: list[Tensor] = []
-        self.again = False
 
     def draw_projections(self) -> Tensor:
         if self.again:
@@ -95,6 +96,7 @@ class ProjectionGame:
         n_releases: Number T of releases per run.
         seed: Seed of z. Noise, directions and subsets come from the system's entropy.
         as_released: Whether to attack noisy rows after their last sort.
+        loss: The class of the loss under attack.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class ProjectionGame:
         *,
         seed: int = 0,
         as_released: bool = False,
+        loss: type[DPSlicedWassersteinLoss] = DPSlicedWassersteinLoss,
     ) -> None:
         at_least(1, sample_size=sample_size, n_releases=n_releases)
         at_least(0, seed=seed)
@@ -116,7 +119,8 @@ class ProjectionGame:
         self.record = torch.from_numpy(z).to(torch.float32)
         self.clipped = mechanism.row_norm * self.record.double() / self.record.double().norm()  # (d,)
         self.labels = None if mechanism.n_classes is None else torch.zeros(mechanism.batch_size, dtype=torch.int64)
-        self.loss = _AuditedLoss(mechanism)
+        audited = _Audited if loss is DPSlicedWassersteinLoss else type("Audited", (_Audited, loss), {})
+        self.loss: _Audited = audited(mechanism)
         self._plain = self.record.expand(mechanism.batch_size, -1).contiguous()
 
     def play(self, replaced: bool) -> float:
@@ -220,6 +224,16 @@ class AuditResult:
     attacked: str
 
     @property
+    def mu_lower(self) -> float:
+        """Lower bound on mu."""
+        return self.evidence.mu
+
+    @property
+    def mu_claimed(self) -> float:
+        """Mu that the accountant claims."""
+        return self.claim.mu
+
+    @property
     def passed(self) -> bool:
         """Whether no measured point lies below the claimed trade-off curve."""
         return self.claim.is_consistent_with(self.evidence)
@@ -259,6 +273,7 @@ def audit(
     accountant: str = "pld",
     as_released: bool = False,
     seconds: float = 45.0,
+    loss: type[DPSlicedWassersteinLoss] = DPSlicedWassersteinLoss,
 ) -> AuditResult:
     """Runs the game and compares the result with the claim of the accountant.
 
@@ -274,6 +289,7 @@ def audit(
         accountant: ``"pld"`` or ``"rdp"``, for the claimed epsilon.
         as_released: Whether to attack noisy rows after their last sort, on which the claim does not rely.
         seconds: See ``trials``.
+        loss: The class of the loss under attack: your own, to audit it against the claim of the mechanism.
 
     Raises:
         InputError: If an argument is out of range or nothing can be claimed.
@@ -291,7 +307,7 @@ def audit(
         return Claim.of(account, delta)
 
     def game(count: int) -> ProjectionGame:
-        return ProjectionGame(mechanism, sample_size, count, seed=seed, as_released=as_released)
+        return ProjectionGame(mechanism, sample_size, count, seed=seed, as_released=as_released, loss=loss)
 
     claim_of_all = claim = claimed(n_releases)
     audited = n_releases

@@ -16,7 +16,7 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import Claim
 from dpswd.audit.game import ProjectionGame, QueryGame, _affordable, audit, run_game
 from dpswd.errors import InputError
-from dpswd.loss import Release
+from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, GaussianQuery, SecondMoment, SumAndNorm
 
@@ -254,3 +254,17 @@ def test_seed_chooses_the_record_only():
     assert torch.equal(one.record, two.record)
     assert not torch.equal(one.record, other.record)
     assert one.play(False) != two.play(False)
+
+
+def test_audit_of_a_broken_loss():
+    """A loss of the user's is attacked; the library's own under the same claim is the control."""
+
+    class Summing(DPSlicedWassersteinLoss):
+        def compute_statistic(self, rows, labels, projections):
+            return self.mechanism.block_size * super().compute_statistic(rows, labels, projections)
+
+    made = mechanism(**QUANTILES, sigma=0.1, noise_seed=None)
+    broken, sound = (audit(made, 12, trials=500, loss=loss) for loss in (Summing, DPSlicedWassersteinLoss))
+    assert not broken.passed
+    assert sound.passed
+    assert sound.mu_lower <= sound.mu_claimed < broken.mu_lower
