@@ -76,9 +76,13 @@ def _problems(root: str | None, seed: int) -> Iterator[tuple[str, str, Labelled,
     for source, target in OFFICE_PAIRS:
         office = OfficeCaltech(source, target, root=root)  # type: ignore[arg-type]
         assert office.test is not None
-        parts = (office.source, office.private, office.test)
-        vectors = ((part.floats().flatten(1).numpy(), part.labels.numpy()) for part in parts)
-        yield "Office-Caltech-10", f"{source}-{target}", *vectors
+        private = office.private.flatten(1).float().numpy()
+        unlabelled = private, np.zeros(len(private), dtype=np.int64)
+        yield "Office-Caltech-10", f"{source}-{target}", _flat(office.source), unlabelled, _flat(office.test)
+
+
+def _flat(records: Records) -> Labelled:
+    return records.floats().flatten(1).numpy(), records.labels.numpy()
 
 
 def _pixels(records: Records, index: NDArray[Any]) -> Labelled:
