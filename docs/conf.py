@@ -18,8 +18,9 @@ extensions = [
     "myst_nb",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "results", "figures"]
-source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
+exclude_patterns = ["_build", "_templates", "results", "figures"]
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
+templates_path = ["_templates"]
 suppress_warnings = ["config.cache"]
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
@@ -32,8 +33,8 @@ nb_execution_timeout = 180
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
-autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = True
+napoleon_use_ivar = True
 
 html_math_renderer = "mathml"
 html_theme = "furo"

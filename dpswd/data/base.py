@@ -35,7 +35,7 @@ def data_root(root: str | None) -> Path:
 
 @dataclass(frozen=True)
 class Records:
-    """Records (N, *sample_shape) in uint8 or float, and their classes (N,) in int64.
+    """Records ``(N, *sample_shape)`` in uint8 or float, and their classes (N,) in int64.
 
     Raises:
         InputError: If there are no records, a label is missing or negative, or a record is not finite.

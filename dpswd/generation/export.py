@@ -166,7 +166,7 @@ class GeneratorFile(L.Callback):
 
 @torch.no_grad()
 def generate(module: Any, labels: Tensor, batch: int = 500) -> Tensor:
-    """Generates a record for each class in ``labels`` (n,) in evaluation mode; returns (n, *sample_shape)."""
+    """Generates a record for each class in ``labels`` (n,) in evaluation mode; returns ``(n, *sample_shape)``."""
     training = module.training
     module.eval()
     parts = [module.sample(part.to(module.device)).cpu() for part in labels.split(batch)]

@@ -67,7 +67,7 @@ def _differ(rows: Tensor, others: Tensor) -> bool:
 
 
 class FeatureMap(nn.Module):
-    """Differentiable map from records (n, *sample_shape) to rows (n, dim), row by row.
+    """Differentiable map from records ``(n, *sample_shape)`` to rows (n, dim), row by row.
 
     Args:
         sample_shape: Shape of one record.
@@ -89,7 +89,7 @@ class FeatureMap(nn.Module):
         raise NotImplementedError
 
     def forward(self, records: Tensor) -> Tensor:
-        """Maps (n, *sample_shape) to (n, dim)."""
+        """Maps ``(n, *sample_shape)`` to (n, dim)."""
         if tuple(records.shape[1:]) != self.sample_shape:
             raise InputError(
                 f"Expected records of shape {self.sample_shape}, got {tuple(records.shape[1:])}; "
@@ -98,7 +98,7 @@ class FeatureMap(nn.Module):
         return self.rows(records - self.center) / (2 * self.radius)
 
     def decode(self, rows: Tensor) -> Tensor:
-        """Maps rows (n, dim) to their preimages of least norm (n, *sample_shape)."""
+        """Maps rows (n, dim) to their preimages of least norm ``(n, *sample_shape)``."""
         return self.records(rows * (2 * self.radius)) + self.center
 
     def rows(self, centered: Tensor) -> Tensor:
@@ -289,11 +289,11 @@ class Basis(FeatureMap):
         return self.n_components
 
     def whole(self, records: Tensor) -> Tensor:
-        """Maps (n, *sample_shape) to all coordinates (n, base.dim)."""
+        """Maps ``(n, *sample_shape)`` to all coordinates (n, base.dim)."""
         return cast(Tensor, (self.base(records) - self.mean) * self.scale @ self.directions)
 
     def forward(self, records: Tensor) -> Tensor:
-        """Maps (n, *sample_shape) to the leading coordinates (n, n_components)."""
+        """Maps ``(n, *sample_shape)`` to the leading coordinates (n, n_components)."""
         return self.whole(records)[:, : self.n_components]
 
     def decode(self, rows: Tensor) -> Tensor:

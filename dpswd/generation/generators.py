@@ -61,7 +61,7 @@ class Generator(nn.Module):
         return torch.cat([latent, F.one_hot(labels, self.n_classes).to(latent.dtype)], dim=1)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Maps codes (n, latent_dim) and classes (n,) to records (n, *sample_shape); pixels in [0, 1]."""
+        """Maps codes (n, latent_dim) and classes (n,) to records ``(n, *sample_shape)``; pixels in [0, 1]."""
         raise NotImplementedError
 
 

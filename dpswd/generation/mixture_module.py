@@ -6,13 +6,15 @@ Releases of all N records, each with its share of the squared mu of the budget
 1. the sum of the rows and of their squared norms, which centres and scales them;
 2. counts and sums per class;
 3. second moments about the released means, per class or of all classes together;
-4. counts and sums per cell, and 5. second moments per cell, where the forecast has several cells per class;
+4. counts and sums per cell, where the forecast has several cells per class;
+5. second moments per cell, likewise;
 6. block means of projections, class by class: DP-SWD.
 
 Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
 depends on this record besides. So each of 2 to 5 is a release of :mod:`dpswd.queries` under replace-one with
-public parameters. All are Gaussian mechanisms with q = 1 and compose adaptively as :math:`\mu^2 = \sum \mu_i^2`
-(docs/theory/accounting.md, Proposition 17). Everything else is post-processing.
+public parameters. All are Gaussian mechanisms of constant sensitivity that read all records (the slices: the largest
+multiple of ``n_quantiles``), and compose adaptively, as :math:`\mu^2 = \sum \mu_i^2` where q = 1
+(docs/theory/accounting.md, Propositions 14 and 17). Everything else is post-processing.
 """
 
 import dataclasses

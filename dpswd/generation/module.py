@@ -131,7 +131,7 @@ class GeneratorModule(L.LightningModule):
             )
 
     def rows(self, records: Tensor, labels: Tensor) -> Tensor:
-        """Maps generated records (n, *sample_shape) with classes (n,) to the rows that are projected."""
+        """Maps generated records ``(n, *sample_shape)`` with classes (n,) to the rows that are projected."""
         return self.with_classes(self.features(records), labels)
 
     def with_classes(self, rows: Tensor, labels: Tensor) -> Tensor:
