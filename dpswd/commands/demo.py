@@ -44,7 +44,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         fit(
             ["predict", *shared, "--ckpt_path", str(out / "checkpoints" / "last.ckpt"), "--return_predictions", "false"]
         )
-    report = REPORT["report"].run(Namespace(run_dir=out, diagnostics=False))
+    report = REPORT["report"].run(Namespace(run_dir=out, diagnostics=False, include_private_evaluation=False))
     evaluation = json.loads((out / "evaluation.json").read_text())["rows"]
     return {"run_dir": str(out), "evaluation": evaluation, "synthetic": str(out / "synthetic.npz"), **report}
 
