@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PAGES = [page for page in PAGES if not {"_build", "generated"} & set(page.parts)]
-PYTHON = ["howto/own-loss.md", "howto/own-encoder.md"]
+PYTHON = ["howto/own-loss.md"]
 
 
 def blocks(page, language=""):
