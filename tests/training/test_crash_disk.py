@@ -168,7 +168,7 @@ def test_a_second_process_in_the_same_directory(tmp_path):
     second.join(60)
     said = (tmp_path / "second said").read_text().strip().splitlines()[-1]
     assert (second.exitcode, first.exitcode) == (2, None)  # the first is still running
-    assert said.startswith(f"dpswd: Expected no other run in {run}, got one that is in progress")
+    assert said.startswith(f"dpswd: Expected no other run in {run}, got one in progress")
     assert (tmp_path / "second").stat().st_size == 0
     first.join(60)
     assert first.exitcode == 0
