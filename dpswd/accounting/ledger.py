@@ -399,7 +399,7 @@ class SharedLedger(Ledger):
         """Reads a shared ledger.
 
         Raises:
-            InputError: If there is none, or it is the ledger of one run.
+            InputError: If the file is missing or is the ledger of one run.
             LedgerError: If it is damaged, was edited or states no budget.
         """
         if not Path(path).exists():

@@ -160,7 +160,7 @@ class AdaptationData(L.LightningDataModule):
         return release_loader(self.trainer, TargetRecords(self.private), self.release_every)
 
     def predict_dataloader(self) -> DataLoader[Any]:
-        """Returns the test records without labels, or the private records where there are none."""
+        """Returns the test records without labels, or the private records if none were given."""
         records = self.private if self.test is None else self.test.floats()
         return DataLoader(records, batch_size=500)  # type: ignore[arg-type]
 

@@ -45,7 +45,7 @@ COMMAND_MODULES = {
 
 
 def _commands(name: str | None) -> dict[str, Command]:
-    """Imports the module of one command, or of all if ``name`` is none of them."""
+    """Imports the module of one command, or of all if ``name`` is not a command."""
     known = any(name in names for names in COMMAND_MODULES.values())
     found: dict[str, Command] = {}
     for module, names in COMMAND_MODULES.items():
