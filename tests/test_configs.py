@@ -141,12 +141,6 @@ def test_own_data_that_do_not_fit(tmp_path, own_root, capsys):
         assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_the_header_names_its_command(path):
-    name = path.stem if path.parent.name == "configs" else path.relative_to(ROOT)
-    assert f"dpswd fit --config {name}" in "".join(path.read_text().splitlines(keepends=True)[:2])
-
-
 @pytest.mark.parametrize("path", [path for path in CONFIGS if path.parent.name == "configs"], ids=lambda p: p.stem)
 def test_shipped_configs_name_the_package_only_and_train_on_no_real_record(path):
     """The wheel carries neither models nor experiments. Issue 15, item 4: no accuracy of real training records."""

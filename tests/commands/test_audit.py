@@ -35,15 +35,6 @@ def test_audit_json(capsys):
     assert result["assumptions"]
 
 
-def test_audit_takes_the_options_of_account(capsys):
-    options = "--n-classes 2 --n-releases 2 --accountant rdp --bound clt --failure-prob 1e-8 --row-norm 0.25".split()
-    arguments = "audit --dim 4 --n-projections 60 --sample-size 16 --batch-size 8 --sigma 1 --delta 1e-4".split()
-    result = json.loads(printed(capsys, [*arguments, *options, "--trials", "60", "--seed", "3", "--json"]))
-    assert result["releases_audited"] == 2
-    assert result["delta"] == 1e-4
-    assert any("Labels are private" in line for line in result["assumptions"])
-
-
 def test_audit_text(capsys):
     text = printed(capsys, [*BLOCKS, "--trials", "300"])
     assert "passed" in text

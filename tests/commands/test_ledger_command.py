@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from factories import command, damage, fuzz, untouched
-from hypothesis import strategies as st
+from factories import command, untouched
 
 from dpswd import GaussianMechanism, PrivacyAccountant
 from dpswd.accounting.ledger import Ledger
@@ -96,16 +95,3 @@ def test_refusals(capfd, tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
     with untouched(tmp_path):
         assert command(capfd, arguments) == 2
-
-
-@fuzz(20, data=st.data())
-def test_damaged_ledgers(tmp_path, capfd, data):
-    path = tmp_path / "run" / "ledger.jsonl"
-    path.unlink(missing_ok=True)
-    of_run(path, "r1")
-    path.write_bytes(data.draw(damage(path.read_bytes())))
-    with untouched(path.parent):
-        command(capfd, ["ledger", "show", path])
-    created = command(capfd, ["ledger", "create", tmp_path / "all", "--epsilon", 9, "--delta", 1e-5, "--include", path])
-    assert (tmp_path / "all").exists() is (created == 0)
-    (tmp_path / "all").unlink(missing_ok=True)

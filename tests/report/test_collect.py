@@ -4,7 +4,7 @@ import math
 
 import jsonschema
 import pytest
-from factories import COARSE, COUNTS, ROWS, SKETCH
+from factories import COUNTS, ROWS, SKETCH
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.diagnostics.appendix import write_diagnostics
@@ -136,11 +136,6 @@ def test_planned_releases_count_where_a_run_stopped_early(make_run):
     assert "5 of 201" in report["caveats"][0]
 
 
-def test_ledger_ahead_of_privacy_json_is_reported(make_run):
-    """A crash leaves this."""
-    assert facts(make_run((ROWS, 1000, 4), planned=50, releases_made=0))["releases"]["made"] == 4
-
-
 def test_fixed_seed_is_not_private(make_run):
     report = facts(make_run((SKETCH.replace(noise_seed=1), 1000, 1)))
     assert not report["private"]
@@ -178,10 +173,6 @@ def test_edited_config_is_a_caveat(make_run):
     assert "config.yaml" in report["caveats"][0]
 
 
-def test_high_regret_is_tier_two(make_run):
-    assert facts(make_run((COARSE, 2000, 6)))["guarantee"]["tier"] == 2
-
-
 @pytest.mark.parametrize(
     ("claims", "message"),
     [
@@ -192,10 +183,7 @@ def test_high_regret_is_tier_two(make_run):
         ({"sample_size": 999}, "sample_size"),
         ({"target_epsilon": 8.0}, "target_epsilon"),
         ({"sound": "yes"}, "'sound' .* bool"),
-        ({"sound": None}, "'sound'"),
-        ({"sample_size": True}, "'sample_size' .* int"),
         ({"target_delta": 7}, "target_delta"),
-        ({"mu": "small"}, "'mu'"),
         ({"header": {"planned_releases": 7}}, "planned_releases=7"),
     ],
 )
@@ -242,11 +230,3 @@ def test_damaged_run_is_refused(make_run, name, damage):
     with pytest.raises(DpswdError, match="run" if not name else "ledger" if "ledger" in name else name) as caught:
         collect(path)
     assert "\n" not in str(caught.value)
-
-
-def test_schema_rejects_a_missing_key(make_run):
-    CHECKER.check_schema(SCHEMA)
-    report = facts(make_run())
-    del report["guarantee"]["mu"]
-    with pytest.raises(jsonschema.ValidationError):
-        CHECKER.validate(report)

@@ -1,16 +1,13 @@
 """Rendered reports: HTML, Markdown, the written files, and the layout in headless Chromium."""
 
-import html as html_module
 import json
 import re
-import shutil
-import subprocess
 import sys
 import xml.etree.ElementTree
 from html.parser import HTMLParser
 
 import pytest
-from factories import COARSE, COUNTS, ROWS, SKETCH
+from factories import COARSE, ROWS, SKETCH
 
 from dpswd.diagnostics.appendix import NOTE, WARNING, write_diagnostics
 from dpswd.errors import InputError
@@ -217,78 +214,3 @@ def test_write_report_without_matplotlib_writes_nothing(make_run, monkeypatch):
     with pytest.raises(InputError, match=r"matplotlib .*dpswd\[train\]"):
         write_report(path)
     assert not list(path.glob("report.*"))
-
-
-def test_import_needs_neither_matplotlib_nor_lightning():
-    heavy = ("matplotlib", "lightning", "torchvision")
-    code = f"import sys, dpswd.report; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --virtual-time-budget=3000"
-).split()
-PROBE = """
-<pre id="result"></pre>
-<script>
-const result = {};
-let waiting = 0;
-for (const frame of document.querySelectorAll("iframe")) {
-  waiting += 1;
-  frame.onload = () => {
-    const inner = frame.contentDocument, width = frame.clientWidth, out = [];
-    for (const element of inner.body.querySelectorAll("*:not(svg *)")) {
-      const box = element.getBoundingClientRect();
-      const inside = ["svg", "MAIN"].includes(element.tagName)  // the plots are wider than MAIN by design
-          || getComputedStyle(element).display === "inline" || element.scrollWidth <= element.clientWidth + 1;
-      if (box.width && (box.right > width + 0.5 || box.left < -0.5 || !inside)) out.push(element.tagName);
-    }
-    const fonts = [...inner.querySelectorAll("svg text")].map(t => t.getBoundingClientRect().height);
-    result[frame.title] = {out, scroll: inner.documentElement.scrollWidth, text: Math.min(...fonts)};
-    waiting -= 1;
-    if (!waiting) document.getElementById("result").textContent = JSON.stringify(result);
-  };
-  frame.srcdoc = frame.dataset.page;
-}
-</script>
-"""
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to lay the page out")
-def test_layout_has_no_overflow(make_run, tmp_path):
-    long = "x" * 300
-    plain = make_run((COUNTS, 1000, 1), (SKETCH, 1000, 1), name="plain", config=f"key: {long}\n")
-    row = {"dataset": "FashionMNIST", "classifier": "logistic regression", "train": "synthetic", "accuracy": 81.9}
-    (plain / "evaluation.json").write_text(json.dumps({"rows": [row]}))
-    write_diagnostics(plain, "tangent", {"sobolev_to_log": {"bound": 1e-5}, "key_" * 60: long})
-    pages = {
-        "plain": render(plain, diagnostics=True)[1],
-        "two": render(make_run((COARSE, 2000, 6), name="two" + "-very-long-name" * 8, assumptions=[long]))[1],
-        "seeded": render(make_run((SKETCH.replace(noise_seed=1), 1000, 1), name="seeded"))[1],
-    }
-    pages["control"] = pages["plain"].replace("<main>", '<main><div style="width:1300px">wide</div>')
-    frames = "".join(
-        f'<iframe title="{name} {width}" style="border:0;width:{width}px;height:900px" '
-        f'data-page="{html_module.escape(text)}"></iframe>'
-        for name, text in pages.items()
-        for width in (390, 1280)
-    )
-    probe = tmp_path / "probe.html"
-    probe.write_text(f"<!doctype html><meta charset=utf-8><body>{frames}{PROBE}")
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probe.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    result = re.search(r'<pre id="result">(\{.*?\})</pre>', done.stdout, re.DOTALL)
-    if not result:
-        pytest.skip("Chromium did not lay the page out here")
-    found = json.loads(html_module.unescape(result[1]))
-    for name in ("plain", "two", "seeded"):
-        for width in (390, 1280):
-            seen = found[f"{name} {width}"]
-            assert seen["scroll"] <= width
-            assert seen["out"] == []
-            assert seen["text"] >= 10  # px: the smallest label of a plot
-    assert found["control 390"]["out"]
-    assert found["control 1280"]["scroll"] > 1280
