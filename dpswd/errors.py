@@ -4,7 +4,7 @@ __all__ = ["BudgetExceededError", "DpswdError", "InputError", "LedgerError", "Pr
 
 
 class DpswdError(Exception):
-    """Base class of the exceptions that this package raises on purpose."""
+    """Base class of the exceptions that this package defines and raises."""
 
 
 class InputError(DpswdError, ValueError):

@@ -7,7 +7,7 @@ A private record takes one path, which this file follows from top to bottom::
     sampling (dpswd.sampling) -> clip -> project -> sort and average -> ledger -> noise -> loss
 
 The private tensor is detached on entry, a :class:`Release` holds everything that was released, and the distance reads
-nothing else.
+the release only.
 
 Several processes (``torch.distributed``) make one release together. Rank 0 draws the batch and gathers the rows, then
 computes, records and perturbs them as a single process does, and broadcasts the release. See

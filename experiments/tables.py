@@ -234,12 +234,13 @@ CLASSIFIER = lambda row: {"logreg": "LogReg", "mlp": "MLP", "cnn": "CNN"}[row["c
 TABLES: dict[str, Table] = {
     "generation": Table(
         "generation",
-        {"data set": "{dataset}", "trained on": lambda row: guarantee(row).replace("none", "real records")},
-        "one seed (real records: 2)",
+        {"data set": "{dataset}"},
         where=lambda row: (
-            row["method"] == "real records" or (row["method"].startswith("DP-SWD") and row["epsilon"] >= 1)
+            row["classifier"] == "cnn"
+            and (row["method"] == "real records" or (row["method"].startswith("DP-SWD") and row["epsilon"] >= 1))
         ),
-        spread=(CLASSIFIER, score),
+        spread=(lambda row: f"ε = {row['epsilon']:g}" if row["epsilon"] else "real records", score),
+        last={"seeds": lambda rows: " / ".join(str(row["seeds"]) for row in rows)},
     ),
     "generation_compared": Table(
         "generation",

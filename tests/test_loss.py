@@ -408,7 +408,7 @@ def test_rows_are_clipped_one_by_one():
     x[4] = 5e-324  # the norm underflows
     clipped = clip_rows(x, 0.5)
     assert clipped.dtype == torch.float64
-    assert torch.equal(clipped[[0, 3, 5]], x[[0, 3, 5]])  # what is inside stays, bit by bit, whatever its neighbours
+    assert torch.equal(clipped[[0, 3, 5]], x[[0, 3, 5]])  # rows inside the bound stay, bit by bit
     assert float(clipped[1].norm()) == pytest.approx(0.5, rel=1e-11)
     assert bool(torch.isfinite(clipped).all())
     assert float(clipped[2].norm()) <= 0.5

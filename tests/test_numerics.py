@@ -145,7 +145,7 @@ class LowBits:
     """
 
     def __init__(self):
-        # mu = 0.28 whatever the number of values
+        # mu = 0.28 for any number of values
         made = ProjectionMechanism(
             8, 256, 10.0, 20, statistic="quantiles", n_quantiles=10, kind="orthogonal", noise_seed=0
         )
@@ -267,5 +267,5 @@ def test_block_means_of_a_million_rows_in_float32(million, blocks):
     if blocks == 997 and size > 1:
         edges = torch.linspace(0, 10**6, blocks + 1).round().long()
         running = torch.cat([torch.zeros(1, 2), ours.cumsum(dim=0)])[edges].diff(dim=0) / edges.diff()[:, None]
-        honest = torch.cat([torch.zeros(1, 2), exact.cumsum(dim=0)])[edges].diff(dim=0) / edges.diff()[:, None]
-        assert float((running.double() - honest).abs().max()) > 10 * (math.log2(1003) + 3) * UNIT32 * size
+        correct = torch.cat([torch.zeros(1, 2), exact.cumsum(dim=0)])[edges].diff(dim=0) / edges.diff()[:, None]
+        assert float((running.double() - correct).abs().max()) > 10 * (math.log2(1003) + 3) * UNIT32 * size

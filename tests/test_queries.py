@@ -18,7 +18,7 @@ FAINT = 1e-13  # a noise that shows the query itself
 
 
 class Book:
-    """Keeps what a ledger is told; ``refuse`` makes it say no."""
+    """Recorder that keeps the mechanisms; with ``refuse`` it refuses every release."""
 
     def __init__(self, refuse=False):
         self.seen, self.refuse = [], refuse

@@ -520,7 +520,7 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
 
     Returns:
         The fields of :func:`cost`, and ``private``, ``shortcomings`` and ``sentence``. The sentence starts with
-        NOT PRIVATE or NOT SOUND where that holds of a run. For a ledger of one run it says no more than that.
+        NOT PRIVATE or NOT SOUND where that holds of a run. A ledger of one run has no further sentence.
     """
     groups, found = ledger.planned(), shortcomings(ledger)
     facts = cost(groups, delta, accountant)

@@ -190,7 +190,7 @@ def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, 
 
 
 def _box(position: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns middle and side (n,) of the interval of the positions (n, h, w) inside; (0, 1) if there are none."""
+    """Returns middle and length (n,) of the interval of the positions (n, h, w) inside; (0, 1) without one."""
     low = torch.where(inside, position, torch.inf).amin((1, 2))
     high = torch.where(inside, position, -torch.inf).amax((1, 2))
     empty = ~inside.any(2).any(1)

@@ -156,8 +156,8 @@ def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
 def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
     r"""Proposition 7: :math:`\tfrac12 \Delta \sqrt{2 (1/\lambda + e^{-1/\lambda} - 1)}^{\,1/\mu}`.
 
-    The bracket is the KL divergence of two Laplace laws of scale :math:`\lambda` that lie 1 apart, whatever
-    ``sensitivity`` is.
+    The bracket is the KL divergence of two Laplace laws of scale :math:`\lambda` that lie 1 apart, for every
+    ``sensitivity``.
     """
     _check_order(order)
     positive(scale=scale, sensitivity=sensitivity)

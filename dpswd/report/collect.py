@@ -401,7 +401,7 @@ def _caveats(run: Run, delta: float, private_evaluation: bool) -> list[str]:
         )
     if delta >= 1 / run.privacy["sample_size"]:
         caveats.append(
-            f"δ = {delta:g} is not below 1/N. A mechanism that publishes one record in the clear would satisfy (ε, δ) "
+            f"δ = {delta:g} is not below 1/N. A mechanism that publishes one whole record would satisfy (ε, δ) "
             "with such a δ; read the trade-off curve and μ instead."
         )
     runs = _runs(run)

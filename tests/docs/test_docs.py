@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PAGES = [page for page in PAGES if not {"_build", "generated"} & set(page.parts)]
-PYTHON = ["howto/own-loss.md"]
+PYTHON = [ROOT / "README.md", DOCS / "howto" / "own-loss.md"]
 
 
 def blocks(page, language=""):
@@ -54,11 +54,13 @@ def test_propositions_that_docstrings_cite_exist(path):
         assert f"## Proposition {number} " in (DOCS / page).read_text(), (page, number)
 
 
-@pytest.mark.parametrize("name", PYTHON)
-def test_python_blocks_run(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.name)
+def test_python_blocks_print_what_the_page_says(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for code in blocks(DOCS / name, "python"):
-        exec(compile(code, name, "exec"), {})
+    monkeypatch.setattr("dpswd.estimators._GENERATOR_STEPS", 5)
+    (code,), (printed,) = blocks(page, "python"), blocks(page, "text")
+    exec(compile(code, page.name, "exec"), {})
+    assert printed in capsys.readouterr().out
 
 
 QUICK = ["--trainer.max_steps", "6", "--trainer.log_every_n_steps", "1", "--trainer.enable_progress_bar", "false"]
@@ -77,13 +79,13 @@ def desk(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["howto/own-data.md", "howto/shared-budgets.md"])
-def test_commands_run(name, desk, capsys):
-    lines = commands(DOCS / name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "howto/own-data.md", DOCS / "howto/shared-budgets.md"])
+def test_commands_run(page, desk, capsys):
+    lines = commands(page)
     assert lines
     for words in sorted(lines, key=lambda words: "runs/a/ledger.jsonl" in words):  # runs first, then their ledgers
         assert main([*words, *(QUICK if words[0] == "fit" else [])]) == 0, words
-    if name == "howto/own-data.md":
+    if page.name != "shared-budgets.md":
         files = {path.name for path in (desk / "runs" / "images").iterdir()}
         assert {"generator.pt", "synthetic.npz", "samples.png", "report.html"} <= files
 

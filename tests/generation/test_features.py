@@ -23,7 +23,7 @@ def test_rows(features):
     records = torch.rand(5, *features.sample_shape, generator=generator)
     rows = features(records)
     assert rows.shape == (5, features.dim)
-    # row by row: a record means the same whatever its neighbours; 1e-6 is float32
+    # row by row: the other records of the batch do not matter; 1e-6 is float32
     for i in range(5):
         torch.testing.assert_close(features(records[i : i + 1])[0], rows[i], rtol=1e-5, atol=1e-6)
     # a record within radius of the centre has norm at most 1/2
