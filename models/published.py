@@ -19,7 +19,7 @@ def published_distance(source: Tensor, target: Tensor, sigma: float, n_projectio
     """Returns the smoothed squared sliced distance of features (n, d) and (B, d) as in the paper's code. NOT PRIVATE.
 
     Both sides are divided by twice the largest norm of the private batch, projected on fresh directions and noised;
-    the gradient passes through both.
+    the gradient passes through both. The authors' code then takes the root and multiplies it by that norm.
     """
     scale = 2 * torch.linalg.vector_norm(target.detach(), dim=1).max().clamp(min=1e-12)
     directions = random_projections(source.shape[1], n_projections).to(source)

@@ -13,11 +13,13 @@ from PIL import Image
 
 import dpswd
 from dpswd.commands.main import main
+from experiments.__main__ import available
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PAGES = [page for page in PAGES if not {"_build", "generated"} & set(page.parts)]
+EXPERIMENTS = available()
 PYTHON = [ROOT / "README.md", DOCS / "howto" / "own-loss.md"]
 
 
@@ -61,6 +63,22 @@ def test_python_blocks_print_what_the_page_says(page, tmp_path, monkeypatch, cap
     (code,), (printed,) = blocks(page, "python"), blocks(page, "text")
     exec(compile(code, page.name, "exec"), {})
     assert printed in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_experiments_and_tests_that_pages_name_exist(page):
+    text = page.read_text()
+    for name in re.findall(r"(?:-m experiments |`)run ([a-z]\w+)", text):
+        assert name in EXPERIMENTS, name
+    named = re.findall(r"`test ([\w/]+(?:\.py)?)(?: -k (\w+|\"[^\"]+\"))?`", text)
+    named += re.findall(r"pytest tests/([\w/]+(?:\.py)?)(?: -k (\w+|\"[^\"]+\"))?", text)
+    for path, words in named:
+        place = ROOT / "tests" / path
+        assert place.exists(), path
+        files = [place] if place.is_file() else sorted(place.rglob("test_*.py"))
+        tests = [name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)]
+        for word in words.strip('"').split(" or "):
+            assert any(word in name for name in tests), (path, word)
 
 
 QUICK = ["--trainer.max_steps", "6", "--trainer.log_every_n_steps", "1", "--trainer.enable_progress_bar", "false"]

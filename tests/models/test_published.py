@@ -1,9 +1,16 @@
 """The published alignment: errata 4 and 5, shown by running it. Controls of the sound module's tests."""
 
+import pytest
 import torch
 
 from models.alignment import Side
 from models.published import NOT_PRIVATE, PublishedTerm, published_distance
+
+
+def test_algorithm_1_adds_noise_to_both_sides():
+    torch.manual_seed(0)
+    distance = published_distance(torch.zeros(1, 6), torch.zeros(1, 6), 0.5, 20_000)
+    assert float(distance) == pytest.approx(2 * 0.5**2, rel=0.05)  # the difference of two noises; 0.25 with one
 
 
 def test_erratum_4_one_record_scales_all_rows():
