@@ -70,8 +70,8 @@ def test_experiments_and_tests_that_pages_name_exist(page):
     text = page.read_text()
     for name in re.findall(r"(?:-m experiments |`)run ([a-z]\w+)", text):
         assert name in EXPERIMENTS, name
-    named = re.findall(r"`test ([\w/]+(?:\.py)?)(?: -k (\w+|\"[^\"]+\"))?`", text)
-    named += re.findall(r"pytest tests/([\w/]+(?:\.py)?)(?: -k (\w+|\"[^\"]+\"))?", text)
+    named = re.findall(r"`test ([a-z][\w/]+(?:\.py)?)(?: -k (\w+|\"[^\"]+\"))?`", text)
+    named += re.findall(r"pytest tests/([a-z][\w/]+(?:\.py)?)(?: -k (\w+|\"[^\"]+\"))?", text)
     for path, words in named:
         place = ROOT / "tests" / path
         assert place.exists(), path
