@@ -23,7 +23,7 @@ docs/theory/sensitivity.md, Propositions 6 to 9 and 24.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -95,6 +95,10 @@ class GaussianQuery(nn.Module):
     def _publish(self, values: Tensor, *, symmetric: bool = False) -> Tensor:
         """Record a release of exact values, then add noise. Rank 0 does both and broadcasts the result."""
         if (stored := before_release(self.recorder, self.mechanism)) is not None:
+            if stored["values"].shape != values.shape:
+                raise InputError(
+                    "Expected the queries of the interrupted run, got another one; resume with its config."
+                )
             return stored["values"]
         processes = Processes()
         processes.run_on_all(self._record_release)
@@ -153,17 +157,47 @@ class ClassCounts(GaussianQuery):
         return (first,), (second,)
 
 
-class ClassMeans(GaussianQuery):
-    """Number of records of each class and the sum of their rows; the counts add nothing to the sensitivity.
+class _RowQuery(GaussianQuery):
+    """Base of the queries of clipped rows (n, d)."""
 
-    Args:
-        n_classes: Public number C >= 1 of classes.
-        dim: Dimension d of the rows.
-        row_norm: Public bound R on the norm of a row, enforced by clipping.
-        sigma: Standard deviation of the noise on a sum (on a count: sigma / R); ``None`` until a budget sets it.
-        share: See :class:`GaussianQuery`.
-        noise_seed: For tests only: NOT PRIVATE.
-    """
+    name = ""  # in the ledger
+    order = 1  # of the sensitivity in R: 2 R, or sqrt(2) R^2
+
+    def __init__(
+        self,
+        dim: int,
+        row_norm: float = 0.5,
+        sigma: float | None = None,
+        share: float = 0.2,
+        noise_seed: int | None = None,
+    ) -> None:
+        at_least(1, dim=dim)
+        positive(row_norm=row_norm)
+        sensitivity = 2 * float(row_norm) if self.order == 1 else math.sqrt(2) * float(row_norm) ** 2
+        super().__init__(_mechanism(self.name, sensitivity, sigma, noise_seed), share)
+        self.dim, self.row_norm, self.n_classes = dim, row_norm, 0
+
+    def _checked(self, parts: Parts) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the parts; raise at the first one that is not valid."""
+        for rows, labels in parts:
+            self._check_rows(rows)
+            if self.n_classes:
+                _check_labels(labels, self.n_classes)
+                if len(labels) != len(rows):
+                    raise InputError(f"Expected one label per row, got {len(labels)} for {len(rows)} rows.")
+            yield rows, labels.long()
+
+    def _check_rows(self, rows: Tensor) -> None:
+        tensor(rows=rows)
+        if rows.ndim != 2 or rows.shape[1] != self.dim or not rows.is_floating_point():
+            raise InputError(
+                f"Expected floating-point rows (n, {self.dim}), got {rows.dtype} of shape {tuple(rows.shape)}."
+            )
+        check_finite(rows)
+
+
+class _ClassQuery(_RowQuery):
+    """Base of the queries of clipped rows in C classes."""
 
     def __init__(
         self,
@@ -175,11 +209,24 @@ class ClassMeans(GaussianQuery):
         noise_seed: int | None = None,
     ) -> None:
         at_least(1, n_classes=n_classes)
-        at_least(1, dim=dim)
-        positive(row_norm=row_norm)
-        name = f"counts and sums of {n_classes} classes"
-        super().__init__(_mechanism(name, 2 * row_norm, sigma, noise_seed), share)
-        self.n_classes, self.dim, self.row_norm = n_classes, dim, row_norm
+        self.name = f"{type(self).name} of {n_classes} classes"
+        super().__init__(dim, row_norm, sigma, share, noise_seed)
+        self.n_classes = n_classes
+
+
+class ClassMeans(_ClassQuery):
+    """Number of records of each class and the sum of their rows; the counts add nothing to the sensitivity.
+
+    Args:
+        n_classes: Public number C >= 1 of classes.
+        dim: Dimension d of the rows.
+        row_norm: Public bound R on the norm of a row, enforced by clipping.
+        sigma: Standard deviation of the noise on a sum (on a count: sigma / R); ``None`` until a budget sets it.
+        share: See :class:`GaussianQuery`.
+        noise_seed: For tests only: NOT PRIVATE.
+    """
+
+    name = "counts and sums"
 
     @torch.no_grad()
     def release(self, parts: Parts) -> tuple[Tensor, Tensor]:
@@ -189,8 +236,7 @@ class ClassMeans(GaussianQuery):
             InputError: If rows or classes are not valid; nothing was released.
         """
         totals = torch.zeros(self.n_classes, 1 + self.dim, dtype=torch.float64)
-        for rows, labels in parts:
-            _check_part(rows, labels, self.dim, self.n_classes)
+        for rows, labels in self._checked(parts):
             clipped = clip_rows(rows, self.row_norm)
             with_count = torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1)
             totals.index_add_(0, labels, with_count)
@@ -208,7 +254,7 @@ class ClassMeans(GaussianQuery):
         return torch.cat([counts[:, None] * self.row_norm, sums], dim=1)
 
 
-class SecondMoment(GaussianQuery):
+class SecondMoment(_RowQuery):
     """Sum of the outer products of clipped rows, not centred.
 
     Args:
@@ -220,19 +266,8 @@ class SecondMoment(GaussianQuery):
         noise_seed: For tests only: NOT PRIVATE.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        row_norm: float = 0.5,
-        sigma: float | None = None,
-        share: float = 0.2,
-        noise_seed: int | None = None,
-    ) -> None:
-        at_least(1, dim=dim)
-        positive(row_norm=row_norm)
-        sensitivity = math.sqrt(2) * float(row_norm) * float(row_norm)
-        super().__init__(_mechanism("second moment", sensitivity, sigma, noise_seed), share)
-        self.dim, self.row_norm = dim, row_norm
+    name = "second moment"
+    order = 2
 
     @torch.no_grad()
     def release(self, rows: Tensor) -> Tensor:
@@ -244,7 +279,7 @@ class SecondMoment(GaussianQuery):
         Raises:
             InputError: If the rows are not valid; nothing was released.
         """
-        _check_rows(rows, self.dim)
+        self._check_rows(rows)
         moment = torch.zeros(self.dim, self.dim, dtype=torch.float64, device=rows.device)
         for part in torch.split(rows, _ROWS):
             clipped = clip_rows(part, self.row_norm)
@@ -260,7 +295,7 @@ class SecondMoment(GaussianQuery):
         return (first,), (second,)
 
 
-class ClassCovariances(GaussianQuery):
+class ClassCovariances(_ClassQuery):
     """Sum of the outer products of clipped rows about a public centre, for each class.
 
     Args:
@@ -273,21 +308,8 @@ class ClassCovariances(GaussianQuery):
         noise_seed: For tests only: NOT PRIVATE.
     """
 
-    def __init__(
-        self,
-        n_classes: int,
-        dim: int,
-        row_norm: float = 0.5,
-        sigma: float | None = None,
-        share: float = 0.8,
-        noise_seed: int | None = None,
-    ) -> None:
-        at_least(1, n_classes=n_classes)
-        at_least(1, dim=dim)
-        positive(row_norm=row_norm)
-        name = f"second moments of {n_classes} classes"
-        super().__init__(_mechanism(name, math.sqrt(2) * row_norm**2, sigma, noise_seed), share)
-        self.n_classes, self.dim, self.row_norm = n_classes, dim, row_norm
+    name = "second moments"
+    order = 2
 
     @torch.no_grad()
     def release(self, parts: Parts, centers: Tensor) -> Tensor:
@@ -305,8 +327,7 @@ class ClassCovariances(GaussianQuery):
                 f"Expected finite centers of shape {(self.n_classes, self.dim)}, got shape {tuple(centers.shape)}."
             )
         moments = torch.zeros(self.n_classes, self.dim, self.dim, dtype=torch.float64)
-        for rows, labels in parts:
-            _check_part(rows, labels, self.dim, self.n_classes)
+        for rows, labels in self._checked(parts):
             residuals = clip_rows(rows.double() - centers.double()[labels], self.row_norm)
             for c in range(self.n_classes):
                 of_class = residuals[labels == c]
@@ -324,7 +345,7 @@ class ClassCovariances(GaussianQuery):
         return ([first], centers), ([second], centers)
 
 
-class SumAndNorm(GaussianQuery):
+class SumAndNorm(_RowQuery):
     r"""Sum of all rows, and the sum of their squared norms, which adds nothing to the sensitivity.
 
     With rows of norm at most R a record contributes :math:`(x, \|x\|^2 / R)`; the sensitivity is 2R
@@ -338,18 +359,7 @@ class SumAndNorm(GaussianQuery):
         noise_seed: For tests only: NOT PRIVATE.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        row_norm: float = 1.0,
-        sigma: float | None = None,
-        share: float = 0.04,
-        noise_seed: int | None = None,
-    ) -> None:
-        at_least(1, dim=dim)
-        positive(row_norm=row_norm)
-        super().__init__(_mechanism("sum of rows and squared norms", 2 * row_norm, sigma, noise_seed), share)
-        self.dim, self.row_norm = dim, row_norm
+    name = "sum of rows and squared norms"
 
     @torch.no_grad()
     def release(self, parts: Parts) -> tuple[Tensor, float]:
@@ -359,8 +369,7 @@ class SumAndNorm(GaussianQuery):
             InputError: If rows are not valid; nothing was released.
         """
         totals = torch.zeros(self.dim + 1, dtype=torch.float64)
-        for rows, labels in parts:
-            _check_part(rows, torch.zeros_like(labels), self.dim, 1)
+        for rows, _ in self._checked(parts):
             clipped = clip_rows(rows, self.row_norm)
             totals[:-1] += clipped.sum(0)
             totals[-1] += clipped.square().sum() / self.row_norm
@@ -396,13 +405,6 @@ def _change_of_class(size: int, dim: int, n_classes: int, row_norm: float) -> tu
     return (rows, labels), (changed_rows, changed_labels)
 
 
-def _check_rows(rows: Tensor, dim: int) -> None:
-    tensor(rows=rows)
-    if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
-        raise InputError(f"Expected floating-point rows (n, {dim}), got {rows.dtype} of shape {tuple(rows.shape)}.")
-    check_finite(rows)
-
-
 def _check_labels(labels: Tensor, n_classes: int) -> None:
     tensor(labels=labels)
     integers = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
@@ -410,10 +412,3 @@ def _check_labels(labels: Tensor, n_classes: int) -> None:
         raise InputError(f"Expected integer labels (n,), got {labels.dtype} of shape {tuple(labels.shape)}.")
     if bool(((labels < 0) | (labels >= n_classes)).any()):
         raise InputError(f"Expected labels in [0, {n_classes - 1}], got labels outside; check n_classes.")
-
-
-def _check_part(rows: Tensor, labels: Tensor, dim: int, n_classes: int) -> None:
-    _check_rows(rows, dim)
-    _check_labels(labels, n_classes)
-    if len(labels) != len(rows) or labels.dtype != torch.int64:
-        raise InputError(f"Expected one int64 label per row, got {len(labels)} {labels.dtype} for {len(rows)} rows.")

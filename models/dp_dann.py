@@ -84,7 +84,9 @@ def fit_dp_dann(
     sampler = FixedSizeSampler(len(target), batch_size, n_steps=steps)
     mechanism = GaussianMechanism(sensitivity=2 * clip, sigma=1.0, name="target gradients", batch_size=batch_size)
     budget = {"target_epsilon": target_epsilon, "target_delta": target_delta}
-    mechanism = replace(mechanism, sigma=calibrate_sigma(mechanism, len(target), steps, **budget))
+    mechanism = replace(
+        mechanism, sigma=calibrate_sigma(mechanism, sample_size=len(target), n_releases=steps, **budget)
+    )
     account = PrivacyAccountant("pld").step(mechanism, sample_size=len(target), n_releases=steps)
 
     domain = DomainClassifier(dim)

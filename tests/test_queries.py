@@ -354,7 +354,7 @@ ROWS, LABELS = torch.zeros(4, D), torch.zeros(4, dtype=torch.int64)
         (torch.zeros(4, 2), LABELS, r"rows \(n, 4\)"),
         (ROWS.long(), LABELS, "floating-point rows"),
         (ROWS + math.nan, LABELS, "finite"),
-        (ROWS, LABELS[:3], "one int64 label per row"),
+        (ROWS, LABELS[:3], "one label per row"),
         (ROWS, LABELS.float(), "integer labels"),
         (ROWS, LABELS + C, "labels outside"),
         (ROWS, LABELS - 1, "labels outside"),

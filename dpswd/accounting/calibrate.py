@@ -28,9 +28,9 @@ Spend = Callable[[float, int], float]  # (sigma, grid points per deviation) -> e
 
 def calibrate_sigma(
     mechanism: ProjectionMechanism | GaussianMechanism,
+    *,
     sample_size: int,
     n_releases: int,
-    *,
     target_epsilon: float | None = None,
     target_delta: float | None = None,
     target_mu: float | None = None,
@@ -68,7 +68,9 @@ def calibrate_sigma(
     Example:
         >>> from dpswd.mechanism import ProjectionMechanism
         >>> mechanism = ProjectionMechanism(dim=784, n_projections=200, sigma=1.0, batch_size=128)
-        >>> round(calibrate_sigma(mechanism, 10_000, 7_900, target_epsilon=10, target_delta=1e-5), 2)
+        >>> sigma = calibrate_sigma(
+        ...     mechanism, sample_size=10_000, n_releases=7_900, target_epsilon=10, target_delta=1e-5)
+        >>> round(sigma, 2)
         0.49
     """
     at_least(1, sample_size=sample_size, n_releases=n_releases)
@@ -174,7 +176,11 @@ def _spend_tpr(account: Callable[[float], PrivacyAccountant], fpr: float) -> Spe
 
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
-    """Returns the mu, to 0.1 %, of a Gaussian mechanism with this budget."""
+    """Returns the mu, to 0.1 %, of a Gaussian mechanism with this budget.
+
+    Raises:
+        InputError: If no mu between e^-25 and e^10 has this budget.
+    """
 
     def gap(log_mu: float) -> float:
         return math.log(float(gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(delta)
@@ -182,7 +188,10 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     try:
         return math.exp(optimize.brentq(gap, -25, 10, xtol=1e-3))
     except ValueError:
-        return 1.0
+        raise InputError(
+            f"Expected a budget that a Gaussian mechanism can have, got epsilon={epsilon:g} and delta={delta:g}; use "
+            "less extreme values."
+        ) from None
 
 
 def _search(spend: Spend, target: float, guess: float) -> float:

@@ -9,7 +9,7 @@ records that share one budget (:class:`SharedLedger`). Every line is a JSON obje
 header       format, and what the run states: budget, plan, versions, SHA-256 of its config
 run          run (identifier), sample_size, plan, ...; only in a shared ledger
 mechanism    id, sample_size, mechanism (the fields of ``to_dict``), run (in a shared ledger)
-release      n (counts from 1), mechanism (an id), times (in a shared ledger that includes earlier runs)
+release      n (counts from 1), mechanism (an id)
 ===========  =========================================================================================
 
 Formal guarantees:
@@ -34,7 +34,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
-from dpswd._validate import at_least, choice, positive, probability
+from dpswd._validate import choice, positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
 from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError
 from dpswd.mechanism import Mechanism, mechanism_from_dict
@@ -85,7 +85,7 @@ class Ledger:
             LedgerError: If it cannot be written.
         """
         ledger = cls(Path(path))
-        ledger._start([{"kind": "header", "format": FORMAT, **header}])
+        ledger._start({"kind": "header", "format": FORMAT, **header})
         return ledger
 
     @classmethod
@@ -109,9 +109,6 @@ class Ledger:
         ledger._replay(_read(ledger.path))
         if not ledger.header:
             raise LedgerError(f"Expected a ledger with a header at {path}, got an empty file.")
-        n_runs, n_releases = (ledger.header.get(name) or 0 for name in ("included_runs", "included_releases"))
-        if len(ledger.runs) < n_runs or ledger.n_releases < n_releases:  # a crash in SharedLedger.create
-            raise LedgerError(f"Expected {n_runs} included runs in {path}, got fewer; delete it and create it again.")
         return ledger
 
     @property
@@ -137,7 +134,8 @@ class Ledger:
             key = (mechanism.to_dict(), sample_size, run)
             known = key in self._mechanisms
             index = self._mechanisms.index(key) if known else len(self._mechanisms)
-            entries = [] if known else [_mechanism_entry(index, *key)]
+            entry = {"kind": "mechanism", "id": index, "sample_size": sample_size, "mechanism": key[0]}
+            entries = [] if known else [entry if run is None else {**entry, "run": run}]
             self._append(file, [*entries, {"kind": "release", "n": self.n_releases + 1, "mechanism": index}])
 
     def count(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> int:
@@ -146,8 +144,9 @@ class Ledger:
         return self._counts[self._mechanisms.index(key)] if key in self._mechanisms else 0
 
     def groups(self, run: str | None = None) -> list[ReleaseGroup]:
-        """Returns the releases made, by one run or by all."""
-        return [
+        """Returns the releases made, by one run or by all. Included runs count in full."""
+        included = [each for each in self.header.get("included", []) if run in (None, each["run"])]
+        return [group for each in included for group in plan_of(each)] + [
             (mechanism_from_dict(fields), size, count)
             for (fields, size, owner), count in zip(self._mechanisms, self._counts, strict=True)
             if count and run in (None, owner)
@@ -176,8 +175,8 @@ class Ledger:
 
     # Writing
 
-    def _start(self, entries: Sequence[Entry]) -> None:
-        """Creates the file with its first entries."""
+    def _start(self, header: Entry) -> None:
+        """Creates the file with its header."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
@@ -187,7 +186,7 @@ class Ledger:
         _check_plain_file(self.path)
         try:
             with self._locked(create=True) as file:
-                self._append(file, entries)
+                self._append(file, [header])
         except DpswdError:
             with contextlib.suppress(OSError):  # a full disk may allow the name of a file, but no content
                 if not self.path.stat().st_size:
@@ -309,26 +308,26 @@ class Ledger:
         if (kind == "header") != (self._n_lines == 0):
             raise LedgerError(f"Expected a header on line 1 only, got {kind!r} on {where}.")
         try:
-            _check_entry(entry)
-        except InputError as error:
-            raise LedgerError(f"Expected a valid entry on {where}, got: {error}") from None
-        if kind == "header":
-            self.header = _without(entry, "kind")
-        elif kind == "run" and self.shared and isinstance(entry.get("run"), str) and entry["run"] not in self.runs:
-            self.runs[entry["run"]] = _without(entry, "kind", "run")
-        elif kind == "mechanism":
-            self._mechanisms.append(
-                (entry["mechanism"], entry["sample_size"], entry.get("run") if self.shared else None)
-            )
-            self._counts.append(0)
-        elif kind == "release" and _is_count(entry.get("mechanism"), 0, len(self._counts) - 1):
-            times = entry.get("times", 1)
-            if not _is_count(times, 1) or entry.get("n") != self.n_releases + 1:
-                raise LedgerError(f"Expected release {self.n_releases + 1} on {where}, got {entry.get('n')!r}.")
-            self._counts[entry["mechanism"]] += times
-            self.n_releases += times
-        else:
-            raise LedgerError(f"Expected a run, a mechanism or a release on {where}, got an unknown {kind!r} entry.")
+            if kind == "header":
+                if entry.get("format") != FORMAT:
+                    raise InputError(f"format {entry.get('format')!r} instead of {FORMAT}")
+                plan_of(entry)
+                self.header = _without(entry, "kind")
+                self.runs = {each["run"]: _without(each, "run") for each in entry.get("included", [])}
+            elif kind == "run":
+                plan_of(entry)
+                self.runs[entry["run"]] = _without(entry, "kind", "run")
+            elif kind == "mechanism":
+                mechanism_from_dict(entry["mechanism"])
+                self._mechanisms.append((entry["mechanism"], entry["sample_size"], entry.get("run")))
+                self._counts.append(0)
+            elif kind == "release" and entry["n"] == self.n_releases + 1:
+                self._counts[entry["mechanism"]] += 1
+                self.n_releases += 1
+            else:
+                raise InputError(f"{kind!r} number {entry.get('n')!r} after {self.n_releases} releases")
+        except (InputError, KeyError, IndexError, TypeError) as error:
+            raise LedgerError(f"Expected a valid entry on {where}, got: {error}.") from None
 
 
 class SharedLedger(Ledger):
@@ -356,8 +355,8 @@ class SharedLedger(Ledger):
             target_epsilon: Total budget of all runs.
             target_delta: Total budget of all runs.
             accountant: ``"pld"`` or ``"rdp"``; composes the runs.
-            include: Ledgers of earlier runs on the same records, whose cost counts. Diverged copies of one run are
-                two runs.
+            include: Ledgers of earlier runs on the same records. Every run counts with its plan, or with its releases
+                where they exceed it.
 
         Raises:
             InputError: If the file exists, an argument is out of range, a run is included twice or sample sizes differ.
@@ -367,31 +366,26 @@ class SharedLedger(Ledger):
         positive(target_epsilon=target_epsilon)
         probability(target_delta=target_delta)
         choice(("pld", "rdp"), accountant=accountant)
-        shared = cls(Path(path))
         budget = {"target_epsilon": target_epsilon, "target_delta": target_delta, "accountant": accountant}
-        shared.header = {"scope": "shared", **budget}  # for the budget check; the entry replaces it
-        entries: list[Entry] = []
-        n_releases = n_mechanisms = 0
-        runs: dict[str, list[ReleaseGroup]] = {}
-        ledgers = [Ledger.open_existing(each) for each in include]
-        for i, ledger in enumerate(ledgers):
-            for other in ledgers[:i]:
-                _check_distinct(ledger, other)
+        included: dict[str, Entry] = {}
+        for ledger in map(Ledger.open_existing, include):
             for run, facts in ledger.stated().items():
-                name = run if run not in runs else f"{run}-{ledger.head[:8]}"
-                runs[name] = ledger.planned(run if ledger.shared else None)
-                entries.append({"kind": "run", "run": name, **_without(facts, "format", "scope", "run")})
-                for mechanism, size, count in ledger.groups(run if ledger.shared else None):
-                    entries.append(_mechanism_entry(n_mechanisms, mechanism.to_dict(), size, name))
-                    entries.append({"kind": "release", "n": n_releases + 1, "mechanism": n_mechanisms, "times": count})
-                    n_mechanisms += 1
-                    n_releases += count
-        header: Entry = {"kind": "header", "format": FORMAT, **shared.header}
-        if runs:
-            shared.check([group for groups in runs.values() for group in groups], others=[])
-            header |= {"included_runs": len(runs), "included_releases": n_releases}
-        shared.header = {}
-        shared._start([header, *entries])
+                groups = ledger.planned(run if ledger.shared else None)
+                sizes = {size for _, size, _ in groups}
+                if run in included or len(sizes) != 1:
+                    raise InputError(
+                        f"Expected different runs, each with releases of one sample_size, got run {run} in "
+                        f"{ledger.path}; include every run once."
+                    )
+                plan = [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, _, count in groups]
+                facts = _without(facts, "format", "scope")
+                included[run] = facts | {"run": run, "sample_size": sizes.pop(), "plan": plan}
+        header = {"kind": "header", "format": FORMAT, "scope": "shared", **budget}
+        shared = cls(Path(path))
+        shared._apply(header | ({"included": list(included.values())} if included else {}))
+        if included:
+            shared.check([])
+        shared._start({"kind": "header", **shared.header})
         return shared
 
     @classmethod
@@ -428,20 +422,16 @@ class SharedLedger(Ledger):
     @property
     def accountant(self) -> str:
         """``"pld"`` or ``"rdp"``; composes the runs."""
-        return str(self.header.get("accountant", "pld"))
+        return str(self.header["accountant"])
 
-    def check(self, groups: Sequence[ReleaseGroup], others: Sequence[ReleaseGroup] | None = None) -> None:
-        """Raises unless the budget covers a further plan; writes nothing.
-
-        Args:
-            groups: The plan.
-            others: The releases that count already; those of this ledger if not given.
+    def check(self, groups: Sequence[ReleaseGroup]) -> None:
+        """Raises unless the budget covers the plan ``groups`` besides those in the ledger; writes nothing.
 
         Raises:
             BudgetExceededError: If all runs together would cost more than the budget.
             InputError: If the plan is for another number of records than the other runs.
         """
-        spent = self.planned() if others is None else list(others)
+        spent = self.planned()
         sizes = sorted({size for _, size, _ in [*spent, *groups]})
         if len(sizes) > 1:
             raise InputError(
@@ -530,7 +520,7 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
         sentences.append(f"The numbers for all runs together {consequence}.")
     if ledger.shared:
         budget = ledger.header["target_epsilon"]
-        fixed = "included_runs" not in ledger.header
+        fixed = "included" not in ledger.header
         if fixed and groups and PrivacyAccountant.from_groups(groups).gaussian_mu is not None:
             adaptive = (
                 "Plans of later runs may be chosen after looking at earlier releases: the total budget, epsilon "
@@ -573,18 +563,11 @@ def shortcomings(ledger: Ledger) -> list[dict[str, str]]:
 
 
 def plan_of(facts: dict[str, Any]) -> list[ReleaseGroup]:
-    """Returns the plan that a header or a run states; empty if it states none.
-
-    Raises:
-        InputError: If the plan is not valid.
-    """
-    try:
-        parts = [(part["mechanism"], facts["sample_size"], part["n_releases"]) for part in facts.get("plan", [])]
-        for _, size, count in parts:
-            at_least(1, sample_size=size, n_releases=count)
-        return [(mechanism_from_dict(fields), size, count) for fields, size, count in parts]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"Expected a plan of mechanisms and n_releases, got: {error}.") from None
+    """Returns the plan that a header or a run states; empty if it states none."""
+    return [
+        (mechanism_from_dict(part["mechanism"]), facts["sample_size"], part["n_releases"])
+        for part in facts.get("plan", [])
+    ]
 
 
 def digest(previous: str, entry: Entry) -> str:
@@ -606,41 +589,6 @@ def _check_plain_file(path: Path) -> None:
     """Raises for devices and pipes, which may be endless."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"Expected a regular file for the ledger at {path}, got a device or a pipe; use another path.")
-
-
-def _check_entry(entry: Entry) -> None:
-    """Raises unless the numbers, mechanisms and plans of an entry are valid."""
-    stated = {name: value for name, value in entry.items() if value is not None}
-    if entry["kind"] == "mechanism":
-        mechanism_from_dict(entry.get("mechanism", {}))
-        at_least(1, sample_size=entry.get("sample_size"))
-    if entry["kind"] not in ("header", "run"):
-        return
-    if entry["kind"] == "header" and entry.get("format") != FORMAT:
-        raise InputError(f"Expected ledger format {FORMAT}, got {entry.get('format')!r}.")
-    if entry.get("scope") == "shared" and not {"target_epsilon", "target_delta"} <= set(stated):
-        raise InputError("Expected target_epsilon and target_delta in the header of a shared ledger.")
-    if "target_epsilon" in stated:
-        positive(target_epsilon=stated["target_epsilon"])
-    if "target_delta" in stated:
-        probability(target_delta=stated["target_delta"])
-    if "accountant" in stated:
-        choice(("pld", "rdp"), accountant=stated["accountant"])
-    at_least(1, sample_size=stated.get("sample_size", 1))
-    at_least(0, **{name: stated.get(name, 0) for name in ("included_runs", "included_releases")})
-    if not all(isinstance(stated.get(name, ""), str) for name in ("run", "version", "config_sha256")):
-        raise InputError("Expected run, version and config_sha256 to be strings.")
-    plan_of(entry)
-
-
-def _check_distinct(ledger: Ledger, other: Ledger) -> None:
-    """Raises if two ledgers hold the same run; copies of a run that diverged are distinct."""
-    same = sorted(set(ledger.stated()) & set(other.stated()))
-    if ledger.head in other.heads or other.head in ledger.heads or (same and (ledger.shared or other.shared)):
-        raise InputError(
-            f"Expected different runs to include, got run {', '.join(same)} in both {other.path} and {ledger.path}; "
-            "name it once."
-        )
 
 
 def _union(plan: list[ReleaseGroup], made: list[ReleaseGroup]) -> list[ReleaseGroup]:
@@ -665,15 +613,6 @@ def _is_incomplete_line(rest: bytes) -> bool:
         return not isinstance(json.loads(left if len(left) < len(rest) else left[:-1]), dict)
     except (ValueError, RecursionError):
         return True
-
-
-def _mechanism_entry(index: int, fields: dict[str, Any], sample_size: int, run: str | None) -> Entry:
-    entry = {"kind": "mechanism", "id": index, "sample_size": sample_size, "mechanism": fields}
-    return entry if run is None else {**entry, "run": run}
-
-
-def _is_count(value: Any, least: int, most: float = float("inf")) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _without(entry: Entry, *names: str) -> Entry:

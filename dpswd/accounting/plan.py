@@ -81,8 +81,8 @@ def plan(
                     if (batch, count) not in ratios:
                         sigma = calibrate_sigma(
                             mechanism,
-                            sample_size,
-                            count,
+                            sample_size=sample_size,
+                            n_releases=count,
                             target_epsilon=target_epsilon,
                             target_delta=target_delta,
                         )

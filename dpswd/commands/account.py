@@ -92,8 +92,8 @@ def _run_calibrate(arguments: Namespace) -> dict[str, Any]:
     mechanism = mechanism_of(arguments, 1.0)
     sigma = calibrate_sigma(
         mechanism,
-        arguments.sample_size,
-        arguments.n_releases,
+        sample_size=arguments.sample_size,
+        n_releases=arguments.n_releases,
         target_epsilon=arguments.epsilon,
         # beside --mu or --tpr, delta only says where epsilon is read
         target_delta=None if arguments.mu is not None or arguments.tpr is not None else arguments.delta,

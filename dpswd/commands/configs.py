@@ -20,20 +20,20 @@ def config_path(name: str) -> Path:
     """Returns the path of a config file: ``name`` itself, or the shipped config of that name.
 
     Raises:
-        InputError: If there is neither.
+        InputError: If there is neither, or the file cannot be read.
     """
-    if Path(name).is_file():
-        return Path(name)
-    directory = _directory()
-    shipped = directory / f"{name}.yaml"
-    if shipped.is_file() and shipped.resolve().is_relative_to(directory.resolve()):
-        return shipped
-    raise InputError(f"Expected a config file or a shipped config ({', '.join(_shipped())}), got {name!r}.")
+    path = Path(name) if Path(name).is_file() else _shipped().get(name)
+    if path is None:
+        raise InputError(f"Expected a config file or a shipped config ({', '.join(_shipped())}), got {name!r}.")
+    try:
+        path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Expected a readable config at {path}, got: {error}.") from None
+    return path
 
 
 def _shipped() -> dict[str, Path]:
-    directory = _directory()
-    return {path.stem: path for path in sorted(directory.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(_directory().glob("*.yaml"))}
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

@@ -131,7 +131,7 @@ def fit(arguments: Sequence[str], run: bool = True) -> "LightningCLI":
         return PrivateCLI(args=_with_config_paths(arguments), run=run)
     except SIGTERMException:  # Lightning would exit with status 0
         raise SystemExit(128 + signal.SIGTERM) from None
-    except (ArgumentError, MisconfigurationException, UnicodeDecodeError) as error:
+    except (ArgumentError, MisconfigurationException) as error:
         cause = _cause(error)
         raise cause or InputError(f"Expected a valid config, got: {_one_line(error)} (dpswd fit --help).") from None
     except ValueError as error:

@@ -385,14 +385,16 @@ class RunBudget(Recorder):
         spent: PrivacyAccountant | None = None
         if shares:
             unit = GaussianMechanism(sensitivity=1.0, sigma=1.0)
-            mu = 1 / calibrate_sigma(unit, self.sample_size, 1, **self.settings)
+            mu = 1 / calibrate_sigma(unit, sample_size=self.sample_size, n_releases=1, **self.settings)
             spent = PrivacyAccountant(self.accountant)
             for (query, count), share in zip(wanted[:-1], shares, strict=True):
                 sigma = query.unit_sensitivity / (mu * math.sqrt(share))
                 plan.append((dataclasses.replace(query, sigma=sigma), count))
                 spent.step(plan[-1][0], sample_size=self.sample_size, n_releases=count)
         mechanism, n_releases = wanted[-1]
-        sigma = calibrate_sigma(mechanism, self.sample_size, n_releases, spent=spent, **self.settings)
+        sigma = calibrate_sigma(
+            mechanism, sample_size=self.sample_size, n_releases=n_releases, spent=spent, **self.settings
+        )
         return [*plan, (dataclasses.replace(mechanism, sigma=sigma), n_releases)]
 
     # Statements

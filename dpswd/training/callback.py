@@ -189,7 +189,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         self.weights_from_runs = seen_runs(pl_module)
         self._directory = Path(self.run_dir or trainer.default_root_dir)
         if self._checkpoint is not None:  # also where no step is left to train
-            Processes().broadcast(lambda: self._verified_ledger(self._directory / "ledger.jsonl").torn)
+            Processes().broadcast(lambda: self._verified_ledger(self._directory / "ledger.jsonl").head)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrates the noise and opens the ledger."""
@@ -200,15 +200,8 @@ class PrivacyBudget(RunBudget, L.Callback):
         wanted = [(query.mechanism, 1) for query in queries] + [(loss.mechanism, sampler.n_releases)]
         shares = [query.share for query in queries]
         self.plan, self._made, self._stored, self.run = processes.broadcast(lambda: self._open(wanted, shares))
-        if self._ledger is not None:
-            if self._ledger.torn:
-                _log.warning(
-                    "The last line of %s is torn: a crash interrupted it before its release was made. It is not "
-                    "counted, and the next line replaces it.",
-                    self._ledger.path,
-                )
-            if self._checkpoint is None:
-                _warn_of_duplicates(trainer.train_dataloader)
+        if self._ledger is not None and self._checkpoint is None:
+            _warn_of_duplicates(trainer.train_dataloader)
         for part, (mechanism, _) in zip((*queries, loss), self.plan, strict=True):
             part.mechanism = mechanism
         mark_runs(pl_module, [self.run])

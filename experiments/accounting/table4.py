@@ -16,9 +16,10 @@ COLUMNS = ("published", "recomputed", "corrected", "bound_rdp", "exact_rdp", "ex
 
 def _row(setting: Table4Row, published: float | None) -> dict[str, Any]:
     size, releases, delta = setting.sample_size, setting.n_releases, setting.delta
-    budget: dict[str, Any] = {"target_epsilon": EPSILON, "target_delta": delta}
+    budget: dict[str, Any] = {"sample_size": size, "n_releases": releases}
+    budget |= {"target_epsilon": EPSILON, "target_delta": delta}
     exact = setting.mechanism
-    sigma = calibrate_sigma(exact, size, releases, **budget)
+    sigma = calibrate_sigma(exact, **budget)
     accountant = PrivacyAccountant().step(exact.replace(sigma=sigma), sample_size=size, n_releases=releases)
     mu, regret = accountant.get_mu_and_regret()
     optimistic = accountant.pld(pessimistic=False).get_epsilon_for_delta(delta)
@@ -35,8 +36,8 @@ def _row(setting: Table4Row, published: float | None) -> dict[str, Any]:
         "published": published,
         "recomputed": setting.recomputed(),
         "corrected": setting.recomputed(corrected=True),
-        "bound_rdp": calibrate_sigma(exact.replace(bound=setting.bound), size, releases, **budget, accountant="rdp"),
-        "exact_rdp": calibrate_sigma(exact, size, releases, **budget, accountant="rdp"),
+        "bound_rdp": calibrate_sigma(exact.replace(bound=setting.bound), **budget, accountant="rdp"),
+        "exact_rdp": calibrate_sigma(exact, **budget, accountant="rdp"),
         "exact_pld": sigma,
         "exact_pld_epsilon": accountant.get_epsilon(delta),
         "exact_pld_epsilon_optimistic": float(optimistic),

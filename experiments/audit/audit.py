@@ -39,7 +39,7 @@ QUERIES = (
     SecondMoment(8, sigma=0.15),
     ClassMeans(10, 8, sigma=0.4),
     ClassCovariances(10, 8, sigma=0.15),
-    SumAndNorm(8, sigma=0.85),
+    SumAndNorm(8, row_norm=1.0, sigma=0.85),
 )
 TRIALS = 20_000
 

@@ -120,7 +120,7 @@ def attack(world: World, variant: str, mu: float, trials: int) -> list[dict[str,
     mechanism = ProjectionMechanism(DIM, DIRECTIONS, 1.0, BATCH)
     if variant == "sound":
         mechanism = mechanism.replace(statistic="quantiles", n_quantiles=BLOCKS, kind="orthogonal")
-    mechanism = mechanism.replace(sigma=calibrate_sigma(mechanism, BATCH, 1, target_mu=mu))
+    mechanism = mechanism.replace(sigma=calibrate_sigma(mechanism, sample_size=BATCH, n_releases=1, target_mu=mu))
     if variant == "sound":
         criterion = DPSlicedWassersteinLoss(mechanism)
         found = [[sound_step(world, batch, criterion) for _ in range(trials)] for batch in world.batches]

@@ -221,7 +221,8 @@ PrivacyAccountant().step(mechanism, sample_size=1000, n_releases=3).get_epsilon(
 def epsilon():
     PrivacyAccountant().step(mechanism, sample_size=60_000, n_releases=60_100).get_epsilon(1e-5)
 def calibration():
-    calibrate_sigma(mechanism.replace(n_projections=1001), 60_000, 60_100, target_epsilon=10.0, target_delta=1e-5)
+    sizes = {"sample_size": 60_000, "n_releases": 60_100}
+    calibrate_sigma(mechanism.replace(n_projections=1001), **sizes, target_epsilon=10.0, target_delta=1e-5)
 found = {}
 for work in (epsilon, calibration):  # with empty caches
     started = time.perf_counter()

