@@ -243,11 +243,14 @@ def make_run(path, *groups, planned=None, accountant="pld", delta=1e-5, header=(
     digest = hashlib.sha256(RUN_CONFIG.encode()).hexdigest()
     stated = {"version": "0.1.0", "config_sha256": digest, "sample_size": size, "accountant": accountant}
     stated |= {"target_epsilon": 10.0, "target_delta": delta} | dict(header)
-    ledger, account = Ledger.create(path / "ledger.jsonl", stated), PrivacyAccountant(accountant)
     made = sum(count for *_, count in groups)
+    counts = [count for *_, count in groups[:-1]] + [groups[-1][2] + (planned or made) - made]
+    plan = [(mechanism, count) for (mechanism, *_), count in zip(groups, counts, strict=True)]
+    stated["plan"] = [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in plan]
+    ledger, account = Ledger.create(path / "ledger.jsonl", stated), PrivacyAccountant(accountant)
+    for mechanism, count in plan:
+        account.step(mechanism, sample_size=size, n_releases=count)
     for mechanism, n, count in groups:
-        extra = (planned or made) - made if mechanism is groups[-1][0] else 0
-        account.step(mechanism, sample_size=n, n_releases=count + extra)
         for _ in range(count):
             ledger.record(mechanism, n)
     mu, regret = account.get_mu_and_regret()
@@ -258,13 +261,7 @@ def make_run(path, *groups, planned=None, accountant="pld", delta=1e-5, header=(
         "delta": delta,
         "mu": mu,
         "regret": regret,
-        "accountant": accountant,
-        "target_epsilon": 10.0,
-        "target_delta": delta,
-        "planned_releases": planned or made,
         "releases_made": made,
-        "sample_size": size,
-        "neighboring_relation": "replace-one",
         "assumptions": account.assumptions,
         "not_covered": ["Evaluation: in the words of the run."],
         "version": "0.1.0",

@@ -1,9 +1,8 @@
 """The facts of a report in one dictionary: computed from the ledger and compared with what the run states.
 
-The ledger holds what was released. ``privacy.json`` can only make the report worse: it gives the planned number of
-releases (where a run stopped early the plan counts, since the decision to stop may depend on private data), and it may
-declare that a run is not private or not sound for a reason that no mechanism knows of. docs/report.md explains every
-number; schema.json, beside this file, describes the dictionary.
+The ledger holds the plan and what was released. Where a run stopped early the plan counts, since the decision to stop
+may depend on private data. ``privacy.json`` adds what no mechanism knows of: other runs that the weights depend on, and
+that a run is not private or not sound. schema.json, beside this file, describes the dictionary.
 """
 
 import base64
@@ -23,13 +22,12 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import Ledger, ReleaseGroup
 from dpswd.diagnostics.appendix import read_diagnostics
 from dpswd.errors import InputError
-from dpswd.mechanism import mechanism_from_dict
 from dpswd.report.gdp import TABLE_FPR, TradeOff
 from dpswd.training.budget import NOT_COVERED
 
 __all__ = ["Run", "collect", "read_run"]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 ATTACK_FPR = 1e-3  # false-positive rate of the attacker in the first sentence of the report
 TOLERANCE = 1e-3  # relative; rounding on another machine differs by less, a wrong claim by more
 PROFILE_POINTS = 61
@@ -39,15 +37,10 @@ MAX_PICTURE = 8 * 2**20  # bytes; a larger picture is not embedded
 _NUMBER = (int, float)
 _OPTIONAL = (type(None),)
 _PRIVACY: dict[str, tuple[type, ...]] = {
-    "sound": (bool,),
-    "private": (bool,),
-    "planned_releases": (int,),
+    **{name: (bool,) for name in ("sound", "private")},
     "releases_made": (int,),
-    "sample_size": (int,),
-    "assumptions": (list,),
-    "not_covered": (list,),
-    **{name: _NUMBER + _OPTIONAL for name in ("epsilon", "delta", "mu", "target_epsilon", "target_delta")},
-    **{name: (str, *_OPTIONAL) for name in ("accountant", "neighboring_relation", "run")},
+    **{name: _NUMBER + _OPTIONAL for name in ("epsilon", "delta", "mu")},
+    **{name: (list,) for name in ("assumptions", "not_covered")},
     **{name: (list, *_OPTIONAL) for name in ("covered_runs", "weights_from_runs")},
     "across_runs": (dict, *_OPTIONAL),
 }
@@ -179,37 +172,29 @@ def collect(
     private_evaluation = _accuracies(run.path / "private_evaluation.json") if include_private_evaluation else None
     groups = _planned_groups(run)
     header, privacy = run.ledger.header, run.privacy
-    target_delta = _target_delta(run)
-    name = str(header.get("accountant") or privacy.get("accountant") or "pld")
-    accountants = {kind: _account(kind, groups) for kind in ("pld", "rdp")}
-    if name not in accountants:
-        raise InputError(f"Expected accountant to be pld or rdp in the ledger of {run.path}, got {name!r}.")
+    target_delta, name = float(header.get("target_delta", 1e-5)), str(header.get("accountant", "pld"))
+    accountants = {kind: PrivacyAccountant.from_groups(groups, kind) for kind in ("pld", "rdp")}
     chosen = accountants[name]
     exact = accountants["pld"].resolve(target_delta)  # the curve needs a failure_prob for every bound that may fail
     curve = TradeOff.of(exact)
-    epsilons = [_epsilons(delta, target_delta, name, accountants) for delta in _deltas(run, target_delta)]
+    epsilons = [_epsilons(delta, target_delta, name, accountants) for delta in _deltas(groups[0][1], target_delta)]
     at_target = next(row["epsilon"] for row in epsilons if row["target"])
-    private = (
-        bool(privacy["private"])
-        and bool(header.get("private", True))
-        and all(mechanism.is_private for mechanism, _, _ in groups)
-    )
-    sound = bool(chosen.sound)
-    _cross_check(run, private, sound, at_target, target_delta, chosen, curve.mu)
+    _cross_check(run, chosen, {"epsilon": at_target, "mu": curve.mu}, target_delta)
+    seedless = all(mechanism.is_private for mechanism, _, _ in groups)
+    private = bool(privacy["private"]) and bool(header.get("private", True)) and seedless
     outside = {"evaluation": run.evaluation, "private_evaluation": private_evaluation, "diagnostics": appendix}
     report = {
         "schema_version": SCHEMA_VERSION,
         "name": run.path.resolve().name,  # the rest of the path may hold names of people or projects
         "private": private,
-        "sound": private and bool(privacy["sound"]) and sound,
-        "reasons": _reasons(run, groups, sound),
+        "sound": private and bool(privacy["sound"]) and chosen.sound,
+        "reasons": _reasons(run, groups, chosen.sound),
         "outside_guarantee": [key for key, value in outside.items() if value],
         "guarantee": {
             "tier": curve.tier,
             "mu": curve.mu,
             "regret": curve.regret,
             "advantage": curve.advantage,
-            "mu_numerical": _numerical_mu(exact) if curve.is_gaussian else curve.mu,
             "exactly_gaussian": curve.is_gaussian,
             "epsilon": at_target,
             "delta": target_delta,
@@ -219,22 +204,19 @@ def collect(
             "epsilon_delta": epsilons,
             "profile": _profile(exact, curve.advantage),
         },
-        "budget": {
-            "epsilon": header.get("target_epsilon", privacy.get("target_epsilon")),
-            "delta": header.get("target_delta", privacy.get("target_delta")),
-        },
+        "budget": {"epsilon": header.get("target_epsilon"), "delta": header.get("target_delta")},
         "releases": {
             "made": run.ledger.n_releases,
             "planned": sum(count for _, _, count in groups),
-            "sample_size": int(privacy["sample_size"]),
-            "neighboring_relation": str(privacy.get("neighboring_relation") or "replace-one"),
+            "sample_size": groups[0][1],
+            "neighboring_relation": "replace-one",
             "groups": [_group(*group) for group in exact.history],
         },
         "runs": _runs(run),
         "accountant": name,
         "assumptions": _merge(chosen.assumptions, privacy["assumptions"]),
         "not_covered": _merge(NOT_COVERED, privacy["not_covered"], by_topic=True),
-        "caveats": _caveats(run, target_delta, include_private_evaluation),
+        "caveats": _caveats(run, groups, target_delta, include_private_evaluation),
         "ledger": {
             "head": run.ledger.head,
             "config_sha256": header.get("config_sha256"),
@@ -254,56 +236,21 @@ def collect(
 
 
 def _planned_groups(run: Run) -> list[ReleaseGroup]:
-    """Returns the plan in the ledger's header, or its releases with the missing ones counted as of the last kind."""
-    header, groups, made = run.ledger.header, run.ledger.groups(), run.ledger.n_releases
-    stated, where = run.privacy, run.path / "privacy.json"
-    planned, size = int(stated["planned_releases"]), int(stated["sample_size"])
-    if not groups:
+    """Returns the plan in the ledger, or the releases where they exceed it."""
+    made, stated = run.ledger.n_releases, run.privacy["releases_made"]
+    if not made:
         raise InputError(f"Expected at least one release in the ledger of {run.path}, got none: nothing to report.")
-    if stated["releases_made"] > made:
+    if stated > made:
         raise InputError(
-            f"Expected a ledger with at least {stated['releases_made']} releases as {where} says, got {made}: "
+            f"Expected a ledger with at least {stated} releases as {run.path / 'privacy.json'} says, got {made}: "
             "the ledger was truncated; do not rely on it."
         )
-    for name, value in (("planned_releases", planned), ("sample_size", size)):
-        if header.get(name, value) != value:
-            raise InputError(f"Expected {name}={header[name]!r} in {where} as in the ledger, got {value!r}.")
-    if made > planned:
-        raise InputError(f"Expected at most {planned} releases in {run.path} as planned, got {made} in the ledger.")
-    if size not in (sizes := sorted({found for _, found, _ in groups})):
-        raise InputError(f"Expected sample_size={sizes[0]} in {where} as in the ledger, got {size}.")
-    if "plan" not in header:
-        mechanism, found, count = groups[-1]
-        return [*groups[:-1], (mechanism, found, count + planned - made)]
-    plan = [(mechanism_from_dict(part["mechanism"]), size, part["n_releases"]) for part in header["plan"]]
-    for mechanism, found, count in groups:
-        if count > sum(allowed for other, _, allowed in plan if other == mechanism) or found != size:
-            raise InputError(
-                f"Expected only planned releases in the ledger of {run.path}, got one outside the plan: "
-                f"{mechanism.description}."
-            )
-    return plan
+    return run.ledger.planned()
 
 
-def _target_delta(run: Run) -> float:
-    for delta in (run.ledger.header.get("target_delta"), run.privacy.get("target_delta"), run.privacy.get("delta")):
-        if delta is not None:
-            if not isinstance(delta, _NUMBER) or not 0 < delta < 1:
-                raise InputError(f"Expected a delta strictly between 0 and 1 in {run.path}, got {delta!r}.")
-            return float(delta)
-    return 1e-5
-
-
-def _account(name: str, groups: list[ReleaseGroup]) -> PrivacyAccountant:
-    accountant = PrivacyAccountant(name)
-    for mechanism, size, count in groups:
-        accountant.step(mechanism, sample_size=size, n_releases=count)
-    return accountant
-
-
-def _deltas(run: Run, target: float) -> list[float]:
+def _deltas(sample_size: int, target: float) -> list[float]:
     """Returns four deltas, the target among them, in descending order."""
-    wanted = [target, 1e-5, 1e-6, float(f"{1 / (10 * run.privacy['sample_size']):.1g}")]
+    wanted = [target, 1e-5, 1e-6, float(f"{1 / (10 * sample_size):.1g}")]
     distinct: list[float] = []
     for delta in sorted(wanted, reverse=True):
         if not any(math.isclose(delta, other, rel_tol=1e-9) for other in distinct):
@@ -336,13 +283,6 @@ def _profile(accountant: PrivacyAccountant, at_zero: float) -> list[dict[str, fl
     return [{"epsilon": float(e), "delta": float(d)} for e, d in zip(epsilons, deltas, strict=True)]
 
 
-def _numerical_mu(accountant: PrivacyAccountant) -> float | None:
-    """Returns mu by gdpnum, as a check of the closed form; ``None`` where the curve is too close to blind guessing."""
-    with contextlib.suppress(InputError):
-        return TradeOff.from_pld(accountant.pld()).mu
-    return None
-
-
 def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
     batch = sample_size if mechanism.batch_size is None else int(mechanism.batch_size)
     law = mechanism.law
@@ -363,8 +303,7 @@ def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
 
 def _runs(run: Run) -> dict[str, Any]:
     """Returns the ids of this run, of the runs that the guarantee covers, and of those that the weights depend on."""
-    stated = run.privacy
-    this = run.ledger.header.get("run") or stated.get("run")
+    stated, this = run.privacy, run.ledger.header.get("run")
     covered = [str(name) for name in stated.get("covered_runs") or ([this] if this else [])]
     return {
         "this": this,
@@ -386,8 +325,8 @@ def _reasons(run: Run, groups: list[ReleaseGroup], sound: bool) -> list[str]:
     return reasons
 
 
-def _caveats(run: Run, delta: float, private_evaluation: bool) -> list[str]:
-    made, planned = run.ledger.n_releases, int(run.privacy["planned_releases"])
+def _caveats(run: Run, groups: list[ReleaseGroup], delta: float, private_evaluation: bool) -> list[str]:
+    made, planned = run.ledger.n_releases, sum(count for _, _, count in groups)
     caveats = []
     if private_evaluation:
         caveats.append(
@@ -399,7 +338,7 @@ def _caveats(run: Run, delta: float, private_evaluation: bool) -> list[str]:
             f"The run made {made} of {planned} planned releases. All planned releases are counted, because the "
             "decision to stop may have depended on private data."
         )
-    if delta >= 1 / run.privacy["sample_size"]:
+    if delta >= 1 / groups[0][1]:
         caveats.append(
             f"δ = {delta:g} is not below 1/N. A mechanism that publishes one whole record would satisfy (ε, δ) "
             "with such a δ; read the trade-off curve and μ instead."
@@ -428,30 +367,17 @@ def _shared_ledger(facts: dict[str, Any]) -> str:
 
 
 def _cross_check(
-    run: Run,
-    private: bool,
-    sound: bool,
-    epsilon: float | None,
-    delta: float,
-    accountant: PrivacyAccountant,
-    mu: float,
+    run: Run, accountant: PrivacyAccountant, found: dict[str, float | None], target_delta: float
 ) -> None:
-    """Raises if ``privacy.json`` states a stronger guarantee than the ledger gives, or another one."""
-    stated, where = run.privacy, run.path / "privacy.json"
-    if stated["private"] and not private:
-        raise InputError(f'Expected "private": false in {where}, got true, but the ledger has a fixed noise seed.')
-    if stated["sound"] and not sound:
-        raise InputError(f'Expected "sound": false in {where}, got true, but the bound in the ledger is not a proof.')
-    for name in ("target_epsilon", "target_delta", "accountant"):
-        planned, claimed = run.ledger.header.get(name), stated.get(name)
-        if planned is not None and claimed is not None and planned != claimed:
-            raise InputError(f"Expected {name}={planned!r} in {where} as in the ledger, got {claimed!r}.")
-    if stated.get("epsilon") is not None and stated.get("delta") not in (None, delta):
-        epsilon = accountant.get_epsilon(stated["delta"])
-    for name, value in (("epsilon", epsilon), ("mu", mu)):
-        claimed = stated.get(name)
+    """Raises if ``privacy.json`` states another epsilon or mu than the ledger gives."""
+    if run.privacy.get("epsilon") is not None and run.privacy.get("delta") not in (None, target_delta):
+        found = {**found, "epsilon": accountant.get_epsilon(run.privacy["delta"])}
+    for name, value in found.items():
+        claimed = run.privacy.get(name)
         if claimed is not None and (value is None or not math.isclose(claimed, value, rel_tol=TOLERANCE)):
-            raise InputError(f"Expected {name}={value} in {where} as computed from the ledger, got {claimed!r}.")
+            raise InputError(
+                f"Expected {name}={value} in {run.path / 'privacy.json'} as computed from the ledger, got {claimed!r}."
+            )
 
 
 def _merge(ours: Iterable[str], theirs: Iterable[Any], *, by_topic: bool = False) -> list[str]:

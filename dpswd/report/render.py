@@ -274,8 +274,7 @@ def _main_numbers(report: dict[str, Any]) -> list[tuple[str, str]]:
 def _closed_form(guarantee: dict[str, Any]) -> str:
     return (
         "Every release reads all records with a constant sensitivity, so their composition is Gaussian: "
-        f"μ = {number(guarantee['mu'], 6)} in closed form, and the two curves below coincide. The numerical account, "
-        f"which rounds up, gives {number(guarantee['mu_numerical'], 6)}."
+        f"μ = {number(guarantee['mu'], 6)} in closed form, and the two curves below coincide."
     )
 
 

@@ -41,7 +41,6 @@ def test_collect_one_shot_run(make_run):
     assert not report["reasons"]
     assert not report["caveats"]
     assert guarantee["mu"] == pytest.approx(math.sqrt(2 / 50**2 + (0.01**2 * 2 / 0.0175**2)))
-    assert guarantee["mu"] <= guarantee["mu_numerical"] <= 1.005 * guarantee["mu"]
     assert guarantee["exactly_gaussian"]
     assert guarantee["tier"] == 1
     assert [row["delta"] for row in guarantee["epsilon_delta"]] == [1e-4, 1e-5, 1e-6, 1e-7]
@@ -179,12 +178,7 @@ def test_edited_config_is_a_caveat(make_run):
         ({"epsilon": 1.0}, "epsilon="),
         ({"mu": 0.1}, "mu="),
         ({"releases_made": 3}, "at least 3 releases"),
-        ({"planned_releases": 1}, "at most 1 releases"),
-        ({"sample_size": 999}, "sample_size"),
-        ({"target_epsilon": 8.0}, "target_epsilon"),
         ({"sound": "yes"}, "'sound' .* bool"),
-        ({"target_delta": 7}, "target_delta"),
-        ({"header": {"planned_releases": 7}}, "planned_releases=7"),
     ],
 )
 def test_claims_that_contradict_the_ledger_are_refused(make_run, claims, message):
@@ -193,11 +187,11 @@ def test_claims_that_contradict_the_ledger_are_refused(make_run, claims, message
     assert "\n" not in str(caught.value)
 
 
-def test_claim_of_privacy_or_soundness_against_the_ledger_is_refused(make_run):
-    with pytest.raises(InputError, match="private"):
-        collect(make_run((SKETCH.replace(noise_seed=1), 1000, 1), name="a", private=True, sound=True))
-    with pytest.raises(InputError, match="sound"):
-        collect(make_run((ROWS.replace(bound="clt", failure_prob=1e-8), 1000, 5), name="b", sound=True))
+def test_claim_of_privacy_or_soundness_against_the_ledger_has_no_effect(make_run):
+    report = facts(make_run((SKETCH.replace(noise_seed=1), 1000, 1), name="a", private=True, sound=True))
+    assert (report["private"], report["sound"]) == (False, False)
+    report = facts(make_run((ROWS.replace(bound="clt", failure_prob=1e-8), 1000, 5), name="b", sound=True))
+    assert (report["private"], report["sound"]) == (True, False)
 
 
 def _remove(path):

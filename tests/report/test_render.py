@@ -72,7 +72,7 @@ def test_html_is_self_contained(page):
 
 
 def test_text_from_files_is_escaped(make_run):
-    path = make_run(config=EVIL, assumptions=[EVIL], not_covered=[EVIL], neighboring_relation=EVIL, name="a&b<i>")
+    path = make_run(config=EVIL, assumptions=[EVIL], not_covered=[EVIL], name="a&b<i>")
     rows = [{"dataset": EVIL, "classifier": EVIL, "train": EVIL, "accuracy": 50}]
     (path / "evaluation.json").write_text(json.dumps({"rows": rows}))
     write_diagnostics(path, "tangent", {EVIL: EVIL, "many": [1.5, None, True]})
