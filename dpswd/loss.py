@@ -16,7 +16,7 @@ docs/theory/private-side.md, Proposition 19.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from dpswd._random import normal, on_grid, random_source
 from dpswd._sorting import sort_columns, sort_rows
 from dpswd._validate import tensor
 from dpswd.errors import InputError
-from dpswd.mechanism import Mechanism, ProjectionMechanism, mechanism_from_dict
+from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
 from dpswd.sliced import padded_block_means, power_cost, random_projections, sum_over_projections, wasserstein_1d
 
 __all__ = [
@@ -35,35 +35,95 @@ __all__ = [
     "DPSlicedWassersteinLoss",
     "Recorder",
     "Release",
-    "before_release",
+    "ReleasingModule",
     "check_finite",
+    "check_labels",
+    "check_rows",
     "clip_rows",
-    "describe",
-    "record_release",
-    "store",
 ]
 
 _CHUNK_BYTES = 2**27  # of projected private rows in memory at a time
 
 
-class Recorder(Protocol):
-    """Protocol of an object that records releases. Its methods are called on every rank.
+class Recorder:
+    """Base of the objects that record releases. Its methods are called on every rank."""
 
-    Two further methods are optional, see :class:`dpswd.training.budget.RunBudget`:
+    def before_release(
+        self, mechanism: Mechanism, rows: Tensor | None, labels: Tensor | None
+    ) -> dict[str, Tensor] | None:
+        """Called first, with the rows as given (``None`` for a query); raises to refuse the release.
 
-    - ``before_release(mechanism, rows, labels)`` is called first, with the rows as given (``None`` for a query). It may
-      refuse the release, or return the tensors of a stored release, which are then used instead of a new one;
-    - ``store(mechanism, tensors)`` is called as soon as the noisy values exist.
-    """
+        Returns:
+            Tensors of a stored release, which are used instead of a new one, or ``None``.
+        """
+        return None
 
     def record(self, mechanism: Mechanism) -> None:
-        """Write one release to stable storage before its noise is drawn; raise to refuse it."""
+        """Writes one release to stable storage before its noise is drawn; raises to refuse it."""
+        raise NotImplementedError
+
+    def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
+        """Called with the noisy values of a release as soon as they exist."""
 
 
 class BudgetWatch:
     """Number of privacy budgets that are active in this process; with one active, every release needs a recorder."""
 
     running = 0
+
+
+M = TypeVar("M", bound=ProjectionMechanism | GaussianMechanism)
+
+
+class ReleasingModule(nn.Module, Generic[M]):
+    """Base of the loss and of the queries: a mechanism, its source of noise, and a count of releases.
+
+    Args:
+        mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.
+        recorder: Object that records every release before it is made; ``None`` counts releases in ``n_releases`` only.
+    """
+
+    def __init__(self, mechanism: M, recorder: Recorder | None = None) -> None:
+        super().__init__()
+        track_runs(self)
+        self.mechanism, self.recorder, self.n_releases = mechanism, recorder, 0
+
+    @property
+    def mechanism(self) -> M:
+        """The mechanism of a release."""
+        return self._mechanism
+
+    @mechanism.setter
+    def mechanism(self, mechanism: M) -> None:
+        self._mechanism: M = mechanism
+        self._source = random_source(mechanism.noise_seed)
+
+    def stored_release(self, rows: Tensor | None = None, labels: Tensor | None = None) -> dict[str, Tensor] | None:
+        """Announces a release to the recorder; returns the tensors of a stored release if it has one."""
+        return None if self.recorder is None else self.recorder.before_release(self.mechanism, rows, labels)
+
+    def record_release(self) -> None:
+        """Records one release; raises if a privacy budget is active and there is no recorder."""
+        self.mechanism.check_calibrated()
+        if self.recorder is not None:
+            self.recorder.record(self.mechanism)
+        elif BudgetWatch.running:
+            raise InputError(
+                "Expected a recorder for every release while a PrivacyBudget is active, got none; make the loss or "
+                "query an attribute of the LightningModule."
+            )
+        self.n_releases += 1
+
+    def store(self, **tensors: Tensor) -> None:
+        """Hands the noisy values of a release to the recorder."""
+        if self.recorder is not None:
+            self.recorder.store(self.mechanism, tensors)
+
+    def extra_repr(self) -> str:
+        """Describes the mechanism for ``print(module)``."""
+        status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
+        sigma = "not calibrated" if self.mechanism.sigma is None else f"{self.mechanism.sigma:.4g}"
+        return f"{status}{self.mechanism.description}, sigma={sigma}"
 
 
 @dataclass(frozen=True)
@@ -97,7 +157,7 @@ class Release:
         return Release(self.values.to(device), self.projections.to(device), self.mechanism)
 
 
-class DPSlicedWassersteinLoss(nn.Module):
+class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
     """Squared sliced 2-Wasserstein loss between private and public rows. Each call makes one release.
 
     Formal guarantee:
@@ -131,23 +191,9 @@ class DPSlicedWassersteinLoss(nn.Module):
     """
 
     def __init__(self, mechanism: ProjectionMechanism, *, recorder: Recorder | None = None) -> None:
-        super().__init__()
-        track_runs(self)
-        self.recorder = recorder
-        self.n_releases = 0
-        self.mechanism = mechanism
-
-    @property
-    def mechanism(self) -> ProjectionMechanism:
-        """The mechanism of a release."""
-        return self._mechanism
-
-    @mechanism.setter
-    def mechanism(self, mechanism: ProjectionMechanism) -> None:
         if not isinstance(mechanism, ProjectionMechanism):
             raise InputError(f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}.")
-        self._mechanism = mechanism
-        self._source = random_source(mechanism.noise_seed)
+        super().__init__(mechanism, recorder)
 
     def forward(
         self,
@@ -180,7 +226,7 @@ class DPSlicedWassersteinLoss(nn.Module):
 
         With ``torch.distributed`` initialised, every rank calls this method with its part of the B rows.
         """
-        if (stored := before_release(self.recorder, self.mechanism, private, labels)) is not None:
+        if (stored := self.stored_release(private, labels)) is not None:
             return Release(stored["values"], stored["projections"], self.mechanism).to(private.device)
         processes = Processes()
         processes.run_on_all(partial(self._check_private, private, labels, processes))
@@ -225,9 +271,9 @@ class DPSlicedWassersteinLoss(nn.Module):
 
     def publish(self, values: Tensor, projections: Tensor) -> Release:
         """Record a release of exact values (m, k) or (C, m, k), then add noise to them and return them."""
-        self._record_release()
+        self.record_release()
         noisy = self.discard_order(self.add_noise(values))
-        store(self.recorder, self.mechanism, {"values": noisy, "projections": projections})
+        self.store(values=noisy, projections=projections)
         return Release(noisy, projections, self.mechanism)
 
     def add_noise(self, values: Tensor) -> Tensor:
@@ -259,10 +305,6 @@ class DPSlicedWassersteinLoss(nn.Module):
             each = [_block_distance(z, projections, t, len(public)) for z, t in zip(groups, target, strict=True)]
             return torch.stack(each).mean()
 
-    def extra_repr(self) -> str:
-        """Describe the mechanism for ``print(module)``."""
-        return describe(self.mechanism)
-
     def _release_distributed(self, part: Tensor, labels: Tensor | None, processes: Processes) -> Release:
         """Make one release of the rows of all ranks: rank 0 computes it and broadcasts the result."""
         counts = processes.all_gather(len(part))
@@ -274,19 +316,15 @@ class DPSlicedWassersteinLoss(nn.Module):
             return None if rows is None else self.exact_values(rows.T.contiguous(), classes, projections)
 
         values = processes.run_on_all(exact)
-        processes.run_on_all(self._record_release)  # any rank may refuse; rank 0 writes
+        processes.run_on_all(self.record_release)  # any rank may refuse; rank 0 writes
 
         def noisy() -> Tensor:
             assert values is not None  # on rank 0
             return self.discard_order(self.add_noise(values)).cpu()
 
         released: Tensor = processes.broadcast(noisy)
-        store(self.recorder, self.mechanism, {"values": released, "projections": projections})
+        self.store(values=released, projections=projections)
         return Release(released.to(part.device), projections, self.mechanism)
-
-    def _record_release(self) -> None:
-        record_release(self.recorder, self.mechanism)
-        self.n_releases += 1
 
     def _check_private(self, private: Tensor, labels: Tensor | None, processes: Processes) -> None:
         self.mechanism.check_calibrated()
@@ -300,38 +338,16 @@ class DPSlicedWassersteinLoss(nn.Module):
                 f"{' on all ranks together' if processes.world_size > 1 else ''}; the guarantee requires a fixed "
                 "batch size."
             )
-        if not private.is_floating_point():
-            raise InputError(f"Expected floating-point private rows, got {private.dtype}; convert them first.")
+        check_rows("private rows", private, self.mechanism.dim)
         check_finite(private)
-        self._check_labels("private_labels", labels, len(private))
+        check_labels("private_labels", labels, self.mechanism.n_classes, len(private))
 
     def _check_public(self, public: Tensor, labels: Tensor | None) -> None:
-        tensor(public=public)
         self.mechanism.check_calibrated()
-        if public.ndim != 2 or public.shape[1] != self.mechanism.dim or not len(public):
-            raise InputError(f"Expected public rows (n, {self.mechanism.dim}), n >= 1, got {tuple(public.shape)}.")
-        if not public.is_floating_point():
-            raise InputError(f"Expected floating-point public rows, got {public.dtype}; convert them first.")
-        largest = torch.finfo(torch.promote_types(public.dtype, torch.float32)).max
-        if self.mechanism.sigma > largest / 2**10:
-            raise InputError(
-                f"Expected sigma within the range of {public.dtype}, got sigma={self.mechanism.sigma:g}; use float64."
-            )
-        self._check_labels("public_labels", labels, len(public))
-
-    def _check_labels(self, name: str, labels: Tensor | None, size: int) -> None:
-        n_classes = self.mechanism.n_classes
-        if n_classes is None:
-            if labels is not None:
-                raise InputError(f"Expected no {name}, since the mechanism has no n_classes; set n_classes.")
-            return
-        if labels is not None:
-            tensor(**{name: labels})
-        if labels is None or tuple(labels.shape) != (size,) or labels.is_floating_point() or labels.is_complex():
-            got = "none" if labels is None else f"{labels.dtype} of shape {tuple(labels.shape)}"
-            raise InputError(f"Expected {name} to be integers of shape ({size},), got {got}.")
-        if bool(((labels < 0) | (labels >= n_classes)).any()):
-            raise InputError(f"Expected {name} in [0, {n_classes - 1}], got labels outside; check n_classes.")
+        check_rows("public rows", public, self.mechanism.dim)
+        if not len(public):
+            raise InputError("Expected at least one row in public rows, got none.")
+        check_labels("public_labels", labels, self.mechanism.n_classes, len(public))
 
 
 def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
@@ -353,6 +369,15 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     return rows * (row_norm * (1 - margin) / norms).clamp(max=1.0)
 
 
+def check_rows(name: str, rows: Tensor, dim: int) -> None:
+    """Raise unless ``rows`` are floating-point rows (n, dim)."""
+    tensor(**{name: rows})
+    if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
+        raise InputError(
+            f"Expected {name} to be a floating-point tensor (n, {dim}), got {rows.dtype} of shape {tuple(rows.shape)}."
+        )
+
+
 def check_finite(rows: Tensor) -> None:
     """Raise unless all private rows are finite."""
     if not bool(torch.isfinite(rows).all()):
@@ -362,36 +387,22 @@ def check_finite(rows: Tensor) -> None:
         )
 
 
-def before_release(
-    recorder: Recorder | None, mechanism: Mechanism, rows: Tensor | None = None, labels: Tensor | None = None
-) -> dict[str, Tensor] | None:
-    """Call the optional method of a recorder; return the tensors of a stored release, if it has one."""
-    method = getattr(recorder, "before_release", None)
-    return None if method is None else method(mechanism, rows, labels)
-
-
-def record_release(recorder: Recorder | None, mechanism: Mechanism) -> None:
-    """Record one release, or raise if a privacy budget is active and there is no recorder."""
-    if recorder is not None:
-        recorder.record(mechanism)
-    elif BudgetWatch.running:
-        raise InputError(
-            "Expected a recorder for every release while a PrivacyBudget is active, got none; make the loss or query "
-            "an attribute of the LightningModule."
-        )
-
-
-def store(recorder: Recorder | None, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
-    """Call the optional method of a recorder with the noisy values of a release."""
-    if (method := getattr(recorder, "store", None)) is not None:
-        method(mechanism, tensors)
-
-
-def describe(mechanism: Any) -> str:
-    """Describe a mechanism with its noise in one line."""
-    status = "" if mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
-    sigma = "not calibrated" if mechanism.sigma is None else f"{mechanism.sigma:.4g}"
-    return f"{status}{mechanism.description}, sigma={sigma}"
+def check_labels(name: str, labels: Tensor | None, n_classes: int | None, size: int) -> None:
+    """Raise unless there are ``size`` integer labels in [0, n_classes - 1], or none where ``n_classes`` is ``None``."""
+    if n_classes is None:
+        if labels is not None:
+            raise InputError(f"Expected no {name}, since the mechanism has no n_classes; set n_classes.")
+        return
+    if labels is not None:
+        tensor(**{name: labels})
+    integers = labels is not None and not (
+        labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool
+    )
+    if labels is None or not integers or tuple(labels.shape) != (size,):
+        got = "none" if labels is None else f"{labels.dtype} of shape {tuple(labels.shape)}"
+        raise InputError(f"Expected {name} to be integers of shape ({size},), got {got}.")
+    if bool(((labels < 0) | (labels >= n_classes)).any()):
+        raise InputError(f"Expected {name} in [0, {n_classes - 1}], got labels outside; check n_classes.")
 
 
 def _block_distance(public: Tensor, projections: Tensor, target: Tensor, size: int) -> Tensor:

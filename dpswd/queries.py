@@ -27,14 +27,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpswd._distributed import Processes
-from dpswd._provenance import track_runs
-from dpswd._random import normal, on_grid, random_source
-from dpswd._validate import at_least, positive, real, tensor
+from dpswd._random import normal, on_grid
+from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
-from dpswd.loss import Recorder, before_release, check_finite, clip_rows, describe, record_release, store
+from dpswd.loss import Recorder, ReleasingModule, check_finite, check_labels, check_rows, clip_rows
 from dpswd.mechanism import GaussianMechanism
 
 __all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "GaussianQuery", "Parts", "SecondMoment", "SumAndNorm"]
@@ -45,7 +44,7 @@ Parts = Iterable[tuple[Tensor, Tensor]]
 _ROWS = 8192  # rows that are clipped at a time
 
 
-class GaussianQuery(nn.Module):
+class GaussianQuery(ReleasingModule[GaussianMechanism]):
     """Base class of a query with fixed sensitivity.
 
     Args:
@@ -56,22 +55,10 @@ class GaussianQuery(nn.Module):
     """
 
     def __init__(self, mechanism: GaussianMechanism, share: float, recorder: Recorder | None = None) -> None:
-        super().__init__()
-        track_runs(self)
+        super().__init__(mechanism, recorder)
         if not 0 < real("share", share) < 1:
             raise InputError(f"Expected share of the budget strictly between 0 and 1, got share={share!r}.")
-        self.mechanism, self.share, self.recorder = mechanism, share, recorder
-        self.n_releases = 0
-
-    @property
-    def mechanism(self) -> GaussianMechanism:
-        """Sensitivity and noise."""
-        return self._mechanism
-
-    @mechanism.setter
-    def mechanism(self, mechanism: GaussianMechanism) -> None:
-        self._mechanism = mechanism
-        self._source = random_source(mechanism.noise_seed)
+        self.share = share
 
     def worst_pair(self, size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return arguments of ``release`` for two neighbours of ``size`` records whose distance is the sensitivity.
@@ -88,20 +75,16 @@ class GaussianQuery(nn.Module):
         values: Tensor = released
         return values
 
-    def extra_repr(self) -> str:
-        """Describe the mechanism for ``print(module)``."""
-        return describe(self.mechanism)
-
     def _publish(self, values: Tensor, *, symmetric: bool = False) -> Tensor:
         """Record a release of exact values, then add noise. Rank 0 does both and broadcasts the result."""
-        if (stored := before_release(self.recorder, self.mechanism)) is not None:
+        if (stored := self.stored_release()) is not None:
             if stored["values"].shape != values.shape:
                 raise InputError(
                     "Expected the queries of the interrupted run, got another one; resume with its config."
                 )
             return stored["values"]
         processes = Processes()
-        processes.run_on_all(self._record_release)
+        processes.run_on_all(self.record_release)
 
         def noisy() -> Tensor:
             noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
@@ -110,13 +93,8 @@ class GaussianQuery(nn.Module):
             return on_grid(values.cpu() + self.mechanism.sigma * noise, self.mechanism.sigma)
 
         released: Tensor = processes.broadcast(noisy)
-        store(self.recorder, self.mechanism, {"values": released})
+        self.store(values=released)
         return released
-
-    def _record_release(self) -> None:
-        self.mechanism.check_calibrated()
-        record_release(self.recorder, self.mechanism)
-        self.n_releases += 1
 
 
 class ClassCounts(GaussianQuery):
@@ -146,7 +124,7 @@ class ClassCounts(GaussianQuery):
         Raises:
             InputError: If a label is not an integer in [0, C - 1]; nothing was released.
         """
-        _check_labels(labels, self.n_classes)
+        check_labels("labels", labels, self.n_classes, labels.numel() if isinstance(labels, Tensor) else 0)
         return self._publish(torch.bincount(labels.cpu(), minlength=self.n_classes).double())
 
     def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
@@ -182,17 +160,11 @@ class _RowQuery(GaussianQuery):
         for rows, labels in parts:
             self._check_rows(rows)
             if self.n_classes:
-                _check_labels(labels, self.n_classes)
-                if len(labels) != len(rows):
-                    raise InputError(f"Expected one label per row, got {len(labels)} for {len(rows)} rows.")
+                check_labels("labels", labels, self.n_classes, len(rows))
             yield rows, labels.long()
 
     def _check_rows(self, rows: Tensor) -> None:
-        tensor(rows=rows)
-        if rows.ndim != 2 or rows.shape[1] != self.dim or not rows.is_floating_point():
-            raise InputError(
-                f"Expected floating-point rows (n, {self.dim}), got {rows.dtype} of shape {tuple(rows.shape)}."
-            )
+        check_rows("rows", rows, self.dim)
         check_finite(rows)
 
 
@@ -403,12 +375,3 @@ def _change_of_class(size: int, dim: int, n_classes: int, row_norm: float) -> tu
     changed_rows[0, ::2] *= -1
     changed_labels[0] = 1
     return (rows, labels), (changed_rows, changed_labels)
-
-
-def _check_labels(labels: Tensor, n_classes: int) -> None:
-    tensor(labels=labels)
-    integers = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
-    if labels.ndim != 1 or not integers:
-        raise InputError(f"Expected integer labels (n,), got {labels.dtype} of shape {tuple(labels.shape)}.")
-    if bool(((labels < 0) | (labels >= n_classes)).any()):
-        raise InputError(f"Expected labels in [0, {n_classes - 1}], got labels outside; check n_classes.")

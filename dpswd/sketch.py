@@ -18,9 +18,9 @@ from torch import Tensor
 
 from dpswd._distributed import Processes
 from dpswd._sorting import sort_rows
-from dpswd._validate import at_least, tensor
+from dpswd._validate import at_least
 from dpswd.errors import InputError
-from dpswd.loss import DPSlicedWassersteinLoss, Release, before_release, check_finite, clip_rows
+from dpswd.loss import DPSlicedWassersteinLoss, Release, check_finite, check_labels, check_rows, clip_rows
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.sliced import available_memory, padded_block_means
 
@@ -68,7 +68,7 @@ def release_sketch(
         >>> release_sketch(DPSlicedWassersteinLoss(mechanism), lambda: parts).values.shape
         torch.Size([10, 8])
     """
-    if (stored := before_release(loss.recorder, loss.mechanism)) is not None:
+    if (stored := loss.stored_release()) is not None:
         return Release(stored["values"], stored["projections"], loss.mechanism)
     processes = Processes(group)
     processes.run_on_all(loss.mechanism.check_calibrated)
@@ -196,30 +196,13 @@ class _Stream:
         """Yield validated and clipped rows, a few thousand at a time."""
         for chunk in self.chunks():
             rows, labels = chunk if isinstance(chunk, tuple) and len(chunk) == 2 else (chunk, None)
-            self._check_chunk(rows, labels)
+            check_rows("rows of a chunk", rows, self.mechanism.dim)
+            check_labels("classes of a chunk", labels, self.mechanism.n_classes, len(rows))
             for start in range(0, len(rows), _CHUNK_ROWS):
                 some = rows[start : start + _CHUNK_ROWS].cpu()
                 check_finite(some)
                 of_some = None if labels is None else labels[start : start + _CHUNK_ROWS].cpu()
                 yield clip_rows(some, self.mechanism.row_norm), of_some
-
-    def _check_chunk(self, rows: Tensor, labels: Tensor | None) -> None:
-        tensor(rows=rows)
-        if rows.ndim != 2 or rows.shape[1] != self.mechanism.dim or not rows.is_floating_point():
-            raise InputError(
-                f"Expected chunks of floating-point rows (n, {self.mechanism.dim}), got {rows.dtype} of shape "
-                f"{tuple(rows.shape)}."
-            )
-        classes = self.mechanism.n_classes
-        if labels is not None:
-            tensor(classes=labels)
-        if (labels is None) != (classes is None):
-            got, wanted = ("none", "chunks (rows, classes)") if labels is None else ("some", "no classes")
-            raise InputError(f"Expected {wanted}, got {got}; the mechanism's n_classes is {classes}.")
-        if labels is not None and (tuple(labels.shape) != (len(rows),) or labels.is_floating_point()):
-            raise InputError(f"Expected integer classes of shape ({len(rows)},), got {labels.dtype} {labels.shape}.")
-        if labels is not None and classes is not None and bool(((labels < 0) | (labels >= classes)).any()):
-            raise InputError(f"Expected classes in [0, {classes - 1}], got classes outside; check n_classes.")
 
 
 def _merge(part: Tensor, counts: list[int], processes: Processes) -> Tensor | None:

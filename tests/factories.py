@@ -29,7 +29,7 @@ from dpswd.commands.main import main
 from dpswd.data.base import PrivateData
 from dpswd.data.base import Records as LabelledRecords
 from dpswd.errors import DpswdError
-from dpswd.loss import Release
+from dpswd.loss import Recorder, Release
 from dpswd.sampling import ReleaseLoader
 from dpswd.training.callback import PrivacyBudget
 
@@ -210,7 +210,7 @@ def part(rank, rows, world=2):
     return torch.tensor_split(rows, world)[rank]
 
 
-class Book(list):
+class Book(Recorder, list):
     """A ledger in memory, on every process."""
 
     def record(self, mechanism):

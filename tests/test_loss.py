@@ -10,7 +10,7 @@ from factories import REFUSED, fuzz, outcome
 
 import dpswd.loss
 from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, sliced_wasserstein
-from dpswd.loss import Release, clip_rows
+from dpswd.loss import Recorder, Release, clip_rows
 from dpswd.sliced import block_means
 
 TINY = 1e-12  # noise so small that only float error of the comparison is left
@@ -158,7 +158,7 @@ def test_autocast_changes_nothing():
 # the recorder
 
 
-class Log:
+class Log(Recorder):
     def __init__(self, refuse=False):
         self.mechanisms, self.refuse, self.loss = [], refuse, None
 
@@ -211,14 +211,13 @@ ZEROS, X, Y = torch.zeros(8).long(), rows(8), rows(5)
         (quantiles(), rows(7), Y, (), r"private rows of shape \(8, 3\) .*got \(7, 3\)"),
         (quantiles(), rows(8, 4), Y, (), r"private rows .*got \(8, 4\)"),
         (quantiles(), X[0], Y, (), r"private rows .*got \(3,\)"),
-        (quantiles(), X.long(), Y, (), r"private rows, got torch\.int64"),
+        (quantiles(), X.long(), Y, (), r"private rows .*got torch\.int64"),
         (quantiles(), X * math.nan, Y, (), "finite"),
         (quantiles(), X / 0, Y, (), "finite"),
-        (quantiles(), X, rows(5, 4), (), r"public rows .*got \(5, 4\)"),
-        (quantiles(), X, rows(0), (), r"public rows .*got \(0, 3\)"),
-        (quantiles(), X, Y[0], (), r"public rows .*got \(3,\)"),
-        (quantiles(), X, Y.long(), (), r"public rows, got torch\.int64"),
-        (mechanism(sigma=1e40), X, Y.float(), (), "sigma .*float32"),
+        (quantiles(), X, rows(5, 4), (), r"public rows .*\(5, 4\)"),
+        (quantiles(), X, rows(0), (), "at least one row in public rows"),
+        (quantiles(), X, Y[0], (), r"public rows .*\(3,\)"),
+        (quantiles(), X, Y.long(), (), r"public rows .*got torch\.int64"),
         (quantiles(), X, Y, (ZEROS, None), "no private_labels"),
         (quantiles(), X, Y, (None, ZEROS[:5]), "no public_labels"),
         (quantiles(n_classes=2), X, Y, (None, ZEROS[:5]), r"private_labels .*got none"),

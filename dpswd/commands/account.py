@@ -1,24 +1,23 @@
-"""``dpswd account``, ``dpswd calibrate`` and ``dpswd plan``: noise and budgets. Needs no data and no torch."""
+"""``dpswd account`` and ``dpswd calibrate``: noise and budgets. Needs no data and no torch."""
 
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma
-from dpswd.accounting.plan import plan
 from dpswd.commands import Command
 from dpswd.mechanism import ProjectionMechanism
 
 __all__ = ["COMMANDS", "add_mechanism", "mechanism_of"]
 
 
-def add_mechanism(parser: ArgumentParser, *, required: bool = True) -> None:
+def add_mechanism(parser: ArgumentParser) -> None:
     """Adds the options of a mechanism and of its accounting."""
     what = parser.add_argument_group("what is released")
-    what.add_argument("--dim", type=int, required=required, help="dimension of the rows")
-    what.add_argument("--n-projections", type=int, required=required, help="number of directions per release")
-    what.add_argument("--sample-size", type=int, required=required, help="number of private records")
-    what.add_argument("--batch-size", type=int, required=required, help="records that one release reads")
+    what.add_argument("--dim", type=int, required=True, help="dimension of the rows")
+    what.add_argument("--n-projections", type=int, required=True, help="number of directions per release")
+    what.add_argument("--sample-size", type=int, required=True, help="number of private records")
+    what.add_argument("--batch-size", type=int, required=True, help="records that one release reads")
     what.add_argument("--n-releases", type=int, default=1, help="number of releases (default 1)")
     what.add_argument("--statistic", choices=["rows", "quantiles"], default="rows")
     what.add_argument("--n-quantiles", type=int, help="blocks per column, for quantiles")
@@ -116,56 +115,7 @@ def _show(result: dict[str, Any]) -> None:
         print(f"  - {line}")
 
 
-def _add_plan(parser: ArgumentParser) -> None:
-    parser.add_argument("--epsilon", type=float, required=True)
-    parser.add_argument("--delta", type=float, required=True)
-    parser.add_argument("--sample-size", type=int, required=True, help="number of private records")
-    parser.add_argument("--dim", type=int, required=True, help="dimension of the rows")
-    parser.add_argument("--max-releases", type=int, nargs="+", default=[1], help="numbers of releases to compare")
-    parser.add_argument("--row-norm", type=float, default=0.5)
-
-
-def _run_plan(arguments: Namespace) -> dict[str, Any]:
-    rows = plan(
-        target_epsilon=arguments.epsilon,
-        target_delta=arguments.delta,
-        sample_size=arguments.sample_size,
-        dim=arguments.dim,
-        releases=arguments.max_releases,
-        row_norm=arguments.row_norm,
-    )
-    return {
-        "epsilon": arguments.epsilon,
-        "delta": arguments.delta,
-        "sample_size": arguments.sample_size,
-        "dim": arguments.dim,
-        "row_norm": arguments.row_norm,
-        "rows": rows,
-    }
-
-
-def _show_plan(result: dict[str, Any]) -> None:
-    print(
-        f"Plans within ({result['epsilon']:g}, {result['delta']:g}), {result['sample_size']} rows, dim {result['dim']}:"
-    )
-    print(
-        "orthogonal directions, least noise first. noise/spread is the standard deviation of the noise on a block mean,"
-    )
-    print("divided by that of a projected row of full norm, row_norm / sqrt(dim).")
-    print()
-    print(f"{'releases':>9} {'batch':>9} {'quantiles':>9} {'directions':>10} {'sigma':>10} {'noise/spread':>12}")
-    for row in result["rows"]:
-        print(
-            f"{row['n_releases']:>9} {row['batch_size']:>9} {row['n_quantiles']:>9} "
-            f"{row['n_projections']:>10} "
-            f"{row['sigma']:>10.4g} {row['noise_to_spread']:>12.4g}"
-        )
-
-
 COMMANDS: dict[str, Command] = {
     "account": Command("epsilon, mu and assumptions of releases with a given sigma", _add_account, _run_account, _show),
     "calibrate": Command("least sigma that keeps a budget", _add_calibrate, _run_calibrate, _show),
-    "plan": Command(
-        "batch, quantiles and directions with the least noise in a budget", _add_plan, _run_plan, _show_plan
-    ),
 }

@@ -36,7 +36,7 @@ COMMAND_MODULES = {
     "demo": ("demo",),
     "configs": ("configs",),
     "forecast": ("forecast",),
-    "account": ("account", "calibrate", "plan"),
+    "account": ("account", "calibrate"),
     "ledger": ("ledger",),
     "report": ("report",),
     "audit": ("audit",),

@@ -366,9 +366,7 @@ def _shared_ledger(facts: dict[str, Any]) -> str:
     return f"NOT {'SOUND' if facts.get('private', True) else 'PRIVATE'}: a run in the ledger is not. {sentence}"
 
 
-def _cross_check(
-    run: Run, accountant: PrivacyAccountant, found: dict[str, float | None], target_delta: float
-) -> None:
+def _cross_check(run: Run, accountant: PrivacyAccountant, found: dict[str, float | None], target_delta: float) -> None:
     """Raises if ``privacy.json`` states another epsilon or mu than the ledger gives."""
     if run.privacy.get("epsilon") is not None and run.privacy.get("delta") not in (None, target_delta):
         found = {**found, "epsilon": accountant.get_epsilon(run.privacy["delta"])}

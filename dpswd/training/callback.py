@@ -26,7 +26,7 @@ from dpswd._distributed import Processes
 from dpswd._provenance import mark_runs, seen_runs
 from dpswd.accounting.ledger import plan_of
 from dpswd.errors import BudgetExceededError, DpswdError, InputError
-from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.loss import DPSlicedWassersteinLoss, ReleasingModule
 from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.queries import GaussianQuery
 from dpswd.sampling import FixedSizeSampler
@@ -202,7 +202,8 @@ class PrivacyBudget(RunBudget, L.Callback):
         self.plan, self._made, self._stored, self.run = processes.broadcast(lambda: self._open(wanted, shares))
         if self._ledger is not None and self._checkpoint is None:
             _warn_of_duplicates(trainer.train_dataloader)
-        for part, (mechanism, _) in zip((*queries, loss), self.plan, strict=True):
+        parts: list[ReleasingModule[Any]] = [*queries, loss]
+        for part, (mechanism, _) in zip(parts, self.plan, strict=True):
             part.mechanism = mechanism
         mark_runs(pl_module, [self.run])
         self._module = pl_module
@@ -476,8 +477,8 @@ def _warn_of_duplicates(loader: Any) -> None:
         )
 
 
-def _releasing_parts(module: nn.Module) -> list[DPSlicedWassersteinLoss | GaussianQuery]:
-    return [child for child in module.modules() if isinstance(child, DPSlicedWassersteinLoss | GaussianQuery)]
+def _releasing_parts(module: nn.Module) -> list[ReleasingModule[Any]]:
+    return [child for child in module.modules() if isinstance(child, ReleasingModule)]
 
 
 def _queries(module: nn.Module) -> list[GaussianQuery]:

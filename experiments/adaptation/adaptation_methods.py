@@ -26,6 +26,7 @@ from dpswd.adaptation.data import AdaptationData, DigitAdaptation, OfficeCaltech
 from dpswd.adaptation.module import AdaptationModule, fit_source, source_batches
 from dpswd.data.base import Records
 from dpswd.generation.features import DCT, FeatureMap, Flatten
+from dpswd.loss import Recorder
 from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.training.callback import PrivacyBudget
 from experiments.accounting.published import published_sigma
@@ -144,7 +145,7 @@ class Start:
         return self.data.test
 
 
-class NoNoise(L.Callback):
+class NoNoise(Recorder, L.Callback):
     """Replaces the budget by a run without noise. NOT PRIVATE."""
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

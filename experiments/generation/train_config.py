@@ -13,7 +13,7 @@ import lightning as L
 from dpswd.data import PrivateData
 from dpswd.generation.evaluation import DownstreamEvaluation
 from dpswd.generation.export import SampleGrid
-from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.loss import DPSlicedWassersteinLoss, Recorder
 from dpswd.mechanism import Mechanism
 from dpswd.queries import GaussianQuery
 from dpswd.training.callback import PrivacyBudget
@@ -33,7 +33,7 @@ class ConfigRun:
     seconds: float
 
 
-class _Unprotected(L.Callback):
+class _Unprotected(Recorder, L.Callback):
     """Replaces the budget of a run without noise: sigma 1e-12 and a fixed seed, hence NOT PRIVATE."""
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
