@@ -395,6 +395,20 @@ def damage(draw, content):
     return b"" if kind == "empty" else draw(st.binary(max_size=200))
 
 
+class Trap:
+    """Code in a file: counts how often it is unpickled."""
+
+    sprung = 0
+
+    def __reduce__(self):
+        return (_spring, ())
+
+
+def _spring():
+    Trap.sprung += 1
+    return {}
+
+
 LIKELY_FIELDS = {
     "dim": st.integers(2, 9),
     "n_projections": st.integers(1, 40),

@@ -13,7 +13,6 @@ from dpswd import DpswdError, InputError, PrivateGenerator
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
 from dpswd.data import Digits
-from dpswd.generation.export import read_generator
 from dpswd.generation.mixture_module import MixtureModule
 
 DIGITS = load_digits()
@@ -168,11 +167,3 @@ def test_forecast_reads_no_record_and_grows_with_n():
     assert few.signal_to_noise["means"] < many.signal_to_noise["means"]
     assert "noise" in few.verdict
     assert "noise" not in many.verdict
-
-
-def test_generator_file_holds_nothing_else(fitted):
-    generator, place = fitted
-    generator.save(place / "only.pt")
-    network, guarantee = read_generator(place / "only.pt")
-    assert set(guarantee) >= {"epsilon", "delta", "mu", "sound"}
-    assert network.n_classes == 10

@@ -112,17 +112,6 @@ def test_gradient_reaches_public_rows_only(made):
     assert bool(y.grad.any())
 
 
-def test_gradient_of_a_shared_network_is_that_of_the_public_rows():
-    x, y = rows(8), rows(8, seed=1)
-    network = torch.nn.Linear(3, 3).double()
-    grads = []
-    for private in (network(x), network(x).detach()):
-        network.zero_grad()
-        DPSlicedWassersteinLoss(quantiles())(private, network(y)).backward()
-        grads.append(network.weight.grad.clone())
-    assert torch.equal(*grads)
-
-
 def test_gradient_of_the_distance_against_finite_differences():
     loss = DPSlicedWassersteinLoss(quantiles(n_classes=2))
     release, labels = loss.release(rows(8), torch.arange(8) % 2), torch.arange(7) % 2
@@ -130,29 +119,6 @@ def test_gradient_of_the_distance_against_finite_differences():
 
 
 # types
-
-
-@pytest.mark.parametrize("made", [mechanism(), quantiles()])
-@pytest.mark.parametrize(
-    ("dtype", "result"),
-    [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float64, torch.float64)],
-)
-def test_types(made, dtype, result):
-    loss = DPSlicedWassersteinLoss(made)
-    y = rows(8, seed=1).to(dtype).requires_grad_()
-    value = loss(rows(8).to(dtype), y)
-    assert value.dtype == result
-    value.backward()
-    assert y.grad.dtype == dtype
-    assert loss.release(rows(8).to(dtype)).values.dtype == torch.float64
-
-
-def test_autocast_changes_nothing():
-    x, y = rows(8).float(), rows(8, seed=1).float()
-    plain = DPSlicedWassersteinLoss(quantiles())(x, y)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = DPSlicedWassersteinLoss(quantiles())(x, y)
-    assert torch.equal(plain, inside)
 
 
 # the recorder
@@ -209,20 +175,14 @@ ZEROS, X, Y = torch.zeros(8).long(), rows(8), rows(5)
     ("made", "private", "public", "labels", "message"),
     [
         (quantiles(), rows(7), Y, (), r"private rows of shape \(8, 3\) .*got \(7, 3\)"),
-        (quantiles(), rows(8, 4), Y, (), r"private rows .*got \(8, 4\)"),
-        (quantiles(), X[0], Y, (), r"private rows .*got \(3,\)"),
         (quantiles(), X.long(), Y, (), r"private rows .*got torch\.int64"),
         (quantiles(), X * math.nan, Y, (), "finite"),
-        (quantiles(), X / 0, Y, (), "finite"),
         (quantiles(), X, rows(5, 4), (), r"public rows .*\(5, 4\)"),
         (quantiles(), X, rows(0), (), "at least one row in public rows"),
-        (quantiles(), X, Y[0], (), r"public rows .*\(3,\)"),
-        (quantiles(), X, Y.long(), (), r"public rows .*got torch\.int64"),
         (quantiles(), X, Y, (ZEROS, None), "no private_labels"),
         (quantiles(), X, Y, (None, ZEROS[:5]), "no public_labels"),
         (quantiles(n_classes=2), X, Y, (None, ZEROS[:5]), r"private_labels .*got none"),
         (quantiles(n_classes=2), X, Y, (ZEROS, None), r"public_labels .*got none"),
-        (quantiles(n_classes=2), X, Y, (ZEROS.float(), ZEROS[:5]), r"private_labels .*got torch\.float32"),
         (quantiles(n_classes=2), X, Y, (ZEROS[:7], ZEROS[:5]), r"private_labels .*\(7,\)"),
         (quantiles(n_classes=2), X, Y, (ZEROS + 2, ZEROS[:5]), "private_labels .*outside"),
         (quantiles(n_classes=2), X, Y, (ZEROS, ZEROS[:5] - 1), "public_labels .*outside"),
@@ -242,12 +202,6 @@ def test_message_contains_no_private_value():
     with pytest.raises(InputError) as caught:
         DPSlicedWassersteinLoss(quantiles()).release(secret)
     assert "0.1234" not in str(caught.value)
-
-
-@pytest.mark.parametrize("wrong", [None, {"dim": 3}, "rows"])
-def test_mechanism_of_wrong_type(wrong):
-    with pytest.raises(InputError, match="mechanism"):
-        DPSlicedWassersteinLoss(wrong)
 
 
 @st.composite
@@ -316,12 +270,6 @@ def test_release_in_a_checkpoint(made, tmp_path):
     assert torch.equal(again.to("cpu").projections, release.projections)
 
 
-def test_release_of_another_mechanism_is_refused():
-    state = {"mechanism": {"mechanism": "gaussian", "sensitivity": 1.0, "sigma": 1.0}}
-    with pytest.raises(InputError, match="Expected a release of projections, got 'gaussian'"):
-        Release.from_state_dict(state)
-
-
 def test_public_noise_has_the_sigma_of_the_release():
     loss = DPSlicedWassersteinLoss(mechanism(sigma=TINY))
     release, y = loss.release(rows(8)), rows(8, seed=1)
@@ -382,22 +330,6 @@ def test_smoothed_distance_has_the_law_of_noisy_projections():
 # clipping
 
 
-@pytest.mark.parametrize("bound", [0.5, 1.0, 3e-7, 1e6])
-@pytest.mark.parametrize("dim", [2, 3, 784, 12_288])
-def test_no_row_is_longer_than_the_bound_in_exact_arithmetic(bound, dim):
-    generator = torch.Generator().manual_seed(dim)
-    x = torch.randn(6, dim, dtype=torch.float64, generator=generator)
-    x[1] = 1  # equal entries: every rounding goes the same way
-    x[2] = 0.1
-    x = x / x.norm(dim=1, keepdim=True) * bound
-    x[3] *= 1 + 1e-13  # above by less than float32 can see
-    x[4] *= 1e200
-    x[5] *= 1 - 1e-13
-    for row in clip_rows(x, bound).tolist():
-        scaled = [value / bound for value in row]
-        assert math.fsum(value * value for value in scaled) <= 1  # the products round by 1e-16 of 1 - 2e-12
-
-
 def test_rows_are_clipped_one_by_one():
     x = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x *= 0.4 / x.norm(dim=1, keepdim=True)
@@ -412,10 +344,3 @@ def test_rows_are_clipped_one_by_one():
     assert bool(torch.isfinite(clipped).all())
     assert float(clipped[2].norm()) <= 0.5
     assert float(clipped[4].norm()) <= 0.5
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_clipping_comes_after_the_cast_to_float64(dtype):
-    x = torch.full((4, 784), 60.0, dtype=dtype)
-    for row in clip_rows(x, 0.5).tolist():
-        assert math.fsum(value * value for value in row) <= 0.25

@@ -11,7 +11,7 @@ from factories import REFUSED, fuzz, likely_mechanisms, outcome
 
 from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant
 from dpswd.errors import InputError
-from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
+from dpswd.mechanism import GaussianMechanism, ProjectionMechanism, mechanism_from_dict
 from dpswd.sensitivity import ConstantLaw
 
 GOOD = {"dim": 5, "n_projections": 40, "sigma": 1.0, "batch_size": 10}
@@ -55,18 +55,6 @@ def test_block_mean_sensitivity_is_attained():
     assert worst > 1 - 1e-9  # attained with one block
 
 
-def test_block_mean_sensitivity_of_any_two_rows():
-    rng = np.random.default_rng(1)
-    for _ in range(1000):
-        u = rng.standard_normal((4, 6))
-        u /= np.linalg.norm(u, axis=0)
-        x = clipped(rng.standard_normal((12, 4)), 0.5)
-        y = x.copy()
-        y[5] = clipped(rng.standard_normal(4), 0.5)
-        moved = np.linalg.norm(block_means(x, u, 3) - block_means(y, u, 3))
-        assert moved <= np.linalg.norm((x[5] - y[5]) @ u) / 4 + 1e-12
-
-
 @pytest.mark.parametrize("m", [1, 3])
 def test_change_of_class_is_covered_by_change_of_row(m):
     rng = np.random.default_rng(2)
@@ -95,14 +83,6 @@ def test_change_of_class_is_covered_by_change_of_row(m):
         assert worst_same > bound * (1 - 1e-9)
 
 
-def test_unit_sensitivity_by_hand():
-    rows = ProjectionMechanism(64, 128, 1.0, 1000)
-    assert (rows.unit_sensitivity, rows.n_values, rows.block_size) == (1.0, 1000, 1)
-    halves = rows.replace(statistic="quantiles", n_quantiles=500)
-    assert (halves.unit_sensitivity, halves.n_values, halves.block_size) == (0.5, 500, 2)
-    assert halves.replace(row_norm=3.0).unit_sensitivity == 3.0
-
-
 def test_bound_selects_the_law():
     exact = ProjectionMechanism(dim=50, n_projections=100, sigma=1, batch_size=10)
     assert exact.law.mean == 2
@@ -117,14 +97,6 @@ def test_bound_selects_the_law():
     whole = exact.replace(kind="orthogonal", bound="bernstein")
     assert not whole.spends_tail
     assert whole.law.is_constant
-
-
-def test_protocol():
-    for made in (ProjectionMechanism(**GOOD), GaussianMechanism(sensitivity=2, sigma=3)):
-        assert isinstance(made, Mechanism)
-        assert made.is_private
-    assert not ProjectionMechanism(**GOOD, noise_seed=0).is_private
-    assert not GaussianMechanism(sensitivity=2, sigma=3, noise_seed=0).is_private
 
 
 @fuzz(60, values=likely_mechanisms, cast=st.sampled_from([int, float, np.int64, np.float32, np.float64]))
@@ -156,23 +128,16 @@ def test_damaged_dict_is_refused(changes):
     ("changes", "name"),
     [
         ({"dim": 1}, "dim"),
-        ({"n_projections": 0}, "n_projections"),
-        ({"n_projections": 2.5}, "n_projections"),
-        ({"sigma": 0}, "sigma"),
         ({"sigma": math.nan}, "sigma"),
-        ({"sigma": "x"}, "sigma"),
         ({"sigma": 1e60}, "sigma"),
         ({"batch_size": 0}, "batch_size"),
         ({"row_norm": -1}, "row_norm"),
         ({"statistic": "means"}, "statistic"),
         ({"bound": "markov"}, "bound"),
-        ({"failure_prob": 1.0}, "failure_prob"),
-        ({"n_classes": 1}, "n_classes"),
         ({"noise_seed": True}, "noise_seed"),
         ({"statistic": "quantiles"}, "n_quantiles"),
         ({"statistic": "quantiles", "n_quantiles": 3}, "use batch_size=9"),
         ({"statistic": "quantiles", "n_quantiles": 12}, "use n_quantiles <= 10"),
-        ({"n_quantiles": 5}, "n_quantiles"),
         ({"kind": "orthogonal", "n_projections": 7, "bound": "bernstein"}, "bound"),
     ],
 )

@@ -226,18 +226,6 @@ def test_everything_released_lies_on_the_grid():
         assert torch.equal(on_grid(values, sigma), values)
 
 
-def test_where_the_noise_ends():
-    noise = torch.from_numpy(normal(SeededRandom(0), (10_000,)))
-    assert len(torch.unique(noise)) == 10_000
-    assert float(noise.abs().max()) < math.sqrt(2 * 53 * math.log(2))  # 8.57: the smallest word is 2^-53
-
-    class Smallest:
-        def words(self, count):
-            return np.zeros(count, dtype=np.uint64)
-
-    assert float(normal(Smallest(), (2,))[0]) == pytest.approx(8.5717, abs=1e-4)
-
-
 # a million rows in float32
 
 

@@ -15,14 +15,6 @@ from dpswd.sampling import ReleaseLoader
 FALSE_ALARM = 1e-6
 
 
-def test_every_ordered_batch_is_equally_likely():
-    sampler = FixedSizeSampler(5, 2, n_steps=6000, noise_seed=0)
-    counts = dict.fromkeys(itertools.permutations(range(5), 2), 0)
-    for indices in sampler:
-        counts[tuple(indices.tolist())] += 1
-    assert stats.chisquare(list(counts.values())).pvalue > FALSE_ALARM
-
-
 def test_uniform_where_the_batch_does_not_divide_the_records():
     population, size, steps = 103, 10, 3000
     counts = torch.zeros(population, dtype=torch.int64)
@@ -120,8 +112,3 @@ def test_the_release_loader_continues_where_it_stopped():
 def test_bad_input(changes, message):
     with pytest.raises(InputError, match=message):
         FixedSizeSampler(**({"sample_size": 50, "batch_size": 8, "n_steps": 3} | changes))
-
-
-def test_a_bad_seed_is_refused_when_the_sampler_is_made():
-    with pytest.raises(InputError, match="Expected noise_seed >= 0"):
-        FixedSizeSampler(50, 8, n_steps=3, noise_seed=-1)

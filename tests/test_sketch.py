@@ -39,27 +39,18 @@ def clipped(made, x, labels):
     return clip_rows(x, made.row_norm), labels
 
 
-@pytest.mark.parametrize("max_bytes", [1, 3 * 8 * N, None], ids=["a column per pass", "two per pass", "one pass"])
-@pytest.mark.parametrize("size", [N, 500, 7])
+@pytest.mark.parametrize(("size", "max_bytes"), [(N, 1), (500, 3 * 8 * N), (7, None)])
 def test_equals_the_sketch_in_memory(size, max_bytes):
     x, _ = records()
     found = exact_sketch(mechanism(), lambda: x.split(size), U, max_bytes=max_bytes)
     torch.testing.assert_close(found, in_memory(mechanism(), x), rtol=0, atol=1e-14)  # the issue asks for 1e-6
 
 
-@pytest.mark.parametrize("max_bytes", [1, None])
-def test_classes(max_bytes):
+def test_classes():
     x, labels = records()
     made = mechanism(n_classes=4)  # class 3 has no record
-    found = exact_sketch(made, lambda: zip(x.split(100), labels.split(100), strict=True), U, max_bytes=max_bytes)
+    found = exact_sketch(made, lambda: zip(x.split(100), labels.split(100), strict=True), U, max_bytes=1)
     torch.testing.assert_close(found, in_memory(made, x, labels), rtol=0, atol=1e-14)
-
-
-def test_the_order_of_records_says_nothing():
-    x, _ = records()
-    y = x[torch.randperm(N, generator=torch.Generator().manual_seed(9))]
-    first, second = (exact_sketch(mechanism(), lambda z=z: z.split(90), U) for z in (x, y))
-    torch.testing.assert_close(first, second, rtol=0, atol=1e-14)
 
 
 def test_release_is_that_of_the_loss():
@@ -108,15 +99,10 @@ BAD = [
         "Expected statistic='quantiles' for a sketch, got 'rows'",
     ),
     ({}, lambda: [X[:-1]], "Expected 1200 records .* got 1199"),
-    ({}, lambda: [X, X[:1]], "Expected 1200 records .* got 1201"),
-    ({}, list, "Expected 1200 records .* got 0"),
     ({}, lambda: [X[:, :3]], r"rows of a chunk .*\(n, 7\)"),
-    ({}, lambda: [X.int()], "got torch.int32"),
     ({}, lambda: [X / 0], "finite"),
     ({}, lambda: [(X, LABELS)], "no classes of a chunk"),
-    ({"n_classes": 3}, lambda: [X], "classes of a chunk .*got none"),
     ({"n_classes": 2}, lambda: [(X, LABELS)], "labels outside"),
-    ({"n_classes": 3}, lambda: [(X, LABELS.float())], "classes of a chunk to be integers"),
     ({}, other_rows_every_time(), "same order at every pass"),
     ({}, iter([[X], [X[:50]]]).__next__, "Expected 1200 rows at every pass, got 50"),
 ]

@@ -51,11 +51,20 @@ def test_gradient(n, m, p):
     assert torch.autograd.gradcheck(lambda a, b: sliced_wasserstein(a, b, u, p), (x, y))  # finite differences
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_dtype_follows_the_samples(dtype):
-    x, y, u = cloud(8, 3, 1).to(dtype), cloud(8, 3, 2).to(dtype), directions(3, 5)
-    assert sliced_wasserstein(x, y, u).dtype == dtype
-    assert sliced_wasserstein(x, y.double(), u).dtype == torch.float64
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("max_bytes", [1, 40 * 2 * 50 * 7], ids=["a direction", "seven"])
+def test_memory_limit_keeps_value_and_gradient(max_bytes, threads):
+    x, y, u = cloud(50, 9, 1).float(), cloud(50, 9, 2).float().requires_grad_(), directions(9, 61).float()
+    whole = sliced_wasserstein(x, y, u)
+    (expected,) = torch.autograd.grad(whole, y)
+    torch.set_num_threads(threads)
+    try:
+        value = sliced_wasserstein(x, y, u, max_bytes=max_bytes)
+        (gradient,) = torch.autograd.grad(value, y)
+    finally:
+        torch.set_num_threads(1)
+    assert float(value.detach()) == pytest.approx(float(whole.detach()), rel=1e-6)
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-8)
 
 
 def integral_of_quantiles(values, blocks, steps):
@@ -68,7 +77,7 @@ def integral_of_quantiles(values, blocks, steps):
     return quantiles.reshape(blocks, -1).mean(axis=1)
 
 
-@pytest.mark.parametrize(("n", "blocks"), [(12, 4), (10, 4), (7, 5), (5, 8), (1, 4), (3, 3), (64, 5), (9, 2), (2, 5)])
+@pytest.mark.parametrize(("n", "blocks"), [(12, 4), (10, 4), (5, 8), (1, 4), (64, 5)])
 def test_block_means_integrate_the_quantile_function(n, blocks):
     values = cloud(n, 3).sort(dim=0).values
     steps = 60_000 * blocks
@@ -87,11 +96,6 @@ def test_block_means_keep_the_mean_the_order_and_the_gradient(n, blocks):
     torch.testing.assert_close(means.mean(0), values.mean(0), rtol=1e-12, atol=1e-14)
     assert bool((means.diff(dim=0) >= -1e-14).all())
     assert torch.autograd.gradcheck(lambda v: block_means(v, blocks), values.requires_grad_())
-
-
-def test_block_means_of_equal_sizes_are_the_values():
-    values = cloud(6, 2).sort(dim=0).values
-    assert torch.equal(block_means(values, 6), values)
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 12])
@@ -132,11 +136,6 @@ def test_shapes_that_do_not_fit(x, y, u, message):
 def test_order_below_one(p):
     with pytest.raises(InputError, match="Expected order p >= 1, got p="):
         sliced_wasserstein(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), p)
-
-
-def test_columns_that_do_not_fit():
-    with pytest.raises(InputError, match=r"got \(3, 2\) and \(3, 1\)"):
-        wasserstein_1d(torch.zeros(3, 2), torch.zeros(3, 1))
 
 
 # random projections
@@ -194,30 +193,6 @@ def test_fresh_unless_a_test_says_otherwise(kind):
     for make in (SeededRandom, torch.Generator().manual_seed):
         one, two = (random_projections(4, 6, kind=kind, generator=make(3)) for _ in range(2))
         assert torch.equal(one, two)
-
-
-def test_drawing_does_not_disturb_torch():
-    before = torch.get_rng_state()
-    random_projections(4, 6)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_dtype():
-    assert random_projections(4, 6, dtype=torch.float32).dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((1, 3), r"Expected dim >= 2, got dim=1\."),
-        ((3, 0), r"Expected n_projections >= 1, got n_projections=0\."),
-        ((3, 2.5), r"Expected n_projections to be an integer, got n_projections=2\.5\."),
-        ((True, 2), "Expected dim to be an integer, got dim=True"),
-    ],
-)
-def test_sizes_out_of_range(arguments, message):
-    with pytest.raises(InputError, match=message):
-        random_projections(*arguments)
 
 
 def test_wrong_kind_or_generator():

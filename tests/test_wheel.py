@@ -64,12 +64,6 @@ def test_images(installed, empty):
     assert (empty / "runs" / "images" / "generator.pt").is_file()
 
 
-@pytest.mark.data
-@pytest.mark.parametrize("name", ["mnist", "adaptation"])
-def test_benchmarks(installed, empty, data_root, name):
-    fit_predict_report(installed, empty, name, DPSWD_DATA=str(data_root))
-
-
 def fit_predict_report(installed, empty, name, *options, **environment):
     run(installed / "dpswd", "fit", "--config", name, *options, cwd=empty, **environment)
     out = empty / "runs" / name

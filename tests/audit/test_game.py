@@ -14,7 +14,7 @@ import dpswd.loss
 import dpswd.queries
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import Claim
-from dpswd.audit.game import ProjectionGame, QueryGame, _affordable, audit, run_game
+from dpswd.audit.game import ProjectionGame, QueryGame, audit, run_game
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
@@ -217,43 +217,6 @@ def test_audit_shortens_long_runs():
     assert result.releases_audited < 10_000
     assert result.claim.mu < result.claim_of_all.mu
     assert result.to_dict()["mu_claimed"] == result.claim.mu
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((1e-4, 1, 1.0, 40), (20_000, 1)),
-        ((1e-4, 1, 0.5, 40), (80_000, 1)),  # a small mu needs more runs
-        ((1e-4, 1, 5.0, 400), (200_000, 1)),  # a large mu too: its errors are rare
-        ((1e-2, 1, 1.0, 40), (4000, 1)),
-        ((1e-2, 60_000, 1.0, 40), (1000, 4)),
-        ((10.0, 60_000, 1.0, 40), (50, 1)),
-    ],
-)
-def test_affordable_trials_and_releases(arguments, expected):
-    assert _affordable(*arguments) == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "options", "message"),
-    [
-        ({}, {}, "noise_seed"),
-        ({"noise_seed": None}, {"trials": 10}, "trials"),
-        ({"noise_seed": None}, {"seed": -1, "trials": 50}, "seed"),
-        ({"noise_seed": None}, {"seconds": 0}, "seconds"),
-        ({"noise_seed": None}, {"sample_size": 5}, "batch_size"),
-    ],
-)
-def test_audit_bad_input(changes, options, message):
-    with pytest.raises(InputError, match=message):
-        audit(mechanism(**changes), **({"sample_size": 12} | options))
-
-
-def test_seed_chooses_the_record_only():
-    one, two, other = (ProjectionGame(mechanism(noise_seed=None), 12, seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(one.record, two.record)
-    assert not torch.equal(one.record, other.record)
-    assert one.play(False) != two.play(False)
 
 
 def test_audit_of_a_broken_loss():

@@ -36,20 +36,3 @@ def test_report_options_add_what_the_guarantee_does_not_cover(run_dir, capsys):
     assert "private records" in result["caveats"][0]
     assert main(options) == 0
     assert NOTE in capsys.readouterr().out
-
-
-def test_report_banner_comes_first(tmp_path, capsys):
-    run_dir = factories.make_run(tmp_path / "run", private=False, sound=False)
-    assert main(["report", str(run_dir)]) == 0
-    assert capsys.readouterr().out.startswith("NOT PRIVATE: ")
-
-
-@pytest.mark.parametrize(
-    "missing", [["nowhere"], ["run", "--diagnostics"], ["run", "--include-private-evaluation"]], ids=str
-)
-def test_report_missing_file(run_dir, capsys, missing):
-    assert main(["report", str(run_dir.parent / missing[0]), *missing[1:]]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.count("\n") == 1
-    assert not list(run_dir.glob("report.*"))

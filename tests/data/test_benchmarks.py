@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 
 from dpswd import InputError
-from dpswd.data import CIFAR10, MNIST, USPS, Digits, FashionMNIST, benchmarks
+from dpswd.data import CIFAR10, MNIST, USPS, FashionMNIST, benchmarks
 
 
-def write_idx(path, shape, content, kind=8):
+def write_idx(path, shape, content):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(struct.pack(">HBB", 0, kind, len(shape)) + struct.pack(f">{len(shape)}I", *shape) + content)
+    path.write_bytes(struct.pack(">HBB", 0, 8, len(shape)) + struct.pack(f">{len(shape)}I", *shape) + content)
 
 
 @pytest.fixture
@@ -72,30 +72,15 @@ def test_usps_as_torchvision_checks_it(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("shape", "size", "kind"),
-    [
-        ((5, 28, 28), 784, 8),
-        ((10**9, 28, 28), 5 * 784, 8),
-        ((4, 28, 28), 5 * 784, 8),
-        ((5, 784), 5 * 784, 8),
-        ((5, 28, 28), 5 * 784, 10),
-        ((3, 28, 28), 3 * 784, 8),
-        ((5, 28, 28), 0, 8),
-    ],
-    ids=["short", "huge", "long", "flat", "no type", "fewer than labels", "header only"],
+    ("shape", "size"),
+    [((5, 28, 28), 784), ((10**9, 28, 28), 5 * 784), ((5, 784), 5 * 784), ((3, 28, 28), 3 * 784)],
+    ids=["short", "huge", "flat", "fewer than labels"],
 )
-def test_wrong_idx_files(idx, tmp_path, shape, size, kind):
-    write_idx(idx / "train-images-idx3-ubyte", shape, bytes(size), kind)
+def test_wrong_idx_files(idx, tmp_path, shape, size):
+    write_idx(idx / "train-images-idx3-ubyte", shape, bytes(size))
     with pytest.raises(InputError, match=r"MNIST|images and labels") as caught:
         MNIST(root=str(tmp_path)).load()
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("content", [b"", b"\0", b"\0\0\x08\x03\0", b"text in place of numbers"])
-def test_broken_idx_headers(idx, tmp_path, content):
-    (idx / "train-images-idx3-ubyte").write_bytes(content)
-    with pytest.raises(InputError, match="MNIST"):
-        MNIST(root=str(tmp_path)).load()
 
 
 @pytest.mark.parametrize("kind", [MNIST, FashionMNIST, USPS, CIFAR10])
@@ -117,14 +102,6 @@ def test_cifar10_from_class_folders(tmp_path):
     shutil.rmtree(tmp_path / "cifar10_images" / "test")
     with pytest.raises(InputError, match="test"):
         CIFAR10(root=str(tmp_path)).load()
-
-
-def test_digits():
-    data = Digits()
-    assert data.private.values.shape == (1438, 1, 8, 8)
-    assert len(data.test) == 359
-    assert float(data.private.values.max()) == 1
-    assert data.public_benchmark is True
 
 
 @pytest.mark.data

@@ -12,7 +12,6 @@ import torch
 from factories import REFUSED, damage, fuzz, outcome, untouched
 from PIL import Image
 
-from dpswd.adaptation.data import FeatureAdaptation
 from dpswd.data import MNIST, USPS, CelebA, FeatureFile, ImageFolder
 
 
@@ -61,64 +60,6 @@ def test_damaged_npz(save, tmp_path, data):
         sane(outcome(FeatureFile(str(tmp_path / "x.npz")).load), 2)
 
 
-DTYPES = [
-    "float32",
-    "float64",
-    "float16",
-    "int8",
-    "uint16",
-    "int64",
-    "uint64",
-    "bool",
-    "complex64",
-    "U3",
-    "S3",
-    "M8[s]",
-    "m8[s]",
-    "O",
-    "longdouble",
-]
-SHAPES = st.sampled_from([(10, 3), (10,), (0, 3), (10, 0), (3, 10), (2, 5, 3), (), (9, 3)])
-
-
-@fuzz(
-    100,
-    kinds=st.tuples(*[st.sampled_from(DTYPES)] * 2),
-    shapes=st.tuples(SHAPES, SHAPES),
-    bad=st.sampled_from([0, 0, 0, np.nan, np.inf, -1, 2**62]),
-    order=st.sampled_from("CF"),
-)
-def test_npz_of_any_arrays(tmp_path, kinds, shapes, bad, order):
-    Trap.sprung = 0
-    arrays = []
-    for kind, shape in zip(kinds, (shapes[0], shapes[1] if shapes[1] != (10, 3) else (10,)), strict=True):
-        if kind == "O":
-            made = np.full(shape, None, dtype=object)
-            made[...] = Trap()
-        else:
-            with np.errstate(all="ignore"):
-                made = np.asarray(np.full(shape, 1), order=order)
-                made = made.astype(kind)
-                if made.size and bad and made.dtype.kind in "fi" and abs(bad) < 2**7 + 2**63 * (made.dtype.kind == "f"):
-                    made.flat[0] = bad
-        arrays.append(made)
-    (tmp_path / "x.npz").write_bytes(npz(*arrays))
-    found = outcome(FeatureFile(str(tmp_path / "x.npz")).load)
-    assert not Trap.sprung
-    assert found is REFUSED or "O" not in kinds
-    sane(found, 2)
-
-
-@fuzz(30, data=st.data())
-def test_adaptation_between_damaged_files(tmp_path, data):
-    whole = npz(ROWS, LABELS)
-    (tmp_path / "a.npz").write_bytes(whole)
-    (tmp_path / "b.npz").write_bytes(data.draw(damage(whole)))
-    module = FeatureAdaptation("a.npz", "b.npz", root=str(tmp_path))
-    found = outcome(lambda: module.source)
-    assert found is REFUSED or len(found) == 10
-
-
 def idx(array):
     """An IDX file, as MNIST has them."""
     return struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
@@ -141,27 +82,11 @@ def mnist(directory, **changed):
     return MNIST(str(directory))
 
 
-def test_the_idx_files_are_read(tmp_path):
-    assert len(mnist(tmp_path).load()[0]) == 6
-
-
 @fuzz(120, name=st.sampled_from(sorted(NAMES)), data=st.data())
 def test_damaged_idx(tmp_path, name, data):
     module = mnist(tmp_path, **{name: data.draw(damage(FILES[name]))})
     with untouched(tmp_path):
         sane(outcome(module.load), 4)
-
-
-@fuzz(
-    80,
-    name=st.sampled_from(sorted(NAMES)),
-    magic=st.sampled_from([(0, 8), (0, 8), (0, 8), (0, 9), (0, 13), (0, 14), (0, 7), (1, 8), (8, 0)]),
-    sizes=st.lists(st.sampled_from([0, 1, 4, 6, 28, 29, 2**16, 2**31, 2**32 - 1]), max_size=4),
-)
-def test_wrong_idx_headers(tmp_path, name, magic, sizes):
-    body = FILES[name][4 + 4 * len(NAMES[name]) :]
-    header = struct.pack(">HBB", *magic, len(sizes)) + struct.pack(f">{len(sizes)}I", *sizes)
-    sane(outcome(mnist(tmp_path, **{name: header + body}).load), 4)
 
 
 USPS_TEXT = "\n".join(

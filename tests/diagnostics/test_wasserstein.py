@@ -6,7 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy import integrate, optimize, stats
+from scipy import optimize, stats
 
 from dpswd.diagnostics.wasserstein import (
     WassersteinAccountant,
@@ -39,24 +39,6 @@ def published_moment(order, mean, std):
     return (2 * s**2) ** (p / 2) * mpmath.gamma((p + 1) / 2) / mpmath.sqrt(mpmath.pi) * kummer
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 7, 16, 50])
-@pytest.mark.parametrize("ratio", RATIOS)
-def test_lemma_1_numerical_integration(order, ratio):
-    peak = (ratio + math.sqrt(ratio**2 + 4 * order)) / 2
-
-    def log_integrand(z):
-        return order * math.log(abs(z)) - (z - ratio) ** 2 / 2 if z else -math.inf
-
-    def integrand(z):  # relative to its peak, so that nothing overflows
-        return math.exp(log_integrand(z) - log_integrand(peak))
-
-    points = [max(peak - 6, 0.0), peak, peak + 6]
-    right, _ = integrate.quad(integrand, 0, peak + 40, points=points, epsabs=1e-14, limit=400)
-    left, _ = integrate.quad(integrand, -40 - math.sqrt(order), 0, epsabs=1e-14, limit=400)
-    expected = log_integrand(peak) + math.log((left + right) / math.sqrt(2 * math.pi))
-    assert float(log_absolute_moment(order, ratio, 1.0)) == pytest.approx(expected, abs=1e-8)
-
-
 def test_lemma_1_published_form():
     with mpmath.workdps(40):
         for order, ratio in itertools.product((1, 2, 9, 16, 333.5, 1000), RATIOS):
@@ -77,11 +59,6 @@ def test_lemma_1_printed_series():
     assert math.exp(log_absolute_moment(order, q * d, math.sqrt(variance))) == pytest.approx(expected, rel=1e-12)
 
 
-def test_lemma_1_without_noise():
-    np.testing.assert_allclose(log_absolute_moment(3, [-2.0, 0.5], 0.0), [3 * math.log(2), -3 * math.log(2)])
-    assert log_absolute_moment(3, 0.0, 0.0) == -math.inf
-
-
 # Definitions 1 to 4
 
 
@@ -92,13 +69,6 @@ def test_empirical_distance_references():
     assert empirical_distance(x, x + 3, 5) == pytest.approx(3, rel=1e-12)
     assert empirical_distance([0, 4], [0], 2) == pytest.approx(math.sqrt(8), rel=1e-12)
     assert empirical_distance([1.0], [1.0], 2) == 0
-
-
-def test_gaussian_distance_references():
-    assert gaussian_distance(3, 1, 5, 2) == pytest.approx(5, rel=1e-12)  # Bures
-    grid = stats.norm.ppf((np.arange(200_000) + 0.5) / 200_000)
-    expected = empirical_distance(1.5 + 2 * grid, 0.7 * grid, 3)
-    assert gaussian_distance(1.5, 2, 0.7, 3) == pytest.approx(expected, rel=1e-3)
 
 
 def test_kantorovich_distance_is_w1_and_not_w2():
@@ -183,31 +153,6 @@ def test_propositions_7_and_8_below_the_distance(order):
         assert laplace_wdp(order, noise) <= 0.5
 
 
-def laplace_divergence(shift, scale):
-    """KL divergence of two Laplace laws by integration."""
-    density, moved = stats.laplace(0, scale), stats.laplace(shift, scale)
-
-    def integrand(z):
-        return density.pdf(z) * (density.logpdf(z) - moved.logpdf(z))
-
-    return integrate.quad(integrand, -150, 150, points=[0, shift])[0]
-
-
-def test_propositions_7_and_8_faulty_steps():
-    order, sigma, sensitivity = 2, 3.0, 4.0
-    # (34): the cost is replaced by the sensitivity, but outputs lie farther apart than that.
-    half_l1 = 2 * stats.norm.cdf(sensitivity / (2 * sigma)) - 1
-    assert sensitivity * half_l1 ** (1 / order) < gaussian_distance(sensitivity, sigma, sigma, order)
-    # (47)-(50): Proposition 8 is Proposition 10 at its own divergence without the factor sensitivity.
-    kl = sensitivity**2 / (2 * sigma**2)
-    assert sensitivity * gaussian_wdp(order, sigma, sensitivity) == pytest.approx(wdp_from_rdp(kl, order, sensitivity))
-    # (40), (41): Proposition 7 has the Laplace divergence of sensitivity 1 at every sensitivity.
-    true_divergence = laplace_divergence(sensitivity, sigma)
-    printed = laplace_wdp(order, sigma, sensitivity)
-    assert printed == pytest.approx(wdp_from_rdp(laplace_divergence(1.0, sigma), order, sensitivity), rel=1e-6)
-    assert printed < 0.6 * wdp_from_rdp(true_divergence, order, sensitivity)
-
-
 def test_propositions_9_and_10_false_for_randomised_response():
     epsilon, order = 1.0, 50
     moved = math.tanh(epsilon / 2)  # half of the L1 distance of the answers 0 and 1, which lie 1 apart
@@ -279,13 +224,6 @@ def test_theorem_2_no_upper_bound_for_subsampling(sigma, formula, distance):
     assert theorem_2_loss(order, [[d]], sigma, 1.0) >= mixture_distance(1.0, d, sigma, order) * (1 - 1e-3)
 
 
-def test_theorem_2_mixture_is_not_a_sum():
-    q, sigma = 0.3, 2.0
-    # At d = 0 both laws are N(0, s^2), whose independent difference has the second moment 2 s^2; (92) gives less.
-    assert step_loss(2, [0.0], sigma, q) ** 2 < 0.8 * 2 * sigma**2
-    assert step_loss(2, [0.0], sigma, 1.0) ** 2 == pytest.approx(2 * sigma**2)
-
-
 def test_theorem_2_printed_form():
     differences = np.array([[1.0, -2.0, 0.5], [5.0, 5.0, 5.0]])
     losses = [step_loss(4, np.abs(row), 0.1, 1.0) for row in differences]
@@ -327,39 +265,17 @@ def test_authors_defaults_need_tiny_noise():
     assert 6e-5 < optimize.brentq(lambda sigma: diagnostic(sigma, 1e-5) - 0.76, 1e-9, 1) < 6.5e-5
 
 
-def test_accountant_state():
-    accountant = WassersteinAccountant(order=4, beta=2.0, sigma=0.5, sampling_rate=0.1)
-    accountant.step([1.0, 2.0], n_steps=7)
-    other = WassersteinAccountant(order=1, beta=1.0, sigma=1.0, sampling_rate=1.0)
-    other.load_state_dict(accountant.state_dict())
-    accountant.step([3.0])
-    other.step([3.0])
-    assert other.state_dict() == accountant.state_dict()
-    assert other.n_steps == 8
-    for wrong in ({"order": 1}, accountant.state_dict() | {"sigma": -1.0}, accountant.state_dict() | {"n_steps": -1}):
-        with pytest.raises(InputError):
-            other.load_state_dict(wrong)
-        assert other.state_dict() == accountant.state_dict()
-
-
 @pytest.mark.parametrize(
     ("call", "name"),
     [
         (lambda: gaussian_wdp(0.5, 1), "order"),
         (lambda: gaussian_wdp(1, 0), "sigma"),
-        (lambda: wdp_from_dp(701, 1), "epsilon"),
-        (lambda: rdp_from_wdp(1, 1, 1, 1), "alpha"),
         (lambda: empirical_distance([1], [], 1), "samples"),
-        (lambda: kantorovich_distance([[1.0]], [[1.0, 2.0]]), "samples"),
         (lambda: log_absolute_moment(1001, 1.0, 1.0), "order"),
-        (lambda: log_absolute_moment(2, math.nan, 1.0), "mean"),
-        (lambda: step_loss(2, [], 1.0, 0.1), "gradient_distances"),
         (lambda: step_loss(2, [-1.0], 1.0, 0.1), "gradient_distances"),
         (lambda: step_loss(2, [1.0], 1.0, 1.1), "sampling_rate"),
-        (lambda: step_loss(2, [1.0], 1.0, math.nan), "sampling_rate"),
         (lambda: step_loss(2, [1e308], 1.0, 1.0), "overflow"),
         (lambda: theorem_2_loss(2, [1.0], 1.0, 1.0), "differences"),
-        (lambda: advanced_composition_delta(1, 1, 0), "beta"),
         (lambda: WassersteinAccountant(order=2, beta=-1, sigma=1.0, sampling_rate=0.1), "beta"),
     ],
 )

@@ -10,11 +10,10 @@ from gdpnum import PLDConverter
 from scipy import stats
 
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.errors import InputError
 from dpswd.sensitivity import bernstein_bound
 from experiments.accounting import gdp
 from experiments.accounting.fig1 import draw_sensitivities
-from experiments.accounting.published import TABLE4, published_bound, published_epsilon, published_sigma
+from experiments.accounting.published import TABLE4, published_bound
 
 ROWS = {row.name: row for row in TABLE4}
 QUICK = ["fig7", "table4", "gdp_fig1", "gdp_fig2", "gdp_table3", "gdp_fig4"]
@@ -106,20 +105,6 @@ def test_erratum_6_shuffled_epochs():
         fresh.append((rng.random(per_epoch) < batch / size).sum())  # 79 independent subsets
     assert set(shuffled) == {1}
     assert np.var(fresh) > 0.5  # binomial: 79 q (1 - q) = 1.0
-
-
-def test_published_bad_input():
-    row = ROWS["USPS-MNIST"]
-    with pytest.raises(InputError, match="bound"):
-        published_epsilon(row.mechanism, row.sample_size, row.n_releases, row.delta)
-    with pytest.raises(InputError, match="target_epsilon"):
-        published_sigma(
-            row.mechanism.replace(bound="clt"),
-            row.sample_size,
-            row.n_releases,
-            target_epsilon=1e-9,
-            target_delta=row.delta,
-        )
 
 
 def test_drawn_sensitivities_follow_lemma_1():

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from dpswd.adaptation.data import FeatureAdaptation
-from experiments.adaptation import adaptation_cells, adaptation_methods, adaptation_steps, fig3, table1
-from experiments.adaptation.adaptation_cells import Cell, problem_of
-from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, make_start, run_method
+from experiments.adaptation import adaptation_cells, adaptation_methods, table1
+from experiments.adaptation.adaptation_cells import Cell
+from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
 from experiments.audit import leak
 
 WARNINGS = [
@@ -107,81 +106,3 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
     wanted = {"dataset", "method", "statistic", "epsilon", "delta", "mu", "sound", "classifier", "mean", "std", "seeds"}
     assert set(table[0]) == wanted | {"train_seconds"}
     json.dumps(table)
-
-
-def test_methods_start_alike(tiny):
-    start = make_start(tiny, 0, None)
-    before = start.module.encoder[0].weight.clone()
-    run_method(start, "DP-SWD, adapter", 1.0)
-    run_method(start, "DANN", None)
-    run_method(start, "DP-DANN", 1.0)
-    assert torch.equal(start.module.encoder[0].weight, before)
-
-
-def test_figure_3_has_its_points_and_takes_over_those_of_the_table(tiny, tmp_path, monkeypatch):
-    (known,) = run_cells([("DP-DANN", 1.0)], tmp_path)
-    keys = fig3.wanted("a-b", (1.0, 5.0))
-    assert keys == [
-        ("source only", None),
-        *((method, epsilon) for method in ("DP-SWD, adapter", "DP-DANN") for epsilon in (1.0, 5.0)),
-    ]
-    assert ("DP-DANN", 1.0) not in fig3.wanted("MNIST-USPS", (1.0, 5.0))
-    rows = run_cells(keys, tmp_path)
-    assert [(row["method"], row["budget"]) for row in rows] == keys
-    assert rows[3] == known
-    monkeypatch.setattr(adaptation_cells, "run_method", None)  # nothing is run any more
-    assert run_cells(keys, tmp_path) == rows
-
-
-def test_a_row_does_not_depend_on_the_rows_before_it(tiny, tmp_path):
-    """As the cells promise, for methods without fresh noise or directions; one record of 60 for rounding."""
-    keys = [("DeepJDOT", None), ("DANN", None)]
-    alone = [run_cells([key], tmp_path / key[0])[0]["accuracy"] for key in keys]
-    after = run_cells([("SWD", None), ("DP-DANN", 1.0), *keys[::-1]], tmp_path / "after")
-    assert [row["accuracy"] for row in after[2:]] == pytest.approx(alone[::-1], abs=1.7)
-
-
-def test_differences_are_taken_seed_by_seed():
-    """By hand: gaps of 1 and 3 on digits; on Office the pairs of a seed are averaged before."""
-    ours, other = table1.OURS, ("SWD", None)
-    found = [
-        {"problem": problem, "seed": seed, "method": method, "budget": budget, "accuracy": 50.0}
-        for problem in ("MNIST-USPS", "A-W", "A-D")
-        for seed in (0, 1)
-        for method, budget in {ours, *table1.OTHERS} - {other}
-    ]
-    lower = {
-        ("MNIST-USPS", 0): 49,
-        ("MNIST-USPS", 1): 47,
-        ("A-W", 0): 48,
-        ("A-D", 0): 50,
-        ("A-W", 1): 50,
-        ("A-D", 1): 50,
-    }
-    found += [
-        {"problem": problem, "seed": seed, "method": "SWD", "budget": None, "accuracy": value}
-        for (problem, seed), value in lower.items()
-    ]
-    rows = {(row["dataset"], row["method"], row["epsilon"]): row for row in table1.compare(found)}
-    assert len(rows) == 2 * len(table1.OTHERS)
-    digits, office = rows["MNIST-USPS", *other], rows["Office-Caltech-10", *other]
-    assert (digits["gap"], digits["standard_error"], digits["seeds"]) == (2.0, 1.0, 2)
-    assert (office["gap"], office["standard_error"]) == (0.5, 0.5)
-    assert rows["MNIST-USPS", "DP-DANN", 10.0]["gap"] == 0
-
-
-def test_more_steps(tiny, tmp_path, monkeypatch):
-    """Ours goes on from the same start, the source alone starts with more; at the steps of Table 1 its cell is used."""
-    ours, alone = (problem_of(Cell("a-b", 0, method, budget, 30)) for method, budget in adaptation_steps.METHODS[::-1])
-    assert (ours.pretrain, ours.steps) == (tiny.pretrain, 30)
-    assert (alone.pretrain, alone.steps) == (tiny.pretrain + 30, tiny.steps)
-    monkeypatch.setattr(adaptation_steps, "NAMES", ("a-b",))
-    monkeypatch.setattr(adaptation_steps, "STEPS", (tiny.steps, 30))
-    (known,) = run_cells([("DP-SWD, adapter", 10.0)], tmp_path)
-    rows = adaptation_steps.run(tmp_path, quick=True, workers=0)["rows"]
-    assert [(row["method"], row["steps"]) for row in rows] == [
-        (method, steps) for method in ("source only", "DP-SWD, adapter") for steps in (10, 30)
-    ]
-    assert rows[2]["mean"] == round(known["accuracy"], 2)
-    assert [row["sound"] for row in rows] == [None, None, True, True]
-    assert len(list((tmp_path / "adaptation_cells").rglob("*.json"))) == 4

@@ -47,13 +47,6 @@ def test_stopped_run_goes_on(tmp_path):
     assert calls == [3, 1, 2]
 
 
-def test_version_change_runs_again(tmp_path):
-    calls = []
-    for version in ("a", "a", "b"):
-        run_cells(CELLS[:1], partial(square, calls=calls), tmp_path, version=lambda cell, v=version: v, workers=0)
-    assert calls == [3, 3]
-
-
 def test_processes(tmp_path):
     results = run_cells(CELLS, partial(square, calls=[]), tmp_path, workers=2)
     assert [result["square"] for result in results] == [9, 1, 4]

@@ -1,13 +1,10 @@
 """Frechet distances: closed forms, an independent reference, and what they are allowed to be called."""
 
-import hashlib
-
 import numpy as np
 import pytest
 import torch
 from scipy import linalg
 
-import experiments.generation.frechet as frechet
 from dpswd import InputError
 from dpswd.data import Digits
 from experiments.generation.frechet import fid, frechet_distance, rotation_cnn, small_cnn_frechet
@@ -35,12 +32,6 @@ def test_closed_form_of_normal_laws():
     assert found == pytest.approx(9 + 1, rel=0.02)  # |m|^2 + sum of (s - s')^2; deviation of 2 * 3 * mean is 0.07
 
 
-def test_features_that_do_not_fit():
-    for first, second in ((torch.zeros(3, 2), torch.zeros(3, 4)), (torch.zeros(1, 2), torch.zeros(3, 2))):
-        with pytest.raises(InputError, match=r"Expected features \(n, d\) and \(m, d\) with n, m >= 2"):
-            frechet_distance(first, second)
-
-
 def test_small_cnn_puts_noise_farther_away_than_other_digits():
     data = Digits()
     real, other = data.private.floats(), data.test.floats()
@@ -60,27 +51,3 @@ def test_weights_that_are_missing_or_others(tmp_path):
     (tmp_path / "other.pth").write_bytes(b"other")
     with pytest.raises(InputError, match="got another file; fetch it again"):
         fid(tmp_path / "other.pth", images, images)
-
-
-@pytest.mark.slow
-def test_fid_through_pytorch_fid_with_weights_from_a_file(tmp_path, monkeypatch):
-    """Weights of the right shapes, random: the numbers mean nothing, the path through pytorch-fid is the real one."""
-    from unittest import mock
-
-    from pytorch_fid import inception
-
-    torch.manual_seed(0)
-    bare = inception._inception_v3(num_classes=1008, aux_logits=False, weights=None)
-    with mock.patch.object(inception, "load_state_dict_from_url", return_value=None):
-        with (
-            mock.patch.object(torch.nn.Module, "load_state_dict"),
-            mock.patch.object(inception, "_inception_v3", return_value=bare),
-        ):
-            shaped = inception.fid_inception_v3()
-    path = tmp_path / "weights.pth"
-    torch.save(shaped.state_dict(), path)
-    monkeypatch.setattr(frechet, "DIGEST", hashlib.sha256(path.read_bytes()).hexdigest()[:8])
-    generator = torch.Generator().manual_seed(0)
-    bright, dark = torch.rand(6, 3, 32, 32, generator=generator), torch.rand(6, 3, 32, 32, generator=generator) / 4
-    assert fid(path, bright, bright) == pytest.approx(0, abs=1e-3)
-    assert fid(path, bright, dark) > 10 * abs(fid(path, bright, bright))

@@ -64,39 +64,6 @@ def test_run_bad_input(arguments, fake, capsys, tmp_path, monkeypatch):
 CONTENT = {"command": "c", "version": "0", "machine": {"cores": 2}}
 
 
-def test_table_long():
-    table = Table(
-        "none", {"name": "{name}", "twice": lambda row: str(2 * row["x"])}, "{n} runs", where=lambda r: r["x"]
-    )
-    rows = [{"name": "a", "x": 1, "n": 5}, {"name": "a", "x": 1, "n": 5}, {"name": "b", "x": 0}]
-    assert table.render({**CONTENT, "rows": rows}).splitlines() == [
-        "| name | twice |",
-        "|---|---|",
-        "| a | 2 |",
-        "| a | 2 |",
-        "",
-        "`c`, 5 runs, dpswd 0, 2 CPU cores.",
-    ]
-
-
-def test_table_spread():
-    table = Table(
-        "none",
-        {"name": "{name}"},
-        spread=(lambda row: row["at"] and f"at {row['at']}", "{x:.1f}"),
-        last={"sum": lambda rows: str(sum(row["x"] for row in rows))},
-    )
-    rows = [{"name": "a", "at": 1, "x": 1}, {"name": "a", "at": 2, "x": 2}, {"name": "b", "at": 2, "x": 3}]
-    rows += [{"name": "c", "at": "", "x": 4}]
-    assert table.render({**CONTENT, "rows": rows}).splitlines()[:5] == [
-        "| name | at 1 | at 2 | sum |",
-        "|---|---|---|---|",
-        "| a | 1.0 | 2.0 | 3 |",
-        "| b | - | 3.0 | 3 |",
-        "| c | 4.0 | 4.0 | 4 |",
-    ]
-
-
 def test_write_tables_replaces_what_differs(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     (tmp_path / "docs" / "results").mkdir(parents=True)

@@ -9,7 +9,7 @@ import torch
 
 from dpswd import InputError
 from dpswd.data import Digits, FeatureFile
-from dpswd.generation.evaluation import CLASSIFIERS, DownstreamEvaluation, SmallCNN, accuracy, flat, train_cnn
+from dpswd.generation.evaluation import CLASSIFIERS, DownstreamEvaluation, accuracy, flat, train_cnn
 from dpswd.generation.features import Flatten
 from dpswd.generation.generators import MLPGenerator
 from dpswd.generation.module import GeneratorModule
@@ -35,16 +35,6 @@ def test_classes_that_synthetic_records_lack_count_as_wrong():
     assert accuracy("logreg", train, test, False) == 50.0
 
 
-def test_no_such_classifier():
-    with pytest.raises(InputError, match="classifier"):
-        accuracy("svm", (np.zeros((2, 1)), np.arange(2)), (np.zeros((2, 1)), np.arange(2)), True)
-
-
-def test_flat():
-    assert flat(torch.zeros(3, 1, 4, 4)).shape == (3, 16)
-    assert flat(torch.zeros(3, 7, dtype=torch.float64)).dtype == np.float32
-
-
 def test_cnn_learns_real_digits_and_not_shuffled_labels():
     data = Digits()
     train = (flat(data.private.floats()), data.private.labels.numpy())
@@ -67,11 +57,6 @@ def test_cnn_wants_images():
             accuracy("cnn", rows, rows, False, shape)
     with pytest.raises(InputError, match="images"):
         train_cnn(torch.zeros(4, 6), torch.arange(4), 4)
-
-
-def test_cnn_takes_any_size_and_colour():
-    for channels, side in ((1, 28), (3, 64), (3, 8)):
-        assert SmallCNN(channels, 5)(torch.zeros(2, channels, side, side)).shape == (2, 5)
 
 
 def vectors(path):

@@ -3,9 +3,10 @@
 import pytest
 import torch
 from scipy.fft import dctn
+from torch import nn
 
 from dpswd import InputError
-from dpswd.generation.features import DCT, Flatten, dct_matrix
+from dpswd.generation.features import DCT, Basis, FeatureMap, Flatten, check_rowwise, dct_matrix
 
 
 def maps():
@@ -67,3 +68,96 @@ def test_dct_matrix_is_orthonormal(size):
 def test_bad_input(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+# maps of a user's own
+
+SHAPE = (1, 8, 8)
+
+
+class Normed(Flatten):
+    def __init__(self, layer):
+        super().__init__(SHAPE)
+        self.layer = layer
+
+    def rows(self, centered):
+        return self.layer(super().rows(centered))
+
+
+class Standardises(Flatten):
+    def rows(self, centered):
+        rows = super().rows(centered)
+        return (rows - rows.mean(0)) / (rows.std(0, correction=0) + 0.1)
+
+
+class LargestNorm(Flatten):
+    """Divides by the largest norm of the batch, as in the published code."""
+
+    def rows(self, centered):
+        rows = super().rows(centered)
+        return rows / rows.norm(dim=1).max()
+
+
+class Wrapped(FeatureMap):
+    """Standardises the rows of another map."""
+
+    def __init__(self, base):
+        super().__init__(base.sample_shape)
+        self.base = base
+
+    @property
+    def dim(self):
+        return self.base.dim
+
+    def forward(self, records):
+        rows = self.base(records)
+        return (rows - rows.mean(0)) / 8
+
+
+class BytesOrPixels(Flatten):
+    """Decides from the whole batch whether entries are bytes."""
+
+    def forward(self, records):
+        return super().forward(records / 255 if records.max() > 1 else records)
+
+
+class Keeps(Flatten):
+    """Keeps the largest entry so far in a buffer."""
+
+    def __init__(self):
+        super().__init__(SHAPE)
+        self.register_buffer("kept", torch.zeros(()))
+
+    def forward(self, records):
+        self.kept.copy_(torch.maximum(self.kept, records.detach().abs().max()))
+        return super().forward(records)
+
+
+MIXED = "depend on the rest of the batch"
+
+
+@pytest.mark.parametrize(
+    ("features", "match"),
+    [
+        (lambda: Normed(nn.BatchNorm1d(64)), "BatchNorm1d in layer; use GroupNorm"),
+        (lambda: Normed(nn.BatchNorm1d(64, affine=False).eval()), "BatchNorm1d in layer"),
+        (lambda: Basis(Normed(nn.BatchNorm1d(64)), 5), r"BatchNorm1d in base\.layer"),
+        (lambda: Normed(nn.Linear(64, 64)), "trainable parameters"),
+        (lambda: Standardises(SHAPE), MIXED),
+        (lambda: LargestNorm(SHAPE), MIXED),
+        (lambda: Basis(Standardises(SHAPE), 5), MIXED),
+        (lambda: Basis(Wrapped(Flatten(SHAPE)), 5), MIXED),
+        (lambda: BytesOrPixels(SHAPE), MIXED),
+        (Keeps, "whose buffers change"),
+    ],
+)
+def test_check_rowwise_refuses(features, match):
+    with pytest.raises(InputError, match=match):
+        check_rowwise(features())
+
+
+def test_check_rowwise_accepts():
+    plain = Flatten(SHAPE)
+    plain.base = DCT(SHAPE, size=4)  # a name only
+    for features in (DCT(SHAPE, size=4), Normed(nn.GroupNorm(1, 64, affine=False)), plain):
+        check_rowwise(features)

@@ -50,14 +50,6 @@ def test_an_angle_is_in_degrees():
     assert found[0] == pytest.approx(4, abs=1e-3)
 
 
-def test_zoom_and_shear_change_the_image_and_keep_its_middle():
-    image = torch.rand(1, 1, 9, 9, generator=torch.Generator().manual_seed(0))
-    for draw, amounts in (("wide", (0, 0, 0.2, 0)), ("high", (0, 0, 0.2, 0)), ("slant", (0, 0, 0, 0.2))):
-        moved = jitter(image, codes(**{draw: FAR}), *amounts)
-        assert not torch.allclose(moved, image, atol=1e-2)
-        assert torch.isclose(moved[0, 0, 4, 4], image[0, 0, 4, 4], atol=1e-5)
-
-
 def test_draws_stay_within_the_amount():
     images = dot().expand(500, 1, 9, 9)
     moved = jitter(images, torch.randn(500, N_CODES, generator=torch.Generator().manual_seed(0)), 1.5, 0, 0, 0)

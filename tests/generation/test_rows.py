@@ -10,7 +10,6 @@ from torch import nn
 from dpswd import DPSlicedWassersteinLoss
 from dpswd.data import Records
 from dpswd.data.base import PrivateData
-from dpswd.errors import InputError
 from dpswd.generation.features import DCT, Basis, Flatten, check_rowwise
 from dpswd.generation.generators import MLPGenerator
 from dpswd.generation.mixture_module import MixtureModule
@@ -144,11 +143,6 @@ def test_parts_and_bytes_change_nothing():
     whole = ClassMeans(3, 4, sigma=1.0, noise_seed=0).release([(records.float() / 255, labels)])
     parts = ClassMeans(3, 4, sigma=1.0, noise_seed=0).release(rows_in_parts(flat, records, labels))
     torch.testing.assert_close(parts, whole, rtol=0, atol=1e-3)  # the grid of released values
-
-
-def test_a_label_per_record():
-    with pytest.raises(InputError, match="Expected a label per record, got 4 and 3"):
-        list(rows_in_parts(torch.nn.Identity(), torch.zeros(4, 2), torch.zeros(3)))
 
 
 def test_a_finite_record_whose_row_overflows_does_not_stop_the_run():

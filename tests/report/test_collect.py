@@ -7,8 +7,6 @@ import pytest
 from factories import COUNTS, ROWS, SKETCH
 
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.diagnostics.appendix import write_diagnostics
-from dpswd.diagnostics.wasserstein import WassersteinAccountant
 from dpswd.errors import DpswdError, InputError
 from dpswd.report.collect import collect
 from dpswd.training.budget import NOT_COVERED
@@ -67,40 +65,6 @@ def test_collect_subsampled_run(make_run, accountant):
     assert deltas == sorted(deltas, reverse=True)
 
 
-def test_private_evaluation_only_on_request(make_run):
-    path = make_run()
-    write_rows(path, "private_evaluation.json", ROW)
-    before = facts(path)
-    write_rows(path, "private_evaluation.json", ROW | {"accuracy": 97.4})  # one held-out label was flipped
-    assert facts(path) == before
-    assert before["private_evaluation"] is None
-    assert before["outside_guarantee"] == []
-    after = facts(path, include_private_evaluation=True)  # control
-    assert after["private_evaluation"][0]["accuracy"] == 97.4
-    assert after["outside_guarantee"] == ["private_evaluation"]
-    assert "private records" in after["caveats"][0]
-    assert after["guarantee"] == before["guarantee"]
-    (path / "private_evaluation.json").unlink()
-    with pytest.raises(InputError, match=r"private_evaluation\.json"):
-        collect(path, include_private_evaluation=True)
-
-
-def test_diagnostics_change_nothing_else(make_run):
-    path = make_run()
-    accountant = WassersteinAccountant(order=16, beta=32.0, sigma=1.5, sampling_rate=0.01)
-    accountant.step([1.0], n_steps=50)
-    write_diagnostics(path, "wdp", accountant.to_dict(1e-5))
-    plain, asked = facts(path), facts(path, diagnostics=True)
-    assert asked["diagnostics"]["wdp"]["is_guarantee"] is False
-    assert asked | {"diagnostics": None, "outside_guarantee": []} == plain
-    for claim in ({"is_guarantee": True}, {"epsilon": 1.0}):
-        forged = asked | {"diagnostics": {"wdp": asked["diagnostics"]["wdp"] | claim}}
-        assert list(CHECKER.iter_errors(forged))
-    (path / "diagnostics.json").write_text("[]")
-    with pytest.raises(InputError, match="diagnostics"):
-        collect(path, diagnostics=True)
-
-
 def test_runs_that_the_guarantee_covers(make_run):
     report = facts(make_run(header={"run": "aa"}, name="one"))
     assert report["runs"] == {"this": "aa", "covered": ["aa"], "weights_from": ["aa"]}
@@ -114,9 +78,7 @@ def test_runs_that_the_guarantee_covers(make_run):
 @pytest.mark.parametrize(
     ("together", "words"),
     [
-        ({"sound": True, "sentence": "All runs together."}, "All runs together."),
         ({"sound": False, "sentence": "All runs together."}, "NOT SOUND"),
-        ({"private": False, "sentence": "All runs together."}, "NOT PRIVATE"),
         ({"sound": False, "sentence": "NOT PRIVATE: run a. All runs"}, "NOT PRIVATE: run a. All runs"),
         (None, "dpswd ledger show"),
     ],
@@ -147,14 +109,6 @@ def test_clt_is_private_but_not_sound(make_run):
     assert report["private"]
     assert not report["sound"]
     assert "CLT" in report["reasons"][0]
-
-
-@pytest.mark.parametrize(("claims", "header"), [({"private": False}, {}), ({}, {"private": False})])
-def test_run_may_declare_itself_not_private(make_run, claims, header):
-    report = facts(make_run(header=header, **({"private": False} | claims)))
-    assert not report["private"]
-    assert not report["sound"]
-    assert report["reasons"]
 
 
 def test_delta_that_tails_use_up_has_no_epsilon(make_run):
@@ -209,12 +163,9 @@ def _cut_last_line(path):
         ("ledger.jsonl", _cut_last_line),
         ("ledger.jsonl", lambda path: path.write_text(path.read_text().replace("50.0", "60.0"))),
         ("privacy.json", _remove),
-        ("privacy.json", lambda path: path.write_text(path.read_text()[:50])),
-        ("privacy.json", lambda path: path.write_text("[]")),
         ("privacy.json", lambda path: path.write_text("{}")),
         ("samples.png", lambda path: path.write_bytes(b"GIF89a")),
         ("evaluation.json", lambda path: write_rows(path.parent, path.name, ROW | {"accuracy": 197.5})),
-        ("evaluation.json", lambda path: path.write_text("{}")),
         ("", lambda path: path.rename(path.with_name("elsewhere"))),
     ],
 )

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
-from factories import COARSE, ROWS
+from factories import ROWS
 from gdpnum import PLDConverter
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,20 +89,6 @@ def test_closed_form_agrees_with_the_numerical_account():
     assert curve.mu <= numerical.mu <= 1.005 * curve.mu
     assert curve.advantage == pytest.approx(numerical.advantage, rel=5e-3)
     np.testing.assert_allclose(curve.rows([1e-3])[0]["tpr"], gaussian_tpr(1e-3, curve.mu), rtol=1e-9)
-
-
-def test_closed_form_needs_a_constant_sensitivity_and_all_records():
-    subsampled = ProjectionMechanism(dim=16, n_projections=16, sigma=1.0, batch_size=10, kind="orthogonal")
-    random = ProjectionMechanism(dim=16, n_projections=16, sigma=1.0, batch_size=100)
-    tail = random.replace(bound="bernstein", failure_prob=1e-9)
-    for mechanism in (subsampled, random, tail):
-        assert PrivacyAccountant.from_groups([(mechanism, 100, 1)]).gaussian_mu is None
-
-
-def test_high_regret_is_tier_two():
-    curve = TradeOff.of(PrivacyAccountant().step(COARSE, sample_size=2000, n_releases=6))
-    assert curve.regret > 0.1
-    assert curve.tier == 2
 
 
 def test_curve_without_a_resolvable_error_rate_is_refused():

@@ -3,18 +3,17 @@
 import json
 import re
 import sys
-import xml.etree.ElementTree
 from html.parser import HTMLParser
 
 import pytest
-from factories import COARSE, ROWS, SKETCH
+from factories import ROWS, SKETCH
 
-from dpswd.diagnostics.appendix import NOTE, WARNING, write_diagnostics
+from dpswd.diagnostics.appendix import write_diagnostics
 from dpswd.errors import InputError
 from dpswd.report import write_report
 from dpswd.report.collect import collect
 from dpswd.report.plots import draw
-from dpswd.report.render import blocks, html, markdown, number, percent, snippet, summary
+from dpswd.report.render import blocks, html, markdown, number, percent, snippet
 
 EVIL = '<script>alert(1)</script> ``` | [x](javascript:y) & "quoted"\n# heading'
 NAMES = ("report.html", "report.json", "report.md")
@@ -87,23 +86,6 @@ def test_text_from_files_is_escaped(make_run):
     assert "1.5, —, yes" in outside
 
 
-def test_plots_take_their_colours_from_the_page(make_run):
-    report, curve = collect(make_run((ROWS, 1000, 50)))
-    first = draw(report, curve)
-    assert first == draw(report, curve)
-    for svg in first.values():
-        xml.etree.ElementTree.fromstring(svg)
-        assert "var(--curve)" in svg
-        assert not re.search(r"#0[0-9]0[0-9]0[0-9]", svg)
-
-
-def test_trade_off_table_is_shown_in_tier_two_only(page):
-    for groups, shown in ([(COARSE, 2000, 6)], True), ([], False):
-        _, text, short = page(*groups, name=f"run{shown}")
-        assert ("Tier II: trade-off curve" in text) is shown
-        assert ("Tier II: trade-off curve" in short) is shown
-
-
 def test_banner_comes_before_any_number(page):
     _, text, short = page((SKETCH.replace(noise_seed=1), 1000, 1), name="seeded")
     assert text.index("<strong>NOT PRIVATE") < text.index("μ")
@@ -117,40 +99,6 @@ def test_banner_comes_before_any_number(page):
     assert "NOT" not in short
 
 
-def test_facts_of_a_model_card_are_in_both(page):
-    report, text, short = page((ROWS, 1000, 50), header={"run": "0123abcd"})
-    guarantee = report["guarantee"]
-    for row in guarantee["epsilon_delta"]:
-        assert f"| {number(row['epsilon_pld'])} | {number(row['epsilon_rdp'])} |" in short
-    for fact in (
-        number(guarantee["mu"]),
-        "replace-one",
-        "without replacement",
-        "covers the releases of run 0123abcd",
-        report["ledger"]["head"],
-        "gdpnum 0.",
-    ):
-        assert fact in short
-        assert fact in text
-    for line in (*report["assumptions"], *report["not_covered"]):
-        assert line.split(":")[0].replace("_", "\\_") in short
-
-
-def test_diagnostics_are_an_appendix(make_run):
-    path = make_run((ROWS, 1000, 50))
-    write_diagnostics(path, "wdp", {"n_steps": 50})
-    _, _, plain = render(path)
-    _, text, short = render(path, diagnostics=True)
-    end = plain.index("All numbers are rounded")
-    assert short.startswith(plain[:end])
-    appendix = short[end:]
-    for words in (NOTE, WARNING):
-        assert words in appendix
-        assert words in text
-        assert words not in plain
-    assert "ε" not in appendix
-
-
 @pytest.mark.parametrize("groups", [(), ((ROWS, 1000, 50),)])
 def test_snippet_gives_the_numbers_of_the_report(make_run, capsys, groups):
     report, _ = collect(make_run(*groups))
@@ -161,17 +109,6 @@ def test_snippet_gives_the_numbers_of_the_report(make_run, capsys, groups):
     assert float(lines[1]) == pytest.approx(guarantee["epsilon"], rel=1e-9)
     for line, row in zip(lines[2:], guarantee["trade_off"], strict=True):
         assert [float(part) for part in line.split()] == pytest.approx([row["fpr"], row["fnr"]], rel=1e-12)
-
-
-def test_summary_states_where_mu_holds(make_run):
-    floor = "at error rates above 10⁻¹⁰"
-    for groups, name in (((ROWS, 1000, 50), "subsampled"), ((COARSE, 2000, 6), "coarse")):
-        headline, _, tier = summary(collect(make_run(groups, name=name))[0])
-        assert floor in headline
-        assert floor in tier
-    headline, _, tier = summary(collect(make_run(name="exact"))[0])  # exactly Gaussian: everywhere, by theorem
-    assert floor not in headline + tier
-    assert "at every false-positive rate" in tier
 
 
 def test_numbers_are_rounded_towards_less_privacy():

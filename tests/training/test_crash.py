@@ -1,6 +1,7 @@
 """kill -9 at random moments of a run, then resume: every release is in the ledger, every file readable."""
 
 import json
+import os
 import random
 import time
 
@@ -13,6 +14,7 @@ from dpswd.accounting.ledger import Ledger
 
 pytestmark = pytest.mark.slow  # each run starts a process that has to plan before it trains
 STEPS = 100
+RUNS = int(os.environ.get("DPSWD_KILLED_RUNS", "1"))  # 5 gives fifty kills, which takes minutes
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +104,12 @@ def kill_and_finish(server, directory, kills, chance):
     return victim.finish(), during, victim.made
 
 
-def test_fifty_kills(server, tmp_path, capsys):
+def test_kills_at_random_moments(server, tmp_path):
     chance, during, steps = random.Random(0), 0, []
-    for number in range(5):
+    for number in range(RUNS):
         found, hits, _ = kill_and_finish(server, tmp_path / str(number), 10, chance)
         during, steps = during + hits, [*steps, found]
-    with capsys.disabled():
-        print(f" {during} of 50 kills while releasing; steps trained of {STEPS}: {steps} ", end="")  # noqa: T201
-    assert during >= 10
+    assert during >= 2 * RUNS
     assert min(steps) > 0
 
 
@@ -122,9 +122,9 @@ def test_one_shot_runs_killed_at_random_moments(server, tmp_path):
     A kill between ledger and file, some milliseconds of the run, loses the release; then the run must fail.
     """
     chance, finished, kills = random.Random(1), 0, 0
-    for number in range(6):
+    for number in range(2 * RUNS):
         victim = Victim(server, tmp_path / str(number))
-        for _ in range(5):
+        for _ in range(4):
             process = victim.start(*ONE_SHOT)
             time.sleep(chance.uniform(0, 3))
             process.kill()
@@ -143,8 +143,8 @@ def test_one_shot_runs_killed_at_random_moments(server, tmp_path):
             facts = json.loads((victim.run / "privacy.json").read_text())
             assert facts["releases_made"] == facts["planned_releases"] == 1
             assert facts["epsilon"] <= facts["target_epsilon"]
-    assert finished >= 5
-    assert kills >= 10
+    assert finished >= RUNS
+    assert kills >= 2 * RUNS
 
 
 def test_a_torn_line_and_a_missing_one(server, tmp_path):

@@ -79,13 +79,6 @@ def test_a_ledger_on_a_full_disk(disk):
     assert Ledger.open_existing(disk / "ledger.jsonl").n_releases == made + 1
 
 
-def test_no_ledger_is_begun_on_a_full_disk(disk):
-    fill(disk / "filler")
-    with pytest.raises(LedgerError, match="No space left on device"):
-        Ledger.create(disk / "ledger.jsonl", {})
-    assert [path.name for path in disk.iterdir()] == ["filler"]
-
-
 def test_a_limit_on_the_size_of_files(tmp_path):
     """Without the right to mount: a line that does not fit is removed again."""
     ledger = Ledger.create(tmp_path / "ledger.jsonl", {})
@@ -108,25 +101,6 @@ def test_fit_on_a_full_disk(disk, capfd):
     fill(disk / "filler")
     refused(capfd, fit_arguments(disk / "run", 4), "No space left on device")
     assert not contents(disk).keys() - {(disk / "filler").relative_to(disk)}
-
-
-def test_fit_without_room_for_a_checkpoint(disk, capfd):
-    refused(
-        capfd,
-        fit_arguments(disk / "run", 4, "--model.init_args.generator.init_args.hidden", "1024"),
-        *("checkpoint", "No space left"),
-    )
-    assert Ledger.open_existing(disk / "run" / "ledger.jsonl").n_releases == 0
-    assert not list(disk.rglob("*.part"))
-
-
-def test_resume_on_a_full_disk(disk, capfd):
-    assert main(fit_arguments(disk / "run", 4)) == 0
-    capfd.readouterr()
-    fill(disk / "filler")
-    before = contents(disk)
-    assert main(fit_arguments(disk / "run", 4)) in (0, 2)  # nothing is left to do; the end is written again
-    assert contents(disk) == before
 
 
 # read-only

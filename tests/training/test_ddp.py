@@ -59,13 +59,6 @@ def run_releases(rank, mechanism, rows, labels, times):
     return [(r.values.numpy(), r.projections.numpy()) for r in made], len(loss.recorder), loss.n_releases
 
 
-def run_losses(rank, mechanism, rows, public, times):
-    """Values of the loss on fixed rows."""
-    dist.init_process_group("gloo")
-    loss = DPSlicedWassersteinLoss(mechanism)
-    return [float(loss(part(rank, rows), public)) for _ in range(times)]
-
-
 def run_subsets(rank, size, batch, steps, every):
     """Indices that a process gets."""
     dist.init_process_group("gloo")
@@ -198,27 +191,6 @@ def test_noise_is_drawn_once_and_afresh(server):
     assert len({tuple(u.ravel()[:3]) for _, u in first}) == times  # directions too
 
 
-def test_the_loss_has_the_distribution_of_one_process(server):
-    """The noise raises the loss by sigma^2 on average; half of it (two draws, averaged) would be noticed."""
-    sigma, times = 0.4, 150
-    mechanism = ProjectionMechanism(6, 12, sigma, 20, statistic="quantiles", n_quantiles=10, kind="orthogonal")
-    x, public = rows(20), rows(30, seed=1)
-    one = DPSlicedWassersteinLoss(mechanism)
-    alone = np.array([float(one(x, public)) for _ in range(times)])
-    first, second = (np.array(found) for found in fine(run_ranks(server, run_losses, mechanism, x, public, times)))
-    np.testing.assert_allclose(first, second, rtol=1e-12)
-    error = math.sqrt((alone.var() + first.var()) / times)
-    assert abs(alone.mean() - first.mean()) < 6 * error
-    half = DPSlicedWassersteinLoss(mechanism.replace(sigma=sigma / math.sqrt(2)))
-    control = np.array([float(half(x, public)) for _ in range(times)])
-    assert abs(alone.mean() - control.mean()) > 6 * error
-    spread = (
-        alone.var() / first.var(),
-        math.exp(6 * 2 / math.sqrt(times)),
-    )  # ln of a ratio of variances: error 2 / sqrt(n)
-    assert 1 / spread[1] < spread[0] < spread[1]
-
-
 def test_one_subset_is_shared(server):
     first, second = fine(run_ranks(server, run_subsets, 100, 9, 7, 3))
     seen = []
@@ -277,24 +249,6 @@ def test_training_costs_what_one_process_costs(server, tmp_path):
     assert all(ours[0] == other[0] == 4 for ours, other in zip(seen, theirs, strict=True))
     assert all(np.array_equal(ours[1], other[1]) for ours, other in zip(seen, theirs, strict=True))
     assert all(ours[2] != other[2] for ours, other in zip(seen, theirs, strict=True))  # own public samples
-
-
-def test_one_shot_and_mixed_precision(server, tmp_path):
-    whole = MECHANISM.replace(batch_size=N)
-    found = fine(run_ranks(server, train_mixed, tmp_path, whole))
-    seen, weights, made, _, facts = found[0]
-    assert made == facts["releases_made"] == written(tmp_path).n_releases == 1
-    assert [size for size, *_ in seen] == [N // 2, 0, 0, 0]
-    assert all(math.isfinite(value) for *_, value in seen)
-    assert weights == found[1][1]
-    mechanism = written(tmp_path).groups()[0][0]
-    exact = (clip_rows(Records().__getitems__(torch.arange(N)), 0.5)).norm(dim=1)
-    assert float(exact.max()) <= 0.5
-    assert mechanism.sigma == facts["mechanism"]["sigma"]
-
-
-def train_mixed(rank, directory, mechanism):
-    return run_training(rank, directory, steps=4, every=4, mechanism=mechanism, precision="bf16-mixed")
 
 
 def train_refused(rank, directory, fail):

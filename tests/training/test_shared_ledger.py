@@ -84,13 +84,7 @@ def cut(path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "match"),
-    [
-        (cut, "the ledger was cut"),
-        (lambda path: path.unlink(), "dpswd ledger create"),
-        (lambda path: path.write_bytes(path.read_bytes().replace(b'"n": 2', b'"n": 3')), "the ledger was edited"),
-    ],
-    ids=["cut", "missing", "edited"],
+    ("damage", "match"), [(cut, "the ledger was cut"), (lambda path: path.unlink(), "dpswd ledger create")]
 )
 def test_resume_on_a_damaged_shared_ledger_is_refused(tmp_path, shared, damage, match):
     checkpoint = crash(tmp_path / "a", shared)
