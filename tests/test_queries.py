@@ -53,7 +53,7 @@ BOTH = pytest.mark.parametrize(
 # sensitivity
 
 
-def test_sensitivity_of_counts_is_reached_and_never_exceeded():
+def test_class_counts_sensitivity():
     query, rng = ClassCounts(4, sigma=FAINT), np.random.default_rng(0)
     ratios = []
     for _ in range(200):
@@ -69,7 +69,7 @@ def test_sensitivity_of_counts_is_reached_and_never_exceeded():
 
 
 @pytest.mark.parametrize("bound", [0.5, 2.0])
-def test_sensitivity_of_the_second_moment_is_reached_and_never_exceeded(bound):
+def test_second_moment_sensitivity(bound):
     query, rng = SecondMoment(3, row_norm=bound, sigma=FAINT), np.random.default_rng(0)
     assert query.mechanism.unit_sensitivity == math.sqrt(2) * bound**2
 
@@ -87,7 +87,7 @@ def test_sensitivity_of_the_second_moment_is_reached_and_never_exceeded(bound):
     assert moved([bound, 0, 0], [-bound, 0, 0]) < 1e-9  # the moment does not see signs
 
 
-def test_second_moment_of_clipped_rows():
+def test_second_moment_value():
     rows = torch.randn(8193, 4, generator=torch.Generator().manual_seed(0))  # more than a part
     found = SecondMoment(4, row_norm=1.5, sigma=FAINT).release(rows)
     x = rows.double().numpy()
@@ -99,14 +99,14 @@ def test_second_moment_of_clipped_rows():
 # noise
 
 
-def test_noise_on_counts_has_the_law_that_is_claimed():
+def test_class_counts_noise():
     query, labels = ClassCounts(5, sigma=3.0, noise_seed=0), torch.arange(20) % 5
     drawn = torch.cat([query.release(labels) - 4 for _ in range(800)]).numpy()
     accepts_sigma_only(drawn, 3.0)
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) * math.sqrt(len(drawn)) < stats.norm.isf(FALSE_ALARM / 2)
 
 
-def test_noise_on_the_second_moment_has_the_law_that_is_claimed():
+def test_second_moment_noise():
     query, rows = SecondMoment(6, sigma=2.0, noise_seed=0), torch.zeros(3, 6)
     drawn = torch.stack([query.release(rows) for _ in range(700)]).numpy()  # 4,200 on the diagonal, 10,500 off it
     assert (drawn == drawn.transpose(0, 2, 1)).all()
@@ -126,7 +126,7 @@ def accepts_sigma_only(drawn, sigma):
 
 
 @BOTH
-def test_every_release_has_fresh_noise_that_no_seed_repeats(make):
+def test_query_noise_is_fresh(make):
     seen = []
     for _ in range(2):
         torch.manual_seed(0)
@@ -144,7 +144,7 @@ def test_every_release_has_fresh_noise_that_no_seed_repeats(make):
 
 
 @BOTH
-def test_the_ledger_is_told_before_the_noise_is_drawn(make):
+def test_query_records_before_noise(make):
     query, book = make(sigma=2.0), Book()
     query.recorder, query._source = book, Source()
     book.record = lambda mechanism: book.seen.append((mechanism, query._source.drawn))
@@ -155,7 +155,7 @@ def test_the_ledger_is_told_before_the_noise_is_drawn(make):
 
 
 @BOTH
-def test_a_ledger_that_refuses_prevents_the_release(make):
+def test_query_refused_by_ledger(make):
     query = make()
     query.recorder, query._source = Book(refuse=True), Source()
     with pytest.raises(BudgetExceededError):
@@ -164,7 +164,7 @@ def test_a_ledger_that_refuses_prevents_the_release(make):
 
 
 @BOTH
-def test_without_a_ledger_refused_while_a_budget_runs(make, monkeypatch):
+def test_query_without_ledger_in_a_budget(make, monkeypatch):
     monkeypatch.setattr(BudgetWatch, "running", 1)
     query = make()
     query._source = Source()
@@ -184,7 +184,7 @@ def test_without_a_ledger_refused_while_a_budget_runs(make, monkeypatch):
         (SecondMoment(3), torch.tensor([[0.0, math.nan, 0]]), "finite"),
     ],
 )
-def test_records_that_do_not_fit_are_refused_before_anything_is_written(query, wrong, message):
+def test_query_bad_records(query, wrong, message):
     query.recorder = Book()
     with pytest.raises(InputError, match=message):
         query.release(wrong)
@@ -204,7 +204,7 @@ def test_records_that_do_not_fit_are_refused_before_anything_is_written(query, w
         (lambda: SecondMoment(3, row_norm=-1.0), "row_norm"),
     ],
 )
-def test_options_out_of_range(make, message):
+def test_query_bad_options(make, message):
     with pytest.raises(InputError, match=message):
         make()
 
@@ -213,7 +213,7 @@ def test_options_out_of_range(make, message):
 
 
 @BOTH
-def test_repr_and_seed(make):
+def test_query_repr(make):
     query = make(sigma=2.5)
     assert isinstance(query, GaussianQuery)
     assert f"sensitivity {query.mechanism.unit_sensitivity:g}), sigma=2.5" in repr(query)
@@ -337,7 +337,7 @@ def test_class_queries_refuse_invalid_parts(rows, labels, message):
 
 
 @pytest.mark.parametrize("query", [ClassCounts(3), ClassMeans(3, 2)])
-def test_query_without_sigma_is_refused(query):
+def test_query_without_sigma(query):
     query.recorder = Book()
     rows = (torch.zeros(4, dtype=torch.int64),) if isinstance(query, ClassCounts) else ([(ROWS[:, :2], LABELS)],)
     with pytest.raises(InputError, match="calibrate"):
@@ -345,7 +345,7 @@ def test_query_without_sigma_is_refused(query):
     assert (query.recorder.seen, query.n_releases) == ([], 0)
 
 
-def test_squared_norms_add_to_the_sensitivity_at_a_larger_weight():
+def test_sum_and_norm_sensitivity_at_a_larger_weight():
     """Control of Proposition 24: at twice the weight, norms R and R / 2 in opposite directions move it beyond 2 R."""
     label = torch.zeros(1, dtype=torch.int64)
     difference = overall(UNIT[:1], label) - overall(-UNIT[:1] / 2, label)

@@ -36,7 +36,7 @@ def test_normal_law():
     assert stats.kstest(draws + 0.02, "norm").pvalue < FALSE_ALARM
 
 
-def test_both_halves_of_a_pair_are_independent():
+def test_normal_pairs_are_independent():
     n = 200_000
     first, second = normal(SeededRandom(1), (2, n))  # cosines and sines of the same angles and radii
     for f, g in itertools.product((lambda x: x, np.square, np.abs), repeat=2):
@@ -46,7 +46,7 @@ def test_both_halves_of_a_pair_are_independent():
     assert r * math.sqrt(n) > 100  # control
 
 
-def test_normal_is_finite_at_the_ends_of_the_words():
+def test_normal_of_extreme_words():
     top = 2**64 - 1
     for words in itertools.product((0, top), repeat=2):
         draws = normal(Fixed(*words), (2,))
@@ -55,7 +55,7 @@ def test_normal_is_finite_at_the_ends_of_the_words():
 
 
 @pytest.mark.parametrize(("population", "size"), [(4, 3), (9, 2)], ids=["keys", "rejection"])
-def test_every_ordered_subset_is_equally_likely(population, size):
+def test_subset_is_uniform(population, size):
     assert (4 * size > population) == (population == 4)  # each case is one of the two branches
     ordered = list(itertools.permutations(range(population), size))
     draws, source = 400 * len(ordered), SeededRandom(2)
@@ -70,7 +70,7 @@ def test_every_ordered_subset_is_equally_likely(population, size):
 @pytest.mark.parametrize(
     ("population", "size"), [(1, 1), (2, 2), (10, 10), (1000, 250), (1000, 251), (100_000, 7), (7, 1)]
 )
-def test_no_index_twice_and_none_outside(population, size):
+def test_subset_indices(population, size):
     drawn = subset(SecureRandom(), population, size)
     assert drawn.dtype == np.int64
     assert len(drawn) == size == len(set(drawn.tolist()))
@@ -78,18 +78,18 @@ def test_no_index_twice_and_none_outside(population, size):
     assert drawn.max() < population
 
 
-def test_words_that_would_favour_small_indices_are_drawn_again():
+def test_subset_rejects_biased_words():
     top = 2**64 - 1  # 2^64 = 6 mod 10, so the six highest words are rejected
     drawn = subset(Fixed(*[top - i for i in range(6)], top - 6, 3), 10, 2)
     assert drawn.tolist() == [(top - 6) % 10, 3]
     assert subset(Fixed(top, 0), 2**3, 2).tolist() == [7, 0]  # a power of two rejects none
 
 
-def test_ties_between_keys_are_drawn_again():
+def test_subset_draws_ties_again():
     assert subset(Fixed(5, 5, 1, 9, 4, 7), 3, 3).tolist() == [1, 2, 0]  # the first three words are a tie
 
 
-def test_seeds_neither_change_nor_repeat_the_secure_source():
+def test_secure_random_ignores_seeds():
     draws = []
     for _ in range(2):
         torch.manual_seed(0)
@@ -100,12 +100,12 @@ def test_seeds_neither_change_nor_repeat_the_secure_source():
     assert draws[0][1] != draws[1][1]
 
 
-def test_the_seeded_source_repeats_itself():
+def test_seeded_random_repeats():
     first, second, other = (normal(random_source(seed), (4,)).tolist() for seed in (7, 7, 8))
     assert first == second != other
 
 
-def test_the_secure_source_has_no_state_to_save_or_show():
+def test_secure_random_has_no_state():
     source = SecureRandom()
     assert vars(source) == {}
     assert repr(source) == "SecureRandom()"
@@ -116,7 +116,7 @@ def test_the_secure_source_has_no_state_to_save_or_show():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # the child only draws and leaves
-def test_a_forked_process_draws_other_numbers():
+def test_secure_random_after_fork():
     source = SecureRandom()
     normal(source, (1,))
     read, write = os.pipe()
@@ -129,7 +129,7 @@ def test_a_forked_process_draws_other_numbers():
         assert pipe.read() != source.words(4).tobytes()
 
 
-def test_fresh_entropy_goes_into_every_draw(monkeypatch):
+def test_secure_random_adds_entropy_to_every_draw(monkeypatch):
     taken, added = [], []
     add, urandom = ssl.RAND_add, os.urandom
     monkeypatch.setattr(os, "urandom", lambda count: taken.append(urandom(count)) or taken[-1])
@@ -142,14 +142,14 @@ def test_fresh_entropy_goes_into_every_draw(monkeypatch):
     assert taken[0] != taken[1]
 
 
-def test_without_openssl_the_system_gives_everything(monkeypatch):
+def test_secure_random_without_openssl(monkeypatch):
     monkeypatch.setitem(sys.modules, "ssl", None)
     monkeypatch.setattr(os, "urandom", lambda count: bytes(range(count)))
     assert SecureRandom().words(2).tobytes() == bytes(range(16))
 
 
 @pytest.mark.parametrize("count", [2 * 2**14 - 1, 2 * 2**14, 2 * 2**14 + 1, 5 * 2**14])
-def test_draws_in_several_blocks_are_all_there_and_independent(count, monkeypatch):
+def test_normal_in_blocks(count, monkeypatch):
     monkeypatch.setattr("dpswd._random._PAIRS", 2**14)
     draws = normal(SeededRandom(3), (count,))
     assert len(np.unique(draws)) == count
@@ -161,7 +161,7 @@ def test_draws_in_several_blocks_are_all_there_and_independent(count, monkeypatc
             assert abs(r) * math.sqrt(count - shift) < stats.norm.isf(FALSE_ALARM / 2)
 
 
-def test_normal_is_what_box_and_muller_say():
+def test_normal_equals_box_muller():
     words = SeededRandom(4).words(2 * 1000) >> np.uint64(11)
     radius = np.sqrt(-2 * np.log((words[:1000].astype(np.longdouble) + 1) / 2**53))
     angle = words[1000:].astype(np.longdouble) * 2 * np.longdouble(math.pi) / 2**53

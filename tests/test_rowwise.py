@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from dpswd import InputError
-from dpswd.adaptation.adapters import DigitEncoder, FeatureEncoder, frame
+from dpswd.adaptation.adapters import DigitEncoder, FeatureEncoder
 from dpswd.rowwise import check_encoder, digest, frozen_norms, rowwise
 
 RECORDS = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
@@ -74,7 +74,7 @@ class Largest(nn.Module):
         return records / self.top
 
 
-def test_rows_are_those_of_the_network_and_carry_no_gradient():
+def test_rowwise_equals_network():
     encoder = nn.Sequential(nn.Linear(7, 4), nn.Tanh(), nn.Dropout(0.9), nn.LayerNorm(4))
     rows = rowwise(encoder, RECORDS)
     assert encoder.training
@@ -84,7 +84,7 @@ def test_rows_are_those_of_the_network_and_carry_no_gradient():
 
 
 @pytest.mark.parametrize("encoder", [Centred(), Branching(), DigitEncoder(), nn.BatchNorm1d(7)])
-def test_a_record_that_is_replaced_moves_its_own_row_only(encoder):
+def test_rowwise_replaced_record(encoder):
     records = torch.rand(5, 1, 28, 28) if isinstance(encoder, DigitEncoder) else RECORDS
     other = records.clone()
     other[3] = -3 * other[3] + 1
@@ -96,7 +96,7 @@ def test_a_record_that_is_replaced_moves_its_own_row_only(encoder):
 
 @pytest.mark.parametrize("kind", [Average, Bank, Largest, Memory])
 @pytest.mark.parametrize("n", [5, 1200], ids=["one chunk", "three chunks"])
-def test_what_an_encoder_keeps_reaches_neither_other_rows_nor_the_encoder(kind, n):
+def test_rowwise_encoder_with_memory(kind, n):
     records = torch.rand(n, 7, generator=torch.Generator().manual_seed(0))
     other = records.clone()
     other[0] = 9.0
@@ -111,7 +111,7 @@ def test_what_an_encoder_keeps_reaches_neither_other_rows_nor_the_encoder(kind, 
         assert ((for_all[0] - for_all[1]).abs().amax(1) > ROUNDING)[1:5].all()
 
 
-def test_an_encoder_that_cannot_be_copied():
+def test_rowwise_encoder_without_copy():
     encoder = nn.Linear(7, 3)
     encoder.last = encoder.weight * 2  # a result with a history
     with pytest.raises(
@@ -133,12 +133,12 @@ def test_an_encoder_that_cannot_be_copied():
         (nn.Unflatten(1, (7, 1)), r"rows \(1, d\), got \(1, 7, 1\)"),
     ],
 )
-def test_what_mixes_rows_is_refused(encoder, message):
+def test_check_encoder_refuses(encoder, message):
     with pytest.raises(InputError, match=message):
         check_encoder(encoder, RECORDS)
 
 
-def test_what_treats_rows_one_by_one_is_accepted():
+def test_check_encoder_accepts():
     for encoder in (
         nn.Sequential(nn.Linear(7, 3), nn.GroupNorm(1, 3)),
         nn.Sequential(nn.Linear(7, 3), nn.BatchNorm1d(3).eval()),
@@ -150,38 +150,10 @@ def test_what_treats_rows_one_by_one_is_accepted():
         check_encoder(FeatureEncoder(7, 4), RECORDS, 5)
 
 
-def test_the_digest_sees_every_number():
+def test_digest_of_every_number():
     encoder = nn.Sequential(nn.Linear(7, 3), nn.BatchNorm1d(3))
     before = digest(encoder)
     encoder[1].running_mean[2] = 1e-6
     assert digest(encoder) != before
     assert frozen_norms(encoder) == []
     assert frozen_norms(encoder.eval()) == [encoder[1]]
-
-
-def test_framing_is_a_function_of_one_image():
-    images = torch.rand(6, 1, 16, 16, generator=torch.Generator().manual_seed(1))
-    images[4] = 0
-    together = frame(images)
-    assert together.shape == (6, 1, 28, 28)
-    assert torch.allclose(together, torch.cat([frame(image[None]) for image in images]), atol=ROUNDING)
-    other = images.clone()
-    other[2] = images[2].flip(2)
-    moved = (frame(other) - together).abs().flatten(1).amax(1) > ROUNDING
-    assert moved.tolist() == [False, False, True, False, False, False]
-    assert not together[4].any()
-    assert torch.isfinite(together).all()
-
-
-def test_framing_undoes_a_shift_and_a_scale():
-    digit = torch.zeros(2, 1, 40, 40)
-    digit[0, 0, 4:24, 6:18] = 1
-    digit[0, 0, 8:20, 10:14] = 0
-    digit[1, 0, 12:32, 20:32] = 1
-    digit[1, 0, 16:28, 24:28] = 0
-    first, second = frame(digit)
-    assert torch.allclose(first, second, atol=1e-5)
-    large = nn.functional.interpolate(digit[:1], scale_factor=2, mode="nearest")
-    assert (frame(large)[0] - first).abs().mean() < 0.03
-    with pytest.raises(InputError, match="Expected grey images"):
-        frame(torch.zeros(2, 3, 8, 8))

@@ -40,20 +40,20 @@ def clipped(made, x, labels):
 
 
 @pytest.mark.parametrize(("size", "max_bytes"), [(N, 1), (500, 3 * 8 * N), (7, None)])
-def test_equals_the_sketch_in_memory(size, max_bytes):
+def test_exact_sketch_equals_memory(size, max_bytes):
     x, _ = records()
     found = exact_sketch(mechanism(), lambda: x.split(size), U, max_bytes=max_bytes)
     torch.testing.assert_close(found, in_memory(mechanism(), x), rtol=0, atol=1e-14)  # the issue asks for 1e-6
 
 
-def test_classes():
+def test_exact_sketch_of_classes():
     x, labels = records()
     made = mechanism(n_classes=4)  # class 3 has no record
     found = exact_sketch(made, lambda: zip(x.split(100), labels.split(100), strict=True), U, max_bytes=1)
     torch.testing.assert_close(found, in_memory(made, x, labels), rtol=0, atol=1e-14)
 
 
-def test_release_is_that_of_the_loss():
+def test_release_sketch_equals_loss():
     x, _ = records()
     whole = DPSlicedWassersteinLoss(mechanism()).release(x)
     loss = DPSlicedWassersteinLoss(mechanism())
@@ -75,7 +75,7 @@ class Counts(Recorder, list):
         self.append(mechanism)
 
 
-def test_ledger_is_asked_once_and_may_refuse():
+def test_release_sketch_ledger():
     x, _ = records()
     ledger = Counts()
     release_sketch(DPSlicedWassersteinLoss(mechanism(), recorder=ledger), lambda: x.split(100), max_bytes=1)
@@ -109,7 +109,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changes", "chunks", "message"), BAD)
-def test_bad_input_releases_nothing(changes, chunks, message):
+def test_release_sketch_bad_input(changes, chunks, message):
     ledger = Counts()
     loss = DPSlicedWassersteinLoss(mechanism(**changes), recorder=ledger)
     with pytest.raises(InputError, match=message):
@@ -135,7 +135,7 @@ def server():
 
 
 @pytest.mark.parametrize("by_class", [False, True])
-def test_shards_are_merged_exactly(server, by_class):
+def test_release_sketch_of_shards(server, by_class):
     x, labels = records()
     made = mechanism(n_classes=3 if by_class else None)
     order = [torch.arange(700, N), torch.arange(0), torch.arange(700)]  # unequal, one empty, not in order
@@ -149,14 +149,14 @@ def test_shards_are_merged_exactly(server, by_class):
     assert [releases for *_, releases in found] == [1, 0, 0]  # noise is drawn once, by the first process
 
 
-def test_what_one_shard_refuses_all_refuse(server):
+def test_release_sketch_refused_by_a_shard(server):
     x, _ = records()
     _, (first, second) = run_ranks(server, run_sketch, mechanism(), [[x[:600]], [x[600:] / 0]])
     assert "rank 1: Expected finite private rows" in first
     assert second.startswith("InputError: Expected finite private rows")
 
 
-def test_a_ledger_that_refuses_stops_every_shard(server):
+def test_release_sketch_refused_by_ledger(server):
     x, _ = records()
     shards = [[part] for part in x.split(600)]
     _, errors = run_ranks(server, run_sketch, mechanism(), shards, None, Refuses())
@@ -165,7 +165,7 @@ def test_a_ledger_that_refuses_stops_every_shard(server):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured on Linux only")
-def test_a_million_rows_within_two_gigabytes(tmp_path):
+def test_release_sketch_of_a_million_rows(tmp_path):
     """1,000,000 x 784 rows of float32 (3.1 GB, made chunk by chunk), 784 directions, in a process of its own."""
     code = """
 import re, torch

@@ -47,11 +47,7 @@ def test_the_wheel_holds_the_package_and_its_configs_only(installed, empty):
     assert str(installed.parent) in path
     assert others == ["None", "None"]
     assert "images" in run(installed / "dpswd", "configs", cwd=empty)
-
-
-def test_demo(installed, empty):
-    run(installed / "dpswd", "demo", cwd=empty)
-    assert {"generator.pt", "synthetic.npz", "report.html"} <= {path.name for path in (empty / "runs/demo").iterdir()}
+    run(installed / "python", "-m", "dpswd", "--version", cwd=empty)
 
 
 def test_images(installed, empty):
@@ -60,7 +56,7 @@ def test_images(installed, empty):
         folder = empty / "photos" / ("cats", "dogs", "owls")[i % 3]
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (40, 36, 3), dtype=np.uint8)).save(folder / f"{i}.png")
-    fit_predict_report(installed, empty, "images", "--data.path", "photos")
+    fit_predict_report(installed, empty, "images", "--data.path", "photos", "--trainer.max_steps", "20")
     assert (empty / "runs" / "images" / "generator.pt").is_file()
 
 

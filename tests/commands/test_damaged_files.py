@@ -35,7 +35,7 @@ def test_report_of_an_intact_run(run_files, tmp_path, capfd):
 JUNK = st.sampled_from([None, True, -1, 0, 2.5, math.nan, math.inf, 10**400, "x", [], {}, [[]], "<script>"])
 
 
-@fuzz(40, name=st.sampled_from(["ledger.jsonl", "privacy.json", "evaluation.json", "samples.png"]), data=st.data())
+@fuzz(20, name=st.sampled_from(["ledger.jsonl", "privacy.json", "evaluation.json", "samples.png"]), data=st.data())
 def test_report_of_a_damaged_run(name, data, run_files, tmp_path, capfd):
     for old in tmp_path.iterdir():
         old.unlink()

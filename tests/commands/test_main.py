@@ -1,8 +1,6 @@
 """The command line: output, files, exit status, one line of error."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
@@ -94,7 +92,6 @@ def test_version_and_help(capfd):
         out = capfd.readouterr().out
         assert word in out
         assert len(out.splitlines()) <= 40  # one screen
-    subprocess.run([sys.executable, "-m", "dpswd", "--version"], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_configs_by_name(capfd, tmp_path, monkeypatch):

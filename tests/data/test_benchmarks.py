@@ -109,8 +109,6 @@ def test_cifar10_from_class_folders(tmp_path):
     ("kind", "shape", "n_test"),
     [
         (MNIST, (60_000, 1, 28, 28), 10_000),
-        (FashionMNIST, (60_000, 1, 28, 28), 10_000),
-        (USPS, (7291, 1, 16, 16), 2007),
     ],
 )
 def test_real_data(data_root, kind, shape, n_test):

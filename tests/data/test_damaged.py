@@ -82,7 +82,7 @@ def mnist(directory, **changed):
     return MNIST(str(directory))
 
 
-@fuzz(120, name=st.sampled_from(sorted(NAMES)), data=st.data())
+@fuzz(60, name=st.sampled_from(sorted(NAMES)), data=st.data())
 def test_damaged_idx(tmp_path, name, data):
     module = mnist(tmp_path, **{name: data.draw(damage(FILES[name]))})
     with untouched(tmp_path):
@@ -94,7 +94,7 @@ USPS_TEXT = "\n".join(
 ).encode()
 
 
-@fuzz(100, data=st.data(), inside=st.booleans())
+@fuzz(50, data=st.data(), inside=st.booleans())
 def test_damaged_usps(tmp_path, data, inside):
     (tmp_path / "USPS").mkdir(exist_ok=True)
     whole = bz2.compress(USPS_TEXT)
@@ -120,7 +120,7 @@ PICTURES = {
 }
 
 
-@fuzz(200, suffix=st.sampled_from(sorted(PICTURES)), data=st.data(), zipped=st.booleans())
+@fuzz(60, suffix=st.sampled_from(sorted(PICTURES)), data=st.data(), zipped=st.booleans())
 def test_damaged_images(tmp_path, suffix, data, zipped):
     for old in tmp_path.iterdir():
         old.unlink()

@@ -109,8 +109,9 @@ def multiset(records):
 REPLACED = [("a/000.png", "b/000.png"), ("a/000.png", "b/zzz.png"), ("b/199.png", "a/0.png"), ("a/050.png", "a/x.png")]
 
 
-@PACKS
-@pytest.mark.parametrize("shared", [False, True], ids=["names", "names that classes share"])
+@pytest.mark.parametrize(
+    ("pack", "shared"), [(lambda folder: folder, False), (zipped, True)], ids=["names", "names that classes share"]
+)
 def test_replacing_one_image_replaces_at_most_one_private_record(tmp_path, pack, shared):
     places = {f"{'ab'[i >= 100]}/{i % 100 if shared else i:03d}.png": i for i in range(200)}
     one = grey_images(tmp_path / "one", places)

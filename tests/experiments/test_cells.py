@@ -45,8 +45,3 @@ def test_stopped_run_goes_on(tmp_path):
         run_cells(CELLS, partial(square, calls=calls, broken=2), tmp_path, workers=0)
     run_cells(CELLS, partial(square, calls=calls), tmp_path, workers=0)
     assert calls == [3, 1, 2]
-
-
-def test_processes(tmp_path):
-    results = run_cells(CELLS, partial(square, calls=[]), tmp_path, workers=2)
-    assert [result["square"] for result in results] == [9, 1, 4]

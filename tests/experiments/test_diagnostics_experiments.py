@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from experiments.notions import tangent, wdp_fig1, wdp_fig2, wdp_fig3, wdp_table2
+from experiments.notions import wdp_fig1, wdp_fig2, wdp_fig3, wdp_table2
 from experiments.notions.wdp_comparators import BayesianAccountant, MomentsAccountant
 
 
@@ -13,7 +13,6 @@ from experiments.notions.wdp_comparators import BayesianAccountant, MomentsAccou
         (wdp_fig1, {"wdp_fig1"}),
         (wdp_fig2, {"wdp_fig2", "wdp_fig4"}),
         (wdp_fig3, {"wdp_fig3"}),
-        (tangent, {"tangent"}),
     ],
 )
 def test_quick_run(module, pictures, tmp_path):

@@ -50,7 +50,7 @@ def others_moved(map_of):
     return int(moved.sum()) - int(moved[7])
 
 
-def test_one_record_moves_its_own_row_and_leaves_nothing_behind():
+def test_private_rows_replaced_record():
     sly = Sly()
     check_rowwise(sly)
     assert others_moved(lambda records: private_rows(sly, records)) == 0
@@ -61,13 +61,13 @@ def test_one_record_moves_its_own_row_and_leaves_nothing_behind():
     assert float(control.top) == control.seen == 5e4
 
 
-def test_a_users_own_map_gives_the_rows_of_the_batch():
+def test_private_rows_of_own_map():
     for features in (Fixed((D,)), Basis(Fixed((D,)), 3)):
         torch.testing.assert_close(private_rows(features, RECORDS), features(RECORDS), rtol=0, atol=1e-6)
         assert not private_rows(features, RECORDS.clone().requires_grad_()).requires_grad
 
 
-def test_only_the_maps_of_this_library_get_a_batch():
+def test_known_rowwise():
     ours = [Flatten((D,)), DCT((1, 8, 8), size=4), Basis(Flatten((D,)), 3)]
     assert all(map(known_rowwise, ours))
     theirs = [Fixed((D,)), Basis(Fixed((D,)), 3), nn.Identity()]
@@ -82,7 +82,7 @@ def test_only_the_maps_of_this_library_get_a_batch():
     assert not any(map(known_rowwise, theirs))
 
 
-def test_queries_per_class_and_per_cell_go_row_by_row():
+def test_rows_in_parts_replaced_record():
     labels = torch.zeros(N, dtype=torch.int64)
 
     def queried(records):
@@ -108,7 +108,7 @@ class Far(PrivateData):
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_what_a_run_releases_was_mapped_row_by_row(tmp_path, monkeypatch, nested):
+def test_private_rows_of_a_run(tmp_path, monkeypatch, nested):
     released = []
 
     def run(values, name):
@@ -135,7 +135,7 @@ def test_what_a_run_releases_was_mapped_row_by_row(tmp_path, monkeypatch, nested
     assert all(torch.isin(near[:, i], far[:, i]).sum() >= N - 1 for i in range(D))
 
 
-def test_parts_and_bytes_change_nothing():
+def test_rows_in_parts_equals_whole():
     records = torch.randint(0, 256, (20_000, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     labels = torch.arange(20_000) % 3
     flat = torch.nn.Identity()
@@ -145,7 +145,7 @@ def test_parts_and_bytes_change_nothing():
     torch.testing.assert_close(parts, whole, rtol=0, atol=1e-3)  # the grid of released values
 
 
-def test_a_finite_record_whose_row_overflows_does_not_stop_the_run():
+def test_private_rows_overflow():
     """An error would tell neighbours apart: float32 holds 3e38 but not its sums and multiples."""
     extreme = RECORDS.clone()
     extreme[7] = torch.finfo(torch.float32).max

@@ -156,7 +156,7 @@ def written(directory):
     ],
     ids=["rows", "quantiles", "classes"],
 )
-def test_a_release_is_that_of_one_process(server, mechanism):
+def test_ddp_release_equals_one_process(server, mechanism):
     x = rows(mechanism.batch_size)
     labels = torch.arange(len(x)) % 3 if mechanism.n_classes else None
     alone = DPSlicedWassersteinLoss(mechanism)
@@ -168,7 +168,7 @@ def test_a_release_is_that_of_one_process(server, mechanism):
             np.testing.assert_array_equal(values, one.values.numpy())  # the grid hides rounding, and all is in order
 
 
-def test_noise_is_drawn_once_and_afresh(server):
+def test_ddp_noise(server):
     """Without a seed: both processes see the same noise, which is as large as stated and new at every release."""
     sigma, times = 0.5, 40
     mechanism = ProjectionMechanism(6, 24, sigma, 20, statistic="quantiles", n_quantiles=10, kind="orthogonal")
@@ -191,7 +191,7 @@ def test_noise_is_drawn_once_and_afresh(server):
     assert len({tuple(u.ravel()[:3]) for _, u in first}) == times  # directions too
 
 
-def test_one_subset_is_shared(server):
+def test_ddp_subset(server):
     first, second = fine(run_ranks(server, run_subsets, 100, 9, 7, 3))
     seen = []
     for step, (ours, theirs) in enumerate(zip(first, second, strict=True)):
@@ -209,7 +209,7 @@ def test_one_subset_is_shared(server):
     assert all("Expected batch_size >= the number of processes, got batch_size=1 and 2 processes" in e for e in errors)
 
 
-def test_a_query_is_released_once(server):
+def test_ddp_query(server):
     (first, ours), (second, theirs) = fine(run_ranks(server, run_counts, torch.arange(30) % 3, 3))
     assert first == second
     assert first[0] != first[1] != first[2]
@@ -217,7 +217,7 @@ def test_a_query_is_released_once(server):
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_a_refusal_on_one_process_stops_all(server, bad):
+def test_ddp_refusal_by_one_rank(server, bad):
     mechanism = ProjectionMechanism(6, 12, 0.1, 8)
     found = fine(run_ranks(server, run_spoiled, mechanism, rows(8), bad))
     for rank, (said, written_down, count) in enumerate(found):
@@ -226,7 +226,7 @@ def test_a_refusal_on_one_process_stops_all(server, bad):
         assert written_down == count == 0
 
 
-def test_another_number_of_rows_in_all_is_refused(server):
+def test_ddp_wrong_number_of_rows(server):
     _, errors = run_ranks(server, run_releases, ProjectionMechanism(6, 12, 0.1, 8), rows(9), None, 1)
     assert all("got (9, 6) on all ranks together" in error for error in errors)
 
@@ -234,7 +234,7 @@ def test_another_number_of_rows_in_all_is_refused(server):
 # training
 
 
-def test_training_costs_what_one_process_costs(server, tmp_path):
+def test_ddp_training(server, tmp_path):
     trainer(tmp_path / "one").fit(Mine(), loader())
     (seen, weights, made, counted, facts), (theirs, others, *_) = fine(
         run_ranks(server, run_training, tmp_path / "two")
@@ -263,7 +263,7 @@ def train_replaced(rank, directory):
     return run_training(rank, directory, use_distributed_sampler=True)
 
 
-def test_a_refusal_by_the_first_process_stops_both(server, tmp_path):
+def test_ddp_refusal_by_first_rank(server, tmp_path):
     _, errors = run_ranks(server, train_refused, tmp_path, "budget")
     assert errors == ["InputError: Expected room on the disk, got none; make room."] * 2
     assert not (tmp_path / "ledger.jsonl").exists()
@@ -274,14 +274,14 @@ def test_a_refusal_by_the_first_process_stops_both(server, tmp_path):
     assert (tmp_path / "ledger.jsonl").read_bytes() == before
 
 
-def test_a_process_that_calls_the_loss_twice_is_stopped_and_the_other_one_too(server, tmp_path):
+def test_ddp_second_release(server, tmp_path):
     _, errors = run_ranks(server, train_twice, tmp_path)
     assert "BudgetExceededError: Expected one release per private batch" in errors[1] or "ProcessLost" in errors[1]
     assert errors[0] is not None
     assert written(tmp_path).n_releases <= 3  # steps 0, 1 and at most the one in question: nothing twice
 
 
-def test_lightnings_sampler_is_refused(server, tmp_path):
+def test_ddp_distributed_sampler(server, tmp_path):
     _, errors = run_ranks(server, train_replaced, tmp_path)
     assert all("use_distributed_sampler" in e for e in errors)
     assert not list(tmp_path.iterdir())
