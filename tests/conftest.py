@@ -15,6 +15,7 @@ FUZZ = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
 }
+settings.register_profile("few", **FUZZ, max_examples=10)
 settings.register_profile("quick", **FUZZ, max_examples=100)
 settings.register_profile("thorough", **FUZZ, max_examples=800)
 settings.load_profile("quick")

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import dpswd._files
 from dpswd import InputError
 from dpswd._distributed import Processes, lost
 from dpswd._files import DirectoryLock, write_json
@@ -26,12 +25,6 @@ def test_one_run_at_a_time(tmp_path):
     second.free()
     second.take(tmp_path / "none")  # nothing to keep anybody out of
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_locks_nothing_is_kept_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(dpswd._files, "fcntl", None)
-    for lock in (DirectoryLock(), DirectoryLock()):
-        lock.take(tmp_path)
 
 
 def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

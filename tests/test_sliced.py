@@ -116,15 +116,10 @@ def test_wasserstein_1d_column_by_column():
 @pytest.mark.parametrize(
     ("x", "y", "u", "message"),
     [
-        (
-            (5,),
-            (5, 3),
-            (3, 2),
-            r"Expected x \(n, d\), y \(m, d\) and projections \(d, k\), got shapes \(5,\)",
-        ),
-        ((5, 3), (5, 4), (3, 2), r"Expected one dimension d for x, y and projections, got 3, 4 and 3\."),
-        ((5, 3), (5, 3), (2, 3), r"Expected one dimension d for x, y and projections, got 3, 3 and 2\."),
-        ((0, 3), (5, 3), (3, 2), r"Expected non-empty \(n, k\) and \(m, k\), got \(0, 2\) and \(5, 2\)\."),
+        ((5,), (5, 3), (3, 2), r"got shapes \(5,\)"),
+        ((5, 3), (5, 4), (3, 2), "got 3, 4 and 3"),
+        ((5, 3), (5, 3), (2, 3), "got 3, 3 and 2"),
+        ((0, 3), (5, 3), (3, 2), "non-empty"),
     ],
 )
 def test_shapes_that_do_not_fit(x, y, u, message):

@@ -67,15 +67,6 @@ def test_whole_bases_without_sampling_are_the_analytic_gaussian(mu, releases):
     assert regret == 0
 
 
-def test_composition_without_the_closed_form_agrees_too(monkeypatch):
-    monkeypatch.setattr(pld, "merge_gaussians", list)
-    for releases in (7, 2000):
-        part = Releases(ConstantLaw(1.0), 1 / math.sqrt(releases), 1.0, releases)
-        for delta in (1e-3, 1e-5, 1e-9):
-            found = pld.compose([part]).get_epsilon_for_delta(delta)
-            assert gaussian_epsilon(1.0, delta) <= found <= 1.001 * gaussian_epsilon(1.0, delta)
-
-
 def test_gaussians_merge_exactly():
     parts = [
         Releases(ConstantLaw(2.0), 0.5, 1.0, 3),
@@ -182,15 +173,6 @@ def test_pld_is_below_renyi_and_above_the_lower_bound(rate, scale, releases):
         epsilon = upper.get_epsilon_for_delta(delta)
         assert lower.get_epsilon_for_delta(delta) <= epsilon * (1 + 1e-9)
         assert epsilon <= RenyiAccount([part], "improved").get_epsilon(delta)
-
-
-def test_discretisation_costs_little():
-    for law in (ConstantLaw(1.0), ProjectionLaw(50, 100)):
-        for rate, scale, releases in [(1.0, 0.8, 1), (0.064, 0.6, 800), (0.5, 0.3, 5)]:
-            part = Releases(law, scale, rate, releases)
-            coarse = pld.compose([part]).get_epsilon_for_delta(1e-5)
-            fine = pld.compose([part], points=4 * pld.POINTS_PER_DEVIATION).get_epsilon_for_delta(1e-5)
-            assert fine * (1 - 1e-6) <= coarse <= 1.002 * fine
 
 
 def test_mixed_sequences():

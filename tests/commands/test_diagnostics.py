@@ -58,15 +58,6 @@ def test_tangent_reports_definition_2(tmp_path, suffix, capsys):
     assert NOTE in capsys.readouterr().out
 
 
-def test_no_key_is_called_epsilon(risk_file):
-    results = [
-        call("wdp", "--sigma", 1),
-        call("wdp", "--sigma", 1, "--mechanism", "laplace"),
-        call("tangent", "--risk", risk_file, "--beta", 1),
-    ]
-    assert "epsilon" not in json.dumps(results).lower()
-
-
 def test_appendix_round_trip(tmp_path, risk_file):
     run = tmp_path / "run"
     with pytest.raises(InputError, match="diagnostics"):

@@ -7,7 +7,6 @@ import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from dpswd import PrivacyAccountant, __version__
 from dpswd.accounting.ledger import Ledger
@@ -180,12 +179,6 @@ def test_saved_config_repeats_the_run(finished, tmp_path):
     assert not torch.equal(weights[0]["released"]["values"], weights[1]["released"]["values"])  # although seeded
 
 
-def test_second_run_in_the_same_directory_is_refused(capfd, finished, tree):
-    before = tree(finished)
-    refused(capfd, fit(finished), "ledger.jsonl")
-    assert tree(finished) == before
-
-
 def test_resume_with_another_budget(capfd, interrupted, tree):
     before = tree(interrupted)
     checkpoint = interrupted / "checkpoints" / "last.ckpt"
@@ -248,19 +241,6 @@ def test_predict_refuses_the_checkpoint_of_another_run(capfd, finished, tmp_path
             assert sorted(path.name for path in other.iterdir()) == before
         else:
             assert main(arguments) == 0
-
-
-def test_sigterm_gives_a_failure_status(monkeypatch, tmp_path):
-    """Lightning raises SystemExit(0) for SIGTERM."""
-    import dpswd.training.cli
-
-    def terminated(*args, **kwargs):
-        raise SIGTERMException
-
-    monkeypatch.setattr(dpswd.training.cli, "PrivateCLI", terminated)
-    with pytest.raises(SystemExit) as left:
-        main(fit(tmp_path))
-    assert left.value.code == 143
 
 
 # The demo

@@ -9,7 +9,6 @@ import pytest
 import experiments.__main__ as runner
 from dpswd import __version__
 from experiments import tables
-from experiments.tables import Table
 
 
 @pytest.fixture
@@ -59,23 +58,6 @@ def test_run_bad_input(arguments, fake, capsys, tmp_path, monkeypatch):
     assert err.count("\n") == 1
     assert fake == []
     assert not (tmp_path / "new").exists()
-
-
-CONTENT = {"command": "c", "version": "0", "machine": {"cores": 2}}
-
-
-def test_write_tables_replaces_what_differs(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "ROOT", tmp_path)
-    (tmp_path / "docs" / "results").mkdir(parents=True)
-    (tmp_path / "docs" / "results" / "x.json").write_text(json.dumps({**CONTENT, "rows": [{"v": 3}]}))
-    monkeypatch.setattr(tables, "TABLES", {"x": Table("x", {"v": "{v}"})})
-    page = tmp_path / "README.md"
-    page.write_text("before\n<!-- table x -->\nold\n<!-- end -->\nafter\n")
-    tables.write_tables()
-    assert "| 3 |" in page.read_text()
-    assert page.read_text().startswith("before\n<!-- table x -->\n| v |")
-    assert page.read_text().endswith("<!-- end -->\nafter\n")
-    assert tables.fill(page.read_text()) == page.read_text()
 
 
 @pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)

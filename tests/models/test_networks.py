@@ -3,7 +3,6 @@
 import torch
 
 from dpswd.generation.features import check_rowwise
-from dpswd.generation.generators import Table3Generator
 from dpswd.loss import clip_rows
 from dpswd.rowwise import check_encoder
 from models.networks import (
@@ -19,17 +18,6 @@ def parameters(network):
 
 def layers(network, kind):
     return [layer for layer in network.modules() if isinstance(layer, kind)]
-
-
-def test_table_3():
-    """Input 20 = code 10 + one-hot 10; linear 20-200 and 200-784; 16-8-1 channels."""
-    generator = Table3Generator()
-    first, second = layers(generator, torch.nn.Linear)
-    assert (first.in_features, first.out_features, second.out_features) == (20, 200, 784)
-    assert [(c.in_channels, c.out_channels) for c in layers(generator, torch.nn.Conv2d)] == [(16, 8), (8, 1)]
-    assert parameters(generator) == 167_161
-    assert parameters(Table3Generator(latent_dim=100)) == 185_161  # "approximately 180K"
-    assert generator(generator.latent(2), torch.tensor([0, 9])).shape == (2, 1, 28, 28)
 
 
 def test_encoders_of_appendix_8_5_2():

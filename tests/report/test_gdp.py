@@ -11,7 +11,6 @@ from scipy import stats
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.pld import Releases, compose
-from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 from dpswd.report.gdp import TABLE_FPR, TradeOff, round_up
 from dpswd.sensitivity import ConstantLaw
@@ -89,11 +88,6 @@ def test_closed_form_agrees_with_the_numerical_account():
     assert curve.mu <= numerical.mu <= 1.005 * curve.mu
     assert curve.advantage == pytest.approx(numerical.advantage, rel=5e-3)
     np.testing.assert_allclose(curve.rows([1e-3])[0]["tpr"], gaussian_tpr(1e-3, curve.mu), rtol=1e-9)
-
-
-def test_curve_without_a_resolvable_error_rate_is_refused():
-    with pytest.raises(InputError, match="error rates"):
-        TradeOff.from_pld(privacy_loss_distribution.from_gaussian_mechanism(0.05, value_discretization_interval=1e-2))
 
 
 @given(st.floats(1e-300, 1e300), st.integers(1, 8))
