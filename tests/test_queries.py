@@ -134,7 +134,9 @@ def test_query_noise_is_fresh(make):
         query = make()
         seen += [query.release(data(query)) for _ in range(2)]
     for i, one in enumerate(seen):
-        assert not any(bool((one == other).any()) for other in seen[i + 1 :])
+        assert not any(
+            (one == other).float().mean() > 0.5 for other in seen[i + 1 :]
+        )  # single entries of a grid may agree
     state = torch.get_rng_state()
     query.release(data(query))
     assert torch.equal(state, torch.get_rng_state())  # and torch's generator is not touched
