@@ -1,11 +1,16 @@
 """Sphinx configuration. ``scripts/docs`` builds the site with warnings as errors; no page needs a network."""
 
+import os
+import re
+
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
 import dpswd
+
+os.environ.pop("MPLBACKEND", None)  # otherwise the pictures of the notebooks are not shown
 
 project = "dpswd"
 copyright = "the dpswd authors"
@@ -54,6 +59,11 @@ def _display(translator: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def _keep_underscores(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    lines[:] = [re.sub(r"^(:ivar \w+)_:", r"\1\\_:", line) for line in lines]  # NAME_ is a reference otherwise
+
+
 def setup(app: Sphinx) -> None:
     """Registers MathML, which browsers render without scripts."""
     app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
+    app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon
