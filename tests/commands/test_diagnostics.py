@@ -2,11 +2,15 @@ import json
 import math
 from argparse import ArgumentParser
 
+import lightning as L
 import numpy as np
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from dpswd.commands.diagnostics import COMMANDS
 from dpswd.diagnostics.appendix import NOTE, diagnostics_appendix, read_diagnostics, write_diagnostics
+from dpswd.diagnostics.callback import WassersteinDiagnostic
 from dpswd.diagnostics.tangent import tangent_norms
 from dpswd.diagnostics.wasserstein import WassersteinAccountant, step_loss
 from dpswd.errors import InputError
@@ -95,49 +99,39 @@ def test_write_diagnostics_refuses_a_claim(tmp_path, name, entry):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Lightning: few workers, no validation loop
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # Lightning 2.6 uses what torch 2.15 deprecates
-def test_callback_counts_steps_and_resumes(tmp_path):
-    import lightning as L
-    import torch
-    from torch.utils.data import DataLoader, TensorDataset
+class Line(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
 
-    from dpswd.diagnostics.callback import WassersteinDiagnostic
+    def training_step(self, batch, _):
+        return self.layer(batch[0]).square().mean()
 
-    class Line(L.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(3, 1)
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
 
-        def training_step(self, batch, _):
-            return self.layer(batch[0]).square().mean()
 
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.01)
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # Lightning: few workers, no validation
+@pytest.mark.parametrize("private", [False, True])
+def test_callback_counts_steps_and_resumes(tmp_path, private):
+    extra = {"distances": lambda module: [float(module.layer.weight.norm())]} if private else {}
 
-    def fit(epochs, checkpoint=None, **extra):
-        callback = WassersteinDiagnostic(sigma=0.1, sampling_rate=0.1, max_distance=2.0, **extra)
+    def fit(epochs, checkpoint=None):
+        callback = WassersteinDiagnostic(sigma=0.1, sampling_rate=0.1, max_distance=2.0, run_dir=str(tmp_path), **extra)
         quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
-        trainer = L.Trainer(
-            max_epochs=epochs, accelerator="cpu", callbacks=[callback], default_root_dir=tmp_path, **quiet
-        )
+        trainer = L.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[callback], **quiet)
         trainer.fit(Line(), DataLoader(TensorDataset(torch.randn(12, 3)), batch_size=4), ckpt_path=checkpoint)
         return callback, trainer
 
-    def written():
-        return json.loads((tmp_path / "diagnostics.json").read_text())["wdp"]
-
-    callback, trainer = fit(2, run_dir=str(tmp_path))
+    callback, trainer = fit(2)
+    written = json.loads((tmp_path / "diagnostics.json").read_text())["wdp"]
+    assert (written["n_steps"], written["reads_private_gradients"]) == (6, private)
+    if private:  # computed from private gradients: not logged
+        assert "wdp_diagnostic" not in trainer.callback_metrics
+        return
     expected = WassersteinAccountant(order=16, beta=32.0, sigma=0.1, sampling_rate=0.1)
     expected.step([2.0], n_steps=6)
     assert callback.accountant.state_dict() == pytest.approx(expected.state_dict())
     assert float(trainer.callback_metrics["wdp_diagnostic"]) == pytest.approx(expected.get_wdp(1e-5), rel=1e-6)
-    assert written()["reads_private_gradients"] is False
-    assert written()["n_steps"] == 6
     trainer.save_checkpoint(tmp_path / "last.ckpt")
     assert fit(3, checkpoint=str(tmp_path / "last.ckpt"))[0].accountant.n_steps == 9
-
-    private, trainer = fit(1, distances=lambda module: [float(module.layer.weight.norm())], run_dir=str(tmp_path))
-    assert private.accountant.n_steps == 3
-    assert "wdp_diagnostic" not in trainer.callback_metrics  # computed from private gradients
-    assert written()["reads_private_gradients"] is True

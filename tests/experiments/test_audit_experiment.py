@@ -22,12 +22,6 @@ def test_canary_digits_replaces_the_slots_only():
     assert not torch.equal(CanaryDigits(50, 4).canaries()[2], coins)
 
 
-def test_audit_generator_of_a_private_generator():
-    row = audit_generator(slots=60, steps=25, epsilon=1.0, confidence=0.999)
-    assert row["passed"]
-    assert 0.2 < row["guessed_right"] < 0.8
-
-
 @pytest.mark.parametrize("published", [0.25, 1.0])
 def test_audit_generator_of_published_records(published):
     row = audit_generator(slots=400, epsilon=1.0, published=published)

@@ -46,20 +46,6 @@ def test_run_writes_result_with_origin(fake, tmp_path):
     assert [path.name for path in out.iterdir()] == ["fake.json"]
 
 
-@pytest.mark.parametrize(
-    "arguments", [["nope", "--out", "new"], ["fake", "--out", "file"], ["fake", "--out", "file/out"]]
-)
-def test_run_bad_input(arguments, fake, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("")
-    assert runner.main(["run", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert err.count("\n") == 1
-    assert fake == []
-    assert not (tmp_path / "new").exists()
-
-
 @pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
 def test_tables_of_pages_are_made_from_results(page):
     assert tables.fill(page.read_text()) == page.read_text(), "run: python -m experiments tables"

@@ -8,12 +8,10 @@ import torch
 
 from dpswd.data.base import Records
 from dpswd.data.benchmarks import Digits
-from dpswd.errors import InputError
 from dpswd.generation.features import DCT
 from dpswd.report.render import write_report
 from experiments.generation import generation, table2
 from experiments.generation import table2_methods as methods
-from experiments.generation.published_training import published_sigma_of
 from experiments.generation.table2 import evaluate_cells, plan
 from experiments.generation.table2_methods import BUDGETS, DATASETS, METHODS, Cell, Trained, shipped_configs, train
 from experiments.generation.train_config import CONFIGS
@@ -81,12 +79,6 @@ def test_cells_resume_in_new_run_directories(small, tmp_path):
     (again,) = evaluate_cells(cells[:1], tmp_path, None, workers=0)
     assert again["run"] == f"{first['run']}-2"
     assert run.is_dir()
-
-
-def test_published_noise():
-    assert [published_sigma_of(bound) for bound in ("none", "bernstein", "clt")] == [0.0, 2.94, 0.84]
-    with pytest.raises(InputError, match="bound"):
-        published_sigma_of("exact")
 
 
 @pytest.mark.slow

@@ -1,14 +1,12 @@
 """The class-wise Gaussian and DP-MERF: what they learn where the answer is known, and on real digits."""
 
-import math
-
 import torch
 
 from dpswd.data import Digits
 from dpswd.generation.evaluation import accuracy, flat
 from dpswd.generation.features import DCT, Flatten
 from dpswd.generation.generators import MLPGenerator
-from models.dp_merf import DPMERF, FourierFeatures
+from models.dp_merf import DPMERF
 from models.gaussian import ClassGaussian
 
 
@@ -50,18 +48,6 @@ def test_gaussian_digits_are_learnt_and_shuffled_labels_are_not(tmp_path):
     shuffled = records.labels[torch.randperm(len(records))]
     other.fit(records.values, shuffled, tmp_path / "b", 50.0, 1e-5)
     assert learnt(other.sample, test) < 40
-
-
-def test_fourier_features_have_norm_1_and_the_kernel():
-    torch.manual_seed(0)
-    features = FourierFeatures(6, 20_000, lengthscale=2.0)
-    x = torch.cat([torch.randn(20, 6), 1e3 * torch.randn(5, 6)])
-    mapped = features(x)
-    torch.testing.assert_close(mapped.norm(dim=1), torch.ones(25), rtol=0, atol=1e-5)
-    kernel = torch.exp(-torch.cdist(x[:20], x[:20]).square() / (2 * 2.0**2))
-    difference = (mapped[:20] @ mapped[:20].T - kernel).abs().max()
-    assert float(difference) < 6 / math.sqrt(2 * 20_000)  # a mean of cosines of variance at most 1/2, six deviations
-    assert float((mapped[:20] @ mapped[:20].T - kernel.square()).abs().max()) > 0.1  # control: another lengthscale
 
 
 def test_dp_merf_digits(tmp_path):

@@ -98,20 +98,6 @@ def test_encoders_that_map_rows_one_by_one_are_accepted(tmp_path, encoder, caplo
     assert "not checked" not in caplog.text
 
 
-def test_the_check_leaves_the_module_unchanged(tmp_path):
-    class Counts(Mine):
-        calls, seen = 0, ()
-
-        def training_step(self, batch, batch_idx):
-            self.calls += 1
-            self.seen = [*self.seen, len(batch)]
-            return super().training_step(batch, batch_idx)
-
-    made = Counts()
-    trainer(tmp_path).fit(made, loader())
-    assert made.calls == len(made.seen) == STEPS
-
-
 @pytest.mark.parametrize("kind", ["raises", "random", "no release"])
 def test_rows_that_cannot_be_checked_are_reported(tmp_path, caplog, kind):
     noise = iter(torch.randn(1000, 1, 1))
