@@ -12,18 +12,18 @@ from dpswd.data.benchmarks import CIFAR10, MNIST, Digits, FashionMNIST
 from dpswd.estimators import PrivateGenerator
 from experiments.generation.train_config import CONFIGS
 
-HELP = "picture of the README: real and private synthetic images side by side (five minutes; --quick: digits only)"
+HELP = "picture of the README: real and private synthetic images side by side (two minutes; --quick: digits)"
 
 EPSILON, DELTA, PER_CLASS = 10.0, 1e-5, 2
 DATA: dict[str, type[PrivateData]] = {"mnist": MNIST, "fashion": FashionMNIST, "cifar10": CIFAR10, "digits": Digits}
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str | None = None) -> dict[str, Any]:
-    """Trains one generator per data set (``--only mnist,fashion`` for some) and draws ``readme.png``.
+    """Trains one generator per data set (``--only mnist,fashion`` for two) and draws ``readme.png``.
 
     A generator that is found in ``OUT/readme_picture`` is not trained again.
     """
-    names = only.split(",") if only else ["digits"] if quick else ["mnist", "fashion"]
+    names = only.split(",") if only else ["digits"] if quick else ["mnist"]
     rows, pairs = [], []
     for name in names:
         real, synthetic, facts = _images(name, data, out / "readme_picture" / name)
