@@ -24,8 +24,10 @@ from torch import Tensor, nn
 
 from dpswd.errors import InputError
 
-__all__ = ["check_encoder", "check_module", "digest", "finite_or_zero", "frozen_norms", "rowwise"]
+__all__ = ["BATCH_NORMS", "check_encoder", "check_module", "digest", "finite_or_zero", "frozen_norms", "rowwise"]
 
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _CHUNK = 512  # records that vmap maps at a time
 
 
@@ -104,7 +106,7 @@ def check_module(module: nn.Module) -> None:
     """
     for name, layer in module.named_modules():
         where = f"{type(layer).__name__} ({name})" if name else type(layer).__name__
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        if isinstance(layer, BATCH_NORMS):
             if layer.running_mean is None:
                 raise InputError(
                     f"Expected a row-wise module, got {where} without running statistics; replace it by GroupNorm or "
@@ -115,7 +117,7 @@ def check_module(module: nn.Module) -> None:
                     f"Expected a row-wise module, got {where} in train mode; call .eval() on that layer (it then uses "
                     "the statistics of public data), or replace it by GroupNorm or LayerNorm."
                 )
-        elif isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats and layer.training:
+        elif isinstance(layer, INSTANCE_NORMS) and layer.track_running_stats and layer.training:
             raise InputError(
                 f"Expected a module without statistics of its input, got {where} with running statistics in train "
                 "mode; set track_running_stats=False."
@@ -160,7 +162,7 @@ def _check_together(encoder: nn.Module, records: Tensor, alone: Tensor) -> None:
 
 def frozen_norms(encoder: nn.Module) -> list[nn.Module]:
     """Return the batch and instance normalisation layers that are in evaluation mode."""
-    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+    kinds = (*BATCH_NORMS, *INSTANCE_NORMS)
     return [layer for layer in encoder.modules() if isinstance(layer, kinds) and not layer.training]
 
 

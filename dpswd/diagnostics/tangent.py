@@ -4,12 +4,11 @@ A diagnostic, not a guarantee: its number belongs to this data set p and is itse
 
 Setting. Risk matrix :math:`r_{wx}` (m hypotheses, n records), data distribution p on the records, and
 
-.. math:: q_w \propto \pi_w e^{-\beta (r p)_w}, \qquad
+.. math:: q_w \propto e^{-\beta (r p)_w}, \qquad
    D A_p = -\beta\, (\mathrm{diag}\, q - q q^\top)\, r, \qquad
    D(\log A)_p = -\beta\, (I - \mathbf 1 q^\top)\, r ,
 
-on perturbations :math:`\delta` of p with :math:`\mathbf 1^\top \delta = 0`. The base measure :math:`\pi` is an
-extension of this module; the paper has a flat one. The paper's
+on perturbations :math:`\delta` of p with :math:`\mathbf 1^\top \delta = 0`. The paper's
 
 - Definition 1, *differentiable at p*, bounds the operator norm of :math:`D A_p` (Theorems 3 and 5),
 - Definition 2, *tangent differential privacy at p*, that of :math:`D(\log A)_p` (Theorems 4 and 6).
@@ -56,10 +55,8 @@ __all__ = [
     "TangentNorms",
     "gibbs_distribution",
     "graph_gradient",
-    "h_minus1_norm",
     "removal_changes",
     "tangent_norms",
-    "tangent_operator",
 ]
 
 Array = NDArray[np.float64]
@@ -87,45 +84,20 @@ def _distribution(name: str, values: ArrayLike | None, size: int) -> Array:
     return p
 
 
-def _log_prior(prior: ArrayLike | None, size: int) -> Array:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(_distribution("prior", prior, size)))
-
-
-def gibbs_distribution(
-    risk: ArrayLike, beta: float, *, data: ArrayLike | None = None, prior: ArrayLike | None = None
-) -> Array:
-    r"""Gibbs distribution :math:`q_w \propto \pi_w e^{-\beta (r p)_w}`, the regularised minimiser of the risk.
+def gibbs_distribution(risk: ArrayLike, beta: float, *, data: ArrayLike | None = None) -> Array:
+    r"""Gibbs distribution :math:`q_w \propto e^{-\beta (r p)_w}`, the regularised minimiser of the risk.
 
     Args:
         risk: Risk matrix (m, n): hypotheses by records.
         beta: Inverse temperature, above 0, in one over units of risk.
         data: Weights p of the records (n,); uniform by default.
-        prior: Public base measure :math:`\pi` over hypotheses (m,); uniform by default, as in the paper.
 
     Returns:
         Probabilities (m,).
     """
     r = _matrix("risk", risk)
     positive(beta=beta)
-    p, log_prior = _distribution("data", data, r.shape[1]), _log_prior(prior, r.shape[0])
-    return np.asarray(special.softmax(log_prior - beta * (r @ p)))
-
-
-def tangent_operator(risk: ArrayLike, beta: float, q: ArrayLike, *, log: bool = False) -> Array:
-    r"""Derivative of the Gibbs map as a matrix (m, n), for zero-sum perturbations of the data.
-
-    Args:
-        risk: Risk matrix (m, n).
-        beta: Inverse temperature, above 0.
-        q: The Gibbs distribution (m,).
-        log: ``False`` for :math:`D A_p`, ``True`` for :math:`D(\log A)_p`.
-    """
-    r = _matrix("risk", risk)
-    positive(beta=beta)
-    q = _distribution("q", q, r.shape[0])
-    derivative = -beta * (r - q @ r)
-    return derivative if log else q[:, None] * derivative
+    return np.asarray(special.softmax(-beta * (r @ _distribution("data", data, r.shape[1]))))
 
 
 def graph_gradient(data: ArrayLike, edges: ArrayLike, lengths: ArrayLike) -> Array:
@@ -153,18 +125,6 @@ def graph_gradient(data: ArrayLike, edges: ArrayLike, lengths: ArrayLike) -> Arr
     gradient[i, column] += weight
     gradient[j, column] -= weight
     return gradient
-
-
-def h_minus1_norm(perturbation: ArrayLike, gradient: ArrayLike) -> float:
-    """H^-1(p) norm of a zero-sum perturbation (n,): the least norm of a flow along the edges that causes it.
-
-    Infinite where mass would have to cross between components of the graph.
-    """
-    v, g = array("perturbation", perturbation), array("gradient", gradient)
-    flow: Array = np.linalg.pinv(g) @ v
-    if np.abs(g @ flow - v).max() > 1e-8 * max(np.abs(v).max(), 1e-300):
-        return math.inf
-    return float(np.linalg.norm(flow))
 
 
 @dataclass(frozen=True)
@@ -266,17 +226,14 @@ class RemovalChanges:
     step: float
 
 
-def removal_changes(risk: ArrayLike, beta: float, *, prior: ArrayLike | None = None) -> RemovalChanges:
+def removal_changes(risk: ArrayLike, beta: float) -> RemovalChanges:
     """Recomputes q without each record in turn (uniform weights); TV and the largest change of ln q."""
     r = _matrix("risk", risk)
     n = r.shape[1]
     if n < 2:
         raise InputError("Expected risk to have at least 2 records, got 1; a single record cannot be removed.")
     positive(beta=beta)
-    log_prior = _log_prior(prior, r.shape[0])
-    log_q = special.log_softmax(log_prior - beta * r.mean(axis=1))[:, None]
-    log_left = special.log_softmax(log_prior[:, None] - beta * (r.sum(axis=1, keepdims=True) - r) / (n - 1), axis=0)
+    log_q = special.log_softmax(-beta * r.mean(axis=1))[:, None]
+    log_left = special.log_softmax(-beta * (r.sum(axis=1, keepdims=True) - r) / (n - 1), axis=0)
     tv = 0.5 * np.abs(np.exp(log_left) - np.exp(log_q)).sum(axis=0)
-    keep = np.isfinite(log_prior)
-    ratio = np.abs(log_left[keep] - log_q[keep]).max(axis=0)
-    return RemovalChanges(np.asarray(tv), np.asarray(ratio), 1 / n)
+    return RemovalChanges(np.asarray(tv), np.asarray(np.abs(log_left - log_q).max(axis=0)), 1 / n)

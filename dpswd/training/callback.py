@@ -29,6 +29,7 @@ from dpswd.errors import BudgetExceededError, DpswdError, InputError
 from dpswd.loss import DPSlicedWassersteinLoss, ReleasingModule
 from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.queries import GaussianQuery
+from dpswd.rowwise import BATCH_NORMS
 from dpswd.sampling import FixedSizeSampler
 from dpswd.training.budget import RunBudget
 
@@ -36,7 +37,6 @@ __all__ = ["PrivacyBudget", "batch_length"]
 
 _log = logging.getLogger("dpswd")  # shown on stderr, written to no file
 _N_PROBED = 8  # records of the first batch with which the rows are checked
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _N_HASHED = 4096  # records read at a time when duplicates are counted
 
 
@@ -375,7 +375,7 @@ class PrivacyBudget(RunBudget, L.Callback):
             norms = [
                 f"{type(layer).__name__} ({name})"
                 for name, layer in module.named_modules()
-                if isinstance(layer, _BATCH_NORMS) and layer.training
+                if isinstance(layer, BATCH_NORMS) and layer.training
             ]
             remedy = (
                 f"call .eval() on {' and '.join(norms)}, or use GroupNorm or LayerNorm"

@@ -205,7 +205,7 @@ class PrivateCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """Sets logger, checkpoints and progress bar where the config does not."""
-        given = self._get(self.config_init, "trainer", default={})
+        given = self._options(self.config_init).get("trainer", {})
         directory = Path(given.get("default_root_dir") or _default_run_dir())
         kwargs.setdefault("default_root_dir", str(directory))
         if given.get("enable_model_summary") is None:
@@ -233,9 +233,14 @@ class PrivateCLI(LightningCLI):
         trainer.callbacks.sort(key=lambda each: not isinstance(each, PrivacyBudget))  # type: ignore[attr-defined]
         return trainer
 
+    def _options(self, config: Any = None) -> Any:
+        """Returns the options of the subcommand."""
+        config = self.config if config is None else config
+        return config.get(str(self.subcommand), config)
+
     def before_instantiate_classes(self) -> None:
         """Refuses a missing checkpoint."""
-        path = self._get(self.config, "ckpt_path")
+        path = self._options().get("ckpt_path")
         if path is None and self.subcommand == "predict":
             raise InputError("Expected --ckpt_path for predict, got none; pass the .ckpt file of a run.")
         if path is not None and path not in ("last", "best", "hpc") and not Path(path).is_file():
@@ -250,7 +255,7 @@ class PrivateCLI(LightningCLI):
                 callback.dirpath = str(Path(self.trainer.default_root_dir) / "checkpoints")
 
     def _check_processes(self) -> None:
-        world_size, strategy = self.trainer.world_size, str(self._get(self.config, "trainer.strategy"))
+        world_size, strategy = self.trainer.world_size, str(self._options().get("trainer.strategy"))
         environment = getattr(self.trainer.strategy, "cluster_environment", None)
         if environment is None or any(word in strategy for word in ("spawn", "fork", "notebook")):
             raise InputError(
@@ -274,8 +279,8 @@ class PrivateCLI(LightningCLI):
     def before_predict(self) -> None:
         """Refuses the checkpoint of another run in a run directory: its output would lie beside a wrong guarantee."""
         self._check_one_process()
-        path = self._get(self.config, "ckpt_path")
-        directory = Path(self._get(self.config, "privacy.run_dir") or self.trainer.default_root_dir)
+        path = self._options().get("ckpt_path")
+        directory = Path(self._options().get("privacy.run_dir") or self.trainer.default_root_dir)
         ledger = directory / "ledger.jsonl"
         if not ledger.is_file() or not Path(path).is_file():
             return
