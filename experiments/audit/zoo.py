@@ -208,82 +208,70 @@ class Specimen:
     Attributes:
         name: The fault.
         leak: What the attack uses.
+        game: Makes the game against the broken mechanism, or against its twin.
         claim: Returns an accountant with the claim for both.
-        broken: Makes the game against the broken mechanism.
-        sound: Makes the game against the twin.
     """
 
     name: str
     leak: str
-    claim: Callable[[], PrivacyAccountant]
-    broken: Callable[[np.random.Generator], Game]
-    sound: Callable[[np.random.Generator], Game]
+    game: Callable[[np.random.Generator, bool], Game]
+    claim: Callable[[], PrivacyAccountant] = lambda: _account(MECHANISM)
+
+
+def _one(loss: type[Loss], mechanism: ProjectionMechanism = MECHANISM, length: float = 1.0) -> Any:
+    """Returns the ``game`` of one release by a broken loss or mechanism."""
+
+    def game(rng: np.random.Generator, broken: bool) -> Game:
+        return OneRelease(loss(mechanism) if broken else Loss(MECHANISM), rng, length)
+
+    return game
+
+
+def _two(broken_pair: Callable[[], tuple[Loss, Loss]], sound_pair: Callable[[], tuple[Loss, Loss]], ranks: bool) -> Any:
+    """Returns the ``game`` of the difference of two releases."""
+    return lambda rng, broken: Difference(broken_pair if broken else sound_pair, rng, ranks=ranks)
+
+
+def _epoch(rng: np.random.Generator, broken: bool) -> Game:
+    kind = ShuffledEpoch if broken else ProjectionGame
+    return kind(STRONG, EPOCH * STRONG.batch_size, EPOCH, seed=int(rng.integers(2**31)))
 
 
 ZOO = (
     Specimen(
-        "rows divided by the batch's largest norm",
-        "one long row shrinks all others",
-        lambda: _account(MECHANISM),
-        lambda rng: OneRelease(BatchMax(MECHANISM), rng, 100.0),
-        lambda rng: OneRelease(Loss(MECHANISM), rng, 100.0),
+        "rows divided by the batch's largest norm", "one long row shrinks all others", _one(BatchMax, length=100.0)
     ),
-    Specimen(
-        "half the noise",
-        "likelihood ratio",
-        lambda: _account(MECHANISM),
-        lambda rng: OneRelease(Loss(MECHANISM.replace(sigma=MECHANISM.sigma / 2)), rng),
-        lambda rng: OneRelease(Loss(MECHANISM), rng),
-    ),
-    Specimen(
-        "noise first, then the clip",
-        "a long row is seen through the noise",
-        lambda: _account(MECHANISM),
-        lambda rng: OneRelease(ClipsLast(MECHANISM), rng, 100.0),
-        lambda rng: OneRelease(Loss(MECHANISM), rng, 100.0),
-    ),
+    Specimen("half the noise", "likelihood ratio", _one(Loss, MECHANISM.replace(sigma=MECHANISM.sigma / 2))),
+    Specimen("noise first, then the clip", "a long row is seen through the noise", _one(ClipsLast, length=100.0)),
     Specimen(
         "same noise at every release",
         "two releases, subtracted",
+        _two(lambda: _twice(SameNoise(MECHANISM)), lambda: _twice(Loss(MECHANISM)), ranks=False),
         lambda: _account(MECHANISM, MECHANISM),
-        lambda rng: Difference(lambda: _twice(SameNoise(MECHANISM)), rng, ranks=False),
-        lambda rng: Difference(lambda: _twice(Loss(MECHANISM)), rng, ranks=False),
     ),
     Specimen(
         "same noise on two ranks",
         "the ranks' releases, subtracted",
-        lambda: _account(MECHANISM),
-        lambda rng: Difference(lambda: _ranks(shared_seed=True), rng, ranks=True),
-        lambda rng: Difference(lambda: _ranks(shared_seed=False), rng, ranks=True),
+        _two(lambda: _ranks(shared_seed=True), lambda: _ranks(shared_seed=False), ranks=True),
     ),
     Specimen(
         "labels released in clear",
         "class counts",
+        lambda rng, broken: Labels(rng, exact_counts=broken),
         lambda: _account(LABELLED, _counts().mechanism),
-        lambda rng: Labels(rng, exact_counts=True),
-        lambda rng: Labels(rng, exact_counts=False),
     ),
     Specimen(
         "gradient through the private branch",
         "which weights moved beyond what the release explains",
-        lambda: _account(MECHANISM),
-        lambda rng: Gradient(rng, through_private_branch=True),
-        lambda rng: Gradient(rng, through_private_branch=False),
+        lambda rng, broken: Gradient(rng, through_private_branch=broken),
     ),
     Specimen(
         "shuffled epochs accounted as subsets",
         "every record is read exactly once",
+        _epoch,
         lambda: _account(*[STRONG] * EPOCH, sample_size=EPOCH * STRONG.batch_size),
-        lambda rng: ShuffledEpoch(STRONG, EPOCH * STRONG.batch_size, EPOCH, seed=int(rng.integers(2**31))),
-        lambda rng: ProjectionGame(STRONG, EPOCH * STRONG.batch_size, EPOCH, seed=int(rng.integers(2**31))),
     ),
-    Specimen(
-        "sensitivity forgets the block size",
-        "blocks are summed, the noise is that for means",
-        lambda: _account(MECHANISM),
-        lambda rng: OneRelease(BlockSums(MECHANISM), rng),
-        lambda rng: OneRelease(Loss(MECHANISM), rng),
-    ),
+    Specimen("sensitivity forgets the block size", "blocks are summed, the noise is that for means", _one(BlockSums)),
 )
 
 
@@ -291,8 +279,8 @@ def inspect(specimen: Specimen, *, trials: int = TRIALS, seed: int = 0) -> dict[
     """Audits a specimen and its twin against the same claim."""
     claim = Claim.of(specimen.claim(), DELTA)
     broken, sound = (
-        run_game(make(np.random.default_rng(seed)), trials, delta=DELTA, confidence=CONFIDENCE)
-        for make in (specimen.broken, specimen.sound)
+        run_game(specimen.game(np.random.default_rng(seed), fault), trials, delta=DELTA, confidence=CONFIDENCE)
+        for fault in (True, False)
     )
     return {
         "name": specimen.name,
