@@ -271,7 +271,7 @@ ZOO = (
         _epoch,
         lambda: _account(*[STRONG] * EPOCH, sample_size=EPOCH * STRONG.batch_size),
     ),
-    Specimen("sensitivity forgets the block size", "blocks are summed, the noise is that for means", _one(BlockSums)),
+    Specimen("sensitivity ignores the block size", "blocks are summed, the noise is that for means", _one(BlockSums)),
 )
 
 
