@@ -11,7 +11,7 @@ PACKAGES = ("dp-accounting", "autodp", "gdpnum", "numpy", "scipy", "torch", "lig
 
 
 def package_versions() -> dict[str, str | None]:
-    """Returns version strings by package name, ``None`` for a package that is not installed. Imports none of them."""
+    """Return version strings by package name, ``None`` for a package that is not installed. Imports none of them."""
     versions: dict[str, str | None] = {"dpswd": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:

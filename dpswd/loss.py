@@ -59,7 +59,7 @@ class Recorder:
         return None
 
     def record(self, mechanism: Mechanism) -> None:
-        """Writes one release to stable storage before its noise is drawn; raises to refuse it."""
+        """Write one release to stable storage before its noise is drawn; raise to refuse it."""
         raise NotImplementedError
 
     def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
@@ -99,11 +99,11 @@ class ReleasingModule(nn.Module, Generic[M]):
         self._source = random_source(mechanism.noise_seed)
 
     def stored_release(self, rows: Tensor | None = None, labels: Tensor | None = None) -> dict[str, Tensor] | None:
-        """Announces a release to the recorder; returns the tensors of a stored release if it has one."""
+        """Announce a release to the recorder; return the tensors of a stored release if it has one."""
         return None if self.recorder is None else self.recorder.before_release(self.mechanism, rows, labels)
 
     def record_release(self) -> None:
-        """Records one release; raises if a privacy budget is active and there is no recorder."""
+        """Record one release; raise if a privacy budget is active and there is no recorder."""
         self.mechanism.check_calibrated()
         if self.recorder is not None:
             self.recorder.record(self.mechanism)
@@ -115,12 +115,12 @@ class ReleasingModule(nn.Module, Generic[M]):
         self.n_releases += 1
 
     def store(self, **tensors: Tensor) -> None:
-        """Hands the noisy values of a release to the recorder."""
+        """Hand the noisy values of a release to the recorder."""
         if self.recorder is not None:
             self.recorder.store(self.mechanism, tensors)
 
     def extra_repr(self) -> str:
-        """Describes the mechanism for ``print(module)``."""
+        """Describe the mechanism for ``print(module)``."""
         status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
         sigma = "not calibrated" if self.mechanism.sigma is None else f"{self.mechanism.sigma:.4g}"
         return f"{status}{self.mechanism.description}, sigma={sigma}"

@@ -128,9 +128,8 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
 
 def _log_kummer_series(r: int, dim: int, t: Array) -> Array:
     term, total = np.ones_like(t), np.zeros_like(t)
-    for n in range(
-        40
-    ):  # ratio of terms: t / (n + 1) (r + 2n) / (d + 2n) <= min(t / (n + 1), (t / d) (r / (n + 1) + 2))
+    for n in range(40):
+        # ratio of terms: t / (n + 1) (r + 2n) / (d + 2n) <= min(t / (n + 1), (t / d) (r / (n + 1) + 2))
         term = term * (r / 2 + n) / (dim / 2 + n) * t / (n + 1)
         total = total + term
     return np.log1p(total)
@@ -196,11 +195,11 @@ class ConstantLaw:
         return self.value
 
     def log_mgf(self, t: ArrayLike) -> Array:
-        """Returns ``ln E exp(t S)``."""
+        """Return ``ln E exp(t S)``."""
         return np.asarray(t, dtype=float) * self.value
 
     def atoms(self, *, pessimistic: bool = True) -> tuple[Array, Array]:
-        """Returns the one atom and its weight."""
+        """Return the one atom and its weight."""
         return np.array([self.value]), np.array([1.0])
 
 
@@ -341,13 +340,8 @@ def _discretise(law: ProjectionLaw, pessimistic: bool) -> tuple[Array, Array]:
     points = np.unique(np.concatenate([core, tail]))
     points = points[points < law.maximum]
     survival = law.survival(points)
-    if (
-        pessimistic
-    ):  # the mass of (s_{i-1}, s_i] moves to s_i, the mass below the first point to it, the rest to the maximum
-        atoms = np.append(points, law.maximum)
-        weights = np.append(-np.diff(survival, prepend=1.0), survival[-1])
-    else:
-        atoms = np.concatenate([[lowest], points])
-        weights = np.append(-np.diff(survival, prepend=1.0), survival[-1])
+    # rounded up, the mass of (s_{i-1}, s_i] moves to s_i, that below the first point to it, the rest to the maximum
+    atoms = np.append(points, law.maximum) if pessimistic else np.append(lowest, points)
+    weights = np.append(-np.diff(survival, prepend=1.0), survival[-1])
     kept = weights > 0
     return atoms[kept], weights[kept] / weights[kept].sum()

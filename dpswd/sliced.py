@@ -236,9 +236,7 @@ class _SumOverProjections(torch.autograd.Function):
         total = projections.new_zeros((), dtype=torch.promote_types(projections.dtype, torch.float32))
         for start in range(0, projections.shape[1], sizes[0]):
             u = projections[:, start : start + sizes[0]]
-            rows = [
-                torch.matmul(u.T, sample.T) for sample in samples
-            ]  # (columns, n): sorts run along contiguous memory
+            rows = [torch.matmul(u.T, sample.T) for sample in samples]  # (columns, n): sorts run in contiguous memory
             for row in rows if blur else ():
                 row.add_(torch.randn_like(row), alpha=blur)
             for at in range(0, u.shape[1], sizes[1]):

@@ -28,7 +28,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def available() -> dict[str, ModuleType]:
-    """Returns the experiments by name."""
+    """Return the experiments by name."""
     modules = {
         info.name.rpartition(".")[2]: import_module(info.name)
         for info in pkgutil.walk_packages(experiments.__path__, "experiments.")
@@ -39,7 +39,7 @@ def available() -> dict[str, ModuleType]:
 
 
 def machine() -> dict[str, Any]:
-    """Describes the processor and the versions of a measurement, without the name of the host."""
+    """Describe the processor and the versions of a measurement, without the name of the host."""
     model = platform.machine()
     if CPUINFO.exists():
         lines = CPUINFO.read_text().splitlines()
@@ -49,7 +49,7 @@ def machine() -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command; returns the exit status."""
+    """Run a command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="list the experiments")

@@ -43,7 +43,7 @@ def run_cells(
     version: Callable[[C], Any] = lambda cell: __version__,
     workers: int | None = None,
 ) -> list[Result]:
-    """Runs the cells that have no result yet; returns all results in the order of ``cells``.
+    """Run the cells that have no result yet; return all results in the order of ``cells``.
 
     Args:
         cells: The wanted cells.
@@ -86,7 +86,7 @@ def _run(cell: C, work: Callable[[C], Result], path: Path, version: Any) -> str:
 
 
 def silence() -> None:
-    """Turns off Lightning's messages on devices and workers, which every one of some hundred trainers prints."""
+    """Turn off Lightning's messages on devices and workers, which every one of some hundred trainers prints."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for module in ("lightning", "opacus"):

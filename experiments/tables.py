@@ -45,7 +45,7 @@ class Table:
     last: dict[str, Callable[[list[Row]], str]] | None = None
 
     def render(self, content: dict[str, Any] | None = None) -> str:
-        """Returns the table in Markdown with a line on its origin."""
+        """Return the table in Markdown with a line on its origin."""
         content = content or json.loads((ROOT / "docs" / "results" / f"{self.source}.json").read_text())
         rows = [row for row in content[self.part] if self.where(row)]
         lines: dict[tuple[str, ...], list[Row]] = {}
@@ -220,7 +220,7 @@ def share(key: str, target: float) -> Cell:
 
 
 def part(*names: str) -> Callable[[Row], bool]:
-    """Keeps rows of parts of the benchmark."""
+    """Keep rows of parts of the benchmark."""
     return lambda row: row["part"] in names
 
 
@@ -577,17 +577,17 @@ TABLES: dict[str, Table] = {
 
 
 def fill(text: str) -> str:
-    """Returns a page with every table made anew."""
+    """Return a page with every table made anew."""
     return MARKS.sub(lambda match: f"{match[1]}{TABLES[match[2]].render()}\n{match[3]}", text)
 
 
 def pages() -> Sequence[Path]:
-    """Lists the pages that may hold tables."""
+    """List the pages that may hold tables."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def write_tables() -> None:
-    """Writes all tables in place."""
+    """Write all tables in place."""
     for page in pages():
         text = page.read_text()
         if (new := fill(text)) != text:

@@ -45,16 +45,16 @@ class Term(Protocol):
     """Alignment term: a scalar of both domains, possibly with trainable parameters."""
 
     def __call__(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Returns the term; ``progress`` runs from 0 to 1 over training."""
+        """Return the term; ``progress`` runs from 0 to 1 over training."""
 
 
 def rising(progress: float) -> float:
-    """Returns a weight that rises from 0 to 1 (Ganin et al., Section 5.2.2)."""
+    """Return a weight that rises from 0 to 1 (Ganin et al., Section 5.2.2)."""
     return 2 / (1 + math.exp(-10 * progress)) - 1
 
 
 def raw_batches(records: Tensor, size: int) -> Iterator[Tensor]:
-    """Yields shuffled batches of the target without end."""
+    """Yield shuffled batches of the target without end."""
     while True:
         order = torch.randperm(len(records))
         for part in order[: len(order) // size * size].split(size):
@@ -72,7 +72,7 @@ def fit_unprotected(
     weight: float,
     lr: float,
 ) -> None:
-    """Minimises cross-entropy on the source plus ``weight`` times the term, by Adam with a cosine.
+    """Minimise cross-entropy on the source plus ``weight`` times the term, by Adam with a cosine.
 
     Args:
         encoder: Maps records to features (n, d).
@@ -115,7 +115,7 @@ class _Reverse(torch.autograd.Function):
 
 
 def reverse(features: Tensor, factor: float = 1.0) -> Tensor:
-    """Returns features (n, d) unchanged, with their gradient multiplied by ``-factor``."""
+    """Return features (n, d) unchanged, with their gradient multiplied by ``-factor``."""
     reversed_: Tensor = _Reverse.apply(features, factor)
     return reversed_
 
@@ -144,7 +144,7 @@ class DANNTerm(nn.Module):
         self.domain = DomainClassifier(dim)
 
     def forward(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Returns the loss of the domain classifier, with equal weight of both domains."""
+        """Return the loss of the domain classifier, with equal weight of both domains."""
         factor = rising(progress)
         ours, theirs = (self.domain(reverse(side.features, factor)) for side in (source, target))
         loss = nn.functional.binary_cross_entropy_with_logits
@@ -155,7 +155,7 @@ class SWDTerm(nn.Module):
     """SWD: d times the squared sliced Wasserstein distance of the features, along a fresh orthonormal basis."""
 
     def forward(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Returns the distance, in squared units of the features."""
+        """Return the distance, in squared units of the features."""
         dim = source.features.shape[1]
         directions = random_projections(dim, dim, kind="orthogonal").to(source.features)
         return dim * sliced_wasserstein(source.features, target.features, directions)
@@ -175,7 +175,7 @@ class JDOTTerm(nn.Module):
         self.feature_weight, self.label_weight = feature_weight, label_weight
 
     def forward(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Returns the cost of the plan that is optimal for the present features and scores."""
+        """Return the cost of the plan that is optimal for the present features and scores."""
         assert source.classes is not None
         moved = torch.cdist(source.features, target.features).square()  # (n, m)
         mistaken = -torch.log_softmax(target.scores, 1).T[source.classes]  # (n, m)

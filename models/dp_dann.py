@@ -57,7 +57,7 @@ def fit_dp_dann(
     target_epsilon: float,
     target_delta: float,
 ) -> dict[str, float]:
-    """Trains encoder and classifier in place.
+    """Train encoder and classifier in place.
 
     Args:
         encoder: Maps records to features (n, dim); layers that Opacus knows, no batch normalisation.
@@ -131,7 +131,7 @@ def _opacus(
     clip: float,
     batch_size: int,
 ) -> tuple[torch.optim.Optimizer, nn.Module, _Adversary, torch.optim.Optimizer]:
-    """Wraps encoder and domain classifier for Opacus; the classifier reads no private record and is left out."""
+    """Wrap encoder and domain classifier for Opacus; the classifier reads no private record and is left out."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -152,7 +152,7 @@ def _opacus(
 
 
 def _forget(*modules: nn.Module) -> None:
-    """Deletes the raw per-example gradients that Opacus stores on parameters."""
+    """Delete the raw per-example gradients that Opacus stores on parameters."""
     for module in modules:
         for parameter in module.parameters():
             parameter.grad = None

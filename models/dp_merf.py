@@ -52,7 +52,7 @@ class FourierFeatures(nn.Module):
         return 2 * self.frequencies.shape[1]
 
     def forward(self, records: Tensor) -> Tensor:
-        """Maps (n, ...) to (n, dim)."""
+        """Map (n, ...) to (n, dim)."""
         phases = records.flatten(1) @ self.frequencies
         return torch.cat([phases.cos(), phases.sin()], dim=1) / math.sqrt(self.frequencies.shape[1])
 
@@ -96,7 +96,7 @@ class DPMERF(nn.Module):
     def release(
         self, records: Tensor, labels: Tensor, directory: str | Path, target_epsilon: float, target_delta: float
     ) -> Budget:
-        """Releases counts and embeddings of ``records`` (N, *sample_shape), bytes or pixels, with classes (N,).
+        """Release counts and embeddings of ``records`` (N, *sample_shape), bytes or pixels, with classes (N,).
 
         Returns:
             The budget that was spent; its run directory holds the ledger.
@@ -131,7 +131,7 @@ class DPMERF(nn.Module):
         return (means - self.embedding)[there].square().sum()
 
     def train_generator(self, steps: int) -> None:
-        """Trains for ``steps`` steps on equally many generated records of each class; no release is made."""
+        """Train for ``steps`` steps on equally many generated records of each class; no release is made."""
         at_least(1, steps=steps)
         optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
@@ -146,5 +146,5 @@ class DPMERF(nn.Module):
 
     @torch.no_grad()
     def sample(self, labels: Tensor) -> Tensor:
-        """Generates one record for each class in ``labels`` (n,)."""
+        """Generate one record for each class in ``labels`` (n,)."""
         return self.generator(self.generator.latent(len(labels)), labels)

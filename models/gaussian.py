@@ -52,7 +52,7 @@ class ClassGaussian(nn.Module):
     def fit(
         self, records: Tensor, labels: Tensor, directory: str | Path, target_epsilon: float, target_delta: float
     ) -> Budget:
-        """Releases the moments of ``records`` (N, *sample_shape) with classes (N,), bytes or pixels in [0, 1].
+        """Release the moments of ``records`` (N, *sample_shape) with classes (N,), bytes or pixels in [0, 1].
 
         Returns:
             The budget that was spent; its run directory holds the ledger.
@@ -85,7 +85,7 @@ class ClassGaussian(nn.Module):
 
     @torch.no_grad()
     def sample(self, labels: Tensor) -> Tensor:
-        """Draws one record for each class in ``labels`` (n,); pixels are cut to [0, 1]."""
+        """Draw one record for each class in ``labels`` (n,); pixels are cut to [0, 1]."""
         noise = torch.randn(len(labels), self.features.dim, 1)
         rows = torch.empty(len(labels), self.features.dim)
         for c in labels.unique().tolist():

@@ -89,12 +89,12 @@ class FaceDiscriminator(nn.Module):
         self.head = nn.Conv2d(512, 1, 4)
 
     def features(self, images: Tensor) -> Tensor:
-        """Maps images (n, 3, 64, 64) in [0, 1] to rows (n, 8192)."""
+        """Map images (n, 3, 64, 64) in [0, 1] to rows (n, 8192)."""
         rows: Tensor = self.body(2 * images - 1).flatten(1)
         return rows
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns logits (n,) of being real."""
+        """Return logits (n,) of being real."""
         logits: Tensor = self.head(self.features(images).unflatten(1, (512, 4, 4))).flatten()
         return logits
 

@@ -16,7 +16,7 @@ NOT_PRIVATE = (
 
 
 def published_distance(source: Tensor, target: Tensor, sigma: float, n_projections: int) -> Tensor:
-    """Returns the smoothed squared sliced distance of features (n, d) and (B, d) as in the paper's code. NOT PRIVATE.
+    """Return the smoothed squared sliced distance of features (n, d) and (B, d) as in the paper's code. NOT PRIVATE.
 
     Both sides are divided by twice the largest norm of the private batch, projected on fresh directions and noised;
     the gradient passes through both. The authors' code then takes the root and multiplies it by that norm.
@@ -43,6 +43,6 @@ class PublishedTerm(nn.Module):
         self.sigma, self.n_projections = sigma, n_projections
 
     def forward(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Returns the distance; its gradient reads the raw private batch."""
+        """Return the distance; its gradient reads the raw private batch."""
         distance = published_distance(source.features, target.features, self.sigma, self.n_projections)
         return source.features.shape[1] * distance

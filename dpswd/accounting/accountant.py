@@ -57,14 +57,14 @@ class PrivacyAccountant:
 
     @classmethod
     def from_groups(cls, groups: Iterable[tuple[Mechanism, int, int]], accountant: str = "pld") -> "PrivacyAccountant":
-        """Returns an accountant of the given ``(mechanism, sample_size, n_releases)``."""
+        """Return an accountant of the given ``(mechanism, sample_size, n_releases)``."""
         made = cls(accountant)
         for mechanism, sample_size, n_releases in groups:
             made.step(mechanism, sample_size=sample_size, n_releases=n_releases)
         return made
 
     def step(self, mechanism: Mechanism, *, sample_size: int, n_releases: int = 1) -> "PrivacyAccountant":
-        """Adds releases and returns the accountant.
+        """Add releases and return the accountant.
 
         Args:
             mechanism: What is released.
@@ -91,13 +91,13 @@ class PrivacyAccountant:
         return self
 
     def copy(self) -> "PrivacyAccountant":
-        """Returns an independent accountant with the same history."""
+        """Return an independent accountant with the same history."""
         made = PrivacyAccountant(self.accountant)
         made.history = list(self.history)
         return made
 
     def resolve(self, delta: float) -> "PrivacyAccountant":
-        """Returns a copy in which bounds without ``failure_prob`` have one; they get half of ``delta`` together."""
+        """Return a copy in which bounds without ``failure_prob`` have one; they get half of ``delta`` together."""
         probability(delta=delta)
         weight = self._tail(chosen=False)
         other = self.copy()
@@ -116,7 +116,7 @@ class PrivacyAccountant:
         return self._tail(chosen=True)
 
     def get_epsilon(self, delta: float) -> float:
-        """Returns an upper bound on epsilon at ``delta``.
+        """Return an upper bound on epsilon at ``delta``.
 
         Raises:
             InputError: If there is no release, the tails of the bounds use up delta, delta is too small to be
@@ -135,12 +135,12 @@ class PrivacyAccountant:
         return epsilon
 
     def get_delta(self, epsilon: float) -> float:
-        """Returns an upper bound on delta at ``epsilon``, at most 1."""
+        """Return an upper bound on delta at ``epsilon``, at most 1."""
         positive(epsilon=epsilon)
         return float(self.profile([epsilon])[0])
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
-        """Returns an upper bound on delta at every epsilon: the privacy profile."""
+        """Return an upper bound on delta at every epsilon: the privacy profile."""
         positive(**{f"epsilons[{i}]": epsilon for i, epsilon in enumerate(epsilons)})
         if self._tail(chosen=False):
             deltas = [self._delta_with_open_tails(epsilon) for epsilon in epsilons]
@@ -167,7 +167,7 @@ class PrivacyAccountant:
     def pld(
         self, *, pessimistic: bool = True, points: int = pld_module.POINTS_PER_DEVIATION
     ) -> PrivacyLossDistribution:
-        """Returns the distribution of the privacy loss of all releases; tails of bounds are infinite loss.
+        """Return the distribution of the privacy loss of all releases; tails of bounds are infinite loss.
 
         Args:
             pessimistic: Whether to return an upper bound; a lower bound otherwise, to see how tight it is.
@@ -185,7 +185,7 @@ class PrivacyAccountant:
         return pld_module.compose(self.parts(), pessimistic=pessimistic, points=points, infinity_mass=tail)
 
     def get_mu_and_regret(self) -> tuple[float, float]:
-        """Returns mu of Gaussian differential privacy, rounded up, and its regret (Gomez2025).
+        """Return mu of Gaussian differential privacy, rounded up, and its regret (Gomez2025).
 
         Both come from the privacy loss distribution, also for ``accountant="rdp"``: a Renyi curve has no tight mu. An
         exactly Gaussian composition has a closed form and regret 0.
@@ -279,14 +279,14 @@ class PrivacyAccountant:
         return lines
 
     def parts(self) -> list[Releases]:
-        """Returns the releases in units of their noise, for :mod:`dpswd.accounting.pld` and ``rdp``."""
+        """Return the releases in units of their noise, for :mod:`dpswd.accounting.pld` and ``rdp``."""
         return [
             Releases(mechanism.law, mechanism.unit_sensitivity / mechanism.sigma, _rate(mechanism, size), count)
             for mechanism, size, count in self.history
         ]
 
     def check_tail(self, delta: float) -> None:
-        """Raises InputError if the tails of the bounds use up ``delta``."""
+        """Raise InputError if the tails of the bounds use up ``delta``."""
         if self.tail >= delta:
             spending = [(mechanism, count) for mechanism, _, count in self.history if _spends_tail(mechanism)]
             largest = max(mechanism.failure_prob or 0.0 for mechanism, _ in spending)
@@ -297,7 +297,7 @@ class PrivacyAccountant:
             )
 
     def _tail(self, *, chosen: bool, pld: bool = False) -> float:
-        """Sums the tails of releases with a ``failure_prob``, or counts those without.
+        """Sum the tails of releases with a ``failure_prob``, or count those without.
 
         For the Renyi accountant (unless ``pld``) and 1/3 < q < 1 a release counts 3 q times: the proof of Wang2019
         compares three subsets that may contain a record (Proposition 16).

@@ -39,7 +39,7 @@ def calibrate_sigma(
     accountant: str = "pld",
     spent: PrivacyAccountant | None = None,
 ) -> float:
-    """Finds the least sigma for which ``n_releases`` releases, together with ``spent``, keep a budget.
+    """Find the least sigma for which ``n_releases`` releases, together with ``spent``, keep a budget.
 
     Formal guarantee:
         For the returned sigma the accountant computes at most the budget, and at least 99.5 % of it.
@@ -115,7 +115,7 @@ def calibrate_sigma(
 def _epsilon_wanted(
     epsilon: float | None, delta: float | None, mu: float | None, tpr: float | None, fpr: float | None
 ) -> bool:
-    """Checks that exactly one budget is given; returns whether it is (epsilon, delta)."""
+    """Check that exactly one budget is given; return whether it is (epsilon, delta)."""
     if [epsilon is not None or delta is not None, mu is not None, tpr is not None or fpr is not None].count(True) != 1:
         raise InputError(
             "Expected one budget, (target_epsilon, target_delta) or target_mu or (target_tpr, at_fpr), got "
@@ -176,7 +176,7 @@ def _spend_tpr(account: Callable[[float], PrivacyAccountant], fpr: float) -> Spe
 
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
-    """Returns the mu, to 0.1 %, of a Gaussian mechanism with this budget.
+    """Return the mu, to 0.1 %, of a Gaussian mechanism with this budget.
 
     Raises:
         InputError: If no mu between e^-25 and e^10 has this budget.
@@ -195,7 +195,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
 
 
 def _search(spend: Spend, target: float, guess: float) -> float:
-    """Finds sigma with ``(1 - slack) target <= spend(sigma) <= target``."""
+    """Find sigma with ``(1 - slack) target <= spend(sigma) <= target``."""
 
     def gap(log_sigma: float, points: int) -> float:
         try:

@@ -78,7 +78,7 @@ class Ledger:
 
     @classmethod
     def create(cls, path: str | Path, header: dict[str, Any]) -> Self:
-        """Starts a ledger. An existing file is replaced only if it is a ledger without any release.
+        """Start a ledger. An existing file is replaced only if it is a ledger without any release.
 
         Raises:
             InputError: If the file exists.
@@ -90,13 +90,13 @@ class Ledger:
 
     @classmethod
     def check_free(cls, path: Path) -> None:
-        """Raises what :meth:`create` would raise for an existing file, without writing."""
+        """Raise what :meth:`create` would raise for an existing file, without writing."""
         if path.is_file():
             cls(path)._check_unused(_read(path))
 
     @classmethod
     def open_existing(cls, path: str | Path) -> Self:
-        """Reads a ledger and verifies its chain.
+        """Read a ledger and verify its chain.
 
         A crash during a write leaves an incomplete last line. Its release was not made, because noise is drawn after
         the write returns; the line is not counted, and the next entry replaces it.
@@ -117,7 +117,7 @@ class Ledger:
         return self.header.get("scope") == "shared"
 
     def record(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> None:
-        """Writes one release and returns when it is on the disk.
+        """Write one release and return when it is on the disk.
 
         Args:
             mechanism: What is released.
@@ -139,12 +139,12 @@ class Ledger:
             self._append(file, [*entries, {"kind": "release", "n": self.n_releases + 1, "mechanism": index}])
 
     def count(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> int:
-        """Returns the number of releases of one mechanism."""
+        """Return the number of releases of one mechanism."""
         key = (mechanism.to_dict(), sample_size, run)
         return self._counts[self._mechanisms.index(key)] if key in self._mechanisms else 0
 
     def groups(self, run: str | None = None) -> list[ReleaseGroup]:
-        """Returns the releases made, by one run or by all. Included runs count in full."""
+        """Return the releases made, by one run or by all. Included runs count in full."""
         included = [each for each in self.header.get("included", []) if run in (None, each["run"])]
         return [group for each in included for group in plan_of(each)] + [
             (mechanism_from_dict(fields), size, count)
@@ -153,14 +153,14 @@ class Ledger:
         ]
 
     def planned(self, run: str | None = None) -> list[ReleaseGroup]:
-        """Returns the releases that count: the plan of one run or of all, or the releases made where they exceed it."""
+        """Return the releases that count: the plan of one run or of all, or the releases made where they exceed it."""
         if not self.shared:
             return _union(plan_of(self.header), self.groups())
         runs = self.runs if run is None else [run]
         return [group for each in runs for group in _union(plan_of(self.runs[each]), self.groups(each))]
 
     def stated(self) -> dict[str, dict[str, Any]]:
-        """Returns what each run states (plan, versions, ...), by its identifier; one run for a ledger of one run."""
+        """Return what each run states (plan, versions, ...), by its identifier; one run for a ledger of one run."""
         return self.runs if self.shared else {str(self.header.get("run", self.head[:16])): self.header}
 
     def _check_planned(self, mechanism: Mechanism, sample_size: int, run: str | None) -> None:
@@ -176,7 +176,7 @@ class Ledger:
     # Writing
 
     def _start(self, header: Entry) -> None:
-        """Creates the file with its header."""
+        """Create the file with its header."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
@@ -201,7 +201,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def _locked(self, *, create: bool = False) -> Iterator[FileIO]:
-        """Locks the file against other writers and reads the lines that they added."""
+        """Lock the file against other writers and read the lines that they added."""
         try:
             with self.path.open("r+b", buffering=0) as file:
                 if fcntl is not None:
@@ -217,7 +217,7 @@ class Ledger:
             ) from None
 
     def _check_unused(self, content: bytes) -> None:
-        """Raises unless a file is empty, holds an incomplete first line, or a run's ledger without any release."""
+        """Raise unless a file is empty, holds an incomplete first line, or a run's ledger without any release."""
         existing = Ledger(self.path)
         with contextlib.suppress(DpswdError):
             existing._replay(content)
@@ -231,7 +231,7 @@ class Ledger:
         )
 
     def _catch_up(self, file: FileIO) -> None:
-        """Checks that the file still ends where this object left it; a shared ledger then reads further lines."""
+        """Check that the file still ends where this object left it; a shared ledger then reads further lines."""
         file.seek(max(0, self._n_bytes - len(self._last_line)))
         content = file.readall()
         if not content.startswith(self._last_line):
@@ -250,7 +250,7 @@ class Ledger:
             file.truncate(self._n_bytes)
 
     def _append(self, file: FileIO, entries: Sequence[Entry]) -> None:
-        """Writes entries at the end of the locked file, all or none, and returns when they are on the disk."""
+        """Write entries at the end of the locked file, all or none, and return when they are on the disk."""
         head, block = self.head, []
         for entry in entries:
             head = digest(head, entry)
@@ -272,7 +272,7 @@ class Ledger:
     # Reading
 
     def _replay(self, content: bytes) -> None:
-        """Verifies the lines that follow those already read."""
+        """Verify the lines that follow those already read."""
         *lines, rest = content.split(b"\n")
         for line in lines:
             number = self._n_lines + 1
@@ -303,7 +303,7 @@ class Ledger:
         self.heads.add(head)
 
     def _apply(self, entry: Entry) -> None:
-        """Adds the content of one entry. Raises LedgerError if it is not valid."""
+        """Add the content of one entry. Raises LedgerError if it is not valid."""
         kind, where = entry["kind"], f"line {self._n_lines + 1} of {self.path}"
         if (kind == "header") != (self._n_lines == 0):
             raise LedgerError(f"Expected a header on line 1 only, got {kind!r} on {where}.")
@@ -348,7 +348,7 @@ class SharedLedger(Ledger):
         accountant: str = "pld",
         include: Sequence[str | Path] = (),
     ) -> Self:
-        """Creates a shared ledger.
+        """Create a shared ledger.
 
         Args:
             path: The new file.
@@ -390,7 +390,7 @@ class SharedLedger(Ledger):
 
     @classmethod
     def open_existing(cls, path: str | Path) -> Self:
-        """Reads a shared ledger.
+        """Read a shared ledger.
 
         Raises:
             InputError: If the file is missing or is the ledger of one run.
@@ -425,7 +425,7 @@ class SharedLedger(Ledger):
         return str(self.header["accountant"])
 
     def check(self, groups: Sequence[ReleaseGroup]) -> None:
-        """Raises unless the budget covers the plan ``groups`` besides those in the ledger; writes nothing.
+        """Raise unless the budget covers the plan ``groups`` besides those in the ledger; write nothing.
 
         Raises:
             BudgetExceededError: If all runs together would cost more than the budget.
@@ -450,7 +450,7 @@ class SharedLedger(Ledger):
             )
 
     def reserve(self, run: str, facts: dict[str, Any]) -> None:
-        """Adds a run with its plan, if the budget covers it.
+        """Add a run with its plan, if the budget covers it.
 
         Args:
             run: Identifier of the run.
@@ -465,7 +465,7 @@ class SharedLedger(Ledger):
             self._append(file, [{"kind": "run", "run": run, **facts}])
 
     def resume(self, run: str, n_releases: int, head: str) -> None:
-        """Checks that the ledger holds what a checkpoint knows of a run.
+        """Check that the ledger holds what a checkpoint knows of a run.
 
         Raises:
             LedgerError: If the run, some of its releases, or the line with hash ``head`` is missing.
@@ -478,14 +478,14 @@ class SharedLedger(Ledger):
             )
 
     def statement(self) -> dict[str, Any]:
-        """Returns the cost of all runs on the disk, for ``privacy.json`` and the report; see :func:`statement`."""
+        """Return the cost of all runs on the disk, for ``privacy.json`` and the report; see :func:`statement`."""
         ledger = type(self).open_existing(self.path)
         facts = statement(ledger, self.target_delta, self.accountant)
         return {"runs": len(ledger.runs), "target_epsilon": self.target_epsilon, **facts}
 
 
 def cost(groups: Sequence[ReleaseGroup], delta: float, accountant: str = "pld") -> dict[str, Any]:
-    """Returns epsilon at ``delta``, mu, regret, soundness and assumptions of a composition of releases."""
+    """Return epsilon at ``delta``, mu, regret, soundness and assumptions of a composition of releases."""
     if not groups:
         return {"epsilon": 0.0, "delta": delta, "mu": 0.0, "regret": 0.0, "sound": True, "assumptions": []}
     resolved = PrivacyAccountant.from_groups(groups, accountant).resolve(delta)
@@ -501,7 +501,7 @@ def cost(groups: Sequence[ReleaseGroup], delta: float, accountant: str = "pld") 
 
 
 def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str, Any]:
-    """Returns the cost of all plans in a ledger, and what it rests on.
+    """Return the cost of all plans in a ledger, and what it rests on.
 
     Where the plan of a later run is chosen after looking at earlier releases, the composed number is not proven to
     hold. The total budget holds if it was fixed before all runs and every release is exactly Gaussian: Gaussian
@@ -548,7 +548,7 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
 
 
 def shortcomings(ledger: Ledger) -> list[dict[str, str]]:
-    """Returns the runs that are not private or not sound, the former first: ``run``, ``kind`` and ``why``."""
+    """Return the runs that are not private or not sound, the former first: ``run``, ``kind`` and ``why``."""
     found = []
     for run, facts in ledger.stated().items():
         groups = ledger.planned(run if ledger.shared else None)
@@ -563,7 +563,7 @@ def shortcomings(ledger: Ledger) -> list[dict[str, str]]:
 
 
 def plan_of(facts: dict[str, Any]) -> list[ReleaseGroup]:
-    """Returns the plan that a header or a run states; empty if it states none."""
+    """Return the plan that a header or a run states; empty if it states none."""
     return [
         (mechanism_from_dict(part["mechanism"]), facts["sample_size"], part["n_releases"])
         for part in facts.get("plan", [])
@@ -571,7 +571,7 @@ def plan_of(facts: dict[str, Any]) -> list[ReleaseGroup]:
 
 
 def digest(previous: str, entry: Entry) -> str:
-    """Returns the hash of an entry and of all entries before it, which ``previous`` is the hash of."""
+    """Return the hash of an entry and of all entries before it, which ``previous`` is the hash of."""
     return hashlib.sha256((previous + json.dumps(entry, sort_keys=True)).encode()).hexdigest()
 
 
@@ -586,13 +586,13 @@ def _read(path: Path) -> bytes:
 
 
 def _check_plain_file(path: Path) -> None:
-    """Raises for devices and pipes, which may be endless."""
+    """Raise for devices and pipes, which may be endless."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"Expected a regular file for the ledger at {path}, got a device or a pipe; use another path.")
 
 
 def _union(plan: list[ReleaseGroup], made: list[ReleaseGroup]) -> list[ReleaseGroup]:
-    """Returns the larger count of every mechanism in a plan and in the releases made."""
+    """Return the larger count of every mechanism in a plan and in the releases made."""
     counts: dict[tuple[Any, int], int] = {}
     for mechanism, size, count in plan:
         counts[mechanism, size] = counts.get((mechanism, size), 0) + count

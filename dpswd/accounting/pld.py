@@ -48,9 +48,7 @@ _GROWTH = 0.16  # relative spacing far from zero, times the points per deviation
 _FEW = 64  # up to so many releases do not average out the discretization: four times as many points
 _TAIL = 1e-16  # probability of losses beyond the grid, over all releases; counted as infinite loss
 _TRUNCATION = 1e-15  # probability that the FFT composition may cut off; counted as infinite loss
-_MAX_POINTS = (
-    2**20
-)  # of one release, on each side of zero; beyond it the grid is coarser, which is still an upper bound
+_MAX_POINTS = 2**20  # of one release, on each side of zero; beyond it the grid is coarser, still an upper bound
 _MAX_COMPOSED = 2**25  # points of a composition, about 2 GB
 _MAX_PER_DEVIATION = 4096  # points per standard deviation of the result; more slow down and disturb the converters
 _LEAST_MU = 1e-10  # of one release given U; smaller values are rounded up
@@ -81,7 +79,7 @@ class Releases(NamedTuple):
 
 
 def merge_gaussians(parts: Iterable[Releases]) -> list[Releases]:
-    r"""Replaces all unsampled releases with constant S by the Gaussian mechanism that they compose to.
+    r"""Replace all unsampled releases with constant S by the Gaussian mechanism that they compose to.
 
     :math:`\mu^2 = \sum_i T_i \mathtt{scale}_i^2 S_i` (Dong2022, Corollary 3.3).
     """
@@ -97,7 +95,7 @@ def merge_gaussians(parts: Iterable[Releases]) -> list[Releases]:
 
 
 def gaussian_delta(mu: ArrayLike, epsilon: ArrayLike) -> Array:
-    r"""Computes :math:`\delta_\mu(\varepsilon)` of the Gaussian mechanism, in logarithms, with broadcasting.
+    r"""Compute :math:`\delta_\mu(\varepsilon)` of the Gaussian mechanism, in logarithms, with broadcasting.
 
     References:
         | Improving the Gaussian Mechanism for Differential Privacy (Balle and Wang, 2018), Theorem 8.
@@ -109,14 +107,14 @@ def gaussian_delta(mu: ArrayLike, epsilon: ArrayLike) -> Array:
 
 
 def _before_sampling(epsilon: Array, rate: float) -> Array:
-    """Solves ``epsilon = ln(1 + q (e^x - 1))`` for x, without overflow."""
+    """Solve ``epsilon = ln(1 + q (e^x - 1))`` for x, without overflow."""
     near = np.log1p(np.expm1(np.minimum(epsilon, 1.0)) / rate)
     far = epsilon - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-np.maximum(epsilon, 1.0)))
     return np.where(epsilon < 1, near, far)
 
 
 def release_profile(part: Releases, epsilon: ArrayLike, *, pessimistic: bool = True) -> Array:
-    """Computes delta of one release of ``part`` at every epsilon >= 0, up to the rounding of the law of S.
+    """Compute delta of one release of ``part`` at every epsilon >= 0, up to the rounding of the law of S.
 
     Args:
         part: The release; its ``times`` is ignored.
@@ -178,7 +176,7 @@ class _Losses(NamedTuple):
 
 
 def _symmetric(upper: Array, infinite: float, step: float) -> _Losses:
-    """Completes the probabilities of ``step, 2 step, ...`` by P(-y) = e^-y P(y) and the remaining mass at 0.
+    """Complete the probabilities of ``step, 2 step, ...`` by P(-y) = e^-y P(y) and the remaining mass at 0.
 
     Every delta at epsilon >= 0 depends on the upper half only. The lower half of an FFT, and differences of profiles
     near 1, have absolute errors of about 1e-16 per release. Those add up over many releases, and gdpnum reads small
@@ -205,7 +203,7 @@ def _one_release(part: Releases, step: float, points: int, pessimistic: bool) ->
 
 
 def _below(part: Releases, x: Array, delta: Array) -> Array:
-    """Lowers every point by the largest gap between profile and chord beside it: the chords stay below the profile."""
+    """Lower every point by the largest gap between profile and chord beside it: the chords stay below the profile."""
     with np.errstate(over="ignore"):
         middle = x[1:] + np.log1p(np.exp(-np.diff(x))) - math.log(2)  # the middle of the chord, in e^epsilon
     # the gap is concave in e^epsilon and zero at both ends: at most twice its value in the middle
@@ -234,7 +232,7 @@ def _convex_minorant(x: Array, delta: Array) -> Array:
 
 
 def _self_compose(losses: _Losses, times: int, step: float) -> _Losses:
-    """Composes a distribution with itself. Raises LossTooLargeError if the result does not fit into memory."""
+    """Compose a distribution with itself. Raises LossTooLargeError if the result does not fit into memory."""
     if times == 1:
         return losses
     half = len(losses.probabilities) // 2
@@ -261,7 +259,7 @@ def _self_compose(losses: _Losses, times: int, step: float) -> _Losses:
 
 
 def _coarsen(upper: Array, step: float, factor: int) -> Array:
-    """Replaces the grid of losses 1, 2, ... by its multiples of ``factor``.
+    """Replace the grid of losses 1, 2, ... by its multiples of ``factor``.
 
     Every loss is split between its two neighbours such that both probabilities of the pair are kept: the chords of the
     profile, an upper bound.
@@ -280,7 +278,7 @@ def compose(
     points: int = POINTS_PER_DEVIATION,
     infinity_mass: float = 0.0,
 ) -> PrivacyLossDistribution:
-    """Composes any sequence of releases.
+    """Compose any sequence of releases.
 
     Args:
         parts: The releases. Unsampled releases with constant S are merged exactly beforehand.

@@ -86,11 +86,11 @@ class RenyiAccount:
         self._conversion = conversion
 
     def __call__(self, order: float) -> float:
-        """Returns an upper bound on the Renyi divergence of order ``order`` > 1."""
+        """Return an upper bound on the Renyi divergence of order ``order`` > 1."""
         return float(sum(count * curve(order) for curve, count in self._terms))
 
     def get_epsilon(self, delta: float) -> float:
-        """Returns the smallest epsilon over the orders, at least 0."""
+        """Return the smallest epsilon over the orders, at least 0."""
 
         def epsilon(order: float) -> float:
             classic = self(order) - math.log(delta) / (order - 1)
@@ -101,13 +101,13 @@ class RenyiAccount:
         return max(0.0, self._smallest(epsilon))
 
     def get_delta(self, epsilon: float) -> float:
-        """Returns the smallest delta over the orders, at most 1 (classic conversion)."""
+        """Return the smallest delta over the orders, at most 1 (classic conversion)."""
         log_delta = self._smallest(lambda order: (order - 1) * (self(order) - epsilon))
         return math.exp(min(0.0, log_delta))
 
     @staticmethod
     def _smallest(objective: Callable[[float], float]) -> float:
-        """Minimises over orders. Every order gives a valid bound, so that an inexact minimum is safe."""
+        """Minimise over orders. Every order gives a valid bound, so that an inexact minimum is safe."""
         values: list[float] = []
         for order in _ORDERS:
             values.append(objective(order))

@@ -38,7 +38,7 @@ _SHARES = {"mu": 0.8, "epsilon": 0.2}  # of the error probability
 
 
 def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
-    """Computes the Clopper-Pearson limit, which an error rate exceeds with probability at most ``level``.
+    """Compute the Clopper-Pearson limit, which an error rate exceeds with probability at most ``level``.
 
     Args:
         errors: Observed numbers of errors, any shape; fractions are interpolated (for choosing a threshold only).
@@ -91,7 +91,7 @@ class Attack:
         return max(0.0, float(_mu(self.fpr, self.fnr)))
 
     def epsilon(self, delta: float) -> float:
-        """Returns a lower bound on epsilon at ``delta``, at least 0."""
+        """Return a lower bound on epsilon at ``delta``, at least 0."""
         return float(_epsilon(self.fpr, self.fnr, delta))
 
 
@@ -127,7 +127,7 @@ class Evidence:
 
 
 def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
-    """Computes lower bounds from the scores of independent runs.
+    """Compute lower bounds from the scores of independent runs.
 
     Args:
         first: Scores (n,) of runs on the first data set.
@@ -175,7 +175,7 @@ def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confid
 
 
 def _threshold(one: Array, two: Array, planned: int, level: float, goal: Callable[[Array, Array], Array]) -> float:
-    """Returns the threshold with the best ``goal`` if ``planned`` runs had the error rates of these runs."""
+    """Return the threshold with the best ``goal`` if ``planned`` runs had the error rates of these runs."""
     pooled = np.unique(np.concatenate([one, two]))
     if len(pooled) == 1:
         return float(pooled[0])
@@ -209,13 +209,13 @@ class Claim:
 
     @classmethod
     def of(cls, account: PrivacyAccountant, delta: float) -> "Claim":
-        """Returns the claim of an accountant. Bounds that spend a tail probability take half of ``delta`` for it."""
+        """Return the claim of an accountant. Bounds that spend a tail probability take half of ``delta`` for it."""
         resolved = account.resolve(delta)
         mu, _ = resolved.get_mu_and_regret()
         return cls(mu, account.get_epsilon(delta), delta, TradeOff.of(resolved), resolved.assumptions)
 
     def mu_at(self, fpr: float) -> float:
-        """Returns mu of the Gaussian curve through the claimed curve at ``fpr``, at most :attr:`mu`."""
+        """Return mu of the Gaussian curve through the claimed curve at ``fpr``, at most :attr:`mu`."""
         fnr = max(float(self.curve.fnr([fpr])[0]), 1e-300)
         return min(self.mu, max(0.0, float(_mu(fpr, fnr))))
 

@@ -26,7 +26,7 @@ __all__ = ["one_run_epsilon", "one_run_p_value"]
 
 
 def one_run_p_value(slots: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Bounds the probability of ``right`` or more right guesses under (epsilon, delta)-DP.
+    """Bound the probability of ``right`` or more right guesses under (epsilon, delta)-DP.
 
     Args:
         slots: Number m of coins.
@@ -51,7 +51,7 @@ def one_run_p_value(slots: int, guesses: int, right: int, epsilon: float, delta:
 
 
 def one_run_epsilon(scores: ArrayLike, coins: ArrayLike, *, delta: float, confidence: float = 0.99) -> float:
-    """Computes a lower bound on epsilon from one run.
+    """Compute a lower bound on epsilon from one run.
 
     The guesses are the slots with the largest absolute scores: all slots, a half, a quarter and a tenth of them, each
     with a quarter of the error probability.
@@ -89,7 +89,7 @@ def one_run_epsilon(scores: ArrayLike, coins: ArrayLike, *, delta: float, confid
 
 
 def _largest_refuted(slots: int, guesses: int, right: int, delta: float, level: float) -> float:
-    """Returns the largest epsilon that the guesses refute; the p-value increases with epsilon up to it."""
+    """Return the largest epsilon that the guesses refute; the p-value increases with epsilon up to it."""
 
     def gap(epsilon: float) -> float:
         return one_run_p_value(slots, guesses, right, epsilon, delta) - level

@@ -57,11 +57,11 @@ class Game(Protocol):
     """Two neighbouring data sets and an attack."""
 
     def play(self, replaced: bool) -> float:
-        """Makes one run on the first or the second data set; a large score speaks for the second."""
+        """Make one run on the first or the second data set; a large score speaks for the second."""
 
 
 def run_game(game: Game, trials: int, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
-    """Makes ``trials`` runs on each data set and evaluates the scores."""
+    """Make ``trials`` runs on each data set and evaluate the scores."""
     at_least(MIN_TRIALS, trials=trials)
     scores = [(game.play(False), game.play(True)) for _ in range(trials)]
     first, second = np.array(scores, dtype=float).T
@@ -124,24 +124,24 @@ class ProjectionGame:
         self._plain = self.record.expand(mechanism.batch_size, -1).contiguous()
 
     def play(self, replaced: bool) -> float:
-        """Makes one run; see :class:`Game`."""
+        """Make one run; see :class:`Game`."""
         self.loss.again = replaced and bool(self.loss.used)
         if not self.loss.again:
             self.loss.used.clear()
         return self.score(np.array([self._play_release(indices, replaced) for indices in self.subsets()]))
 
     def subsets(self) -> Iterable[Tensor]:
-        """Returns the batches of one run, drawn by the sampler of the library."""
+        """Return the batches of one run, drawn by the sampler of the library."""
         return FixedSizeSampler(self.sample_size, self.mechanism.batch_size, n_steps=self.n_releases)
 
     def score(self, ratios: NDArray[np.float64]) -> float:
-        """Returns the log-likelihood ratio of a run from those of its releases (T,), given the record is in each."""
+        """Return the log-likelihood ratio of a run from those of its releases (T,), given the record is in each."""
         if self.rate == 1:
             return float(ratios.sum())
         return float(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + ratios).sum())
 
     def _play_release(self, indices: Tensor, replaced: bool) -> float:
-        """Makes and scores one release on the subset ``indices``. Record 0 is the one that differs."""
+        """Make and score one release on the subset ``indices``. Record 0 is the one that differs."""
         batch = self._plain
         if replaced and bool((indices == 0).any()):
             batch = self._plain.clone()
@@ -149,7 +149,7 @@ class ProjectionGame:
         return self.log_ratio(self.loss.release(batch, self.labels))
 
     def log_ratio(self, release: Release) -> float:
-        """Returns the log of the likelihood of a release with the replaced record over that without it."""
+        """Return the log of the likelihood of a release with the replaced record over that without it."""
         mechanism = self.mechanism
         values = release.values if mechanism.n_classes is None else release.values[0]  # (m, k); all rows are of class 0
         c = release.projections.T @ self.clipped  # (k,)
@@ -197,7 +197,7 @@ class QueryGame:
         self.moved = float(self.difference.norm()) / query.mechanism.sigma
 
     def play(self, replaced: bool) -> float:
-        """Makes one release; see :class:`Game`."""
+        """Make one release; see :class:`Game`."""
         released = self.query.coordinates(self.query.release(*self.data[replaced]))
         sigma: float = self.query.mechanism.sigma
         return float(((released - self.middle) * self.difference).sum()) / sigma**2
@@ -239,7 +239,7 @@ class AuditResult:
         return self.claim.is_consistent_with(self.evidence)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values."""
+        """Return plain values."""
         evidence, claim = self.evidence, self.claim
         return {
             "mu_lower": evidence.mu,
@@ -275,7 +275,7 @@ def audit(
     seconds: float = 45.0,
     loss: type[DPSlicedWassersteinLoss] = DPSlicedWassersteinLoss,
 ) -> AuditResult:
-    """Runs the game and compares the result with the claim of the accountant.
+    """Run the game and compare the result with the claim of the accountant.
 
     Args:
         mechanism: The mechanism that is released.
@@ -322,7 +322,7 @@ def audit(
 
 
 def _time_of(game: Game) -> float:
-    """Returns the seconds of one run on each data set: the median of five after a warm-up."""
+    """Return the seconds of one run on each data set: the median of five after a warm-up."""
     found: list[float] = []
     for _ in range(6):
         started = time.perf_counter()
@@ -333,7 +333,7 @@ def _time_of(game: Game) -> float:
 
 
 def _affordable(seconds_per_release: float, releases: int, mu: float, seconds: float) -> tuple[int, int]:
-    """Returns runs per data set and releases per run: small and large mu need more runs, long runs are shortened."""
+    """Return runs per data set and releases per run: small and large mu need more runs, long runs are shortened."""
     wanted = _MANY_TRIALS if mu > _LARGE_MU else int(min(max(_FEW_TRIALS / mu**2, _FEW_TRIALS), _MANY_TRIALS))
     releases = max(1, min(releases, int(seconds / (seconds_per_release * _ENOUGH_TRIALS))))
     return max(MIN_TRIALS, min(wanted, int(seconds / (seconds_per_release * releases)))), releases

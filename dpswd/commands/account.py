@@ -12,7 +12,7 @@ __all__ = ["COMMANDS", "add_mechanism", "mechanism_of"]
 
 
 def add_mechanism(parser: ArgumentParser) -> None:
-    """Adds the options of a mechanism and of its accounting."""
+    """Add the options of a mechanism and of its accounting."""
     what = parser.add_argument_group("what is released")
     what.add_argument("--dim", type=int, required=True, help="dimension of the rows")
     what.add_argument("--n-projections", type=int, required=True, help="number of directions per release")
@@ -31,7 +31,7 @@ def add_mechanism(parser: ArgumentParser) -> None:
 
 
 def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
-    """Returns the mechanism of the options."""
+    """Return the mechanism of the options."""
     return ProjectionMechanism(
         dim=arguments.dim,
         n_projections=arguments.n_projections,

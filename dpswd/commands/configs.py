@@ -11,13 +11,13 @@ __all__ = ["COMMANDS", "config_path"]
 
 
 def _directory() -> Path:
-    """Returns the directory of the shipped configs: in the package of a wheel, or at the top of a checkout."""
+    """Return the directory of the shipped configs: in the package of a wheel, or at the top of a checkout."""
     package = Path(__file__).parents[1]
     return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
 
 
 def config_path(name: str) -> Path:
-    """Returns the path of a config file: ``name`` itself, or the shipped config of that name.
+    """Return the path of a config file: ``name`` itself, or the shipped config of that name.
 
     Raises:
         InputError: If there is neither, or the file cannot be read.

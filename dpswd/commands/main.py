@@ -45,7 +45,7 @@ COMMAND_MODULES = {
 
 
 def _commands(name: str | None) -> dict[str, Command]:
-    """Imports the module of one command, or of all if ``name`` is not a command."""
+    """Import the module of one command, or of all if ``name`` is not a command."""
     known = any(name in names for names in COMMAND_MODULES.values())
     found: dict[str, Command] = {}
     for module, names in COMMAND_MODULES.items():
@@ -55,7 +55,7 @@ def _commands(name: str | None) -> dict[str, Command]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status."""
+    """Run one command; return the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     follows = _is_follower()
     try:
@@ -111,7 +111,7 @@ def _small(arguments: list[str]) -> int:
 
 
 def fit(arguments: Sequence[str], run: bool = True) -> "LightningCLI":
-    """Runs ``fit``, ``validate``, ``test`` or ``predict`` and returns the LightningCLI.
+    """Run ``fit``, ``validate``, ``test`` or ``predict`` and return the LightningCLI.
 
     With ``run=False``, ``arguments`` name no subcommand; the classes are instantiated and nothing is run.
 
@@ -151,14 +151,14 @@ def fit(arguments: Sequence[str], run: bool = True) -> "LightningCLI":
 
 
 def _cause(error: BaseException | None) -> DpswdError | None:
-    """Returns the error of this package that another exception was raised from, or while handling."""
+    """Return the error of this package that another exception was raised from, or while handling."""
     while error is not None and not isinstance(error, DpswdError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def _with_config_paths(arguments: Sequence[str]) -> list[str]:
-    """Replaces the name of a shipped config by its path."""
+    """Replace the name of a shipped config by its path."""
     result = list(arguments)
     for i, argument in enumerate(result):
         if argument == "--config" and i + 1 < len(result):
@@ -169,7 +169,7 @@ def _with_config_paths(arguments: Sequence[str]) -> list[str]:
 
 
 def _quiet() -> None:
-    """Hides messages of Lightning about settings that are intended."""
+    """Hide messages of Lightning about settings that are intended."""
     words = ("litlogger", "litmodels", "Tip:", "`weights_only` was not set")
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
         lambda record: not any(word in record.getMessage() for word in words)

@@ -29,7 +29,7 @@ Unreadable = Literal["refuse", "zero"]  # what happens to a record that cannot b
 
 
 def data_root(root: str | None) -> Path:
-    """Returns the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``."""
+    """Return the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``."""
     return Path(root or os.environ.get("DPSWD_DATA") or "data")
 
 
@@ -62,7 +62,7 @@ class Records:
 
     @classmethod
     def read(cls, values: Tensor, labels: Tensor, unreadable: Unreadable = "refuse") -> "Records":
-        """Makes records, after mapping those with NaN or inf to zeros where ``unreadable="zero"``.
+        """Make records, after mapping those with NaN or inf to zeros where ``unreadable="zero"``.
 
         The map acts on each record by itself and costs no privacy (docs/theory/private-side.md, Proposition 22).
         """
@@ -72,22 +72,22 @@ class Records:
         return cls(values, labels)
 
     def floats(self, index: Tensor | slice = slice(None)) -> Tensor:
-        """Returns records as float32; bytes become pixels in [0, 1]."""
+        """Return records as float32; bytes become pixels in [0, 1]."""
         values = self.values[index]
         return values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)
 
     def select(self, index: Tensor) -> "Records":
-        """Returns the records at ``index``."""
+        """Return the records at ``index``."""
         return Records(self.values[index], self.labels[index])
 
 
 def held_out(n: int) -> int:
-    """Returns the number of records out of n that a test split holds out."""
+    """Return the number of records out of n that a test split holds out."""
     return n // 5 if n >= 5 else 0
 
 
 def every_fifth(records: Records) -> tuple[Records, Records]:
-    """Holds out every fifth record, by position, for testing."""
+    """Hold out every fifth record, by position, for testing."""
     index = torch.arange(len(records))
     return records.select(index[index % 5 != 4]), records.select(index[index % 5 == 4])
 
@@ -107,7 +107,7 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
 
 
 def whole_blocks(n_records: int, batch_size: int | None, n_quantiles: int | None) -> int:
-    """Returns the number of records in a release: ``batch_size``, or the largest multiple of ``n_quantiles``.
+    """Return the number of records in a release: ``batch_size``, or the largest multiple of ``n_quantiles``.
 
     Raises:
         InputError: If there are fewer records than that.
@@ -125,7 +125,7 @@ def whole_blocks(n_records: int, batch_size: int | None, n_quantiles: int | None
 
 
 def release_loader(trainer: L.Trainer, dataset: Any, every: int) -> ReleaseLoader:
-    """Returns a loader of one batch per training step, empty in steps without a release.
+    """Return a loader of one batch per training step, empty in steps without a release.
 
     Args:
         trainer: Its ``max_steps`` are the steps that the budget is planned over; its module holds the mechanism.
@@ -174,7 +174,7 @@ class PrivateData(L.LightningDataModule):
         self._splits: tuple[Records, Records | None] | None = None
 
     def load(self) -> tuple[Records, Records | None]:
-        """Reads (private records, held-out records or ``None``).
+        """Read (private records, held-out records or ``None``).
 
         Raises:
             InputError: If the data are missing or unreadable, or records differ in shape.
@@ -207,7 +207,7 @@ class PrivateData(L.LightningDataModule):
         return None
 
     def public_facts(self) -> tuple[int, tuple[int, ...], int]:
-        """Returns the number of private records, their shape and the number of classes: 0 if none is stated.
+        """Return the number of private records, their shape and the number of classes: 0 if none is stated.
 
         No record is read where the files state these numbers otherwise.
         """
@@ -224,21 +224,21 @@ class PrivateData(L.LightningDataModule):
         return self._splits
 
     def setup(self, stage: str) -> None:
-        """Reads the records before a fit; prediction needs none."""
+        """Read the records before a fit; prediction needs none."""
         if stage == "fit":
             self._loaded()
 
     def release_size(self, n_quantiles: int | None) -> int:
-        """Returns the number of records in a release, a multiple of ``n_quantiles``."""
+        """Return the number of records in a release, a multiple of ``n_quantiles``."""
         return whole_blocks(len(self.private), self.batch_size, n_quantiles)
 
     def train_dataloader(self) -> ReleaseLoader:
-        """Returns one batch per training step, empty in steps without a release."""
+        """Return one batch per training step, empty in steps without a release."""
         assert self.trainer is not None
         return release_loader(self.trainer, _Batches(self.private), self.release_every)
 
     def predict_dataloader(self) -> DataLoader[Tensor]:
-        """Returns batches of the classes to generate for."""
+        """Return batches of the classes to generate for."""
         assert self.trainer is not None
         module: Any = self.trainer.lightning_module
         classes = max(1, module.generator.n_classes)

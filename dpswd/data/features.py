@@ -123,7 +123,7 @@ class FeatureFile(PrivateData):
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turns the errors of NumPy on damaged files into an InputError."""
+    """Turn the errors of NumPy on damaged files into an InputError."""
     try:
         yield
     except KeyError as error:
@@ -133,7 +133,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Reads shape, order and type of a ``.npy`` file."""
+    """Read shape, order and type of a ``.npy`` file."""
     version = np.lib.format.read_magic(member)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     return read(member)
@@ -212,7 +212,7 @@ class ArrayData(PrivateData):
 
 
 def class_count(labels: Tensor, stated: int | None) -> int:
-    """Returns the public number of classes: the stated one, or the largest label plus one.
+    """Return the public number of classes: the stated one, or the largest label plus one.
 
     Raises:
         InputError: If a label lies outside the stated classes, or there is one class only.
@@ -239,7 +239,7 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 
 def _values(values: Any) -> Tensor:
-    """Returns images (N, C, H, W) in uint8 or float32, or rows (N, d) in float32."""
+    """Return images (N, C, H, W) in uint8 or float32, or rows (N, d) in float32."""
     array = _array("values", values)
     if array.dtype.kind not in "biuf" or array.ndim not in (2, 3, 4) or 0 in array.shape:
         raise InputError(
@@ -258,7 +258,7 @@ def _values(values: Any) -> Tensor:
 
 
 def _labels(labels: Any, classes: Sequence[Any] | None) -> Tensor:
-    """Returns class numbers (N,) in int64."""
+    """Return class numbers (N,) in int64."""
     array = _array("labels", labels)
     if array.ndim != 1:
         raise InputError(f"Expected labels (N,), got shape {array.shape}.")

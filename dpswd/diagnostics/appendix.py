@@ -21,7 +21,7 @@ TITLES = {"wdp": "Wasserstein DP (Yang2024)", "tangent": "Tangent DP (Ying2024)"
 
 
 def write_diagnostics(run_dir: Path, name: str, entry: dict[str, Any]) -> Path:
-    """Adds or replaces one entry, ``"wdp"`` or ``"tangent"``, of ``run_dir/diagnostics.json``.
+    """Add or replace one entry, ``"wdp"`` or ``"tangent"``, of ``run_dir/diagnostics.json``.
 
     Raises:
         InputError: If ``name`` is another one, a key of ``entry`` is called epsilon, the directory cannot be written,
@@ -37,7 +37,7 @@ def write_diagnostics(run_dir: Path, name: str, entry: dict[str, Any]) -> Path:
 
 
 def read_diagnostics(run_dir: Path) -> dict[str, Any]:
-    """Returns the entries of ``run_dir/diagnostics.json``.
+    """Return the entries of ``run_dir/diagnostics.json``.
 
     Raises:
         InputError: If there is no such file, or it is not a diagnostics file.
@@ -56,7 +56,7 @@ def read_diagnostics(run_dir: Path) -> dict[str, Any]:
 
 
 def diagnostics_appendix(content: dict[str, Any]) -> list[tuple[str, list[tuple[str, Any]]]]:
-    """Returns titles and rows (label, value); nested entries become rows of their own."""
+    """Return titles and rows (label, value); nested entries become rows of their own."""
     return [(TITLES[name], _rows("", entry)) for name, entry in sorted(content.items())]
 
 

@@ -55,7 +55,7 @@ class WassersteinDiagnostic(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Adds the step."""
+        """Add the step."""
         if self.distances is None:
             self.accountant.step([self.max_distance])
             pl_module.log("wdp_diagnostic", self.accountant.get_wdp(self.delta))
@@ -63,15 +63,15 @@ class WassersteinDiagnostic(L.Callback):
             self.accountant.step(self.distances(pl_module))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Writes ``diagnostics.json`` if ``run_dir`` was given."""
+        """Write ``diagnostics.json`` if ``run_dir`` was given."""
         if self.run_dir is not None and trainer.is_global_zero:
             entry = self.accountant.to_dict(self.delta) | {"reads_private_gradients": self.distances is not None}
             write_diagnostics(Path(self.run_dir), "wdp", entry)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the accountant's state for the checkpoint."""
+        """Return the accountant's state for the checkpoint."""
         return self.accountant.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores the accountant's state."""
+        """Restore the accountant's state."""
         self.accountant.load_state_dict(state_dict)

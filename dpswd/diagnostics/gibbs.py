@@ -88,7 +88,7 @@ def exponential_mechanism_epsilon(beta: float, loss: str, n_records: int) -> flo
 
 
 def sample_hypotheses(q: ArrayLike, size: int, *, rng: np.random.Generator | None = None) -> NDArray[np.int64]:
-    """Draws indices (size,) from a finite Gibbs distribution exactly.
+    """Draw indices (size,) from a finite Gibbs distribution exactly.
 
     Every draw is a release. ``rng`` is for tests; without it the operating system's generator is used.
     """
@@ -122,7 +122,7 @@ class Estimate:
 
 
 def estimate_tv_bound(risks: ArrayLike, beta: float, *, confidence: float = 0.95) -> Estimate:
-    r"""Estimates Theorem 3: printed :math:`2 \beta \max_x E_q r_{wx}`, centred :math:`\beta \max_x E_q |c_{wx}|`.
+    r"""Estimate Theorem 3: printed :math:`2 \beta \max_x E_q r_{wx}`, centred :math:`\beta \max_x E_q |c_{wx}|`.
 
     Args:
         risks: Risks (samples, n) of drawn hypotheses on the records.
@@ -140,7 +140,7 @@ def estimate_tv_bound(risks: ArrayLike, beta: float, *, confidence: float = 0.95
 
 
 def estimate_sobolev_bound(gradients: ArrayLike, beta: float, *, confidence: float = 0.95) -> Estimate:
-    r"""Estimates Theorem 5: printed :math:`\beta |E_q r|_{H^1}`, centred :math:`\frac\beta2 E_q |c_w|_{H^1}`.
+    r"""Estimate Theorem 5: printed :math:`\beta |E_q r|_{H^1}`, centred :math:`\frac\beta2 E_q |c_w|_{H^1}`.
 
     Args:
         gradients: Vectors (samples, D) as in :func:`~dpswd.diagnostics.tangent.tangent_norms`, of drawn hypotheses.

@@ -146,7 +146,7 @@ class TangentNorms:
     is_guarantee = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the entry of ``diagnostics.json``: Definition 2 as tangent DP, Definition 1 beside it."""
+        """Return the entry of ``diagnostics.json``: Definition 2 as tangent DP, Definition 1 beside it."""
 
         def values(theorem: int) -> dict[str, float | None]:
             centred, printed = self.centred[theorem], self.printed[theorem]
@@ -164,7 +164,7 @@ class TangentNorms:
 def tangent_norms(
     risk: ArrayLike, beta: float, *, q: ArrayLike | None = None, gradients: ArrayLike | None = None
 ) -> TangentNorms:
-    """Computes the exact norms and the bounds of the module's table.
+    """Compute the exact norms and the bounds of the module's table.
 
     Args:
         risk: Risk matrix (m, n), finite.
@@ -227,7 +227,7 @@ class RemovalChanges:
 
 
 def removal_changes(risk: ArrayLike, beta: float) -> RemovalChanges:
-    """Recomputes q without each record in turn (uniform weights); TV and the largest change of ln q."""
+    """Recompute q without each record in turn (uniform weights); TV and the largest change of ln q."""
     r = _matrix("risk", risk)
     n = r.shape[1]
     if n < 2:

@@ -208,7 +208,7 @@ def attack_probability(epsilon: float) -> float:
 
 
 def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
-    r"""Computes :math:`\ln E|Z|^p` for :math:`Z \sim N(m, s^2)` (Yang2024, Lemma 1), in logs throughout.
+    r"""Compute :math:`\ln E|Z|^p` for :math:`Z \sim N(m, s^2)` (Yang2024, Lemma 1), in logs throughout.
 
     .. math:: E|Z|^p = (2 s^2)^{p/2} \frac{\Gamma(\frac{p+1}2)}{\sqrt\pi}\,
               {}_1F_1\!\Big(-\tfrac p2;\, \tfrac12;\, -\tfrac{m^2}{2 s^2}\Big)
@@ -356,7 +356,7 @@ class WassersteinAccountant:
         self.n_steps = 0
 
     def step(self, gradient_distances: ArrayLike, *, n_steps: int = 1, sigma: float | None = None) -> None:
-        """Adds the loss of ``n_steps`` steps with these distances; ``sigma`` overrides the noise of these steps."""
+        """Add the loss of ``n_steps`` steps with these distances; ``sigma`` overrides the noise of these steps."""
         at_least(1, n_steps=n_steps)
         used = self.sigma if sigma is None else sigma
         self.total_loss += n_steps * step_loss(self.order, gradient_distances, used, self.sampling_rate)
@@ -372,13 +372,13 @@ class WassersteinAccountant:
         return advanced_composition_delta(self.total_loss, wdp, self.beta)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the settings and the sums as plain values."""
+        """Return the settings and the sums as plain values."""
         return dict(vars(self))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores the result of :meth:`state_dict`."""
+        """Restore the result of :meth:`state_dict`."""
         vars(self).update({key: state[key] for key in self.state_dict()})
 
     def to_dict(self, delta: float) -> dict[str, Any]:
-        """Returns the entry of ``diagnostics.json``; no key of it is called epsilon."""
+        """Return the entry of ``diagnostics.json``; no key of it is called epsilon."""
         return {"wdp_diagnostic": self.get_wdp(delta), "delta": delta, "is_guarantee": False, **self.state_dict()}

@@ -81,7 +81,7 @@ class Run:
 
 
 def read_run(path: str | Path) -> Run:
-    """Reads and checks a run directory.
+    """Read and check a run directory.
 
     Raises:
         InputError: If the directory, its ledger or ``privacy.json`` is missing, or a file is corrupt.
@@ -151,7 +151,7 @@ def _accuracies(path: Path) -> list[dict[str, Any]]:
 def collect(
     run_dir: str | Path, *, diagnostics: bool = False, include_private_evaluation: bool = False
 ) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """Collects everything that a report states.
+    """Collect everything that a report states.
 
     Args:
         run_dir: Directory with ``ledger.jsonl`` and ``privacy.json``; ``config.yaml``, ``samples.png`` and
@@ -236,7 +236,7 @@ def collect(
 
 
 def _planned_groups(run: Run) -> list[ReleaseGroup]:
-    """Returns the plan in the ledger, or the releases where they exceed it."""
+    """Return the plan in the ledger, or the releases where they exceed it."""
     made, stated = run.ledger.n_releases, run.privacy["releases_made"]
     if not made:
         raise InputError(f"Expected at least one release in the ledger of {run.path}, got none: nothing to report.")
@@ -249,7 +249,7 @@ def _planned_groups(run: Run) -> list[ReleaseGroup]:
 
 
 def _deltas(sample_size: int, target: float) -> list[float]:
-    """Returns four deltas, the target among them, in descending order."""
+    """Return four deltas, the target among them, in descending order."""
     wanted = [target, 1e-5, 1e-6, float(f"{1 / (10 * sample_size):.1g}")]
     distinct: list[float] = []
     for delta in sorted(wanted, reverse=True):
@@ -302,7 +302,7 @@ def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
 
 
 def _runs(run: Run) -> dict[str, Any]:
-    """Returns the ids of this run, of the runs that the guarantee covers, and of those that the weights depend on."""
+    """Return the ids of this run, of the runs that the guarantee covers, and of those that the weights depend on."""
     stated, this = run.privacy, run.ledger.header.get("run")
     covered = [str(name) for name in stated.get("covered_runs") or ([this] if this else [])]
     return {
@@ -358,7 +358,7 @@ def _caveats(run: Run, groups: list[ReleaseGroup], delta: float, private_evaluat
 
 
 def _shared_ledger(facts: dict[str, Any]) -> str:
-    """Returns the run's sentence on all runs in its ledger, with a warning where one of them is not sound."""
+    """Return the run's sentence on all runs in its ledger, with a warning where one of them is not sound."""
     hint = "See dpswd ledger show."
     sentence = str(facts.get("sentence") or f"Other runs share the ledger of this run, and their costs add up. {hint}")
     if sentence.startswith("NOT ") or (facts.get("sound", True) and facts.get("private", True)):
@@ -367,7 +367,7 @@ def _shared_ledger(facts: dict[str, Any]) -> str:
 
 
 def _cross_check(run: Run, accountant: PrivacyAccountant, found: dict[str, float | None], target_delta: float) -> None:
-    """Raises if ``privacy.json`` states another epsilon or mu than the ledger gives."""
+    """Raise if ``privacy.json`` states another epsilon or mu than the ledger gives."""
     if run.privacy.get("epsilon") is not None and run.privacy.get("delta") not in (None, target_delta):
         found = {**found, "epsilon": accountant.get_epsilon(run.privacy["delta"])}
     for name, value in found.items():
@@ -379,7 +379,7 @@ def _cross_check(run: Run, accountant: PrivacyAccountant, found: dict[str, float
 
 
 def _merge(ours: Iterable[str], theirs: Iterable[Any], *, by_topic: bool = False) -> list[str]:
-    """Returns our sentences and those of the run that differ (with ``by_topic``: in the words before the colon)."""
+    """Return our sentences and those of the run that differ (with ``by_topic``: in the words before the colon)."""
     lines: dict[str, str] = {}
     for line in map(str, [*ours, *theirs]):
         lines.setdefault(line.split(":")[0] if by_topic else line, line)

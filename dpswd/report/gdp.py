@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 
 
 def round_up(value: float, digits: int = 3) -> float:
-    """Rounds to ``digits`` significant digits towards infinity, which is towards less privacy.
+    """Round to ``digits`` significant digits towards infinity, which is towards less privacy.
 
     Example:
         >>> round_up(0.57201), round_up(1.3e-7, 1), round_up(2.0)
@@ -70,7 +70,7 @@ class TradeOff:
 
     @classmethod
     def of(cls, accountant: PrivacyAccountant) -> "TradeOff":
-        """Returns the curve of everything that ``accountant`` has seen, in closed form where one exists.
+        """Return the curve of everything that ``accountant`` has seen, in closed form where one exists.
 
         Raises:
             InputError: If a ``failure_prob`` is open (see :meth:`PrivacyAccountant.resolve`), or every error rate lies
@@ -83,7 +83,7 @@ class TradeOff:
 
     @classmethod
     def from_pld(cls, pld: PrivacyLossDistribution) -> "TradeOff":
-        """Converts a privacy loss distribution by ``gdpnum``. Raises as :meth:`of`."""
+        """Convert a privacy loss distribution by ``gdpnum``. Raises as :meth:`of`."""
         converter = PLDConverter(pld)
         try:
             mu, regret = converter.get_mu_and_regret()
@@ -100,18 +100,18 @@ class TradeOff:
         return 2 if self.regret > REGRET_LIMIT else 1
 
     def fnr(self, fpr: ArrayLike) -> Array:
-        """Returns the smallest false-negative rate of any attack at each false-positive rate, any shape."""
+        """Return the smallest false-negative rate of any attack at each false-positive rate, any shape."""
         if self._converter is None:
             return self.gaussian_fnr(fpr)
         fnr = self._converter.get_beta(np.asarray(fpr, dtype=float))
         return np.asarray(np.clip(fnr, 0.0, 1.0), dtype=float)
 
     def gaussian_fnr(self, fpr: ArrayLike) -> Array:
-        """Returns the same for the mu-GDP curve, which exceeds :meth:`fnr` nowhere by more than 1e-10."""
+        """Return the same for the mu-GDP curve, which exceeds :meth:`fnr` nowhere by more than 1e-10."""
         return np.asarray(gaussian_fdp(self.mu)(np.asarray(fpr, dtype=float)), dtype=float)
 
     def rows(self, fpr: ArrayLike) -> list[dict[str, float]]:
-        """Tabulates ``fpr``, ``fnr`` (at least), ``tpr`` (at most) and ``tpr_gaussian`` (of mu-GDP)."""
+        """Tabulate ``fpr``, ``fnr`` (at least), ``tpr`` (at most) and ``tpr_gaussian`` (of mu-GDP)."""
         fpr = np.asarray(fpr, dtype=float)
         return [
             {"fpr": float(a), "fnr": float(b), "tpr": float(1 - b), "tpr_gaussian": float(1 - g)}

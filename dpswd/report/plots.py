@@ -44,7 +44,7 @@ _STYLE = {
 
 
 def draw(report: dict[str, Any], curve: dict[str, list[float]]) -> dict[str, str]:
-    """Draws the trade-off curve, its part at small false-positive rates, and the privacy profile.
+    """Draw the trade-off curve, its part at small false-positive rates, and the privacy profile.
 
     Args:
         report: From :func:`dpswd.report.collect.collect`.
@@ -79,7 +79,7 @@ def draw(report: dict[str, Any], curve: dict[str, list[float]]) -> dict[str, str
 
 
 def _curves(axes: "Axes", curve: dict[str, list[float]], mu: float, *, small_rates: bool) -> None:
-    """Draws blind guessing, the run and mu-GDP: FNR against FPR, or TPR against FPR on logarithmic axes."""
+    """Draw blind guessing, the run and mu-GDP: FNR against FPR, or TPR against FPR on logarithmic axes."""
     fpr, fnr = np.asarray(curve["fpr"]), np.asarray(curve["fnr"])
     grid = np.geomspace(1e-10, 1, 301) if small_rates else np.linspace(0, 1, 401)
     if small_rates:
@@ -126,7 +126,7 @@ def _power(exponent: int) -> str:
 
 
 def _svg(figure: "Figure", name: str) -> str:
-    """Returns a scalable SVG element with unique ids and with colours from the page."""
+    """Return a scalable SVG element with unique ids and with colours from the page."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()

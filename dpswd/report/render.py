@@ -25,7 +25,7 @@ __all__ = ["banner", "blocks", "html", "markdown", "summary", "write_report"]
 def write_report(
     run_dir: str | Path, *, diagnostics: bool = False, include_private_evaluation: bool = False
 ) -> dict[str, Any]:
-    """Writes report.html, report.md and report.json into a run directory.
+    """Write report.html, report.md and report.json into a run directory.
 
     Args:
         run_dir: The run directory.
@@ -131,7 +131,7 @@ Block = Heading | Text | Banner | Facts | Table | Items | Code | Plots | Samples
 
 
 def blocks(report: dict[str, Any], pictures: dict[str, str]) -> list[Block]:
-    """Returns the content of the page.
+    """Return the content of the page.
 
     Args:
         report: From :func:`dpswd.report.collect.collect`.
@@ -195,7 +195,7 @@ def blocks(report: dict[str, Any], pictures: dict[str, str]) -> list[Block]:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Formats a number, rounded up, with a power of ten where it is very small or large; a dash for ``None``.
+    """Format a number, rounded up, with a power of ten where it is very small or large; a dash for ``None``.
 
     Example:
         >>> number(0.57201), number(1e-5), number(3.2e-7), number(60100, 6), number(None)
@@ -213,7 +213,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """Formats a probability in percent, rounded up, at most 100."""
+    """Format a probability in percent, rounded up, at most 100."""
     return f"{number(min(100.0, 100 * share))} %"
 
 
@@ -222,7 +222,7 @@ def _one_in(rate: float) -> str:
 
 
 def banner(report: dict[str, Any]) -> tuple[str, str] | None:
-    """Returns a title and a sentence where the numbers must not be relied upon, else ``None``."""
+    """Return a title and a sentence where the numbers must not be relied upon, else ``None``."""
     reasons = " ".join(report["reasons"])
     if not report["private"]:
         return "NOT PRIVATE", f"The numbers below do not hold for this run. {reasons}"
@@ -232,7 +232,7 @@ def banner(report: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def summary(report: dict[str, Any]) -> tuple[str, str, str]:
-    """Returns three sentences: the numbers of the guarantee, the same as an attack, and the tier of Gomez2025."""
+    """Return three sentences: the numbers of the guarantee, the same as an attack, and the tier of Gomez2025."""
     guarantee = report["guarantee"]
     mu, regret = number(guarantee["mu"]), number(guarantee["regret"], 2)
     where = "" if guarantee["exactly_gaussian"] else f" at error rates above {number(RESOLUTION)}"
@@ -387,7 +387,7 @@ def _value(value: Any) -> str:
 
 
 def snippet(report: dict[str, Any]) -> str:
-    """Returns Python that computes the numbers of the report from the releases alone."""
+    """Return Python that computes the numbers of the report from the releases alone."""
     kinds = {"projections": "ProjectionMechanism", "gaussian": "GaussianMechanism"}
     groups, delta = report["releases"]["groups"], report["guarantee"]["delta"]
     used = sorted({kinds[group["mechanism"]["mechanism"]] for group in groups})
@@ -432,7 +432,7 @@ _CAPTIONS = {
 
 
 def html(name: str, content: Sequence[Block]) -> str:
-    """Returns one self-contained HTML page."""
+    """Return one self-contained HTML page."""
     style = importlib.resources.files("dpswd.report").joinpath("report.css").read_text(encoding="utf-8")
     body = "\n".join(map(_html, content))
     return (
@@ -493,7 +493,7 @@ def _html_table(table: Table) -> str:
 
 
 def markdown(content: Sequence[Block]) -> str:
-    """Returns a Markdown section, which can be pasted into a model card."""
+    """Return a Markdown section, which can be pasted into a model card."""
     return "\n\n".join(text for text in map(_markdown, content) if text) + "\n"
 
 
@@ -526,6 +526,6 @@ def _markdown(block: Block) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escapes the characters that Markdown or HTML interprets, and joins lines."""
+    """Escape the characters that Markdown or HTML interprets, and join lines."""
     text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", text)

@@ -147,7 +147,7 @@ class RunBudget(Recorder):
     def before_release(
         self, mechanism: Mechanism, rows: Tensor | None = None, labels: Tensor | None = None
     ) -> dict[str, Tensor] | None:
-        """Checks that a release is allowed now; returns a stored one if an earlier process of this run has made it.
+        """Check that a release is allowed now; return a stored one if an earlier process of this run has made it.
 
         Raises:
             BudgetExceededError: As :meth:`check`.
@@ -163,7 +163,7 @@ class RunBudget(Recorder):
             return stored.tensors
 
     def record(self, mechanism: Mechanism) -> None:
-        """Writes a release to the ledger, before its noise is drawn.
+        """Write a release to the ledger, before its noise is drawn.
 
         Raises:
             BudgetExceededError: As :meth:`check`.
@@ -181,7 +181,7 @@ class RunBudget(Recorder):
                 self._made[mechanism] += 1
 
     def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
-        """Writes the noisy values of the last release, unless its mechanism has more than ``N_STORED`` releases.
+        """Write the noisy values of the last release, unless its mechanism has more than ``N_STORED`` releases.
 
         Raises:
             InputError: If the file cannot be written.
@@ -202,7 +202,7 @@ class RunBudget(Recorder):
         atomic_write(self._directory / "releases" / f"{entry[1]:04d}.pt", buffer.getvalue())
 
     def check(self, mechanism: Mechanism) -> None:
-        """Raises unless a new release is allowed now; changes nothing.
+        """Raise unless a new release is allowed now; change nothing.
 
         Raises:
             BudgetExceededError: If all planned releases have been made, the batch of this step was released already,
@@ -248,7 +248,7 @@ class RunBudget(Recorder):
     # Opening
 
     def _open(self, wanted: Plan, shares: list[float]) -> tuple[Plan, Counter[Mechanism], list[StoredRelease], str]:
-        """Starts or resumes the run, on rank 0. Everything that can be refused is refused before a file is written."""
+        """Start or resume the run, on rank 0. Everything that can be refused is refused before a file is written."""
         try:
             path = self._directory / "ledger.jsonl"
             self._lock.take(self._directory)
@@ -296,7 +296,7 @@ class RunBudget(Recorder):
         return ledger
 
     def _resume(self, path: Path, wanted: Plan) -> Ledger:
-        """Takes plan and stored releases from the directory of the interrupted run."""
+        """Take plan and stored releases from the directory of the interrupted run."""
         assert self._checkpoint is not None
         ledger = self._verified_ledger(path)
         header = ledger.header
@@ -324,7 +324,7 @@ class RunBudget(Recorder):
         return ledger
 
     def _verified_ledger(self, path: Path) -> Ledger:
-        """Reads the ledger of the resumed run; refuses one that does not contain the checkpoint's releases."""
+        """Read the ledger of the resumed run; refuse one that does not contain the checkpoint's releases."""
         assert self._checkpoint is not None
         ledger = Ledger.open_existing(path)
         if ledger.n_releases < self._checkpoint["releases"]:
@@ -340,7 +340,7 @@ class RunBudget(Recorder):
         return ledger
 
     def _read_stored(self, ledger: Ledger) -> list[StoredRelease]:
-        """Reads the stored releases that the checkpoint does not contain.
+        """Read the stored releases that the checkpoint does not contain.
 
         A mechanism with one planned release is kept in any case: a module that has its value does not ask for it.
         """
@@ -367,7 +367,7 @@ class RunBudget(Recorder):
         return sorted(found, key=lambda stored: stored.ordinal)
 
     def _watch(self, *, running: bool) -> None:
-        """Marks the budget as running: releases without a recorder are refused meanwhile, and the directory is locked.
+        """Mark the budget as running: releases without a recorder are refused meanwhile, and the directory is locked.
 
         Ends the permit of the current batch in any case.
         """
@@ -378,7 +378,7 @@ class RunBudget(Recorder):
             self._lock.free()
 
     def _calibrate(self, wanted: Plan, shares: list[float]) -> Plan:
-        """Gives each query its share of the squared mu of the whole budget, and the last entry what remains."""
+        """Give each query its share of the squared mu of the whole budget, and the last entry what remains."""
         if sum(shares) >= 1:
             raise InputError(f"Expected shares of the budget that add up to less than 1, got {sum(shares):g}.")
         plan: Plan = []
@@ -417,7 +417,7 @@ class RunBudget(Recorder):
         }
 
     def _account(self, n_releases: int | None = None) -> PrivacyAccountant:
-        """Accounts for the plan, or for its queries and ``n_releases`` of the loss."""
+        """Account for the plan, or for its queries and ``n_releases`` of the loss."""
         plan = [*self.plan[:-1], (self.plan[-1][0], n_releases or self.plan[-1][1])]
         groups: list[ReleaseGroup] = [(mechanism, self.sample_size, count) for mechanism, count in plan]
         return PrivacyAccountant.from_groups(groups, self.accountant)
@@ -524,7 +524,7 @@ class Budget(RunBudget):
         self.before_ledger = None if config is None else partial(self._save_config, config)
 
     def __enter__(self) -> Self:
-        """Calibrates the queries and opens the ledger."""
+        """Calibrate the queries and open the ledger."""
         wanted: Plan = [(query.mechanism, 1) for query in self.queries]
         self.plan, self._made, *_ = self._open(wanted, [query.share for query in self.queries[:-1]])
         for query, (mechanism, _) in zip(self.queries, self.plan, strict=True):
@@ -535,7 +535,7 @@ class Budget(RunBudget):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes the budget and writes ``privacy.json``."""
+        """Close the budget and write ``privacy.json``."""
         self._watch(running=False)
         self._write()
 

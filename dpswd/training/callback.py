@@ -102,7 +102,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         self._buffers: dict[str, Tensor] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Moves this callback to the front; blocks releases until the noise is calibrated."""
+        """Move this callback to the front; block releases until the noise is calibrated."""
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         if any(isinstance(callback, PrivacyBudget) for callback in others):
             raise InputError("Expected one PrivacyBudget among the trainer's callbacks, got several; keep one.")
@@ -126,14 +126,14 @@ class PrivacyBudget(RunBudget, L.Callback):
         self._watch(running=True)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Frees the directory for the next run."""
+        """Free the directory for the next run."""
         self._watch(running=False)
         self._module, self._buffers = None, {}
 
     def before_release(
         self, mechanism: Mechanism, rows: Tensor | None = None, labels: Tensor | None = None
     ) -> dict[str, Tensor] | None:
-        """Refuses rows that may contain batch statistics; otherwise as :meth:`RunBudget.before_release`.
+        """Refuse rows that may contain batch statistics; otherwise as :meth:`RunBudget.before_release`.
 
         Raises:
             InputError: If a buffer changed since the private batch arrived.
@@ -146,7 +146,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         return super().before_release(mechanism, rows, labels)
 
     def check(self, mechanism: Mechanism) -> None:
-        """Raises unless a release is allowed now: only in a fit, and only after the noise is calibrated.
+        """Raise unless a release is allowed now: only in a fit, and only after the noise is calibrated.
 
         A refusal before training ends the watch here, since Lightning's tuners disable callbacks and ``on_exception``.
 
@@ -163,7 +163,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         super().check(mechanism)
 
     def _check_processes(self, trainer: L.Trainer) -> None:
-        """Refuses processes that would not make releases together."""
+        """Refuse processes that would not make releases together."""
         if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
             raise InputError(
                 f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got "
@@ -171,7 +171,7 @@ class PrivacyBudget(RunBudget, L.Callback):
             )
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Registers as recorder of parts that the module made in its own hooks; refuses modules with releases."""
+        """Register as recorder of parts that the module made in its own hooks; refuse modules with releases."""
         self._watch(running=True)
         _the_loss(pl_module)
         if self._checkpoint is None and trainer.ckpt_path is not None:
@@ -192,7 +192,7 @@ class PrivacyBudget(RunBudget, L.Callback):
             Processes().broadcast(lambda: self._verified_ledger(self._directory / "ledger.jsonl").head)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Calibrates the noise and opens the ledger."""
+        """Calibrate the noise and open the ledger."""
         processes = Processes()
         loss, queries = _the_loss(pl_module), _queries(pl_module)
         sampler = processes.run_on_all(lambda: _the_sampler(trainer, loss.mechanism))
@@ -215,7 +215,7 @@ class PrivacyBudget(RunBudget, L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Permits one release of a private batch; ends the run where all planned releases have been made.
+        """Permit one release of a private batch; end the run where all planned releases have been made.
 
         A run ends early if a crash lost releases. Where the trainer goes on (``min_steps``), the loss refuses.
 
@@ -250,31 +250,31 @@ class PrivacyBudget(RunBudget, L.Callback):
         self._buffers = {name: buffer.clone() for name, buffer in _private_buffers(pl_module)}
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
-        """Ends a check of the rows that reached no release."""
+        """End a check of the rows that reached no release."""
         if self._probing:
             raise _RowsReady(None, None)
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
-        """Ends a check of the rows that reached no release."""
+        """End a check of the rows that reached no release."""
         if self._probing:
             raise _RowsReady(None, None)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Shows epsilon beside the loss."""
+        """Show epsilon beside the loss."""
         self._permit = False
         self._n_used_before = self._n_used(self.mechanism)
         self.epsilon = self._spent()
         pl_module.log("epsilon", self.epsilon, prog_bar=True, batch_size=1)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Writes ``privacy.json``."""
+        """Write ``privacy.json``."""
         self._write()
         self._permit = False
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Writes ``privacy.json`` when a run breaks off."""
+        """Write ``privacy.json`` when a run breaks off."""
         if self._running:
             self._watch(running=False)
             with contextlib.suppress(DpswdError):  # report the original exception
@@ -282,7 +282,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         self._lock.free()
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Checks the loader again, since a data module may have replaced it."""
+        """Check the loader again, since a data module may have replaced it."""
         sampler = _the_sampler(trainer, _the_loss(pl_module).mechanism)
         if sampler.sample_size != self.sample_size:
             raise InputError(f"Expected {self.sample_size} records as planned, got a loader of {sampler.sample_size}.")
@@ -300,7 +300,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         return {**self.settings, **counts, "ledger_head": head, **shared}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Marks the run as resumed."""
+        """Mark the run as resumed."""
         self._checkpoint, self._n_used_before = state_dict, int(state_dict.get("used", 0))
 
     def statement(self) -> dict[str, Any]:
@@ -338,7 +338,7 @@ class PrivacyBudget(RunBudget, L.Callback):
                 )
 
     def _check_rows(self, module: L.LightningModule, batch: Any) -> None:
-        """Refuses rows of which one changes when another record is changed. Reads a few records, releases nothing."""
+        """Refuse rows of which one changes when another record is changed. Reads a few records, release nothing."""
         length = batch_length(batch)
         n = min(_N_PROBED, length)
         if n < 2:
@@ -389,7 +389,7 @@ class PrivacyBudget(RunBudget, L.Callback):
             )
 
     def _rows_of(self, module: L.LightningModule, batch: Any) -> Tensor | None:
-        """Runs training_step up to its release; returns the rows."""
+        """Run training_step up to its release; return the rows."""
         devices = [module.device] if module.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             try:
@@ -410,7 +410,7 @@ class _RowsReady(BaseException):
 
 
 def batch_length(batch: Any) -> int:
-    """Returns the number of records in a tensor, or in a sequence or mapping of tensors."""
+    """Return the number of records in a tensor, or in a sequence or mapping of tensors."""
     if isinstance(batch, Tensor):
         return len(batch)
     values = list(batch.values()) if isinstance(batch, dict) else list(batch)
@@ -418,7 +418,7 @@ def batch_length(batch: Any) -> int:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Compares rows up to rounding, which may differ between batches."""
+    """Compare rows up to rounding, which may differ between batches."""
     if one.shape != other.shape:
         return False
     scale = float(one.abs().max()) if one.numel() else 0.0
@@ -426,7 +426,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _snapshot(module: nn.Module) -> Callable[[], None]:
-    """Copies the buffers of a module and its own attributes and containers; returns a function that restores them."""
+    """Copy the buffers of a module and its own attributes and containers; return a function that restores them."""
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     attributes = dict(vars(module))
     containers = [(each, each.copy()) for each in attributes.values() if isinstance(each, list | dict | set)]
@@ -454,7 +454,7 @@ def _owner(module: nn.Module, buffer: str) -> str:
 
 
 def _warn_of_duplicates(loader: Any) -> None:
-    """Warns of records that occur more than once. Their number is shown to the owner and written nowhere."""
+    """Warn of records that occur more than once. Their number is shown to the owner and written nowhere."""
     dataset: Any = getattr(loader, "dataset", None)
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitems__"):
         return
@@ -496,7 +496,7 @@ def _the_loss(module: nn.Module) -> DPSlicedWassersteinLoss:
 
 
 def _the_sampler(trainer: Any, mechanism: ProjectionMechanism) -> FixedSizeSampler:
-    """Returns the sampler of the training loader; refuses one that the accountant does not assume."""
+    """Return the sampler of the training loader; refuse one that the accountant does not assume."""
     sampler = getattr(trainer.train_dataloader, "batch_sampler", None)
     if not isinstance(sampler, FixedSizeSampler):
         raise InputError(

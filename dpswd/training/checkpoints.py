@@ -23,7 +23,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Saves a checkpoint.
+        """Save a checkpoint.
 
         Raises:
             InputError: If the file cannot be written; an old file is unchanged.
@@ -39,7 +39,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise InputError(f"{error} The previous checkpoint is unchanged; make room and resume.") from None
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
-        """Loads a checkpoint.
+        """Load a checkpoint.
 
         Raises:
             InputError: If the file is damaged or is not a checkpoint.
@@ -77,7 +77,7 @@ class LastCheckpoint(ModelCheckpoint):
         )
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Saves before the first release of a new run, so that every release can be resumed from."""
+        """Save before the first release of a new run, so that every release can be resumed from."""
         super().on_train_start(trainer, pl_module)
         if trainer.ckpt_path is None:
             trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt", weights_only=False)

@@ -84,10 +84,10 @@ class _LazyTensorBoard(TensorBoardLogger):
         super().log_metrics(metrics, step)
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
-        """Writes nothing."""
+        """Write nothing."""
 
     def save(self) -> None:
-        """Writes nothing."""
+        """Write nothing."""
 
     def finalize(self, status: str) -> None:
         if self._has_metrics:
@@ -107,15 +107,15 @@ class StageProgressBar(ProgressBar):
         self._stages: list[tuple[str, int]] = []
 
     def enable(self) -> None:
-        """Shows the bar."""
+        """Show the bar."""
         self._enabled = True
 
     def disable(self) -> None:
-        """Hides the bar."""
+        """Hide the bar."""
         self._enabled = False
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Opens the display."""
+        """Open the display."""
         from rich import progress
 
         stages = dict(getattr(pl_module, "stages", None) or {"training": trainer.max_steps})
@@ -130,7 +130,7 @@ class StageProgressBar(ProgressBar):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Advances the bar of the current stage."""
+        """Advance the bar of the current stage."""
         if self._progress is None:
             return
         start, stage = 0, 0
@@ -147,11 +147,11 @@ class StageProgressBar(ProgressBar):
         self._progress.update(stage, completed=trainer.global_step - start, metrics=text)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Closes the display."""
+        """Close the display."""
         self._close()
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Closes the display."""
+        """Close the display."""
         self._close()
 
     def _close(self) -> None:
@@ -193,18 +193,18 @@ class PrivateCLI(LightningCLI):
         )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Verifies the checkpoint before Lightning reads hyperparameters from it."""
+        """Verify the checkpoint before Lightning reads hyperparameters from it."""
         super().parse_arguments(parser, args)
         path = self.config.get(f"{self.config.get('subcommand')}.ckpt_path")
         if path and Path(path).is_file():
             AtomicCheckpointIO().load_checkpoint(path, weights_only=True)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Adds the options of :class:`PrivacyBudget` as ``--privacy.*``."""
+        """Add the options of :class:`PrivacyBudget` as ``--privacy.*``."""
         parser.add_lightning_class_args(PrivacyBudget, "privacy")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
-        """Sets logger, checkpoints and progress bar where the config does not."""
+        """Set logger, checkpoints and progress bar where the config does not."""
         given = self._options(self.config_init).get("trainer", {})
         directory = Path(given.get("default_root_dir") or _default_run_dir())
         kwargs.setdefault("default_root_dir", str(directory))
@@ -234,12 +234,12 @@ class PrivateCLI(LightningCLI):
         return trainer
 
     def _options(self, config: Any = None) -> Any:
-        """Returns the options of the subcommand."""
+        """Return the options of the subcommand."""
         config = self.config if config is None else config
         return config.get(str(self.subcommand), config)
 
     def before_instantiate_classes(self) -> None:
-        """Refuses a missing checkpoint."""
+        """Refuse a missing checkpoint."""
         path = self._options().get("ckpt_path")
         if path is None and self.subcommand == "predict":
             raise InputError("Expected --ckpt_path for predict, got none; pass the .ckpt file of a run.")
@@ -247,7 +247,7 @@ class PrivateCLI(LightningCLI):
             raise InputError(f"Expected a checkpoint at {path}, got no file; see checkpoints/ in the run directory.")
 
     def before_fit(self) -> None:
-        """Directs the trainer's own checkpoints to the run directory; refuses processes that cannot be started."""
+        """Direct the trainer's own checkpoints to the run directory; refuse processes that cannot be started."""
         if self.trainer.world_size != 1:
             self._check_processes()
         for callback in self.trainer.checkpoint_callbacks:
@@ -277,7 +277,7 @@ class PrivateCLI(LightningCLI):
     before_validate = before_test = _check_one_process
 
     def before_predict(self) -> None:
-        """Refuses the checkpoint of another run in a run directory: its output would lie beside a wrong guarantee."""
+        """Refuse the checkpoint of another run in a run directory: its output would lie beside a wrong guarantee."""
         self._check_one_process()
         path = self._options().get("ckpt_path")
         directory = Path(self._options().get("privacy.run_dir") or self.trainer.default_root_dir)
@@ -293,13 +293,13 @@ class PrivateCLI(LightningCLI):
             )
 
     def after_fit(self) -> None:
-        """Writes the final state to checkpoints/last.ckpt."""
+        """Write the final state to checkpoints/last.ckpt."""
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.trainer.save_checkpoint(Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt", False)
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Returns the entries of an option of the trainer that takes one object or a list."""
+    """Return the entries of an option of the trainer that takes one object or a list."""
     return list(value) if isinstance(value, list | tuple) else [value] if value else []
 
 

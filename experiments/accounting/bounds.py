@@ -15,7 +15,7 @@ DIMS = (50, 784, 8192)
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Computes bounds and exact quantiles; draws ``bounds.png``."""
+    """Compute bounds and exact quantiles; draw ``bounds.png``."""
     from matplotlib.figure import Figure
 
     counts = [int(k) for k in np.unique(np.geomspace(32, 2000, 4 if quick else 12).astype(int))]

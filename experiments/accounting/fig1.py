@@ -26,7 +26,7 @@ def exact_quantile(law: ProjectionLaw, tail: float) -> float:
 
 
 def draw_sensitivities(dim: int, n_projections: int, draws: int, seed: int = 0) -> np.ndarray:
-    """Draws sets U of unit columns; returns ``||z^T U||^2`` of each for the normed difference z of two rows."""
+    """Draw sets U of unit columns; return ``||z^T U||^2`` of each for the normed difference z of two rows."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.rand(2, dim, generator=generator, dtype=torch.float64)
     z = (rows[0] - rows[1]) / (rows[0] - rows[1]).norm()
@@ -40,7 +40,7 @@ def draw_sensitivities(dim: int, n_projections: int, draws: int, seed: int = 0) 
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Draws U 10,000 times (1,000 with ``quick``); draws ``fig1.png``; returns bounds and exact quantiles."""
+    """Draw U 10,000 times (1,000 with ``quick``); draw ``fig1.png``; return bounds and exact quantiles."""
     from matplotlib.figure import Figure
 
     law = ProjectionLaw(DIM, N_PROJECTIONS)

@@ -14,7 +14,7 @@ DIM, DRAWS = 5, 100_000
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Draws u 100,000 times for a fixed z; draws ``fig7.png``; returns moments and a Kolmogorov-Smirnov test."""
+    """Draw u 100,000 times for a fixed z; draw ``fig7.png``; return moments and a Kolmogorov-Smirnov test."""
     from matplotlib.figure import Figure
 
     y = draw_sensitivities(DIM, 1, DRAWS)

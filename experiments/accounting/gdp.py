@@ -65,7 +65,7 @@ def curve_of_profile(alpha: Array, epsilon: Array, delta: Array) -> Array:
 
 
 def draw_curves(axes: Any, alpha: Array, curves: dict[str, Array], *, logarithmic: bool = False) -> None:
-    """Draws false-negative against false-positive rates; on logarithmic axes points below 1e-6 are cut off."""
+    """Draw false-negative against false-positive rates; on logarithmic axes points below 1e-6 are cut off."""
     for (label, beta), style in zip(curves.items(), ("-", "--", "-.", ":") * 4, strict=False):
         axes.plot(alpha, beta, style, label=label)
     if logarithmic:

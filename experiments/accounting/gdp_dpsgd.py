@@ -25,7 +25,7 @@ SHOWN = (1, 2, 4, 8)
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Accounts for every setting; draws ``gdp_dpsgd.png``: curves, the same log-log, and the difference to f_mu."""
+    """Account for every setting; draw ``gdp_dpsgd.png``: curves, the same log-log, and the difference to f_mu."""
     from matplotlib.figure import Figure
 
     alpha = np.concatenate([np.geomspace(1e-6, 1e-2, 200), np.linspace(1e-2, 1, 800)])

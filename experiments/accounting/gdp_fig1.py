@@ -17,7 +17,7 @@ RATES = (1e-3, 1e-2, 1e-1)
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Accounts for the WRN-40 setting of De et al. (2022); draws ``gdp_fig1.png``."""
+    """Account for the WRN-40 setting of De et al. (2022); draw ``gdp_fig1.png``."""
     from matplotlib.figure import Figure
 
     loss = dp_sgd(NOISE, RATE, UPDATES, AUTHORS_STEP)

@@ -21,7 +21,7 @@ RATES = (1e-4, 1e-2, 1e-1)
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Computes the curves of both mechanisms; draws ``gdp_fig2.png``."""
+    """Compute the curves of both mechanisms; draw ``gdp_fig2.png``."""
     from matplotlib.figure import Figure
 
     epsilons = np.linspace(0, 12, 200 if quick else 1000)

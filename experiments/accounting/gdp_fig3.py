@@ -22,7 +22,7 @@ COMPOSITIONS = (30, 100, 300, 1000)
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Accounts for every combination; draws ``gdp_fig3.png``."""
+    """Account for every combination; draw ``gdp_fig3.png``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.2), layout="constrained")

@@ -41,7 +41,7 @@ ALLOCATIONS: dict[str, tuple[float, dict[str, float]]] = {
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Accounts for all four; draws ``gdp_fig4.png``."""
+    """Account for all four; draw ``gdp_fig4.png``."""
     from matplotlib.figure import Figure
 
     rows: list[dict[str, Any]] = []

@@ -32,7 +32,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Converts every epsilon; draws ``gdp_table3.png``."""
+    """Convert every epsilon; draw ``gdp_table3.png``."""
     from matplotlib.figure import Figure
 
     rows = []

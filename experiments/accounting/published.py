@@ -72,7 +72,7 @@ TABLE4 = (
 
 
 def published_bound(dim: int, n_projections: int, tail: float, bound: str = "bernstein") -> float:
-    """Computes the squared sensitivity that the paper's code uses at tail probability ``tail``."""
+    """Compute the squared sensitivity that the paper's code uses at tail probability ``tail``."""
     choice(("bernstein", "clt"), bound=bound)
     k, d, log_inverse = n_projections, dim, -math.log(tail)
     variance = 2 * (d - 1) / (d**2 * (d + 2))
@@ -84,7 +84,7 @@ def published_bound(dim: int, n_projections: int, tail: float, bound: str = "ber
 def published_epsilon(
     mechanism: ProjectionMechanism, sample_size: int, n_releases: int, delta: float, *, corrected: bool = False
 ) -> float:
-    """Computes the epsilon that the paper's code prints. It is not a guarantee.
+    """Compute the epsilon that the paper's code prints. It is not a guarantee.
 
     Args:
         mechanism: Noisy rows with independent directions; ``bound`` must be ``"bernstein"`` or ``"clt"``.
@@ -117,7 +117,7 @@ def published_sigma(
     target_delta: float,
     corrected: bool = False,
 ) -> float:
-    """Computes the sigma at which :func:`published_epsilon` is ``target_epsilon``, to 1e-4."""
+    """Compute the sigma at which :func:`published_epsilon` is ``target_epsilon``, to 1e-4."""
     positive(target_epsilon=target_epsilon)
     probability(target_delta=target_delta)
     least = -1.01 * math.log(target_delta) / (MAX_ORDER - 1)  # added by the conversion at the largest order

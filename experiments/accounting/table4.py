@@ -47,7 +47,7 @@ def _row(setting: Table4Row, published: float | None) -> dict[str, Any]:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Calibrates every row of the table in every way, and three rows with a mended setting; draws ``table4.png``."""
+    """Calibrate every row of the table in every way, and three rows with a mended setting; draw ``table4.png``."""
     from matplotlib.figure import Figure
 
     settings: list[tuple[Table4Row, float | None]] = [(row, row.sigma) for row in TABLE4]

@@ -45,7 +45,7 @@ TRIALS = 20_000
 
 
 def games(trials: int) -> Iterator[dict[str, Any]]:
-    """Audits every setting and every query."""
+    """Audit every setting and every query."""
     for name, fields, options in SETTINGS:
         result = audit(
             ProjectionMechanism(**fields),
@@ -75,7 +75,7 @@ def games(trials: int) -> Iterator[dict[str, Any]]:
 
 
 def zoo(trials: int, runs: int) -> Iterator[dict[str, Any]]:
-    """Audits every specimen once and its twin ``runs`` times."""
+    """Audit every specimen once and its twin ``runs`` times."""
     for specimen in ZOO:
         first = inspect(specimen, trials=trials)
         others = [inspect(specimen, trials=trials // 3, seed=seed)["twin_passed"] for seed in range(1, runs)]
@@ -84,7 +84,7 @@ def zoo(trials: int, runs: int) -> Iterator[dict[str, Any]]:
 
 
 def canaries(*, quick: bool) -> Iterator[dict[str, Any]]:
-    """Audits generators, and controls that publish records and claim epsilon = 1."""
+    """Audit generators, and controls that publish records and claim epsilon = 1."""
     slots, steps = (100, 60) if quick else (400, 1500)
     for epsilon in (1.0,) if quick else (10.0, 1.0):
         yield audit_generator(slots=slots, steps=steps, epsilon=epsilon)
@@ -93,7 +93,7 @@ def canaries(*, quick: bool) -> Iterator[dict[str, Any]]:
 
 
 def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Runs all audits and prints one line for each."""
+    """Run all audits and print one line for each."""
     parts = {
         "rows": (
             games(1000 if quick else TRIALS),

@@ -52,7 +52,7 @@ class CanaryDigits(Digits):
         self.slots, self.auditor_seed = slots, auditor_seed
 
     def canaries(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns canaries (m, 2, 1, 8, 8), their classes (m,), and which of each pair is in the data (m,)."""
+        """Return canaries (m, 2, 1, 8, 8), their classes (m,), and which of each pair is in the data (m,)."""
         rng = np.random.default_rng(self.auditor_seed)
         pattern = torch.from_numpy(rng.integers(0, 2, (self.slots, 1, 8, 8))).float()
         classes = torch.from_numpy(rng.integers(0, 10, self.slots))
@@ -72,7 +72,7 @@ class CanaryDigits(Digits):
 
 
 def scores_of(pairs: Tensor, classes: Tensor, records: Tensor, labels: Tensor) -> Tensor:
-    """Returns scores (m,): distance of the nearest record of the class to the first canary minus to the second.
+    """Return scores (m,): distance of the nearest record of the class to the first canary minus to the second.
 
     Args:
         pairs: Canaries (m, 2, *sample_shape).
@@ -98,7 +98,7 @@ def audit_generator(
     published: float | None = None,
     confidence: float = 0.99,
 ) -> dict[str, Any]:
-    """Trains a generator on the digits with canaries and computes a lower bound on its epsilon.
+    """Train a generator on the digits with canaries and compute a lower bound on its epsilon.
 
     Args:
         slots: Number m of canary slots.
@@ -137,7 +137,7 @@ def audit_generator(
 
 
 def _generated(slots: int, steps: int, epsilon: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Trains by the command line and generates 20,000 records from ``generator.pt``."""
+    """Train by the command line and generate 20,000 records from ``generator.pt``."""
     with tempfile.TemporaryDirectory() as directory, redirect_stdout(StringIO()):
         options = {
             "config": "digits",

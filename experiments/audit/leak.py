@@ -59,18 +59,18 @@ class World:
             self.radius = float(self.encoder(self.source).norm(dim=1).quantile(0.99))  # public
 
     def gradient(self, loss: Tensor) -> np.ndarray:
-        """Returns the published gradient of all parameters, flat."""
+        """Return the published gradient of all parameters, flat."""
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(self.encoder.parameters()))]).numpy()
 
 
 def clipped(features: Tensor, radius: float) -> Tensor:
-    """Scales each row to norm at most 1/2, differentiably."""
+    """Scale each row to norm at most 1/2, differentiably."""
     rows = features / (2 * radius)
     return rows * (0.5 / rows.norm(dim=1, keepdim=True).clamp(min=0.5))
 
 
 def published_gradient(world: World, batch: Tensor, sigma: float, variant: str) -> np.ndarray:
-    """Returns the gradient of one step of an unsound variant."""
+    """Return the gradient of one step of an unsound variant."""
     ours = world.encoder(world.source)
     theirs = world.encoder(batch)
     if variant == "as published":
@@ -84,7 +84,7 @@ def published_gradient(world: World, batch: Tensor, sigma: float, variant: str) 
 
 
 def sound_step(world: World, batch: Tensor, criterion: DPSlicedWassersteinLoss) -> tuple[np.ndarray, float]:
-    """Returns the gradient of one sound step and the log-likelihood ratio of its release."""
+    """Return the gradient of one sound step and the log-likelihood ratio of its release."""
     rows = rowwise(world.encoder, batch) / (2 * world.radius)
     release = criterion.release(rows)
     source = world.encoder(world.source) / (2 * world.radius)
@@ -92,7 +92,7 @@ def sound_step(world: World, batch: Tensor, criterion: DPSlicedWassersteinLoss) 
 
 
 def _log_ratio(world: World, criterion: DPSlicedWassersteinLoss, release: Release) -> float:
-    """Returns the log-likelihood ratio of noisy block means (m, k), the most powerful test."""
+    """Return the log-likelihood ratio of noisy block means (m, k), the most powerful test."""
     logs = []
     for batch in world.batches:
         rows = rowwise(world.encoder, batch) / (2 * world.radius)
@@ -102,7 +102,7 @@ def _log_ratio(world: World, criterion: DPSlicedWassersteinLoss, release: Releas
 
 
 def _scores(gradients: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Learns a direction on the first runs of both data sets and scores the others along it.
+    """Learn a direction on the first runs of both data sets and score the others along it.
 
     The features are the entries of the gradient and the logarithms of their absolute values, which show an entry that
     is zero for one data set only.
@@ -116,7 +116,7 @@ def _scores(gradients: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.nd
 
 
 def attack(world: World, variant: str, mu: float, trials: int) -> list[dict[str, Any]]:
-    """Makes ``trials`` runs on each data set; returns one row per attack."""
+    """Make ``trials`` runs on each data set; return one row per attack."""
     mechanism = ProjectionMechanism(DIM, DIRECTIONS, 1.0, BATCH)
     if variant == "sound":
         mechanism = mechanism.replace(statistic="quantiles", n_quantiles=BLOCKS, kind="orthogonal")
@@ -151,7 +151,7 @@ def _row(variant: str, seen: str, mu: float, scores: tuple[np.ndarray, np.ndarra
 
 
 def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Attacks every variant at several claims; draws ``leak.png``."""
+    """Attack every variant at several claims; draw ``leak.png``."""
     torch.manual_seed(0)
     world = World()
     rows = [

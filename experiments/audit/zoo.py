@@ -74,7 +74,7 @@ class BlockSums(Loss):
 
 
 def _batches(rng: np.random.Generator, length: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Returns equal rows z of the largest norm, and the same with row 0 replaced by -z, ``length`` times as long."""
+    """Return equal rows z of the largest norm, and the same with row 0 replaced by -z, ``length`` times as long."""
     z = torch.from_numpy(rng.standard_normal(MECHANISM.dim))
     first = (MECHANISM.row_norm * z / z.norm()).expand(MECHANISM.batch_size, -1).clone()
     second = first.clone()
@@ -83,7 +83,7 @@ def _batches(rng: np.random.Generator, length: float = 1.0) -> tuple[Tensor, Ten
 
 
 def _log_ratio(values: Tensor, first: Tensor, second: Tensor, sigma: float) -> float:
-    """Returns the log-likelihood ratio of Gaussian values with mean ``second`` over mean ``first``."""
+    """Return the log-likelihood ratio of Gaussian values with mean ``second`` over mean ``first``."""
     return float(((values - (first + second) / 2) * (second - first)).sum()) / sigma**2
 
 
@@ -181,7 +181,7 @@ class ShuffledEpoch(ProjectionGame):
 
 
 def _counts() -> ClassCounts:
-    """Returns class counts with noise for mu = 1."""
+    """Return class counts with noise for mu = 1."""
     return ClassCounts(2, sigma=2**0.5)
 
 
@@ -219,7 +219,7 @@ class Specimen:
 
 
 def _one(loss: type[Loss], mechanism: ProjectionMechanism = MECHANISM, length: float = 1.0) -> Any:
-    """Returns the ``game`` of one release by a broken loss or mechanism."""
+    """Return the ``game`` of one release by a broken loss or mechanism."""
 
     def game(rng: np.random.Generator, broken: bool) -> Game:
         return OneRelease(loss(mechanism) if broken else Loss(MECHANISM), rng, length)
@@ -228,7 +228,7 @@ def _one(loss: type[Loss], mechanism: ProjectionMechanism = MECHANISM, length: f
 
 
 def _two(broken_pair: Callable[[], tuple[Loss, Loss]], sound_pair: Callable[[], tuple[Loss, Loss]], ranks: bool) -> Any:
-    """Returns the ``game`` of the difference of two releases."""
+    """Return the ``game`` of the difference of two releases."""
     return lambda rng, broken: Difference(broken_pair if broken else sound_pair, rng, ranks=ranks)
 
 
@@ -276,7 +276,7 @@ ZOO = (
 
 
 def inspect(specimen: Specimen, *, trials: int = TRIALS, seed: int = 0) -> dict[str, Any]:
-    """Audits a specimen and its twin against the same claim."""
+    """Audit a specimen and its twin against the same claim."""
     claim = Claim.of(specimen.claim(), DELTA)
     broken, sound = (
         run_game(specimen.game(np.random.default_rng(seed), fault), trials, delta=DELTA, confidence=CONFIDENCE)

@@ -59,14 +59,14 @@ class Problem:
 
     @classmethod
     def make(cls, n: int, d: int, k: int, device: str = "cpu") -> "Problem":
-        """Draws a problem with a fixed seed."""
+        """Draw a problem with a fixed seed."""
         generator = torch.Generator().manual_seed(0)
         x, y = (torch.randn(n, d, generator=generator).to(device) for _ in range(2))
         u = random_projections(d, k, generator=generator, dtype=torch.float32, device=device)
         return cls(x, y.requires_grad_(), u)
 
     def backward(self, loss: Tensor) -> Tensor:
-        """Computes the gradient and returns the detached loss."""
+        """Compute the gradient and return the detached loss."""
         self.y.grad = None
         loss.backward()
         return loss.detach()
@@ -413,7 +413,7 @@ def training(tiny: bool, rounds: int) -> Rows:
 
 
 def _profile(config: str, arguments: list[str]) -> dict[str, Any]:
-    """Splits the time of a run into loss, release, step, accounting, saving and the rest."""
+    """Split the time of a run into loss, release, step, accounting, saving and the rest."""
     from unittest import mock
 
     import lightning as L
@@ -479,13 +479,13 @@ class Part:
 
 
 def measure(part: Part) -> dict[str, Any]:
-    """Measures one part."""
+    """Measure one part."""
     work = next(each for each in PARTS if each.__name__ == part.name)
     return {"rows": [{"part": part.name, **row} for row in work(part.tiny, part.rounds)]}
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Measures the missing parts; draws ``scaling.png``. With ``quick``: tiny sizes, which measure nothing."""
+    """Measure the missing parts; draw ``scaling.png``. With ``quick``: tiny sizes, which measure nothing."""
     if data is not None:
         os.environ["DPSWD_DATA"] = str(data)
     parts = [Part(work.__name__, quick, 1 if quick else 9) for work in PARTS]
@@ -496,7 +496,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
 
 
 def draw(rows: Rows, path: Path) -> None:
-    """Draws time and memory against every size, with the fitted exponents."""
+    """Draw time and memory against every size, with the fitted exponents."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 4), layout="constrained")

@@ -19,7 +19,7 @@ BUDGET = 4.0  # seconds that one measurement of short rounds may take
 
 
 def medians(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, int]]:
-    """Runs every function in turn, round after round, so that other load on the machine affects all of them alike.
+    """Run every function in turn, round after round, so that other load on the machine affects all of them alike.
 
     Args:
         functions: What to measure, by name. Each has one warm-up round that is not counted, unless that takes more
@@ -56,7 +56,7 @@ def _synchronise() -> None:
 
 
 def peak_of(code: str) -> dict[str, float]:
-    """Runs ``code``, which defines ``before()`` and ``work()``, in a new process, whose high-water mark is its own.
+    """Run ``code``, which defines ``before()`` and ``work()``, in a new process, whose high-water mark is its own.
 
     Returns:
         ``seconds`` and ``cpu_seconds`` of ``work``, ``peak_bytes`` of the process in that time, and ``above_bytes``,
@@ -69,7 +69,7 @@ def peak_of(code: str) -> dict[str, float]:
 
 
 def report_peak(before: Callable[[], None], work: Callable[[], None]) -> None:
-    """Writes the result of :func:`peak_of` as JSON."""
+    """Write the result of :func:`peak_of` as JSON."""
     before()
     gc.collect()
     start = _resident("VmRSS")

@@ -88,7 +88,7 @@ def risk_gradients(heads: Tensor, private: Rows, loss: str) -> Any:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Draws ``tangent.png`` and returns one row per loss and beta."""
+    """Draw ``tangent.png`` and return one row per loss and beta."""
     generator = torch.Generator().manual_seed(0)
     parts = digits()
     encode = encoder(*parts["public"], generator)

@@ -33,7 +33,7 @@ class MomentsAccountant:
         self.order, self.total = order, 0.0
 
     def step(self, distance: float, *, sigma: float, rate: float) -> None:
-        """Charges one step whose gradients differ by at most ``distance``."""
+        """Charge one step whose gradients differ by at most ``distance``."""
         self.total += float(_log_moment(distance, sigma, rate, self.order))
 
     def get_epsilon(self, delta: float) -> float:
@@ -49,7 +49,7 @@ class BayesianAccountant:
         self.total, self.steps = 0.0, 0
 
     def step(self, distances: ArrayLike, *, sigma: float, rate: float) -> None:
-        """Charges one step with the distances (n,) of sampled pairs of gradients, n >= 3."""
+        """Charge one step with the distances (n,) of sampled pairs of gradients, n >= 3."""
         logs = self.n_steps * _log_moment(distances, sigma, rate, self.order)
         top, n = logs.max(), len(logs)
         scaled = np.exp(logs - top)

@@ -51,7 +51,7 @@ def table_1() -> list[dict[str, Any]]:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Draws ``wdp_fig1.png``; returns Table 1 and the curves at orders 1, 2, 5 and 10."""
+    """Draw ``wdp_fig1.png``; return Table 1 and the curves at orders 1, 2, 5 and 10."""
     from matplotlib.figure import Figure
 
     orders = np.linspace(1, 10, 20 if quick else 181)

@@ -31,7 +31,7 @@ ORDER, RATE, NOISE, DELTA, BETA = 16, 1e-3, 0.2, 1e-5, 1.0
 def trace(
     quantile: float, *, clip: bool, steps: int, noise: float = NOISE, unit: float = 1.0
 ) -> dict[str, list[float]]:
-    """Runs the accountants; ``unit`` rescales the gradients, which changes no likelihood ratio."""
+    """Run the accountants; ``unit`` rescales the gradients, which changes no likelihood ratio."""
     rng = np.random.default_rng(int(1000 * quantile))
     moments, bayes = MomentsAccountant(ORDER), BayesianAccountant(ORDER, steps)
     wasserstein, printed = (
@@ -57,7 +57,7 @@ def trace(
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Draws ``wdp_fig2.png`` and ``wdp_fig4.png``; returns the values at the last step."""
+    """Draw ``wdp_fig2.png`` and ``wdp_fig4.png``; return the values at the last step."""
     from matplotlib.figure import Figure
 
     steps = 2 if quick else 100

@@ -17,14 +17,14 @@ LOSS = 10.0
 
 
 def diagnostic(beta: float, delta: float) -> float:
-    """Returns Corollary 1 at a sum of losses of 10."""
+    """Return Corollary 1 at a sum of losses of 10."""
     accountant = WassersteinAccountant(order=1, beta=beta, sigma=1.0, sampling_rate=0.0)
     accountant.total_loss = LOSS
     return accountant.get_wdp(delta)
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Draws ``wdp_fig3.png`` and returns values at the ends of every curve."""
+    """Draw ``wdp_fig3.png`` and return values at the ends of every curve."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")

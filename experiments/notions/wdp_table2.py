@@ -49,7 +49,7 @@ def printed_rows() -> list[dict[str, Any]]:
 
 
 def load(name: str, root: Path) -> list[Tensor] | None:
-    """Returns images in [-1, 1] and classes, training and test; ``None`` where the files are missing."""
+    """Return images in [-1, 1] and classes, training and test; ``None`` where the files are missing."""
     from torchvision import datasets
 
     parts: list[Tensor] = []
@@ -63,7 +63,7 @@ def load(name: str, root: Path) -> list[Tensor] | None:
 
 
 def train(tensors: list[Tensor], *, noise: float, epochs: int) -> dict[str, float]:
-    """Trains once; returns accuracy and the three values."""
+    """Train once; return accuracy and the three values."""
     from opacus import PrivacyEngine
 
     x, y, x_test, y_test = tensors
@@ -109,7 +109,7 @@ def train(tensors: list[Tensor], *, noise: float, epochs: int) -> dict[str, floa
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Trains with noise 1.0 and with 0.01, the default of the authors' program."""
+    """Train with noise 1.0 and with 0.01, the default of the authors' program."""
     root = Path(data or os.environ.get("DPSWD_DATA", "data"))
     rows: list[dict[str, Any]] = []
     for dataset in ("MNIST", "Fashion-MNIST"):
