@@ -59,6 +59,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         rotation: As ``shift``, in degrees.
         zoom: As ``shift``, relative size.
         shear: As ``shift``, relative slant.
+        n_steps: Training steps of the generator's network, which cost no privacy; ``None`` for 800.
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
         random_state: Seed of public randomness (weights, latent codes). Noise has no seed.
@@ -88,6 +89,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         rotation: float = 0.0,
         zoom: float = 0.0,
         shear: float = 0.0,
+        n_steps: int | None = None,
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
         random_state: int = 0,
@@ -102,6 +104,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.rotation = rotation
         self.zoom = zoom
         self.shear = shear
+        self.n_steps = n_steps
         self.run_dir = run_dir
         self.shared_ledger = shared_ledger
         self.random_state = random_state
@@ -130,6 +133,8 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         with isolate_rng(), _quiet(self.verbose):
             L.seed_everything(self.random_state, verbose=False)
             data = ArrayData(X, y, classes=self.classes)
+            if self.n_steps is not None:
+                at_least(1, n_steps=self.n_steps)
             constants = {
                 name: getattr(self, name) for name in ("center", "radius", "shift", "rotation", "zoom", "shear")
             }
@@ -140,7 +145,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             budget.before_ledger = lambda: _write_config(self, data, directory)
             trainer = L.Trainer(
                 default_root_dir=directory,
-                max_steps=module.flow_steps + _GENERATOR_STEPS,
+                max_steps=module.flow_steps + (_GENERATOR_STEPS if self.n_steps is None else self.n_steps),
                 accelerator="cpu",
                 logger=False,
                 enable_checkpointing=False,

@@ -4,16 +4,15 @@ The target is released once, as a synthetic target (:class:`dpswd.estimators.Pri
 adaptation method then runs between the source and the synthetic target. It reads no private record, so everything
 after the release is post-processing (docs/theory/private-side.md, Proposition 25).
 
-Bound on the move. All numbers are public or released. A shift m of the mean whose noise has the norm :math:`\nu` is
-multiplied by :math:`\kappa = \max(0, 1 - \nu^2 / \|m\|^2)` (positive-part James-Stein). With :math:`\lambda` the
-largest variance of the synthetic target over all directions and :math:`\lambda_0` the noise edge of the released
-second moment (:mod:`dpswd.generation.structure`), the shape counts with weight
+Coordinates. Records are centred at the mean of the source and scaled by its root mean square. Vectors are then
+projected on the first p principal directions of the source, which are public. p is at most
+:math:`(\mu N)^{2/3} / 2`, a half of the number of directions whose second moment can be released
+(:mod:`dpswd.generation.structure`), and at most 32.
 
-.. math:: w = \min(1, \max(0, 2 (1 - \lambda_0 / \lambda))).
-
-The target of the method is :math:`(1 - w) (x_i + \kappa m) + w (s_j - (1 - \kappa) m)`, with source records
-:math:`x_i` and synthetic ones :math:`s_j` matched by optimal transport. Where the forecast
-puts the signal-to-noise ratio of means below 1, both weights are 0. If they are, the result is the source classifier.
+Fallback. Let m be the released mean of the target in these coordinates, :math:`\nu` the norm of its noise, and v the
+variance of the source within classes, summed over the coordinates. The shift is
+:math:`s = \max(0, \|m\|^2 - \nu^2) / v`. The result is the classifier of the source, without adaptation, where
+:math:`s` is below ``min_shift``, or where the forecast puts the signal-to-noise ratio of the mean below 2.
 """
 
 import copy
@@ -34,18 +33,23 @@ from sklearn.linear_model import LogisticRegression
 
 from dpswd import __version__
 from dpswd._files import atomic_write, verified_archive
-from dpswd._validate import at_least
+from dpswd._validate import at_least, nonnegative, positive, probability
+from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.errors import InputError
 from dpswd.estimators import PrivateGenerator
 from dpswd.generation.export import GUARANTEE, SCOPE
 from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.structure import BETWEEN, ROW_NORM
 
-__all__ = ["PrivateAdapter"]
+__all__ = ["MAX_DIRECTIONS", "PrivateAdapter", "class_shift"]
 
 FORMAT = 1
 _MASKED = -1  # label of target records in skada
 _EMD_ITERATIONS = 1_000_000
+_MOST_MATCHED = 4000  # source records in the optimal transport
+MAX_DIRECTIONS = 32
+_GENERATOR_STEPS = 100  # of the network that repeats the flow, a small correction of the mixture
+_LEAST_SIGNAL = 2.0  # signal-to-noise ratio of the mean below which nothing is adapted
 
 Array = NDArray[Any]
 
@@ -61,14 +65,13 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         epsilon: Budget epsilon of one fit.
         delta: Budget delta of one fit; well below 1 / N.
-        method: ``"transport"`` for optimal transport of the source onto the synthetic target, an object of ``ot.da``,
-            or a classifier of skada.
+        method: ``"class_shift"`` moves each class of the source by its mean displacement under optimal transport onto
+            the synthetic target. Otherwise a transport of ``ot.da`` or a classifier of skada.
         classifier: Classifier trained on the transported source; ``None`` for logistic regression. An estimator of
             skada contains its own; the classifier is then used for the source alone.
+        normalise: Scale every vector to norm 1 first, as is usual for features of a network and for pixels.
+        min_shift: Least shift of the mean for which the method is used, in variances within classes; see the module.
         n_synthetic: Number of synthetic target records.
-        center: Public constant subtracted from every entry; ``None`` for the mean of the source (vectors) or 0.5
-            (images).
-        radius: Public guess of the norm of a centred vector; ``None`` for the root mean square of the source.
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
         random_state: Seed of public randomness. Noise has no seed.
@@ -77,9 +80,9 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         classes_: Classes (C,) of the source.
         adapted_: Whether the method was used; ``False`` if the classifier is that of the source.
-        shift_: Weight of the released shift of the mean.
-        strength_: Weight of the released shape of the target.
-        synthetic_: Synthetic target records (n_synthetic, ...).
+        shift_: Shift of the mean in variances within classes, less what its noise explains.
+        verdict_: One sentence on what was done and why.
+        synthetic_: Synthetic target records (n_synthetic, ...); vectors without the directions that were left out.
         generator_: The fitted :class:`~dpswd.PrivateGenerator`.
         guarantee_: Facts of the guarantee: epsilon, delta, mu, regret, sound, ...
         run_dir_: The run directory.
@@ -87,7 +90,7 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Example:
         >>> adapter = PrivateAdapter(epsilon=10, delta=1e-5)  # .fit(X, y, sample_domain).predict(new)
         >>> adapter.get_params()["method"]
-        'transport'
+        'class_shift'
     """
 
     def __init__(
@@ -95,11 +98,11 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epsilon: float = 10.0,
         delta: float = 1e-5,
         *,
-        method: Any = "transport",
+        method: Any = "class_shift",
         classifier: Any = None,
+        normalise: bool = False,
+        min_shift: float = 0.3,
         n_synthetic: int = 2000,
-        center: float | None = None,
-        radius: float | None = None,
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
         random_state: int = 0,
@@ -109,9 +112,9 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.delta = delta
         self.method = method
         self.classifier = classifier
+        self.normalise = normalise
+        self.min_shift = min_shift
         self.n_synthetic = n_synthetic
-        self.center = center
-        self.radius = radius
         self.run_dir = run_dir
         self.shared_ledger = shared_ledger
         self.random_state = random_state
@@ -133,46 +136,77 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             BudgetExceededError: If the shared ledger does not cover the run.
         """
         at_least(10, n_synthetic=self.n_synthetic)
+        nonnegative(min_shift=self.min_shift)
+        positive(epsilon=self.epsilon)
+        probability(delta=self.delta)
         if hasattr(self, "generator_") and self.shared_ledger is None:
             raise InputError(
                 "Expected one fit of a PrivateAdapter, got a second one, which would spend a further budget; pass "
                 "shared_ledger, or make a new estimator and add the budgets up."
             )
         source, labels, target = _split(X, y, sample_domain)
-        method, is_transport = self._method()
-        self._set_scale(source)
-        images = target.ndim > 2
+        self._method()
         generator = PrivateGenerator(
             self.epsilon,
             self.delta,
-            center=self.center if images else None,
+            n_steps=_GENERATOR_STEPS,
             run_dir=self.run_dir,
             shared_ledger=self.shared_ledger,
             random_state=self.random_state,
             verbose=self.verbose,
         )
-        generator.fit(target if images else self._rows(target).astype(np.float32))
+        images = source.ndim > 2
+        self._set_map(source, len(target))
+        generator.fit(target if images else (self._flat_rows(target) @ self._basis).astype(np.float32))
         with isolate_rng():
             torch.manual_seed(self.random_state)
             synthetic, _ = generator.sample(self.n_synthetic)
         self.generator_, self.guarantee_, self.run_dir_ = generator, generator.guarantee_, generator.run_dir_
-        self.shape_ = source.shape[1:]
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
-        rows, synthetic_rows = self._rows(source), self._rows(synthetic) if images else synthetic
-        self.synthetic_ = synthetic if images else synthetic * self._radius + self._center
-        bounded = self._bound(rows, synthetic_rows.astype(np.float64), target.shape[1:], len(target))
-        self.adapted_ = max(self.strength_, self.shift_) > 0
-        if self.adapted_:
-            rank_zero_info(f"Weight of the target: mean {self.shift_:.2f}, shape {self.strength_:.2f}.")
-            if is_transport:
-                self.classifier_ = self._new_classifier().fit(_transport(method, rows, numbers, bounded), numbers)
-            else:
-                domain = np.r_[np.ones(len(rows), dtype=int), np.full(len(bounded), -2)]
-                known = np.r_[numbers, np.full(len(bounded), _MASKED)]
-                self.classifier_ = method.fit(np.r_[rows, bounded], known, sample_domain=domain)
+        self.synthetic_ = synthetic if images else synthetic @ self._basis.T * self._radius + self._center
+        self._aim = self._flat_rows(synthetic) @ self._basis if images else synthetic.astype(np.float64)
+        shape = target.shape[1:] if images else self._aim.shape[1:]
+        self._signal = generator.forecast(shape, len(target)).signal_to_noise["means"]
+        return self.adapt(source, labels)
+
+    def adapt(self, X: Any, y: Any) -> "PrivateAdapter":
+        """Trains a classifier on the synthetic target of the last fit; spends nothing and reads no private record.
+
+        ``fit`` calls it. Call it after ``set_params(method=...)`` to compare methods on one synthetic target.
+
+        Args:
+            X: Source records, those of the fit.
+            y: Their classes (N,).
+
+        Returns:
+            The estimator.
+
+        Raises:
+            InputError: If the estimator was not fitted, or the records do not fit.
+        """
+        if not hasattr(self, "generator_"):
+            raise InputError("Expected an estimator with a synthetic target, got none; call fit first.")
+        method, source = self._method(), self._checked(X)
+        if np.shape(y) != source.shape[:1]:
+            raise InputError(f"Expected y of shape {source.shape[:1]}, as many as X, got {np.shape(y)}.")
+        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        full = self._flat_rows(source)
+        rows = full @ self._basis
+        self.shift_ = self._shift(rows, numbers)
+        self.adapted_ = self._signal >= _LEAST_SIGNAL and self.shift_ >= self.min_shift
+        self._write_verdict()
+        self._directions = self._basis if self.adapted_ else np.eye(full.shape[1])
+        if not self.adapted_:
+            self.classifier_ = self._new_classifier().fit(full, numbers)
+        elif method is None:
+            moved = class_shift(rows, numbers, self._aim, self.random_state)
+            self.classifier_ = self._new_classifier().fit(moved, numbers)
+        elif _is_transport(method):
+            moved = np.asarray(method.fit(Xs=rows, ys=numbers, Xt=self._aim).transform(Xs=rows))
+            self.classifier_ = self._new_classifier().fit(moved, numbers)
         else:
-            rank_zero_info("The noise hides the target: the classifier is that of the source.")
-            self.classifier_ = self._new_classifier().fit(rows, numbers)
+            domain = np.r_[np.ones(len(rows), dtype=int), np.full(len(self._aim), -2)]
+            known = np.r_[numbers, np.full(len(self._aim), _MASKED)]
+            self.classifier_ = method.fit(np.r_[rows, self._aim], known, sample_domain=domain)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -182,10 +216,8 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             InputError: If the estimator is not fitted or the records do not fit.
         """
         self._check_fitted()
-        records = _records(X)
-        if records.shape[1:] != self.shape_:
-            raise InputError(f"Expected X with records of shape {self.shape_}, got {records.shape[1:]}.")
-        numbers = np.asarray(self.classifier_.predict(self._rows(records))).astype(int)
+        rows = self._flat_rows(self._checked(X)) @ self._directions
+        numbers = np.asarray(self.classifier_.predict(rows)).astype(int)
         names: Array = self.classes_[numbers]
         return names
 
@@ -217,10 +249,12 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "classes": self.classes_.tolist(),
             "center": torch.from_numpy(np.asarray(self._center, dtype=np.float64)),
             "radius": float(self._radius),
-            "weight": torch.from_numpy(self.classifier_.coef_),
+            "normalise": bool(self.normalise),
+            "weight": torch.from_numpy(self.classifier_.coef_ @ self._directions.T),
             "bias": torch.from_numpy(self.classifier_.intercept_),
             "adapted": bool(self.adapted_),
-            "weights": [float(self.shift_), float(self.strength_)],
+            "shift": float(self.shift_),
+            "verdict": self.verdict_,
             "guarantee": {**guarantee, "scope": SCOPE},
         }
         buffer = io.BytesIO()
@@ -239,15 +273,15 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if content["format"] != FORMAT:
                 raise InputError(f"Expected format {FORMAT} in {path}, got {content['format']!r}.")
             guarantee = content["guarantee"]
-            result = cls(epsilon=guarantee["epsilon"], delta=guarantee["delta"])
+            result = cls(epsilon=guarantee["epsilon"], delta=guarantee["delta"], normalise=content["normalise"])
             classifier = LogisticRegression()
             classifier.coef_, classifier.intercept_ = content["weight"].numpy(), content["bias"].numpy()
             classifier.classes_ = np.arange(len(content["classes"]))
             classifier.n_features_in_ = classifier.coef_.shape[1]
             result._center, result._radius = content["center"].numpy(), content["radius"]
             result.shape_, result.classes_ = tuple(content["shape"]), np.array(content["classes"])
-            result.adapted_ = content["adapted"]
-            result.shift_, result.strength_ = content["weights"]
+            result._directions = np.eye(len(result._center))
+            result.adapted_, result.shift_, result.verdict_ = (content[key] for key in ("adapted", "shift", "verdict"))
             result.classifier_, result.guarantee_ = classifier, guarantee
         except OSError as error:
             raise InputError(f"Expected a classifier at {path}, got: {error.strerror}.") from None
@@ -257,63 +291,72 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"Expected a classifier written by dpswd at {path}, got another file.") from None
         return result
 
-    def _method(self) -> tuple[Any, bool]:
-        """Returns a copy of the method, and whether it is a transport."""
-        if isinstance(self.method, str):
-            if self.method != "transport":
-                raise InputError(f"Expected method='transport' or an estimator, got {self.method!r}.")
-            return ot.da.EMDTransport(max_iter=_EMD_ITERATIONS), True
+    def _method(self) -> Any:
+        """Returns a copy of the method; ``None`` for ours."""
+        if isinstance(self.method, str) and self.method == "class_shift":
+            return None
         if not hasattr(self.method, "fit"):
-            raise InputError(f"Expected method='transport' or an estimator, got {type(self.method).__name__}.")
-        is_transport = "Xs" in inspect.signature(self.method.fit).parameters
-        if is_transport:
-            return copy.deepcopy(self.method), True
+            raise InputError(f"Expected method='class_shift' or an estimator, got {self.method!r}.")
+        if _is_transport(self.method):
+            return copy.deepcopy(self.method)
         if not hasattr(self.method, "predict"):
             raise InputError("Expected method with predict, got one without; append a classifier to the pipeline.")
-        return clone(self.method), False
+        return clone(self.method)
 
     def _new_classifier(self) -> Any:
         return LogisticRegression(max_iter=300) if self.classifier is None else clone(self.classifier)
 
-    def _set_scale(self, source: Array) -> None:
-        """Sets centre and radius of the rows from public numbers and the source."""
-        rows = source.reshape(len(source), -1).astype(np.float64)
-        if source.ndim > 2:
-            self._center, self._radius = np.zeros(rows.shape[1]), 255.0 if source.dtype == np.uint8 else 1.0
-            return
-        self._center = rows.mean(0) if self.center is None else np.full(rows.shape[1], float(self.center))
-        spread = float(np.sqrt(np.square(rows - self._center).sum(1).mean()))
-        self._radius = (spread or 1.0) if self.radius is None else float(self.radius)
+    def _set_map(self, source: Array, n: int) -> None:
+        """Sets centre, radius and directions from the source and public numbers."""
+        rows = self._flat(source)
+        self.shape_ = source.shape[1:]
+        self._center = rows.mean(0)
+        self._radius = float(np.sqrt(np.square(rows - self._center).sum(1).mean())) or 1.0
+        mu = mu_of_epsilon(self.epsilon, self.delta)
+        p = int(min(MAX_DIRECTIONS, max(2.0, (mu * n) ** (2 / 3) / 2)))
+        spread = np.cov((rows - self._center) / self._radius, rowvar=False).reshape(rows.shape[1], -1)
+        self._basis = np.linalg.eigh(spread)[1][:, ::-1][:, :p]
 
-    def _rows(self, records: Array) -> Array:
-        rows: Array = (records.reshape(len(records), -1).astype(np.float64) - self._center) / self._radius
+    def _flat(self, records: Array) -> Array:
+        rows: Array = records.reshape(len(records), -1).astype(np.float64)
+        if records.ndim > 2 and records.dtype == np.uint8:
+            return rows / 255
+        if self.normalise and records.ndim == 2:
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
         return rows
 
-    def _bound(self, rows: Array, synthetic: Array, shape: tuple[int, ...], n: int) -> Array:
-        """Sets the weights of mean and shape; returns the target of the method. See the module's docstring."""
-        mixture: MixtureGenerator = self.generator_.generator_
-        signal = self.generator_.forecast(shape, n).signal_to_noise
-        move = synthetic.mean(0) - rows.mean(0)
-        unit = float(mixture.synthesis[0].norm()) / (self._radius if len(shape) > 1 else 1.0)  # of the scaled rows
-        # doubled, because rows are clipped about a noisy centre; clipping hides what exceeds half the bound
-        noise = 2 * unit * math.sqrt(BETWEEN) * ROW_NORM / signal["means"]
-        centre = 2 * ROW_NORM * max(0.0, 1 / signal["overall"] - 0.5)
-        noise_sq = noise**2 + centre**2 + synthetic.var(0).sum() / len(synthetic) + rows.var(0).sum() / len(rows)
-        self.shift_ = max(0.0, 1 - float(noise_sq) / max(float(move @ move), 1e-12))
-        self.strength_ = _strength(mixture, signal)
-        if signal["means"] < 1:  # forecast from public numbers: the mean is hidden, and so is everything about it
-            self.shift_ = self.strength_ = 0.0
-        coarse: Array = rows + self.shift_ * move
-        if self.strength_ == 0:
-            return coarse
-        synthetic = synthetic - (1 - self.shift_) * move
-        if self.strength_ == 1:
-            return np.asarray(synthetic)
-        masses = (np.full(len(each), 1 / len(each)) for each in (coarse, synthetic))
-        plan = ot.emd(*masses, ot.dist(coarse, synthetic), numItermax=_EMD_ITERATIONS)
-        matched = plan.T @ coarse * len(synthetic)
-        bounded: Array = self.strength_ * synthetic + (1 - self.strength_) * matched
-        return bounded
+    def _flat_rows(self, records: Array) -> Array:
+        rows: Array = (self._flat(records) - self._center) / self._radius
+        return rows
+
+    def _checked(self, X: Any) -> Array:
+        records = _records(X)
+        if records.shape[1:] != self.shape_:
+            raise InputError(f"Expected X with records of shape {self.shape_}, got {records.shape[1:]}.")
+        return records
+
+    def _shift(self, rows: Array, numbers: Array) -> float:
+        """Returns the shift s of the module's docstring."""
+        means = np.stack([rows[numbers == c].mean(0) for c in range(len(self.classes_))])
+        within = float(np.square(rows - means[numbers]).sum(1).mean())
+        generator: MixtureGenerator = self.generator_.generator_
+        unit = float(generator.synthesis[0].norm()) / (self._radius if len(self.shape_) > 1 else 1.0)
+        noise = unit * math.sqrt(BETWEEN) * ROW_NORM / self._signal
+        move = self._aim.mean(0) - rows.mean(0)
+        return max(0.0, float(move @ move) - noise**2) / max(within, 1e-12)
+
+    def _write_verdict(self) -> None:
+        if self.adapted_:
+            self.verdict_ = f"Adapted: the mean of the target moved by {self.shift_:.2f} variances within classes."
+        elif self._signal < _LEAST_SIGNAL:
+            self.verdict_ = "Classifier of the source: the noise hides the mean of the target."
+        else:
+            self.verdict_ = (
+                f"Classifier of the source: the mean of the target moved by {self.shift_:.2f} variances within "
+                f"classes, less than min_shift={self.min_shift:g}."
+            )
+        if self.verbose:
+            rank_zero_info(self.verdict_)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "classifier_"):
@@ -347,19 +390,20 @@ def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:
     return records[is_source], classes, records[~is_source]
 
 
-def _strength(mixture: MixtureGenerator, signal: dict[str, float]) -> float:
-    """Returns the weight w of the released shape."""
-    p = mixture.n_components
-    weights = mixture.weights.double().flatten() / mixture.weights.sum()
-    means, roots = mixture.means.double()[:, :p], mixture.roots.double()
-    means = means - weights @ means
-    covariance = (weights[:, None, None] * (roots @ roots.mT + means[:, :, None] * means[:, None, :])).sum(0)
-    largest = float(torch.linalg.eigvalsh(covariance)[-1])
-    average = (1 - BETWEEN) * ROW_NORM**2 / mixture.dim  # variance of a coordinate in the forecast
-    # the mean's noise is a direction of its own; the edge is doubled because the generator undoes the clipping
-    edge = 2 * average / signal["moments"] + BETWEEN * (ROW_NORM / signal["means"]) ** 2
-    return min(1.0, max(0.0, 2 * (1 - edge / max(largest, 1e-12))))
+def _is_transport(method: Any) -> bool:
+    return "Xs" in inspect.signature(method.fit).parameters
 
 
-def _transport(method: Any, rows: Array, numbers: Array, target: Array) -> Array:
-    return np.asarray(method.fit(Xs=rows, ys=numbers, Xt=target).transform(Xs=rows))
+def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
+    """Moves each class by the mean displacement of its rows under optimal transport onto the target.
+
+    The mean of a class averages over the errors of single matches, and it keeps the shape of the class.
+    """
+    pick = np.random.default_rng(seed).permutation(len(rows))[:_MOST_MATCHED]
+    transport = ot.da.EMDTransport(max_iter=_EMD_ITERATIONS).fit(Xs=rows[pick], Xt=target)
+    move = np.asarray(transport.transform(Xs=rows[pick])) - rows[pick]
+    moved = rows.copy()
+    for c in np.unique(numbers):
+        of_class = numbers[pick] == c
+        moved[numbers == c] += (move[of_class] if of_class.any() else move).mean(0)
+    return moved
