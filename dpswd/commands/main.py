@@ -30,11 +30,12 @@ LIGHTNING = {
     "fit": "train a generator or an adapted classifier within a privacy budget",
     "validate": "run the validation loop of a module",
     "test": "run the test loop of a module",
-    "predict": "sample synthetic records, or predict labels, from a checkpoint",
+    "predict": "sample synthetic records from a checkpoint, or predict classes (CLASSIFIER.pt RECORDS.npz)",
 }
 COMMAND_MODULES = {
     "demo": ("demo",),
     "configs": ("configs",),
+    "predict": ("predict",),
     "forecast": ("forecast",),
     "account": ("account", "calibrate"),
     "ledger": ("ledger",),
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     follows = _is_follower()
     try:
-        if arguments and arguments[0] in LIGHTNING:
+        if arguments and arguments[0] in LIGHTNING and not _is_prediction(arguments):
             return _lightning(arguments)
         return _small(arguments)
     except DpswdError as error:
@@ -71,6 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of stdout has gone, as in: dpswd ... | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _is_prediction(arguments: Sequence[str]) -> bool:
+    """Whether the arguments are ``predict CLASSIFIER.pt RECORDS.npz``."""
+    return arguments[0] == "predict" and len(arguments) > 1 and not arguments[1].startswith("-")
 
 
 def _lightning(arguments: list[str]) -> int:
@@ -95,6 +101,8 @@ def _small(arguments: list[str]) -> int:
     parser.add_argument("--version", action="version", version=f"dpswd {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     for name, text in LIGHTNING.items():
+        if name in commands:
+            continue
         subparsers.add_parser(name, help=text, add_help=False)
     for name, command in commands.items():
         subparser = subparsers.add_parser(name, help=command.help, description=command.help)

@@ -1,16 +1,21 @@
 """PrivateAdapter: any adaptation method between the source and one private synthetic target."""
 
 import json
+import subprocess
+import sys
 from typing import ClassVar
 
 import numpy as np
 import ot
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from dpswd import PrivateAdapter, PrivateGenerator
+from dpswd.commands.main import main
+from dpswd.data.features import ArrayData
 from dpswd.errors import InputError
 
 skada = pytest.importorskip("skada")
@@ -33,7 +38,7 @@ def problem(seed: int = 0, shift: float = 2.0) -> tuple[np.ndarray, np.ndarray, 
 @pytest.fixture
 def adapter(tmp_path, monkeypatch):
     """Returns a function that makes adapters with a short training of the generator."""
-    monkeypatch.setattr("dpswd.estimators._GENERATOR_STEPS", 3)
+    monkeypatch.setattr("dpswd.adaptation.estimator._GENERATOR_STEPS", 3)
 
     def make(**options):
         fixed = {"epsilon": 10.0, "delta": 1e-5, "n_synthetic": 200, "verbose": False, "run_dir": tmp_path / "run"}
@@ -62,23 +67,23 @@ def test_parameters_follow_scikit_learn(tmp_path):
     assert adapter.set_params(n_synthetic=50).n_synthetic == 50
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "transport",
-        ot.da.SinkhornTransport(reg_e=0.05, norm="max"),
-        ot.da.LinearTransport(),
-        skada.CORAL(base_estimator=LogisticRegression()),
-        skada.OTMapping(base_estimator=LogisticRegression()),
-    ],
-    ids=["EMD", "Sinkhorn", "linear", "CORAL", "OTMapping"],
-)
+METHODS = [
+    "class_shift",
+    ot.da.EMDTransport(),
+    ot.da.SinkhornTransport(reg_e=0.05, norm="max"),
+    ot.da.LinearTransport(),
+    skada.CORAL(base_estimator=LogisticRegression()),
+    skada.OTMapping(base_estimator=LogisticRegression()),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["ours", "EMD", "Sinkhorn", "linear", "CORAL", "OTMapping"])
 def test_adaptation_with_each_method(adapter, method):
     X, y, domain = problem()
     fitted = adapter(method=method).fit(X, y, domain)
     source = LogisticRegression().fit(X[domain > 0], y[domain > 0])
     assert fitted.adapted_
-    assert fitted.strength_ > 0
+    assert fitted.shift_ > fitted.min_shift
     assert fitted.score(X[domain < 0], y[domain < 0]) > source.score(X[domain < 0], y[domain < 0]) + 0.05
 
 
@@ -86,13 +91,51 @@ def test_method_reads_no_private_record(adapter):
     X, y, domain = problem()
     Spy.seen, Spy.private = [], X[N_SOURCE:]
     fitted = adapter(method=Spy()).fit(X, y, domain)
-    target = problem()[0][N_SOURCE:]
-    scaled = (target - fitted._center) / fitted._radius
-    gaps = np.abs(Spy.seen[0][:, None] - scaled).max(2)
+    target = fitted._flat_rows(problem()[0][N_SOURCE:]) @ fitted._basis
+    gaps = np.abs(Spy.seen[0][:, None] - target).max(2)
     assert len(Spy.seen) == 1
     assert gaps.min() > 1e-6
     assert np.isfinite(fitted.synthetic_).all()
-    assert np.abs(scaled[:, None] - scaled[:5]).max(2).min() == 0  # control: a copied record has gap 0
+    assert np.abs(target[:, None] - target[:5]).max(2).min() == 0  # control: a copied record has gap 0
+
+
+class Counted(ArrayData):
+    """Records that count how often each one is read."""
+
+    reads: ClassVar[dict] = {}
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        floats = self.private.floats
+
+        def counted(index=slice(None)):
+            chosen = np.zeros(len(self.private), dtype=int)
+            np.add.at(chosen, np.arange(len(self.private))[index], 1)
+            Counted.reads["records"] = Counted.reads.get("records", 0) + chosen
+            Counted.reads["passes"] = Counted.reads.get("passes", 0) + 1
+            return floats(index)
+
+        object.__setattr__(self.private, "floats", counted)
+
+
+def test_five_methods_share_one_release(adapter, monkeypatch):
+    monkeypatch.setattr("dpswd.estimators.ArrayData", Counted)
+    Counted.reads = {}
+    X, y, domain = problem()
+    fitted = adapter().fit(X, y, domain)
+    passes = Counted.reads["passes"]
+    facts = json.loads((fitted.run_dir_ / "privacy.json").read_text())
+    assert len(set(Counted.reads["records"])) == 1  # all records are read equally often
+    assert facts["releases_made"] == 6
+    source, labels = X[domain > 0].copy(), y[domain > 0]
+    X[:] = np.nan
+    scores = []
+    for method in METHODS:
+        fitted.set_params(method=method).adapt(source, labels)
+        scores.append(fitted.score(problem()[0][N_SOURCE:], y[N_SOURCE:]))
+    assert Counted.reads["passes"] == passes
+    assert min(scores) > 0.8
+    assert json.loads((fitted.run_dir_ / "privacy.json").read_text()) == facts
 
 
 def test_private_records_pass_only_recorded_releases(adapter, monkeypatch):
@@ -139,15 +182,24 @@ def test_flipped_labels_of_the_target_change_no_prediction(adapter, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Expect noise")
-@pytest.mark.parametrize("method", ["transport", skada.CORAL(base_estimator=LogisticRegression())])
+@pytest.mark.parametrize("method", ["class_shift", skada.CORAL(base_estimator=LogisticRegression())])
 def test_tiny_epsilon_gives_the_source_classifier(adapter, method):
     X, y, domain = problem()
     fitted = adapter(epsilon=0.001, method=method).fit(X, y, domain)
-    rows = (X - fitted._center) / fitted._radius
+    rows = fitted._flat_rows(X)
     source = LogisticRegression(max_iter=300).fit(rows[domain > 0], y[domain > 0])
     assert not fitted.adapted_
-    assert fitted.strength_ == 0
+    assert "noise hides" in fitted.verdict_
     np.testing.assert_array_equal(fitted.predict(X), source.predict(rows))
+
+
+def test_target_like_the_source_gives_the_source_classifier(adapter):
+    X, y, domain = problem(shift=0.0)
+    fitted = adapter().fit(X, y, domain)
+    assert not fitted.adapted_
+    assert "min_shift" in fitted.verdict_
+    fitted.set_params(min_shift=0.0).adapt(X[domain > 0], y[domain > 0])
+    assert fitted.adapted_
 
 
 def test_save_and_load(adapter, tmp_path):
@@ -167,6 +219,58 @@ def test_save_and_load(adapter, tmp_path):
     (tmp_path / "damaged.pt").write_bytes((tmp_path / "classifier.pt").read_bytes()[:-100])
     with pytest.raises(InputError):
         PrivateAdapter.load(tmp_path / "damaged.pt")
+
+
+def test_predict_in_a_fresh_process(adapter, tmp_path):
+    X, y, domain = problem()
+    fitted = adapter(normalise=True).fit(X, np.array(["a", "b", "c"])[y], domain)
+    fitted.save(tmp_path / "classifier.pt")
+    np.savez(tmp_path / "new.npz", features=X)
+    command = [sys.executable, "-m", "dpswd", "predict", "classifier.pt", "new.npz", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    facts = json.loads(done.stdout)
+    with np.load(tmp_path / "predictions.npz") as written:
+        np.testing.assert_array_equal(written["predictions"], fitted.predict(X))
+        assert list(written["classes"]) == ["a", "b", "c"]
+    assert facts["guarantee"]["epsilon"] == fitted.guarantee_["epsilon"]
+    assert facts["guarantee"]["run"] == fitted.guarantee_["run"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "word"),
+    [
+        ({"features": np.zeros((2, DIM + 1))}, "shape"),
+        ({"features": np.full((2, DIM), np.nan)}, "NaN"),
+        ({"features": np.array([["a"] * DIM])}, "rows"),
+        ({"other": np.zeros((2, DIM))}, "features"),
+        (None, "npz"),
+    ],
+)
+def test_predict_refuses_other_records(classifier_file, tmp_path, capsys, arrays, word):
+    path = tmp_path / "new.npz"
+    path.write_bytes(b"nothing") if arrays is None else np.savez(path, **arrays)
+    out = tmp_path / "predictions.npz"
+    assert main(["predict", str(classifier_file), str(path), "--out", str(out)]) == 2
+    assert word in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_predict_refuses_other_classifiers(tmp_path, capsys):
+    torch.save({"format": 1}, tmp_path / "classifier.pt")
+    np.savez(tmp_path / "new.npz", features=np.zeros((2, DIM)))
+    assert main(["predict", str(tmp_path / "classifier.pt"), str(tmp_path / "new.npz")]) == 2
+    assert "classifier" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def classifier_file(tmp_path_factory):
+    """A file of a classifier, from a short run."""
+    directory = tmp_path_factory.mktemp("classifier")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpswd.adaptation.estimator._GENERATOR_STEPS", 3)
+        options = {"n_synthetic": 50, "verbose": False, "run_dir": directory / "run"}
+        PrivateAdapter(10.0, 1e-5, **options).fit(*problem()).save(directory / "classifier.pt")
+    return directory / "classifier.pt"
 
 
 def test_other_classifiers_are_not_saved(adapter, tmp_path):
