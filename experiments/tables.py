@@ -531,7 +531,7 @@ TABLES: dict[str, Table] = {
             span("sizes", lambda value: f"{value:,}"),
             span("seconds", milliseconds),
         ),
-        where=part("scaling"),
+        where=lambda row: row["part"] == "scaling" and row["what"].startswith("distance"),
     ),
     "benchmark_cost": Table(
         "benchmarks",
