@@ -196,12 +196,6 @@ class ProjectionMechanism:
         """Whether the noise is cryptographic; False with a fixed noise seed."""
         return self.noise_seed is None
 
-    @property
-    def noise_multiplier(self) -> float:
-        """Noise relative to the sensitivity, ``sigma / (unit_sensitivity sqrt(mean of S))``."""
-        self.check_calibrated()
-        return float(self.sigma / (self.unit_sensitivity * self.law.mean**0.5))
-
     def replace(self, **changes: Any) -> "ProjectionMechanism":
         """Return a validated copy with some values changed."""
         return dataclasses.replace(self, **changes)

@@ -370,15 +370,6 @@ TABLES: dict[str, Table] = {
         "{seeds} seeds",
         spread=(lambda row: row["dataset"].split(",")[0], "{mean:.1f}"),
     ),
-    "table4": Table(
-        "table4",
-        columns(
-            "row of Table 4 -> {dataset} | published -> {published:g} | exact, Renyi -> {exact_rdp:.3f} | "
-            "exact, PLD -> **{exact_pld:.3f}**",
-        ),
-        "deterministic",
-        where=lambda row: row["dataset"] in ("USPS-MNIST", "MNIST (b)", "Office-31"),
-    ),
     "table4_all": Table(
         "table4",
         columns(

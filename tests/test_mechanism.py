@@ -161,7 +161,6 @@ def test_calibrate_returns_a_copy_that_keeps_the_budget():
 @pytest.mark.parametrize(
     "use",
     [
-        lambda made: made.noise_multiplier,
         lambda made: PrivacyAccountant().step(made, sample_size=10, n_releases=1),
         lambda made: DPSlicedWassersteinLoss(made).release(torch.zeros(10, 5)),
         lambda made: DPSlicedWassersteinLoss(made)(torch.zeros(10, 5), torch.zeros(3, 5)),

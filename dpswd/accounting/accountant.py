@@ -140,29 +140,19 @@ class PrivacyAccountant:
         return float(self.profile([epsilon])[0])
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
-        """Return an upper bound on delta at every epsilon: the privacy profile."""
+        """Return an upper bound on delta at every epsilon: the privacy profile.
+
+        Raises:
+            InputError: If a bound has no ``failure_prob``; ``resolve(delta)`` chooses it.
+        """
         positive(**{f"epsilons[{i}]": epsilon for i, epsilon in enumerate(epsilons)})
-        if self._tail(chosen=False):
-            deltas = [self._delta_with_open_tails(epsilon) for epsilon in epsilons]
-        elif self.accountant == "rdp":
+        if self.accountant == "rdp":
             account = RenyiAccount(self.parts())
             deltas = [account.get_delta(epsilon) + self.tail for epsilon in epsilons]
         else:
             loss = self.pld()
             deltas = [float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons]
         return np.asarray(np.clip(deltas, 0.0, 1.0), dtype=float)
-
-    def _delta_with_open_tails(self, epsilon: float) -> float:
-        """Damped fixed point of delta = tails(delta) + delta(epsilon, tails). Every iterate is a valid delta."""
-        delta, best = 1e-5, 1.0
-        for _ in range(12):
-            found = self.resolve(delta).get_delta(epsilon)
-            converged = found > 0.98 * best
-            best = min(best, found)
-            if converged and best < 1:
-                break
-            delta = min(max(math.sqrt(delta * found), 1e-300), 0.5)
-        return best
 
     def pld(
         self, *, pessimistic: bool = True, points: int = pld_module.POINTS_PER_DEVIATION

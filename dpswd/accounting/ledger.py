@@ -410,19 +410,10 @@ class SharedLedger(Ledger):
         return ledger
 
     @property
-    def target_epsilon(self) -> float:
-        """Total budget of all runs."""
-        return float(self.header["target_epsilon"])
-
-    @property
-    def target_delta(self) -> float:
-        """Total budget of all runs."""
-        return float(self.header["target_delta"])
-
-    @property
-    def accountant(self) -> str:
-        """``"pld"`` or ``"rdp"``; composes the runs."""
-        return str(self.header["accountant"])
+    def _budget(self) -> tuple[float, float, str]:
+        """Epsilon, delta and accountant of all runs together."""
+        header = self.header
+        return float(header["target_epsilon"]), float(header["target_delta"]), str(header["accountant"])
 
     def check(self, groups: Sequence[ReleaseGroup]) -> None:
         """Raise unless the budget covers the plan ``groups`` besides those in the ledger; write nothing.
@@ -438,15 +429,13 @@ class SharedLedger(Ledger):
                 f"Expected the same sample_size in all runs of {self.path}, got {' and '.join(map(str, sizes))}; "
                 "a shared ledger is for runs on the same records: create another one."
             )
-        total = PrivacyAccountant.from_groups([*spent, *groups], self.accountant).get_epsilon(self.target_delta)
-        if total > self.target_epsilon:
-            before = (
-                PrivacyAccountant.from_groups(spent, self.accountant).get_epsilon(self.target_delta) if spent else 0
-            )
+        limit, delta, accountant = self._budget
+        total = PrivacyAccountant.from_groups([*spent, *groups], accountant).get_epsilon(delta)
+        if total > limit:
+            before = PrivacyAccountant.from_groups(spent, accountant).get_epsilon(delta) if spent else 0
             raise BudgetExceededError(
-                f"Expected all runs in {self.path} to cost at most epsilon={self.target_epsilon:g} at "
-                f"delta={self.target_delta:g}, got {total:.4g} with this run ({before:.4g} without it); use a smaller "
-                "target_epsilon for this run."
+                f"Expected all runs in {self.path} to cost at most epsilon={limit:g} at delta={delta:g}, got "
+                f"{total:.4g} with this run ({before:.4g} without it); use a smaller target_epsilon for this run."
             )
 
     def reserve(self, run: str, facts: dict[str, Any]) -> None:
@@ -480,8 +469,8 @@ class SharedLedger(Ledger):
     def statement(self) -> dict[str, Any]:
         """Return the cost of all runs on the disk, for ``privacy.json`` and the report; see :func:`statement`."""
         ledger = type(self).open_existing(self.path)
-        facts = statement(ledger, self.target_delta, self.accountant)
-        return {"runs": len(ledger.runs), "target_epsilon": self.target_epsilon, **facts}
+        limit, delta, accountant = self._budget
+        return {"runs": len(ledger.runs), "target_epsilon": limit, **statement(ledger, delta, accountant)}
 
 
 def cost(groups: Sequence[ReleaseGroup], delta: float, accountant: str = "pld") -> dict[str, Any]:

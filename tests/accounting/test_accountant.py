@@ -59,9 +59,9 @@ def test_tails_without_failure_prob_get_half_of_delta():
         assert resolved.tail == pytest.approx(DELTA / 2)
         assert open_bound.history[0][0].failure_prob is None
         assert open_bound.get_epsilon(DELTA) == pytest.approx(resolved.get_epsilon(DELTA))
-        found = open_bound.get_delta(open_bound.get_epsilon(DELTA))
-        assert found <= DELTA * 1.1  # another split may be tighter
-        assert open_bound.profile([1.0])[0] == pytest.approx(open_bound.get_delta(1.0))
+        with pytest.raises(InputError, match="failure_prob"):
+            open_bound.get_delta(1.0)
+        assert resolved.get_delta(resolved.get_epsilon(DELTA)) <= DELTA * 1.01
 
 
 def test_mu_of_gaussians_is_the_closed_form():

@@ -215,7 +215,7 @@ def test_plans_are_reserved_until_the_budget_is_used(tmp_path):
         ledger.reserve("d", facts())
     assert ledger.path.read_bytes() == before
     again = SharedLedger.open_existing(ledger.path)
-    assert (again.n_releases, list(again.runs), again.target_epsilon) == (0, ["a", "b", "c"], limit)
+    assert (again.n_releases, list(again.runs), again.header["target_epsilon"]) == (0, ["a", "b", "c"], limit)
     assert again.planned() == [(COUNTS, N, 1)] * 3  # nothing was released: plans count
     assert cost(again.planned(), DELTA)["mu"] == pytest.approx(3**0.5 / 4, rel=1e-4)  # Dong2022, Corollary 3.3
 
