@@ -1,4 +1,4 @@
-"""Sorts of many columns: equal to torch.sort, whatever values, types and threads."""
+"""Sorts of many columns: equal to torch.sort for all values, types and thread counts."""
 
 import pytest
 import torch

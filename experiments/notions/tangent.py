@@ -2,7 +2,7 @@
 
 The paper has no experiment; this one is ours. The embedded digits (1,797 images of 8 x 8) are split into public (700),
 private (600) and test (497) rows. The public rows train a small encoder and 256 candidate heads (bootstraps of 10 to
-200 public rows). The private rows weigh the candidates through a bounded loss: q is proportional to
+200 public rows). The private rows give the candidates weights through a bounded loss: q is proportional to
 exp(-beta mean loss). Per loss and beta: the norms of Definitions 2 (tangent DP) and 1 (differentiability), the centred
 and the printed bounds, the estimates of Remarks 3c and 5b from 2,000 draws, what removing each private record changes,
 the expected accuracy of one draw, and the pure epsilon of one draw as an exponential mechanism, a guarantee.

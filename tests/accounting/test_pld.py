@@ -140,7 +140,7 @@ def test_one_sampled_release_lies_in_the_confidence_interval_of_a_simulation(cas
     allowance = 0.01 * found  # S is rounded up
     assert abs(found - values.mean()) < radius + allowance
     weaker = float(pld.compose([part._replace(scale=0.8 * part.scale)]).get_delta_for_epsilon(epsilon))
-    assert abs(weaker - values.mean()) > radius + allowance  # control: 20% less sensitivity is told apart
+    assert abs(weaker - values.mean()) > radius + allowance  # control: 20% less sensitivity is distinguished
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.2])
@@ -251,6 +251,6 @@ def test_composition_equals_the_slow_one(monkeypatch, mu, rate, releases):
     for delta in (1e-3, 1e-5, 1e-7):
         expected = slow_epsilon(mu, rate, step, math.ceil(top / step), releases, delta)
         assert found.get_epsilon_for_delta(delta) == pytest.approx(expected, rel=1e-4)
-    # control: one release more is told apart
+    # control: one release more is distinguished
     more = slow_epsilon(mu, rate, step, math.ceil(top / step), releases + 1, 1e-5)
     assert found.get_epsilon_for_delta(1e-5) != pytest.approx(more, rel=1e-4)
