@@ -36,7 +36,7 @@ from dpswd.training.callback import PrivacyBudget
 __all__ = ["PrivateGenerator"]
 
 _GENERATOR_STEPS = 800  # training steps after the flow, as in the shipped configs
-_CONSTANTS = ("center", "radius", "shift", "rotation", "zoom", "shear")
+_CONSTANTS = ("center", "radius", "shift", "rotation", "zoom", "shear", "elastic", "mirror")
 _FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
 
 
@@ -59,6 +59,8 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         rotation: As ``shift``, in degrees.
         zoom: As ``shift``, relative size.
         shear: As ``shift``, relative slant.
+        elastic: As ``shift``, standard deviation of smooth displacements, in pixels.
+        mirror: Reflect every second generated image left to right.
         n_steps: Training steps of the generator's network, which cost no privacy; ``None`` for 800.
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
@@ -89,6 +91,8 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         rotation: float = 0.0,
         zoom: float = 0.0,
         shear: float = 0.0,
+        elastic: float = 0.0,
+        mirror: bool = False,
         n_steps: int | None = None,
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
@@ -104,6 +108,8 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.rotation = rotation
         self.zoom = zoom
         self.shear = shear
+        self.elastic = elastic
+        self.mirror = mirror
         self.n_steps = n_steps
         self.run_dir = run_dir
         self.shared_ledger = shared_ledger
@@ -135,10 +141,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             data = ArrayData(X, y, classes=self.classes)
             if self.n_steps is not None:
                 at_least(1, n_steps=self.n_steps)
-            constants = {
-                name: getattr(self, name) for name in ("center", "radius", "shift", "rotation", "zoom", "shear")
-            }
-            module = MixtureModule(**constants)
+            module = MixtureModule(**{name: getattr(self, name) for name in _CONSTANTS})
             directory = _new_run_dir(self.run_dir)
             ledger = None if self.shared_ledger is None else str(self.shared_ledger)
             budget = PrivacyBudget(self.epsilon, self.delta, shared_ledger=ledger)

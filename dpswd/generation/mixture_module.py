@@ -66,6 +66,8 @@ class MixtureModule(L.LightningModule):
         rotation: As ``shift``.
         zoom: As ``shift``.
         shear: As ``shift``.
+        elastic: As ``shift``.
+        mirror: Whether every second image is reflected.
         n_particles: Number of particles of the flow.
         flow_steps: Training steps given to the flow; the rest of ``max_steps`` trains the generator.
         generated: Particles per step of the generator.
@@ -91,6 +93,8 @@ class MixtureModule(L.LightningModule):
         rotation: float = 0.0,
         zoom: float = 0.0,
         shear: float = 0.0,
+        elastic: float = 0.0,
+        mirror: bool = False,
         n_particles: int = 20_000,
         flow_steps: int = 5,
         generated: int = 500,
@@ -106,7 +110,8 @@ class MixtureModule(L.LightningModule):
             at_least(0, n_classes=n_classes)
         self.save_hyperparameters()
         self.n_classes, self.center, self.radius, self.residual = n_classes, center, radius, residual
-        self.jitter = {"shift": shift, "rotation": rotation, "zoom": zoom, "shear": shear}
+        amounts = {"shift": shift, "rotation": rotation, "zoom": zoom, "shear": shear, "elastic": elastic}
+        self.jitter: dict[str, Any] = {**amounts, "mirror": mirror}
         self.n_particles, self.flow_steps, self.generated = n_particles, flow_steps, generated
         self.hidden, self.lr, self.noise_seed = hidden, lr, noise_seed
         self.automatic_optimization = False

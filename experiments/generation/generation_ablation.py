@@ -20,7 +20,7 @@ from experiments.generation.train_config import train_config
 
 HELP = "what each part of the shipped generators brings, on MNIST: one seed (half an hour, resumes)"
 
-STILL = [f"--model.init_args.{amount}=0" for amount in ("shift", "rotation", "zoom", "shear")]
+STILL = [f"--model.init_args.{amount}=0" for amount in ("shift", "rotation", "zoom", "shear", "elastic")]
 # what is changed, epsilon, options of dpswd fit
 RUNS: list[tuple[str, float, list[str]]] = [
     (label, epsilon, options)
