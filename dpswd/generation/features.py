@@ -16,7 +16,17 @@ from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
 from dpswd.rowwise import digest
 
-__all__ = ["DCT", "Basis", "FeatureMap", "Flatten", "Frequencies", "check_rowwise", "dct_matrix", "reference_spectrum"]
+__all__ = [
+    "DCT",
+    "Basis",
+    "FeatureMap",
+    "Flatten",
+    "Frequencies",
+    "Histogram",
+    "check_rowwise",
+    "dct_matrix",
+    "reference_spectrum",
+]
 
 
 def dct_matrix(size: int) -> Tensor:
@@ -260,6 +270,33 @@ class Frequencies(FeatureMap):
     def from_frequencies(self, frequencies: Tensor) -> Tensor:
         """Maps all frequencies in opponent colours (n, channels, height, width) to centred images."""
         return torch.einsum("kc,nkhw->nchw", self.colours, self.basis_h.T @ frequencies @ self.basis_w)
+
+
+class Histogram(FeatureMap):
+    """Shares of the pixels of an image at ``n_levels`` equidistant levels from 0 to 1, all channels together.
+
+    The shares add up to 1, so that the norm of a row is at most 1/2.
+
+    Args:
+        sample_shape: (channels, height, width).
+        n_levels: Number of levels.
+    """
+
+    def __init__(self, sample_shape: tuple[int, int, int], n_levels: int = 32) -> None:
+        super().__init__(sample_shape)
+        at_least(2, n_levels=n_levels)
+        self.n_levels = n_levels
+
+    @property
+    def dim(self) -> int:
+        """Number of levels."""
+        return self.n_levels
+
+    def rows(self, centered: Tensor) -> Tensor:
+        """Counts the pixels at each level."""
+        levels = (centered.flatten(1).nan_to_num() * (self.n_levels - 1)).round().clamp(0, self.n_levels - 1).long()
+        shares = torch.full(levels.shape, 1 / levels.shape[1], device=levels.device)
+        return shares.new_zeros(len(levels), self.n_levels).scatter_add_(1, levels, shares)
 
 
 class Basis(FeatureMap):

@@ -141,12 +141,13 @@ class MLPGenerator(Generator):
 class MixtureGenerator(Generator):
     r"""Mixture of normal distributions with a learned correction, clamping and jitter.
 
-    .. math:: x = J(D(m_c + (L_c z + f(z, c), s \odot z')) + r)
+    .. math:: x = J(T(D(m_c + (L_c z + f(z, c), s \odot z')) + r))
 
     One latent coordinate selects the cell c among those of the class; z and z' are the latent coordinates of the p
-    leading and of the remaining directions. D maps rows to records, f is a network whose last layer starts at zero, r
-    has the unreleased frequencies, drawn from the reference spectrum, and J is the jitter of
-    :mod:`dpswd.generation.jitter`. :class:`~dpswd.generation.mixture_module.MixtureModule` sets the buffers.
+    leading and of the remaining directions. D maps rows to records, f is a network whose last layer starts at zero, and
+    r has the unreleased frequencies, drawn from the reference spectrum. The tone curve T limits pixels to [0, 1]; J is
+    the jitter of :mod:`dpswd.generation.jitter`. :class:`~dpswd.generation.mixture_module.MixtureModule` sets the
+    buffers.
 
     Args:
         sample_shape: Shape of one record.
@@ -155,7 +156,8 @@ class MixtureGenerator(Generator):
         n_components: Number p of leading directions.
         dim: Dimension D of the rows; ``None`` for ``n_components``.
         hidden: Number of hidden units of the network.
-        bounded: Clamp records to [0, 1] (pixels).
+        bounded: Limit records to [0, 1] (pixels).
+        n_levels: Levels of the tone curve, at least 3; 0 clamps.
         residual: Draw the unreleased frequencies from the reference spectrum.
         shift: Public amount of jitter, for images; see :func:`dpswd.generation.jitter.jitter`.
         rotation: As ``shift``.
@@ -173,6 +175,7 @@ class MixtureGenerator(Generator):
     offset: Tensor
     residual_scale: Tensor
     reflect: Tensor
+    tones: Tensor
 
     def __init__(
         self,
@@ -183,6 +186,7 @@ class MixtureGenerator(Generator):
         dim: int | None = None,
         hidden: int = 256,
         bounded: bool = True,
+        n_levels: int = 0,
         residual: bool = False,
         shift: float = 0.0,
         rotation: float = 0.0,
@@ -204,7 +208,7 @@ class MixtureGenerator(Generator):
         size, cells = math.prod(sample_shape), max(1, n_classes) * n_cells
         super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if jittered else 0) + (size if residual else 0))
         self.n_cells, self.n_components, self.dim, self.hidden = n_cells, n_components, dim, hidden
-        self.bounded, self.residual, self.jittered = bounded, residual, jittered
+        self.bounded, self.n_levels, self.residual, self.jittered = bounded, n_levels, residual, jittered
         self.shift, self.rotation, self.zoom, self.shear = shift, rotation, zoom, shear
         self.elastic, self.mirror = elastic, mirror
         self.register_buffer("weights", torch.full((max(1, n_classes), n_cells), 1 / n_cells))
@@ -214,6 +218,9 @@ class MixtureGenerator(Generator):
         self.register_buffer("synthesis", torch.zeros(dim, size))
         self.register_buffer("offset", torch.zeros(size))
         self.register_buffer("residual_scale", torch.zeros(sample_shape if residual else (0,)))
+        self.register_buffer(
+            "tones", (torch.arange(n_levels - 1) + 0.5) / (n_levels - 1) if n_levels else torch.zeros(0)
+        )
         self.register_buffer("reflect", torch.tensor(False))
         self.frequencies = Frequencies(sample_shape, 1) if residual else None  # type: ignore[arg-type]
         self.bend = nn.Sequential(
@@ -247,7 +254,20 @@ class MixtureGenerator(Generator):
         return cast(Tensor, self.bend(torch.cat([latent[:, : self.n_components], one_hot], dim=1)))
 
     def render(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Maps rows (n, D) to records, clamped if ``bounded``, without jitter.
+        """Maps rows (n, D) to records, limited to [0, 1] if ``bounded``, without jitter; see :meth:`linear`."""
+        records = self.linear(rows, codes)
+        if not self.bounded:
+            return records
+        if not self.n_levels:
+            return records.clamp(0, 1)
+        upper = torch.bucketize(records, self.tones).clamp(1, len(self.tones) - 1)
+        start, end = self.tones[upper - 1], self.tones[upper]
+        part = ((records - start) / (end - start).clamp(min=1e-6)).clamp(0, 1)
+        values = (upper - 0.5 + part) / (self.n_levels - 1)
+        return values.where(records >= self.tones[0], 0.0).where(records <= self.tones[-1], 1.0)
+
+    def linear(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
+        """Maps rows (n, D) to records without limits.
 
         Args:
             rows: (n, D).
@@ -258,7 +278,7 @@ class MixtureGenerator(Generator):
             assert self.frequencies is not None
             frequencies = codes.unflatten(1, self.sample_shape) * self.residual_scale
             records = records + self.frequencies.from_frequencies(frequencies)
-        return cast(Tensor, records.clamp(0, 1) if self.bounded else records)
+        return cast(Tensor, records)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""

@@ -5,8 +5,9 @@ class and the pooled covariance. The cell of a record depends on this record and
 is a class like any other to :mod:`dpswd.queries`.
 
 Means are pulled towards their prior by Wiener's weight, the variance of the signal over that of signal and noise; the
-former is fitted by moments. Covariances keep what the noise adds to the variances, which makes classifiers of the
-synthetic records robust; only negative eigenvalues are cut off.
+former is fitted by moments. Covariances of cells are pulled likewise towards those within their classes. Covariances
+of classes keep what the noise adds to the variances, which makes classifiers of the synthetic records robust; only
+negative eigenvalues are cut off.
 """
 
 import torch
@@ -14,6 +15,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 __all__ = [
+    "cell_covariances",
     "cell_means",
     "cell_of",
     "centres",
@@ -111,3 +113,28 @@ def cell_means(counts: Tensor, sums: Tensor, variances: Tensor, noise: float) ->
     noise_sq = (noise / counts).square()[:, None]
     spread = ((difference.square() - noise_sq).sum(1) / variances.sum()).clamp(min=0)[:, None] * variances
     return difference * spread / (spread + noise_sq)
+
+
+def cell_covariances(
+    counts: Tensor, moments: Tensor, noise: float, weights: Tensor, means: Tensor, covariances: Tensor
+) -> Tensor:
+    """Covariances (K, d, d) of cells, pulled towards the covariance within the cells of their class.
+
+    Args:
+        counts: (K,), positive.
+        moments: (K, d, d), released second moments about the means of cells.
+        noise: Standard deviation of a diagonal entry of a released moment.
+        weights: (C, K / C), proportions of the cells of each class.
+        means: (K, d), of cells.
+        covariances: (C, d, d), of classes.
+    """
+    n_cells, dim = weights.shape[1], means.shape[1]
+    about = means.unflatten(0, (-1, n_cells))
+    about = about - (weights[:, :, None] * about).sum(1, keepdim=True)
+    between = torch.einsum("ck,cki,ckj->cij", weights, about, about)
+    within = positive_part(covariances - between).repeat_interleave(n_cells, 0)
+    difference = moments / counts[:, None, None] - within
+    noise_sq = (noise / counts).square() * dim * (dim + 1) / 2  # of the Frobenius norm of symmetric noise
+    signal_sq = ((difference.square().sum((1, 2)) - noise_sq) * counts.square()).sum() / counts.square().sum()
+    signal_sq = signal_sq.clamp(min=0)
+    return within + (signal_sq / (signal_sq + noise_sq))[:, None, None] * difference

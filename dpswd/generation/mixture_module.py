@@ -3,7 +3,8 @@ r"""The default generator: a private mixture, moved along the flow of DP-SWD sli
 Releases of all N records, each with its share of the squared mu of the budget
 (:func:`dpswd.generation.structure.forecast`):
 
-1. the sum of the rows and of their squared norms, which centres and scales them;
+1. the sum of the rows and of their squared norms, which centres and scales them; for images, the shares of pixels at
+   each level of brightness;
 2. counts and sums per class;
 3. second moments about the released means, per class or of all classes together;
 4. counts and sums per cell, where the forecast has several cells per class;
@@ -32,7 +33,7 @@ from dpswd._validate import at_least, positive
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.errors import InputError
 from dpswd.generation import mixture
-from dpswd.generation.features import Basis, FeatureMap, Flatten, Frequencies, reference_spectrum
+from dpswd.generation.features import Basis, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
 from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.rows import private_rows
 from dpswd.generation.structure import RAW_NORM, ROW_NORM, Structure, forecast
@@ -46,6 +47,7 @@ __all__ = ["MixtureModule"]
 _PART = 4096  # records whose rows are held at a time
 _UNLIMITED_MU = 10.0  # the structure of a run without a budget
 _MATCHING_STEPS = 4
+_MATCH = 1.0
 _MAX_INFLATION = 1.3
 _DARK = 0.1  # a mean border darker than this is taken for black
 
@@ -135,6 +137,10 @@ class MixtureModule(L.LightningModule):
         classes, cells = max(1, structure.n_classes), max(1, structure.n_classes) * structure.n_cells
         dim, p = structure.dim, structure.n_components
         self.overall = SumAndNorm(dim, RAW_NORM, share=shares["overall"], noise_seed=seed)
+        if structure.n_levels:
+            self.histogram = ClassMeans(
+                1, structure.n_levels, row_norm=ROW_NORM, share=shares["tones"], noise_seed=seed
+            )
         self.class_sums = ClassMeans(classes, dim, row_norm=ROW_NORM, share=shares["means"], noise_seed=seed)
         n_moments = 1 if structure.pooled else classes
         self.class_moments = ClassCovariances(
@@ -198,6 +204,7 @@ class MixtureModule(L.LightningModule):
             structure.dim,
             hidden=self.hidden,
             bounded=images,
+            n_levels=structure.n_levels,
             residual=residual,
             **self.jitter,
         )
@@ -216,15 +223,20 @@ class MixtureModule(L.LightningModule):
             self.mixed.fill_(True)
         self._start = None
 
+    def _parts(self, features: FeatureMap) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows of the private records under a public map, and their classes, a part at a time."""
+        private = self.trainer.datamodule.private  # type: ignore[attr-defined]
+        for part in torch.arange(len(private)).split(_PART):
+            rows = private_rows(features, private.floats(part).to(self.device)).cpu().double()
+            labels = private.labels[part].cpu()
+            yield rows, labels if self.generator.n_classes else torch.zeros_like(labels)
+
     def _rows(self) -> Iterator[tuple[Tensor, Tensor]]:
         """All coordinates of the private rows, as far as they are released, and their classes, a part at a time."""
-        private = self.trainer.datamodule.private  # type: ignore[attr-defined]
         features = self.features
         mean, scale, directions = (each.cpu().double() for each in (features.mean, features.scale, features.directions))
-        for part in torch.arange(len(private)).split(_PART):
-            rows = private_rows(features.base, private.floats(part).to(self.device)).cpu().double()
-            labels = private.labels[part].cpu()
-            yield (rows - mean) * scale @ directions, labels if self.generator.n_classes else torch.zeros_like(labels)
+        for rows, labels in self._parts(features.base):
+            yield (rows - mean) * scale @ directions, labels
 
     @torch.no_grad()
     def _mix(self) -> None:
@@ -242,6 +254,7 @@ class MixtureModule(L.LightningModule):
         total_variance = (ROW_NORM / structure.headroom) ** 2  # of the scaled rows
         reference = reference.double() * (total_variance / reference.double().sum())
 
+        pixels = self._release_histogram() if structure.n_levels else None
         counts, sums = self.class_sums.release(self._rows())
         counts = counts.clamp(min=0.2 * n / len(counts))
         means = mixture.class_means(counts, sums, reference, self.class_sums.mechanism.sigma)
@@ -273,35 +286,36 @@ class MixtureModule(L.LightningModule):
             generator.means.copy_(means)
             generator.roots.copy_(inflation * mixture.root(covariances[:, :p, :p]))
         else:
-            self._mix_cells(means, shared[:p, :p])
+            self._mix_cells(means, shared[:p, :p], covariances[:, :p, :p])
         decoded = features.decode(torch.eye(base.dim, device=self.device))
         offset = features.decode(torch.zeros(1, base.dim, device=self.device))
         generator.offset.copy_(offset.flatten())
         generator.synthesis.copy_((decoded - offset).flatten(1))
         if generator.residual:
             self._set_residual()
-        if generator.jittered:
-            mean = (self.proportions @ generator.means.unflatten(0, (len(counts), -1)).mean(1))[None]
-            picture = generator.render(mean.to(self.device))[0].mean(0)
-            border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
-            generator.reflect.fill_(bool(border.mean() > _DARK))
         self.classes.copy_(self.classes_of(len(self.classes)))
         if generator.bounded:
-            self._match_limits()
+            self._match_pixels(pixels)
+        if generator.jittered:
+            mean = (self.proportions @ generator.means.unflatten(0, (len(counts), -1)).mean(1))[None]
+            picture = generator.linear(mean.to(self.device))[0].mean(0)
+            border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
+            generator.reflect.fill_(bool(border.mean() > _DARK))
 
-    def _mix_cells(self, means: Tensor, covariance: Tensor) -> None:
+    def _mix_cells(self, means: Tensor, pooled: Tensor, covariances: Tensor) -> None:
         """Releases counts, sums and second moments per cell in the leading directions.
 
         Args:
             means: (C, D), of classes.
-            covariance: (p, p), pooled over the classes.
+            pooled: (p, p), covariance pooled over the classes.
+            covariances: (C, p, p), of classes.
         """
         structure, generator = self.structure, self.generator
         assert structure is not None
         n_cells, p = structure.n_cells, structure.n_components
-        centres = mixture.centres(means[:, :p], covariance, n_cells)
+        centres = mixture.centres(means[:, :p], pooled, n_cells)
         flat = centres.flatten(0, 1)
-        variances = covariance.diagonal().clamp(min=1e-9)
+        variances = pooled.diagonal().clamp(min=1e-9)
         deviation = float(variances.sum().sqrt())
         bounds = {"sums": 1.3 * deviation, "moments": deviation}  # twice the row bound 1/2, in units of rows
 
@@ -318,9 +332,11 @@ class MixtureModule(L.LightningModule):
         found = flat + mixture.cell_means(counts, sums * unit, variances, noise)
         unit = bounds["moments"] / ROW_NORM
         moments = self.cell_moments.release(parts(unit, None), found / unit) * unit**2
-        roots = mixture.root(moments / counts[:, None, None])
         weights = counts.unflatten(0, (-1, n_cells))
-        generator.weights.copy_(weights / weights.sum(1, keepdim=True))
+        weights = weights / weights.sum(1, keepdim=True)
+        noise = self.cell_moments.mechanism.sigma * unit**2
+        roots = mixture.root(mixture.cell_covariances(counts, moments, noise, weights, found, covariances))
+        generator.weights.copy_(weights)
         generator.means.copy_(torch.cat([found, means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
         generator.roots.copy_(roots)
 
@@ -333,10 +349,21 @@ class MixtureModule(L.LightningModule):
         contrast = min(1.0, 1 / float(self.features.scale))  # of the records, over that of the reference
         self.generator.residual_scale.copy_(contrast * spectrum.unflatten(0, base.sample_shape))
 
-    def _match_limits(self) -> None:
-        """Moves the means of cells so that images cut to [0, 1] have the released means.
+    def _release_histogram(self) -> Tensor:
+        """Releases the shares of pixels below the edges between levels, (n_levels - 1,)."""
+        assert self.structure is not None
+        levels = Histogram(self.structure.sample_shape, self.structure.n_levels)  # type: ignore[arg-type]
+        parts = ((rows, torch.zeros_like(labels)) for rows, labels in self._parts(levels))
+        released = self.histogram.release(parts)[1][0].clamp(min=0)
+        return (released / released.sum().clamp(min=1e-9)).cumsum(0)[:-1]
 
-        Cutting the noise of a black background at 0 makes it grey on average; the means are lowered until it is not.
+    def _match_pixels(self, below: Tensor | None) -> None:
+        """Sets the tone curve, and moves the means of cells so that images have the released means.
+
+        Both are needed: the limits of pixels and the tone curve change means, and the means change the shares of tones.
+
+        Args:
+            below: (n_levels - 1,), released shares of pixels below the edges; ``None`` without a tone curve.
         """
         generator = self.generator
         cells = generator.cell(self.codes, self.classes)
@@ -345,6 +372,8 @@ class MixtureModule(L.LightningModule):
         weight = counts / (counts + 30)  # the effect in a small cell is taken from its class
         for _ in range(_MATCHING_STEPS):
             rows = generator.straight(self.codes, cells)
+            if below is not None:
+                self._set_tones(rows[:: -(-len(rows) // 1000)], below)
             seen = torch.cat([self.features.whole(generator.render(some)) for some in rows.split(_PART)])
             sums = torch.zeros_like(wanted).index_add_(0, cells, seen - rows)
             of_class = (
@@ -354,7 +383,14 @@ class MixtureModule(L.LightningModule):
             effect = weight * sums / counts.clamp(min=1) + (1 - weight) * of_class.repeat_interleave(
                 generator.n_cells, 0
             )
-            generator.means.copy_(wanted - effect)
+            generator.means.copy_(wanted - _MATCH * effect)
+
+    def _set_tones(self, rows: Tensor, below: Tensor) -> None:
+        """Sets the tone curve so that images of the rows have the released shares of pixels ``below`` the edges."""
+        generator = self.generator
+        codes = torch.randn(len(rows), generator.offset.numel(), device=rows.device) if generator.residual else None
+        values = generator.linear(rows, codes).flatten().sort().values
+        generator.tones.copy_(values[(below.to(values.device) * (len(values) - 1)).long()])
 
     @property
     def stages(self) -> dict[str, int]:

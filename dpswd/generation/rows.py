@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.errors import InputError
-from dpswd.generation.features import DCT, Basis, Flatten, Frequencies
+from dpswd.generation.features import DCT, Basis, Flatten, Frequencies, Histogram
 from dpswd.rowwise import finite_or_zero, rowwise
 
 __all__ = ["known_rowwise", "private_rows", "rows_in_parts"]
 
 _PART = 8192  # records per part, which limits memory
-_KNOWN = (Basis, DCT, Flatten, Frequencies)
+_KNOWN = (Basis, DCT, Flatten, Frequencies, Histogram)
 
 
 def known_rowwise(features: nn.Module) -> bool:

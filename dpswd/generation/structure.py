@@ -16,6 +16,8 @@ classes and 0.85 to differences within them; within classes coordinates vary as 
   coordinate: its reference variance is less than 0.6 of that edge.
 - Otherwise the number n of cells per class is the largest for which the edge of one cell is at most 2.5 times the
   average variance in p directions: :math:`2 p^{3/2} C n / (\mu N) \le 2.5`; at most 12.
+- The shares of pixels at n levels of brightness are released at 0.02 :math:`\mu^2`; n is the largest number, at most
+  32, for which the pixels of N / n images are four times the noise of a level; none where n is below 4.
 """
 
 import dataclasses
@@ -33,6 +35,8 @@ RAW_NORM = 1.0  # bound on the norm of a row of the public map, twice its root m
 BETWEEN = 0.15  # share of the squared norm that differs between classes, in the reference model
 MAX_COMPONENTS = 120  # directions that have cells
 MAX_CELLS = 12
+_MAX_LEVELS = 32
+_TONE_SHARE = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Structure:
         headroom: Row bound over the root mean square norm of a row.
         class_bound: Bound on the distance of a row from the mean of its class, enforced by clipping.
         n_quantiles: Block means per slice, over all classes.
+        n_levels: Levels of brightness of the histogram of pixels; 0 for none.
         step_size: Step of the flow relative to the full correction.
         shares: Part of the squared mu of each release; what is left goes to the slices.
         signal_to_noise: Forecast for each release under the reference spectrum, as a ratio of norms.
@@ -68,6 +73,7 @@ class Structure:
     headroom: float
     class_bound: float
     n_quantiles: int
+    n_levels: int
     step_size: float
     shares: dict[str, float]
     signal_to_noise: dict[str, float]
@@ -124,6 +130,11 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         shares = {"overall": 0.04, "means": 0.75 if pooled else 0.15}
         shares["moments"] = 0.95 - sum(shares.values())
         class_bound, headroom = 0.35, 1.0
+    n_levels = min(_MAX_LEVELS, int(n * mu * math.sqrt(_TONE_SHARE) / 8)) if len(shape) == 3 else 0
+    n_levels = n_levels if n_levels >= 4 else 0
+    if n_levels:
+        shares = {"overall": shares.pop("overall"), "tones": _TONE_SHARE, **shares}
+        shares["cell_moments" if n_cells > 1 else "moments"] -= _TONE_SHARE
     slices = 1 - sum(shares.values())
     within = (1 - BETWEEN) * (ROW_NORM / headroom) ** 2
 
@@ -134,6 +145,8 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         "means": math.sqrt(BETWEEN / dim) / headroom * per_class * math.sqrt(shares["means"]) / 2,
         "moments": within / dim / pooled_edge,
     }
+    if n_levels:
+        ratios["tones"] = n * mu * math.sqrt(_TONE_SHARE) / (2 * n_levels)
     if n_cells > 1:
         per_cell = per_class / n_cells
         ratios["cell_means"] = 0.5 * per_cell * math.sqrt(shares["cell_means"] / p) / 2.6
@@ -153,6 +166,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         headroom=headroom,
         class_bound=class_bound,
         n_quantiles=n_quantiles,
+        n_levels=n_levels,
         step_size=step_size,
         shares=shares,
         signal_to_noise=ratios,

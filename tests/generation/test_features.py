@@ -6,7 +6,8 @@ from scipy.fft import dctn
 from torch import nn
 
 from dpswd import InputError
-from dpswd.generation.features import DCT, Basis, FeatureMap, Flatten, check_rowwise, dct_matrix
+from dpswd.generation.features import DCT, Basis, FeatureMap, Flatten, Histogram, check_rowwise, dct_matrix
+from dpswd.generation.rows import private_rows
 
 
 def maps():
@@ -161,3 +162,12 @@ def test_check_rowwise_accepts():
     plain.base = DCT(SHAPE, size=4)  # a name only
     for features in (DCT(SHAPE, size=4), Normed(nn.GroupNorm(1, 64, affine=False)), plain):
         check_rowwise(features)
+
+
+def test_histogram_counts_pixels_and_keeps_the_norm():
+    features = Histogram((1, 2, 2), n_levels=5)
+    images = torch.tensor([[0.0, 0.1, 0.5, 1.0], [1.0, 1.0, 1.0, 1.0], [-3.0, 7.0, float("nan"), float("inf")]])
+    rows = private_rows(features, images.reshape(3, 1, 2, 2))
+    assert torch.allclose(rows[:2], torch.tensor([[0.25, 0, 0.125, 0, 0.125], [0, 0, 0, 0, 0.5]]))
+    assert bool((rows.norm(dim=1) <= 0.5).all())  # also of what is no image
+    assert torch.equal(rows[:1], private_rows(features, images[:1].reshape(1, 1, 2, 2)))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dpswd import InputError
-from dpswd.generation.generators import MLPGenerator, Table3Generator
+from dpswd.generation.generators import MixtureGenerator, MLPGenerator, Table3Generator
 
 IMAGES = [(1, 28, 28), (3, 32, 32), (1, 16, 16), (1, 13, 9), (1, 8, 8)]
 
@@ -53,3 +53,23 @@ def test_sizes_out_of_range(options, message):
     for kind in (Table3Generator, MLPGenerator):
         with pytest.raises(InputError, match=message):
             kind(**options)
+
+
+def test_tone_curve_gives_the_released_shares_of_black_and_white():
+    generator = MixtureGenerator((1, 4, 4), 0, 1, 2, n_levels=5)
+    generator.tones.copy_(torch.tensor([0.2, 0.4, 0.5, 0.6]))
+    values = torch.linspace(-1, 2, 301)
+    generator.offset.zero_()
+    generator.synthesis.zero_()
+    generator.synthesis[0] = 1.0
+    rows = torch.stack([values, torch.zeros_like(values)], dim=1)
+    tones = generator.render(rows)[:, 0, 0, 0]
+    assert bool((tones.diff() >= 0).all())
+    assert bool((tones[values < 0.199] == 0).all())
+    assert bool((tones[values > 0.601] == 1).all())
+    expected = [0.125, 0.25, 0.375, 0.625, 0.75]  # edges of five levels at the knots, linear between them
+    assert torch.allclose(
+        generator.render(torch.tensor([[v, 0.0] for v in (0.2, 0.3, 0.4, 0.5, 0.55)]))[:, 0, 0, 0],
+        torch.tensor(expected),
+        atol=1e-5,
+    )

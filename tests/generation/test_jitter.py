@@ -1,5 +1,7 @@
 """Jitter: no amount changes nothing, a whole pixel is a whole pixel, amounts are kept, gradients pass, refusals."""
 
+import math
+
 import pytest
 import torch
 

@@ -190,3 +190,48 @@ def test_classes_that_do_not_fit(tmp_path, n_classes):
     with pytest.raises(InputError, match="n_classes"):
         trainer(tmp_path, 2).fit(module(n_classes=n_classes), datamodule=Blobs(batch_size=N))
     assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_covariances_of_cells_weigh_the_cell_against_its_class():
+    """With noise as large as the difference between cells, Wiener's weight halves the squared error of either."""
+    generator = torch.Generator().manual_seed(0)
+    d, n, n_cells = 6, 400.0, 100
+    two = torch.stack([torch.diag(torch.arange(1.0, d + 1)), torch.diag(torch.arange(d, 0.0, -1))]).double()
+    truth, of_class = two.repeat(n_cells // 2, 1, 1), two.mean(0)[None]
+    draws = torch.randn(n_cells, d, d, generator=generator, dtype=torch.float64)
+    counts, means = torch.full((n_cells,), n).double(), torch.zeros(n_cells, d).double()
+    weights = torch.full((1, n_cells), 1 / n_cells).double()
+
+    def error_sq(estimate):
+        return float((estimate - truth).square().sum((1, 2)).mean())
+
+    noise = n * (error_sq(of_class) / (d * (d + 1) / 2)) ** 0.5
+    moments = n * truth + noise * (draws + draws.mT) / 2
+    found = mixture.cell_covariances(counts, moments, noise, weights, means, of_class)
+    assert error_sq(found) < 0.7 * min(error_sq(of_class), error_sq(moments / n))
+    exact = mixture.cell_covariances(counts, n * truth, 1e-9, weights, means, of_class)
+    assert error_sq(exact) < 1e-9
+
+
+def test_tones_of_generated_images_are_those_of_the_records(tmp_path):
+    """A third of the pixels is black; without the tone curve a normal law has no black pixels beyond half of them."""
+
+    class Spots(Pictures):
+        channels = 1
+
+        def load(self):
+            values = torch.rand(N, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+            return Records(values * (values > 1 / 3), torch.zeros(N, dtype=torch.int64)), None
+
+    model = module(n_classes=0)
+    trainer(tmp_path, 4).fit(model, datamodule=Spots(batch_size=N))
+    assert model.structure.n_levels >= 4
+    images = model.generator.render(
+        model.generator.straight(model.codes, model.generator.cell(model.codes, model.classes))
+    )
+    # noise of a cumulated share: 2 sqrt(levels) / (mu_tones N), mu about 4 at epsilon 20
+    assert float((images == 0).float().mean()) == pytest.approx(1 / 3, abs=0.1)
+    clamped = model.generator.linear(
+        model.generator.straight(model.codes, model.generator.cell(model.codes, model.classes))
+    )
+    assert abs(float((clamped <= 0).float().mean()) - 1 / 3) > 0.1  # control

@@ -43,6 +43,13 @@ def test_the_benchmarks():
     assert small.signal_to_noise["means"] < middle.signal_to_noise["means"] < large.signal_to_noise["means"]
 
 
+def test_levels_of_the_histogram_grow_with_the_budget_and_need_images():
+    levels = [forecast(1438, (1, 8, 8), 10, mu).n_levels for mu in (0.06, 0.269, 0.5, 50.0)]
+    assert levels == sorted(levels)
+    assert (levels[0], levels[-1]) == (0, 32)
+    assert "tones" not in forecast(60_000, (64,), 10, 2.0).shares
+
+
 def test_the_reference_spectrum_has_the_stated_contrast():
     for shape in SHAPES[:3]:
         spectrum = reference_spectrum(shape).double()
