@@ -36,7 +36,7 @@ from dpswd.training.callback import PrivacyBudget
 __all__ = ["PrivateGenerator"]
 
 _GENERATOR_STEPS = 800  # training steps after the flow, as in the shipped configs
-_CONSTANTS = ("center", "radius", "shift", "rotation", "zoom", "shear", "elastic", "mirror")
+_CONSTANTS = ("center", "radius", "shift", "rotation", "zoom", "shear", "elastic")
 _FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
 
 
@@ -60,7 +60,6 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         zoom: As ``shift``, relative size.
         shear: As ``shift``, relative slant.
         elastic: As ``shift``, standard deviation of smooth displacements, in pixels.
-        mirror: Reflect every second generated image left to right.
         n_steps: Training steps of the generator's network, which cost no privacy; ``None`` for 800.
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
@@ -92,7 +91,6 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         zoom: float = 0.0,
         shear: float = 0.0,
         elastic: float = 0.0,
-        mirror: bool = False,
         n_steps: int | None = None,
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
@@ -109,7 +107,6 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.zoom = zoom
         self.shear = shear
         self.elastic = elastic
-        self.mirror = mirror
         self.n_steps = n_steps
         self.run_dir = run_dir
         self.shared_ledger = shared_ledger

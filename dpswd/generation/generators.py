@@ -164,7 +164,6 @@ class MixtureGenerator(Generator):
         zoom: As ``shift``.
         shear: As ``shift``.
         elastic: As ``shift``.
-        mirror: Whether every second image is reflected.
     """
 
     weights: Tensor
@@ -193,24 +192,23 @@ class MixtureGenerator(Generator):
         zoom: float = 0.0,
         shear: float = 0.0,
         elastic: float = 0.0,
-        mirror: bool = False,
     ) -> None:
         dim = n_components if dim is None else dim
         at_least(1, n_cells=n_cells, n_components=n_components, hidden=hidden)
         at_least(n_components, dim=dim)
         nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
-        jittered = any((shift, rotation, zoom, shear, elastic, mirror))
+        jittered = any((shift, rotation, zoom, shear, elastic))
         if (jittered or residual) and len(sample_shape) != 3:
             raise InputError(
                 f"Expected sample_shape (channels, height, width) for jitter or residual, got {tuple(sample_shape)}; "
-                "leave the amounts of jitter at 0 and mirror and residual at false."
+                "leave the amounts of jitter at 0 and residual at false."
             )
         size, cells = math.prod(sample_shape), max(1, n_classes) * n_cells
         super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if jittered else 0) + (size if residual else 0))
         self.n_cells, self.n_components, self.dim, self.hidden = n_cells, n_components, dim, hidden
         self.bounded, self.n_levels, self.residual, self.jittered = bounded, n_levels, residual, jittered
         self.shift, self.rotation, self.zoom, self.shear = shift, rotation, zoom, shear
-        self.elastic, self.mirror = elastic, mirror
+        self.elastic = elastic
         self.register_buffer("weights", torch.full((max(1, n_classes), n_cells), 1 / n_cells))
         self.register_buffer("means", torch.zeros(cells, dim))
         self.register_buffer("roots", torch.zeros(cells, n_components, n_components))
@@ -296,6 +294,5 @@ class MixtureGenerator(Generator):
             zoom=self.zoom,
             shear=self.shear,
             elastic=self.elastic,
-            mirror=self.mirror,
             padding="reflection" if bool(self.reflect) else "zeros",
         )

@@ -1,4 +1,4 @@
-"""Random transformations of generated images: affine maps, elastic distortions, reflections.
+"""Random transformations of generated images: affine maps and elastic distortions.
 
 A normal distribution of pixels represents a shift only to first order. Shifting, rotating, scaling, shearing and
 bending the generated images themselves gives classifiers the whole transformation. The amounts are public constants and
@@ -17,7 +17,7 @@ from dpswd.errors import InputError
 __all__ = ["N_CODES", "jitter"]
 
 _CONTROL = 5  # control points of the elastic distortion along each axis
-N_CODES = 7 + 2 * _CONTROL**2  # latent coordinates per image
+N_CODES = 6 + 2 * _CONTROL**2  # latent coordinates per image
 
 
 def jitter(
@@ -29,7 +29,6 @@ def jitter(
     zoom: float = 0.0,
     shear: float = 0.0,
     elastic: float = 0.0,
-    mirror: bool = False,
     padding: str = "zeros",
 ) -> Tensor:
     """Transforms every image by independent draws; those of the affine map are uniform.
@@ -42,7 +41,6 @@ def jitter(
         zoom: Largest relative change of width and of height.
         shear: Largest shear, in pixels per pixel.
         elastic: Standard deviation of the displacements of 5 x 5 control points, in pixels; bicubic between them.
-        mirror: Reflect every second image left to right.
         padding: Values outside the image: ``"zeros"``, or ``"reflection"`` for images whose border is not black.
 
     Returns:
@@ -57,12 +55,10 @@ def jitter(
             f"Expected images (n, channels, height, width) and codes (n, {N_CODES}), got {tuple(images.shape)} and "
             f"{tuple(codes.shape)}; set the amounts of jitter to 0 for records that are not images."
         )
-    right, down, angle, wide, high, slant, side = (2 * torch.special.ndtr(codes[:, :7]) - 1).unbind(1)
+    right, down, angle, wide, high, slant = (2 * torch.special.ndtr(codes[:, :6]) - 1).unbind(1)
     height, width = images.shape[2:]
     angle = angle * rotation * math.pi / 180
     wide, high = 1 + wide * zoom, 1 + high * zoom
-    if mirror:
-        wide = wide * side.sign()
     rows = [
         [wide * angle.cos(), -angle.sin() + slant * shear, 2 * shift / width * right],
         [angle.sin(), high * angle.cos(), 2 * shift / height * down],
@@ -70,7 +66,7 @@ def jitter(
     maps = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1).to(images.dtype)
     grid = F.affine_grid(maps, list(images.shape), align_corners=False)
     if elastic:
-        points = codes[:, 7:].to(images.dtype).unflatten(1, (2, _CONTROL, _CONTROL))
+        points = codes[:, 6:].to(images.dtype).unflatten(1, (2, _CONTROL, _CONTROL))
         bends = F.interpolate(points, (height, width), mode="bicubic", align_corners=True)
         grid = grid + 2 * elastic * bends.permute(0, 2, 3, 1) / grid.new_tensor([width, height])
     return F.grid_sample(images, grid, padding_mode=padding, align_corners=False)

@@ -47,7 +47,6 @@ __all__ = ["MixtureModule"]
 _PART = 4096  # records whose rows are held at a time
 _UNLIMITED_MU = 10.0  # the structure of a run without a budget
 _MATCHING_STEPS = 4
-_MATCH = 1.0
 _MAX_INFLATION = 1.3
 _DARK = 0.1  # a mean border darker than this is taken for black
 
@@ -69,7 +68,6 @@ class MixtureModule(L.LightningModule):
         zoom: As ``shift``.
         shear: As ``shift``.
         elastic: As ``shift``.
-        mirror: Whether every second image is reflected.
         n_particles: Number of particles of the flow.
         flow_steps: Training steps given to the flow; the rest of ``max_steps`` trains the generator.
         generated: Particles per step of the generator.
@@ -96,7 +94,6 @@ class MixtureModule(L.LightningModule):
         zoom: float = 0.0,
         shear: float = 0.0,
         elastic: float = 0.0,
-        mirror: bool = False,
         n_particles: int = 20_000,
         flow_steps: int = 5,
         generated: int = 500,
@@ -112,8 +109,7 @@ class MixtureModule(L.LightningModule):
             at_least(0, n_classes=n_classes)
         self.save_hyperparameters()
         self.n_classes, self.center, self.radius, self.residual = n_classes, center, radius, residual
-        amounts = {"shift": shift, "rotation": rotation, "zoom": zoom, "shear": shear, "elastic": elastic}
-        self.jitter: dict[str, Any] = {**amounts, "mirror": mirror}
+        self.jitter = {"shift": shift, "rotation": rotation, "zoom": zoom, "shear": shear, "elastic": elastic}
         self.n_particles, self.flow_steps, self.generated = n_particles, flow_steps, generated
         self.hidden, self.lr, self.noise_seed = hidden, lr, noise_seed
         self.automatic_optimization = False
@@ -383,7 +379,7 @@ class MixtureModule(L.LightningModule):
             effect = weight * sums / counts.clamp(min=1) + (1 - weight) * of_class.repeat_interleave(
                 generator.n_cells, 0
             )
-            generator.means.copy_(wanted - _MATCH * effect)
+            generator.means.copy_(wanted - effect)
 
     def _set_tones(self, rows: Tensor, below: Tensor) -> None:
         """Sets the tone curve so that images of the rows have the released shares of pixels ``below`` the edges."""
