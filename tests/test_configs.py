@@ -107,13 +107,6 @@ def test_every_config_runs(path, tmp_path, request):
     checked(tmp_path)
 
 
-@pytest.mark.data
-@pytest.mark.parametrize("path", [path for path in CONFIGS if data_of(path) in FAKES], ids=lambda p: p.stem)
-def test_every_config_runs_on_real_data(path, tmp_path, data_root):
-    assert run(path, tmp_path, "--data.init_args.root", str(data_root)) == 0
-    checked(tmp_path)
-
-
 @pytest.mark.parametrize(("name", "needed"), [("images", "images"), ("features", "features.npz")])
 def test_own_data_where_the_command_says(name, needed, tmp_path, own_root):
     """The option that the header names, with a zip in place of a folder."""

@@ -10,8 +10,8 @@ from experiments.audit.zoo import ZOO, inspect
 
 @pytest.mark.parametrize("specimen", ZOO, ids=lambda specimen: specimen.name)
 def test_specimen_is_caught_and_its_twin_passes(specimen):
-    row = inspect(specimen, trials=1000, seed=1)
+    row = inspect(specimen, trials=500, seed=1)
     assert row["caught"]
     assert row["mu_lower"] > row["mu_claimed_at_fpr"]
     assert row["twin_passed"]
-    assert row["twin_mu_lower"] > 0.1  # control: a blind attack gives 0, the weakest of these 0.38 +- 0.06
+    assert row["twin_mu_lower"] > 0.1  # control: a blind attack gives 0
