@@ -109,7 +109,9 @@ def test_scikit_learn_conventions(fitted):
 
 def test_class_names_and_vectors(tmp_path):
     names = np.array(["zero", "one"])[(DIGITS.target > 4).astype(int)]
-    generator = PrivateGenerator(classes=["zero", "one"], radius=40.0, run_dir=tmp_path / "run", verbose=False)
+    generator = PrivateGenerator(
+        classes=["zero", "one"], radius=40.0, run_dir=tmp_path / "run", n_steps=20, verbose=False
+    )
     rows, labels = generator.fit(DIGITS.data, names).sample(6)
     assert rows.shape == (6, 64)
     assert set(labels) == {"zero", "one"}
@@ -118,7 +120,7 @@ def test_class_names_and_vectors(tmp_path):
 
 
 def test_without_labels(tmp_path):
-    generator = PrivateGenerator(run_dir=tmp_path / "run", verbose=False).fit(DIGITS.images / 16)
+    generator = PrivateGenerator(run_dir=tmp_path / "run", n_steps=20, verbose=False).fit(DIGITS.images / 16)
     images, labels = generator.sample(5)
     assert images.shape == (5, 8, 8)
     assert images.dtype == np.float32

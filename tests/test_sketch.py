@@ -166,7 +166,7 @@ def test_release_sketch_refused_by_ledger(server):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured on Linux only")
 def test_release_sketch_of_a_million_rows(tmp_path):
-    """1,000,000 x 784 rows of float32 (3.1 GB, made chunk by chunk), 98 directions, in a process of its own."""
+    """1,000,000 x 784 rows of float32 (3.1 GB, made chunk by chunk), 40 directions, in a process of its own."""
     code = """
 import re, torch
 from pathlib import Path
@@ -176,7 +176,7 @@ torch.set_num_threads(1)
 def chunks():
     for seed in range(100):
         yield torch.rand(10_000, 784, generator=torch.Generator().manual_seed(seed))
-made = ProjectionMechanism(784, 98, 0.01, 1_000_000, "quantiles", 100)
+made = ProjectionMechanism(784, 40, 0.01, 1_000_000, "quantiles", 100)
 release_sketch(DPSlicedWassersteinLoss(made), chunks)
 print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])  # not ru_maxrss: that outlives exec
 """
