@@ -1,5 +1,6 @@
 """Full disk, read-only directory, second process: a refusal in one sentence, old files unchanged."""
 
+import os
 import resource
 import signal
 import subprocess
@@ -138,8 +139,10 @@ def test_a_second_process_in_the_same_directory(tmp_path):
     while not (tmp_path / "first").exists() or (tmp_path / "first").stat().st_size < 5:
         time.sleep(0.005)
         assert first.is_alive()
+    os.kill(first.pid, signal.SIGSTOP)  # holds its lock, however slow the second one starts
     second = start("second")
     second.join(60)
+    os.kill(first.pid, signal.SIGCONT)
     said = (tmp_path / "second said").read_text().strip().splitlines()[-1]
     assert (second.exitcode, first.exitcode) == (2, None)  # the first is still running
     assert said.startswith(f"dpswd: Expected no other run in {run}, got one in progress")
