@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpswd.accounting.accountant import PrivacyAccountant
     from dpswd.accounting.calibrate import calibrate_sigma
-    from dpswd.adaptation.estimator import PrivateAdapter
     from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError, ProcessLostError
-    from dpswd.estimators import PrivateGenerator
+    from dpswd.estimators import PrivateAdapter, PrivateGenerator
     from dpswd.loss import DPSlicedWassersteinLoss, Release
     from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
     from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMoment
@@ -38,7 +37,7 @@ _MODULES = {
     "LedgerError": "errors",
     "PrivacyAccountant": "accounting.accountant",
     "PrivacyBudget": "training.callback",
-    "PrivateAdapter": "adaptation.estimator",
+    "PrivateAdapter": "estimators",
     "PrivateGenerator": "estimators",
     "ProcessLostError": "errors",
     "ProjectionMechanism": "mechanism",

@@ -21,7 +21,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> dict[str, Any]:
-    from dpswd.adaptation.estimator import PrivateAdapter
+    from dpswd.estimators import PrivateAdapter
 
     adapter = PrivateAdapter.load(arguments.classifier)
     classes = adapter.predict(_records(arguments.records))

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from dpswd.adaptation.data import OfficeCaltech
-from dpswd.adaptation.estimator import MAX_DIRECTIONS, PrivateAdapter, class_shift
 from dpswd.data.base import Records
 from dpswd.data.benchmarks import MNIST, USPS
+from dpswd.estimators import MAX_DIRECTIONS, PrivateAdapter, class_shift
 from experiments.cells import silence
 
 HELP = "PrivateAdapter on pixel vectors (MNIST, USPS) and Office-Caltech-10: 10 seeds, an hour (1 with --quick)"

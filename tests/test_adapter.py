@@ -38,7 +38,7 @@ def problem(seed: int = 0, shift: float = 2.0) -> tuple[np.ndarray, np.ndarray, 
 @pytest.fixture
 def adapter(tmp_path, monkeypatch):
     """Returns a function that makes adapters with a short training of the generator."""
-    monkeypatch.setattr("dpswd.adaptation.estimator._GENERATOR_STEPS", 3)
+    monkeypatch.setattr("dpswd.estimators._ADAPTER_STEPS", 3)
 
     def make(**options):
         fixed = {"epsilon": 10.0, "delta": 1e-5, "n_synthetic": 200, "verbose": False, "run_dir": tmp_path / "run"}
@@ -267,7 +267,7 @@ def classifier_file(tmp_path_factory):
     """A file of a classifier, from a short run."""
     directory = tmp_path_factory.mktemp("classifier")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpswd.adaptation.estimator._GENERATOR_STEPS", 3)
+        patch.setattr("dpswd.estimators._ADAPTER_STEPS", 3)
         options = {"n_synthetic": 50, "verbose": False, "run_dir": directory / "run"}
         PrivateAdapter(10.0, 1e-5, **options).fit(*problem()).save(directory / "classifier.pt")
     return directory / "classifier.pt"
