@@ -56,7 +56,7 @@ from dpswd.generation.structure import BETWEEN, ROW_NORM, Structure, forecast
 from dpswd.report.render import write_report
 from dpswd.training.callback import PrivacyBudget
 
-__all__ = ["MAX_DIRECTIONS", "PrivateAdapter", "PrivateGenerator", "class_shift"]
+__all__ = ["PrivateAdapter", "PrivateGenerator"]
 
 _GENERATOR_STEPS = 800  # training steps after the flow, as in the shipped configs
 _CONSTANTS = ("center", "radius", "shift", "rotation", "zoom", "shear", "elastic")
