@@ -50,6 +50,11 @@ def test_the_wheel_holds_the_package_and_its_configs_only(installed, empty):
     run(installed / "python", "-m", "dpswd", "--version", cwd=empty)
 
 
+def test_demo(installed, empty):
+    run(installed / "dpswd", "demo", cwd=empty)
+    assert {"generator.pt", "synthetic.npz", "report.html"} <= {path.name for path in (empty / "runs/demo").iterdir()}
+
+
 def test_images(installed, empty):
     rng = np.random.default_rng(0)
     for i in range(300):
@@ -58,6 +63,16 @@ def test_images(installed, empty):
         Image.fromarray(rng.integers(0, 256, (40, 36, 3), dtype=np.uint8)).save(folder / f"{i}.png")
     fit_predict_report(installed, empty, "images", "--data.path", "photos", "--trainer.max_steps", "20")
     assert (empty / "runs" / "images" / "generator.pt").is_file()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["mnist", "adaptation"])
+def test_benchmarks(installed, empty, data_root, name):
+    """Few steps; without the classifiers at the end of ``mnist``."""
+    options = ["--trainer.max_steps", "20"]
+    if name == "mnist":
+        options += ["--trainer.callbacks", '[{"class_path": "dpswd.generation.export.GeneratorFile"}]']
+    fit_predict_report(installed, empty, name, *options, DPSWD_DATA=str(data_root))
 
 
 def fit_predict_report(installed, empty, name, *options, **environment):
