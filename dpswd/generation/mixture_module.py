@@ -46,7 +46,6 @@ __all__ = ["MixtureModule"]
 
 _PART = 4096  # records whose rows are held at a time
 _UNLIMITED_MU = 10.0  # the structure of a run without a budget
-_MATCHING_STEPS = 4
 _MAX_INFLATION = 1.3
 _DARK = 0.1  # a mean border darker than this is taken for black
 
@@ -290,8 +289,8 @@ class MixtureModule(L.LightningModule):
         if generator.residual:
             self._set_residual()
         self.classes.copy_(self.classes_of(len(self.classes)))
-        if generator.bounded:
-            self._match_pixels(pixels)
+        if pixels is not None:
+            self._set_tones(pixels)
         if generator.jittered:
             mean = (self.proportions @ generator.means.unflatten(0, (len(counts), -1)).mean(1))[None]
             picture = generator.linear(mean.to(self.device))[0].mean(0)
@@ -353,37 +352,11 @@ class MixtureModule(L.LightningModule):
         released = self.histogram.release(parts)[1][0].clamp(min=0)
         return (released / released.sum().clamp(min=1e-9)).cumsum(0)[:-1]
 
-    def _match_pixels(self, below: Tensor | None) -> None:
-        """Sets the tone curve, and moves the means of cells so that images have the released means.
-
-        Both are needed: the limits of pixels and the tone curve change means, and the means change the shares of tones.
-
-        Args:
-            below: (n_levels - 1,), released shares of pixels below the edges; ``None`` without a tone curve.
-        """
+    def _set_tones(self, below: Tensor) -> None:
+        """Sets the tone curve so that generated pixels have the released shares ``below`` the edges between levels."""
         generator = self.generator
-        cells = generator.cell(self.codes, self.classes)
-        wanted = generator.means.clone()
-        counts = torch.bincount(cells, minlength=len(wanted))[:, None]
-        weight = counts / (counts + 30)  # the effect in a small cell is taken from its class
-        for _ in range(_MATCHING_STEPS):
-            rows = generator.straight(self.codes, cells)
-            if below is not None:
-                self._set_tones(rows[:: -(-len(rows) // 1000)], below)
-            seen = torch.cat([self.features.whole(generator.render(some)) for some in rows.split(_PART)])
-            sums = torch.zeros_like(wanted).index_add_(0, cells, seen - rows)
-            of_class = (
-                sums.unflatten(0, (-1, generator.n_cells)).sum(1)
-                / torch.bincount(self.classes, minlength=len(generator.weights)).clamp(min=1)[:, None]
-            )
-            effect = weight * sums / counts.clamp(min=1) + (1 - weight) * of_class.repeat_interleave(
-                generator.n_cells, 0
-            )
-            generator.means.copy_(wanted - effect)
-
-    def _set_tones(self, rows: Tensor, below: Tensor) -> None:
-        """Sets the tone curve so that images of the rows have the released shares of pixels ``below`` the edges."""
-        generator = self.generator
+        some = slice(None, None, -(-len(self.codes) // 1000))
+        rows = generator.straight(self.codes[some], generator.cell(self.codes[some], self.classes[some]))
         codes = torch.randn(len(rows), generator.offset.numel(), device=rows.device) if generator.residual else None
         values = generator.linear(rows, codes).flatten().sort().values
         generator.tones.copy_(values[(below.to(values.device) * (len(values) - 1)).long()])
