@@ -134,6 +134,12 @@ class Release:
         values: Noisy values (m, k), or (C, m, k) for records with a class; every column of noisy rows is sorted.
         projections: Public directions (d, k).
         mechanism: The mechanism that made the release.
+
+    Example:
+        >>> mechanism = ProjectionMechanism(dim=5, n_projections=20, sigma=0.1, batch_size=64)
+        >>> release = DPSlicedWassersteinLoss(mechanism).release(torch.randn(64, 5))
+        >>> release.values.shape, release.projections.shape
+        (torch.Size([64, 20]), torch.Size([5, 20]))
     """
 
     values: Tensor

@@ -268,6 +268,10 @@ class GaussianMechanism:
         name: Name of the query in the ledger.
         batch_size: Number of rows that one release reads; ``None`` for all records.
         noise_seed: For tests only: NOT PRIVATE.
+
+    Example:
+        >>> GaussianMechanism(sensitivity=1.0, sigma=2.0).unit_sensitivity
+        1.0
     """
 
     sensitivity: float

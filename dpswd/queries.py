@@ -105,6 +105,11 @@ class ClassCounts(GaussianQuery):
         sigma: Standard deviation of the noise on a count; ``None`` until a budget sets it.
         share: See :class:`GaussianQuery`.
         noise_seed: For tests only: NOT PRIVATE.
+
+    Example:
+        >>> counts = ClassCounts(2, sigma=1.0).release(torch.tensor([0, 0, 1]))
+        >>> counts.shape
+        torch.Size([2])
     """
 
     def __init__(
@@ -196,6 +201,12 @@ class ClassMeans(_ClassQuery):
         sigma: Standard deviation of the noise on a sum (on a count: sigma / R); ``None`` until a budget sets it.
         share: See :class:`GaussianQuery`.
         noise_seed: For tests only: NOT PRIVATE.
+
+    Example:
+        >>> query = ClassMeans(2, dim=3, sigma=1.0)
+        >>> counts, sums = query.release([(torch.rand(5, 3), torch.tensor([0, 1, 1, 0, 0]))])
+        >>> counts.shape, sums.shape
+        (torch.Size([2]), torch.Size([2, 3]))
     """
 
     name = "counts and sums"
@@ -236,6 +247,11 @@ class SecondMoment(_RowQuery):
             it.
         share: See :class:`GaussianQuery`.
         noise_seed: For tests only: NOT PRIVATE.
+
+    Example:
+        >>> moment = SecondMoment(3, sigma=1.0).release(torch.rand(5, 3))
+        >>> torch.equal(moment, moment.T)
+        True
     """
 
     name = "second moment"
@@ -278,6 +294,11 @@ class ClassCovariances(_ClassQuery):
             it.
         share: See :class:`GaussianQuery`.
         noise_seed: For tests only: NOT PRIVATE.
+
+    Example:
+        >>> query = ClassCovariances(2, dim=3, sigma=1.0)
+        >>> query.release([(torch.rand(4, 3), torch.tensor([0, 1, 1, 0]))], torch.zeros(2, 3)).shape
+        torch.Size([2, 3, 3])
     """
 
     name = "second moments"
@@ -329,6 +350,11 @@ class SumAndNorm(_RowQuery):
         sigma: Standard deviation of the noise on an entry of the sum; ``None`` until a budget sets it.
         share: See :class:`GaussianQuery`.
         noise_seed: For tests only: NOT PRIVATE.
+
+    Example:
+        >>> total, squares = SumAndNorm(3, sigma=1.0).release([(torch.rand(4, 3), torch.zeros(4).long())])
+        >>> total.shape
+        torch.Size([3])
     """
 
     name = "sum of rows and squared norms"

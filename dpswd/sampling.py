@@ -92,6 +92,15 @@ class ReleaseLoader(DataLoader[Any]):
     """Data loader over a :class:`FixedSizeSampler`; a resumed run continues at the next step.
 
     Its state is the number of steps taken. The subsets can be neither saved nor repeated.
+
+    Args:
+        dataset: Private records, a map-style dataset.
+        sampler: Draws the subsets.
+
+    Example:
+        >>> loader = ReleaseLoader(torch.arange(50), FixedSizeSampler(50, 8, n_steps=3))
+        >>> [len(batch) for batch in loader]
+        [8, 8, 8]
     """
 
     def __init__(self, dataset: Any, sampler: FixedSizeSampler) -> None:

@@ -81,6 +81,11 @@ class PrivacyBudget(RunBudget, L.Callback):
         InputError: At the start of training, if the budget is out of range, the loader is not the one that the
             accountant assumes, the processes are not those of DDP, the module has made releases, or ledger or
             checkpoint do not fit the run.
+
+    Example:
+        >>> budget = PrivacyBudget(target_epsilon=10.0, target_delta=1e-5)  # L.Trainer(callbacks=[budget], ...)
+        >>> budget.target_epsilon
+        10.0
     """
 
     def __init__(
