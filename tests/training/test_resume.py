@@ -165,7 +165,7 @@ def test_queries_are_not_repeated(tmp_path, monkeypatch):
         with pytest.raises(RuntimeError, match="crash"):
             main(["fit", "--config", "digits", *options])
     made = ledger_of(tmp_path / "run").n_releases
-    assert made == 3  # all but the slices
+    assert made == 4  # all but the slices
     checkpoint = str(tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert main(["fit", "--config", "digits", *options, "--ckpt_path", checkpoint]) == 0
     ledger = ledger_of(tmp_path / "run")
