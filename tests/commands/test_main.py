@@ -15,7 +15,7 @@ from dpswd.generation.mixture_module import MixtureModule
 
 pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # runs are copied here
 CONFIGS = Path(__file__).parents[2] / "configs"
-N_RELEASES = 5  # of the digits: overall sums, class sums, second moments, slices
+N_RELEASES = 5  # of the digits: overall sums, histogram, class sums, second moments, slices
 QUICK = {
     "--trainer.callbacks": "[]",
     "--trainer.max_steps": "3",
