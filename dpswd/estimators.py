@@ -379,10 +379,11 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         nonnegative(min_shift=self.min_shift)
         positive(epsilon=self.epsilon)
         probability(delta=self.delta)
-        if hasattr(self, "generator_") and self.shared_ledger is None:
+        if (hasattr(self, "generator_") or getattr(self, "_released", False)) and self.shared_ledger is None:
             raise InputError(
-                "Expected one fit of a PrivateAdapter, got a second one, which would spend a further budget; pass "
-                "shared_ledger, or make a new estimator and add the budgets up."
+                "Expected one fit of a PrivateAdapter, got a second one, which would spend a further budget (an "
+                "interrupted fit counts if it made a release); pass shared_ledger, or make a new estimator and add the "
+                "budgets up."
             )
         source, labels, target = _split(X, y, sample_domain)
         self._method()
@@ -397,7 +398,10 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         images = source.ndim > 2
         self._set_map(source, len(target))
-        generator.fit(target if images else (self._flat_rows(target) @ self._basis).astype(np.float32))
+        try:
+            generator.fit(target if images else (self._flat_rows(target) @ self._basis).astype(np.float32))
+        finally:
+            self._released = getattr(self, "_released", False) or getattr(generator, "_released", False)
         with isolate_rng():
             torch.manual_seed(self.random_state)
             synthetic, _ = generator.sample(self.n_synthetic)
@@ -624,7 +628,11 @@ def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:
     if is_source.all() or not is_source.any():
         missing = "target (sample_domain < 0)" if is_source.all() else "source (sample_domain > 0)"
         raise InputError(f"Expected source and target records, got no {missing}; check sample_domain.")
-    classes = np.array(labels[is_source].tolist())  # the type of the source's labels alone
+    # a label of one target record decides the type of the array; the classes must not tell it
+    names = y if isinstance(y, list | tuple) else labels.tolist()
+    classes = np.array([name for name, mine in zip(names, is_source, strict=True) if mine])
+    if classes.dtype.kind == "f" and bool(((classes == classes.round()) & (abs(classes) < 2**53)).all()):
+        classes = classes.astype(np.int64)
     if len(np.unique(classes)) < 2:
         raise InputError("Expected y with at least 2 classes in the source, got 1.")
     return records[is_source], classes, records[~is_source]

@@ -17,6 +17,7 @@ from dpswd import PrivateAdapter, PrivateGenerator
 from dpswd.commands.main import main
 from dpswd.data.features import ArrayData
 from dpswd.errors import InputError
+from dpswd.estimators import _split
 
 skada = pytest.importorskip("skada")
 
@@ -278,6 +279,35 @@ def test_other_classifiers_are_not_saved(adapter, tmp_path):
     with pytest.raises(InputError, match="logistic"):
         fitted.save(tmp_path / "classifier.pt")
     assert not (tmp_path / "classifier.pt").exists()
+
+
+@pytest.mark.parametrize("kind", ["number", "name"])
+@pytest.mark.parametrize("as_list", [True, False])
+def test_the_type_of_a_target_label_does_not_change_the_classes(kind, as_list):
+    """One label of another type turns all labels of an array into floats or strings."""
+    X, y, domain = problem()
+    other = [*y[:-1].tolist(), 0.5 if kind == "number" else "unknown"]
+    given = other if as_list else np.array(other, dtype=float if kind == "number" else object)
+    for labels in (y, given):
+        classes = _split(X, labels, domain)[1]
+        assert classes.dtype.kind == "i"
+        np.testing.assert_array_equal(classes, y[domain > 0])
+
+
+def test_a_fit_after_an_interrupted_one_is_refused(adapter, tmp_path, monkeypatch):
+    """The releases of the first fit are on the disk: a second fit spends a second budget."""
+
+    def interrupted(self, n_samples, y=None):
+        raise KeyboardInterrupt
+
+    first = adapter(run_dir=tmp_path / "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateGenerator, "sample", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            first.fit(*problem())
+    with pytest.raises(InputError, match="second"):
+        first.set_params(run_dir=tmp_path / "b").fit(*problem())
+    assert not (tmp_path / "b").exists()
 
 
 def test_second_fit_is_refused(adapter):

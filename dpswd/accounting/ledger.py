@@ -314,14 +314,14 @@ class Ledger:
                 plan_of(entry)
                 self.header = _without(entry, "kind")
                 self.runs = {each["run"]: _without(each, "run") for each in entry.get("included", [])}
-            elif kind == "run":
+            elif kind == "run" and entry["run"] not in self.runs:
                 plan_of(entry)
                 self.runs[entry["run"]] = _without(entry, "kind", "run")
             elif kind == "mechanism":
                 mechanism_from_dict(entry["mechanism"])
                 self._mechanisms.append((entry["mechanism"], entry["sample_size"], entry.get("run")))
                 self._counts.append(0)
-            elif kind == "release" and entry["n"] == self.n_releases + 1:
+            elif kind == "release" and entry["n"] == self.n_releases + 1 and entry["mechanism"] >= 0:
                 self._counts[entry["mechanism"]] += 1
                 self.n_releases += 1
             else:
@@ -446,10 +446,12 @@ class SharedLedger(Ledger):
             facts: What the run states: ``sample_size``, ``plan``, and what else ``dpswd ledger show`` prints.
 
         Raises:
-            BudgetExceededError, InputError: As :meth:`check`.
+            BudgetExceededError, InputError: As :meth:`check`, or if the ledger holds this run already.
             LedgerError: If it cannot be written.
         """
         with self._locked() as file:
+            if run in self.runs:
+                raise InputError(f"Expected a new run to reserve a plan in {self.path}, got run {run} again.")
             self.check(plan_of(facts))
             self._append(file, [{"kind": "run", "run": run, **facts}])
 

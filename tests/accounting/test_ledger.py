@@ -169,6 +169,8 @@ MECHANISM = {"kind": "mechanism", "id": 0, "sample_size": 10, "mechanism": COUNT
         [HEADER, {"kind": "release", "n": 1, "mechanism": 0}],
         [HEADER, MECHANISM | {"mechanism": {"mechanism": "laplace"}}],
         [HEADER, MECHANISM, {"kind": "release", "n": 2, "mechanism": 0}],
+        [HEADER, MECHANISM, {"kind": "release", "n": 1, "mechanism": -1}],
+        [HEADER, {"kind": "run", "run": "a"}, {"kind": "run", "run": "a"}],
     ],
 )
 def test_invalid_entries_with_valid_hashes_are_refused(path, entries):
@@ -218,6 +220,14 @@ def test_plans_are_reserved_until_the_budget_is_used(tmp_path):
     assert (again.n_releases, list(again.runs), again.header["target_epsilon"]) == (0, ["a", "b", "c"], limit)
     assert again.planned() == [(COUNTS, N, 1)] * 3  # nothing was released: plans count
     assert cost(again.planned(), DELTA)["mu"] == pytest.approx(3**0.5 / 4, rel=1e-4)  # Dong2022, Corollary 3.3
+
+
+def test_a_run_reserves_once(shared):
+    """A second, smaller plan of a run would replace the first one, whose releases may have been made."""
+    shared.reserve("a", facts(count=3))
+    with pytest.raises(InputError, match="again"):
+        SharedLedger.open_existing(shared.path).reserve("a", facts(count=1))
+    assert SharedLedger.open_existing(shared.path).planned() == [(COUNTS, N, 3)]
 
 
 def test_run_releases_its_plan_only(shared):
