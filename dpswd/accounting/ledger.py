@@ -45,7 +45,7 @@ with contextlib.suppress(ImportError):  # Windows
 
 __all__ = ["Ledger", "ReleaseGroup", "SharedLedger", "cost", "plan_of", "shortcomings", "statement"]
 
-FORMAT = 1
+FORMAT = 2
 Entry = dict[str, Any]
 
 

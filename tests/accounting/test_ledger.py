@@ -52,7 +52,7 @@ def shared(tmp_path):
 
 def test_round_trip(path, written):
     again = Ledger.open_existing(path)
-    assert again.header == {"format": 1, "target_epsilon": 1.0}
+    assert again.header == {"format": 2, "target_epsilon": 1.0}
     assert again.groups() == written.groups() == [(ROWS, N, 3), (COUNTS, N, 2)]
     assert (again.n_releases, again.head) == (5, written.head)
     again.record(ROWS, 90)  # another sample size is another group
@@ -156,7 +156,7 @@ def forged(path, *entries):
     path.write_text("".join(lines))
 
 
-HEADER = {"kind": "header", "format": 1}
+HEADER = {"kind": "header", "format": 2}
 MECHANISM = {"kind": "mechanism", "id": 0, "sample_size": 10, "mechanism": COUNTS.to_dict()}
 
 
