@@ -163,7 +163,7 @@ MECHANISM = {"kind": "mechanism", "id": 0, "sample_size": 10, "mechanism": COUNT
 @pytest.mark.parametrize(
     "entries",
     [
-        [HEADER | {"format": 2}],
+        [HEADER | {"format": 1}],
         [{"kind": "release", "n": 1, "mechanism": 0}],
         [HEADER, {"kind": "refund"}],
         [HEADER, {"kind": "release", "n": 1, "mechanism": 0}],
