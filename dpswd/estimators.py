@@ -55,6 +55,7 @@ from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.structure import BETWEEN, ROW_NORM, Structure, forecast
 from dpswd.report.render import write_report
 from dpswd.training.callback import PrivacyBudget
+from dpswd.training.cli import StageProgressBar
 
 __all__ = ["PrivateAdapter", "PrivateGenerator"]
 
@@ -183,7 +184,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
                 enable_checkpointing=False,
                 enable_model_summary=False,
                 enable_progress_bar=self.verbose,
-                callbacks=[budget],
+                callbacks=[budget, *([StageProgressBar()] if self.verbose else [])],
             )
             try:
                 trainer.fit(module, datamodule=data)
