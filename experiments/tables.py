@@ -358,6 +358,20 @@ TABLES: dict[str, Table] = {
         "{seeds} seeds",
         spread=(lambda row: "" if row["epsilon"] is None else f"ε = {row['epsilon']:g}", score),
     ),
+    "pixel_vectors": Table(
+        "pixel_vectors",
+        {"method": "{method}", "ε": number("epsilon")},
+        "{seeds} seeds",
+        where=lambda row: row["group"] == "pixels",
+        spread=("{dataset}", score),
+    ),
+    "pixel_vectors_office": Table(
+        "pixel_vectors",
+        {"method": "{method}", "ε": number("epsilon")},
+        "{seeds} seeds",
+        where=lambda row: row["group"] != "pixels",
+        spread=("{dataset}", score),
+    ),
     "adaptation_steps": Table(
         "adaptation_steps",
         {"problem": "{dataset}"},

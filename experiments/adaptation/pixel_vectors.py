@@ -39,13 +39,13 @@ DELTA = {"pixels": 1e-5, "Office-Caltech-10": 1e-3}
 Labelled = tuple[NDArray[Any], NDArray[Any]]
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False, data: Path | None = None, seeds: int | None = None) -> dict[str, Any]:
     """Runs source only, the real target and the synthetic target; returns one row per problem, method and budget."""
     silence()
     warnings.filterwarnings("ignore", "Expect noise")
     root = None if data is None else str(data)
     found: dict[tuple[str, str, str, float | None], list[float]] = {}
-    for seed in range(QUICK_SEEDS if quick else SEEDS):
+    for seed in range(seeds or (QUICK_SEEDS if quick else SEEDS)):
         for group, name, source, target, test in _problems(root, seed):
             for method, epsilon, accuracy in _accuracies(source, target, test, DELTA[group], seed):
                 found.setdefault((group, name, method, epsilon), []).append(accuracy)
