@@ -44,16 +44,17 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from dpswd import __version__
-from dpswd._files import atomic_write, verified_archive
+from dpswd._files import atomic_write
 from dpswd._validate import at_least, nonnegative, positive, probability
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data.features import ArrayData
 from dpswd.errors import InputError
-from dpswd.generation.export import GUARANTEE, SCOPE, read_generator, to_bytes, write_generator
+from dpswd.generation.export import GUARANTEE, SCOPE, read_file, read_generator, to_bytes, write_generator
 from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.structure import BETWEEN, ROW_NORM, Structure, forecast
 from dpswd.report.render import write_report
+from dpswd.rowwise import finite_or_zero
 from dpswd.training.callback import PrivacyBudget
 from dpswd.training.cli import StageProgressBar
 
@@ -160,12 +161,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             InputError: If the records do not fit; nothing is released then.
             BudgetExceededError: If the shared ledger does not cover the run.
         """
-        if (hasattr(self, "generator_") or getattr(self, "_released", False)) and self.shared_ledger is None:
-            raise InputError(
-                "Expected one fit of a PrivateGenerator, got a second one, which would spend a further budget (an "
-                "interrupted fit counts if it made a release); pass shared_ledger, or make a new estimator and add the "
-                "budgets up."
-            )
+        _check_first_fit(self)
         with isolate_rng(), _quiet(self.verbose):
             L.seed_everything(self.random_state, verbose=False)
             data = ArrayData(X, y, classes=self.classes)
@@ -380,12 +376,7 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         nonnegative(min_shift=self.min_shift)
         positive(epsilon=self.epsilon)
         probability(delta=self.delta)
-        if (hasattr(self, "generator_") or getattr(self, "_released", False)) and self.shared_ledger is None:
-            raise InputError(
-                "Expected one fit of a PrivateAdapter, got a second one, which would spend a further budget (an "
-                "interrupted fit counts if it made a release); pass shared_ledger, or make a new estimator and add the "
-                "budgets up."
-            )
+        _check_first_fit(self)
         source, labels, target = _split(X, y, sample_domain)
         self._method()
         generator = PrivateGenerator(
@@ -400,7 +391,7 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         images = source.ndim > 2
         self._set_map(source, len(target))
         try:
-            generator.fit(target if images else (self._flat_rows(target) @ self._basis).astype(np.float32))
+            generator.fit(target if images else self._target_rows(target))
         finally:
             self._released = getattr(self, "_released", False) or getattr(generator, "_released", False)
         with isolate_rng():
@@ -513,10 +504,7 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             InputError: If the file is missing or is not a classifier.
         """
-        try:
-            content = torch.load(verified_archive(path), map_location="cpu", weights_only=True)
-            if content["format"] != _FORMAT:
-                raise InputError(f"Expected format {_FORMAT} in {path}, got {content['format']!r}.")
+        with read_file(path, "classifier", _FORMAT) as content:
             guarantee = content["guarantee"]
             result = cls(epsilon=guarantee["epsilon"], delta=guarantee["delta"], normalise=content["normalise"])
             classifier = LogisticRegression()
@@ -528,12 +516,6 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             result._directions = np.eye(len(result._center))
             result.adapted_, result.shift_, result.verdict_ = (content[key] for key in ("adapted", "shift", "verdict"))
             result.classifier_, result.guarantee_ = classifier, guarantee
-        except OSError as error:
-            raise InputError(f"Expected a classifier at {path}, got: {error.strerror}.") from None
-        except InputError:
-            raise
-        except Exception:  # torch.load raises many types on damaged files
-            raise InputError(f"Expected a classifier written by dpswd at {path}, got another file.") from None
         return result
 
     def _method(self) -> Any:
@@ -561,6 +543,11 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         p = int(min(MAX_DIRECTIONS, max(2.0, (mu * n) ** (2 / 3) / 2)))
         spread = np.cov((rows - self._center) / self._radius, rowvar=False).reshape(rows.shape[1], -1)
         self._basis = np.linalg.eigh(spread)[1][:, ::-1][:, :p]
+
+    def _target_rows(self, target: Array) -> Array:
+        """Returns rows (N, p) in float32; a record that overflows becomes the zero row (Proposition 22)."""
+        rows: Array = finite_or_zero(torch.from_numpy(self._flat_rows(target) @ self._basis).float()).numpy()
+        return rows
 
     def _flat(self, records: Array) -> Array:
         rows: Array = records.reshape(len(records), -1).astype(np.float64)
@@ -656,6 +643,16 @@ def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
         of_class = numbers[pick] == c
         moved[numbers == c] += (move[of_class] if of_class.any() else move).mean(0)
     return moved
+
+
+def _check_first_fit(estimator: Any) -> None:
+    spent = hasattr(estimator, "generator_") or getattr(estimator, "_released", False)
+    if spent and estimator.shared_ledger is None:
+        raise InputError(
+            f"Expected one fit of a {type(estimator).__name__}, got a second one, which would spend a further budget "
+            "(an interrupted fit counts if it made a release); pass shared_ledger, or make a new estimator and add the "
+            "budgets up."
+        )
 
 
 def _layout(records: Tensor, as_bytes: bool) -> NDArray[Any]:

@@ -310,6 +310,14 @@ def test_a_fit_after_an_interrupted_one_is_refused(adapter, tmp_path, monkeypatc
     assert not (tmp_path / "b").exists()
 
 
+def test_a_target_record_beyond_float32_counts_as_zero(adapter):
+    X, y, domain = problem()
+    first = np.flatnonzero(domain < 0)[0]
+    X[first] = 1e42
+    rows = adapter()
+    assert np.isfinite(rows.fit(X, y, sample_domain=domain).predict(X[domain > 0])).all()
+
+
 def test_second_fit_is_refused(adapter):
     fitted = adapter().fit(*problem())
     with pytest.raises(InputError, match="budget"):

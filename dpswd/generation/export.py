@@ -6,6 +6,8 @@ to publish. It holds tensors and plain values only, and :func:`read_generator` l
 
 import inspect
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,31 @@ def _stated(facts: dict[str, Any]) -> dict[str, Any]:
     return stated
 
 
+@contextmanager
+def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[str, Any]]:
+    """Yields the content of a file of weights; no code of the file is run.
+
+    Args:
+        path: File written by ``torch.save``.
+        kind: What it should hold, for messages.
+        file_format: Number that the file should state.
+
+    Raises:
+        InputError: If the file is missing, or reading or using its content fails.
+    """
+    try:
+        content = torch.load(verified_archive(path), map_location="cpu", weights_only=True)
+        if content["format"] != file_format:
+            raise InputError(f"Expected format {file_format} in {path}, got {content['format']!r}; use that version.")
+        yield content
+    except OSError as error:
+        raise InputError(f"Expected a {kind} at {path}, got: {error.strerror}.") from None
+    except InputError:
+        raise
+    except Exception:  # torch.load raises many types on damaged files
+        raise InputError(f"Expected a {kind} written by dpswd at {path}, got another or a damaged file.") from None
+
+
 def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
     """Reads a generator in evaluation mode, and its guarantee; no code of the file is run.
 
@@ -110,10 +137,7 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
     Raises:
         InputError: If the file is missing or is not a generator.
     """
-    try:
-        content = torch.load(verified_archive(path), map_location="cpu", weights_only=True)
-        if content["format"] != FORMAT:
-            raise InputError(f"Expected format {FORMAT} in {path}, got {content['format']!r}; use a matching version.")
+    with read_file(path, "generator", FORMAT) as content:
         if content["generator"] not in set(generators.__all__) - {"Generator"}:
             raise InputError(
                 f"Expected a generator of dpswd.generation.generators in {path}, got {content['generator']!r}."
@@ -123,12 +147,6 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
         generator.class_names = content["classes"]
         guarantee: dict[str, Any] = content["guarantee"]
         mark_runs(generator, guarantee.get("weights_from_runs") or ())
-    except OSError as error:
-        raise InputError(f"Expected a generator at {path}, got: {error.strerror}.") from None
-    except InputError:
-        raise
-    except Exception:  # torch.load raises many types on damaged files
-        raise InputError(f"Expected a generator written by dpswd at {path}, got another or a damaged file.") from None
     return generator.eval(), guarantee
 
 
