@@ -2,16 +2,16 @@
 
 Noise, directions and batch indices come from OpenSSL's generator (AES-256 in counter mode, NIST SP 800-90A), reseeded
 with 256 bits of the operating system's entropy before every draw, so that an earlier state, a fork or a memory image
-does not determine the next draw. It is 13 times as fast as the kernel's generator, which replaces it if Python was
-built without OpenSSL. The library holds no state that could be saved, logged or seeded, and ``torch.manual_seed`` and
-``seed_everything`` have no effect on it. (Torch's CPU generator keeps 32 bits of its seed, which can be searched.)
-Numbers are float64 with 53 random bits.
+does not determine the next draw; it is 13 times as fast as the kernel's generator. The library holds no state that
+could be saved, logged or seeded, and ``torch.manual_seed`` and ``seed_everything`` have no effect on it. (Torch's CPU
+generator keeps 32 bits of its seed, which can be searched.) Numbers are float64 with 53 random bits.
 
 Limitation: floating-point noise is not the real-valued noise of the proofs, see docs/theory/numerics.md.
 """
 
 import math
 import os
+import ssl
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +25,6 @@ from dpswd.errors import InputError
 __all__ = ["RandomSource", "SecureRandom", "SeededRandom", "normal", "on_grid", "random_source", "subset"]
 
 _SEED_BYTES = 32  # of the operating system's entropy per draw
-_MAX_BYTES = 2**30  # per call of OpenSSL, whose counter has 32 bits
 _PAIRS = 2**18  # of normal numbers per block: bounds the memory and keeps torch's threads busy
 
 
@@ -41,21 +40,8 @@ class SecureRandom:
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """Return ``count`` uniform 64-bit words."""
-        return np.frombuffer(_secret_bytes(8 * count), dtype=np.uint64)
-
-    def __repr__(self) -> str:
-        return "SecureRandom()"
-
-
-def _secret_bytes(count: int) -> bytes:
-    try:
-        import ssl
-    except ImportError:  # Python was built without OpenSSL
-        return os.urandom(count)
-    ssl.RAND_add(os.urandom(_SEED_BYTES), float(_SEED_BYTES))
-    if count <= _MAX_BYTES:
-        return ssl.RAND_bytes(count)
-    return b"".join(ssl.RAND_bytes(min(_MAX_BYTES, count - start)) for start in range(0, count, _MAX_BYTES))
+        ssl.RAND_add(os.urandom(_SEED_BYTES), float(_SEED_BYTES))
+        return np.frombuffer(ssl.RAND_bytes(8 * count), dtype=np.uint64)
 
 
 class SeededRandom:
@@ -68,9 +54,6 @@ class SeededRandom:
     def words(self, count: int) -> NDArray[np.uint64]:
         """Return ``count`` uniform 64-bit words."""
         return np.asarray(self._bits.random_raw(count), dtype=np.uint64)
-
-    def __repr__(self) -> str:
-        return "SeededRandom(...)"
 
 
 def random_source(noise_seed: int | None = None) -> RandomSource:

@@ -39,7 +39,7 @@ BoundKind = Literal["exact", "bernstein", "clt"]
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """Protocol of a mechanism: what an accountant needs."""
+    """What an accountant needs."""
 
     @property
     def sigma(self) -> float:
@@ -65,8 +65,25 @@ class Mechanism(Protocol):
         """Return plain values for the ledger and the report."""
 
 
+class _Noisy:
+    """What the mechanisms have in common."""
+
+    sigma: float | None
+    noise_seed: int | None
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the noise is cryptographic; False with a fixed noise seed."""
+        return self.noise_seed is None
+
+    def check_calibrated(self) -> None:
+        """Raise an :class:`InputError` if ``sigma`` is not set."""
+        if self.sigma is None:
+            raise InputError("Expected a mechanism with sigma, got none; set sigma or call mechanism.calibrate(...).")
+
+
 @dataclass(frozen=True)
-class ProjectionMechanism:
+class ProjectionMechanism(_Noisy):
     """One release of noisy one-dimensional projections.
 
     Attributes:
@@ -191,38 +208,15 @@ class ProjectionMechanism:
         """Whether every release spends ``failure_prob`` of delta on the law of S."""
         return self.bound != "exact" and not self._projection_law.is_constant
 
-    @property
-    def is_private(self) -> bool:
-        """Whether the noise is cryptographic; False with a fixed noise seed."""
-        return self.noise_seed is None
-
     def replace(self, **changes: Any) -> "ProjectionMechanism":
         """Return a validated copy with some values changed."""
         return dataclasses.replace(self, **changes)
 
-    def check_calibrated(self) -> None:
-        """Raise an :class:`InputError` if ``sigma`` is not set."""
-        _check_calibrated(self.sigma)
-
-    def calibrate(
-        self,
-        *,
-        sample_size: int,
-        n_releases: int,
-        target_epsilon: float | None = None,
-        target_delta: float | None = None,
-        target_mu: float | None = None,
-        accountant: str = "pld",
-    ) -> "ProjectionMechanism":
-        """Return a copy with the smallest ``sigma`` that keeps a budget; see :func:`dpswd.calibrate_sigma`.
+    def calibrate(self, **budget: Any) -> "ProjectionMechanism":
+        """Return a copy with the smallest ``sigma`` that keeps a budget.
 
         Args:
-            sample_size: Number N of records.
-            n_releases: Number T of releases.
-            target_epsilon: Budget, together with ``target_delta``.
-            target_delta: Budget, together with ``target_epsilon``.
-            target_mu: Budget of Gaussian differential privacy, instead of the two above.
-            accountant: ``"pld"`` or ``"rdp"``.
+            budget: ``sample_size``, ``n_releases`` and a target, as in :func:`dpswd.calibrate_sigma`.
 
         Raises:
             InputError: If the budget is missing, contradictory or out of range.
@@ -235,16 +229,7 @@ class ProjectionMechanism:
         """
         from dpswd.accounting.calibrate import calibrate_sigma  # upwards, the only exception in .importlinter
 
-        sigma = calibrate_sigma(
-            self,
-            sample_size=sample_size,
-            n_releases=n_releases,
-            target_epsilon=target_epsilon,
-            target_delta=target_delta,
-            target_mu=target_mu,
-            accountant=accountant,
-        )
-        return self.replace(sigma=sigma)
+        return self.replace(sigma=calibrate_sigma(self, **budget))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the ledger and the report."""
@@ -259,7 +244,7 @@ class ProjectionMechanism:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianMechanism:
+class GaussianMechanism(_Noisy):
     """A query of known L2 sensitivity under replace-one, plus Gaussian noise.
 
     Attributes:
@@ -300,15 +285,6 @@ class GaussianMechanism:
         """The constant S = 1."""
         return ConstantLaw(1.0)
 
-    def check_calibrated(self) -> None:
-        """Raise an :class:`InputError` if ``sigma`` is not set."""
-        _check_calibrated(self.sigma)
-
-    @property
-    def is_private(self) -> bool:
-        """Whether the noise is cryptographic; False with a fixed noise seed."""
-        return self.noise_seed is None
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the ledger and the report."""
         return {"mechanism": "gaussian", **dataclasses.asdict(self)}
@@ -325,24 +301,14 @@ def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | Gaussia
     Raises:
         InputError: If the kind or a field is unknown.
     """
-    kinds = ("projections", "gaussian")
-    if not isinstance(values, dict):
-        raise InputError(
-            f"Expected the dictionary of a mechanism, as to_dict() returns it, got {type(values).__name__}."
-        )
-    kind = values.get("mechanism")
-    if kind not in kinds:
-        raise InputError(f"Expected mechanism to be one of {', '.join(kinds)}, got {kind!r}.")
+    kind = values.get("mechanism") if isinstance(values, dict) else None
+    if kind not in ("projections", "gaussian"):
+        raise InputError(f"Expected the dictionary of a mechanism, as to_dict() returns it, got mechanism={kind!r}.")
     fields = {name: value for name, value in values.items() if name != "mechanism"}
     try:
         return ProjectionMechanism(**fields) if kind == "projections" else GaussianMechanism(**fields)
     except TypeError as error:
         raise InputError(f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}.") from None
-
-
-def _check_calibrated(sigma: float | None) -> None:
-    if sigma is None:
-        raise InputError("Expected a mechanism with sigma, got none; set sigma or call mechanism.calibrate(...).")
 
 
 def _check_magnitude(**named: Any) -> None:

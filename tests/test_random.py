@@ -5,7 +5,6 @@ import math
 import os
 import pickle
 import ssl
-import sys
 
 import numpy as np
 import pytest
@@ -108,10 +107,8 @@ def test_seeded_random_repeats():
 def test_secure_random_has_no_state():
     source = SecureRandom()
     assert vars(source) == {}
-    assert repr(source) == "SecureRandom()"
     copy = pickle.loads(pickle.dumps(source))
     assert normal(source, (4,)).tolist() != normal(copy, (4,)).tolist()
-    assert "7" not in repr(SeededRandom(7))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -140,12 +137,6 @@ def test_secure_random_adds_entropy_to_every_draw(monkeypatch):
     assert taken == added
     assert [len(seed) for seed in added] == [32, 32]
     assert taken[0] != taken[1]
-
-
-def test_secure_random_without_openssl(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ssl", None)
-    monkeypatch.setattr(os, "urandom", lambda count: bytes(range(count)))
-    assert SecureRandom().words(2).tobytes() == bytes(range(16))
 
 
 @pytest.mark.parametrize("count", [2 * 2**14 - 1, 2 * 2**14, 2 * 2**14 + 1, 5 * 2**14])

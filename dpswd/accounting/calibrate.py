@@ -23,6 +23,7 @@ __all__ = ["calibrate_sigma", "mu_of_epsilon"]
 _SLACK = 0.004  # part of the budget that may stay unspent; 0.5 % is promised
 _REACH = 40.0  # in ln sigma, around the first guess
 
+Account = Callable[[float], PrivacyAccountant]  # of sigma
 Spend = Callable[[float, int], float]  # (sigma, grid points per deviation) -> epsilon, mu or true-positive rate spent
 
 
@@ -50,10 +51,9 @@ def calibrate_sigma(
         n_releases: Number T of releases.
         target_epsilon: Budget, together with ``target_delta``.
         target_delta: See ``target_epsilon``.
-        target_mu: Budget of Gaussian differential privacy, through the privacy loss distribution. It holds at error
-            rates above 1e-10; at all of them if the composition is exactly Gaussian.
-        target_tpr: Largest true-positive rate of an attack on one record at false-positive rate ``at_fpr``, through
-            the privacy loss distribution.
+        target_mu: Budget of Gaussian differential privacy. It holds at error rates above 1e-10; at all of them if the
+            composition is exactly Gaussian.
+        target_tpr: Largest true-positive rate of an attack on one record at false-positive rate ``at_fpr``.
         at_fpr: See ``target_tpr``.
         accountant: ``"pld"`` or ``"rdp"``.
         spent: Releases already made, or planned with noise of their own, that share the budget.
@@ -81,29 +81,9 @@ def calibrate_sigma(
         candidate = dataclasses.replace(mechanism, sigma=sigma)
         return base.copy().step(candidate, sample_size=sample_size, n_releases=n_releases)
 
-    spend: Spend
-    if _epsilon_wanted(target_epsilon, target_delta, target_mu, target_tpr, at_fpr):
-        assert target_epsilon is not None
-        assert target_delta is not None
-        target = float(target_epsilon)
-        least = -math.log(target_delta) / (MAX_ORDER - 1)  # what the conversion adds at the largest order
-        if accountant == "rdp" and target <= 1.01 * least:
-            raise InputError(
-                f"Expected target_epsilon > {1.01 * least:.2g}, the least that Renyi orders up to {MAX_ORDER} can "
-                f"bound, got target_epsilon={target_epsilon!r}; use a larger one or accountant='pld'."
-            )
-        mu = mu_of_epsilon(target, target_delta)
-        spend = _spend_epsilon(account, target_delta)
-    else:
-        if target_mu is not None:
-            target = mu = float(target_mu)
-            spend = _spend_mu(account)
-        else:
-            assert target_tpr is not None
-            assert at_fpr is not None
-            target, mu = float(target_tpr), float(stats.norm.isf(at_fpr) - stats.norm.isf(target_tpr))
-            spend = _spend_tpr(account, at_fpr)
-
+    targets = {"target_epsilon": target_epsilon, "target_delta": target_delta, "target_mu": target_mu}
+    targets |= {"target_tpr": target_tpr, "at_fpr": at_fpr}
+    target, mu, spend = _target({name: value for name, value in targets.items() if value is not None}, account)
     resolved = account(1.0).resolve(target_delta or 0.5)
     part = resolved.parts()[-1]  # with sigma 1: its scale is the unit sensitivity
     amplified = mu / (part.rate * math.sqrt(n_releases))
@@ -112,35 +92,36 @@ def calibrate_sigma(
     return _search(spend, target, guess)
 
 
-def _epsilon_wanted(
-    epsilon: float | None, delta: float | None, mu: float | None, tpr: float | None, fpr: float | None
-) -> bool:
-    """Check that exactly one budget is given; return whether it is (epsilon, delta)."""
-    if [epsilon is not None or delta is not None, mu is not None, tpr is not None or fpr is not None].count(True) != 1:
-        raise InputError(
-            "Expected one budget, (target_epsilon, target_delta) or target_mu or (target_tpr, at_fpr), got "
-            f"target_epsilon={epsilon!r}, target_delta={delta!r}, target_mu={mu!r}, target_tpr={tpr!r}, "
-            f"at_fpr={fpr!r}."
-        )
-    if mu is not None:
-        positive(target_mu=mu)
-        return False
-    if epsilon is not None or delta is not None:
+def _target(given: dict[str, float], account: Account) -> tuple[float, float, Spend]:
+    """Return the number to reach, the mu of a Gaussian mechanism that has it, and what a sigma spends of it."""
+    if set(given) == {"target_epsilon", "target_delta"}:
+        epsilon, delta = given.values()
         positive(target_epsilon=epsilon)
         probability(target_delta=delta)
-        return True
-    probability(target_tpr=tpr, at_fpr=fpr)
-    assert tpr is not None
-    assert fpr is not None
-    if tpr <= fpr:
-        raise InputError(
-            f"Expected target_tpr > at_fpr, got target_tpr={tpr:g} and at_fpr={fpr:g}; guessing reaches at_fpr."
-        )
-    return False
+        return float(epsilon), mu_of_epsilon(float(epsilon), delta), _spend_epsilon(account, epsilon, delta)
+    if set(given) == {"target_mu"}:
+        positive(**given)
+        return float(given["target_mu"]), float(given["target_mu"]), _spend_mu(account)
+    if set(given) == {"target_tpr", "at_fpr"}:
+        probability(**given)
+        tpr, fpr = given.values()
+        if tpr <= fpr:
+            raise InputError(f"Expected target_tpr > at_fpr, which guessing reaches, got {tpr:g} and {fpr:g}.")
+        return float(tpr), float(stats.norm.isf(fpr) - stats.norm.isf(tpr)), _spend_tpr(account, fpr)
+    raise InputError(
+        "Expected one budget, (target_epsilon, target_delta) or target_mu or (target_tpr, at_fpr), got "
+        f"{', '.join(given) or 'none'}."
+    )
 
 
-def _spend_epsilon(account: Callable[[float], PrivacyAccountant], delta: float) -> Spend:
+def _spend_epsilon(account: Account, epsilon: float, delta: float) -> Spend:
     resolved = account(1.0).resolve(delta)
+    least = -1.01 * math.log(delta) / (MAX_ORDER - 1)  # what the conversion adds at the largest order
+    if resolved.accountant == "rdp" and epsilon <= least:
+        raise InputError(
+            f"Expected target_epsilon > {least:.2g}, the least that Renyi orders up to {MAX_ORDER} can bound, got "
+            f"target_epsilon={epsilon!r}; use a larger one or accountant='pld'."
+        )
     resolved.check_tail(delta)
     tail = resolved.tail
 
@@ -153,7 +134,7 @@ def _spend_epsilon(account: Callable[[float], PrivacyAccountant], delta: float) 
     return spend
 
 
-def _spend_mu(account: Callable[[float], PrivacyAccountant]) -> Spend:
+def _spend_mu(account: Account) -> Spend:
     def spend(sigma: float, points: int) -> float:
         candidate = account(sigma)
         if points == POINTS_PER_DEVIATION or candidate.gaussian_mu is not None:
@@ -168,7 +149,7 @@ def _spend_mu(account: Callable[[float], PrivacyAccountant]) -> Spend:
     return spend
 
 
-def _spend_tpr(account: Callable[[float], PrivacyAccountant], fpr: float) -> Spend:
+def _spend_tpr(account: Account, fpr: float) -> Spend:
     def spend(sigma: float, points: int) -> float:
         return 1 - float(PLDConverter(account(sigma).pld(points=points)).get_beta(fpr))
 

@@ -78,7 +78,7 @@ class Ledger:
 
     @classmethod
     def create(cls, path: str | Path, header: dict[str, Any]) -> Self:
-        """Start a ledger. An existing file is replaced only if it is a ledger without any release.
+        """Start a ledger; of existing files, only the ledger of a run without any release is replaced.
 
         Raises:
             InputError: If the file exists.
@@ -98,8 +98,8 @@ class Ledger:
     def open_existing(cls, path: str | Path) -> Self:
         """Read a ledger and verify its chain.
 
-        A crash during a write leaves an incomplete last line. Its release was not made, because noise is drawn after
-        the write returns; the line is not counted, and the next entry replaces it.
+        An incomplete last line, which a crash leaves, is not counted: noise is drawn after the write returns. The next
+        entry replaces it.
 
         Raises:
             InputError: If there is no such file, or it cannot be read.
@@ -117,12 +117,7 @@ class Ledger:
         return self.header.get("scope") == "shared"
 
     def record(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> None:
-        """Write one release and return when it is on the disk.
-
-        Args:
-            mechanism: What is released.
-            sample_size: Number N of records.
-            run: Identifier of the run, in a shared ledger.
+        """Write one release of ``run`` (in a shared ledger) on ``sample_size`` records; return when it is on the disk.
 
         Raises:
             LedgerError: If the release cannot be written, or the file was changed; the release must not be made.
@@ -183,7 +178,6 @@ class Ledger:
                 os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except OSError as error:
             raise LedgerError(f"Expected to write a ledger at {self.path}, got: {error.strerror}.") from None
-        _check_plain_file(self.path)
         try:
             with self._locked(create=True) as file:
                 self._append(file, [header])
@@ -348,15 +342,14 @@ class SharedLedger(Ledger):
         accountant: str = "pld",
         include: Sequence[str | Path] = (),
     ) -> Self:
-        """Create a shared ledger.
+        """Create a shared ledger with a total budget.
 
         Args:
             path: The new file.
-            target_epsilon: Total budget of all runs.
-            target_delta: Total budget of all runs.
+            target_epsilon: Budget of all runs.
+            target_delta: Budget of all runs.
             accountant: ``"pld"`` or ``"rdp"``; composes the runs.
-            include: Ledgers of earlier runs on the same records. Every run counts with its plan, or with its releases
-                where they exceed it.
+            include: Ledgers of earlier runs on the same records, which count as in :meth:`planned`.
 
         Raises:
             InputError: If the file exists, an argument is out of range, a run is included twice or sample sizes differ.
@@ -394,24 +387,18 @@ class SharedLedger(Ledger):
 
         Raises:
             InputError: If the file is missing or is the ledger of one run.
-            LedgerError: If it is damaged, was edited or states no budget.
+            LedgerError: If it is damaged or was edited.
         """
-        if not Path(path).exists():
+        ledger = super().open_existing(path) if Path(path).exists() else None
+        if ledger is None or not ledger.shared:
             raise InputError(
-                f"Expected a shared ledger at {path}, got no file; create it with: dpswd ledger create {path} "
-                "--epsilon E --delta D."
-            )
-        ledger = super().open_existing(path)
-        if not ledger.shared:
-            raise InputError(
-                f"Expected a shared ledger at {path}, got the ledger of one run; create another file with dpswd ledger "
-                "create, which can include this run."
+                f"Expected a shared ledger at {path}, got {'no file' if ledger is None else 'the ledger of one run'}; "
+                "make a new one with dpswd ledger create."
             )
         return ledger
 
     @property
     def _budget(self) -> tuple[float, float, str]:
-        """Epsilon, delta and accountant of all runs together."""
         header = self.header
         return float(header["target_epsilon"]), float(header["target_delta"]), str(header["accountant"])
 
@@ -439,11 +426,11 @@ class SharedLedger(Ledger):
             )
 
     def reserve(self, run: str, facts: dict[str, Any]) -> None:
-        """Add a run with its plan, if the budget covers it.
+        """Add a run, if the budget covers its plan.
 
         Args:
             run: Identifier of the run.
-            facts: What the run states: ``sample_size``, ``plan``, and what else ``dpswd ledger show`` prints.
+            facts: ``sample_size``, ``plan``, and what else ``dpswd ledger show`` prints.
 
         Raises:
             BudgetExceededError, InputError: As :meth:`check`, or if the ledger holds this run already.
@@ -492,16 +479,12 @@ def cost(groups: Sequence[ReleaseGroup], delta: float, accountant: str = "pld") 
 
 
 def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str, Any]:
-    """Return the cost of all plans in a ledger, and what it rests on.
+    """Return the cost of all plans in a ledger: :func:`cost`, ``private``, ``shortcomings`` and ``sentence``.
 
-    Where the plan of a later run is chosen after looking at earlier releases, the composed number is not proven to
-    hold. The total budget holds if it was fixed before all runs and every release is exactly Gaussian: Gaussian
-    mechanisms are totally ordered by mu, so that a budget check is a privacy filter (Smith and Thakurta, Fully Adaptive
-    Composition for Gaussian Differential Privacy, 2022). For other releases no such theorem is known to us.
-
-    Returns:
-        The fields of :func:`cost`, and ``private``, ``shortcomings`` and ``sentence``. The sentence starts with
-        NOT PRIVATE or NOT SOUND where that holds of a run. A ledger of one run has no further sentence.
+    Where the plan of a later run is chosen after looking at earlier releases, only the total budget is proven to hold,
+    and only if it was fixed before all runs and every release is exactly Gaussian: these mechanisms are ordered by mu,
+    so that a budget check is a privacy filter (Smith and Thakurta, Fully Adaptive Composition for Gaussian Differential
+    Privacy, 2022).
     """
     groups, found = ledger.planned(), shortcomings(ledger)
     facts = cost(groups, delta, accountant)
@@ -567,19 +550,12 @@ def digest(previous: str, entry: Entry) -> str:
 
 
 def _read(path: Path) -> bytes:
-    _check_plain_file(path)
     try:
         return path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"Expected a ledger at {path}, got no file; check the run directory.") from None
     except OSError as error:
         raise InputError(f"Expected to read the ledger at {path}, got: {error.strerror}.") from None
-
-
-def _check_plain_file(path: Path) -> None:
-    """Raise for devices and pipes, which may be endless."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise InputError(f"Expected a regular file for the ledger at {path}, got a device or a pipe; use another path.")
 
 
 def _union(plan: list[ReleaseGroup], made: list[ReleaseGroup]) -> list[ReleaseGroup]:
@@ -598,7 +574,7 @@ def _is_incomplete_line(rest: bytes) -> bool:
     A complete object whose line break was overwritten is not incomplete; it would hide a release.
     """
     left = rest.rstrip(b"\0")
-    if left[:2] not in (b"", b"{", b'{"') or not left.isascii() or not left.decode().isprintable():
+    if left[:2] not in (b"", b"{", b'{"') or not left.isascii():
         return False
     try:
         return not isinstance(json.loads(left if len(left) < len(rest) else left[:-1]), dict)

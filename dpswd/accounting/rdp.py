@@ -5,11 +5,8 @@ The Renyi divergence of one release is exact (docs/theory/accounting.md, Proposi
 .. math:: \varepsilon(\alpha) = \frac1{\alpha-1} \ln E \exp\Bigl(\tfrac{\alpha(\alpha-1)}2 \mathtt{scale}^2 S\Bigr).
 
 Subsets without replacement use Wang2019, Theorem 9, without autodp's ``improved_bound_flag``, whose condition is not
-proved here. Curves add up over releases.
-
-``conversion="classic"`` is Proposition 3 of Mironov2017,
-:math:`\varepsilon = \varepsilon(\alpha) + \ln(1/\delta)/(\alpha - 1)`; ``"improved"`` is Proposition 12 of
-Canonne2020, up to a tenth smaller.
+proved here. Curves add up over releases. The conversion to epsilon is Proposition 3 of Mironov2017,
+:math:`\varepsilon = \varepsilon(\alpha) + \ln(1/\delta)/(\alpha - 1)`.
 """
 
 import functools
@@ -21,7 +18,6 @@ from autodp import rdp_acct
 from numpy.typing import NDArray
 from scipy import optimize
 
-from dpswd._validate import choice
 from dpswd.accounting.pld import Releases
 from dpswd.errors import InputError
 
@@ -71,19 +67,12 @@ _one_release = functools.lru_cache(maxsize=64)(_OneRelease)
 
 
 class RenyiAccount:
-    """Renyi curve of a sequence of releases.
+    """Renyi curve of a sequence of releases, of which there is at least one."""
 
-    Args:
-        parts: The releases; at least one.
-        conversion: ``"classic"`` or ``"improved"``.
-    """
-
-    def __init__(self, parts: Sequence[Releases], conversion: str = "classic") -> None:
-        choice(("classic", "improved"), conversion=conversion)
+    def __init__(self, parts: Sequence[Releases]) -> None:
         if not parts:
             raise InputError("Expected at least one release to account for, got none; call step() first.")
         self._terms = [(_one_release(part._replace(times=1)), part.times) for part in parts]
-        self._conversion = conversion
 
     def __call__(self, order: float) -> float:
         """Return an upper bound on the Renyi divergence of order ``order`` > 1."""
@@ -91,17 +80,10 @@ class RenyiAccount:
 
     def get_epsilon(self, delta: float) -> float:
         """Return the smallest epsilon over the orders, at least 0."""
-
-        def epsilon(order: float) -> float:
-            classic = self(order) - math.log(delta) / (order - 1)
-            if self._conversion == "classic":
-                return classic
-            return classic + math.log1p(-1 / order) - math.log(order) / (order - 1)
-
-        return max(0.0, self._smallest(epsilon))
+        return max(0.0, self._smallest(lambda order: self(order) - math.log(delta) / (order - 1)))
 
     def get_delta(self, epsilon: float) -> float:
-        """Return the smallest delta over the orders, at most 1 (classic conversion)."""
+        """Return the smallest delta over the orders, at most 1."""
         log_delta = self._smallest(lambda order: (order - 1) * (self(order) - epsilon))
         return math.exp(min(0.0, log_delta))
 

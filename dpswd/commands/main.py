@@ -1,4 +1,4 @@
-"""The command ``dpswd``: ``fit|validate|test|predict`` are a LightningCLI, the others are small commands.
+"""The command ``dpswd``: ``fit`` and ``predict`` are a LightningCLI, the others are small commands.
 
 Exit status: 0 done; 2 invalid input, with one line on stderr and no traceback; 1 everything else.
 """
@@ -28,8 +28,6 @@ __all__ = ["fit", "main"]
 
 LIGHTNING = {
     "fit": "train a generator or an adapted classifier within a privacy budget",
-    "validate": "run the validation loop of a module",
-    "test": "run the test loop of a module",
     "predict": "sample synthetic records from a checkpoint, or predict classes (CLASSIFIER.pt RECORDS.npz)",
 }
 COMMAND_MODULES = {
@@ -119,7 +117,7 @@ def _small(arguments: list[str]) -> int:
 
 
 def fit(arguments: Sequence[str], run: bool = True) -> "LightningCLI":
-    """Run ``fit``, ``validate``, ``test`` or ``predict`` and return the LightningCLI.
+    """Run ``fit`` or ``predict`` and return the LightningCLI.
 
     With ``run=False``, ``arguments`` name no subcommand; the classes are instantiated and nothing is run.
 

@@ -32,7 +32,7 @@ from dpswd._validate import at_least, positive, probability
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma
-from dpswd.accounting.ledger import Ledger, ReleaseGroup, SharedLedger
+from dpswd.accounting.ledger import Ledger, SharedLedger
 from dpswd.errors import BudgetExceededError, InputError, LedgerError
 from dpswd.loss import BudgetWatch, Recorder
 from dpswd.mechanism import GaussianMechanism, Mechanism, mechanism_from_dict
@@ -80,7 +80,6 @@ class RunBudget(Recorder):
         target_delta: Budget of this run; below 1 / N.
         accountant: ``"pld"`` or ``"rdp"``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
-        allow_large_delta: Accept a ``target_delta`` of 1 / N or more.
 
     Raises:
         InputError: If a number is out of range.
@@ -95,13 +94,12 @@ class RunBudget(Recorder):
         target_delta: float,
         accountant: str = "pld",
         shared_ledger: str | Path | None = None,
-        allow_large_delta: bool = False,
     ) -> None:
         positive(target_epsilon=target_epsilon)
         probability(target_delta=target_delta)
         PrivacyAccountant(accountant)
         self.target_epsilon, self.target_delta, self.accountant = target_epsilon, target_delta, accountant
-        self.shared_ledger, self.allow_large_delta = shared_ledger, allow_large_delta
+        self.shared_ledger = shared_ledger
         self.plan: Plan = []
         self.run = ""
         self.weights_from_runs: set[str] = set()
@@ -147,11 +145,7 @@ class RunBudget(Recorder):
     def before_release(
         self, mechanism: Mechanism, rows: Tensor | None = None, labels: Tensor | None = None
     ) -> dict[str, Tensor] | None:
-        """Check that a release is allowed now; return a stored one if an earlier process of this run has made it.
-
-        Raises:
-            BudgetExceededError: As :meth:`check`.
-        """
+        """Check that a release is allowed now; return a stored one if an earlier process of this run has made it."""
         with _LOCK:
             stored = next((each for each in self._stored if each.mechanism == mechanism), None)
             if stored is None:
@@ -252,7 +246,11 @@ class RunBudget(Recorder):
         try:
             path = self._directory / "ledger.jsonl"
             self._lock.take(self._directory)
-            self._check_delta()
+            if self.target_delta * self.sample_size >= 1:
+                raise InputError(
+                    f"Expected target_delta below 1 / N = {1 / self.sample_size:.2g}, got {self.target_delta:g}; at "
+                    "1 / N the guarantee permits publishing a whole record. Choose a smaller one."
+                )
             if self.shared_ledger is not None:
                 if Path(self.shared_ledger).resolve() == path.resolve():
                     raise InputError(f"Expected shared_ledger to differ from the ledger of this run, got {path}.")
@@ -264,13 +262,6 @@ class RunBudget(Recorder):
         self._ledger = ledger
         made = Counter({mechanism: ledger.count(mechanism, self.sample_size) for mechanism, _ in self.plan})
         return self.plan, made, self._stored, self.run
-
-    def _check_delta(self) -> None:
-        if self.target_delta * self.sample_size >= 1 and not self.allow_large_delta:
-            raise InputError(
-                f"Expected target_delta below 1 / N = {1 / self.sample_size:.2g}, got {self.target_delta:g}; at 1 / N "
-                "the guarantee permits publishing a whole record. Choose a smaller one, or set allow_large_delta."
-            )
 
     def _start(self, path: Path, wanted: Plan, shares: list[float]) -> Ledger:
         Ledger.check_free(path)
@@ -367,10 +358,7 @@ class RunBudget(Recorder):
         return sorted(found, key=lambda stored: stored.ordinal)
 
     def _watch(self, *, running: bool) -> None:
-        """Mark the budget as running: releases without a recorder are refused meanwhile, and the directory is locked.
-
-        Ends the permit of the current batch in any case.
-        """
+        """Start or end the time in which releases need a recorder; end the permit of the batch."""
         if running != self._running:
             BudgetWatch.running += 1 if running else -1
         self._running, self._permit = running, False
@@ -419,7 +407,7 @@ class RunBudget(Recorder):
     def _account(self, n_releases: int | None = None) -> PrivacyAccountant:
         """Account for the plan, or for its queries and ``n_releases`` of the loss."""
         plan = [*self.plan[:-1], (self.plan[-1][0], n_releases or self.plan[-1][1])]
-        groups: list[ReleaseGroup] = [(mechanism, self.sample_size, count) for mechanism, count in plan]
+        groups = [(mechanism, self.sample_size, count) for mechanism, count in plan]
         return PrivacyAccountant.from_groups(groups, self.accountant)
 
     def _spent(self) -> float:
@@ -454,10 +442,10 @@ class RunBudget(Recorder):
         }
 
     def statement(self) -> dict[str, Any]:
-        """Content of ``privacy.json``: guarantee of the plan, releases made, covered runs, cost with shared runs.
+        """Content of ``privacy.json``.
 
-        ``covered_runs`` are the runs that ``epsilon`` and ``mu`` cover; ``weights_from_runs`` those whose releases the
-        weights have seen. Runs that are in the second list only compose with this one: ``across_runs`` has the total.
+        ``epsilon`` and ``mu`` cover ``covered_runs``. The weights have seen the releases of ``weights_from_runs``; the
+        total of a shared ledger is in ``across_runs``.
         """
         facts = {**self._facts, "releases_made": self.n_releases, "run": self.run, "covered_runs": [self.run]}
         facts["weights_from_runs"] = sorted(self.weights_from_runs | {self.run})
@@ -474,9 +462,8 @@ class RunBudget(Recorder):
 class Budget(RunBudget):
     r"""Budget of a method that releases a few Gaussian queries of all records, as a context manager.
 
-    Calibrates the noise of the queries by their shares of :math:`\mu^2`; within the context each may be released once.
-    The directory then holds config.yaml, ledger.jsonl, privacy.json and the releases, which ``dpswd report`` reads.
-    Gaussian queries compose as :math:`\sqrt{\sum_i \mu_i^2}`, also adaptively (Dong2022, Corollary 3.3).
+    Within the context each query may be released once, with noise for its share of :math:`\mu^2` (Dong2022, Corollary
+    3.3). The directory then holds config.yaml, ledger.jsonl, privacy.json and the releases for ``dpswd report``.
 
     Args:
         queries: The queries; the last one gets what the shares of the others leave.
@@ -487,7 +474,6 @@ class Budget(RunBudget):
         config: Plain values that describe the method, written to config.yaml.
         accountant: ``"pld"`` or ``"rdp"``.
         shared_ledger: See :class:`RunBudget`.
-        allow_large_delta: See :class:`RunBudget`.
 
     Raises:
         InputError: If a share or a number is out of range, or the directory cannot be used.
@@ -514,9 +500,8 @@ class Budget(RunBudget):
         config: Mapping[str, Any] | None = None,
         accountant: str = "pld",
         shared_ledger: str | Path | None = None,
-        allow_large_delta: bool = False,
     ) -> None:
-        super().__init__(target_epsilon, target_delta, accountant, shared_ledger, allow_large_delta)
+        super().__init__(target_epsilon, target_delta, accountant, shared_ledger)
         at_least(1, sample_size=sample_size)
         if not queries:
             raise InputError("Expected at least one query in queries, got none.")

@@ -1,11 +1,7 @@
 """Lightning callback that keeps a training run within its privacy budget.
 
-1. Reads N, B and the number T of releases from the training loader, which must draw fresh fixed-size subsets.
-2. Calibrates sigma such that T releases cost at most (target_epsilon, target_delta); a resumed run takes sigma from its
-   ledger.
-3. Is the recorder of the loss: writes every release to the ledger before it is made, and refuses further ones.
-4. Checks that the released rows are computed row by row, and that no buffer reads the private batch.
-5. Shows epsilon beside the loss and writes ``privacy.json``.
+It reads N, B and the number T of releases from the training loader, calibrates sigma, is the recorder of the loss,
+checks the released rows, shows epsilon beside the loss and writes ``privacy.json``.
 """
 
 import contextlib
@@ -75,7 +71,6 @@ class PrivacyBudget(RunBudget, L.Callback):
             if not given.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``, whose header states
             their total budget. The whole plan of this run is charged to it before the first release.
-        allow_large_delta: Accept a ``target_delta`` of 1 / N or more.
 
     Raises:
         InputError: At the start of training, if the budget is out of range, the loader is not the one that the
@@ -95,9 +90,8 @@ class PrivacyBudget(RunBudget, L.Callback):
         accountant: str = "pld",
         run_dir: str | None = None,
         shared_ledger: str | None = None,
-        allow_large_delta: bool = False,
     ) -> None:
-        super().__init__(target_epsilon, target_delta, accountant, shared_ledger, allow_large_delta)
+        super().__init__(target_epsilon, target_delta, accountant, shared_ledger)
         self.run_dir = run_dir
         self.epsilon = 0.0
         self._stage = "fit"
@@ -138,12 +132,7 @@ class PrivacyBudget(RunBudget, L.Callback):
     def before_release(
         self, mechanism: Mechanism, rows: Tensor | None = None, labels: Tensor | None = None
     ) -> dict[str, Tensor] | None:
-        """Refuse rows that may contain batch statistics; otherwise as :meth:`RunBudget.before_release`.
-
-        Raises:
-            InputError: If a buffer changed since the private batch arrived.
-            BudgetExceededError: If the release is not allowed.
-        """
+        """As :meth:`RunBudget.before_release`; InputError if a buffer changed since the private batch arrived."""
         if self._probing:
             raise _RowsReady(rows, labels)
         if mechanism.batch_size is not None:
@@ -151,12 +140,9 @@ class PrivacyBudget(RunBudget, L.Callback):
         return super().before_release(mechanism, rows, labels)
 
     def check(self, mechanism: Mechanism) -> None:
-        """Raise unless a release is allowed now: only in a fit, and only after the noise is calibrated.
+        """Raise BudgetExceededError unless a release is allowed now: in a fit, after the noise is calibrated.
 
         A refusal before training ends the watch here, since Lightning's tuners disable callbacks and ``on_exception``.
-
-        Raises:
-            BudgetExceededError: If the release is not allowed.
         """
         if self._stage != "fit":
             self._watch(running=False)
@@ -220,9 +206,7 @@ class PrivacyBudget(RunBudget, L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Permit one release of a private batch; end the run where all planned releases have been made.
-
-        A run ends early if a crash lost releases. Where the trainer goes on (``min_steps``), the loss refuses.
+        """Permit one release of a private batch; end the run early where a crash has lost releases.
 
         Raises:
             BudgetExceededError: If all releases were lost, so that the module has learnt nothing.
@@ -242,12 +226,7 @@ class PrivacyBudget(RunBudget, L.Callback):
                 )
             if not trainer.should_stop:
                 trainer.should_stop = True
-                _log.warning(
-                    "All %d planned releases have been made, including those that a crash lost: the run ends at step "
-                    "%d.",
-                    planned,
-                    trainer.global_step,
-                )
+                _log.warning("All %d planned releases are made: the run ends at step %d.", planned, trainer.global_step)
                 raise StopIteration  # ends the epoch: Lightning ignores the return value of a callback
         if not self._probed:
             self._probed = True
@@ -293,10 +272,7 @@ class PrivacyBudget(RunBudget, L.Callback):
             raise InputError(f"Expected {self.sample_size} records as planned, got a loader of {sampler.sample_size}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """State in a checkpoint: the budget and the releases that the ledger must contain at least.
-
-        Returns the loaded state unchanged as long as a resumed run has not opened its ledger.
-        """
+        """State in a checkpoint: the budget and the releases that the ledger must contain at least."""
         if self._ledger is None and self._checkpoint is not None:
             return self._checkpoint
         head = self._ledger.head if self._ledger else ""
@@ -311,13 +287,10 @@ class PrivacyBudget(RunBudget, L.Callback):
     def statement(self) -> dict[str, Any]:
         """Content of ``privacy.json`` at this moment, on rank 0; see :meth:`RunBudget.statement`.
 
-        A resumed run without a step left opens no ledger; the plan is then read from the ledger that its checkpoint
-        names.
-
         Raises:
             InputError: If no run has been started.
         """
-        if self._ledger is None:
+        if self._ledger is None:  # a resumed run without a step left opens no ledger
             if self._checkpoint is None:
                 raise InputError("Expected a run within this PrivacyBudget, got none; call statement() after training.")
             ledger = self._verified_ledger(self._directory / "ledger.jsonl")

@@ -36,7 +36,6 @@ usage: dpswd {command} --config NAME|FILE [options]
   --privacy.target_delta D          budget of the run; below 1 / N
   --privacy.accountant pld|rdp      exact composition, or Renyi differential privacy
   --privacy.shared_ledger FILE      ledger of several runs on the same records (dpswd ledger create)
-  --privacy.allow_large_delta true  accept a delta of 1 / N or more
 
   --trainer.default_root_dir DIR    the run directory; runs/DATE-TIME by default
   --trainer.max_steps N             training steps
@@ -100,51 +99,45 @@ class StageProgressBar(ProgressBar):
     A module names its stages in a property ``stages``: a mapping from name to number of training steps, in order.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._enabled, self._task = True, -1
-        self._progress: Any = None
-        self._stages: list[tuple[str, int]] = []
+    _progress: Any = None
 
     def enable(self) -> None:
-        """Show the bar."""
-        self._enabled = True
+        """Do nothing: rank 0 shows the bars."""
 
-    def disable(self) -> None:
-        """Hide the bar."""
-        self._enabled = False
+    disable = enable
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Open the display."""
         from rich import progress
 
-        stages = dict(getattr(pl_module, "stages", None) or {"training": trainer.max_steps})
-        self._stages = [(name, steps) for name, steps in stages.items() if steps]
-        self._task, columns = -1, (progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeElapsedColumn())
-        if self._enabled and trainer.is_global_zero and self._stages:
+        stages = getattr(pl_module, "stages", None) or {"training": trainer.max_steps}
+        if trainer.is_global_zero:
             self._progress = progress.Progress(
-                progress.TextColumn("{task.description:<12}"), *columns, progress.TextColumn("{task.fields[metrics]}")
+                progress.TextColumn("{task.description:<12}"),
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                progress.TimeElapsedColumn(),
+                progress.TextColumn("{task.fields[metrics]}"),
             )
+            for name, steps in stages.items():
+                if steps:
+                    self._progress.add_task(name, total=steps, start=False, metrics="")
             self._progress.start()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Advance the bar of the current stage."""
+        """Advance the bars of the stages that have begun."""
         if self._progress is None:
             return
-        start, stage = 0, 0
-        while stage + 1 < len(self._stages) and trainer.global_step > start + self._stages[stage][1]:
-            start += self._stages[stage][1]
-            stage += 1
-        for i in range(self._task + 1, stage + 1):
-            self._progress.add_task(self._stages[i][0], total=self._stages[i][1], metrics="")
-        for i in range(max(self._task, 0), stage):
-            self._progress.update(i, completed=self._stages[i][1])
-        self._task = max(self._task, stage)
         metrics = {name: value for name, value in self.get_metrics(trainer, pl_module).items() if name != "v_num"}
         text = "  ".join(f"{name} {float(str(value)):.3g}" for name, value in metrics.items())
-        self._progress.update(stage, completed=trainer.global_step - start, metrics=text)
+        done = trainer.global_step
+        for task in self._progress.tasks:
+            if done > 0 and not task.finished:
+                self._progress.start_task(task.id)
+                self._progress.update(task.id, completed=min(done, task.total), metrics=text)
+            done -= task.total
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Close the display."""
@@ -179,7 +172,7 @@ class PrivateCLI(LightningCLI):
             logging.getLogger(name).setLevel(logging.WARNING)
         parser_options: dict[str, Any] = {"exit_on_error": False}
         if run:
-            parser_options |= {name: {"exit_on_error": False} for name in ("fit", "validate", "test", "predict")}
+            parser_options |= {name: {"exit_on_error": False} for name in self.subcommands()}
         super().__init__(
             L.LightningModule,
             L.LightningDataModule,
@@ -191,6 +184,12 @@ class PrivateCLI(LightningCLI):
             args=args,
             run=run,
         )
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Offer ``fit`` and ``predict``: validation and test loops make no release and train nothing."""
+        every = LightningCLI.subcommands()
+        return {name: every[name] for name in ("fit", "predict")}
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Verify the checkpoint before Lightning reads hyperparameters from it."""
@@ -268,17 +267,12 @@ class PrivateCLI(LightningCLI):
                 "or start dpswd fit from the command line."
             )
 
-    def _check_one_process(self) -> None:
-        if self.trainer.world_size != 1:
-            raise InputError(
-                f"Expected one process for {self.subcommand}, got {self.trainer.world_size}; set trainer.devices to 1."
-            )
-
-    before_validate = before_test = _check_one_process
-
     def before_predict(self) -> None:
         """Refuse the checkpoint of another run in a run directory: its output would lie beside a wrong guarantee."""
-        self._check_one_process()
+        if self.trainer.world_size != 1:
+            raise InputError(
+                f"Expected one process for predict, got {self.trainer.world_size}; set trainer.devices to 1."
+            )
         path = self._options().get("ckpt_path")
         directory = Path(self._options().get("privacy.run_dir") or self.trainer.default_root_dir)
         ledger = directory / "ledger.jsonl"

@@ -75,5 +75,3 @@ def test_finite_at_the_largest_sizes(sigma, rate):
 def test_invalid_input():
     with pytest.raises(InputError, match="step"):
         RenyiAccount([])
-    with pytest.raises(InputError, match="conversion"):
-        RenyiAccount([Releases(ConstantLaw(1.0), 1.0, 1.0, 1)], "x")
