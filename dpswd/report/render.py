@@ -1,14 +1,12 @@
-"""Report of a run as HTML, Markdown and JSON: one list of blocks, two writers.
+"""Report of a run as Markdown and JSON, and the Markdown as one HTML page.
 
-All numbers are rounded towards less privacy. The page has no script and loads nothing; all text is escaped, in HTML and
-in Markdown.
+All numbers are rounded towards less privacy. The page has no script and loads nothing; all text of the run is escaped.
 """
 
 import importlib.resources
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,10 @@ from dpswd.report.collect import collect
 from dpswd.report.gdp import REGRET_LIMIT, RESOLUTION, round_up
 from dpswd.report.plots import SUPERSCRIPTS, draw
 
-__all__ = ["banner", "blocks", "html", "markdown", "summary", "write_report"]
+__all__ = ["banner", "html", "markdown", "summary", "write_report"]
+
+PLOTS = "<plots>"  # where the plots stand in the HTML page
+SAMPLES = "![Synthetic samples](samples.png)"
 
 
 def write_report(
@@ -40,10 +41,9 @@ def write_report(
             writable.
     """
     report, curve = collect(run_dir, diagnostics=diagnostics, include_private_evaluation=include_private_evaluation)
-    content = blocks(report, draw(report, curve))
     texts = {
-        "report.html": html(report["name"], content),
-        "report.md": markdown(content),
+        "report.html": html(report, draw(report, curve)),
+        "report.md": markdown(report),
         "report.json": json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
     }
     for name, text in texts.items():
@@ -51,143 +51,129 @@ def write_report(
     return report
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Blocks
-
-
-@dataclass(frozen=True)
-class Heading:
-    """Heading of level 1 to 3."""
-
-    text: str
-    level: int = 2
-
-
-@dataclass(frozen=True)
-class Text:
-    """Paragraph; ``style`` is ``""``, ``"lead"``, ``"note"`` or ``"strong"``."""
-
-    text: str
-    style: str = ""
-
-
-@dataclass(frozen=True)
-class Banner:
-    """Warning before everything else."""
-
-    title: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Main numbers by name; ``line`` says the same in one line."""
-
-    numbers: Sequence[tuple[str, str]]
-    line: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text. Without ``columns`` a row is (name, value). ``numeric`` columns are right-aligned."""
-
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    numeric: tuple[int, ...] = ()
-    marked: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Items:
-    """Bulleted list."""
-
-    items: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Code:
-    """Preformatted text."""
-
-    text: str
-    language: str
-
-
-@dataclass(frozen=True)
-class Plots:
-    """SVG elements by name; left out of Markdown."""
-
-    pictures: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Samples:
-    """``samples.png``: embedded as base64 in HTML, linked in Markdown."""
-
-    png: str
-    caption: str
-
-
-Block = Heading | Text | Banner | Facts | Table | Items | Code | Plots | Samples
-
-
-def blocks(report: dict[str, Any], pictures: dict[str, str]) -> list[Block]:
-    """Return the content of the page.
+def markdown(report: dict[str, Any]) -> str:
+    """Return a Markdown section, which can be pasted into a model card.
 
     Args:
         report: From :func:`dpswd.report.collect.collect`.
-        pictures: From :func:`dpswd.report.plots.draw`; may be empty.
     """
+    return "\n\n".join(part for part in _parts(report) if part != PLOTS) + "\n"
+
+
+def html(report: dict[str, Any], pictures: dict[str, str]) -> str:
+    """Return the same as one self-contained HTML page, with plots.
+
+    Args:
+        report: From :func:`dpswd.report.collect.collect`.
+        pictures: From :func:`dpswd.report.plots.draw`.
+    """
+    from markdown_it import MarkdownIt  # needed here only
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    figures = "\n".join(_figure(name, svg) for name, svg in pictures.items())
+    plots = f'<div class="plots">\n{figures}\n</div>'
+    parts = (plots if part == PLOTS else parser.render(part.removeprefix("#")) for part in _parts(report))
+    body = "\n".join(parts).replace('src="samples.png"', f'src="data:image/png;base64,{report["samples_png"]}"')
+    style = importlib.resources.files("dpswd.report").joinpath("report.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
+        f"<title>Privacy report: {escape(report['name'])}</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+_CAPTIONS = {
+    "trade_off": (
+        "Trade-off curve",
+        "Error rates of the best attack. Higher is more private. The μ-GDP curve (dashed) is a lower bound.",
+    ),
+    "attack": (
+        "Small false-positive rates",
+        "The same where few non-members are accused. Lower is more private.",
+    ),
+    "profile": ("Privacy profile", "All these (ε, δ) hold at the same time."),
+}
+
+
+def _figure(name: str, svg: str) -> str:
+    title, text = _CAPTIONS[name]
+    labelled = svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
+    return f"<figure>\n{labelled}\n<figcaption><b>{title}.</b> {text}</figcaption>\n</figure>"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Parts
+
+
+def _parts(report: dict[str, Any]) -> list[str]:
+    """Return headings, paragraphs, lists and tables in Markdown."""
     guarantee = report["guarantee"]
     warning = banner(report)
     headline, attack, tier = summary(report)
-    mark = tuple(i for i, entry in enumerate(guarantee["epsilon_delta"]) if entry["target"])
-    content: list[Block] = [Heading(f"Privacy report: {report['name']}", 1)]
-    content += [Banner(*warning)] if warning else []
-    content += [Text(attack, "lead"), Facts(_main_numbers(report), headline)]
-    content += [Text(caveat) for caveat in report["caveats"]]
-    content += [Heading("What is guaranteed"), Text(tier)]
-    if guarantee["exactly_gaussian"]:
-        content.append(Text(_closed_form(guarantee)))
-    content += [Plots(pictures)] if pictures else []
-    content += [
-        Heading("What an attacker can do", 3),
-        Table(
-            ("non-members accused", "members found, at most"),
-            [(_one_in(row["fpr"]), percent(row["tpr"])) for row in guarantee["attacks"]],
-            (1,),
-        ),
-    ]
+    parts = [f"## Privacy report: {_escape(report['name'])}"]
+    parts += [f"> **{warning[0]}.** {_escape(warning[1])}"] if warning else []
+    parts += [_escape(attack), f"**{_escape(headline)}**", *map(_escape, report["caveats"])]
+    parts += ["### What is guaranteed", _escape(tier)]
+    parts += [_escape(_closed_form(guarantee))] if guarantee["exactly_gaussian"] else []
+    attacks = [(_one_in(row["fpr"]), percent(row["tpr"])) for row in guarantee["attacks"]]
+    parts += [PLOTS, "#### What an attacker can do"]
+    parts += [_table(("non-members accused", "members found, at most"), attacks, right=(1,))]
     if guarantee["tier"] == 2:
-        content += [
-            Heading("Tier II: trade-off curve", 3),
-            Table(("FPR", "FNR, at least", "TPR, at most", "TPR of μ-GDP"), _trade_off(guarantee), (0, 1, 2, 3)),
-        ]
-    content += [
-        Heading("(ε, δ)", 3),
-        Table(("δ", "ε (exact, PLD)", "ε (second accountant, RDP)"), _epsilons(guarantee), (1, 2), mark),
-        Text("Both columns are valid upper bounds; the smaller one is tighter.", "note"),
-        Heading("Privacy profile", 3),
-        Table(("ε", "δ(ε)"), [(number(p["epsilon"]), number(p["delta"])) for p in guarantee["profile"][::4]], (0, 1)),
-        Heading("What was released"),
-        Text(_released(report)),
-        Text(_covered_runs(report)),
-    ]
+        columns = ("FPR", "FNR, at least", "TPR, at most", "TPR of μ-GDP")
+        parts += ["#### Tier II: trade-off curve", _table(columns, _trade_off(guarantee), right=(0, 1, 2, 3))]
+    columns = ("δ", "ε (exact, PLD)", "ε (second accountant, RDP)")
+    parts += ["#### (ε, δ)", _table(columns, _epsilons(guarantee), right=(1, 2))]
+    parts += ["*Both columns are valid upper bounds; the smaller one is tighter.*"]
+    profile = [(number(point["epsilon"]), number(point["delta"])) for point in guarantee["profile"][::4]]
+    parts += ["#### Privacy profile", _table(("ε", "δ(ε)"), profile, right=(0, 1))]
+    parts += ["### What was released", _escape(_released(report)), _escape(_covered_runs(report))]
     for group in report["releases"]["groups"]:
-        content += [Heading(group["description"], 3), Table((), _group(group))]
+        parts += [f"#### {_escape(group['description'])}", _facts(_group(group))]
     if report["samples_png"] is not None:
-        content += [Heading("Samples"), Samples(report["samples_png"], "Drawn from the generator: post-processing.")]
-    content += _accuracies(report)
-    content += [Heading("Assumptions"), Items(report["assumptions"])]
-    content += [Heading("What is not covered"), Items(report["not_covered"])]
-    content += [Heading("Provenance"), Table((), _provenance(report))]
+        parts += ["### Samples", SAMPLES, "*Drawn from the generator: post-processing.*"]
+    parts += _accuracies(report)
+    parts += ["### Assumptions", _items(report["assumptions"])]
+    parts += ["### What is not covered", _items(report["not_covered"])]
+    parts += ["### Provenance", _facts(_provenance(report))]
     if report["config"]["text"] is not None:
-        content += [Heading("config.yaml", 3), Code(report["config"]["text"], "yaml")]
-    content += [Heading("Code that computes these numbers", 3), Code(snippet(report), "python")]
+        parts += ["#### config.yaml", _code(report["config"]["text"], "yaml")]
+    parts += ["#### Code that computes these numbers", _code(snippet(report), "python")]
     if report["diagnostics"] is not None:
-        content += [Heading("Appendix: diagnostics"), Text(NOTE, "strong"), Text(WARNING)]
+        parts += ["### Appendix: diagnostics", f"**{_escape(NOTE)}**", _escape(WARNING)]
         for title, rows in diagnostics_appendix(report["diagnostics"]):
-            content += [Heading(title, 3), Table((), [(name, _value(value)) for name, value in rows])]
-    return [*content, Text("All numbers are rounded towards less privacy.", "note")]
+            parts += [f"#### {_escape(title)}", _facts([(name, _value(value)) for name, value in rows])]
+    return [*parts, "*All numbers are rounded towards less privacy.*"]
+
+
+def _escape(text: str) -> str:
+    """Escape the characters that Markdown or HTML interprets, and join lines."""
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", text)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: tuple[int, ...] = ()) -> str:
+    """Return a table; ``right`` are the columns of numbers."""
+    rule = ["---:" if i in right else "---" for i in range(len(columns))]
+    lines = [[_escape(cell) for cell in row] for row in (columns, *rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
+
+
+def _facts(rows: Iterable[tuple[str, str]]) -> str:
+    return _table(("what", "value"), rows)
+
+
+def _items(items: Iterable[str]) -> str:
+    return "\n".join(f"- {_escape(item)}" for item in items)
+
+
+def _code(text: str, language: str) -> str:
+    """Return a code block whose fence is longer than any run of backticks in the text."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -261,16 +247,6 @@ def summary(report: dict[str, Any]) -> tuple[str, str, str]:
     return headline, attack, tier
 
 
-def _main_numbers(report: dict[str, Any]) -> list[tuple[str, str]]:
-    guarantee = report["guarantee"]
-    return [
-        ("μ (μ-GDP, rounded up)", number(guarantee["mu"])),
-        ("regret of μ", number(guarantee["regret"], 2)),
-        (f"ε at δ = {number(guarantee['delta'])}", number(guarantee["epsilon"])),
-        ("releases accounted for", f"{report['releases']['planned']:,}"),
-    ]
-
-
 def _closed_form(guarantee: dict[str, Any]) -> str:
     return (
         "Every release reads all records with a constant sensitivity, so their composition is Gaussian: "
@@ -342,24 +318,23 @@ def _group(group: dict[str, Any]) -> list[tuple[str, str]]:
     return rows + [(name, str(mechanism[name])) for name in names if mechanism.get(name) is not None]
 
 
-def _accuracies(report: dict[str, Any]) -> list[Block]:
+def _accuracies(report: dict[str, Any]) -> list[str]:
     titles = {
         "evaluation": (
-            "Accuracy on a public benchmark",
-            "Measured without noise on records that the run declares a public benchmark; outside the guarantee.",
+            "### Accuracy on a public benchmark",
+            "*Measured without noise on records that the run declares a public benchmark; outside the guarantee.*",
         ),
         "private_evaluation": (
-            "Accuracy on private records: NOT COVERED",
-            "Measured without noise on private records; outside the guarantee.",
+            "### Accuracy on private records: NOT COVERED",
+            "*Measured without noise on private records; outside the guarantee.*",
         ),
     }
-    content: list[Block] = []
+    columns = ("data set", "classifier", "trained on", "accuracy, %")
+    parts: list[str] = []
     for key, (title, note) in titles.items():
         rows = [(r["dataset"], r["classifier"], r["train"], f"{r['accuracy']:.1f}") for r in report[key] or []]
-        if rows:
-            columns = ("data set", "classifier", "trained on", "accuracy, %")
-            content += [Heading(title), Table(columns, rows, (3,)), Text(note, "note")]
-    return content
+        parts += [title, _table(columns, rows, right=(3,)), note] if rows else []
+    return parts
 
 
 def _provenance(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -413,119 +388,3 @@ def snippet(report: dict[str, Any]) -> str:
         "    print(fpr, fnr)",
     ]
     return "\n".join(lines)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# HTML
-
-_CAPTIONS = {
-    "trade_off": (
-        "Trade-off curve",
-        "Error rates of the best attack. Higher is more private. The μ-GDP curve (dashed) is a lower bound.",
-    ),
-    "attack": (
-        "Small false-positive rates",
-        "The same where few non-members are accused. Lower is more private.",
-    ),
-    "profile": ("Privacy profile", "All these (ε, δ) hold at the same time."),
-}
-
-
-def html(name: str, content: Sequence[Block]) -> str:
-    """Return one self-contained HTML page."""
-    style = importlib.resources.files("dpswd.report").joinpath("report.css").read_text(encoding="utf-8")
-    body = "\n".join(map(_html, content))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
-        f"<title>Privacy report: {escape(name)}</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
-
-
-def _html(block: Block) -> str:
-    match block:
-        case Heading(text, level):
-            return f"<h{level}>{escape(text)}</h{level}>"
-        case Text(text, "strong"):
-            return f"<p><strong>{escape(text)}</strong></p>"
-        case Text(text, style):
-            return f'<p class="{style}">{escape(text)}</p>' if style else f"<p>{escape(text)}</p>"
-        case Banner(title, text):
-            return f'<div class="banner" role="alert"><strong>{escape(title)}</strong><p>{escape(text)}</p></div>'
-        case Facts(numbers, _):
-            cells = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in numbers)
-            return f'<dl class="facts">{"".join(cells)}</dl>'
-        case Table():
-            return _html_table(block)
-        case Items(items):
-            return "<ul>\n" + "\n".join(f"<li>{escape(item)}</li>" for item in items) + "\n</ul>"
-        case Code(text, _):
-            return f"<pre>{escape(text)}</pre>"
-        case Plots(pictures):
-            return '<div class="plots">\n' + "\n".join(_html_plot(*item) for item in pictures.items()) + "\n</div>"
-        case Samples(png, caption):
-            image = f'<img alt="Synthetic samples" src="data:image/png;base64,{escape(png)}">'
-            return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _html_plot(name: str, svg: str) -> str:
-    title, text = _CAPTIONS[name]
-    labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
-    return f"<figure>\n{labelled}\n<figcaption><b>{escape(title)}.</b> {escape(text)}</figcaption>\n</figure>"
-
-
-def _html_table(table: Table) -> str:
-    def row(cells: Sequence[str], tag: str, style: str = "") -> str:
-        parts = (f"<{tag}{' class=n' if i in table.numeric else ''}>{escape(c)}</{tag}>" for i, c in enumerate(cells))
-        return f"<tr{style}>{''.join(parts)}</tr>"
-
-    style = "wide" if len(table.columns) > 2 else "narrow" if table.columns else "pairs"
-    head = f"<thead>{row(table.columns, 'th')}</thead>\n" if table.columns else ""
-    body = "\n".join(row(cells, "td", " class=mark" * (i in table.marked)) for i, cells in enumerate(table.rows))
-    return f'<table class="{style}">\n{head}<tbody>\n{body}\n</tbody>\n</table>'
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Markdown
-
-
-def markdown(content: Sequence[Block]) -> str:
-    """Return a Markdown section, which can be pasted into a model card."""
-    return "\n\n".join(text for text in map(_markdown, content) if text) + "\n"
-
-
-def _markdown(block: Block) -> str:
-    match block:
-        case Heading(text, level):
-            return f"{'#' * (level + 1)} {_escape(text)}"
-        case Text(text, "strong"):
-            return f"**{_escape(text)}**"
-        case Text(text, _):
-            return _escape(text)
-        case Banner(title, text):
-            return f"> **{_escape(title)}.** {_escape(text)}"
-        case Facts(_, line):
-            return f"**{_escape(line)}**"
-        case Table(columns, rows, numeric):
-            rule = ["---:" if i in numeric else "---" for i in range(len(columns or rows[0]))]
-            escaped = [[_escape(cell) for cell in row] for row in (columns or ("what", "value"), *rows)]
-            return "\n".join("| " + " | ".join(row) + " |" for row in (escaped[0], rule, *escaped[1:]))
-        case Items(items):
-            return "\n".join(f"- {_escape(item)}" for item in items)
-        case Code(text, language):
-            longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-            fence = "`" * max(3, longest + 1)
-            return f"{fence}{language}\n{text.rstrip()}\n{fence}"
-        case Samples():
-            return "![Synthetic samples](samples.png)"
-        case Plots():
-            return ""
-
-
-def _escape(text: str) -> str:
-    """Escape the characters that Markdown or HTML interprets, and join lines."""
-    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", text)

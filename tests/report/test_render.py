@@ -13,7 +13,7 @@ from dpswd.errors import InputError
 from dpswd.report import write_report
 from dpswd.report.collect import collect
 from dpswd.report.plots import draw
-from dpswd.report.render import blocks, html, markdown, number, percent, snippet
+from dpswd.report.render import html, markdown, number, percent, snippet
 
 EVIL = '<script>alert(1)</script> ``` | [x](javascript:y) & "quoted"\n# heading'
 NAMES = ("report.html", "report.json", "report.md")
@@ -47,8 +47,7 @@ class Checker(HTMLParser):
 
 def render(path, **options):
     report, curve = collect(path, **options)
-    content = blocks(report, draw(report, curve))
-    return report, html(report["name"], content), markdown(content)
+    return report, html(report, draw(report, curve)), markdown(report)
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def test_banner_comes_before_any_number(page):
     assert "<strong>NOT SOUND" in text
     assert "If the account holds" in short
     _, text, short = page(name="sound")
-    assert 'class="banner"' not in text
+    assert "<blockquote>" not in text
     assert "NOT" not in short
 
 
