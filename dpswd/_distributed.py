@@ -22,18 +22,14 @@ _gloo: dict[Any, Any] = {}  # gloo group of each default group with another back
 
 
 class Processes:
-    """Ranks of a process group, or a single rank if ``torch.distributed`` is not initialised.
+    """All ranks, or a single one if ``torch.distributed`` is not initialised."""
 
-    Args:
-        group: Process group; the default group if ``None``.
-    """
-
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self) -> None:
         together = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank(group) if together else 0
-        self.world_size = dist.get_world_size(group) if together else 1
-        self.group = group
-        if self.world_size > 1 and group is None and dist.get_backend() != "gloo":
+        self.rank = dist.get_rank() if together else 0
+        self.world_size = dist.get_world_size() if together else 1
+        self.group: Any = None
+        if self.world_size > 1 and dist.get_backend() != "gloo":
             whole = dist.group.WORLD
             if whole not in _gloo:
                 _gloo[whole] = dist.new_group(backend="gloo")

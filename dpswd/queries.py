@@ -47,10 +47,11 @@ _ROWS = 8192  # rows that are clipped at a time
 class GaussianQuery(ReleasingModule[GaussianMechanism]):
     """Base class of a query with fixed sensitivity.
 
+    Every query takes ``share``, and ``noise_seed``, which is for tests only: NOT PRIVATE.
+
     Args:
         mechanism: Sensitivity and noise. A budget may set ``sigma`` later.
-        share: Fraction of the squared mu of a budget for this query, see
-            :class:`dpswd.training.callback.PrivacyBudget`.
+        share: Fraction of the squared mu of a budget for this query.
         recorder: Object that records each release before it is made.
     """
 
@@ -64,9 +65,6 @@ class GaussianQuery(ReleasingModule[GaussianMechanism]):
         """Return arguments of ``release`` for two neighbours of ``size`` records whose distance is the sensitivity.
 
         For audits (:mod:`dpswd.audit`). The first record differs, and its norm exceeds the clipping bound.
-
-        Raises:
-            InputError: If the query does not define a pair.
         """
         raise InputError(f"Expected a query that defines worst_pair, got {type(self).__name__}.")
 
@@ -103,8 +101,6 @@ class ClassCounts(GaussianQuery):
     Args:
         n_classes: Public number C >= 2 of classes.
         sigma: Standard deviation of the noise on a count; ``None`` until a budget sets it.
-        share: See :class:`GaussianQuery`.
-        noise_seed: For tests only: NOT PRIVATE.
 
     Example:
         >>> counts = ClassCounts(2, sigma=1.0).release(torch.tensor([0, 0, 1]))
@@ -133,7 +129,7 @@ class ClassCounts(GaussianQuery):
         return self._publish(torch.bincount(labels.cpu(), minlength=self.n_classes).double())
 
     def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
-        """A record changes from class 0 to class 1; see :meth:`GaussianQuery.worst_pair`."""
+        """A record changes from class 0 to class 1."""
         first = torch.zeros(size, dtype=torch.int64)
         second = first.clone()
         second[0] = 1
@@ -199,8 +195,6 @@ class ClassMeans(_ClassQuery):
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
         sigma: Standard deviation of the noise on a sum (on a count: sigma / R); ``None`` until a budget sets it.
-        share: See :class:`GaussianQuery`.
-        noise_seed: For tests only: NOT PRIVATE.
 
     Example:
         >>> query = ClassMeans(2, dim=3, sigma=1.0)
@@ -227,7 +221,7 @@ class ClassMeans(_ClassQuery):
         return released[:, 0] / self.row_norm, released[:, 1:]
 
     def worst_pair(self, size: int) -> tuple[tuple[Parts], tuple[Parts]]:
-        """A record changes its class: two blocks move by sqrt(2) R each; see :meth:`GaussianQuery.worst_pair`."""
+        """A record changes its class: two blocks move by sqrt(2) R each."""
         first, second = _change_of_class(size, self.dim, self.n_classes, self.row_norm)
         return ([first],), ([second],)
 
@@ -245,8 +239,6 @@ class SecondMoment(_RowQuery):
         row_norm: Public bound R on the norm of a row, enforced by clipping.
         sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2); ``None`` until a budget sets
             it.
-        share: See :class:`GaussianQuery`.
-        noise_seed: For tests only: NOT PRIVATE.
 
     Example:
         >>> moment = SecondMoment(3, sigma=1.0).release(torch.rand(5, 3))
@@ -275,7 +267,7 @@ class SecondMoment(_RowQuery):
         return self._publish((moment + moment.T) / 2, symmetric=True).to(rows.device)
 
     def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
-        """A row is replaced by an orthogonal one; see :meth:`GaussianQuery.worst_pair`."""
+        """A row is replaced by an orthogonal one."""
         at_least(2, dim=self.dim)
         first = torch.zeros(size, self.dim, dtype=torch.float64)
         second = first.clone()
@@ -292,8 +284,6 @@ class ClassCovariances(_ClassQuery):
         row_norm: Public bound R on the distance of a row to its centre, enforced by clipping.
         sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2); ``None`` until a budget sets
             it.
-        share: See :class:`GaussianQuery`.
-        noise_seed: For tests only: NOT PRIVATE.
 
     Example:
         >>> query = ClassCovariances(2, dim=3, sigma=1.0)
@@ -328,10 +318,7 @@ class ClassCovariances(_ClassQuery):
         return self._publish((moments + moments.mT) / 2, symmetric=True)
 
     def worst_pair(self, size: int) -> tuple[tuple[Parts, Tensor], tuple[Parts, Tensor]]:
-        """A record changes its class: R^2 in each of two matrices; see :meth:`GaussianQuery.worst_pair`.
-
-        The centres are not zero, so that their subtraction is audited too.
-        """
+        """A record changes its class: R^2 in each of two matrices. The centres are not zero, to audit them too."""
         first, second = _change_of_class(size, self.dim, self.n_classes, self.row_norm)
         steps = torch.arange(1, 1 + self.n_classes * self.dim, dtype=torch.float64)
         centers = self.row_norm * steps.sin().reshape(self.n_classes, self.dim) / math.sqrt(self.dim)
@@ -348,8 +335,6 @@ class SumAndNorm(_RowQuery):
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
         sigma: Standard deviation of the noise on an entry of the sum; ``None`` until a budget sets it.
-        share: See :class:`GaussianQuery`.
-        noise_seed: For tests only: NOT PRIVATE.
 
     Example:
         >>> total, squares = SumAndNorm(3, sigma=1.0).release([(torch.rand(4, 3), torch.zeros(4).long())])
@@ -375,7 +360,7 @@ class SumAndNorm(_RowQuery):
         return released[:-1], float(released[-1]) * self.row_norm
 
     def worst_pair(self, size: int) -> tuple[tuple[Parts], tuple[Parts]]:
-        """A row is replaced by its negative; see :meth:`GaussianQuery.worst_pair`."""
+        """A row is replaced by its negative."""
         labels = torch.zeros(size, dtype=torch.int64)
         first = torch.zeros(size, self.dim, dtype=torch.float64)
         first[0] = 1000 * self.row_norm

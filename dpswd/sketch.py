@@ -11,7 +11,6 @@ the processes (up to rounding far below the noise). Ledger and noise are those o
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,24 +34,20 @@ _CHUNK_ROWS = 8192  # rows that are clipped and projected at a time, for chunks 
 
 
 @torch.no_grad()
-def release_sketch(
-    loss: DPSlicedWassersteinLoss, chunks: Chunks, *, max_bytes: int | None = None, group: Any = None
-) -> Release:
+def release_sketch(loss: DPSlicedWassersteinLoss, chunks: Chunks, *, max_bytes: int | None = None) -> Release:
     """Make one release of all records, as ``loss.release(rows)`` of all rows would.
 
     Formal guarantee:
         That of :class:`~dpswd.loss.DPSlicedWassersteinLoss` for one release of ``batch_size = N`` records, provided
         that ``chunks`` returns the same N rows in the same order at every pass (checked on one direction), and that
-        each record is on one process only. Exact columns travel between the processes, so the links between them
-        must be trusted.
+        each record is on one process only. Every process of ``torch.distributed`` calls this function; exact columns
+        travel between them, so the links must be trusted.
 
     Args:
         loss: The mechanism (``statistic="quantiles"``, ``batch_size`` = all records of all processes) and the
             recorder; those of rank 0 are used.
         chunks: The records of this process.
         max_bytes: Memory for projected values on this process; by default half of the free memory, at most 384 MiB.
-        group: Process group of ``torch.distributed``; every process of it calls this function. By default the
-            default group, if it is initialised.
 
     Returns:
         The release, the same on every process.
@@ -70,10 +65,10 @@ def release_sketch(
     """
     if (stored := loss.stored_release()) is not None:
         return Release(stored["values"], stored["projections"], loss.mechanism)
-    processes = Processes(group)
+    processes = Processes()
     processes.run_on_all(loss.mechanism.check_calibrated)
     projections: Tensor = processes.broadcast(loss.draw_projections)
-    values = exact_sketch(loss.mechanism, chunks, projections, max_bytes=max_bytes, group=group)
+    values = exact_sketch(loss.mechanism, chunks, projections, max_bytes=max_bytes)
 
     def publish() -> Tensor:
         assert values is not None
@@ -90,7 +85,6 @@ def exact_sketch(
     projections: Tensor,
     *,
     max_bytes: int | None = None,
-    group: Any = None,
 ) -> Tensor | None:
     """Compute the block means before noise. PRIVATE: for :func:`release_sketch` and tests.
 
@@ -99,7 +93,6 @@ def exact_sketch(
         chunks: The records of this process.
         projections: Directions (d, k), the same on every process.
         max_bytes: See :func:`release_sketch`.
-        group: See :func:`release_sketch`.
 
     Returns:
         Tensor (m, k) or (C, m, k) in float64 on rank 0, ``None`` on the other ranks.
@@ -112,7 +105,7 @@ def exact_sketch(
     if max_bytes is None:
         max_bytes = min(_MAX_BYTES, available_memory(torch.device("cpu")) // 2)
     at_least(1, max_bytes=max_bytes)
-    processes = Processes(group)
+    processes = Processes()
     stream = _Stream(mechanism, chunks, projections.to("cpu", torch.float64))
     local = processes.run_on_all(stream.count)
     sizes = processes.all_gather(local)

@@ -211,10 +211,20 @@ def part(rank, rows, world=2):
 
 
 class Book(Recorder, list):
-    """A ledger in memory, on every process."""
+    """A ledger in memory, on every process; one with a ``refusal`` raises it."""
+
+    refusal = None
 
     def record(self, mechanism):
+        if self.refusal is not None:
+            raise self.refusal
         self.append(mechanism)
+
+
+def refusing(error):
+    book = Book()
+    book.refusal = error
+    return book
 
 
 # run directories for the report

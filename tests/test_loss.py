@@ -118,9 +118,6 @@ def test_gradient_of_the_distance_against_finite_differences():
     assert torch.autograd.gradcheck(lambda y: loss.distance(release, y, labels), rows(7, seed=1).requires_grad_())
 
 
-# types
-
-
 # the recorder
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from factories import fork_server, run_ranks
+from factories import Book, fork_server, refusing, run_ranks
 
 from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, random_projections
 from dpswd._random import SeededRandom
 from dpswd.errors import BudgetExceededError
-from dpswd.loss import Recorder, clip_rows
+from dpswd.loss import clip_rows
 from dpswd.sketch import exact_sketch, release_sketch
 
 N, D, K, M = 1200, 7, 14, 20
@@ -65,22 +65,12 @@ def test_release_sketch_equals_loss():
     assert float((streamed.values - exact).std()) == pytest.approx(0.1, rel=0.25)  # 280 values: six standard errors
 
 
-class Refuses(Recorder):
-    def record(self, mechanism):
-        raise BudgetExceededError("spent")
-
-
-class Counts(Recorder, list):
-    def record(self, mechanism):
-        self.append(mechanism)
-
-
 def test_release_sketch_ledger():
     x, _ = records()
-    ledger = Counts()
+    ledger = Book()
     release_sketch(DPSlicedWassersteinLoss(mechanism(), recorder=ledger), lambda: x.split(100), max_bytes=1)
     assert ledger == [mechanism()]
-    refused = DPSlicedWassersteinLoss(mechanism(), recorder=Refuses())
+    refused = DPSlicedWassersteinLoss(mechanism(), recorder=refusing(BudgetExceededError("spent")))
     with pytest.raises(BudgetExceededError, match="spent"):
         release_sketch(refused, lambda: x.split(100))
     assert refused.n_releases == 0
@@ -110,7 +100,7 @@ BAD = [
 
 @pytest.mark.parametrize(("changes", "chunks", "message"), BAD)
 def test_release_sketch_bad_input(changes, chunks, message):
-    ledger = Counts()
+    ledger = Book()
     loss = DPSlicedWassersteinLoss(mechanism(**changes), recorder=ledger)
     with pytest.raises(InputError, match=message):
         release_sketch(loss, chunks)
@@ -159,7 +149,7 @@ def test_release_sketch_refused_by_a_shard(server):
 def test_release_sketch_refused_by_ledger(server):
     x, _ = records()
     shards = [[part] for part in x.split(600)]
-    _, errors = run_ranks(server, run_sketch, mechanism(), shards, None, Refuses())
+    _, errors = run_ranks(server, run_sketch, mechanism(), shards, None, refusing(BudgetExceededError("spent")))
     assert errors == ["BudgetExceededError: spent"] * 2
 
 

@@ -107,11 +107,7 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
 
 
 def whole_blocks(n_records: int, batch_size: int | None, n_quantiles: int | None) -> int:
-    """Return the number of records in a release: ``batch_size``, or the largest multiple of ``n_quantiles``.
-
-    Raises:
-        InputError: If there are fewer records than that.
-    """
+    """Return the number of records in a release: ``batch_size``, or the largest multiple of ``n_quantiles``."""
     if batch_size is not None:
         if batch_size > n_records:
             raise InputError(
@@ -147,7 +143,7 @@ def release_loader(trainer: L.Trainer, dataset: Any, every: int) -> ReleaseLoade
 
 
 class PrivateData(L.LightningDataModule):
-    """Base class of the data modules; a subclass implements :meth:`load`.
+    """Base class of the data modules, which all take its arguments; a subclass implements :meth:`load`.
 
     Args:
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
@@ -207,7 +203,7 @@ class PrivateData(L.LightningDataModule):
         return None
 
     def public_facts(self) -> tuple[int, tuple[int, ...], int]:
-        """Return the number of private records, their shape and the number of classes: 0 if none is stated.
+        """Return the number of private records, their shape and the number of classes (0 if none is stated).
 
         No record is read where the files state these numbers otherwise.
         """

@@ -70,9 +70,6 @@ class _Benchmark(PrivateData):
     """Base of the data sets that torchvision reads: ten classes, official training and test set.
 
     Args:
-        root: See :class:`PrivateData`.
-        batch_size: See :class:`PrivateData`.
-        n_synthetic: See :class:`PrivateData`.
         download: Let torchvision fetch the files if they are missing.
         public_benchmark: States whether the records are public; by the checksums of the files if not given.
     """
@@ -216,9 +213,6 @@ class CelebA(PrivateData):
         n_records: Number of private records with ``"torchvision"``: the first ones, in the order of the files.
         n_test: Number of test records with ``"torchvision"``.
         size: Side to which pictures are resized.
-        root: See :class:`PrivateData`.
-        batch_size: See :class:`PrivateData`.
-        n_synthetic: See :class:`PrivateData`.
         download: Let torchvision fetch the full set.
         public_benchmark: States that the faces are public.
     """

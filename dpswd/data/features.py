@@ -31,9 +31,6 @@ class FeatureFile(PrivateData):
 
     Args:
         path: The file, relative to the working directory or to the root.
-        root: See :class:`PrivateData`.
-        batch_size: See :class:`PrivateData`.
-        n_synthetic: See :class:`PrivateData`.
         test_split: Hold out every fifth row for testing.
         labelled: ``True`` requires labels, ``False`` ignores them; ``None`` reads them if the file has them.
         n_classes: Number of classes.
@@ -148,8 +145,6 @@ class ArrayData(PrivateData):
         labels: Classes (N,): integers from 0, or names that ``classes`` lists; ``None`` for no labels.
         classes: Public list of classes, in the order of their numbers. Without it, integer labels range from 0 to the
             largest one, which the owner then declares to be public.
-        batch_size: See :class:`PrivateData`.
-        n_synthetic: See :class:`PrivateData`.
         test: Values and labels for evaluation only, in the same form.
         public_benchmark: States that the records are public.
         unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.

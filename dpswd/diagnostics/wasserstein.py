@@ -8,24 +8,8 @@ The unit of :math:`\varepsilon` is that of the output, not that of a log-likelih
 DP) is the case :math:`\mu = 1`. Definition 5 (generalized WDP) asks for
 :math:`\Pr[W_\mu \ge \varepsilon] \le \delta` where the distance is random.
 
-=============================  ===================================  ===============================================
-statement                      here                                 verdict (docs/notions.md, with tests)
-=============================  ===================================  ===============================================
-Definitions 1, 2               ``empirical_distance``,              true
-                               ``kantorovich_distance``
-Propositions 1-5, 13           -                                    true: a metric; fixed disjoint blocks
-Proposition 6                  -                                    false for adaptive releases
-Propositions 7, 8 (Table 1)    ``laplace_wdp``, ``gaussian_wdp``    below the distance, which noise does not change
-Propositions 9, 10             ``wdp_from_dp``, ``wdp_from_rdp``    false (randomised response)
-Proposition 11                 ``rdp_from_wdp``                     false: a constant is missing
-Proposition 12                 -                                    false: post-processing can expand
-Theorem 1                      ``advanced_composition_delta``       false: Jensen's inequality is reversed
-Theorem 2                      ``step_loss``, ``theorem_2_loss``    no upper bound for q < 1
-Lemma 1                        ``log_absolute_moment``              true
-Theorem 3, Corollary 1         ``WassersteinAccountant``            inherit the errors of Theorems 1 and 2
-=============================  ===================================  ===============================================
-
-No value of this module may satisfy a privacy budget.
+docs/notions.md has a verdict for every statement of the paper, with tests. No value of this
+module may satisfy a privacy budget.
 """
 
 import math
@@ -33,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, special
+from scipy import special
 
 from dpswd._validate import array, at_least, nonnegative, positive, probability, real
 from dpswd.errors import InputError
@@ -45,13 +29,10 @@ __all__ = [
     "empirical_distance",
     "gaussian_distance",
     "gaussian_wdp",
-    "kantorovich_distance",
     "laplace_wdp",
     "log_absolute_moment",
-    "rdp_from_wdp",
     "step_loss",
     "theorem_2_loss",
-    "wdp_from_dp",
     "wdp_from_rdp",
 ]
 
@@ -100,34 +81,6 @@ def empirical_distance(x: ArrayLike, y: ArrayLike, order: float) -> float:
     return peak * float(weights @ (gap / peak) ** order) ** (1 / order) if peak else 0.0
 
 
-def kantorovich_distance(x: ArrayLike, y: ArrayLike) -> tuple[float, Array]:
-    r"""Kantorovich distance of two empirical laws (Yang2024, Definition 2), which equals :math:`W_1`.
-
-    The supremum of :math:`E_P \varphi - E_Q \varphi` over functions with Lipschitz constant 1, as a linear program
-    in the values of :math:`\varphi`. For orders above 1 this dual form does not hold.
-
-    Args:
-        x: Samples (n, d), Euclidean distance.
-        y: Samples (m, d).
-
-    Returns:
-        The distance and an optimal :math:`\varphi` on the rows of ``x``, then of ``y`` (n + m,).
-    """
-    x, y = np.atleast_2d(array("x", x)), np.atleast_2d(array("y", y))
-    if not x.size or not y.size or x.shape[1] != y.shape[1]:
-        raise InputError(f"Expected samples x (n, d) and y (m, d), got shapes {x.shape} and {y.shape}.")
-    points = np.concatenate([x, y])
-    i, j = np.nonzero(~np.eye(len(points), dtype=bool))
-    rows = np.arange(len(i))
-    differences = np.zeros((len(i), len(points)))
-    differences[rows, i], differences[rows, j] = 1, -1
-    weights = np.concatenate([np.full(len(x), 1 / len(x)), np.full(len(y), -1 / len(y))])
-    lengths = np.linalg.norm(points[i] - points[j], axis=1)
-    bounds = [(0, 0)] + [(None, None)] * (len(points) - 1)  # a constant does not matter
-    found = optimize.linprog(-weights, A_ub=differences, b_ub=lengths, bounds=bounds)
-    return max(-float(found.fun), 0.0), np.asarray(found.x)
-
-
 def gaussian_distance(mean_gap: float, std: float, other_std: float, order: float) -> float:
     r""":math:`W_\mu` of N(a, s^2) and N(b, t^2) on the line, ``mean_gap`` being a - b.
 
@@ -140,7 +93,7 @@ def gaussian_distance(mean_gap: float, std: float, other_std: float, order: floa
     return _exp(float(log_absolute_moment(order, real("mean_gap", mean_gap), gap)) / order)
 
 
-# Propositions 7 to 11 as printed
+# Propositions 7, 8 and 10 as printed
 
 
 def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
@@ -164,34 +117,12 @@ def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
     return wdp_from_rdp(1 / float(scale) + math.expm1(-1 / float(scale)), order, sensitivity)
 
 
-def wdp_from_dp(epsilon: float, order: float, sensitivity: float = 1.0) -> float:
-    r"""Proposition 9: :math:`\tfrac12 \Delta (2 \varepsilon (e^\varepsilon - 1))^{1/(2\mu)}`."""
-    nonnegative(epsilon=epsilon)
-    if epsilon > _LARGEST_LOG:
-        raise InputError(f"Expected epsilon <= {_LARGEST_LOG:g}, got epsilon={epsilon!r}; use a smaller one.")
-    return wdp_from_rdp(float(epsilon) * math.expm1(epsilon), order, sensitivity)
-
-
 def wdp_from_rdp(rdp_epsilon: float, order: float, sensitivity: float = 1.0) -> float:
     r"""Proposition 10: :math:`\tfrac12 \Delta (2 \varepsilon_\alpha)^{1/(2\mu)}`, ``rdp_epsilon`` in nats."""
     _check_order(order)
     nonnegative(rdp_epsilon=rdp_epsilon)
     positive(sensitivity=sensitivity)
     return float(0.5 * float(sensitivity) * (2 * float(rdp_epsilon)) ** (1 / (2 * float(order))))
-
-
-def rdp_from_wdp(wdp: float, order: float, lipschitz: float, alpha: float = math.inf) -> float:
-    r"""Proposition 11: :math:`\frac{\alpha}{\alpha - 1} L\, \varepsilon^{\mu/(\mu+1)}`; a DP epsilon at infinite alpha.
-
-    ``lipschitz`` is the Lipschitz constant L of the log-density, per unit of output. Not a bound: the constant of
-    :math:`W_\infty \le C\, W_\mu^{\mu/(\mu+1)}` is missing.
-    """
-    _check_order(order)
-    nonnegative(wdp=wdp, lipschitz=lipschitz)
-    if not real("alpha", alpha) > 1:
-        raise InputError(f"Expected alpha > 1, got alpha={alpha!r}; leave it out for differential privacy.")
-    factor = 1.0 if math.isinf(alpha) else alpha / (alpha - 1)
-    return factor * float(lipschitz) * float(float(wdp) ** (float(order) / (float(order) + 1)))
 
 
 def attack_probability(epsilon: float) -> float:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -261,38 +261,20 @@ def account(tiny: bool, rounds: int) -> Rows:
 
 
 def scaling(tiny: bool, rounds: int) -> Rows:
-    """Time of the distance against n, d and k, of a release against B, of an account against T."""
+    """Time of the distance against n, d and k."""
     base: dict[str, Any] = {"n": 20, "d": 20, "k": 20} if tiny else {"n": 1000, "d": 784, "k": 1000}
     rows = []
     for name, size in base.items():
         sizes = [math.ceil(size * factor) for factor in ((0.5, 1) if tiny else (0.25, 0.5, 1, 2, 4))]
-        works = {value: partial(ours, Problem.make(**(base | {name: value}))) for value in sizes}
-        rows.append(_fit(name, "distance, forward and backward", works, rounds))
-    releases = {size: _release(size, base["d"]) for size in ((40, 80) if tiny else (1000, 2000, 4000, 8000, 16_000))}
-    rows.append(_fit("B", "one release of block means", releases, rounds))
-    accounts = {times: _account(times) for times in ((3, 9) if tiny else (100, 1000, 10_000, 60_100, 1_000_000))}
-    return [*rows, _fit("T", "epsilon of T releases by PLD", accounts, min(rounds, 3))]
-
-
-def _fit(variable: str, what: str, works: Mapping[int, Callable[[], object]], rounds: int) -> dict[str, Any]:
-    found = medians({str(size): work for size, work in works.items()}, rounds)
-    seconds = [found[str(size)][0] for size in works]
-    row: dict[str, Any] = {"variable": variable, "what": what, "sizes": list(works), "seconds": seconds}
-    return row | {"exponent": _exponent(list(works), seconds)}
+        works = {str(value): partial(ours, Problem.make(**(base | {name: value}))) for value in sizes}
+        seconds = [median for median, _ in medians(works, rounds).values()]
+        row: dict[str, Any] = {"variable": name, "what": "distance, forward and backward", "sizes": sizes}
+        rows.append(row | {"seconds": seconds, "exponent": _exponent(sizes, seconds)})
+    return rows
 
 
 def _exponent(sizes: list[int], values: list[float], least: float = 1e-9) -> float:
     return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, least)), 1)[0])
-
-
-def _release(size: int, d: int) -> Callable[[], object]:
-    loss = DPSlicedWassersteinLoss(ProjectionMechanism(d, d, SIGMA, size, "quantiles", 20))
-    return partial(loss.release, torch.randn(size, d, generator=torch.Generator().manual_seed(0)))
-
-
-def _account(releases: int) -> Callable[[], object]:
-    mechanism = ProjectionMechanism(dim=784, n_projections=1000, sigma=0.72, batch_size=100)
-    return lambda: PrivacyAccountant().step(mechanism, sample_size=60_000, n_releases=releases).get_epsilon(1e-5)
 
 
 def sketch(tiny: bool, rounds: int) -> Rows:
@@ -502,12 +484,9 @@ def draw(rows: Rows, path: Path) -> None:
     figure = Figure(figsize=(13, 4), layout="constrained")
     distances, releases, memory = figure.subplots(1, 3)
     for row in rows:
-        if row["part"] not in ("scaling", "cost") or (row["part"], row["variable"]) in (
-            ("scaling", "B"),
-            ("cost", "T"),
-        ):
+        if row["part"] not in ("scaling", "cost") or (row["part"], row["variable"]) == ("cost", "T"):
             continue
-        axes = distances if row["variable"] in "ndk" and row["part"] == "scaling" else releases
+        axes = distances if row["part"] == "scaling" else releases
         seconds, exponent = row.get("seconds") or row["cpu_seconds"], row.get("exponent") or row["time_exponent"]
         name = "N = B" if row["variable"] == "N" else row["variable"]
         axes.plot(row["sizes"], [1e3 * value for value in seconds], "o-", label=f"{name}: {exponent:.2f}")
@@ -515,7 +494,7 @@ def draw(rows: Rows, path: Path) -> None:
             above = [max(value, 1e6) / 1e6 for value in row["above_bytes"]]
             memory.plot(row["sizes"], above, "o-", label=f"{name}: {row['memory_exponent']:.2f}")
     distances.set(title="a distance, forward and backward", ylabel="milliseconds")
-    releases.set(title="a release and a comparison; T: an account", ylabel="milliseconds")
+    releases.set(title="a release and a comparison", ylabel="milliseconds")
     memory.set(title="their memory above the inputs", ylabel="MB")
     for axes in (distances, releases, memory):
         axes.set(xscale="log", yscale="log", xlabel="size")

@@ -80,6 +80,7 @@ def test_appendix_round_trip(tmp_path, risk_file):
 @pytest.mark.parametrize(
     "content",
     [
+        "[" * 100_000,
         '{"wdp": 1}',
         '{"wdp": {"is_guarantee": true}}',
         '{"wdp": {"is_guarantee": false, "more": [{"Epsilon": 1.0}]}}',
@@ -112,12 +113,9 @@ class Line(L.LightningModule):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # Lightning: few workers, no validation
-@pytest.mark.parametrize("private", [False, True])
-def test_callback_counts_steps_and_resumes(tmp_path, private):
-    extra = {"distances": lambda module: [float(module.layer.weight.norm())]} if private else {}
-
+def test_callback_counts_steps_and_resumes(tmp_path):
     def fit(epochs, checkpoint=None):
-        callback = WassersteinDiagnostic(sigma=0.1, sampling_rate=0.1, max_distance=2.0, run_dir=str(tmp_path), **extra)
+        callback = WassersteinDiagnostic(sigma=0.1, sampling_rate=0.1, max_distance=2.0, run_dir=str(tmp_path))
         quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
         trainer = L.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[callback], **quiet)
         trainer.fit(Line(), DataLoader(TensorDataset(torch.randn(12, 3)), batch_size=4), ckpt_path=checkpoint)
@@ -125,10 +123,7 @@ def test_callback_counts_steps_and_resumes(tmp_path, private):
 
     callback, trainer = fit(2)
     written = json.loads((tmp_path / "diagnostics.json").read_text())["wdp"]
-    assert (written["n_steps"], written["reads_private_gradients"]) == (6, private)
-    if private:  # computed from private gradients: not logged
-        assert "wdp_diagnostic" not in trainer.callback_metrics
-        return
+    assert written["n_steps"] == 6
     expected = WassersteinAccountant(order=16, beta=32.0, sigma=0.1, sampling_rate=0.1)
     expected.step([2.0], n_steps=6)
     assert callback.accountant.state_dict() == pytest.approx(expected.state_dict())

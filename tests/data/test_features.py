@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from factories import Trap
 
 from dpswd import InputError
 from dpswd.data import ArrayData, FeatureFile
@@ -65,18 +66,23 @@ def test_feature_files_that_do_not_fit(tmp_path, arrays, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("part", [0.05, 0.3, 0.7, 0.95])
+def test_damaged_feature_files(tmp_path, save, part):
+    save(tmp_path / "x.npz", features=FEATURES, labels=LABELS)
+    whole = (tmp_path / "x.npz").read_bytes()
+    at = int(part * len(whole))
+    for damaged in (whole[:at], whole[:at] + bytes(20) + whole[at + 20 :]):
+        (tmp_path / "x.npz").write_bytes(damaged)
+        with pytest.raises(InputError, match=r"\.npz|features|labels"):
+            FeatureFile(str(tmp_path / "x.npz")).load()
+
+
 def test_rows_with_nan_become_zeros(tmp_path):
     data = FeatureFile(saved(tmp_path, features=NAN, labels=LABELS), test_split=False, unreadable="zero")
     changed = (data.private.values.numpy() != FEATURES).any(1)
     assert np.flatnonzero(changed).tolist() == [1]
     assert data.private.values[1].tolist() == [0, 0]
-
-
-class Trap:
-    """Would run when unpickled."""
-
-    def __reduce__(self):
-        return (exec, ("raise SystemExit('unpickled')",))
 
 
 def test_no_pickle_is_ever_loaded(tmp_path):
@@ -85,6 +91,7 @@ def test_no_pickle_is_ever_loaded(tmp_path):
     for name in ("x.npz", "y.npz"):
         with pytest.raises(InputError, match=r"\.npz|features"):
             FeatureFile(str(tmp_path / name)).load()
+    assert not Trap.sprung
 
 
 def test_missing_file():

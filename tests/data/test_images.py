@@ -188,8 +188,8 @@ def test_zips_that_hide_an_empty_class_or_an_image(tmp_path):
 @PACKS
 @pytest.mark.parametrize(
     "content",
-    [b"", b"no image at all", png()[:40], noisy()[:400], b"GIF89a"],
-    ids=["empty", "text", "head", "cut", "gif"],
+    [b"", b"no image at all", png()[:40], noisy()[:400], b"GIF89a", png()[:16] + b"\0\0\xea\x60" * 2 + png()[24:]],
+    ids=["empty", "text", "head", "cut", "gif", "huge"],
 )
 def test_an_unreadable_image_is_refused_or_black(folder, pack, content):
     """Issue 15, item 5: the message recommends the map that keeps N, and the map changes this record only."""

@@ -7,7 +7,7 @@ import signal
 import lightning as L
 import pytest
 import torch
-from factories import MECHANISM, STEPS, B, Mine, N, Records, WatchEpsilon, account, loader, privacy, trainer
+from factories import MECHANISM, STEPS, B, Mine, N, Records, account, loader, privacy, trainer
 from lightning.pytorch.callbacks import LearningRateFinder
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -86,17 +86,6 @@ def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
     assert facts["sound"] is facts["private"] is True
     assert facts["mechanism"] == module.criterion.mechanism.to_dict()
     assert not list(tmp_path.rglob("*.part"))
-
-
-def test_shown_epsilon_is_an_upper_bound(tmp_path):
-    watch = WatchEpsilon()
-    run = trainer(tmp_path, steps=11, callbacks=[watch])
-    run.fit(Mine(), loader(11))
-    assert [count for count, _ in watch.seen] == list(range(1, 12))
-    for count, shown in watch.seen:
-        real = account([(run.budget.mechanism, N, count)]).get_epsilon(1e-5)
-        assert real * (1 - 1e-6) <= shown <= 5 * (1 + 1e-6)  # callback_metrics are float32
-    assert watch.seen[-1][1] == pytest.approx(privacy(tmp_path)["epsilon"], rel=1e-6)
 
 
 def test_a_fixed_noise_seed_is_stated(tmp_path):

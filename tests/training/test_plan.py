@@ -1,11 +1,8 @@
 """Queries beside the loss: shares of the budget, composition, header, resume, report."""
 
-import math
-
 import pytest
 import torch
 from factories import MECHANISM, STEPS, Mine, N, Records, WatchEpsilon, account, loader, privacy, trainer
-from scipy import optimize, stats
 
 from dpswd import InputError, ProjectionMechanism
 from dpswd.accounting.accountant import PrivacyAccountant
@@ -45,27 +42,6 @@ def whole():
 
 def ledger_of(directory):
     return Ledger.open_existing(directory / "ledger.jsonl")
-
-
-def gaussian_mu(epsilon, delta):
-    """The mu whose exact profile (Dong2022, Corollary 2.13) runs through the budget."""
-
-    def excess(mu):
-        first, second = (stats.norm.cdf(sign * mu / 2 - epsilon / mu) for sign in (1, -1))
-        return first - math.exp(epsilon) * second - delta
-
-    return optimize.brentq(excess, 1e-3, 50, xtol=1e-12)
-
-
-def test_shares_of_the_squared_mu(tmp_path):
-    epsilon, shares = 1.0, (0.3, 0.5)
-    module = Queried(WHOLE, *shares)
-    trainer(tmp_path, epsilon=epsilon).fit(module, whole())
-    whole_mu_sq, loss = gaussian_mu(epsilon, 1e-5) ** 2, module.criterion.mechanism
-    parts = [(each.mechanism.unit_sensitivity / each.mechanism.sigma) ** 2 for each in (module.counts, module.moment)]
-    parts.append(loss.unit_sensitivity**2 * loss.law.mean / loss.sigma**2)
-    assert [part / whole_mu_sq for part in parts] == pytest.approx([*shares, 1 - sum(shares)], rel=0.01)
-    assert privacy(tmp_path)["mu"] == pytest.approx(math.sqrt(whole_mu_sq), rel=0.005)
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
@@ -135,20 +111,6 @@ def test_a_resumed_run_with_other_queries_is_refused(tmp_path, tree):
         trainer(tmp_path).fit(other, loader(), ckpt_path=checkpoint)
     assert tree(tmp_path) == before
     assert other.moment.n_releases == other.criterion.n_releases == 0
-
-
-def test_the_report_of_queries_and_projections(tmp_path):
-    module = Queried()
-    trainer(tmp_path).fit(module, loader())
-    report, facts = write_report(tmp_path), privacy(tmp_path)
-    assert report["guarantee"]["epsilon"] == pytest.approx(facts["epsilon"], rel=1e-9)
-    assert 0 <= facts["mu"] - report["guarantee"]["mu"] < 1e-4 or 0 <= report["guarantee"]["mu"] - facts["mu"] < 1e-3
-    assert report["sound"] is report["private"] is True
-    assert report["caveats"] == []
-    assert [group["count"] for group in report["releases"]["groups"]] == [1, 1, STEPS]
-    assert [group["sigma"] for group in report["releases"]["groups"]] == [
-        mechanism.sigma for mechanism, *_ in ledger_of(tmp_path).groups()
-    ]
 
 
 def test_a_crash_after_the_queries_counts_the_whole_plan(tmp_path):

@@ -13,7 +13,6 @@ from dpswd import FixedSizeSampler, InputError
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
 from dpswd.errors import DpswdError
-from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.module import GeneratorModule
 from dpswd.sampling import ReleaseLoader
 
@@ -148,28 +147,6 @@ def test_a_one_shot_run_killed_before_its_first_checkpoint(tmp_path, stored, mon
     else:
         assert status == 1
         assert "a crash lost" in capfd.readouterr().err
-
-
-def test_queries_are_not_repeated(tmp_path, monkeypatch):
-    options = ["--trainer.default_root_dir", str(tmp_path / "run"), "--trainer.max_steps", "6"]
-    options += [
-        "--trainer.callbacks",
-        "[]",
-        "--trainer.enable_progress_bar",
-        "false",
-        "--trainer.log_every_n_steps",
-        "1",
-    ]
-    with monkeypatch.context() as patched:
-        patched.setattr(MixtureModule, "receive", lambda *_: (_ for _ in ()).throw(RuntimeError("crash")))
-        with pytest.raises(RuntimeError, match="crash"):
-            main(["fit", "--config", "digits", *options])
-    made = ledger_of(tmp_path / "run").n_releases
-    assert made == 4  # all but the slices
-    checkpoint = str(tmp_path / "run" / "checkpoints" / "last.ckpt")
-    assert main(["fit", "--config", "digits", *options, "--ckpt_path", checkpoint]) == 0
-    ledger = ledger_of(tmp_path / "run")
-    assert ledger.n_releases == sum(part["n_releases"] for part in ledger.header["plan"]) == made + 1
 
 
 # checkpoints
