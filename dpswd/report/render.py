@@ -122,10 +122,10 @@ def _parts(report: dict[str, Any]) -> list[str]:
     parts += [PLOTS, "#### What an attacker can do"]
     parts += [_table(("non-members accused", "members found, at most"), attacks, right=(1,))]
     if guarantee["tier"] == 2:
-        columns = ("FPR", "FNR, at least", "TPR, at most", "TPR of μ-GDP")
-        parts += ["#### Tier II: trade-off curve", _table(columns, _trade_off(guarantee), right=(0, 1, 2, 3))]
-    columns = ("δ", "ε (exact, PLD)", "ε (second accountant, RDP)")
-    parts += ["#### (ε, δ)", _table(columns, _epsilons(guarantee), right=(1, 2))]
+        rates = ("FPR", "FNR, at least", "TPR, at most", "TPR of μ-GDP")
+        parts += ["#### Tier II: trade-off curve", _table(rates, _trade_off(guarantee), right=(0, 1, 2, 3))]
+    accountants = ("δ", "ε (exact, PLD)", "ε (second accountant, RDP)")
+    parts += ["#### (ε, δ)", _table(accountants, _epsilons(guarantee), right=(1, 2))]
     parts += ["*Both columns are valid upper bounds; the smaller one is tighter.*"]
     profile = [(number(point["epsilon"]), number(point["delta"])) for point in guarantee["profile"][::4]]
     parts += ["#### Privacy profile", _table(("ε", "δ(ε)"), profile, right=(0, 1))]
