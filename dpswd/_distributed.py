@@ -16,8 +16,6 @@ from torch import Tensor
 
 from dpswd.errors import InputError, ProcessLostError
 
-__all__ = ["Processes"]
-
 _gloo: dict[Any, Any] = {}  # gloo group of each default group with another backend
 
 

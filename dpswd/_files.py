@@ -14,8 +14,6 @@ fcntl: Any = None
 with contextlib.suppress(ImportError):  # not on Windows
     import fcntl
 
-__all__ = ["DirectoryLock", "atomic_write", "verified_archive", "write_json"]
-
 
 class DirectoryLock:
     """Exclusive lock of a directory, released by the operating system when the process ends.

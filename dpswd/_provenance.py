@@ -9,8 +9,6 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["mark_runs", "seen_runs", "track_runs"]
-
 _KEY = "dpswd_runs"
 
 

@@ -22,8 +22,6 @@ from torch import Tensor
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 
-__all__ = ["RandomSource", "SecureRandom", "SeededRandom", "normal", "on_grid", "random_source", "subset"]
-
 _SEED_BYTES = 32  # of the operating system's entropy per draw
 _PAIRS = 2**18  # of normal numbers per block: bounds the memory and keeps torch's threads busy
 

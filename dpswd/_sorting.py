@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["SortBuffer", "sort_columns", "sort_rows", "sort_rows_with_order"]
-
 _THREADED = 2**15  # smallest number of values for which threads pay off
 
 

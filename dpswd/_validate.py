@@ -10,20 +10,6 @@ from numpy.typing import NDArray
 
 from dpswd.errors import InputError
 
-__all__ = [
-    "array",
-    "at_least",
-    "choice",
-    "floating",
-    "floating_type",
-    "integer",
-    "nonnegative",
-    "positive",
-    "probability",
-    "real",
-    "tensor",
-]
-
 _MOST = 2**53  # integers up to 2^53 are exact as floats
 
 

@@ -5,8 +5,6 @@ import platform
 
 from dpswd import __version__
 
-__all__ = ["package_versions"]
-
 PACKAGES = ("dp-accounting", "autodp", "gdpnum", "numpy", "scipy", "torch", "lightning")
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from scipy.stats import norm
 
-__all__ = ["TABLES", "Table", "fill", "pages", "write_tables"]
-
 ROOT = Path(__file__).parents[1]
 MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

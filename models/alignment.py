@@ -19,19 +19,6 @@ from torch import Tensor, nn
 from dpswd._validate import at_least, positive
 from dpswd.sliced import random_projections, sliced_wasserstein
 
-__all__ = [
-    "DANNTerm",
-    "DomainClassifier",
-    "JDOTTerm",
-    "SWDTerm",
-    "Side",
-    "Term",
-    "fit_unprotected",
-    "raw_batches",
-    "reverse",
-    "rising",
-]
-
 
 class Side(NamedTuple):
     """Features (n, d), scores (n, C) and, for the source, classes (n,) of a batch of one domain."""

@@ -28,8 +28,6 @@ from dpswd.mechanism import GaussianMechanism
 from dpswd.sampling import FixedSizeSampler
 from models.alignment import DomainClassifier, reverse, rising
 
-__all__ = ["fit_dp_dann"]
-
 
 class _Adversary(nn.Module):
     """Encoder, gradient reversal and domain classifier in one module."""

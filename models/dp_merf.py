@@ -26,8 +26,6 @@ from dpswd.generation.rows import rows_in_parts
 from dpswd.queries import ClassMeans
 from dpswd.training.budget import Budget
 
-__all__ = ["DPMERF", "FourierFeatures"]
-
 
 class FourierFeatures(nn.Module):
     """Maps records (n, ...) of ``dim`` entries to features (n, 2 * n_frequencies) of norm 1.

@@ -17,8 +17,6 @@ from dpswd.generation.rows import rows_in_parts
 from dpswd.queries import ClassCovariances, ClassMeans
 from dpswd.training.budget import Budget
 
-__all__ = ["ClassGaussian"]
-
 
 class ClassGaussian(nn.Module):
     """Normal laws per class in the space of ``features``, fitted within a budget.

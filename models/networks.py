@@ -24,14 +24,6 @@ from dpswd.errors import InputError
 from dpswd.generation.features import FeatureMap
 from dpswd.generation.generators import Generator
 
-__all__ = [
-    "FaceDiscriminator",
-    "PublishedDigitEncoder",
-    "PublishedFeatureEncoder",
-    "RandomConvolutions",
-    "Table5Generator",
-]
-
 
 class Table5Generator(Generator):
     """Generator of Table 5: 32-512-256-128-64-3, batch normalisation and ReLU, tanh at the end, for 3 x 64 x 64.

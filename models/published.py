@@ -7,8 +7,6 @@ from dpswd._validate import at_least, positive
 from dpswd.sliced import random_projections, wasserstein_1d
 from models.alignment import Side
 
-__all__ = ["NOT_PRIVATE", "PublishedTerm", "published_distance"]
-
 NOT_PRIVATE = (
     "NOT PRIVATE: rows are divided by the largest norm of the private batch, which moves with one record (erratum 4).",
     "NOT PRIVATE: the gradient passes through the private branch, whose Jacobian reads raw records (erratum 5).",

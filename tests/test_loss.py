@@ -2,11 +2,8 @@
 
 import math
 
-import hypothesis.strategies as st
-import numpy as np
 import pytest
 import torch
-from factories import REFUSED, fuzz, outcome
 
 import dpswd.loss
 from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, sliced_wasserstein
@@ -199,57 +196,6 @@ def test_message_contains_no_private_value():
     with pytest.raises(InputError) as caught:
         DPSlicedWassersteinLoss(quantiles()).release(secret)
     assert "0.1234" not in str(caught.value)
-
-
-@st.composite
-def tensors(draw, n):
-    """Mostly (n, 3), of several types, contents and memory layouts."""
-    shape = draw(st.sampled_from([(n, 3)] * 5 + [(0, 3), (n,), (n, 4), (2, n, 3)]))
-    x = torch.from_numpy(np.random.default_rng(draw(st.integers(0, 99))).standard_normal(shape))
-    x = x * draw(st.sampled_from([1.0, 1.0, 0.0, 1e-300, 1e300, math.nan, math.inf]))
-    x = x.to(draw(st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64])))
-    layout = draw(st.sampled_from(["contiguous", "strided", "transposed", "expanded"]))
-    if layout == "strided":
-        x = x.repeat_interleave(2, dim=0)[::2]
-    elif layout == "transposed":
-        x = x.mT.contiguous().mT if x.ndim > 1 else x
-    elif layout == "expanded" and len(x):
-        x = x[:1].expand(len(x), *x.shape[1:])
-    return x.requires_grad_() if draw(st.booleans()) and not x.is_complex() else x
-
-
-@fuzz(
-    150,
-    made=st.sampled_from(
-        [
-            mechanism(noise_seed=None),
-            quantiles(kind="orthogonal", noise_seed=None),
-            quantiles(n_classes=2),
-            mechanism(sigma=1e50, row_norm=1e50),
-            quantiles(sigma=1e-50, row_norm=1e-50),
-        ]
-    ),
-    private=tensors(8),
-    public=tensors(5),
-)
-def test_any_tensors_are_refused_or_give_one_finite_release(made, private, public):
-    log = Log()
-    loss = log.loss = DPSlicedWassersteinLoss(made, recorder=log)
-    labels = () if made.n_classes is None else (torch.arange(8) % 2, torch.arange(5) % 2)
-    value = outcome(loss, private, public, *labels)
-    assert len(log.mechanisms) == loss.n_releases == (value is not REFUSED)
-    if value is REFUSED:
-        return
-    assert value.shape == ()
-    if made.sigma < 1 and bool((public.abs() < 1e15).all()):
-        assert torch.isfinite(value)
-    if public.requires_grad:
-        value.backward()
-        assert public.grad.shape == public.shape
-    assert private.grad is None
-    release = loss.release(private, *labels[:1])
-    assert torch.isfinite(release.values).all()
-    assert not release.values.requires_grad
 
 
 # releases

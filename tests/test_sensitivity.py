@@ -2,11 +2,9 @@
 
 import math
 
-import hypothesis.strategies as st
 import mpmath
 import numpy as np
 import pytest
-from factories import fuzz
 from scipy import stats
 
 from dpswd.sensitivity import ProjectionLaw, bernstein_bound, clt_bound, log_kummer
@@ -126,23 +124,3 @@ def test_bernstein_is_a_bound_and_the_normal_approximation_is_not():
             assert law.survival(bernstein_bound(k, dim, tail)) <= tail
     # control: the CLT value is not a bound
     assert ProjectionLaw(784, 40).survival(clt_bound(40, 784, 1e-6)) > 1e-6
-
-
-@fuzz(
-    60,
-    k=st.integers(1, 200),
-    d=st.integers(2, 900),
-    kind=st.sampled_from(["iid", "orthogonal"]),
-    labelled=st.booleans(),
-)
-def test_any_law_has_finite_atoms_and_moments(k, d, kind, labelled):
-    law = ProjectionLaw(d, k, kind, labelled)
-    atoms, weights = law.atoms()
-    assert (np.diff(atoms) > 0).all()
-    assert (weights > 0).all()
-    assert abs(weights.sum() - 1) < 1e-9
-    assert float(atoms @ weights) >= law.mean * (1 - 1e-9)  # rounded up
-    values = law.log_mgf(np.array([0.0, 1e-12, 1.0, 1e4, 1e20, 1e200]))
-    assert np.isfinite(values).all()
-    assert (np.diff(values) >= 0).all()
-    assert 0 < law.mean <= law.maximum <= k

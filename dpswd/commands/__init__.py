@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Command"]
-
 
 @dataclass(frozen=True)
 class Command:

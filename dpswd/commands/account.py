@@ -8,8 +8,6 @@ from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.commands import Command
 from dpswd.mechanism import ProjectionMechanism
 
-__all__ = ["COMMANDS", "add_mechanism", "mechanism_of"]
-
 
 def add_mechanism(parser: ArgumentParser) -> None:
     """Add the options of a mechanism and of its accounting."""

@@ -7,8 +7,6 @@ from dpswd._validate import at_least
 from dpswd.commands import Command
 from dpswd.commands.account import add_mechanism, mechanism_of
 
-__all__ = ["COMMANDS"]
-
 
 def _add_arguments(parser: ArgumentParser) -> None:
     add_mechanism(parser)

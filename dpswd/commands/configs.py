@@ -7,8 +7,6 @@ from typing import Any
 from dpswd.commands import Command
 from dpswd.errors import InputError
 
-__all__ = ["COMMANDS", "config_path"]
-
 
 def _directory() -> Path:
     """Return the directory of the shipped configs: in the package of a wheel, or at the top of a checkout."""

@@ -11,8 +11,6 @@ from dpswd.commands import Command
 from dpswd.commands.configs import config_path
 from dpswd.errors import InputError
 
-__all__ = ["COMMANDS"]
-
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(

@@ -16,8 +16,6 @@ from dpswd.diagnostics.tangent import gibbs_distribution, removal_changes, tange
 from dpswd.diagnostics.wasserstein import WassersteinAccountant, gaussian_wdp, laplace_wdp
 from dpswd.errors import InputError
 
-__all__ = ["COMMANDS"]
-
 
 def _wdp_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(

@@ -9,8 +9,6 @@ from dpswd import _validate
 from dpswd.commands import Command
 from dpswd.errors import InputError
 
-__all__ = ["COMMANDS"]
-
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--config", required=True, metavar="NAME|FILE", help="config of the run that is planned")

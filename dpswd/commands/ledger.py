@@ -9,8 +9,6 @@ from dpswd._validate import probability
 from dpswd.accounting.ledger import Ledger, SharedLedger, cost, plan_of, statement
 from dpswd.commands import Command
 
-__all__ = ["COMMANDS"]
-
 
 def _add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="show|create")

@@ -24,8 +24,6 @@ from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 if TYPE_CHECKING:
     from lightning.pytorch.cli import LightningCLI
 
-__all__ = ["fit", "main"]
-
 LIGHTNING = {
     "fit": "train a generator or an adapted classifier within a privacy budget",
     "predict": "sample synthetic records from a checkpoint, or predict classes (CLASSIFIER.pt RECORDS.npz)",

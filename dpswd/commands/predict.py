@@ -11,8 +11,6 @@ from dpswd._files import atomic_write
 from dpswd.commands import Command
 from dpswd.errors import InputError
 
-__all__ = ["COMMANDS"]
-
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("classifier", type=Path, help="classifier.pt, written by PrivateAdapter.save")

@@ -8,8 +8,6 @@ from dpswd.commands import Command
 from dpswd.diagnostics.appendix import NOTE, TITLES, WARNING
 from dpswd.report.render import banner, summary, write_report
 
-__all__ = ["COMMANDS"]
-
 _FACTS = ("private", "sound", "reasons", "outside_guarantee", "runs", "accountant", "assumptions", "caveats")
 
 

@@ -28,9 +28,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         Raises:
             InputError: If the file cannot be written; an old file is unchanged.
         """
-        if "://" in str(path):
-            super().save_checkpoint(checkpoint, path, storage_options)
-            return
         buffer = io.BytesIO()
         torch.save(checkpoint, buffer)
         try:
@@ -45,10 +42,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             InputError: If the file is damaged or is not a checkpoint.
         """
         try:
-            if "://" in str(path):
-                content = super().load_checkpoint(path, map_location, weights_only)
-            else:
-                content = torch.load(verified_archive(path), map_location=map_location, weights_only=weights_only)
+            content = torch.load(verified_archive(path), map_location=map_location, weights_only=weights_only)
         except FileNotFoundError:
             raise
         except Exception as error:  # torch.load raises many exception types on damaged files

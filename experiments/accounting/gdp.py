@@ -12,8 +12,6 @@ from dp_accounting.pld.privacy_loss_distribution import (
 )
 from numpy.typing import NDArray
 
-__all__ = ["AUTHORS_STEP", "curve_of_profile", "dp_sgd", "draw_curves", "randomised_response", "top_down", "zcdp_delta"]
-
 Array = NDArray[np.float64]
 AUTHORS_STEP = 1e-4  # discretisation of the loss in gdpnum's examples
 QUERIES = 10  # of a level of geography in TopDown

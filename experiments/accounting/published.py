@@ -23,8 +23,6 @@ from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.sensitivity import ConstantLaw
 
-__all__ = ["TABLE4", "Table4Row", "published_bound", "published_epsilon", "published_sigma"]
-
 
 class Table4Row(NamedTuple):
     """A row of Table 4: the setting, and the printed sigma for epsilon = 10."""

@@ -23,8 +23,6 @@ from dpswd.data.benchmarks import Digits
 from dpswd.errors import InputError
 from dpswd.generation.export import read_generator
 
-__all__ = ["CanaryDigits", "audit_generator", "scores_of"]
-
 
 class CanaryDigits(Digits):
     """The embedded digits with ``slots`` private records replaced by canaries.

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["medians", "peak_of", "report_peak", "seconds_of"]
-
 SLOW = 10.0  # seconds from which a function runs once only, without a warm-up
 ENOUGH = 9
 BUDGET = 4.0  # seconds that one measurement of short rounds may take

@@ -16,8 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-__all__ = ["BayesianAccountant", "MomentsAccountant"]
-
 
 def _log_moment(distances: ArrayLike, sigma: float, rate: float, order: int) -> NDArray[np.float64]:
     k = np.arange(order + 2)

@@ -2,9 +2,7 @@
 
 import math
 
-import hypothesis.strategies as st
 import pytest
-from factories import REFUSED, fuzz, likely_mechanisms, outcome
 from scipy import optimize, stats
 
 from dpswd.accounting import pld
@@ -153,30 +151,3 @@ def test_labels_cost_nothing_with_whole_bases_and_little_without():
 def test_invalid_input(call, match):
     with pytest.raises(InputError, match=match):
         call()
-
-
-@fuzz(
-    20,
-    values=likely_mechanisms,
-    sigma=st.sampled_from([1e-9, 0.01, 0.3, 1.0, 10.0, 1e6, 1e40]),
-    size=st.sampled_from([64, 1000, 10_000]),
-    releases=st.sampled_from([1, 10, 1000]),
-    delta=st.sampled_from([1e-9, 1e-5, 1e-2, 0.5]),
-    kind=st.sampled_from(["pld", "rdp"]),
-)
-def test_any_account_is_finite_and_increases_or_is_refused(values, sigma, size, releases, delta, kind):
-    made = outcome(ProjectionMechanism, **values | {"sigma": sigma, "row_norm": 0.5})
-    if made is REFUSED or outcome(account, made, kind, releases, size) is REFUSED:
-        return
-    accountant = account(made, kind, releases, size)
-    epsilon = outcome(accountant.get_epsilon, delta)
-    if epsilon is REFUSED:
-        return
-    assert 0 <= epsilon < math.inf
-    more = outcome(accountant.copy().step(made, sample_size=size).get_epsilon, delta)
-    assert more is REFUSED or more >= epsilon * 0.995
-    found = outcome(accountant.resolve(delta).get_mu_and_regret)
-    if found is not REFUSED:
-        assert 0 < found[0] < math.inf
-        assert 0 <= found[1] <= 1
-    assert outcome(accountant.get_delta, max(epsilon, 0.1)) is REFUSED or accountant.get_delta(max(epsilon, 0.1)) <= 1

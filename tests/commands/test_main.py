@@ -179,14 +179,6 @@ def test_saved_config_repeats_the_run(finished, tmp_path):
     assert not torch.equal(weights[0]["released"]["values"], weights[1]["released"]["values"])  # although seeded
 
 
-def test_resume_with_another_budget(capfd, interrupted, tree):
-    before = tree(interrupted)
-    checkpoint = interrupted / "checkpoints" / "last.ckpt"
-    more = ("--privacy.target_epsilon", "11")
-    refused(capfd, fit(interrupted, "--ckpt_path", str(checkpoint), *more), "target_epsilon", "11")
-    assert tree(interrupted) == before
-
-
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
     """A run that failed after two of its three steps."""
