@@ -1,30 +1,16 @@
-r"""Private generators and adapted classifiers with the interface of scikit-learn.
+"""Private generators and adapted classifiers with the interface of scikit-learn.
 
 They run what ``dpswd fit`` runs: the same module, budget and ledger. Each fit is a run of its own and spends its
 budget; a second fit of one estimator is refused unless a shared ledger adds the budgets up.
 
 :class:`PrivateAdapter` releases the target once, as a synthetic target (:class:`PrivateGenerator` without labels). An
-adaptation method then runs between the source and the synthetic target. It reads no private record, so everything
-after the release is post-processing (docs/theory/private-side.md, Proposition 25).
-
-Coordinates. Records are centred at the mean of the source and scaled by its root mean square. Vectors are then
-projected on the first p principal directions of the source, which are public. p is at most
-:math:`(\mu N)^{2/3} / 2`, a half of the number of directions whose second moment can be released
-(:mod:`dpswd.generation.structure`), and at most 32.
-
-Fallback. Let m be the released mean of the target in these coordinates, :math:`\nu` the norm of its noise, and v the
-variance of the source within classes, summed over the coordinates. The shift is
-:math:`s = \max(0, \|m\|^2 - \nu^2) / v`. The result is the classifier of the source, without adaptation, where
-:math:`s` is below ``min_shift``, or where the forecast puts the signal-to-noise ratio of the mean below 2.
+adaptation method then runs between the source and the synthetic target (:mod:`dpswd.adaptation.classifier`). It reads
+no private record, so everything after the release is post-processing (docs/theory/private-side.md, Proposition 25).
 """
 
-import copy
 import datetime
-import inspect
-import io
 import json
 import logging
-import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,28 +19,25 @@ from typing import Any
 
 import lightning as L
 import numpy as np
-import ot
 import torch
 import yaml  # type: ignore[import-untyped]
 from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.seed import isolate_rng
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.linear_model import LogisticRegression
+from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor
 
-from dpswd import __version__
 from dpswd._files import atomic_write
 from dpswd._validate import at_least, nonnegative, positive, probability
 from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.adaptation.classifier import SyntheticTarget, TargetClassifier, adapt, check_method
+from dpswd.adaptation.space import SourceSpace
 from dpswd.data.features import ArrayData
 from dpswd.errors import InputError
-from dpswd.generation.export import GUARANTEE, SCOPE, read_file, read_generator, to_bytes, write_generator
-from dpswd.generation.generators import MixtureGenerator
+from dpswd.generation.export import GUARANTEE, read_generator, to_bytes, write_generator
 from dpswd.generation.mixture_module import MixtureModule
-from dpswd.generation.structure import BETWEEN, ROW_NORM, Structure, forecast
+from dpswd.generation.structure import Structure, forecast
 from dpswd.report.render import write_report
-from dpswd.rowwise import finite_or_zero
 from dpswd.training.callback import PrivacyBudget
 from dpswd.training.cli import StageProgressBar
 
@@ -63,12 +46,6 @@ __all__ = ["PrivateAdapter", "PrivateGenerator"]
 _GENERATOR_STEPS = 800  # training steps after the flow, as in the shipped configs
 _CONSTANTS = ("center", "radius", "shift", "rotation", "zoom", "shear", "elastic")
 _ADAPTER_STEPS = 100  # for PrivateAdapter, whose particles hardly move
-MAX_DIRECTIONS = 32  # of PrivateAdapter
-_LEAST_SIGNAL = 2.0  # signal-to-noise ratio of the mean below which nothing is adapted
-_MOST_MATCHED = 4000  # source records in the optimal transport
-_EMD_ITERATIONS = 1_000_000
-_MASKED = -1  # label of target records in skada
-_FORMAT = 1  # of classifier.pt
 _FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
 
 Array = NDArray[Any]
@@ -303,11 +280,14 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epsilon: Budget epsilon of one fit.
         delta: Budget delta of one fit; well below 1 / N.
         method: ``"class_shift"`` moves each class of the source by its mean displacement under optimal transport onto
-            the synthetic target. Otherwise a transport of ``ot.da`` or a classifier of skada.
+            the synthetic target. ``"image_map"``, for images, trains a network on source images that a fitted map makes
+            look like the target's; pass :class:`dpswd.adaptation.methods.ImageMap` for its options. Otherwise a
+            transport of ``ot.da`` or a classifier of skada.
         classifier: Classifier trained on the transported source; ``None`` for logistic regression. An estimator of
-            skada contains its own; the classifier is then used for the source alone.
+            skada contains its own; the classifier is then used for the source alone. ``image_map`` ignores it.
         normalise: Scale every vector to norm 1 first, as is usual for features of a network and for pixels.
-        min_shift: Least shift of the mean for which the method is used, in variances within classes; see the module.
+        min_shift: Least shift of the mean for which the method is used, in variances within classes; see
+            :mod:`dpswd.adaptation.classifier`.
         n_synthetic: Number of synthetic target records.
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
@@ -315,11 +295,13 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         verbose: Show progress.
 
     Attributes:
+        classifier_: The trained :class:`~dpswd.adaptation.classifier.TargetClassifier`.
         classes_: Classes (C,) of the source.
         adapted_: Whether the method was used; ``False`` if the classifier is that of the source.
         shift_: Shift of the mean in variances within classes, less what its noise explains.
         verdict_: One sentence on what was done and why.
-        synthetic_: Synthetic target records (n_synthetic, ...); vectors without the directions that were left out.
+        synthetic_: Synthetic target records (n_synthetic, ...): images in [0, 1], or vectors without the directions
+            that were left out.
         generator_: The fitted :class:`~dpswd.PrivateGenerator`.
         guarantee_: Facts of the guarantee: epsilon, delta, mu, regret, sound, ...
         run_dir_: The run directory.
@@ -339,7 +321,7 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classifier: Any = None,
         normalise: bool = False,
         min_shift: float = 0.3,
-        n_synthetic: int = 2000,
+        n_synthetic: int = 8000,
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
         random_state: int = 0,
@@ -378,7 +360,7 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         probability(delta=self.delta)
         _check_first_fit(self)
         source, labels, target = _split(X, y, sample_domain)
-        self._method()
+        check_method(self.method, images=source.ndim > 2)
         generator = PrivateGenerator(
             self.epsilon,
             self.delta,
@@ -388,20 +370,17 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             random_state=self.random_state,
             verbose=self.verbose,
         )
-        images = source.ndim > 2
-        self._set_map(source, len(target))
+        mu = mu_of_epsilon(self.epsilon, self.delta)
+        space = SourceSpace.of(source, len(target), mu, self.normalise)
+        released = target if source.ndim > 2 else space.target_rows(target)
         try:
-            generator.fit(target if images else self._target_rows(target))
+            generator.fit(released)
         finally:
             self._released = getattr(self, "_released", False) or getattr(generator, "_released", False)
-        with isolate_rng():
-            torch.manual_seed(self.random_state)
-            synthetic, _ = generator.sample(self.n_synthetic)
+        signal = generator.forecast(released.shape[1:], len(target)).signal_to_noise["means"]
+        self._target = SyntheticTarget.draw(generator.generator_, space, signal, self.n_synthetic, self.random_state)
+        self._space, self.synthetic_ = space, self._target.records
         self.generator_, self.guarantee_, self.run_dir_ = generator, generator.guarantee_, generator.run_dir_
-        self.synthetic_ = synthetic if images else synthetic @ self._basis.T * self._radius + self._center
-        self._aim = self._flat_rows(synthetic) @ self._basis if images else synthetic.astype(np.float64)
-        shape = target.shape[1:] if images else self._aim.shape[1:]
-        self._signal = generator.forecast(shape, len(target)).signal_to_noise["means"]
         return self.adapt(source, labels)
 
     def adapt(self, X: Any, y: Any) -> "PrivateAdapter":
@@ -421,28 +400,19 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if not hasattr(self, "generator_"):
             raise InputError("Expected an estimator with a synthetic target, got none; call fit first.")
-        method, source = self._method(), self._checked(X)
-        if np.shape(y) != source.shape[:1]:
-            raise InputError(f"Expected y of shape {source.shape[:1]}, as many as X, got {np.shape(y)}.")
-        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        full = self._flat_rows(source)
-        rows = full @ self._basis
-        self.shift_ = self._shift(rows, numbers)
-        self.adapted_ = self._signal >= _LEAST_SIGNAL and self.shift_ >= self.min_shift
-        self._write_verdict()
-        self._directions = self._basis if self.adapted_ else np.eye(full.shape[1])
-        if not self.adapted_:
-            self.classifier_ = self._new_classifier().fit(full, numbers)
-        elif method is None:
-            moved = class_shift(rows, numbers, self._aim, self.random_state)
-            self.classifier_ = self._new_classifier().fit(moved, numbers)
-        elif _is_transport(method):
-            moved = np.asarray(method.fit(Xs=rows, ys=numbers, Xt=self._aim).transform(Xs=rows))
-            self.classifier_ = self._new_classifier().fit(moved, numbers)
-        else:
-            domain = np.r_[np.ones(len(rows), dtype=int), np.full(len(self._aim), -2)]
-            known = np.r_[numbers, np.full(len(self._aim), _MASKED)]
-            self.classifier_ = method.fit(np.r_[rows, self._aim], known, sample_domain=domain)
+        self.classifier_ = adapt(
+            self._space,
+            self._target,
+            _records(X),
+            np.asarray(y),
+            method=self.method,
+            classifier=self.classifier,
+            min_shift=self.min_shift,
+            seed=self.random_state,
+        )
+        self._set_facts()
+        if self.verbose:
+            rank_zero_info(self.verdict_)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -451,15 +421,11 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             InputError: If the estimator is not fitted or the records do not fit.
         """
-        self._check_fitted()
-        rows = self._flat_rows(self._checked(X)) @ self._directions
-        numbers = np.asarray(self.classifier_.predict(rows)).astype(int)
-        names: Array = self.classes_[numbers]
-        return names
+        return self._fitted().predict(_records(X))
 
     def report(self, path: str | Path) -> None:
         """Writes the report of the run; see :meth:`dpswd.PrivateGenerator.report`."""
-        self._check_fitted()
+        self._fitted()
         if not hasattr(self, "generator_"):
             raise InputError("Expected an estimator with the ledger of its run, got one read from a file.")
         self.generator_.report(path)
@@ -468,131 +434,34 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Writes weights, preprocessing, classes and guarantee to one file, which :meth:`load` reads.
 
         Raises:
-            InputError: If the estimator is not fitted, its classifier is not a logistic regression, or the file cannot
-                be written.
+            InputError: If the estimator is not fitted, its classifier is neither a logistic regression nor a network of
+                this library, or the file cannot be written.
         """
-        self._check_fitted()
-        if type(self.classifier_) is not LogisticRegression:
-            raise InputError(
-                f"Expected a logistic regression to save, got {type(self.classifier_).__name__}; leave classifier and "
-                "method at their defaults."
-            )
-        guarantee = {key: value for key, value in self.guarantee_.items() if key in GUARANTEE}
-        content = {
-            "format": _FORMAT,
-            "version": __version__,
-            "shape": list(self.shape_),
-            "classes": self.classes_.tolist(),
-            "center": torch.from_numpy(np.asarray(self._center, dtype=np.float64)),
-            "radius": float(self._radius),
-            "normalise": bool(self.normalise),
-            "weight": torch.from_numpy(self.classifier_.coef_ @ self._directions.T),
-            "bias": torch.from_numpy(self.classifier_.intercept_),
-            "adapted": bool(self.adapted_),
-            "shift": float(self.shift_),
-            "verdict": self.verdict_,
-            "guarantee": {**guarantee, "scope": SCOPE},
-        }
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        atomic_write(Path(path), buffer.getvalue())
+        self._fitted().save(path, self.guarantee_)
 
     @classmethod
     def load(cls, path: str | Path) -> "PrivateAdapter":
-        """Reads a file of :meth:`save`; no code of the file is run.
+        """Reads a file of :meth:`save`, or the ``classifier.pt`` of a run; no code of the file is run.
 
         Raises:
             InputError: If the file is missing or is not a classifier.
         """
-        with read_file(path, "classifier", _FORMAT) as content:
-            guarantee = content["guarantee"]
-            result = cls(epsilon=guarantee["epsilon"], delta=guarantee["delta"], normalise=content["normalise"])
-            classifier = LogisticRegression()
-            classifier.coef_, classifier.intercept_ = content["weight"].numpy(), content["bias"].numpy()
-            classifier.classes_ = np.arange(len(content["classes"]))
-            classifier.n_features_in_ = classifier.coef_.shape[1]
-            result._center, result._radius = content["center"].numpy(), content["radius"]
-            result.shape_, result.classes_ = tuple(content["shape"]), np.array(content["classes"])
-            result._directions = np.eye(len(result._center))
-            result.adapted_, result.shift_, result.verdict_ = (content[key] for key in ("adapted", "shift", "verdict"))
-            result.classifier_, result.guarantee_ = classifier, guarantee
+        classifier, guarantee = TargetClassifier.load(path)
+        result = cls(guarantee.get("epsilon", 0.0), guarantee.get("delta", 0.0), normalise=classifier.space.normalise)
+        result.classifier_, result.guarantee_ = classifier, guarantee
+        result._set_facts()
         return result
 
-    def _method(self) -> Any:
-        """Returns a copy of the method; ``None`` for ours."""
-        if isinstance(self.method, str) and self.method == "class_shift":
-            return None
-        if not hasattr(self.method, "fit"):
-            raise InputError(f"Expected method='class_shift' or an estimator, got {self.method!r}.")
-        if _is_transport(self.method):
-            return copy.deepcopy(self.method)
-        if not hasattr(self.method, "predict"):
-            raise InputError("Expected method with predict, got one without; append a classifier to the pipeline.")
-        return clone(self.method)
+    def _set_facts(self) -> None:
+        found = self.classifier_
+        self.classes_, self.adapted_ = found.classes, found.adapted
+        self.shift_, self.verdict_ = found.shift, found.verdict
 
-    def _new_classifier(self) -> Any:
-        return LogisticRegression(max_iter=300) if self.classifier is None else clone(self.classifier)
-
-    def _set_map(self, source: Array, n: int) -> None:
-        """Sets centre, radius and directions from the source and public numbers."""
-        rows = self._flat(source)
-        self.shape_ = source.shape[1:]
-        self._center = rows.mean(0)
-        self._radius = float(np.sqrt(np.square(rows - self._center).sum(1).mean())) or 1.0
-        mu = mu_of_epsilon(self.epsilon, self.delta)
-        p = int(min(MAX_DIRECTIONS, max(2.0, (mu * n) ** (2 / 3) / 2)))
-        spread = np.cov((rows - self._center) / self._radius, rowvar=False).reshape(rows.shape[1], -1)
-        self._basis = np.linalg.eigh(spread)[1][:, ::-1][:, :p]
-
-    def _target_rows(self, target: Array) -> Array:
-        """Returns rows (N, p) in float32; a record that overflows becomes the zero row (Proposition 22)."""
-        rows: Array = finite_or_zero(torch.from_numpy(self._flat_rows(target) @ self._basis).float()).numpy()
-        return rows
-
-    def _flat(self, records: Array) -> Array:
-        rows: Array = records.reshape(len(records), -1).astype(np.float64)
-        if records.ndim > 2 and records.dtype == np.uint8:
-            return rows / 255
-        if self.normalise and records.ndim == 2:
-            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        return rows
-
-    def _flat_rows(self, records: Array) -> Array:
-        rows: Array = (self._flat(records) - self._center) / self._radius
-        return rows
-
-    def _checked(self, X: Any) -> Array:
-        records = _records(X)
-        if records.shape[1:] != self.shape_:
-            raise InputError(f"Expected X with records of shape {self.shape_}, got {records.shape[1:]}.")
-        return records
-
-    def _shift(self, rows: Array, numbers: Array) -> float:
-        """Returns the shift s of the module's docstring."""
-        means = np.stack([rows[numbers == c].mean(0) for c in range(len(self.classes_))])
-        within = float(np.square(rows - means[numbers]).sum(1).mean())
-        generator: MixtureGenerator = self.generator_.generator_
-        unit = float(generator.synthesis[0].norm()) / (self._radius if len(self.shape_) > 1 else 1.0)
-        noise = unit * math.sqrt(BETWEEN) * ROW_NORM / self._signal
-        move = self._aim.mean(0) - rows.mean(0)
-        return max(0.0, float(move @ move) - noise**2) / max(within, 1e-12)
-
-    def _write_verdict(self) -> None:
-        if self.adapted_:
-            self.verdict_ = f"Adapted: the mean of the target moved by {self.shift_:.2f} variances within classes."
-        elif self._signal < _LEAST_SIGNAL:
-            self.verdict_ = "Classifier of the source: the noise hides the mean of the target."
-        else:
-            self.verdict_ = (
-                f"Classifier of the source: the mean of the target moved by {self.shift_:.2f} variances within "
-                f"classes, less than min_shift={self.min_shift:g}."
-            )
-        if self.verbose:
-            rank_zero_info(self.verdict_)
-
-    def _check_fitted(self) -> None:
+    def _fitted(self) -> TargetClassifier:
         if not hasattr(self, "classifier_"):
             raise InputError("Expected a fitted PrivateAdapter, got one before fit; call fit or load first.")
+        found: TargetClassifier = self.classifier_
+        return found
 
 
 def _records(X: Any) -> Array:
@@ -624,25 +493,6 @@ def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:
     if len(np.unique(classes)) < 2:
         raise InputError("Expected y with at least 2 classes in the source, got 1.")
     return records[is_source], classes, records[~is_source]
-
-
-def _is_transport(method: Any) -> bool:
-    return "Xs" in inspect.signature(method.fit).parameters
-
-
-def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
-    """Moves each class by the mean displacement of its rows under optimal transport onto the target.
-
-    The mean of a class averages over the errors of single matches, and it keeps the shape of the class.
-    """
-    pick = np.random.default_rng(seed).permutation(len(rows))[:_MOST_MATCHED]
-    transport = ot.da.EMDTransport(max_iter=_EMD_ITERATIONS).fit(Xs=rows[pick], Xt=target)
-    move = np.asarray(transport.transform(Xs=rows[pick])) - rows[pick]
-    moved = rows.copy()
-    for c in np.unique(numbers):
-        of_class = numbers[pick] == c
-        moved[numbers == c] += (move[of_class] if of_class.any() else move).mean(0)
-    return moved
 
 
 def _check_first_fit(estimator: Any) -> None:

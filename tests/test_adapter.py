@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from dpswd import PrivateAdapter, PrivateGenerator
+from dpswd.adaptation.methods import ImageMap
 from dpswd.commands.main import main
 from dpswd.data.features import ArrayData
 from dpswd.errors import InputError
@@ -92,7 +93,7 @@ def test_method_reads_no_private_record(adapter):
     X, y, domain = problem()
     Spy.seen, Spy.private = [], X[N_SOURCE:]
     fitted = adapter(method=Spy()).fit(X, y, domain)
-    target = fitted._flat_rows(problem()[0][N_SOURCE:]) @ fitted._basis
+    target = fitted._space.leading(problem()[0][N_SOURCE:])
     gaps = np.abs(Spy.seen[0][:, None] - target).max(2)
     assert len(Spy.seen) == 1
     assert gaps.min() > 1e-6
@@ -187,7 +188,7 @@ def test_flipped_labels_of_the_target_change_no_prediction(adapter, tmp_path):
 def test_tiny_epsilon_gives_the_source_classifier(adapter, method):
     X, y, domain = problem()
     fitted = adapter(epsilon=0.001, method=method).fit(X, y, domain)
-    rows = fitted._flat_rows(X)
+    rows = fitted._space.coordinates(X)
     source = LogisticRegression(max_iter=300).fit(rows[domain > 0], y[domain > 0])
     assert not fitted.adapted_
     assert "noise hides" in fitted.verdict_
@@ -297,12 +298,12 @@ def test_the_type_of_a_target_label_does_not_change_the_classes(kind, as_list):
 def test_a_fit_after_an_interrupted_one_is_refused(adapter, tmp_path, monkeypatch):
     """The releases of the first fit are on the disk: a second fit spends a second budget."""
 
-    def interrupted(self, n_samples, y=None):
+    def interrupted(*arguments):
         raise KeyboardInterrupt
 
     first = adapter(run_dir=tmp_path / "a")
     with monkeypatch.context() as patch:
-        patch.setattr(PrivateGenerator, "sample", interrupted)
+        patch.setattr("dpswd.estimators.SyntheticTarget.draw", interrupted)
         with pytest.raises(KeyboardInterrupt):
             first.fit(*problem())
     with pytest.raises(InputError, match="second"):
@@ -359,3 +360,93 @@ def test_unfit_options_are_refused(adapter, tmp_path, options):
 def test_predict_before_fit_is_refused():
     with pytest.raises(InputError, match="fit"):
         PrivateAdapter().predict(np.zeros((2, 3)))
+
+
+def pictures(n, seed, moved):
+    """Upright or level strokes on 12 x 12 pixels; those of the target lie two pixels lower, with less contrast."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    X = np.zeros((n, 12, 12))
+    for image, level, (row, column) in zip(X, y, rng.integers(3, 7, (n, 2)), strict=True):
+        image[row + 2 * moved :, column : column + 2][: 2 if level else 6] = 1
+        image[row + 2 * moved : row + 2 * moved + 2, column : column + (6 if level else 2)] = 1
+    return (X * (0.6 if moved else 1) + rng.uniform(0, 0.05, X.shape)).clip(0, 1), y
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_image_map(adapter, tmp_path, as_bytes):
+    (source, labels), (target, truth) = pictures(300, 0, False), pictures(2000, 1, True)
+    X = np.concatenate([source, target])
+    X = (255 * X).astype(np.uint8) if as_bytes else X
+    domain = np.repeat([1, -1], [300, 2000])
+    fitted = adapter(method=ImageMap(n_steps=60, shift=1.0)).fit(X, np.r_[labels, truth * 0 - 1], domain)
+    assert fitted.adapted_
+    assert fitted.score(X[300:], truth) > 0.9
+    fitted.save(tmp_path / "classifier.pt")
+    np.testing.assert_array_equal(PrivateAdapter.load(tmp_path / "classifier.pt").predict(X), fitted.predict(X))
+    with pytest.raises(InputError, match="shape"):
+        fitted.predict(X[:, :8])
+
+
+def test_image_map_needs_images(adapter, tmp_path):
+    with pytest.raises(InputError, match="images"):
+        adapter(method="image_map").fit(*problem())
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_config_and_the_estimator_make_the_same_releases(adapter, tmp_path, monkeypatch):
+    """``dpswd fit`` and ``PrivateAdapter`` plan the same mechanisms, and find the same target."""
+    monkeypatch.chdir(tmp_path)
+    X, y, domain = problem()
+    np.savez("source.npz", features=X[domain > 0], labels=y[domain > 0])
+    np.savez("target.npz", features=X[domain < 0])
+    np.savez("test.npz", features=X[domain < 0], labels=y[domain < 0])
+    options = ["--privacy.target_epsilon", "10", "--privacy.target_delta", "1e-5", "--trainer.max_steps", "20"]
+    options += ["--data.normalise", "false", "--data.test", "test.npz"]
+    options += ["--trainer.callbacks.test_is_public", "true", "--trainer.callbacks.synthetic", "true"]
+    assert main(["fit", "--config", "adaptation_features", *options]) == 0
+    run_dir = tmp_path / "runs" / "adaptation_features"
+    fitted = adapter().fit(X, y, domain)
+    plans = [
+        json.loads((each / "ledger.jsonl").read_text().splitlines()[0])["plan"] for each in (run_dir, fitted.run_dir_)
+    ]
+    assert plans[0] == plans[1]
+    loaded = PrivateAdapter.load(run_dir / "classifier.pt")
+    assert loaded.adapted_
+    assert loaded.guarantee_["epsilon"] <= 10
+    (row,) = json.loads((run_dir / "evaluation.json").read_text())["rows"]
+    assert row["accuracy"] == pytest.approx(100 * loaded.score(X[domain < 0], y[domain < 0]), abs=0.01)
+    assert row["accuracy"] > 90
+    with np.load(run_dir / "synthetic_target.npz") as written:
+        assert written["features"].shape == (8000, DIM)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--trainer.callbacks.method", "image_map"], "images"),
+        (["--trainer.callbacks.method", "nothing"], "method"),
+        (["--trainer.callbacks.test_is_public", "true"], "test"),
+    ],
+)
+def test_fit_refuses_before_anything_is_released(tmp_path, monkeypatch, capsys, options, word):
+    monkeypatch.chdir(tmp_path)
+    X, y, domain = problem()
+    np.savez("source.npz", features=X[domain > 0], labels=y[domain > 0])
+    np.savez("target.npz", features=X[domain < 0])
+    assert main(["fit", "--config", "adaptation_features", *options]) == 2
+    assert word in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_no_accuracy_without_a_statement(tmp_path, monkeypatch):
+    """An exact accuracy on records of the target is no post-processing."""
+    monkeypatch.chdir(tmp_path)
+    X, y, domain = problem()
+    np.savez("source.npz", features=X[domain > 0], labels=y[domain > 0])
+    np.savez("target.npz", features=X[domain < 0], labels=y[domain < 0])
+    options = ["--trainer.max_steps", "20", "--data.test", "target.npz"]
+    options += ["--trainer.callbacks.method.class_path", "ot.da.LinearTransport"]
+    assert main(["fit", "--config", "adaptation_features", *options]) == 0
+    assert (tmp_path / "runs/adaptation_features/classifier.pt").is_file()
+    assert not (tmp_path / "runs/adaptation_features/evaluation.json").exists()

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from dpswd import InputError
-from dpswd.adaptation.adapters import DigitEncoder, FeatureEncoder
 from dpswd.rowwise import check_encoder, digest, frozen_norms, rowwise
+from models.encoders import DigitEncoder, FeatureEncoder
 
 RECORDS = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
 ROUNDING = 1e-5  # sums of a few hundred float32 of order 1, whose order may change with the memory they lie in

@@ -66,13 +66,28 @@ def test_images(installed, empty):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", ["mnist", "adaptation"])
-def test_benchmarks(installed, empty, data_root, name):
-    """Few steps; without the classifiers at the end of ``mnist``."""
+def test_mnist(installed, empty, data_root):
+    """Few steps; without the classifiers at the end."""
     options = ["--trainer.max_steps", "20"]
-    if name == "mnist":
-        options += ["--trainer.callbacks", '[{"class_path": "dpswd.generation.export.GeneratorFile"}]']
-    fit_predict_report(installed, empty, name, *options, DPSWD_DATA=str(data_root))
+    options += ["--trainer.callbacks", '[{"class_path": "dpswd.generation.export.GeneratorFile"}]']
+    fit_predict_report(installed, empty, "mnist", *options, DPSWD_DATA=str(data_root))
+
+
+@pytest.mark.data
+def test_adaptation(installed, empty, data_root):
+    """Few steps; the classifier is read again by ``dpswd predict``."""
+    run(
+        *(installed / "dpswd", "fit", "--config", "adaptation", "--trainer.max_steps", "20"),
+        *("--trainer.callbacks.method.init_args.n_steps", "20"),
+        cwd=empty,
+        DPSWD_DATA=str(data_root),
+    )
+    np.savez(empty / "new.npz", data=np.zeros((3, 28, 28), dtype=np.uint8))
+    run(installed / "dpswd", "predict", empty / "runs/adaptation/classifier.pt", "new.npz", cwd=empty)
+    with np.load(empty / "predictions.npz") as written:
+        assert written["predictions"].shape == (3,)
+    run(installed / "dpswd", "report", empty / "runs/adaptation", cwd=empty)
+    assert (empty / "runs/adaptation/report.html").is_file()
 
 
 def fit_predict_report(installed, empty, name, *options, **environment):

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 
-from dpswd.adaptation.data import accuracy
-from dpswd.adaptation.module import source_batches
 from dpswd.training.callback import PrivacyBudget
 from experiments.adaptation.adaptation_methods import PROBLEMS, NoNoise, Start, make_module, make_start, train_module
 from experiments.cells import silence
+from models.adaptation import accuracy, source_batches
 from models.alignment import SWDTerm, fit_unprotected, raw_batches
 
 HELP = "adaptation without an adapter: what costs accuracy, step by step (14 minutes; five with --quick)"
@@ -35,7 +34,7 @@ def one(start: Start, step: str) -> float:
     torch.manual_seed(1000 + start.seed)
     problem = start.problem
     if step == "source only":
-        return accuracy(start.module, start.data.test)
+        return accuracy(start.module, start.test)
     if step == "both branches":
         encoder, classifier = start.parts()
         source = source_batches(start.data.source_loader(), start.module.n_classes)

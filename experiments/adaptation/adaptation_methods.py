@@ -21,17 +21,18 @@ import lightning as L
 import torch
 from torch import nn
 
-from dpswd.adaptation.adapters import DigitEncoder, FeatureEncoder, ImageAdapter, ShiftAdapter
-from dpswd.adaptation.data import AdaptationData, DigitAdaptation, OfficeCaltech, accuracy
-from dpswd.adaptation.module import AdaptationModule, fit_source, source_batches
+from dpswd.adaptation.data import AdaptationData, DigitAdaptation, OfficeCaltech
+from dpswd.adaptation.methods import ImageAdapter
 from dpswd.data.base import Records
 from dpswd.generation.features import DCT, FeatureMap, Flatten
 from dpswd.loss import Recorder
 from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.training.callback import PrivacyBudget
 from experiments.accounting.published import published_sigma
+from models.adaptation import AdaptationModule, AlignmentData, accuracy, fit_source, source_batches
 from models.alignment import DANNTerm, JDOTTerm, Side, SWDTerm, fit_unprotected, raw_batches
 from models.dp_dann import fit_dp_dann
+from models.encoders import DigitEncoder, FeatureEncoder, ShiftAdapter, jitter
 from models.published import PublishedTerm
 
 __all__ = [
@@ -126,7 +127,8 @@ class Start:
     """Encoder and classifier trained on the source, and the data."""
 
     problem: Problem
-    data: AdaptationData
+    pair: AdaptationData
+    data: AlignmentData
     module: AdaptationModule
     seed: int
 
@@ -141,8 +143,8 @@ class Start:
     @property
     def test(self) -> Records:
         """Labelled test records of the target."""
-        assert self.data.test is not None
-        return self.data.test
+        assert self.pair.test is not None
+        return self.pair.test
 
 
 class NoNoise(Recorder, L.Callback):
@@ -161,13 +163,14 @@ class NoNoise(Recorder, L.Callback):
 def make_start(problem: Problem, seed: int, root: str | None) -> Start:
     """Trains encoder and classifier on the source alone."""
     torch.manual_seed(seed)
-    data = problem.data(root)
-    data.source_batch = problem.batch
+    pair = problem.data(root)
+    augment = jitter if pair.source.values.ndim > 2 else None
+    data = AlignmentData(pair.source, pair.target.floats(), problem.batch, augment)
     encoder = problem.encoder()
     module = AdaptationModule(encoder, CLASSES, encoder.dim)
     batches = source_batches(data.source_loader(), CLASSES)
     fit_source(module.encoder, module.classifier, lambda: next(batches), problem.pretrain, problem.lr)
-    return Start(problem, data, module, seed)
+    return Start(problem, pair, data, module, seed)
 
 
 def _source_only(start: Start, epsilon: float | None) -> dict[str, Any]:

@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from dpswd.adaptation.data import OfficeCaltech
+from dpswd.adaptation.methods import class_shift
+from dpswd.adaptation.space import MAX_DIRECTIONS
 from dpswd.data.base import Records
 from dpswd.data.benchmarks import MNIST, USPS
-from dpswd.estimators import MAX_DIRECTIONS, PrivateAdapter, class_shift
+from dpswd.estimators import PrivateAdapter
 from experiments.cells import silence
 
 HELP = "PrivateAdapter on pixel vectors (MNIST, USPS) and Office-Caltech-10: 10 seeds, an hour (1 with --quick)"
@@ -82,7 +84,7 @@ def _problems(root: str | None, seed: int) -> Iterator[tuple[str, str, Labelled,
     for source, target in OFFICE_PAIRS:
         office = OfficeCaltech(source, target, root=root)  # type: ignore[arg-type]
         assert office.test is not None
-        private = office.private.flatten(1).float().numpy()
+        private = office.target.floats().numpy()
         unlabelled = private, np.zeros(len(private), dtype=np.int64)
         yield "Office-Caltech-10", f"{source}-{target}", _flat(office.source), unlabelled, _flat(office.test)
 

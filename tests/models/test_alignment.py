@@ -6,10 +6,9 @@ import torch
 from torch import nn
 
 from dpswd import InputError, PrivacyAccountant
-from dpswd.adaptation.adapters import FeatureEncoder, classifier
-from dpswd.adaptation.module import source_batches
 from dpswd.mechanism import GaussianMechanism
 from models import dp_dann
+from models.adaptation import source_batches
 from models.alignment import (
     DANNTerm,
     JDOTTerm,
@@ -19,6 +18,7 @@ from models.alignment import (
     raw_batches,
 )
 from models.dp_dann import fit_dp_dann
+from models.encoders import FeatureEncoder, classifier
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),  # opacus: images need no gradient

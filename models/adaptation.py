@@ -1,4 +1,6 @@
-r"""LightningModule that adapts a classifier from labelled public records (source) to unlabelled private ones (target).
+r"""Alignment of source and target by DP-SWD inside the training: the sound version of Rakotomamonjy2021, for Table 1.
+
+The product is :class:`dpswd.PrivateAdapter`, which makes a synthetic target first.
 
 An encoder g and a classifier h are trained on source records. An optional public adapter T maps the source records to
 records that look like those of the target; a release of the target's rows determines T:
@@ -30,19 +32,109 @@ from typing import Any, Literal
 import lightning as L
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from dpswd._validate import at_least, choice, nonnegative, positive
-from dpswd.adaptation.adapters import classifier as two_layers
+from dpswd.data.base import Records, release_loader, whole_blocks
 from dpswd.errors import InputError
 from dpswd.generation.features import FeatureMap, check_rowwise
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.rowwise import check_encoder, digest, finite_or_zero, frozen_norms, rowwise
+from dpswd.sampling import ReleaseLoader
+from models.encoders import classifier as two_layers
 
-__all__ = ["AdaptationModule", "fit_source", "source_batches"]
+__all__ = [
+    "AdaptationModule",
+    "AlignmentData",
+    "SourceBatches",
+    "TargetRecords",
+    "accuracy",
+    "fit_source",
+    "source_batches",
+]
 
 _REFERENCE = 2048  # source records whose features give the public centre and radius
 _SHARE = 0.99  # share of them that lies within the radius
+
+
+class TargetRecords(Dataset[Tensor]):
+    """Private records (N, ...) without labels, batched by an index tensor."""
+
+    def __init__(self, records: Tensor) -> None:
+        if not isinstance(records, Tensor):
+            raise InputError(
+                f"Expected target records as one tensor, got {type(records).__name__}; labels of the target are "
+                "private and not used: leave them out."
+            )
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.records[index]
+
+    def __getitems__(self, index: Tensor) -> Tensor:
+        return self.records[index]
+
+
+class SourceBatches:
+    """Shuffled batches (records, classes) of public records, without the short last batch of a pass.
+
+    Args:
+        records: The records.
+        batch_size: Records per batch.
+        augment: Applied to the records of every batch.
+    """
+
+    def __init__(
+        self, records: Records, batch_size: int = 128, augment: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        at_least(1, batch_size=batch_size)
+        self.values, self.labels, self.augment = records.floats(), records.labels, augment
+        self.batch_size = min(batch_size, len(records))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.randperm(len(self.labels))[: len(self.labels) // self.batch_size * self.batch_size]
+        for part in order.split(self.batch_size):
+            values = self.values[part]
+            yield values if self.augment is None else self.augment(values), self.labels[part]
+
+
+class AlignmentData(L.LightningDataModule):
+    """Labelled public batches, and private records without labels.
+
+    Args:
+        source: Labelled public records.
+        target: Private records (N, ...).
+        source_batch: Public records in a step.
+        augment: Applied to the records of every public batch.
+    """
+
+    def __init__(
+        self,
+        source: Records,
+        target: Tensor,
+        source_batch: int = 128,
+        augment: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.source, self.private, self.source_batch, self.augment = source, target, source_batch, augment
+        self.release_every = 1
+
+    def source_loader(self) -> SourceBatches:
+        """Returns labelled public batches."""
+        return SourceBatches(self.source, self.source_batch, self.augment)
+
+    def release_size(self, n_quantiles: int | None) -> int:
+        """Returns the number of private records in a release, a multiple of ``n_quantiles``."""
+        return whole_blocks(len(self.private), None, n_quantiles)
+
+    def train_dataloader(self) -> ReleaseLoader:
+        """Returns one batch per training step, empty in steps without a release."""
+        assert self.trainer is not None
+        return release_loader(self.trainer, TargetRecords(self.private), self.release_every)
 
 
 class AdaptationModule(L.LightningModule):
@@ -348,3 +440,15 @@ def fit_source(
             loss.backward()
             optimizer.step()
             schedule.step()
+
+
+@torch.no_grad()
+def accuracy(module: torch.nn.Module, records: Records) -> float:
+    """Returns the accuracy of a module's predictions in percent, in evaluation mode."""
+    training = module.training
+    module.eval()
+    device = next(module.parameters()).device
+    parts = records.floats().split(2000)
+    scores = torch.cat([module(part.to(device)).cpu() for part in parts])
+    module.train(training)
+    return float(100 * (scores.argmax(1) == records.labels).float().mean())

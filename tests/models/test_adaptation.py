@@ -11,14 +11,21 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpswd import FixedSizeSampler, InputError
 from dpswd.accounting.ledger import Ledger
-from dpswd.adaptation.adapters import FeatureEncoder, ShiftAdapter
-from dpswd.adaptation.data import AdaptationData, TargetAccuracy, TargetRecords, accuracy
-from dpswd.adaptation.module import AdaptationModule, fit_source, source_batches
 from dpswd.data import Records
 from dpswd.generation.features import Flatten
 from dpswd.rowwise import digest
 from dpswd.sampling import ReleaseLoader
 from dpswd.training.callback import PrivacyBudget
+from models.adaptation import (
+    AdaptationModule,
+    AlignmentData,
+    SourceBatches,
+    TargetRecords,
+    accuracy,
+    fit_source,
+    source_batches,
+)
+from models.encoders import FeatureEncoder, ShiftAdapter
 
 D, CLASSES, N = 6, 3, 600
 
@@ -32,12 +39,10 @@ def blobs(n, seed, shift=0.0):
     return Records(values + shift * torch.tensor([1.0, -1.0, 0.5, 1.0, 0.0, 0.0]), labels)
 
 
-class Blobs(AdaptationData):
-    name = "blobs"
-
-    def load(self):
-        target = blobs(N, 1, shift=1.6)
-        return blobs(300, 0), target.values, blobs(900, 2, shift=1.6)
+class Blobs(AlignmentData):
+    def __init__(self):
+        super().__init__(blobs(300, 0), blobs(N, 1, shift=1.6).values)
+        self.test = blobs(900, 2, shift=1.6)
 
 
 def module(**changes):
@@ -68,20 +73,17 @@ def in_space(**changes):
 
 def test_an_adapter_learns_the_target_from_one_release(tmp_path):
     data, made = Blobs(), in_space(adapter_lr=0.05)
-    data.public_benchmark = True
     start = AdaptationModule(FeatureEncoder(D, 5, normalise=False), CLASSES)
     batches = source_batches(data.source_loader(), CLASSES)
     fit_source(start.encoder, start.classifier, lambda: next(batches), 100, 5e-3)
     before = accuracy(start, data.test)
-    trainer(tmp_path, 120, callbacks=[PrivacyBudget(10.0, 1e-5), TargetAccuracy()]).fit(made, datamodule=data)
+    trainer(tmp_path, 120).fit(made, datamodule=data)
     after = accuracy(made, data.test)
     assert before < 80 < 95 < after  # the shift hides two classes; three normal errors of 900 rows are 2.2 points
     facts = privacy(tmp_path)
     assert facts["sound"] is facts["private"] is True
     assert facts["releases_made"] == facts["planned_releases"] == 1
     assert facts["sample_size"] == N
-    row = json.loads((tmp_path / "evaluation.json").read_text())["rows"][0]
-    assert row["accuracy"] == pytest.approx(after, abs=0.01)
 
 
 def test_features_are_aligned_through_the_source_branch_and_every_encoder_is_recorded(tmp_path):
@@ -232,3 +234,10 @@ def test_a_resumed_run_keeps_its_release(tmp_path):
     assert second.criterion.n_releases == 0
     assert torch.equal(first.released.values, second.released.values)
     assert float(second.spread) == 6.0
+
+
+def test_a_pass_over_the_source_has_every_record_at_most_once():
+    batches = list(SourceBatches(Records(torch.arange(10.0)[:, None], torch.arange(10)), 4))
+    assert [len(values) for values, _ in batches] == [4, 4]
+    seen = torch.cat([values for values, _ in batches]).flatten()
+    assert len(seen.unique()) == 8

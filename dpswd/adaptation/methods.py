@@ -1,0 +1,170 @@
+r"""Adaptation methods of this library. They read the source and a synthetic target, and no private record.
+
+Class shift, for vectors: each class moves by the mean displacement of its records under optimal transport onto the
+target.
+
+Image map, for images: a map T of few parameters is fitted to the synthetic target by sliced Wasserstein distance,
+
+.. math:: \min_T \; d \, SW_2^2(\phi(T x_s), \phi(\tilde x_t)),
+
+with :math:`\phi` the d lowest frequencies; a network is then trained on images :math:`T x_s` with the labels of the
+source.
+"""
+
+from typing import Any
+
+import numpy as np
+import ot
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dpswd._validate import at_least, nonnegative
+from dpswd.generation.evaluation import SmallCNN
+from dpswd.generation.features import DCT
+from dpswd.generation.jitter import N_CODES, jitter
+from dpswd.sliced import random_projections, sliced_wasserstein
+
+__all__ = ["ImageAdapter", "ImageMap", "class_shift"]
+
+_MOST_MATCHED = 4000  # source records in the optimal transport
+_EMD_ITERATIONS = 1_000_000
+_FREQUENCIES = 10  # per axis, in the comparison of images
+_MAP_STEPS, _MAP_BATCH, _MAP_LR = 300, 256, 2e-2
+_BATCH, _PEAK_LR = 128, 4e-3
+
+Array = NDArray[Any]
+
+
+def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
+    """Moves each class by the mean displacement of its rows under optimal transport onto the target.
+
+    The mean of a class averages over the errors of single matches, and it keeps the shape of the class.
+
+    Args:
+        rows: (n, p), of the source.
+        numbers: (n,), classes from 0.
+        target: (m, p), synthetic target.
+        seed: Seed of the choice of source rows that are matched, where there are more than 4,000.
+
+    Returns:
+        Moved rows (n, p).
+    """
+    pick = np.random.default_rng(seed).permutation(len(rows))[:_MOST_MATCHED]
+    transport = ot.da.EMDTransport(max_iter=_EMD_ITERATIONS).fit(Xs=rows[pick], Xt=target)
+    move = np.asarray(transport.transform(Xs=rows[pick])) - rows[pick]
+    moved = rows.copy()
+    for c in np.unique(numbers):
+        of_class = numbers[pick] == c
+        moved[numbers == c] += (move[of_class] if of_class.any() else move).mean(0)
+    return moved
+
+
+class ImageAdapter(nn.Module):
+    """Maps images (n, channels, h, w) by one affine map, one filter and one gain; starts as the identity.
+
+    The affine map has 6 parameters, the 5 x 5 filter 25, the gain one. So few parameters describe how the target was
+    framed and scanned, but not what its images show. Pixels stay in [0, 1].
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plane = nn.Parameter(torch.eye(2, 3))
+        self.filter = nn.Parameter(torch.zeros(1, 1, 5, 5))
+        self.log_gain = nn.Parameter(torch.zeros(()))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps (n, channels, h, w) to the same shape."""
+        grid = F.affine_grid(self.plane.expand(len(images), 2, 3), list(images.shape), align_corners=False)
+        moved = F.grid_sample(images, grid, align_corners=False)
+        channels = moved.flatten(0, 1).unsqueeze(1)
+        filtered = channels + F.conv2d(channels, self.filter, padding=2)
+        return (filtered.reshape(moved.shape) * self.log_gain.exp()).clamp(0, 1)
+
+
+class ImageMap:
+    """Trains a convolutional network on source images that a fitted map makes look like the target's.
+
+    Args:
+        n_steps: Training steps of the network, of 128 images.
+        shift: Jitter of the mapped images; see :func:`dpswd.generation.jitter.jitter`. Public constants.
+        rotation: As ``shift``.
+        zoom: As ``shift``.
+        shear: As ``shift``.
+        elastic: As ``shift``.
+    """
+
+    def __init__(
+        self,
+        n_steps: int = 1500,
+        shift: float = 0.0,
+        rotation: float = 0.0,
+        zoom: float = 0.0,
+        shear: float = 0.0,
+        elastic: float = 0.0,
+    ) -> None:
+        at_least(1, n_steps=n_steps)
+        nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
+        self.n_steps = n_steps
+        self.amounts: dict[str, Any] = {
+            "shift": shift,
+            "rotation": rotation,
+            "zoom": zoom,
+            "shear": shear,
+            "elastic": elastic,
+        }
+
+    def fit(self, images: Tensor, numbers: Tensor, target: Tensor | None, seed: int) -> SmallCNN:
+        """Trains the network; the global random state stays as it is.
+
+        Args:
+            images: Source images (n, channels, h, w) in [0, 1].
+            numbers: Their classes (n,), from 0.
+            target: Synthetic target images (m, channels, h, w); ``None`` trains on the source as it is.
+            seed: Seed of weights, order and jitter.
+        """
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.manual_seed(seed)
+            adapter = None if target is None else fit_adapter(images, target, seed)
+            network = SmallCNN(images.shape[1], int(numbers.max()) + 1)
+            optimizer = torch.optim.Adam(network.parameters(), lr=_PEAK_LR)
+            schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _PEAK_LR, max(2, self.n_steps))
+            for _ in range(self.n_steps):
+                pick = torch.randint(len(images), (_BATCH,))
+                with torch.no_grad():
+                    shown = images[pick] if adapter is None else adapter(images[pick])
+                    if any(self.amounts.values()):
+                        shown = jitter(shown, torch.randn(len(shown), N_CODES), **self.amounts)
+                optimizer.zero_grad()
+                F.cross_entropy(network(shown), numbers[pick]).backward()
+                optimizer.step()
+                schedule.step()
+        return network.eval()
+
+
+def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
+    """Fits the map of the module's docstring by Adam, with fresh directions at every step.
+
+    Args:
+        images: Source images (n, channels, h, w).
+        target: Synthetic target images (m, channels, h, w).
+        seed: Seed of the directions.
+    """
+    channels, height, width = images.shape[1:]
+    space = DCT((channels, height, width), min(_FREQUENCIES, height, width))
+    adapter, generator = ImageAdapter(), torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(adapter.parameters(), lr=_MAP_LR)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _MAP_STEPS, eta_min=_MAP_LR / 20)
+    with torch.no_grad():
+        aim = torch.cat([space(part) for part in target.split(2000)])
+    for _ in range(_MAP_STEPS):
+        source = images[torch.randint(len(images), (_MAP_BATCH,))]
+        wanted = aim[torch.randint(len(aim), (_MAP_BATCH,))]
+        directions = random_projections(space.dim, space.dim, kind="orthogonal", generator=generator).float()
+        loss = space.dim * sliced_wasserstein(space(adapter(source)), wanted, directions)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return adapter
