@@ -94,10 +94,16 @@ def _run(arguments: argparse.Namespace) -> None:
     names = ("quick", "full", "data", "weights", "seeds", "only")
     options = {name: getattr(arguments, name) for name in names if name in accepted}
     result = module.run(arguments.out, **options)
+    for row in result.get("rows", []):
+        print("  ".join(f"{name} {_short(value)}" for name, value in row.items() if not isinstance(value, dict | list)))
     command = " ".join(["python -m experiments run", arguments.name, *flags])
     path = arguments.out / f"{arguments.name}.json"
     write_json(path, {"command": command, "version": __version__, "machine": machine(), **result})
     print(f"Written: {path}")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

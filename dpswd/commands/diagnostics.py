@@ -2,7 +2,6 @@
 
 import json
 import math
-import warnings
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -70,7 +69,7 @@ def _tangent_arguments(parser: ArgumentParser) -> None:
         "--risk",
         type=Path,
         required=True,
-        help="matrix of bounded risks (hypotheses x records), .npy or text with commas",
+        help="matrix of bounded risks (hypotheses x records), .npy",
     )
     parser.add_argument("--beta", type=float, required=True, help="inverse temperature of the Gibbs distribution")
     parser.add_argument("--run-dir", type=Path, help="also write RUN_DIR/diagnostics.json for the report")
@@ -95,13 +94,9 @@ def _tangent(args: Namespace) -> dict[str, Any]:
 
 def _read_matrix(path: Path) -> Any:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an empty file warns; the check of the matrix refuses it
-            text = path.suffix in (".csv", ".txt")
-            return np.loadtxt(path, delimiter=",", ndmin=2) if text else np.load(path, allow_pickle=False)
+        return np.load(path, allow_pickle=False)
     except Exception as error:  # NumPy raises many exception types on damaged files
-        why = " ".join(str(error).split()).rstrip(".")
-        raise InputError(f"Expected --risk to be a matrix (.npy, .csv or .txt), got {path}: {why}.") from None
+        raise InputError(f"Expected --risk to be a matrix (.npy), got {path}: {error}.") from None
 
 
 def _show_tangent(result: dict[str, Any]) -> None:

@@ -24,12 +24,10 @@ def write_diagnostics(run_dir: Path, name: str, entry: dict[str, Any]) -> Path:
     """Add or replace one entry, ``"wdp"`` or ``"tangent"``, of ``run_dir/diagnostics.json``.
 
     Raises:
-        InputError: If ``name`` is another one, a key of ``entry`` is called epsilon, the directory cannot be written,
-            or the present file is not a diagnostics file.
+        InputError: If ``name`` is another one, the directory cannot be written, or the present file is not a
+            diagnostics file.
     """
     choice(tuple(TITLES), name=name)
-    if _claims_epsilon(entry):
-        raise InputError("Expected entry without a key called epsilon, got one; rename the key.")
     path = run_dir / "diagnostics.json"
     content = read_diagnostics(run_dir) if path.exists() else {}
     write_json(path, content | {name: entry | {"is_guarantee": False, "note": NOTE}})
@@ -72,12 +70,4 @@ def _rows(prefix: str, entry: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _is_valid(entry: Any) -> bool:
-    return isinstance(entry, dict) and entry.get("is_guarantee") is False and not _claims_epsilon(entry)
-
-
-def _claims_epsilon(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(_claims_epsilon(part) for part in value)
-    return isinstance(value, dict) and any(
-        key.lower() in ("epsilon", "eps") or _claims_epsilon(part) for key, part in value.items()
-    )
+    return isinstance(entry, dict) and entry.get("is_guarantee") is False

@@ -35,10 +35,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
                     "deterministic": float(k),
                 }
             )
-    print(f"{'dim':>6} {'k':>6}" + "".join(f"{name:>12}" for name in ("mean", "clt", "exact", "bernstein")))
-    for row in rows:
-        values = "".join(f"{row[name]:12.4f}" for name in ("mean", "clt", "exact", "bernstein"))
-        print(f"{row['dim']:>6} {row['n_projections']:>6}{values}")
 
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     for axes, dim in zip(figure.subplots(1, len(DIMS)), DIMS, strict=True):

@@ -63,10 +63,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
             f.__name__.removesuffix("_bound"): f(N_PROJECTIONS, DIM, tail) for f in (bernstein_bound, clt_bound)
         }
         rows.append(row | bounds)
-    for row in rows:
-        print(
-            "  ".join(f"{key}: {value:.4f}" if isinstance(value, float) else f"{value}" for key, value in row.items())
-        )
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()

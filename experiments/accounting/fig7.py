@@ -26,8 +26,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
         {"quantity": "Kolmogorov-Smirnov distance", "exact": 0.0, "simulated": float(test.statistic)},
         {"quantity": "its p-value", "exact": None, "simulated": float(test.pvalue)},
     ]
-    for row in rows:
-        print(f"{row['quantity']:28} {row['simulated']:.5f}" + ("" if row["exact"] is None else f" {row['exact']:.5f}"))
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()

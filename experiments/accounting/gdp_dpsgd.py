@@ -42,7 +42,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
             row |= {"sampling_rate": SAMPLING_RATE, "mu": mu, "regret": regret}
             row |= {"epsilon": float(loss.get_epsilon_for_delta(DELTA)), "delta": DELTA}
             rows.append(row)
-            print("  ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True)
             if nominal in SHOWN:
                 label, beta = f"noise {noise:g}, {updates} updates", converter.get_beta(alpha)
                 curves |= {label: beta, f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)}

@@ -59,7 +59,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
         mu, regret = (float(value) for value in converter.get_mu_and_regret())
         epsilon = float(loss.get_epsilon_for_delta(delta))
         rows.append({"mechanism": name, "mu": mu, "regret": regret, "epsilon": epsilon, "delta": delta, **facts})
-        print(f"{name:24} mu {mu:8.4f}  regret {regret:9.2e}  epsilon {epsilon:8.3f} at delta {delta:g}")
         draw_curves(axes, alpha, {name: converter.get_beta(alpha), f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)})
     figure.savefig(out / "gdp_fig4.png", dpi=80)
     return {"rows": rows}

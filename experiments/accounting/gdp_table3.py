@@ -41,10 +41,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
         row = {"epsilon": epsilon, "mu_pure": pure_mu(epsilon), "mu_pure_gdpnum": mu, "regret_pure": regret}
         row |= {f"mu_gaussian_delta_{delta:g}": gaussian_mu(epsilon, delta) for delta in DELTAS}
         rows.append(row)
-    names = list(rows[0])
-    print("".join(f"{name:>26}" for name in names))
-    for row in rows:
-        print("".join(f"{row[name]:26.4f}" for name in names))
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()

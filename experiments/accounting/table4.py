@@ -56,11 +56,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
     settings += [(row._replace(name=f"{row.name}, d = {FEATURES}", dim=FEATURES), None) for row in TABLE4[:2]]
     rows = [_row(*setting) for setting in (settings[:1] if quick else settings)]
 
-    print(f"{'sigma for epsilon = 10':26}" + "".join(f"{name:>12}" for name in COLUMNS))
-    for row in rows:
-        cells = ["-" if row[name] is None else f"{row[name]:.3f}" for name in COLUMNS]
-        print(f"{row['dataset']:26}" + "".join(f"{cell:>12}" for cell in cells))
-
     figure = Figure(figsize=(8, 0.45 * len(rows) + 1.6), layout="constrained")
     axes = figure.subplots()
     labels = ("printed", "recomputed", "corrected", "same bound, charged at every release", "exact, RDP", "exact, PLD")

@@ -160,12 +160,6 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
         for mu in ((1.0,) if quick else (0.25, 0.5, 1.0, 2.0, 4.0))
         for row in attack(world, variant, mu, 400 if quick else 1500)
     ]
-    for row in rows:
-        verdict = "CAUGHT" if row["caught"] else "within the claim"
-        print(
-            f"{row['variant']:<20} sees {row['seen']:<15} claims {row['mu_claimed']:<5g} "
-            f"mu >= {row['mu_lower']:<6} {verdict}"
-        )
     _draw(rows, out / "leak.png")
     return {"confidence": CONFIDENCE, "rows": rows}
 

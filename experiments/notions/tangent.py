@@ -98,8 +98,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
     margins = linear_margins(heads, *split["private"])
     right = (linear_margins(heads, *split["test"]) > 0).double().mean(-1).numpy()
     rng, rows = np.random.default_rng(1), []
-    print("            acc % | Definition 2                              | Definition 1               | epsilon")
-    print("loss       beta       |  exact centred  printed removal n bound n |  exact  printed  removal n |")
     for loss in LOSS_BOUNDS:
         risk, gradients = margin_loss(loss, margins).numpy(), risk_gradients(heads, split["private"], loss)
         n = risk.shape[1]
@@ -128,13 +126,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
                 "dp_epsilon_of_one_draw": exponential_mechanism_epsilon(beta, loss, n),
             }
             rows.append(row)
-            two, one = row["tangent_dp"]["total_variation"], row["differentiability"]["total_variation"]
-            second = (*two.values(), n * row["removal_log"], n * row["removal_log_bound"])
-            first = (one["exact"], one["printed_bound"], n * row["removal_tv"])
-            columns = [" ".join(f"{value:8.4g}" for value in part) for part in (second, first)]
-            print(f"{loss:8} {beta:6g} {row['accuracy']:6.2f} | {columns[0]} | {columns[1]} |", end=" ")
-            print(f"{row['dp_epsilon_of_one_draw']:.4g}")
-    out.mkdir(parents=True, exist_ok=True)
     _draw(rows, out / "tangent.png")
     return {"best_candidate": 100 * float(right.max()), "rows": rows}
 

@@ -69,11 +69,5 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
             axes.axhline(1, color="black", linestyle="--", label="distance of Definition 3")
         axes.set(title=name, xlabel="order", xlim=(1, 10), ylim=(0, 1.6 if wdp else None))
         axes.legend(fontsize=8)
-    out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "wdp_fig1.png", dpi=70)
-    print(f"{'panel':20} {'scale':>5} " + " ".join(f"{'order ' + format(order, 'g'):>9}" for order in ORDERS))
-    for name in PANELS:
-        for scale in SCALES:
-            values = [row["value"] for row in rows if row["panel"] == name and row["scale"] == scale]
-            print(f"{name:20} {scale:5g} " + " ".join(f"{value:9.4f}" for value in values))
     return {"table_1": table_1(), "rows": rows}

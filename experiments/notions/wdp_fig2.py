@@ -62,7 +62,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
 
     steps = 2 if quick else 100
     rows: list[dict[str, Any]] = []
-    out.mkdir(parents=True, exist_ok=True)
 
     def row(number: int | None, quantile: float, clip: bool, noise: float, unit: float, curves: Any) -> dict[str, Any]:
         settings = {"figure": number, "quantile": quantile, "clipped": clip, "noise": noise, "unit": unit}
@@ -81,10 +80,4 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
         figure.savefig(out / f"wdp_fig{number}.png", dpi=70)
     for noise, unit in ((2.0, 1.0), (0.02, 1.0), (NOISE, 1e-3)):  # dependence on the noise and on the unit
         rows.append(row(None, 0.5, True, noise, unit, trace(0.5, clip=True, steps=steps, noise=noise, unit=unit)))
-    print("figure     C  clip  noise   unit     DP eps    BDP eps        WDP WDP printed    BDP/WDP")
-    for each in rows:
-        values = " ".join(f"{each[name]:10.4g}" for name in LABELS)
-        settings = f"{each['figure'] or '-':>6} {each['quantile']:5.2f} {each['clipped']!s:>5}"
-        advantage = each["bdp_epsilon"] / each["wdp_diagnostic"]
-        print(f"{settings} {each['noise']:6g} {each['unit']:6g} {values} {advantage:10.3g}")
     return {"rows": rows}

@@ -42,9 +42,5 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
     for axes in (left, right):
         axes.axhline(LOSS, color="black", linestyle="--", linewidth=1)
         axes.legend(fontsize=8)
-    out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "wdp_fig3.png", dpi=70)
-    rows = [row | {"wdp_diagnostic": diagnostic(row["beta"], row["delta"])} for row in rows]
-    for row in rows:
-        print("{panel}  beta {beta:5g}  delta {delta:8.0e}  diagnostic {wdp_diagnostic:8.4f}".format(**row))
-    return {"rows": rows}
+    return {"rows": [row | {"wdp_diagnostic": diagnostic(row["beta"], row["delta"])} for row in rows]}

@@ -125,14 +125,4 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
                 rows.append({"dataset": dataset} | train(tensors, noise=noise, epochs=1 if quick else EPOCHS))
     if not rows:
         raise InputError(f"Expected MNIST or FashionMNIST under {root}, got neither; give --data or DPSWD_DATA.")
-    printed = printed_rows()
-    print("data set        noise  acc %           DP          BDP      WDP sum     WDP mean   (P(A) below)")
-    names = ("dp", "bdp", "wdp_sum", "wdp_mean")
-    for row in rows:
-        print(f"{row['dataset']:14} {row['noise_multiplier']:6g} {row['accuracy']:6.2f} ", end="")
-        print(" ".join(f"{row[name]:12.4g}" for name in names))
-        print(" " * 29 + " ".join(f"{row['p_attack_' + name]:12.4f}" for name in names))
-    for row in printed:
-        pairs = " ".join(f"{row[n]:g} ({row['p_attack_' + n]}, is {row[f'p_attack_{n}_is']:.4f})" for n in DELTAS)
-        print(f"printed: {row['dataset']:14} {row['accuracy']}%  {pairs}  needs beta >= {row['least_beta']:.1f}")
-    return {"deltas": DELTAS, "rows": rows, "printed": printed}
+    return {"deltas": DELTAS, "rows": rows, "printed": printed_rows()}
