@@ -115,9 +115,8 @@ def fit_dp_dann(
         schedule.step()
     network.remove_hooks()
     _forget(encoder, classifier)
-    mu, _ = account.get_mu_and_regret()
-    epsilon = account.get_epsilon(target_delta)
-    return {"epsilon": epsilon, "delta": target_delta, "mu": mu, "noise_multiplier": mechanism.sigma / clip}
+    spent = account.guarantee(target_delta)
+    return {name: spent[name] for name in ("epsilon", "delta", "mu")} | {"noise_multiplier": mechanism.sigma / clip}
 
 
 def _opacus(

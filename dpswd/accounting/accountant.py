@@ -3,7 +3,8 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import Any, TypeGuard
 
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -17,7 +18,7 @@ from dpswd.accounting.rdp import RenyiAccount
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 
-__all__ = ["PrivacyAccountant", "ReleaseGroup"]
+__all__ = ["PrivacyAccountant", "ReleaseGroup", "round_up"]
 
 ReleaseGroup = tuple[ProjectionMechanism | GaussianMechanism, int, int]  # (mechanism, sample_size, n_releases)
 
@@ -187,7 +188,7 @@ class PrivacyAccountant:
         """
         exact = self.gaussian_mu
         if exact is not None:
-            return _round_up(exact), 0.0
+            return round_up(exact, 5), 0.0
         loss = self.pld()
         try:
             mu, regret = PLDConverter(loss).get_mu_and_regret()
@@ -198,12 +199,12 @@ class PrivacyAccountant:
             # most mu / sqrt(2 pi) above the former.
             most = math.sqrt(sum(part.times * part.scale**2 * part.law.maximum for part in self.parts()))
             if most <= _TINY_MU and not self.tail:
-                return _round_up(most), most / math.sqrt(2 * math.pi)
+                return round_up(most, 5), most / math.sqrt(2 * math.pi)
             remedy = "use a larger sigma" if most > 1 else "the loss is negligible, read epsilon instead"
             raise LossTooLargeError(
                 f"Expected a trade-off curve with both error rates above 1e-10 somewhere, got none; {remedy}."
             )
-        return _round_up(float(mu)), float(regret)
+        return round_up(float(mu), 5), float(regret)
 
     @property
     def gaussian_mu(self) -> float | None:
@@ -218,6 +219,19 @@ class PrivacyAccountant:
         if others or first.rate != 1 or not first.law.is_constant:
             return None
         return first.scale * math.sqrt(first.law.mean)
+
+    def guarantee(self, delta: float | None) -> dict[str, Any]:
+        """Return epsilon at ``delta`` (``None`` without one), mu, regret, soundness and assumptions."""
+        resolved = self if delta is None else self.resolve(delta)
+        mu, regret = resolved.get_mu_and_regret()
+        return {
+            "epsilon": None if delta is None else self.get_epsilon(delta),
+            "delta": delta,
+            "mu": mu,
+            "regret": regret,
+            "sound": self.sound,
+            "assumptions": self.assumptions,
+        }
 
     @property
     def sound(self) -> bool:
@@ -324,6 +338,13 @@ def _bound_sentence(mechanism: ProjectionMechanism) -> str:
     }[mechanism.bound]
 
 
-def _round_up(value: float, digits: int = 5) -> float:
-    unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
-    return float(f"{math.ceil(value / unit) * unit:.{digits}g}")
+def round_up(value: float, digits: int) -> float:
+    """Round to ``digits`` significant digits towards infinity, which is towards less privacy.
+
+    Example:
+        >>> round_up(0.57201, 3), round_up(1.3e-7, 1), round_up(2.0, 3)
+        (0.573, 2e-07, 2.0)
+    """
+    if not math.isfinite(value):
+        return value
+    return float(Decimal(repr(float(value))).normalize(Context(prec=digits, rounding=ROUND_CEILING)))

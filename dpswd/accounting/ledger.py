@@ -466,16 +466,7 @@ def cost(groups: Sequence[ReleaseGroup], delta: float, accountant: str = "pld") 
     """Return epsilon at ``delta``, mu, regret, soundness and assumptions of a composition of releases."""
     if not groups:
         return {"epsilon": 0.0, "delta": delta, "mu": 0.0, "regret": 0.0, "sound": True, "assumptions": []}
-    resolved = PrivacyAccountant.from_groups(groups, accountant).resolve(delta)
-    mu, regret = resolved.get_mu_and_regret()
-    return {
-        "epsilon": resolved.get_epsilon(delta),
-        "delta": delta,
-        "mu": mu,
-        "regret": regret,
-        "sound": resolved.sound,
-        "assumptions": resolved.assumptions,
-    }
+    return PrivacyAccountant.from_groups(groups, accountant).guarantee(delta)
 
 
 def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str, Any]:

@@ -210,9 +210,8 @@ class Claim:
     @classmethod
     def of(cls, account: PrivacyAccountant, delta: float) -> "Claim":
         """Return the claim of an accountant. Bounds that spend a tail probability take half of ``delta`` for it."""
-        resolved = account.resolve(delta)
-        mu, _ = resolved.get_mu_and_regret()
-        return cls(mu, account.get_epsilon(delta), delta, TradeOff.of(resolved), resolved.assumptions)
+        facts = account.guarantee(delta)
+        return cls(facts["mu"], facts["epsilon"], delta, TradeOff.of(account.resolve(delta)), facts["assumptions"])
 
     def mu_at(self, fpr: float) -> float:
         """Return mu of the Gaussian curve through the claimed curve at ``fpr``, at most :attr:`mu`."""

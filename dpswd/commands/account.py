@@ -49,20 +49,8 @@ def _account(mechanism: ProjectionMechanism, arguments: Namespace, delta: float 
     accountant = PrivacyAccountant(arguments.accountant).step(
         mechanism, sample_size=arguments.sample_size, n_releases=arguments.n_releases
     )
-    spent = None if delta is None else accountant.get_epsilon(delta)
-    resolved = accountant if delta is None else accountant.resolve(delta)
-    mu, regret = resolved.get_mu_and_regret()
-    return {
-        "epsilon": spent,
-        "delta": delta,
-        "mu": mu,
-        "regret": regret,
-        "accountant": arguments.accountant,
-        "bound": mechanism.bound,
-        "sound": accountant.sound,
-        "sigma": mechanism.sigma,
-        "assumptions": accountant.assumptions,
-    }
+    facts = {"accountant": arguments.accountant, "bound": mechanism.bound, "sigma": mechanism.sigma}
+    return facts | accountant.guarantee(delta)
 
 
 def _add_account(parser: ArgumentParser) -> None:

@@ -15,9 +15,7 @@ References:
     | Gomez2025 (arXiv:2503.10945), Dong2022 (arXiv:1905.02383).
 """
 
-import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -30,25 +28,13 @@ from scipy import stats
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.errors import InputError
 
-__all__ = ["REGRET_LIMIT", "RESOLUTION", "TABLE_FPR", "TradeOff", "round_up"]
+__all__ = ["REGRET_LIMIT", "RESOLUTION", "TABLE_FPR", "TradeOff"]
 
 REGRET_LIMIT = 1e-2  # Gomez2025: above it, mu alone misleads
 TABLE_FPR = tuple(float(f"1e-{n}") for n in range(10, 0, -1))
 RESOLUTION = 1e-10  # gdpnum looks only at error rates above this and finds the regret to within this
 
 Array = NDArray[np.float64]
-
-
-def round_up(value: float, digits: int = 3) -> float:
-    """Round to ``digits`` significant digits towards infinity, which is towards less privacy.
-
-    Example:
-        >>> round_up(0.57201), round_up(1.3e-7, 1), round_up(2.0)
-        (0.573, 2e-07, 2.0)
-    """
-    if not math.isfinite(value):
-        return value
-    return float(Decimal(repr(float(value))).normalize(Context(prec=digits, rounding=ROUND_CEILING)))
 
 
 @dataclass(frozen=True)

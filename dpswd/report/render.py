@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._files import atomic_write
+from dpswd.accounting.accountant import round_up
 from dpswd.diagnostics.appendix import NOTE, WARNING, diagnostics_appendix
 from dpswd.report.collect import collect
-from dpswd.report.gdp import REGRET_LIMIT, RESOLUTION, round_up
+from dpswd.report.gdp import REGRET_LIMIT, RESOLUTION
 from dpswd.report.plots import SUPERSCRIPTS, draw
 
 __all__ = ["banner", "html", "markdown", "summary", "write_report"]

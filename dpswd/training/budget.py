@@ -422,21 +422,14 @@ class RunBudget(Recorder):
 
     def _planned_facts(self) -> dict[str, Any]:
         """Guarantee of the whole plan."""
-        account = self._account().resolve(self.target_delta)
-        mu, regret = account.get_mu_and_regret()
         return {
             "private": all(mechanism.is_private for mechanism, _ in self.plan),
-            "sound": account.sound,
-            "epsilon": account.get_epsilon(self.target_delta),
-            "delta": self.target_delta,
-            "mu": mu,
-            "regret": regret,
+            **self._account().guarantee(self.target_delta),
             **self.settings,
             "sample_size": self.sample_size,
             "planned_releases": self.n_planned,
             "neighboring_relation": "replace-one",
             "mechanism": self.mechanism.to_dict(),
-            "assumptions": account.assumptions,
             "not_covered": NOT_COVERED,
             "version": __version__,
         }

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.accountant import PrivacyAccountant, round_up
 from dpswd.accounting.pld import Releases, compose
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
-from dpswd.report.gdp import TABLE_FPR, TradeOff, round_up
+from dpswd.report.gdp import TABLE_FPR, TradeOff
 from dpswd.sensitivity import ConstantLaw
 
 FPR = np.array(TABLE_FPR)
