@@ -103,9 +103,7 @@ def _gaussian(shape: tuple[int, int], generator: torch.Generator | RandomSource 
     return torch.from_numpy(normal(generator or SecureRandom(), shape))
 
 
-def sliced_wasserstein(
-    x: Tensor, y: Tensor, projections: Tensor, p: float = 2, *, max_bytes: int | None = None
-) -> Tensor:
+def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) -> Tensor:
     """Compute the p-th power of the sliced p-Wasserstein distance between two samples.
 
     Args:
@@ -113,8 +111,6 @@ def sliced_wasserstein(
         y: Sample (m, d); m may differ from n.
         projections: Unit directions (d, k), shared by both.
         p: Order, at least 1.
-        max_bytes: Memory for projected values, see :func:`sum_over_projections`. Ignored for samples of different
-            sizes and for directions that require a gradient.
 
     Returns:
         Scalar tensor, differentiable once in ``x`` and ``y``. Equals POT's ``sliced_wasserstein_distance(...) ** p``.
@@ -143,7 +139,6 @@ def sliced_wasserstein(
         )
     if not projections.shape[1]:
         raise InputError("Expected at least one direction, got none.")
-    at_least(1, **({} if max_bytes is None else {"max_bytes": max_bytes}))
     dtype = torch.promote_types(x.dtype, y.dtype)
     x, y, projections = x.to(dtype), y.to(dtype), projections.to(device=x.device, dtype=dtype)
     if projections.requires_grad or len(x) != len(y) or not len(x):
@@ -152,11 +147,7 @@ def sliced_wasserstein(
     _check_order(p)
     k = projections.shape[1]
     return sum_over_projections(
-        lambda columns, ours, theirs: power_cost(ours, theirs, p, ours.shape[1] / k),
-        projections,
-        x,
-        y,
-        max_bytes=max_bytes,
+        lambda columns, ours, theirs: power_cost(ours, theirs, p, ours.shape[1] / k), projections, x, y
     )
 
 
@@ -166,13 +157,12 @@ def sum_over_projections(
     *samples: Tensor,
     groups: int = 1,
     blur: float = 0.0,
-    max_bytes: int | None = None,
 ) -> Tensor:
     """Sum a criterion of sorted projections over chunks of the directions.
 
     The gradient of a chunk is propagated to the samples before the next chunk is projected. The memory is that of the
-    gradients and ``max_bytes``; the number of matrix products is that of a single pass. Up to rounding, the result does
-    not depend on ``max_bytes``. It can be differentiated once.
+    gradients and 128 MiB, at most a quarter of the free memory, for a chunk; the number of matrix products is that of a
+    single pass. The result can be differentiated once.
 
     Args:
         criterion: Called as ``criterion(columns, *sorted)`` with a slice of the directions and every sample's sorted
@@ -183,8 +173,6 @@ def sum_over_projections(
             (n / groups, columns * groups), all parts of a direction side by side.
         blur: Standard deviation of normal numbers from torch's generator that are added to every projection before the
             sort. They give no privacy.
-        max_bytes: Memory for the projections of a chunk and intermediate results; by default 128 MiB, at most a
-            quarter of the free memory.
 
     Returns:
         Scalar tensor, differentiable in the samples.
@@ -192,8 +180,7 @@ def sum_over_projections(
     k = projections.shape[1]
     each = projections.element_size() * max(1, sum(len(sample) for sample in samples))
     cpu = projections.device.type == "cpu"
-    if max_bytes is None:
-        max_bytes = min(_DEFAULT_BYTES, available_memory(projections.device) // 4)
+    max_bytes = min(_DEFAULT_BYTES, available_memory(projections.device) // 4)
     part = max(1, min(max_bytes, _CACHE_BYTES * torch.get_num_threads() if cpu else max_bytes) // (_COPIES * each))
     pieces = -(-k // max(part, max_bytes // each - _COPIES * part))
     wanted = torch.is_grad_enabled() and any(sample.requires_grad for sample in samples)

@@ -53,13 +53,14 @@ def test_gradient(n, m, p):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("max_bytes", [1, 40 * 2 * 50 * 7], ids=["a direction", "seven"])
-def test_memory_limit_keeps_value_and_gradient(max_bytes, threads):
+def test_memory_limit_keeps_value_and_gradient(max_bytes, threads, monkeypatch):
     x, y, u = cloud(50, 9, 1).float(), cloud(50, 9, 2).float().requires_grad_(), directions(9, 61).float()
     whole = sliced_wasserstein(x, y, u)
     (expected,) = torch.autograd.grad(whole, y)
+    monkeypatch.setattr("dpswd.sliced._DEFAULT_BYTES", max_bytes)
     torch.set_num_threads(threads)
     try:
-        value = sliced_wasserstein(x, y, u, max_bytes=max_bytes)
+        value = sliced_wasserstein(x, y, u)
         (gradient,) = torch.autograd.grad(value, y)
     finally:
         torch.set_num_threads(1)

@@ -172,7 +172,6 @@ class QueryGame:
     Args:
         query: The query.
         size: Number N >= 1 of records.
-        pair: Arguments of ``release`` for two neighbouring data sets; the worst pair if ``None``.
 
     Attributes:
         moved: Distance of the exact values in units of sigma, the true mu of this pair.
@@ -181,13 +180,11 @@ class QueryGame:
         InputError: If ``query`` is not a GaussianQuery or states no worst pair.
     """
 
-    def __init__(
-        self, query: GaussianQuery, size: int = 10, *, pair: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
-    ) -> None:
+    def __init__(self, query: GaussianQuery, size: int = 10) -> None:
         if not isinstance(query, GaussianQuery):
             raise InputError(f"Expected query to be a GaussianQuery, got {type(query).__name__}.")
         self.query: Any = query
-        self.data = query.worst_pair(size) if pair is None else pair
+        self.data = query.worst_pair(size)
         silent: Any = copy.copy(query)
         silent.recorder = None
         silent.mechanism = dataclasses.replace(query.mechanism, sigma=_SILENT * query.mechanism.sigma)

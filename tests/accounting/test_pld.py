@@ -5,6 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from factories import TABLE4_SIGMA
 from scipy import integrate, optimize, stats
 
 from dpswd.accounting import pld
@@ -17,14 +18,6 @@ from dpswd.sensitivity import ConstantLaw, ProjectionLaw
 from experiments.accounting.published import TABLE4
 
 FALSE_ALARM = 1e-6
-# own computation by the formulas of docs/theory/accounting.md, independent of the package
-REFERENCE = {
-    "USPS-MNIST": 0.492,
-    "MNIST (b)": 0.695,
-    "Office-31": 1.567,
-    "VisDA": 1.833,
-    "CelebA (b)": 0.311,
-}
 
 
 def gaussian_epsilon(mu, delta):
@@ -151,10 +144,9 @@ def test_profile_is_symmetric(rate):
         assert back == pytest.approx(1 - math.exp(-epsilon) + math.exp(-epsilon) * forth, rel=1e-6)
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in REFERENCE], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in TABLE4_SIGMA], ids=lambda row: row.name)
 def test_table4_pessimistic_optimistic_and_renyi(row):
-    sigma = REFERENCE[row.name]
-    part = part_of(row, sigma)
+    part = part_of(row, TABLE4_SIGMA[row.name])
     upper = pld.compose([part]).get_epsilon_for_delta(row.delta)
     lower = pld.compose([part], pessimistic=False).get_epsilon_for_delta(row.delta)
     assert lower <= upper <= 1.01 * lower
