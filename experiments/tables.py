@@ -74,8 +74,32 @@ class Table:
         return table
 
 
+class _Value:
+    """A value in a format string: ``ms`` and ``MB`` are units of seconds and bytes; what is missing is a dash."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __getitem__(self, key: Any) -> "_Value":
+        return _Value(self.value[int(key) if isinstance(self.value, list) else key])
+
+    def __format__(self, form: str) -> str:
+        if self.value is None:
+            return "-"
+        if form == "ms":
+            return f"{self.value * 1e3:,.0f}" if self.value > 0.1 else f"{self.value * 1e3:.3g}"
+        return f"{self.value / 1e6:,.0f}" if form == "MB" else format(self.value, form)
+
+
+class _Values(dict[str, Any]):
+    def __missing__(self, key: str) -> _Value:
+        return _Value(None)
+
+
 def _show(cell: Cell, row: Row) -> str:
-    return cell.format_map(row) if isinstance(cell, str) else cell(row)
+    if not isinstance(cell, str):
+        return cell(row)
+    return cell.format_map(_Values({key: _Value(value) for key, value in row.items()}))
 
 
 # Cells --------------------------------------------------------------------------------------------------------------
@@ -88,11 +112,6 @@ def columns(spec: str, *cells: Cell) -> dict[str, Cell]:
     return {heading: next(rest) if form == "*" else form for heading, form in pairs}
 
 
-def number(key: str, form: str = "g", none: str = "-") -> Cell:
-    """A number, or ``none`` where there is no value."""
-    return lambda row: none if row.get(key) is None else format(row[key], form)
-
-
 def ratio(top: str, bottom: str, holds: Callable[[Row, float], bool] = lambda row, value: True) -> Cell:
     """A quotient of two keys, marked where it misses its target."""
 
@@ -101,26 +120,6 @@ def ratio(top: str, bottom: str, holds: Callable[[Row, float], bool] = lambda ro
         return f"{value:.2f}" + ("" if holds(row, value) else " **(missed)**")
 
     return cell
-
-
-def span(key: str, cell: Callable[[float], str]) -> Cell:
-    """The first and the last entry of a list."""
-    return lambda row: f"{cell(row[key][0])} to {cell(row[key][-1])}"
-
-
-def milliseconds(seconds: float) -> str:
-    """Seconds as milliseconds, three digits."""
-    return f"{seconds * 1e3:,.0f}" if seconds > 0.1 else f"{seconds * 1e3:.3g}"
-
-
-def ms(key: str) -> Cell:
-    """A duration in milliseconds."""
-    return lambda row: milliseconds(row[key])
-
-
-def megabytes(key: str) -> Cell:
-    """A size in megabytes."""
-    return lambda row: f"{row[key] / 1e6:,.0f}"
 
 
 def score(row: Row) -> str:
@@ -180,11 +179,6 @@ def compared(row: Row) -> str:
 def power_at(rate: float) -> Cell:
     """The largest true-positive rate that mu-GDP allows at a false-positive rate."""
     return lambda row: f"{100 * norm.cdf(norm.ppf(rate) + row['mu']):.0f} %"
-
-
-def size(row: Row) -> str:
-    """The three sizes of a benchmark."""
-    return f"({row['n']:,}, {row['d']:,}, {row['k']:,})"
 
 
 def with_d(limit: float, above: float) -> Callable[[Row, float], bool]:
@@ -265,11 +259,9 @@ TABLES: dict[str, Table] = {
     "fig6": Table(
         "fig6",
         columns(
-            "images -> {method} | guarantee -> * | sigma -> * | "
-            "`small_cnn_frechet` -> {small_cnn_frechet:g} | training, s -> *",
+            "images -> {method} | guarantee -> * | sigma -> {sigma:.2g} | "
+            "`small_cnn_frechet` -> {small_cnn_frechet:g} | training, s -> {train_seconds:d}",
             guarantee,
-            number("sigma", ".2g"),
-            number("train_seconds", "d"),
         ),
         "N = {sample_size:,}",
     ),
@@ -358,14 +350,14 @@ TABLES: dict[str, Table] = {
     ),
     "pixel_vectors": Table(
         "pixel_vectors",
-        {"method": "{method}", "ε": number("epsilon")},
+        {"method": "{method}", "ε": "{epsilon:g}"},
         "{seeds} seeds",
         where=lambda row: row["group"] == "pixels",
         spread=("{dataset}", score),
     ),
     "pixel_vectors_office": Table(
         "pixel_vectors",
-        {"method": "{method}", "ε": number("epsilon")},
+        {"method": "{method}", "ε": "{epsilon:g}"},
         "{seeds} seeds",
         where=lambda row: row["group"] != "pixels",
         spread=("{dataset}", score),
@@ -387,20 +379,17 @@ TABLES: dict[str, Table] = {
         columns(
             "row -> {dataset} | "
             "d, k, N, B, T -> {dim:,}, {n_projections:,}, {sample_size:,}, {batch_size}, {n_releases:,} | "
-            "δ -> {delta:g} | bound -> {bound} | printed -> * | recomputed -> {recomputed:.3f} | "
+            "δ -> {delta:g} | bound -> {bound} | printed -> {published:g} | recomputed -> {recomputed:.3f} | "
             "corrected -> {corrected:.3f} | bound at every release -> {bound_rdp:.3f} | "
             "exact, RDP -> {exact_rdp:.3f} | exact, PLD -> {exact_pld:.3f}",
-            number("published"),
         ),
         "deterministic",
     ),
     "fig1": Table(
         "fig1",
         columns(
-            "quantity -> {quantity} | exact -> {exact:.4f} | 10,000 draws -> * | Bernstein -> * | CLT -> *",
-            number("simulated", ".4f"),
-            number("bernstein", ".2f"),
-            number("clt", ".4f"),
+            "quantity -> {quantity} | exact -> {exact:.4f} | 10,000 draws -> {simulated:.4f} | "
+            "Bernstein -> {bernstein:.2f} | CLT -> {clt:.4f}",
         ),
         "one seed",
     ),
@@ -432,7 +421,7 @@ TABLES: dict[str, Table] = {
         "gdp_fig3",
         {"noise": "{noise:g}", "compositions": "{times:,}"},
         "regret of DP-SGD, deterministic",
-        spread=("q = {rate:g}", number("regret_poisson", ".1e")),
+        spread=("q = {rate:g}", "{regret_poisson:.1e}"),
     ),
     "gdp_fig4": Table(
         "gdp_fig4",
@@ -462,11 +451,10 @@ TABLES: dict[str, Table] = {
     "benchmark_distance": Table(
         "benchmarks",
         columns(
-            "(n, d, k) -> * | device, threads -> {device}, {threads} | ours, ms -> * | POT / ours -> * | "
+            "(n, d, k) -> ({n:,}, {d:,}, {k:,}) | device, threads -> {device}, {threads} | "
+            "ours, ms -> {ours_s:ms} | POT / ours -> * | "
             "naive / ours -> * | ours / floor -> * | value differs by -> {difference:.0e} | "
             "rounds: ours, POT, naive -> {ours_rounds}, {pot_rounds}, {naive_rounds}",
-            size,
-            ms("ours_s"),
             ratio("pot_s", "ours_s", with_d(3, 1.4)),
             ratio("naive_s", "ours_s", with_n(1.5, 1)),
             ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
@@ -476,24 +464,17 @@ TABLES: dict[str, Table] = {
     "benchmark_memory": Table(
         "benchmarks",
         columns(
-            "(n, d, k) -> * | ours, MB -> * | POT, MB -> * | naive, MB -> *",
-            size,
-            megabytes("ours_bytes"),
-            megabytes("pot_bytes"),
-            megabytes("naive_bytes"),
+            "(n, d, k) -> ({n:,}, {d:,}, {k:,}) | ours, MB -> {ours_bytes:MB} | POT, MB -> {pot_bytes:MB} | "
+            "naive, MB -> {naive_bytes:MB}",
         ),
         where=lambda row: "ours_bytes" in row,
     ),
     "benchmark_step": Table(
         "benchmarks",
         columns(
-            "(n, d, k) -> * | threads -> {threads} | rows, ms -> * | block means, ms -> * | paper, ms -> * | "
-            "of which our directions, ms -> * | paper / rows -> * | paper / block means -> *",
-            size,
-            ms("rows_s"),
-            ms("quantiles_s"),
-            ms("paper_s"),
-            ms("directions_s"),
+            "(n, d, k) -> ({n:,}, {d:,}, {k:,}) | threads -> {threads} | rows, ms -> {rows_s:ms} | "
+            "block means, ms -> {quantiles_s:ms} | paper, ms -> {paper_s:ms} | "
+            "of which our directions, ms -> {directions_s:ms} | paper / rows -> * | paper / block means -> *",
             ratio("paper_s", "rows_s", with_n(1.5, 1)),
             ratio("paper_s", "quantiles_s", with_n(1.5, 1)),
         ),
@@ -502,13 +483,9 @@ TABLES: dict[str, Table] = {
     "benchmark_sort": Table(
         "benchmarks",
         columns(
-            "n -> {n:,} | torch, down the columns -> * | torch, contiguous -> * | NumPy argsort -> * | "
-            "values and order (packed) -> * | values only (NumPy) -> *",
-            ms("torch_dim0_s"),
-            ms("torch_s"),
-            ms("numpy_argsort_s"),
-            ms("ours_order_s"),
-            ms("ours_values_s"),
+            "n -> {n:,} | torch, down the columns -> {torch_dim0_s:ms} | torch, contiguous -> {torch_s:ms} | "
+            "NumPy argsort -> {numpy_argsort_s:ms} | values and order (packed) -> {ours_order_s:ms} | "
+            "values only (NumPy) -> {ours_values_s:ms}",
         ),
         "milliseconds",
         where=part("sort"),
@@ -518,7 +495,7 @@ TABLES: dict[str, Table] = {
         columns(
             "config -> `{config}` | steps -> {steps:,} | step, ms -> * | loss -> * | Lightning -> * | "
             "releases, s -> {release_s:.2f} | accounts, s -> {epsilon_s:.2f} | saving, s -> {saving_s:.2f}",
-            lambda row: milliseconds(per_step(row) / row["steps"]),
+            lambda row: f"{_Value(per_step(row) / row['steps']):ms}",
             share("loss_s", 0.2),
             share("rest_s", 0.1),
         ),
@@ -530,25 +507,22 @@ TABLES: dict[str, Table] = {
     "benchmark_scaling": Table(
         "benchmarks",
         columns(
-            "what -> {what}, against {variable} | sizes -> * | milliseconds -> * | exponent -> {exponent:.2f}",
-            span("sizes", lambda value: f"{value:,}"),
-            span("seconds", milliseconds),
+            "what -> {what}, against {variable} | sizes -> {sizes[0]:,} to {sizes[-1]:,} | "
+            "milliseconds -> {seconds[0]:ms} to {seconds[-1]:ms} | exponent -> {exponent:.2f}",
         ),
         where=lambda row: row["part"] == "scaling" and row["what"].startswith("distance"),
     ),
     "benchmark_cost": Table(
         "benchmarks",
         columns(
-            "against -> * | the others -> * | sizes -> * | time, ms -> * | "
-            "exponent of time -> {time_exponent:.2f} | memory above the inputs, MB -> * | "
+            "against -> * | the others -> * | sizes -> {sizes[0]:,} to {sizes[-1]:,} | "
+            "time, ms -> {cpu_seconds[0]:ms} to {cpu_seconds[-1]:ms} | exponent of time -> {time_exponent:.2f} | "
+            "memory above the inputs, MB -> {above_bytes[0]:MB} to {above_bytes[-1]:MB} | "
             "exponent of memory -> {memory_exponent:.2f} | peak, GB -> *",
             lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(row["variable"], str(row["variable"])),
             lambda row: ", ".join(
                 f"{name} = {value:,}" for name, value in row["base"].items() if row["variable"] + name != "NB"
             ),
-            span("sizes", lambda value: f"{value:,}"),
-            span("cpu_seconds", milliseconds),
-            span("above_bytes", lambda value: f"{value / 1e6:,.0f}"),
             lambda row: (
                 f"{max(row['peak_bytes']) / 1e9:.2f}" + ("" if max(row["peak_bytes"]) <= 4e9 else " **(missed)**")
             ),
@@ -567,12 +541,8 @@ TABLES: dict[str, Table] = {
     "benchmark_compiled": Table(
         "benchmarks",
         columns(
-            "(n, d, k) -> * | naive, ms -> * | naive, compiled, ms -> * | compiling, s -> {compile_s:.0f} | "
-            "ours, ms -> *",
-            size,
-            ms("naive_s"),
-            ms("compiled_s"),
-            ms("ours_s"),
+            "(n, d, k) -> ({n:,}, {d:,}, {k:,}) | naive, ms -> {naive_s:ms} | "
+            "naive, compiled, ms -> {compiled_s:ms} | compiling, s -> {compile_s:.0f} | ours, ms -> {ours_s:ms}",
         ),
         where=part("compiled"),
     ),
