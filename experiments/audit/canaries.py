@@ -30,9 +30,6 @@ class CanaryDigits(Digits):
     Args:
         slots: Number m of canary slots; 0 for none.
         auditor_seed: Seed of canaries and coins, known to the auditor only.
-        root: See :class:`dpswd.data.base.PrivateData`.
-        batch_size: See :class:`dpswd.data.base.PrivateData`.
-        n_synthetic: See :class:`dpswd.data.base.PrivateData`.
     """
 
     name = "digits with canaries"
@@ -72,11 +69,7 @@ class CanaryDigits(Digits):
 def scores_of(pairs: Tensor, classes: Tensor, records: Tensor, labels: Tensor) -> Tensor:
     """Return scores (m,): distance of the nearest record of the class to the first canary minus to the second.
 
-    Args:
-        pairs: Canaries (m, 2, *sample_shape).
-        classes: Their classes (m,).
-        records: Generated records (n, *sample_shape).
-        labels: Their classes (n,).
+    The canaries are (m, 2, *sample_shape) with classes (m,), the records (n, *sample_shape) with classes (n,).
     """
     scores = torch.zeros(len(pairs))
     for c in classes.unique().tolist():

@@ -108,11 +108,6 @@ def test_configs_by_name(capfd, tmp_path, monkeypatch):
     assert json.loads(capfd.readouterr().out)["privacy"]["releases_made"] == N_RELEASES
 
 
-def test_report_of_missing_run(capfd, tmp_path):
-    refused(capfd, ["report", str(tmp_path / "none")], "none")
-    assert not (tmp_path / "none").exists()
-
-
 # fit
 
 

@@ -95,6 +95,7 @@ def test_privacy_json_after_a_failure(tmp_path):
         ({"sample_size": 0}, "sample_size"),
         ({"target_epsilon": 0.0}, "target_epsilon"),
         ({"target_delta": 1e-3}, "target_delta"),
+        ({"accountant": "gdp"}, "accountant"),
         ({"shared_ledger": "missing.jsonl"}, "dpswd ledger create"),
         ({"run_dir": "file/run"}, "Expected to write"),
     ],
