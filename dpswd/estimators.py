@@ -321,7 +321,7 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classifier: Any = None,
         normalise: bool = False,
         min_shift: float = 0.3,
-        n_synthetic: int = 8000,
+        n_synthetic: int = 4000,
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
         random_state: int = 0,

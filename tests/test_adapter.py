@@ -418,7 +418,7 @@ def test_the_config_and_the_estimator_make_the_same_releases(adapter, tmp_path, 
     assert row["accuracy"] == pytest.approx(100 * loaded.score(X[domain < 0], y[domain < 0]), abs=0.01)
     assert row["accuracy"] > 90
     with np.load(run_dir / "synthetic_target.npz") as written:
-        assert written["features"].shape == (8000, DIM)
+        assert written["features"].shape == (4000, DIM)
 
 
 @pytest.mark.parametrize(

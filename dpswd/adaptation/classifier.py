@@ -28,10 +28,10 @@ from dpswd import __version__
 from dpswd._files import atomic_write
 from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.data import AdaptationData
-from dpswd.adaptation.methods import ImageMap, class_shift
+from dpswd.adaptation.methods import ImageMap, class_shift, image_network
 from dpswd.adaptation.space import SourceSpace, channels_first, channels_last
 from dpswd.errors import InputError
-from dpswd.generation.evaluation import SmallCNN, write_evaluation
+from dpswd.generation.evaluation import write_evaluation
 from dpswd.generation.export import GUARANTEE, SCOPE, read_file
 from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.structure import BETWEEN, ROW_NORM
@@ -180,7 +180,7 @@ class TargetClassifier:
             model: Any
             if content["kind"] == "network":
                 shape = content["shape"]
-                model = SmallCNN(shape[2] if len(shape) == 3 else 1, len(classes))
+                model = image_network(shape[2] if len(shape) == 3 else 1, len(classes))
                 model.load_state_dict(weights)
                 model.eval()
             else:
@@ -325,7 +325,7 @@ class ClassifierFile(L.Callback):
         self,
         method: Method = "class_shift",
         min_shift: float = 0.3,
-        n_synthetic: int = 8000,
+        n_synthetic: int = 4000,
         seed: int = 0,
         synthetic: bool = False,
         test_is_public: bool = False,

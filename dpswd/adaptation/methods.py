@@ -26,7 +26,7 @@ from dpswd.generation.features import DCT
 from dpswd.generation.jitter import N_CODES, jitter
 from dpswd.sliced import random_projections, sliced_wasserstein
 
-__all__ = ["ImageAdapter", "ImageMap", "class_shift"]
+__all__ = ["ImageAdapter", "ImageMap", "class_shift", "image_network"]
 
 _MOST_MATCHED = 4000  # source records in the optimal transport
 _EMD_ITERATIONS = 1_000_000
@@ -127,7 +127,7 @@ class ImageMap:
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(seed)
             adapter = None if target is None else fit_adapter(images, target, seed)
-            network = SmallCNN(images.shape[1], int(numbers.max()) + 1)
+            network = image_network(images.shape[1], int(numbers.max()) + 1)
             optimizer = torch.optim.Adam(network.parameters(), lr=_PEAK_LR)
             schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _PEAK_LR, max(2, self.n_steps))
             for _ in range(self.n_steps):
@@ -141,6 +141,11 @@ class ImageMap:
                 optimizer.step()
                 schedule.step()
         return network.eval()
+
+
+def image_network(channels: int, n_classes: int) -> SmallCNN:
+    """Returns the network of :class:`ImageMap`, untrained."""
+    return SmallCNN(channels, n_classes, hidden=128)
 
 
 def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:

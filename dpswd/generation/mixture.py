@@ -26,6 +26,9 @@ __all__ = [
 ]
 
 
+_LEAST_VARIANCE = 1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
+
+
 def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
     """Lifts the eigenvalues of symmetric matrices (..., d, d) to at least ``floor``."""
     values, vectors = torch.linalg.eigh(matrix)
@@ -84,7 +87,7 @@ def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 
     if n_cells == 1:
         return means[:, None].clone()
     generator = torch.Generator().manual_seed(0)
-    shape, found = root(covariance), []
+    shape, found = root(positive_part(covariance, _LEAST_VARIANCE)), []
     for mean in means:
         rows = mean + torch.randn(n_synthetic, len(mean), generator=generator, dtype=torch.float64) @ shape
         clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())

@@ -121,6 +121,7 @@ def test_centres_are_the_same_in_every_process():
     torch.manual_seed(5)
     assert torch.equal(first, mixture.centres(means, shape, 3))
     assert torch.equal(mixture.centres(means, shape, 1)[:, 0], means)
+    assert torch.allclose(mixture.centres(means, 0 * shape, 3), means[:, None], atol=1e-3)  # all noise, and no warning
 
 
 def test_cell_means_fall_back_to_the_centres():
