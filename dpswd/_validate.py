@@ -100,11 +100,3 @@ def floating(**named: Any) -> None:
     for name, value in named.items():
         if not value.is_floating_point():
             raise InputError(f"Expected {name} to hold floating-point numbers, got {value.dtype}; convert it first.")
-
-
-def floating_type(**named: Any) -> None:
-    """Raise unless every value is a real floating-point type of torch."""
-    torch = sys.modules.get("torch")
-    for name, value in named.items():
-        if torch is None or not isinstance(value, torch.dtype) or not value.is_floating_point:
-            raise InputError(f"Expected {name} to be a floating-point type of torch, got {value!r}.")

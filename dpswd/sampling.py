@@ -33,7 +33,6 @@ class FixedSizeSampler(Sampler[Tensor]):
         batch_size: Number B <= N of records in a release.
         n_steps: Number of training steps.
         every: Training steps per release. The steps between get an empty tensor and train on the last release.
-        start: First step of a resumed run.
         noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
@@ -51,19 +50,17 @@ class FixedSizeSampler(Sampler[Tensor]):
         *,
         n_steps: int,
         every: int = 1,
-        start: int = 0,
         noise_seed: int | None = None,
     ) -> None:
         at_least(1, sample_size=sample_size, batch_size=batch_size, n_steps=n_steps, every=every)
-        at_least(0, start=start)
         random_source(noise_seed)  # validates the seed
         if batch_size > sample_size:
             raise InputError(
                 f"Expected batch_size <= the number of records, got batch_size={batch_size} and {sample_size} records."
             )
         self.sample_size, self.batch_size = sample_size, batch_size
-        self.n_steps, self.every, self.start = n_steps, every, start
-        self.noise_seed = noise_seed
+        self.n_steps, self.every, self.noise_seed = n_steps, every, noise_seed
+        self.start = 0  # first step of a resumed run
 
     @property
     def n_releases(self) -> int:

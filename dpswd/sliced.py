@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from dpswd._random import RandomSource, SecureRandom, normal
 from dpswd._sorting import SortBuffer, sort_columns, sort_rows, sort_rows_with_order
-from dpswd._validate import at_least, choice, floating, floating_type, real
+from dpswd._validate import at_least, choice, floating, real
 from dpswd.errors import InputError
 
 __all__ = [
@@ -78,7 +78,6 @@ def random_projections(
     at_least(2, dim=dim)
     at_least(1, n_projections=n_projections)
     choice(("iid", "orthogonal"), kind=kind)
-    floating_type(dtype=dtype)
     if dim * n_projections > _MAX_PROJECTION_VALUES:
         raise InputError(
             f"Expected dim * n_projections <= {_MAX_PROJECTION_VALUES}, got {dim} * {n_projections}; use fewer."

@@ -31,8 +31,7 @@ bound is at most ``B max_w |r_w|_H1``, the condition of Remark 5a. The norms are
 .. math:: |\varphi|_{H^1(p)}^2 = \int |\nabla \varphi|^2 p, \qquad
    |\delta|_{H^{-1}(p)} = \min \{ |f|_{L^2(p)} : \mathrm{div}(f p) = \delta \} ,
 
-the latter being W2 to first order. Records in R^d have the gradient of the risk; records on a graph that of
-:func:`graph_gradient`.
+the latter being W2 to first order. Records in R^d have the gradient of the risk; records on a graph that of its edges.
 
 Definition 2 bounds finite changes too: with N the exact norm of :math:`D(\log A)_p` and any p',
 :math:`\max_w |\ln q'_w / q_w| \le 2 N \|p' - p\|` (docs/notions.md has the proofs).
@@ -54,7 +53,6 @@ __all__ = [
     "RemovalChanges",
     "TangentNorms",
     "gibbs_distribution",
-    "graph_gradient",
     "removal_changes",
     "tangent_norms",
 ]
@@ -100,33 +98,6 @@ def gibbs_distribution(risk: ArrayLike, beta: float, *, data: ArrayLike | None =
     return np.asarray(special.softmax(-beta * (r @ _distribution("data", data, r.shape[1]))))
 
 
-def graph_gradient(data: ArrayLike, edges: ArrayLike, lengths: ArrayLike) -> Array:
-    r"""Weighted gradient G of a graph of records: :math:`|\varphi|_{H^1(p)} = |\varphi^\top G|`.
-
-    An edge (i, j) of length l contributes :math:`\sqrt{(p_i + p_j) / 2}\, (\varphi_i - \varphi_j) / l`.
-
-    Args:
-        data: Weights p of the records (n,).
-        edges: Pairs of record indices (e, 2).
-        lengths: Lengths of the edges (e,), above 0, in the unit of the records.
-
-    Returns:
-        A matrix (n, e) whose columns sum to zero.
-    """
-    size = array("data", data).size
-    p = _distribution("data", data, size)
-    pairs: NDArray[np.int64] = np.asarray(edges, dtype=np.int64)
-    length = array("lengths", lengths)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or length.shape != (len(pairs),) or not (length > 0).all():
-        raise InputError(f"Expected edges (e, 2) and e lengths above 0, got shapes {pairs.shape} and {length.shape}.")
-    i, j = pairs.T
-    column, weight = np.arange(len(pairs)), np.sqrt((p[i] + p[j]) / 2) / length
-    gradient = np.zeros((size, len(pairs)))
-    gradient[i, column] += weight
-    gradient[j, column] -= weight
-    return gradient
-
-
 @dataclass(frozen=True)
 class TangentNorms:
     """Operator norms and bounds at one data set, by theorem number. Diagnostics.
@@ -170,8 +141,8 @@ def tangent_norms(
         risk: Risk matrix (m, n), finite.
         beta: Inverse temperature, above 0.
         q: The Gibbs distribution (m,); that of uniform data weights and base measure by default.
-        gradients: Vectors (m, D) whose Euclidean norms are H1(p) norms of the risks: ``risk @ graph_gradient(...)``,
-            or ``sqrt(p_i) * grad_x r(w, x_i)`` flattened. Without them Theorems 5 and 6 are left out.
+        gradients: Vectors (m, D) whose Euclidean norms are H1(p) norms of the risks: ``sqrt(p_i) * grad_x r(w, x_i)``
+            flattened. Without them Theorems 5 and 6 are left out.
     """
     r = _matrix("risk", risk)
     positive(beta=beta)
