@@ -14,7 +14,7 @@ TAIL = 1e-5
 DIMS = (50, 784, 8192)
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Compute bounds and exact quantiles; draw ``bounds.png``."""
     from matplotlib.figure import Figure
 

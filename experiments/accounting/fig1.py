@@ -39,7 +39,7 @@ def draw_sensitivities(dim: int, n_projections: int, draws: int, seed: int = 0) 
     return torch.cat(found).numpy()
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Draw U 10,000 times (1,000 with ``quick``); draw ``fig1.png``; return bounds and exact quantiles."""
     from matplotlib.figure import Figure
 

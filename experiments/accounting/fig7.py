@@ -13,7 +13,7 @@ HELP = "Rakotomamonjy2021, Figure 7: histogram of Y for d = 5 and the Beta law o
 DIM, DRAWS = 5, 100_000
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Draw u 100,000 times for a fixed z; draw ``fig7.png``; return moments and a Kolmogorov-Smirnov test."""
     from matplotlib.figure import Figure
 

@@ -24,7 +24,7 @@ SETTINGS = {  # table of the paper: nominal epsilon, noise multiplier, updates
 SHOWN = (1, 2, 4, 8)
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Account for every setting; draw ``gdp_dpsgd.png``: curves, the same log-log, and the difference to f_mu."""
     from matplotlib.figure import Figure
 

@@ -16,7 +16,7 @@ NOISE, RATE, UPDATES, DELTA = 9.4, 16_384 / 50_000, 2000, 1e-5
 RATES = (1e-3, 1e-2, 1e-1)
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Account for the WRN-40 setting of De et al. (2022); draw ``gdp_fig1.png``."""
     from matplotlib.figure import Figure
 
@@ -42,9 +42,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
         "advantage_pair": (math.exp(epsilon) - 1 + 2 * DELTA) / (math.exp(epsilon) + 1),
         "advantage_curve": float(converter.get_advantage()),
     }
-    for row in rows:
-        print("  ".join(f"{name} {value:.4f}" for name, value in row.items()))
-    print(advantages)
     alpha = np.geomspace(1e-6, 1, 400)
     figure = Figure(figsize=(5, 4.2), layout="constrained")
     axes = figure.subplots()

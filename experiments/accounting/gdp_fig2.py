@@ -20,7 +20,7 @@ SIGMA, DELTA = 1.0, 1e-5
 RATES = (1e-4, 1e-2, 1e-1)
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Compute the curves of both mechanisms; draw ``gdp_fig2.png``."""
     from matplotlib.figure import Figure
 
@@ -46,7 +46,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
         for rate, found in zip(RATES, values, strict=True):
             betas = dict(zip(("beta_pair", "beta_zcdp", "beta_accountant", "beta_gdp"), found, strict=True))
             rows.append({"mechanism": name, "sigma": SIGMA, "mu": mu, "false_positive_rate": rate, **betas})
-            print("  ".join(f"{value:.4f}" if isinstance(value, float) else value for value in rows[-1].values()))
         alpha = np.linspace(0, 1, 400)
         draw_curves(axes, alpha, curves(alpha))
         axes.set_title(f"{name}, sigma = {SIGMA:g}")

@@ -21,7 +21,7 @@ NOISES = (0.7, 1.0, 2.0, 5.0)
 COMPOSITIONS = (30, 100, 300, 1000)
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Account for every combination; draw ``gdp_fig3.png``."""
     from matplotlib.figure import Figure
 
@@ -37,7 +37,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
                 known = [row for row in same if row[f"regret_{kind}"] is not None]
                 points = [row["rate"] for row in known], [max(row[f"regret_{kind}"], 1e-9) for row in known]
                 axes.plot(*points, "o-", color=color, alpha=shade, markersize=3, label=f"noise {noise:g}, {times} x")
-            print(f"noise {noise:g}, {times} compositions: done", flush=True)
     titles = ("DP-SGD: Poisson, add or remove", "without replacement, replace-one")
     for axes, title in zip(panels, titles, strict=True):
         axes.axhline(1e-2, color="gray", linestyle=":")

@@ -40,7 +40,7 @@ ALLOCATIONS: dict[str, tuple[float, dict[str, float]]] = {
 }
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Account for all four; draw ``gdp_fig4.png``."""
     from matplotlib.figure import Figure
 

@@ -31,7 +31,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return float(optimize.brentq(lambda mu: float(gaussian_delta(mu, epsilon)) - delta, 1e-6, 50))
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Convert every epsilon; draw ``gdp_table3.png``."""
     from matplotlib.figure import Figure
 

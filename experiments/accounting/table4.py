@@ -46,7 +46,7 @@ def _row(setting: Table4Row, published: float | None) -> dict[str, Any]:
     }
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Calibrate every row of the table in every way, and three rows with a mended setting; draw ``table4.png``."""
     from matplotlib.figure import Figure
 

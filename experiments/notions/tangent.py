@@ -87,7 +87,7 @@ def risk_gradients(heads: Tensor, private: Rows, loss: str) -> Any:
     return gradient.flatten(1).numpy() / math.sqrt(len(private[0]))
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Draw ``tangent.png`` and return one row per loss and beta."""
     generator = torch.Generator().manual_seed(0)
     parts = digits()

@@ -50,7 +50,7 @@ def table_1() -> list[dict[str, Any]]:
     return rows
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Draw ``wdp_fig1.png``; return Table 1 and the curves at orders 1, 2, 5 and 10."""
     from matplotlib.figure import Figure
 

@@ -56,7 +56,7 @@ def trace(
     return curves
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Draw ``wdp_fig2.png`` and ``wdp_fig4.png``; return the values at the last step."""
     from matplotlib.figure import Figure
 

@@ -23,7 +23,7 @@ def diagnostic(beta: float, delta: float) -> float:
     return accountant.get_wdp(delta)
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Draw ``wdp_fig3.png`` and return values at the ends of every curve."""
     from matplotlib.figure import Figure
 

@@ -108,7 +108,7 @@ def train(tensors: list[Tensor], *, noise: float, epochs: int) -> dict[str, floa
     return settings | values | {"wdp_additive_term": additive} | p_attack
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Train with noise 1.0 and with 0.01, the default of the authors' program."""
     root = Path(data or os.environ.get("DPSWD_DATA", "data"))
     rows: list[dict[str, Any]] = []

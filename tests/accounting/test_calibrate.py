@@ -63,11 +63,6 @@ def test_mu(mechanism, size, releases, mu):
     assert 0.995 * mu <= found <= mu
 
 
-def test_mu_of_one_release_is_the_closed_form():
-    sigma = calibrate_sigma(SKETCH, sample_size=1000, n_releases=1, target_mu=2.0)
-    assert sigma == pytest.approx(1.0 * math.sqrt(2) / (50 * 2.0), rel=0.005)  # 2 row_norm sqrt(S) / (b mu)
-
-
 def test_attack_bound():
     sigma = calibrate_sigma(ROWS, sample_size=497, n_releases=800, target_tpr=0.05, at_fpr=1e-3)
     reached = 1 - PLDConverter(account(ROWS, sigma, 497, 800).pld()).get_beta(1e-3)
