@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpswd.errors import InputError, ProcessLostError
+from dpswd.errors import DpswdError, InputError, ProcessLostError
 
 _gloo: dict[Any, Any] = {}  # gloo group of each default group with another backend
 
@@ -43,7 +43,7 @@ class Processes:
             raise error
         for rank, other in enumerate(errors):
             if other is not None:
-                kind = type(other) if isinstance(other, InputError) else InputError
+                kind = type(other) if isinstance(other, DpswdError) else InputError
                 raise kind(f"rank {rank}: {other}")
         return result
 

@@ -230,17 +230,22 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
     def release(self, private: Tensor, labels: Tensor | None = None) -> Release:
         """Make one release of ``private`` (B, d) and its classes (B,); see :meth:`forward`.
 
-        With ``torch.distributed`` initialised, every rank calls this method with its part of the B rows.
+        With ``torch.distributed`` initialised, every rank calls this method with its part of the B rows; rank 0
+        computes the values.
         """
         if (stored := self.stored_release(private, labels)) is not None:
             return Release(stored["values"], stored["projections"], self.mechanism).to(private.device)
         processes = Processes()
         processes.run_on_all(partial(self._check_private, private, labels, processes))
-        if processes.world_size > 1:
-            return self._release_distributed(private, labels, processes)
-        projections = self.draw_projections().to(private.device)  # (d, k)
-        values = self.exact_values(private, labels, projections)  # (m, k) or (C, m, k)
-        return self.publish(values, projections)
+        counts = processes.all_gather(len(private))
+        rows = processes.gather(private.detach().T, counts)  # (d, B), or None on other ranks
+        classes = None if labels is None else processes.gather(labels, counts)
+        projections = processes.broadcast(self.draw_projections).to(private.device)  # (d, k)
+
+        def exact() -> Tensor | None:
+            return None if rows is None else self.exact_values(rows.T, classes, projections)
+
+        return self.publish(processes.run_on_all(exact), projections)
 
     def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
         """Compute the values before noise. PRIVATE: for :meth:`release`, tests and audits.
@@ -275,12 +280,21 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
             return summary(rows)
         return torch.stack([summary(rows[labels == c]) for c in range(self.mechanism.n_classes or 0)])
 
-    def publish(self, values: Tensor, projections: Tensor) -> Release:
-        """Record a release of exact values (m, k) or (C, m, k), then add noise to them and return them."""
-        self.record_release()
-        noisy = self.discard_order(self.add_noise(values))
-        self.store(values=noisy, projections=projections)
-        return Release(noisy, projections, self.mechanism)
+    def publish(self, values: Tensor | None, projections: Tensor) -> Release:
+        """Record a release of exact values (m, k) or (C, m, k), then add noise to them and return them.
+
+        Every rank records, and any may refuse. Rank 0, which has the values, draws the noise.
+        """
+        processes = Processes()
+        processes.run_on_all(self.record_release)
+
+        def noisy() -> Tensor:
+            assert values is not None  # on rank 0
+            return self.discard_order(self.add_noise(values)).cpu()
+
+        released: Tensor = processes.broadcast(noisy).to(projections.device)
+        self.store(values=released, projections=projections)
+        return Release(released, projections, self.mechanism)
 
     def add_noise(self, values: Tensor) -> Tensor:
         """Add fresh Gaussian noise to exact values and round them to a public grid."""
@@ -310,27 +324,6 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
             groups = [public[public_labels == c] for c in range(len(target))]
             each = [_block_distance(z, projections, t, len(public)) for z, t in zip(groups, target, strict=True)]
             return torch.stack(each).mean()
-
-    def _release_distributed(self, part: Tensor, labels: Tensor | None, processes: Processes) -> Release:
-        """Make one release of the rows of all ranks: rank 0 computes it and broadcasts the result."""
-        counts = processes.all_gather(len(part))
-        rows = processes.gather(part.detach().to(torch.float64).T.contiguous(), counts)  # (d, B) on rank 0
-        classes = None if labels is None else processes.gather(labels, counts)
-        projections: Tensor = processes.broadcast(self.draw_projections).to(part.device)
-
-        def exact() -> Tensor | None:
-            return None if rows is None else self.exact_values(rows.T.contiguous(), classes, projections)
-
-        values = processes.run_on_all(exact)
-        processes.run_on_all(self.record_release)  # any rank may refuse; rank 0 writes
-
-        def noisy() -> Tensor:
-            assert values is not None  # on rank 0
-            return self.discard_order(self.add_noise(values)).cpu()
-
-        released: Tensor = processes.broadcast(noisy)
-        self.store(values=released, projections=projections)
-        return Release(released.to(part.device), projections, self.mechanism)
 
     def _check_private(self, private: Tensor, labels: Tensor | None, processes: Processes) -> None:
         self.mechanism.check_calibrated()

@@ -45,7 +45,7 @@ def release_sketch(loss: DPSlicedWassersteinLoss, chunks: Chunks, *, max_bytes: 
 
     Args:
         loss: The mechanism (``statistic="quantiles"``, ``batch_size`` = all records of all processes) and the
-            recorder; those of rank 0 are used.
+            recorder, which is called on every rank.
         chunks: The records of this process.
         max_bytes: Memory for projected values on this process; by default half of the free memory, at most 384 MiB.
 
@@ -69,13 +69,7 @@ def release_sketch(loss: DPSlicedWassersteinLoss, chunks: Chunks, *, max_bytes: 
     processes.run_on_all(loss.mechanism.check_calibrated)
     projections: Tensor = processes.broadcast(loss.draw_projections)
     values = exact_sketch(loss.mechanism, chunks, projections, max_bytes=max_bytes)
-
-    def publish() -> Tensor:
-        assert values is not None
-        return loss.publish(values, projections).values
-
-    noisy: Tensor = processes.broadcast(publish)
-    return Release(noisy, projections, loss.mechanism)
+    return loss.publish(values, projections)
 
 
 @torch.no_grad()
