@@ -14,6 +14,7 @@ computes, records and perturbs them as a single process does, and broadcasts the
 docs/theory/private-side.md, Proposition 19.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -113,6 +114,13 @@ class ReleasingModule(nn.Module, Generic[M]):
                 "query an attribute of the LightningModule."
             )
         self.n_releases += 1
+
+    def record_and_draw(self, noisy: Callable[[], Tensor]) -> Tensor:
+        """Record a release on every rank, any of which may refuse; then draw its noise on rank 0 and broadcast it."""
+        processes = Processes()
+        processes.run_on_all(self.record_release)
+        released: Tensor = processes.broadcast(noisy)
+        return released
 
     def store(self, **tensors: Tensor) -> None:
         """Hand the noisy values of a release to the recorder."""
@@ -281,18 +289,13 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
         return torch.stack([summary(rows[labels == c]) for c in range(self.mechanism.n_classes or 0)])
 
     def publish(self, values: Tensor | None, projections: Tensor) -> Release:
-        """Record a release of exact values (m, k) or (C, m, k), then add noise to them and return them.
-
-        Every rank records, and any may refuse. Rank 0, which has the values, draws the noise.
-        """
-        processes = Processes()
-        processes.run_on_all(self.record_release)
+        """Record a release of exact values (m, k) or (C, m, k), ``None`` on ranks above 0; then add noise to them."""
 
         def noisy() -> Tensor:
             assert values is not None  # on rank 0
             return self.discard_order(self.add_noise(values)).cpu()
 
-        released: Tensor = processes.broadcast(noisy).to(projections.device)
+        released = self.record_and_draw(noisy).to(projections.device)
         self.store(values=released, projections=projections)
         return Release(released, projections, self.mechanism)
 

@@ -29,7 +29,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpswd._distributed import Processes
 from dpswd._random import normal, on_grid
 from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
@@ -74,15 +73,13 @@ class GaussianQuery(ReleasingModule[GaussianMechanism]):
         return values
 
     def _publish(self, values: Tensor, *, symmetric: bool = False) -> Tensor:
-        """Record a release of exact values, then add noise. Rank 0 does both and broadcasts the result."""
+        """Record a release of exact values, then add noise to them."""
         if (stored := self.stored_release()) is not None:
             if stored["values"].shape != values.shape:
                 raise InputError(
                     "Expected the queries of the interrupted run, got another one; resume with its config."
                 )
             return stored["values"]
-        processes = Processes()
-        processes.run_on_all(self.record_release)
 
         def noisy() -> Tensor:
             noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
@@ -90,7 +87,7 @@ class GaussianQuery(ReleasingModule[GaussianMechanism]):
                 noise = (noise + noise.mT) / 2
             return on_grid(values.cpu() + self.mechanism.sigma * noise, self.mechanism.sigma)
 
-        released: Tensor = processes.broadcast(noisy)
+        released = self.record_and_draw(noisy)
         self.store(values=released)
         return released
 
