@@ -246,7 +246,7 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
         processes = Processes()
         processes.run_on_all(partial(self._check_private, private, labels, processes))
         counts = processes.all_gather(len(private))
-        rows = processes.gather(private.detach().T, counts)  # (d, B), or None on other ranks
+        rows = processes.gather(private.detach().double().T, counts)  # (d, B), or None on other ranks
         classes = None if labels is None else processes.gather(labels, counts)
         projections = processes.broadcast(self.draw_projections).to(private.device)  # (d, k)
 
