@@ -33,6 +33,7 @@ _EMD_ITERATIONS = 1_000_000
 _FREQUENCIES = 10  # per axis, in the comparison of images
 _MAP_STEPS, _MAP_BATCH, _MAP_LR = 300, 256, 2e-2
 _BATCH, _PEAK_LR = 128, 4e-3
+_PART = 1000  # images that are mapped at a time
 
 Array = NDArray[Any]
 
@@ -126,16 +127,18 @@ class ImageMap:
         """
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(seed)
-            adapter = None if target is None else fit_adapter(images, target, seed)
+            if target is not None:
+                adapter = fit_adapter(images, target, seed)
+                with torch.no_grad():
+                    images = torch.cat([adapter(part) for part in images.split(_PART)])
             network = image_network(images.shape[1], int(numbers.max()) + 1)
             optimizer = torch.optim.Adam(network.parameters(), lr=_PEAK_LR)
             schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _PEAK_LR, max(2, self.n_steps))
             for _ in range(self.n_steps):
                 pick = torch.randint(len(images), (_BATCH,))
-                with torch.no_grad():
-                    shown = images[pick] if adapter is None else adapter(images[pick])
-                    if any(self.amounts.values()):
-                        shown = jitter(shown, torch.randn(len(shown), N_CODES), **self.amounts)
+                shown = images[pick]
+                if any(self.amounts.values()):
+                    shown = jitter(shown, torch.randn(len(shown), N_CODES), **self.amounts)
                 optimizer.zero_grad()
                 F.cross_entropy(network(shown), numbers[pick]).backward()
                 optimizer.step()
@@ -162,7 +165,7 @@ def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
     optimizer = torch.optim.Adam(adapter.parameters(), lr=_MAP_LR)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _MAP_STEPS, eta_min=_MAP_LR / 20)
     with torch.no_grad():
-        aim = torch.cat([space(part) for part in target.split(2000)])
+        aim = torch.cat([space(part) for part in target.split(_PART)])
     for _ in range(_MAP_STEPS):
         source = images[torch.randint(len(images), (_MAP_BATCH,))]
         wanted = aim[torch.randint(len(aim), (_MAP_BATCH,))]

@@ -75,7 +75,7 @@ def _digits(source: str, target: str, framing: str) -> Problem:
     suffix = "" if framing == "framed" else ", as they are"
     return Problem(
         name=f"{source}-{target}{suffix}",
-        data=lambda root: DigitAdaptation(*names, root=root),
+        data=lambda root: DigitAdaptation(names[0], names[1], names[2], root),
         encoder=DigitEncoder,
         adapter=ImageAdapter,
         space=lambda: DCT((1, 28, 28), 10, radius=12.0),
@@ -94,7 +94,7 @@ def _office(source: str, target: str) -> Problem:
     names: Any = (source, target)
     return Problem(
         name=f"{source}-{target}",
-        data=lambda root: OfficeCaltech(*names, root=root),
+        data=lambda root: OfficeCaltech(names[0], names[1], root),
         encoder=lambda: FeatureEncoder(1024, 50),
         adapter=lambda: ShiftAdapter(1024),
         space=lambda: Flatten((1024,), radius=45.0),
@@ -285,7 +285,7 @@ def _as_published(start: Start, epsilon: float | None) -> dict[str, Any]:
     problem = start.problem
     dim, batch = (784, 128) if start.module.dim == 320 else (50, 32)
     claimed = ProjectionMechanism(dim, 200, 1.0, batch, bound="bernstein")
-    budget = {"target_epsilon": epsilon, "target_delta": problem.delta}
+    budget: Any = {"target_epsilon": epsilon, "target_delta": problem.delta}
     sigma = published_sigma(claimed, len(start.data.private), problem.steps, **budget)
     found = _fit_term(start, PublishedTerm(sigma, 200), batch, weighed=True)
     return {"accuracy": found, "epsilon": epsilon, "delta": problem.delta, "mu": None, "sound": False}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpswd.adaptation.data import FeatureAdaptation
-from experiments.adaptation import adaptation_cells, adaptation_methods, table1
+from experiments.adaptation import adaptation_cells, adaptation_images, adaptation_methods, pixel_vectors, table1
 from experiments.adaptation.adaptation_cells import Cell
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
 from experiments.audit import leak
@@ -51,6 +51,21 @@ def test_the_attack_on_the_release_has_power():
     world = leak.World()
     row = leak.attack(world, "sound", 8.0, 150)[1]
     assert 0.5 < row["mu_lower"] <= 8
+
+
+def test_the_releases_of_a_synthetic_target_stay_within_the_claim():
+    """All releases together, by the likelihood ratio of the transcript; at mu = 4 the attack has power."""
+    row = leak.attack_synthetic_target(4.0, 40)
+    assert 0.5 < row["mu_lower"] <= 4
+    assert not row["caught"]
+
+
+def test_the_likelihood_ratio_of_a_synthetic_target_is_that_of_a_gaussian_mechanism():
+    """Mean of the ratio: plus or minus m^2 / 2 with m at most mu; the variance is m^2. Here m is close to mu."""
+    transcript = leak.Transcript(2.0)
+    ratios = np.array([[transcript.run(which) for _ in range(40)] for which in (0, 1)])
+    gap = ratios[1].mean() - ratios[0].mean()  # m^2
+    assert 0.5 < gap < 4 + 5 * np.sqrt(2 * 4 / 40)  # five standard errors above mu^2
 
 
 @pytest.fixture
@@ -106,3 +121,29 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
     wanted = {"dataset", "method", "statistic", "epsilon", "delta", "mu", "sound", "classifier", "mean", "std", "seeds"}
     assert set(table[0]) == wanted | {"train_seconds"}
     json.dumps(table)
+
+
+def test_rows_of_pixel_vectors():
+    cells = [pixel_vectors.Cell("pixels", "MNIST-USPS", seed) for seed in (0, 1)]
+    results = [
+        {"accuracies": [["source only", None, 40.0 + seed], ["class shift", 10.0, 60.0 + 3 * seed]]} for seed in (0, 1)
+    ]
+    source, ours = pixel_vectors.summarise(cells, results)
+    assert (source["mean"], source["above_source"], source["seeds"]) == (40.5, 0.0, 2)
+    assert (ours["mean"], ours["above_source"], ours["delta"]) == (61.5, 21.0, 1e-5)
+
+
+def test_changed_targets_have_other_records_than_the_source():
+    cell = pixel_vectors.Cell("changed", "digits, rotated", 0)
+    source, target, test = pixel_vectors._records(cell, None)
+    plain = pixel_vectors._records(pixel_vectors.Cell("changed", "digits", 0), None)[1]
+    assert len(source[0]) + len(target[0]) == 1797
+    assert np.abs(target[0] - plain[0]).mean() > 0.01
+    assert (target[1] == plain[1]).all()
+    assert test is target
+
+
+def test_rows_of_image_maps():
+    cells = [adaptation_images.Cell("USPS", "MNIST", "resized", seed, "synthetic target", 10.0) for seed in (0, 1)]
+    (row,) = adaptation_images.summarise(cells, [{"accuracy": 95.0, "mu": 2.0, "sound": True}] * 2)
+    assert (row["dataset"], row["mean"], row["seeds"]) == ("USPS-MNIST, as they are", 95.0, 2)
