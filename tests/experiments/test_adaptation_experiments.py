@@ -54,18 +54,12 @@ def test_the_attack_on_the_release_has_power():
 
 
 def test_the_releases_of_a_synthetic_target_stay_within_the_claim():
-    """All releases together, by the likelihood ratio of the transcript; at mu = 4 the attack has power."""
-    row = leak.attack_synthetic_target(4.0, 40)
-    assert 0.5 < row["mu_lower"] <= 4
-    assert not row["caught"]
-
-
-def test_the_likelihood_ratio_of_a_synthetic_target_is_that_of_a_gaussian_mechanism():
-    """Mean of the ratio: plus or minus m^2 / 2 with m at most mu; the variance is m^2. Here m is close to mu."""
-    transcript = leak.Transcript(2.0)
-    ratios = np.array([[transcript.run(which) for _ in range(40)] for which in (0, 1)])
-    gap = ratios[1].mean() - ratios[0].mean()  # m^2
-    assert 0.5 < gap < 4 + 5 * np.sqrt(2 * 4 / 40)  # five standard errors above mu^2
+    """Likelihood ratio of the whole transcript: mean plus or minus m^2 / 2 and variance m^2, with m at most mu."""
+    transcript = leak.Transcript(4.0)
+    first, second = (np.array([transcript.run(which) for _ in range(60)]) for which in (0, 1))
+    row = leak._row(leak.SYNTHETIC, "all releases", 4.0, (first, second))
+    assert 0.5 < row["mu_lower"] <= 4  # the attack has power
+    assert 4 < second.mean() - first.mean() < 16 + 5 * np.sqrt(2 * 16 / 60)  # five standard errors above mu^2
 
 
 @pytest.fixture
