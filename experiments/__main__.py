@@ -82,10 +82,7 @@ def _run(arguments: argparse.Namespace) -> None:
     found = available()
     if arguments.name not in found:
         raise InputError(f"Expected the name of an experiment ({', '.join(found)}), got {arguments.name!r}.")
-    try:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"Expected --out to be a writable directory, got {arguments.out}: {error.strerror}.") from None
+    arguments.out.mkdir(parents=True, exist_ok=True)
     module = found[arguments.name]
     flags = [f"--{flag}" for flag in ("quick", "full") if getattr(arguments, flag)]
     flags += [f"--only {arguments.only}"] if arguments.only else []
