@@ -31,17 +31,7 @@ from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
 from dpswd.sliced import padded_block_means, power_cost, random_projections, sum_over_projections, wasserstein_1d
 
-__all__ = [
-    "BudgetWatch",
-    "DPSlicedWassersteinLoss",
-    "Recorder",
-    "Release",
-    "ReleasingModule",
-    "check_finite",
-    "check_labels",
-    "check_rows",
-    "clip_rows",
-]
+__all__ = ["DPSlicedWassersteinLoss", "Recorder", "Release", "clip_rows"]
 
 _CHUNK_BYTES = 2**27  # of projected private rows in memory at a time
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from dpswd.errors import InputError
 
-__all__ = ["BATCH_NORMS", "check_encoder", "check_module", "digest", "finite_or_zero", "frozen_norms", "rowwise"]
+__all__ = ["check_encoder", "check_module", "rowwise"]
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)

@@ -23,7 +23,7 @@ from dpswd.loss import DPSlicedWassersteinLoss, Release, check_finite, check_lab
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.sliced import available_memory, padded_block_means
 
-__all__ = ["Chunks", "exact_sketch", "release_sketch"]
+__all__ = ["Chunks", "release_sketch"]
 
 Chunks = Callable[[], Iterable[Tensor | tuple[Tensor, Tensor]]]
 """Function that is called once per pass over the records and returns rows (n, d), or rows and classes (n,)."""

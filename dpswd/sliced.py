@@ -22,16 +22,7 @@ from dpswd._sorting import SortBuffer, sort_columns, sort_rows, sort_rows_with_o
 from dpswd._validate import at_least, choice, floating, real
 from dpswd.errors import InputError
 
-__all__ = [
-    "available_memory",
-    "block_means",
-    "padded_block_means",
-    "power_cost",
-    "random_projections",
-    "sliced_wasserstein",
-    "sum_over_projections",
-    "wasserstein_1d",
-]
+__all__ = ["block_means", "random_projections", "sliced_wasserstein", "wasserstein_1d"]
 
 _MAX_PROJECTION_VALUES = 2**30  # 8 GB
 _CACHE_BYTES = 2**24  # per thread: values that are sorted and compared together stay in the processor's cache

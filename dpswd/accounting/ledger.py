@@ -43,7 +43,7 @@ fcntl: Any = None
 with contextlib.suppress(ImportError):  # Windows
     import fcntl
 
-__all__ = ["Ledger", "ReleaseGroup", "SharedLedger", "cost", "plan_of", "shortcomings", "statement"]
+__all__ = ["Ledger", "ReleaseGroup", "SharedLedger"]
 
 FORMAT = 2
 Entry = dict[str, Any]

@@ -38,7 +38,7 @@ from scipy import fft, signal, special
 from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, Law
 
-__all__ = ["LossTooLargeError", "Releases", "compose", "gaussian_delta", "merge_gaussians", "release_profile"]
+__all__ = ["LossTooLargeError", "Releases", "compose", "gaussian_delta", "release_profile"]
 
 Array = NDArray[np.float64]
 

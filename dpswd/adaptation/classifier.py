@@ -37,7 +37,7 @@ from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.structure import BETWEEN, ROW_NORM
 from dpswd.training.callback import PrivacyBudget
 
-__all__ = ["ClassifierFile", "SyntheticTarget", "TargetClassifier", "adapt", "check_method"]
+__all__ = ["ClassifierFile", "SyntheticTarget", "TargetClassifier", "adapt"]
 
 _LEAST_SIGNAL = 2.0  # signal-to-noise ratio of the mean below which nothing is adapted
 _MASKED = -1  # label of target records in skada

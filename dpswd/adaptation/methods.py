@@ -26,7 +26,7 @@ from dpswd.generation.features import DCT
 from dpswd.generation.jitter import N_CODES, jitter
 from dpswd.sliced import random_projections, sliced_wasserstein
 
-__all__ = ["ImageAdapter", "ImageMap", "class_shift", "image_network"]
+__all__ = ["ImageAdapter", "ImageMap", "class_shift"]
 
 _MOST_MATCHED = 4000  # source records in the optimal transport
 _EMD_ITERATIONS = 1_000_000

@@ -19,7 +19,7 @@ from torch import Tensor
 from dpswd.errors import InputError
 from dpswd.rowwise import finite_or_zero
 
-__all__ = ["MAX_DIRECTIONS", "SourceSpace", "channels_first", "channels_last"]
+__all__ = ["MAX_DIRECTIONS", "SourceSpace"]
 
 MAX_DIRECTIONS = 32
 

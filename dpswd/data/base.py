@@ -14,16 +14,7 @@ from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.sampling import FixedSizeSampler, ReleaseLoader
 
-__all__ = [
-    "PrivateData",
-    "Records",
-    "Unreadable",
-    "data_root",
-    "every_fifth",
-    "held_out",
-    "release_loader",
-    "whole_blocks",
-]
+__all__ = ["PrivateData", "Records", "Unreadable"]
 
 Unreadable = Literal["refuse", "zero"]  # what happens to a record that cannot be read
 

@@ -8,7 +8,7 @@ from dpswd._files import write_json
 from dpswd._validate import choice
 from dpswd.errors import InputError
 
-__all__ = ["NOTE", "TITLES", "WARNING", "diagnostics_appendix", "read_diagnostics", "write_diagnostics"]
+__all__ = ["read_diagnostics", "write_diagnostics"]
 
 NOTE = "A diagnostic, not a privacy guarantee; it satisfies no budget (docs/notions.md explains why)."
 

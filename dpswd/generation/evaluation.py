@@ -27,16 +27,7 @@ from dpswd.data.base import PrivateData, Records
 from dpswd.errors import InputError
 from dpswd.generation.export import generate
 
-__all__ = [
-    "CLASSIFIERS",
-    "IMAGE_CLASSIFIERS",
-    "DownstreamEvaluation",
-    "SmallCNN",
-    "accuracy",
-    "flat",
-    "train_cnn",
-    "write_evaluation",
-]
+__all__ = ["CLASSIFIERS", "IMAGE_CLASSIFIERS", "DownstreamEvaluation", "SmallCNN", "accuracy"]
 
 Pair = tuple[np.ndarray, np.ndarray]  # rows and classes
 CLASSIFIERS = ("logreg", "mlp")  # for records of any shape

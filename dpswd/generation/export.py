@@ -27,16 +27,7 @@ from dpswd.generation import generators
 from dpswd.generation.generators import Generator
 from dpswd.training.callback import PrivacyBudget
 
-__all__ = [
-    "GeneratorFile",
-    "SampleGrid",
-    "SyntheticWriter",
-    "generate",
-    "read_generator",
-    "save_grid",
-    "to_bytes",
-    "write_generator",
-]
+__all__ = ["GeneratorFile", "SampleGrid", "SyntheticWriter", "read_generator", "write_generator"]
 
 FORMAT = 1
 GUARANTEE = (  # facts of privacy.json that state the guarantee

@@ -16,17 +16,7 @@ from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
 from dpswd.rowwise import digest
 
-__all__ = [
-    "DCT",
-    "Basis",
-    "FeatureMap",
-    "Flatten",
-    "Frequencies",
-    "Histogram",
-    "check_rowwise",
-    "dct_matrix",
-    "reference_spectrum",
-]
+__all__ = ["DCT", "Basis", "FeatureMap", "Flatten", "Frequencies", "Histogram", "dct_matrix", "reference_spectrum"]
 
 
 def dct_matrix(size: int) -> Tensor:

@@ -14,18 +14,6 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-__all__ = [
-    "cell_covariances",
-    "cell_means",
-    "cell_of",
-    "centres",
-    "class_means",
-    "nearest_spectrum",
-    "positive_part",
-    "root",
-]
-
-
 _LEAST_VARIANCE = 1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
 
 

@@ -15,8 +15,6 @@ from dpswd.errors import InputError
 from dpswd.generation.features import DCT, Basis, Flatten, Frequencies, Histogram
 from dpswd.rowwise import finite_or_zero, rowwise
 
-__all__ = ["known_rowwise", "private_rows", "rows_in_parts"]
-
 _PART = 8192  # records per part, which limits memory
 _KNOWN = (Basis, DCT, Flatten, Frequencies, Histogram)
 

@@ -25,7 +25,7 @@ from dpswd.errors import InputError
 from dpswd.report.gdp import TABLE_FPR, TradeOff
 from dpswd.training.budget import NOT_COVERED
 
-__all__ = ["Run", "collect", "read_run"]
+__all__ = ["collect"]
 
 SCHEMA_VERSION = 3
 ATTACK_FPR = 1e-3  # false-positive rate of the attacker in the first sentence of the report

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["SUPERSCRIPTS", "draw"]
-
 # placeholder colours for matplotlib, and the variables of report.css that replace them
 INK, SOFT, GRID, CURVE, GAUSS = "#010101", "#020202", "#030303", "#040404", "#050505"
 _VARIABLES = {INK: "--ink", SOFT: "--soft", GRID: "--line", CURVE: "--curve", GAUSS: "--gauss"}

@@ -18,7 +18,7 @@ from dpswd.report.collect import collect
 from dpswd.report.gdp import REGRET_LIMIT, RESOLUTION
 from dpswd.report.plots import SUPERSCRIPTS, draw
 
-__all__ = ["banner", "html", "markdown", "summary", "write_report"]
+__all__ = ["write_report"]
 
 PLOTS = "<plots>"  # where the plots stand in the HTML page
 SAMPLES = "![Synthetic samples](samples.png)"

@@ -29,7 +29,7 @@ from dpswd.rowwise import BATCH_NORMS
 from dpswd.sampling import FixedSizeSampler
 from dpswd.training.budget import RunBudget
 
-__all__ = ["PrivacyBudget", "batch_length"]
+__all__ = ["PrivacyBudget"]
 
 _log = logging.getLogger("dpswd")  # shown on stderr, written to no file
 _N_PROBED = 8  # records of the first batch with which the rows are checked
