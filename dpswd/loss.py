@@ -37,7 +37,19 @@ _CHUNK_BYTES = 2**27  # of projected private rows in memory at a time
 
 
 class Recorder:
-    """Base of the objects that record releases. Its methods are called on every rank."""
+    """Base of the objects that record releases. Its methods are called on every rank.
+
+    Example:
+        >>> class Counter(Recorder):
+        ...     count = 0
+        ...     def record(self, mechanism):
+        ...         self.count += 1
+        >>> mechanism = ProjectionMechanism(dim=5, n_projections=20, sigma=0.1, batch_size=64)
+        >>> loss = DPSlicedWassersteinLoss(mechanism, recorder=Counter())
+        >>> release = loss.release(torch.randn(64, 5))
+        >>> loss.recorder.count
+        1
+    """
 
     def before_release(
         self, mechanism: Mechanism, rows: Tensor | None, labels: Tensor | None
@@ -354,6 +366,10 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
 
     Returns:
         Tensor (B, d) in float64, detached.
+
+    Example:
+        >>> clip_rows(torch.tensor([[3.0, 4.0], [0.1, 0.0]]), row_norm=0.5).norm(dim=1)
+        tensor([0.5000, 0.1000], dtype=torch.float64)
     """
     rows = rows.detach().to(torch.float64)
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)

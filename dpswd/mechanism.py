@@ -39,7 +39,12 @@ BoundKind = Literal["exact", "bernstein", "clt"]
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """What an accountant needs."""
+    """What an accountant needs.
+
+    Example:
+        >>> isinstance(GaussianMechanism(sensitivity=1.0, sigma=2.0), Mechanism)
+        True
+    """
 
     @property
     def sigma(self) -> float:
@@ -298,8 +303,19 @@ class GaussianMechanism(_Noisy):
 def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | GaussianMechanism:
     """Restore a mechanism from the result of ``to_dict``.
 
+    Args:
+        values: Plain values.
+
+    Returns:
+        The mechanism.
+
     Raises:
         InputError: If the kind or a field is unknown.
+
+    Example:
+        >>> mechanism = GaussianMechanism(sensitivity=1.0, sigma=2.0)
+        >>> mechanism_from_dict(mechanism.to_dict()) == mechanism
+        True
     """
     kind = values.get("mechanism") if isinstance(values, dict) else None
     if kind not in ("projections", "gaussian"):

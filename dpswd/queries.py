@@ -52,6 +52,14 @@ class GaussianQuery(ReleasingModule[GaussianMechanism]):
         mechanism: Sensitivity and noise. A budget may set ``sigma`` later.
         share: Fraction of the squared mu of a budget for this query.
         recorder: Object that records each release before it is made.
+
+    Raises:
+        InputError: If ``share`` is not strictly between 0 and 1.
+
+    Example:
+        >>> query = ClassCounts(2, sigma=2.0, share=0.1)
+        >>> isinstance(query, GaussianQuery), round(query.mechanism.unit_sensitivity, 4)
+        (True, 1.4142)
     """
 
     def __init__(self, mechanism: GaussianMechanism, share: float, recorder: Recorder | None = None) -> None:

@@ -39,8 +39,16 @@ def rowwise(encoder: nn.Module, records: Tensor) -> Tensor:
         encoder: Module that maps (n, ...) to (n, d). A copy of it is used.
         records: At least one record.
 
+    Returns:
+        Rows (n, d), detached.
+
     Raises:
         InputError: If the result is not one row per record, or if the encoder cannot be copied or was changed.
+
+    Example:
+        >>> encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+        >>> rowwise(encoder, torch.rand(5, 4, 4)).shape
+        torch.Size([5, 3])
     """
     before = digest(encoder)
     try:
@@ -103,6 +111,9 @@ def check_module(module: nn.Module) -> None:
 
     Raises:
         InputError: Naming the layer and the remedy.
+
+    Example:
+        >>> check_module(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2).eval()))
     """
     for name, layer in module.named_modules():
         where = f"{type(layer).__name__} ({name})" if name else type(layer).__name__
@@ -134,6 +145,9 @@ def check_encoder(encoder: nn.Module, records: Tensor, dim: int | None = None) -
 
     Raises:
         InputError: Naming the layer and the remedy.
+
+    Example:
+        >>> check_encoder(nn.Linear(3, 2), torch.rand(4, 3), dim=2)
     """
     check_module(encoder)
     alone = rowwise(encoder, records)

@@ -280,6 +280,10 @@ def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
 
     Raises:
         InputError: If a sample is empty, if the numbers of columns differ, or if p < 1.
+
+    Example:
+        >>> wasserstein_1d(torch.tensor([[0.0], [1.0]]), torch.tensor([[4.0], [3.0]]))
+        tensor([9.])
     """
     _check_order(p)
     floating(x=x, y=y)
@@ -304,6 +308,10 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
 
     Returns:
         Tensor (b, k), differentiable.
+
+    Example:
+        >>> block_means(torch.tensor([[0.0], [2.0], [4.0], [6.0]]), blocks=2).flatten()
+        tensor([1., 5.])
     """
     n = sorted_values.shape[0]
     if n == blocks:

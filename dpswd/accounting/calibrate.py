@@ -159,8 +159,16 @@ def _spend_tpr(account: Account, fpr: float) -> Spend:
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
     """Return the mu, to 0.1 %, of a Gaussian mechanism with this budget.
 
+    Args:
+        epsilon: Above 0.
+        delta: Strictly between 0 and 1.
+
     Raises:
         InputError: If no mu between e^-25 and e^10 has this budget.
+
+    Example:
+        >>> round(mu_of_epsilon(1.0, 1e-5), 3)
+        0.268
     """
 
     def gap(log_mu: float) -> float:

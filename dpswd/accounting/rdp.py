@@ -67,7 +67,20 @@ _one_release = functools.lru_cache(maxsize=64)(_OneRelease)
 
 
 class RenyiAccount:
-    """Renyi curve of a sequence of releases, of which there is at least one."""
+    """Renyi curve of a sequence of releases, of which there is at least one.
+
+    Args:
+        parts: The releases.
+
+    Raises:
+        InputError: If there is no release.
+
+    Example:
+        >>> from dpswd.sensitivity import ConstantLaw
+        >>> account = RenyiAccount([Releases(ConstantLaw(1.0), scale=0.5, rate=1.0, times=4)])
+        >>> account(2.0), round(account.get_epsilon(1e-5), 2)
+        (1.0, 5.3)
+    """
 
     def __init__(self, parts: Sequence[Releases]) -> None:
         if not parts:

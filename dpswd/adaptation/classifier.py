@@ -57,6 +57,12 @@ class SyntheticTarget:
         rows: Their leading coordinates (n, p).
         signal: Signal-to-noise ratio of the mean, forecast.
         noise: Norm of the noise of the mean, in coordinates.
+
+    Example:
+        >>> X = np.random.default_rng(0).normal(size=(60, 5))
+        >>> space = SourceSpace.of(X, n_target=100, mu=1.0, normalise=False)
+        >>> SyntheticTarget(X, space.leading(X), signal=9.0, noise=0.1).rows.shape
+        (60, 5)
     """
 
     records: Array
@@ -100,6 +106,13 @@ class TargetClassifier:
         adapted: Whether the method was used; ``False`` for the classifier of the source.
         shift: Shift s of the module's docstring.
         verdict: One sentence on what was done and why.
+
+    Example:
+        >>> X, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
+        >>> space = SourceSpace.of(X, n_target=100, mu=1.0, normalise=False)
+        >>> found = adapt(space, SyntheticTarget(X, space.leading(X), signal=1.0, noise=0.1), X, y)
+        >>> found.verdict
+        'Classifier of the source: the noise hides the mean of the target.'
     """
 
     space: SourceSpace
@@ -247,6 +260,13 @@ def adapt(
 
     Raises:
         InputError: If the method or the records do not fit.
+
+    Example:
+        >>> X, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
+        >>> space = SourceSpace.of(X, n_target=100, mu=1.0, normalise=False)
+        >>> target = SyntheticTarget(X + 1, space.leading(X + 1), signal=9.0, noise=0.1)
+        >>> adapt(space, target, X, y).predict(X[:4]).shape
+        (4,)
     """
     check_method(method, images=len(space.shape) > 1)
     method = _copied(method)
@@ -319,6 +339,11 @@ class ClassifierFile(L.Callback):
         seed: Seed of public randomness.
         synthetic: Write the synthetic target, too: ``synthetic_target.npz`` with ``features`` or ``data``.
         test_is_public: States that the test records are public and that none of them is among the private records.
+
+    Example:
+        >>> callback = ClassifierFile("class_shift")  # L.Trainer(callbacks=[budget, callback], ...)
+        >>> callback.min_shift
+        0.3
     """
 
     def __init__(

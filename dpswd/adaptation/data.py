@@ -39,6 +39,14 @@ class AdaptationData(PrivateData):
     Args:
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
         normalise: Scale every vector to norm 1 first, as is usual for features of a network.
+
+    Example:
+        >>> class Shifted(AdaptationData):
+        ...     def domains(self):
+        ...         source = Records(torch.rand(20, 3), torch.arange(20) % 2)
+        ...         return source, Records(source.values + 1, source.labels), None
+        >>> Shifted().source.labels.sum(), Shifted().target.labels.sum()
+        (tensor(10), tensor(0))
     """
 
     name = "adaptation"
@@ -120,6 +128,10 @@ class DigitAdaptation(AdaptationData):
             (:func:`dpswd.adaptation.framing.frame`); ``"resized"`` scales it to 28 x 28.
         root: See :class:`AdaptationData`.
         public_benchmark: States whether the target is public; by the checksums of its files if not given.
+
+    Example:
+        >>> DigitAdaptation("USPS", "MNIST").name
+        'USPS-MNIST'
     """
 
     def __init__(
@@ -173,6 +185,11 @@ class FeatureAdaptation(AdaptationData):
         public_benchmark: States that the target is public, as Office-31 is. Its labels are then read and, without
             ``test``, it is the test set too.
         unreadable: ``"zero"`` maps a target row with NaN or inf to zeros; ``"refuse"`` raises.
+
+    Example:
+        >>> data = FeatureAdaptation("amazon.npz", "webcam.npz", normalise=True, public_benchmark=True)
+        >>> data.name, data.n_classes
+        ('amazon-webcam', 0)
     """
 
     def __init__(
@@ -210,6 +227,10 @@ class OfficeCaltech(FeatureAdaptation):
         target: Another one, which plays the private domain.
         root: See :class:`AdaptationData`.
         normalise: See :class:`AdaptationData`.
+
+    Example:
+        >>> OfficeCaltech("A", "D").paths[:2]
+        ('office_caltech10/amazon_GoogleNet1024.npz', 'office_caltech10/dslr_GoogleNet1024.npz')
     """
 
     def __init__(

@@ -51,6 +51,12 @@ def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
 
     Returns:
         Moved rows (n, p).
+
+    Example:
+        >>> rows, numbers = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+        >>> moved = class_shift(rows, numbers, rows + [3.0, 0.0], seed=0)
+        >>> (moved - rows).mean(0).round(6)
+        array([3., 0.])
     """
     pick = np.random.default_rng(seed).permutation(len(rows))[:_MOST_MATCHED]
     transport = ot.da.EMDTransport(max_iter=_EMD_ITERATIONS).fit(Xs=rows[pick], Xt=target)
@@ -67,6 +73,11 @@ class ImageAdapter(nn.Module):
 
     The affine map has 6 parameters, the 5 x 5 filter 25, the gain one. So few parameters describe how the target was
     framed and scanned, but not what its images show. Pixels stay in [0, 1].
+
+    Example:
+        >>> images = torch.rand(2, 3, 8, 8)
+        >>> bool(torch.allclose(ImageAdapter()(images), images, atol=1e-5))
+        True
     """
 
     def __init__(self) -> None:
@@ -94,6 +105,11 @@ class ImageMap:
         zoom: As ``shift``.
         shear: As ``shift``.
         elastic: As ``shift``.
+
+    Example:
+        >>> method = ImageMap(n_steps=500, shift=2.0, rotation=10.0)  # dpswd.PrivateAdapter(method=method, ...)
+        >>> method.amounts["rotation"]
+        10.0
     """
 
     def __init__(

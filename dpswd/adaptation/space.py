@@ -36,6 +36,12 @@ class SourceSpace:
         center: Mean of the source (d,), after the scaling.
         radius: Root mean square distance of the source from the mean.
         basis: Principal directions (d, p) of the source.
+
+    Example:
+        >>> X = np.random.default_rng(0).normal(size=(60, 5))
+        >>> space = SourceSpace.of(X, n_target=16, mu=0.5, normalise=False)
+        >>> space.coordinates(X).shape, space.leading(X).shape
+        ((60, 5), (60, 2))
     """
 
     shape: tuple[int, ...]

@@ -54,14 +54,38 @@ _SILENT = 1e-9  # noise, relative to sigma, of the releases that give the exact 
 
 
 class Game(Protocol):
-    """Two neighbouring data sets and an attack."""
+    """Two neighbouring data sets and an attack.
+
+    Example:
+        >>> class Coin:
+        ...     def play(self, replaced):
+        ...         return float(np.random.default_rng().normal())  # the score of a mechanism that hides everything
+        >>> run_game(Coin(), trials=100, confidence=1 - 1e-6).mu
+        0.0
+    """
 
     def play(self, replaced: bool) -> float:
         """Make one run on the first or the second data set; a large score speaks for the second."""
 
 
 def run_game(game: Game, trials: int, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
-    """Make ``trials`` runs on each data set and evaluate the scores."""
+    """Make ``trials`` runs on each data set and evaluate the scores.
+
+    Args:
+        game: The data sets and the attack.
+        trials: Runs on each data set.
+        delta: Where epsilon is evaluated.
+        confidence: Probability with which all bounds hold.
+
+    Raises:
+        InputError: If there are too few runs, or a score is nan.
+
+    Example:
+        >>> from dpswd.queries import ClassCounts
+        >>> game = QueryGame(ClassCounts(2, sigma=1.0))
+        >>> run_game(game, trials=200, confidence=1 - 1e-6).mu < game.moved
+        True
+    """
     at_least(MIN_TRIALS, trials=trials)
     scores = [(game.play(False), game.play(True)) for _ in range(trials)]
     first, second = np.array(scores, dtype=float).T
@@ -97,6 +121,12 @@ class ProjectionGame:
         seed: Seed of z. Noise, directions and subsets come from the system's entropy.
         as_released: Whether to attack noisy rows after their last sort.
         loss: The class of the loss under attack.
+
+    Example:
+        >>> mechanism = ProjectionMechanism(4, 8, sigma=0.5, batch_size=10, kind="orthogonal")
+        >>> game = ProjectionGame(mechanism, sample_size=100, n_releases=3)
+        >>> game.rate, type(game.play(replaced=True))
+        (0.1, <class 'float'>)
     """
 
     def __init__(
@@ -178,6 +208,11 @@ class QueryGame:
 
     Raises:
         InputError: If ``query`` is not a GaussianQuery or states no worst pair.
+
+    Example:
+        >>> from dpswd.queries import ClassCounts
+        >>> round(QueryGame(ClassCounts(3, sigma=2.0)).moved, 4)  # the sensitivity, sqrt(2), over sigma
+        0.7071
     """
 
     def __init__(self, query: GaussianQuery, size: int = 10) -> None:
@@ -211,6 +246,12 @@ class AuditResult:
         n_releases: Number T of releases.
         releases_audited: Releases per run of the game; fewer than T if time was short.
         attacked: Values that the attack used.
+
+    Example:
+        >>> mechanism = ProjectionMechanism(4, 8, sigma=1.0, batch_size=10, kind="orthogonal")
+        >>> result = audit(mechanism, sample_size=10, trials=100, confidence=1 - 1e-6)
+        >>> round(result.mu_claimed, 3), result.mu_lower < result.mu_claimed
+        (1.414, True)
     """
 
     evidence: Evidence
@@ -288,8 +329,16 @@ def audit(
         seconds: See ``trials``.
         loss: The class of the loss under attack: your own, to audit it against the claim of the mechanism.
 
+    Returns:
+        The lower bounds and the claim.
+
     Raises:
         InputError: If an argument is out of range or nothing can be claimed.
+
+    Example:
+        >>> mechanism = ProjectionMechanism(4, 8, sigma=1.0, batch_size=10, kind="orthogonal")
+        >>> audit(mechanism, sample_size=10, trials=100, confidence=1 - 1e-6).passed
+        True
     """
     positive(seconds=seconds)
     if trials is not None:

@@ -28,8 +28,17 @@ def data_root(root: str | None) -> Path:
 class Records:
     """Records ``(N, *sample_shape)`` in uint8 or float, and their classes (N,) in int64.
 
+    Attributes:
+        values: ``(N, *sample_shape)``.
+        labels: (N,).
+
     Raises:
         InputError: If there are no records, a label is missing or negative, or a record is not finite.
+
+    Example:
+        >>> records = Records(torch.full((4, 1, 2, 2), 255, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]))
+        >>> len(records), records.floats().max(), records.select(records.labels == 1).labels
+        (4, tensor(1.), tensor([1, 1]))
     """
 
     values: Tensor
@@ -146,6 +155,13 @@ class PrivateData(L.LightningDataModule):
         name: Name of the data set in reports.
         public_benchmark: Whether the records are public, so that exact statistics of them may be published.
         release_every: Training steps per release, set by the module that is trained.
+
+    Example:
+        >>> class Mine(PrivateData):
+        ...     def load(self):
+        ...         return Records(torch.rand(100, 3), torch.zeros(100, dtype=torch.int64)), None
+        >>> Mine().public_facts(), Mine().release_size(n_quantiles=30)
+        ((100, (3,), 0), 90)
     """
 
     name = "records"

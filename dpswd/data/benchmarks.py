@@ -39,7 +39,13 @@ _OFFICIAL = {
 
 
 class Digits(PrivateData):
-    """1,438 private scans of handwritten digits, 8 x 8, and 359 for testing; they ship with scikit-learn."""
+    """1,438 private scans of handwritten digits, 8 x 8, and 359 for testing; they ship with scikit-learn.
+
+    Example:
+        >>> data = Digits()
+        >>> data.private.values.shape, len(data.test)
+        (torch.Size([1438, 1, 8, 8]), 359)
+    """
 
     name = "digits"
     public_benchmark = True
@@ -142,7 +148,13 @@ class _Benchmark(PrivateData):
 
 
 class MNIST(_Benchmark):
-    """60,000 private handwritten digits, 28 x 28; 10,000 for testing."""
+    """60,000 private handwritten digits, 28 x 28; 10,000 for testing.
+
+    Example:
+        >>> data = MNIST(root="data", public_benchmark=True)
+        >>> data.official, data.n_classes
+        ((60000, (1, 28, 28)), 10)
+    """
 
     name = "MNIST"
     dataset = torchvision.datasets.MNIST
@@ -150,7 +162,13 @@ class MNIST(_Benchmark):
 
 
 class FashionMNIST(_Benchmark):
-    """60,000 private pictures of clothes, 28 x 28; 10,000 for testing."""
+    """60,000 private pictures of clothes, 28 x 28; 10,000 for testing.
+
+    Example:
+        >>> data = FashionMNIST(root="data", public_benchmark=True)
+        >>> data.official, data.n_classes
+        ((60000, (1, 28, 28)), 10)
+    """
 
     name = "FashionMNIST"
     dataset = torchvision.datasets.FashionMNIST
@@ -158,7 +176,13 @@ class FashionMNIST(_Benchmark):
 
 
 class USPS(_Benchmark):
-    """7,291 private handwritten digits, 16 x 16; 2,007 for testing."""
+    """7,291 private handwritten digits, 16 x 16; 2,007 for testing.
+
+    Example:
+        >>> data = USPS(root="data", public_benchmark=True)
+        >>> data.official, data.n_classes
+        ((7291, (1, 16, 16)), 10)
+    """
 
     name = "USPS"
     dataset = torchvision.datasets.USPS
@@ -177,6 +201,11 @@ class CIFAR10(_Benchmark):
     ``ROOT/cifar10_images/{train,test}/CLASS/*.jpg`` is read where it exists: class folders of JPEG, a lossy copy that
     counts as public only if the user states it. Otherwise torchvision reads ``ROOT/cifar-10-batches-py``, whose
     checksums it compares.
+
+    Example:
+        >>> data = CIFAR10(root="data", public_benchmark=True)
+        >>> data.official, data.n_classes
+        ((50000, (3, 32, 32)), 10)
     """
 
     name = "CIFAR10"
@@ -215,6 +244,11 @@ class CelebA(PrivateData):
         size: Side to which pictures are resized.
         download: Let torchvision fetch the full set.
         public_benchmark: States that the faces are public.
+
+    Example:
+        >>> data = CelebA("torchvision", size=32, root="data")
+        >>> data.public_facts()
+        (162000, (3, 32, 32), 0)
     """
 
     name = "CelebA"

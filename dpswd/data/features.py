@@ -36,6 +36,13 @@ class FeatureFile(PrivateData):
         n_classes: Number of classes.
         public_benchmark: States that the records are public.
         unreadable: ``"zero"`` maps a row with NaN or inf to zeros; ``"refuse"`` raises.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/vectors.npz", features=np.zeros((10, 4)), labels=np.arange(10) % 2)
+        ...     FeatureFile(f"{folder}/vectors.npz", n_classes=2).public_facts()
+        (8, (4,), 2)
     """
 
     name = "features"

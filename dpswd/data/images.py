@@ -48,6 +48,16 @@ class ImageFolder(PrivateData):
         public_benchmark: States that the images are public.
         unreadable: ``"zero"`` maps a file that cannot be decoded to a black image (docs/theory/private-side.md,
             Proposition 22); ``"refuse"`` raises.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("cats", "dogs"):
+        ...         (Path(folder) / name).mkdir()
+        ...         Image.new("RGB", (20, 16)).save(f"{folder}/{name}/1.png")
+        ...     data = ImageFolder(folder, size=16, channels=3)
+        ...     data.public_facts(), data.class_names
+        ((2, (3, 16, 16), 2), ['cats', 'dogs'])
     """
 
     name = "images"

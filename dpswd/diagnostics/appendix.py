@@ -26,6 +26,12 @@ def write_diagnostics(run_dir: Path, name: str, entry: dict[str, Any]) -> Path:
     Raises:
         InputError: If ``name`` is another one, the directory cannot be written, or the present file is not a
             diagnostics file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_diagnostics(Path(folder), "wdp", {"wdp_diagnostic": 1.5}).name
+        'diagnostics.json'
     """
     choice(tuple(TITLES), name=name)
     path = run_dir / "diagnostics.json"
@@ -39,6 +45,13 @@ def read_diagnostics(run_dir: Path) -> dict[str, Any]:
 
     Raises:
         InputError: If there is no such file, or it is not a diagnostics file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = write_diagnostics(Path(folder), "wdp", {"wdp_diagnostic": 1.5})
+        ...     read_diagnostics(Path(folder))["wdp"]["is_guarantee"]
+        False
     """
     path = run_dir / "diagnostics.json"
     if not path.exists():

@@ -29,6 +29,11 @@ class WassersteinDiagnostic(L.Callback):
 
     Raises:
         InputError: If a value is out of range.
+
+    Example:
+        >>> callback = WassersteinDiagnostic(sigma=1.0, sampling_rate=0.01, max_distance=2.0)
+        >>> callback.accountant.n_steps  # L.Trainer(callbacks=[callback], ...) adds every step
+        0
     """
 
     def __init__(

@@ -48,8 +48,19 @@ def margin_loss(loss: str, margins: Tensor) -> Tensor:
 
     Savage: :math:`(1 + e^{2v})^{-2}`. Tangent: :math:`(2 \arctan v - 1)^2`. Zero-one: 1 where v <= 0.
 
+    Args:
+        loss: ``"savage"``, ``"tangent"`` or ``"zero_one"``.
+        margins: Any shape.
+
+    Returns:
+        Losses in the shape of ``margins``, between 0 and ``LOSS_BOUNDS[loss]``.
+
     Raises:
         InputError: For any other loss; hinge, logistic and squared loss have no finite bound.
+
+    Example:
+        >>> margin_loss("savage", torch.tensor([0.0, 100.0]))
+        tensor([0.2500, 0.0000])
     """
     choice(tuple(LOSS_BOUNDS), loss=loss)
     if loss == "savage":
@@ -69,6 +80,11 @@ def linear_margins(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
 
     Returns:
         Margins (..., n).
+
+    Example:
+        >>> weights = torch.tensor([[1.0, -1.0], [0.0, 0.0]])  # d = 1, two classes
+        >>> linear_margins(weights, torch.tensor([[2.0], [3.0]]), torch.tensor([0, 1]))
+        tensor([ 4., -6.])
     """
     scores = features @ weights[..., :-1, :] + weights[..., -1:, :]
     index = labels.expand(scores.shape[:-1])[..., None]
@@ -80,6 +96,18 @@ def exponential_mechanism_epsilon(beta: float, loss: str, n_records: int) -> flo
 
     The mean loss of every candidate moves by at most B / n, hence :math:`|\ln q - \ln q'| \le 2 \beta B / n` with B
     from ``LOSS_BOUNDS``. Every further draw costs the same again.
+
+    Args:
+        beta: Inverse temperature, above 0, in one over units of the loss.
+        loss: A key of ``LOSS_BOUNDS``.
+        n_records: Number n of records.
+
+    Raises:
+        InputError: If an argument is out of range.
+
+    Example:
+        >>> exponential_mechanism_epsilon(50.0, "savage", n_records=1000)
+        0.1
     """
     positive(beta=beta)
     choice(tuple(LOSS_BOUNDS), loss=loss)
@@ -91,6 +119,15 @@ def sample_hypotheses(q: ArrayLike, size: int, *, rng: np.random.Generator | Non
     """Draw indices (size,) from a finite Gibbs distribution exactly.
 
     Every draw is a release. ``rng`` is for tests; without it the operating system's generator is used.
+
+    Args:
+        q: Probabilities (m,).
+        size: Number of draws.
+        rng: Generator for tests.
+
+    Example:
+        >>> sample_hypotheses([0.0, 1.0, 0.0], size=3)
+        array([1, 1, 1])
     """
     at_least(1, size=size)
     if rng is None:
@@ -112,6 +149,11 @@ class Estimate:
         lower: Lower end of its interval, at least 0.
         upper: Upper end; the number to quote.
         confidence: Approximate probability that the interval holds the exact centred bound.
+
+    Example:
+        >>> estimate = estimate_tv_bound(np.random.default_rng(0).random((1000, 5)), beta=2.0)
+        >>> estimate.lower <= estimate.value <= estimate.upper
+        True
     """
 
     printed: float
@@ -128,6 +170,17 @@ def estimate_tv_bound(risks: ArrayLike, beta: float, *, confidence: float = 0.95
         risks: Risks (samples, n) of drawn hypotheses on the records.
         beta: Inverse temperature.
         confidence: Of the interval, for all records together.
+
+    Returns:
+        Printed and centred bound, and the interval of the latter.
+
+    Raises:
+        InputError: If there are fewer than 100 draws, or a value is out of range.
+
+    Example:
+        >>> risks = np.random.default_rng(0).random((10_000, 5))  # E|r - 1/2| = 1/4
+        >>> round(estimate_tv_bound(risks, beta=2.0).value, 1)
+        0.5
     """
     r = _samples("risks", risks, beta, confidence)
     deviation = np.abs(r - r.mean(axis=0))  # (samples, n)
@@ -146,6 +199,18 @@ def estimate_sobolev_bound(gradients: ArrayLike, beta: float, *, confidence: flo
         gradients: Vectors (samples, D) as in :func:`~dpswd.diagnostics.tangent.tangent_norms`, of drawn hypotheses.
         beta: Inverse temperature.
         confidence: Of the interval.
+
+    Returns:
+        Printed and centred bound, and the interval of the latter.
+
+    Raises:
+        InputError: If there are fewer than 100 draws, or a value is out of range.
+
+    Example:
+        >>> gradients = np.tile([[3.0, 4.0], [-3.0, -4.0]], (5000, 1))
+        >>> estimate = estimate_sobolev_bound(gradients, beta=2.0)
+        >>> estimate.printed, estimate.value  # the printed expression is no bound
+        (0.0, 5.0)
     """
     g = _samples("gradients", gradients, beta, confidence)
     height = np.linalg.norm(g - g.mean(axis=0), axis=1)

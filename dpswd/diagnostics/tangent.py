@@ -92,6 +92,13 @@ def gibbs_distribution(risk: ArrayLike, beta: float, *, data: ArrayLike | None =
 
     Returns:
         Probabilities (m,).
+
+    Raises:
+        InputError: If a shape or value is not valid.
+
+    Example:
+        >>> gibbs_distribution([[0.0, 0.0], [1.0, 1.0]], beta=np.log(3)).round(4)
+        array([0.75, 0.25])
     """
     r = _matrix("risk", risk)
     positive(beta=beta)
@@ -107,6 +114,11 @@ class TangentNorms:
         exact: Exact norm; that of Theorem 5 is ``None`` for more than 16 hypotheses.
         centred: Bound from centred risks, as in the module's table.
         printed: The paper's bound, with TV as half of the L1 norm. That of Theorem 5 is no bound.
+
+    Example:
+        >>> norms = tangent_norms([[0.0, 1.0], [1.0, 0.0]], beta=2.0)
+        >>> {theorem: float(norm) for theorem, norm in norms.exact.items()}
+        {3: 1.0, 4: 2.0}
     """
 
     beta: float
@@ -143,6 +155,17 @@ def tangent_norms(
         q: The Gibbs distribution (m,); that of uniform data weights and base measure by default.
         gradients: Vectors (m, D) whose Euclidean norms are H1(p) norms of the risks: ``sqrt(p_i) * grad_x r(w, x_i)``
             flattened. Without them Theorems 5 and 6 are left out.
+
+    Returns:
+        The norms and bounds by the number of the theorem.
+
+    Raises:
+        InputError: If a shape or value is not valid.
+
+    Example:
+        >>> norms = tangent_norms([[0.0, 1.0], [1.0, 0.0]], beta=2.0)
+        >>> norms.exact[4] <= norms.centred[4] <= norms.printed[4]
+        True
     """
     r = _matrix("risk", risk)
     positive(beta=beta)
@@ -190,6 +213,10 @@ class RemovalChanges:
         total_variation: TV distance for every record (n,).
         log_ratio: Largest absolute change of ln q for every record (n,).
         step: TV norm of the perturbation that removes a record, 1 / n.
+
+    Example:
+        >>> removal_changes([[0.0, 1.0], [1.0, 0.0]], beta=2.0).step
+        0.5
     """
 
     total_variation: Array
@@ -198,7 +225,22 @@ class RemovalChanges:
 
 
 def removal_changes(risk: ArrayLike, beta: float) -> RemovalChanges:
-    """Recompute q without each record in turn (uniform weights); TV and the largest change of ln q."""
+    """Recompute q without each record in turn (uniform weights); TV and the largest change of ln q.
+
+    Args:
+        risk: Risk matrix (m, n), n >= 2.
+        beta: Inverse temperature, above 0.
+
+    Returns:
+        The changes (n,).
+
+    Raises:
+        InputError: If a shape or value is not valid.
+
+    Example:
+        >>> removal_changes([[0.0, 1.0], [1.0, 0.0]], beta=2.0).total_variation.round(4)
+        array([0.3808, 0.3808])
+    """
     r = _matrix("risk", risk)
     n = r.shape[1]
     if n < 2:

@@ -68,6 +68,13 @@ def empirical_distance(x: ArrayLike, y: ArrayLike, order: float) -> float:
 
     Returns:
         The distance, in the unit of the samples.
+
+    Raises:
+        InputError: If a sample is empty or not finite, or the order is below 1.
+
+    Example:
+        >>> empirical_distance([0.0, 1.0], [3.0, 4.0, 4.0, 3.0], order=2)
+        3.0
     """
     _check_order(order)
     p, q = (np.sort(array(name, z).ravel()) for name, z in (("x", x), ("y", y)))
@@ -86,6 +93,22 @@ def gaussian_distance(mean_gap: float, std: float, other_std: float, order: floa
 
     The monotone map between the laws is affine, so the distance is
     :math:`(E|N(a - b, (s - t)^2)|^\mu)^{1/\mu}`. For s = t that is ``|a - b|`` for every s.
+
+    Args:
+        mean_gap: Difference a - b of the means.
+        std: Standard deviation s, at least 0.
+        other_std: Standard deviation t, at least 0.
+        order: The order :math:`\mu \ge 1`.
+
+    Returns:
+        The distance, in the unit of the means.
+
+    Raises:
+        InputError: If a value is out of range.
+
+    Example:
+        >>> round(gaussian_distance(3.0, 5.0, 1.0, order=2), 6)
+        5.0
     """
     _check_order(order)
     nonnegative(std=std, other_std=other_std)
@@ -100,6 +123,18 @@ def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
     r"""Proposition 8: :math:`\tfrac12 (\Delta / \sigma)^{1/\mu}`, ``sigma`` and ``sensitivity`` in output units.
 
     The distance of Definition 3 is :math:`\Delta` for every sigma (:func:`gaussian_distance`).
+
+    Args:
+        order: The order :math:`\mu \ge 1`.
+        sigma: Standard deviation of the noise.
+        sensitivity: Sensitivity :math:`\Delta`.
+
+    Raises:
+        InputError: If a value is out of range.
+
+    Example:
+        >>> gaussian_wdp(1, sigma=4.0), gaussian_distance(1.0, 4.0, 4.0, order=1)  # the printed value is no bound
+        (0.125, 1.0)
     """
     _check_order(order)
     positive(sigma=sigma, sensitivity=sensitivity)
@@ -111,6 +146,18 @@ def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
 
     The bracket is the KL divergence of two Laplace laws of scale :math:`\lambda` that lie 1 apart, for every
     ``sensitivity``.
+
+    Args:
+        order: The order :math:`\mu \ge 1`.
+        scale: Scale :math:`\lambda` of the noise.
+        sensitivity: Sensitivity :math:`\Delta`.
+
+    Raises:
+        InputError: If a value is out of range.
+
+    Example:
+        >>> round(laplace_wdp(1, scale=1.0), 4)
+        0.4289
     """
     _check_order(order)
     positive(scale=scale, sensitivity=sensitivity)
@@ -118,7 +165,20 @@ def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
 
 
 def wdp_from_rdp(rdp_epsilon: float, order: float, sensitivity: float = 1.0) -> float:
-    r"""Proposition 10: :math:`\tfrac12 \Delta (2 \varepsilon_\alpha)^{1/(2\mu)}`, ``rdp_epsilon`` in nats."""
+    r"""Proposition 10: :math:`\tfrac12 \Delta (2 \varepsilon_\alpha)^{1/(2\mu)}`, ``rdp_epsilon`` in nats.
+
+    Args:
+        rdp_epsilon: Renyi divergence, in nats.
+        order: The order :math:`\mu \ge 1`.
+        sensitivity: Sensitivity :math:`\Delta`.
+
+    Raises:
+        InputError: If a value is out of range.
+
+    Example:
+        >>> wdp_from_rdp(0.5, order=2)
+        0.5
+    """
     _check_order(order)
     nonnegative(rdp_epsilon=rdp_epsilon)
     positive(sensitivity=sensitivity)
@@ -129,6 +189,16 @@ def attack_probability(epsilon: float) -> float:
     r"""P(A) of Table 2, :math:`1 / (1 + e^{-\varepsilon})`: an attacker's posterior at even prior under pure DP.
 
     It bounds an attack where epsilon is that of differential privacy; a WDP value has a unit and bounds none.
+
+    Args:
+        epsilon: epsilon of pure DP.
+
+    Raises:
+        InputError: If it is not a number.
+
+    Example:
+        >>> attack_probability(0.0), round(attack_probability(1.0), 4)
+        (0.5, 0.7311)
     """
     if math.isnan(real("epsilon", epsilon)):
         raise InputError("Expected epsilon to be a number, got nan.")
@@ -158,6 +228,10 @@ def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
 
     Raises:
         InputError: If a value is out of range or not finite.
+
+    Example:
+        >>> np.exp(log_absolute_moment(2, [0.0, 3.0], 1.0)).round(6)  # m^2 + s^2
+        array([ 1., 10.])
     """
     nonnegative(order=order, std=std)
     if order > _MAX_ORDER:
@@ -212,6 +286,10 @@ def step_loss(order: float, gradient_distances: ArrayLike, sigma: float, samplin
 
     Raises:
         InputError: If a value is out of range or the list is empty.
+
+    Example:
+        >>> round(step_loss(2, [3.0], sigma=1.0, sampling_rate=1.0), 4)  # sqrt(3^2 + 2)
+        3.3166
     """
     _check_order(order)
     positive(sigma=sigma)
@@ -235,6 +313,13 @@ def theorem_2_loss(order: float, differences: ArrayLike, sigma: float, sampling_
         differences: Differences of adjacent gradients (pairs, n); i runs over components, the infimum over pairs.
         sigma: Standard deviation of the noise, in gradient units.
         sampling_rate: The rate q in [0, 1].
+
+    Raises:
+        InputError: If a value is out of range or a shape is not valid.
+
+    Example:
+        >>> round(theorem_2_loss(2, [[5.0], [-3.0]], sigma=1.0, sampling_rate=1.0), 4)
+        3.3166
     """
     rows = array("differences", differences)
     if rows.ndim != 2 or not rows.size:
@@ -249,6 +334,13 @@ def advanced_composition_delta(expected_loss: float, wdp: float, beta: float) ->
         expected_loss: The sum of the expected distances of the steps.
         wdp: The level :math:`\varepsilon`, in the same unit.
         beta: The free constant, above 0; a larger one makes every delta below 1 smaller.
+
+    Raises:
+        InputError: If a value is out of range.
+
+    Example:
+        >>> round(advanced_composition_delta(1.0, wdp=1.5, beta=2.0), 4)
+        0.3679
     """
     nonnegative(expected_loss=expected_loss, wdp=wdp)
     positive(beta=beta)

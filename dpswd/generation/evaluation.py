@@ -56,6 +56,14 @@ class DownstreamEvaluation(L.Callback):
         n_synthetic: Synthetic training records, spread evenly over the classes.
         real: Train the same classifiers on the private records too. Refused unless they are a public benchmark.
         cnn: Train a small convolutional network too, where records are images.
+
+    Raises:
+        InputError: If ``n_synthetic`` is below 1.
+
+    Example:
+        >>> callback = DownstreamEvaluation(n_synthetic=10_000)  # L.Trainer(callbacks=[budget, callback], ...)
+        >>> callback.real
+        False
     """
 
     def __init__(self, n_synthetic: int = 60_000, real: bool = False, cnn: bool = False) -> None:
@@ -114,6 +122,14 @@ def accuracy(name: str, train: Pair, test: Pair, images: bool, shape: tuple[int,
         test: Likewise.
         images: Whether rows are pixels in [0, 1].
         shape: (channels, height, width) of a row, for ``"cnn"``.
+
+    Raises:
+        InputError: If the classifier is unknown, or ``"cnn"`` has no shape.
+
+    Example:
+        >>> rows, classes = np.eye(4, dtype=np.float32), np.array([0, 0, 1, 1])
+        >>> accuracy("logreg", (rows, classes), (rows, classes), images=True)
+        100.0
     """
     if name == "cnn":
         return _cnn_accuracy(train, test, shape)
@@ -164,6 +180,10 @@ class SmallCNN(nn.Module):
         channels: 1 for grey, 3 for RGB.
         n_outputs: Classes, or attributes.
         hidden: Size of the layer before the scores.
+
+    Example:
+        >>> SmallCNN(channels=1, n_outputs=10)(torch.rand(2, 1, 28, 28)).shape
+        torch.Size([2, 10])
     """
 
     def __init__(self, channels: int, n_outputs: int, hidden: int = 64) -> None:

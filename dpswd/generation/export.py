@@ -59,6 +59,13 @@ def write_generator(generator: Generator, path: str | Path, guarantee: dict[str,
     Raises:
         InputError: If the class is not a public one of :mod:`dpswd.generation.generators`, or the file cannot be
             written.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_generator(generators.MLPGenerator((4,), n_classes=2), f"{folder}/generator.pt")
+        ...     read_generator(f"{folder}/generator.pt")[0].sample_shape
+        (4,)
     """
     name = type(generator).__name__
     if getattr(generators, name, None) is not type(generator):
@@ -127,6 +134,14 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
 
     Raises:
         InputError: If the file is missing or is not a generator.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_generator(generators.MLPGenerator((4,), n_classes=2), f"{folder}/generator.pt", {"epsilon": 1.0})
+        ...     generator, guarantee = read_generator(f"{folder}/generator.pt")
+        >>> generator(generator.latent(3), torch.tensor([0, 1, 1])).shape, guarantee["epsilon"]
+        (torch.Size([3, 4]), 1.0)
     """
     with read_file(path, "generator", FORMAT) as content:
         if content["generator"] not in set(generators.__all__) - {"Generator"}:
@@ -150,6 +165,14 @@ class GeneratorFile(L.Callback):
 
     Args:
         filename: Name of the file, in the trainer's ``default_root_dir``.
+
+    Raises:
+        InputError: If ``filename`` has directories.
+
+    Example:
+        >>> callback = GeneratorFile("generator.pt")  # L.Trainer(callbacks=[budget, callback], ...)
+        >>> callback.filename
+        'generator.pt'
     """
 
     def __init__(self, filename: str = "generator.pt") -> None:
@@ -207,6 +230,11 @@ class SampleGrid(L.Callback):
     Args:
         columns: Images per class.
         every_n_steps: Training steps between pictures; 0 for the last one only.
+
+    Example:
+        >>> callback = SampleGrid(columns=8, every_n_steps=0)  # L.Trainer(callbacks=[callback], ...)
+        >>> callback.columns
+        8
     """
 
     def __init__(self, columns: int = 10, every_n_steps: int = 500) -> None:
@@ -242,6 +270,14 @@ class SyntheticWriter(BasePredictionWriter):
 
     Args:
         filename: Name of the file, in the trainer's ``default_root_dir``.
+
+    Raises:
+        InputError: If ``filename`` does not end in .npz.
+
+    Example:
+        >>> callback = SyntheticWriter("synthetic.npz")  # L.Trainer(callbacks=[callback]).predict(module, data)
+        >>> callback.filename
+        'synthetic.npz'
     """
 
     def __init__(self, filename: str = "synthetic.npz") -> None:

@@ -20,7 +20,13 @@ __all__ = ["DCT", "Basis", "FeatureMap", "Flatten", "Frequencies", "Histogram", 
 
 
 def dct_matrix(size: int) -> Tensor:
-    """Returns the orthonormal DCT-II matrix (size, size) in float64; row i is the i-th frequency."""
+    """Returns the orthonormal DCT-II matrix (size, size) in float64; row i is the i-th frequency.
+
+    Example:
+        >>> matrix = dct_matrix(8)
+        >>> bool(torch.allclose(matrix @ matrix.T, torch.eye(8, dtype=torch.float64)))
+        True
+    """
     k, n = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
     matrix = torch.cos(math.pi * (2 * n + 1).double() * k / (2 * size)) * math.sqrt(2 / size)
     matrix[0] /= math.sqrt(2)
@@ -73,6 +79,14 @@ class FeatureMap(nn.Module):
         sample_shape: Shape of one record.
         center: Public constant subtracted from every entry.
         radius: Public L2 distance from the centre that is mapped to norm 1/2.
+
+    Example:
+        >>> class Mean(FeatureMap):
+        ...     dim = 1
+        ...     def rows(self, centered):
+        ...         return centered.flatten(1).mean(1, keepdim=True)
+        >>> Mean((1, 2, 2))(torch.ones(3, 1, 2, 2)).flatten()
+        tensor([0.5000, 0.5000, 0.5000])
     """
 
     def __init__(self, sample_shape: tuple[int, ...], center: float = 0.0, radius: float = 1.0) -> None:
@@ -111,7 +125,13 @@ class FeatureMap(nn.Module):
 
 
 class Flatten(FeatureMap):
-    """The entries of the record; for feature vectors and small images."""
+    """The entries of the record; for feature vectors and small images.
+
+    Example:
+        >>> features = Flatten((3,), radius=2.0)
+        >>> features(torch.tensor([[2.0, 0.0, 0.0]]))
+        tensor([[0.5000, 0.0000, 0.0000]])
+    """
 
     @property
     def dim(self) -> int:
@@ -137,6 +157,11 @@ class DCT(FeatureMap):
         radius: Public L2 distance from the centre, in weighted frequencies, that is mapped to norm 1/2.
         emphasis: Frequency (i, j) is multiplied by ``(1 + sqrt(i^2 + j^2)) ** emphasis``, which
             compensates the decay of the spectrum of natural images.
+
+    Example:
+        >>> features = DCT((1, 28, 28), size=12)
+        >>> features.dim, features.decode(features(torch.rand(2, 1, 28, 28))).shape
+        (144, torch.Size([2, 1, 28, 28]))
     """
 
     basis_h: Tensor
@@ -183,8 +208,16 @@ def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
     Amplitudes fall as 1 / f. Of the opponent colours, red-blue has a quarter and green-magenta an eighth of the
     amplitude of luma. The standard deviation of a pixel is 1/4.
 
+    Args:
+        sample_shape: (channels, height, width).
+
     Returns:
         (channels, height, width) in float32.
+
+    Example:
+        >>> spectrum = reference_spectrum((1, 8, 8))
+        >>> round(float(spectrum.square().mean()), 4), bool(spectrum[0, 0, 0] == spectrum.max())  # 1 / 4 squared
+        (0.0625, True)
     """
     channels, height, width = sample_shape
     i, j = torch.arange(height).double()[:, None], torch.arange(width).double()
@@ -205,6 +238,11 @@ class Frequencies(FeatureMap):
         size: Frequencies per axis of luma, or of every channel where the channels are not three.
         chroma_size: Frequencies per axis of the two other opponent colours.
         center: Public constant subtracted from every pixel.
+
+    Example:
+        >>> features = Frequencies((3, 32, 32), size=8, chroma_size=4)
+        >>> features.dim, round(float(features.reference.sum()), 4)
+        (96, 0.25)
     """
 
     basis_h: Tensor
@@ -270,6 +308,10 @@ class Histogram(FeatureMap):
     Args:
         sample_shape: (channels, height, width).
         n_levels: Number of levels.
+
+    Example:
+        >>> Histogram((1, 2, 2), n_levels=3)(torch.tensor([[[[0.0, 0.0], [0.5, 1.0]]]]))  # half of the shares
+        tensor([[0.2500, 0.1250, 0.1250]])
     """
 
     def __init__(self, sample_shape: tuple[int, int, int], n_levels: int = 32) -> None:
@@ -295,6 +337,11 @@ class Basis(FeatureMap):
     Args:
         base: Public map from records to rows.
         n_components: Number of leading coordinates that :meth:`forward` returns.
+
+    Example:
+        >>> features = Basis(DCT((1, 8, 8), size=4), n_components=5)
+        >>> features(torch.rand(2, 1, 8, 8)).shape, features.whole(torch.rand(2, 1, 8, 8)).shape
+        (torch.Size([2, 5]), torch.Size([2, 16]))
     """
 
     mean: Tensor

@@ -39,6 +39,17 @@ class Generator(nn.Module):
 
     Attributes:
         class_names: Public names of the classes, in the order of their numbers, if they have names.
+
+    Example:
+        >>> class Linear(Generator):
+        ...     def __init__(self, sample_shape, n_classes, latent_dim):
+        ...         super().__init__(sample_shape, n_classes, latent_dim)
+        ...         self.map = nn.Linear(latent_dim + n_classes, sample_shape[0])
+        ...     def forward(self, latent, labels):
+        ...         return self.map(self.code(latent, labels))
+        >>> generator = Linear((3,), n_classes=2, latent_dim=4)
+        >>> generator(generator.latent(5), torch.zeros(5, dtype=torch.int64)).shape
+        torch.Size([5, 3])
     """
 
     class_names: list[Any] | None = None
@@ -76,6 +87,21 @@ class Table3Generator(Generator):
 
     The first linear layer has 20 inputs: a code of 10 and a one-hot class of 10. The table prints a reshape to 28 x 28;
     two upsamplings to 28 x 28 require 16 x 7 x 7, as in Harder2021. 167,161 parameters.
+
+    Args:
+        sample_shape: (channels, height, width).
+        n_classes: Number C of classes; 0 for none.
+        latent_dim: Size of the latent code.
+        hidden: Outputs of the first linear layer.
+        width: Channels before the first convolution.
+
+    Raises:
+        InputError: If ``sample_shape`` is not that of an image.
+
+    Example:
+        >>> generator = Table3Generator()
+        >>> sum(parameter.numel() for parameter in generator.parameters())
+        167161
     """
 
     def __init__(
@@ -112,7 +138,20 @@ class Table3Generator(Generator):
 
 
 class MLPGenerator(Generator):
-    """Three linear layers for records of any shape; ``bounded`` adds a final sigmoid, for pixels."""
+    """Three linear layers for records of any shape; ``bounded`` adds a final sigmoid, for pixels.
+
+    Args:
+        sample_shape: Shape of one record.
+        n_classes: Number C of classes; 0 for none.
+        latent_dim: Size of the latent code.
+        hidden: Outputs of the first two layers.
+        bounded: Add a sigmoid.
+
+    Example:
+        >>> generator = MLPGenerator((64,), n_classes=10)
+        >>> generator(generator.latent(5), torch.arange(5)).shape
+        torch.Size([5, 64])
+    """
 
     def __init__(
         self,
@@ -164,6 +203,14 @@ class MixtureGenerator(Generator):
         zoom: As ``shift``.
         shear: As ``shift``.
         elastic: As ``shift``.
+
+    Raises:
+        InputError: If a number is out of range, or jitter is set for records that are not images.
+
+    Example:
+        >>> generator = MixtureGenerator((1, 8, 8), n_classes=10, n_cells=2, n_components=6, shift=1.0)
+        >>> generator(generator.latent(5), torch.arange(5)).shape
+        torch.Size([5, 1, 8, 8])
     """
 
     weights: Tensor

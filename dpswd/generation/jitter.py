@@ -48,6 +48,11 @@ def jitter(
 
     Raises:
         InputError: If the shapes do not fit or an amount is negative.
+
+    Example:
+        >>> images = torch.rand(2, 1, 8, 8)
+        >>> jitter(images, torch.randn(2, N_CODES), shift=1.0, rotation=10.0).shape
+        torch.Size([2, 1, 8, 8])
     """
     nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
     if images.ndim != 4 or tuple(codes.shape) != (len(images), N_CODES):

@@ -73,6 +73,14 @@ class MixtureModule(L.LightningModule):
         hidden: Units of the generator's network.
         lr: Learning rate of Adam.
         noise_seed: For tests only: NOT PRIVATE.
+
+    Raises:
+        InputError: If a number is out of range.
+
+    Example:
+        >>> module = MixtureModule(shift=1.0)  # L.Trainer(callbacks=[budget], max_steps=1000).fit(module, data)
+        >>> module.structure is None  # chosen at the start of the fit, from the number of records and the budget
+        True
     """
 
     generator: MixtureGenerator

@@ -42,6 +42,16 @@ class GeneratorModule(L.LightningModule):
         generated: Number of generated records per step, spread evenly over the classes.
         lr: Learning rate of Adam; it decays to a tenth over the run (cosine schedule).
         noise_seed: For tests only: NOT PRIVATE.
+
+    Raises:
+        InputError: If a number is out of range, or generator and features do not fit.
+
+    Example:
+        >>> from dpswd.generation.features import DCT
+        >>> from dpswd.generation.generators import Table3Generator
+        >>> module = GeneratorModule(Table3Generator(), DCT((1, 28, 28), size=12))
+        >>> module.mechanism(batch_size=60_000).description
+        '144 orthogonal projections of 144-d rows, 100 block means each for each of 10 classes'
     """
 
     def __init__(

@@ -60,6 +60,10 @@ class Structure:
         shares: Part of the squared mu of each release; what is left goes to the slices.
         signal_to_noise: Forecast for each release under the reference spectrum, as a ratio of norms.
         n_surviving: Forecast number of directions above the noise edge of the pooled second moment.
+
+    Example:
+        >>> print(forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0).verdict)
+        Expect class means with little variety (7 releases, 5 cells per class).
     """
 
     sample_shape: tuple[int, ...]
@@ -108,8 +112,16 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         n_classes: Number C of classes; 0 for none.
         mu: Budget of Gaussian differential privacy.
 
+    Returns:
+        The structure, whose text is a table of the releases.
+
     Raises:
         InputError: If a number is out of range.
+
+    Example:
+        >>> structure = forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0)
+        >>> structure.dim, structure.n_cells
+        (400, 5)
     """
     at_least(1, n=n, **{f"shape_{i}": side for i, side in enumerate(shape)})
     at_least(0, n_classes=n_classes)

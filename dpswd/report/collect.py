@@ -166,6 +166,17 @@ def collect(
 
     Raises:
         InputError: If a file is missing or corrupt, or the ledger and ``privacy.json`` contradict each other.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from dpswd import Budget, ClassCounts
+        >>> query = ClassCounts(2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Budget([query], 10, target_epsilon=1.0, target_delta=1e-5, run_dir=folder):
+        ...         counts = query.release(torch.arange(10) % 2)
+        ...     report, curve = collect(folder)
+        >>> report["guarantee"]["epsilon"] <= 1.0
+        True
     """
     run = read_run(run_dir)
     appendix = read_diagnostics(run.path) if diagnostics else None

@@ -40,6 +40,17 @@ def write_report(
     Raises:
         InputError: If the run cannot be read or contradicts itself (nothing is written then), or the directory is not
             writable.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from dpswd import Budget, ClassCounts
+        >>> query = ClassCounts(2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Budget([query], 10, target_epsilon=1.0, target_delta=1e-5, run_dir=folder):
+        ...         counts = query.release(torch.arange(10) % 2)
+        ...     report = write_report(folder)
+        ...     sorted(path.name for path in Path(folder).glob("report.*"))
+        ['report.html', 'report.json', 'report.md']
     """
     report, curve = collect(run_dir, diagnostics=diagnostics, include_private_evaluation=include_private_evaluation)
     texts = {

@@ -83,6 +83,10 @@ class RunBudget(Recorder):
 
     Raises:
         InputError: If a number is out of range.
+
+    Example:
+        >>> RunBudget(target_epsilon=1.0, target_delta=1e-5).settings
+        {'target_epsilon': 1.0, 'target_delta': 1e-05, 'accountant': 'pld'}
     """
 
     _directory: Path

@@ -20,6 +20,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     Lightning's own plugin copies from a temporary directory, which may be another file system; a crash during the copy
     leaves a partial file.
+
+    Example:
+        >>> import tempfile
+        >>> plugin = AtomicCheckpointIO()  # L.Trainer(plugins=[plugin], ...)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     plugin.save_checkpoint({"state_dict": {}}, f"{folder}/last.ckpt")
+        ...     plugin.load_checkpoint(f"{folder}/last.ckpt")
+        {'state_dict': {}}
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
@@ -59,6 +67,15 @@ class LastCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/last.ckpt``: before the first release, twenty times in a run, and when it is interrupted.
 
     The releases of short runs are stored by the budget itself, see :mod:`dpswd.training.budget`.
+
+    Args:
+        directory: The run directory.
+        max_steps: Training steps of the run.
+
+    Example:
+        >>> callback = LastCheckpoint(Path("runs/a"), max_steps=1000)  # L.Trainer(callbacks=[budget, callback], ...)
+        >>> callback.filename
+        'last'
     """
 
     def __init__(self, directory: Path, max_steps: int) -> None:

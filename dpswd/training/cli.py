@@ -97,6 +97,11 @@ class StageProgressBar(ProgressBar):
     """One line with a bar per stage of training.
 
     A module names its stages in a property ``stages``: a mapping from name to number of training steps, in order.
+
+    Example:
+        >>> callback = StageProgressBar()  # L.Trainer(callbacks=[callback], ...)
+        >>> isinstance(callback, ProgressBar)
+        True
     """
 
     _progress: Any = None
@@ -159,6 +164,13 @@ class PrivateCLI(LightningCLI):
     Args:
         args: Command line without the name of the program.
         run: Whether to run the subcommand at once; ``False`` for tests.
+
+    Raises:
+        InputError: If a checkpoint is missing or does not fit the run.
+
+    Example:
+        >>> sorted(PrivateCLI.subcommands())  # PrivateCLI(["fit", "--config", "digits"])
+        ['fit', 'predict']
     """
 
     def __init__(self, args: list[str], run: bool = True) -> None:

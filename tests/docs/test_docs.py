@@ -130,6 +130,16 @@ def test_every_public_name_has_a_place_in_the_reference():
     assert listed <= set(dpswd.__all__) | set(modules)
 
 
+def test_every_public_name_has_an_example():
+    names = ["dpswd", *(info.name for info in pkgutil.walk_packages(dpswd.__path__, "dpswd."))]
+    for module in map(importlib.import_module, names):
+        for name in getattr(module, "__all__", []):
+            found = getattr(module, name)
+            ours = callable(found) and getattr(found, "__module__", "").startswith("dpswd.")
+            if ours and not (isinstance(found, type) and issubclass(found, Exception)):
+                assert ">>>" in (found.__doc__ or ""), f"{module.__name__}.{name}"
+
+
 def test_one_version():
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == dpswd.__version__
     assert f"## {dpswd.__version__}" in (ROOT / "CHANGELOG.md").read_text()
