@@ -62,6 +62,12 @@ def test_tails_without_failure_prob_get_half_of_delta():
         assert resolved.get_delta(resolved.get_epsilon(DELTA)) <= DELTA * 1.01
 
 
+def test_mu_of_gaussians_is_the_closed_form():
+    counts = GaussianMechanism(sensitivity=math.sqrt(2), sigma=2.0)
+    accountant = PrivacyAccountant().step(counts, sample_size=10, n_releases=4)
+    assert accountant.get_mu_and_regret() == (1.4143, 0.0)  # sqrt(2), rounded up
+
+
 def implied_mu(loss, epsilon):
     """The mu of the Gaussian mechanism with the same delta at ``epsilon`` (Dong2022, Corollary 1)."""
     delta = float(loss.get_delta_for_epsilon(epsilon))
