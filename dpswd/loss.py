@@ -194,6 +194,9 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
         mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.
         recorder: Object that records every release before it is made; ``None`` counts releases in ``n_releases`` only.
 
+    Raises:
+        InputError: If ``mechanism`` is not a ProjectionMechanism.
+
     References:
         | Rakotomamonjy2021, Algorithm 1 and Section 3.
 

@@ -259,6 +259,9 @@ class GaussianMechanism(_Noisy):
         batch_size: Number of rows that one release reads; ``None`` for all records.
         noise_seed: For tests only: NOT PRIVATE.
 
+    Raises:
+        InputError: If a value is out of range.
+
     Example:
         >>> GaussianMechanism(sensitivity=1.0, sigma=2.0).unit_sensitivity
         1.0

@@ -106,6 +106,11 @@ class ClassCounts(GaussianQuery):
     Args:
         n_classes: Public number C >= 2 of classes.
         sigma: Standard deviation of the noise on a count; ``None`` until a budget sets it.
+        share: See :class:`GaussianQuery`.
+        noise_seed: As ``share``.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> counts = ClassCounts(2, sigma=1.0).release(torch.tensor([0, 0, 1]))

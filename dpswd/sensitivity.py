@@ -193,6 +193,9 @@ class ConstantLaw:
     Attributes:
         value: S > 0.
 
+    Raises:
+        InputError: If a value is out of range.
+
     Example:
         >>> ConstantLaw(2.0).log_mgf([0.0, 1.0])
         array([0., 2.])
@@ -238,6 +241,9 @@ class ProjectionLaw:
         labelled: Whether records are embedded as x times one-hot label. The survival function then also covers a
             change of class: :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating function is unchanged
             (docs/theory/sensitivity.md, Proposition 5).
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> law = ProjectionLaw(dim=784, n_projections=200)

@@ -43,6 +43,9 @@ class PrivacyAccountant:
         accountant: As given.
         history: ``(mechanism, sample_size, n_releases)`` in order; equal neighbours are merged.
 
+    Raises:
+        InputError: If the name of the accountant is unknown.
+
     Example:
         >>> from dpswd.mechanism import ProjectionMechanism
         >>> mechanism = ProjectionMechanism(dim=784, n_projections=1000, sigma=0.70, batch_size=100)
@@ -340,6 +343,10 @@ def _bound_sentence(mechanism: ProjectionMechanism) -> str:
 
 def round_up(value: float, digits: int) -> float:
     """Round to ``digits`` significant digits towards infinity, which is towards less privacy.
+
+    Args:
+        value: Any number.
+        digits: Number of significant digits.
 
     Example:
         >>> round_up(0.57201, 3), round_up(1.3e-7, 1), round_up(2.0, 3)

@@ -258,6 +258,9 @@ def adapt(
         min_shift: See :class:`dpswd.PrivateAdapter`.
         seed: Seed of public randomness.
 
+    Returns:
+        The classifier, of the source where nothing is adapted.
+
     Raises:
         InputError: If the method or the records do not fit.
 
@@ -339,6 +342,9 @@ class ClassifierFile(L.Callback):
         seed: Seed of public randomness.
         synthetic: Write the synthetic target, too: ``synthetic_target.npz`` with ``features`` or ``data``.
         test_is_public: States that the test records are public and that none of them is among the private records.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> callback = ClassifierFile("class_shift")  # L.Trainer(callbacks=[budget, callback], ...)

@@ -129,6 +129,9 @@ class DigitAdaptation(AdaptationData):
         root: See :class:`AdaptationData`.
         public_benchmark: States whether the target is public; by the checksums of its files if not given.
 
+    Raises:
+        InputError: If a name is unknown, or source and target are the same.
+
     Example:
         >>> DigitAdaptation("USPS", "MNIST").name
         'USPS-MNIST'
@@ -227,6 +230,9 @@ class OfficeCaltech(FeatureAdaptation):
         target: Another one, which plays the private domain.
         root: See :class:`AdaptationData`.
         normalise: See :class:`AdaptationData`.
+
+    Raises:
+        InputError: If a name is unknown, or source and target are the same.
 
     Example:
         >>> OfficeCaltech("A", "D").paths[:2]

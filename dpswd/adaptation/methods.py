@@ -106,6 +106,9 @@ class ImageMap:
         shear: As ``shift``.
         elastic: As ``shift``.
 
+    Raises:
+        InputError: If a value is out of range.
+
     Example:
         >>> method = ImageMap(n_steps=500, shift=2.0, rotation=10.0)  # dpswd.PrivateAdapter(method=method, ...)
         >>> method.amounts["rotation"]

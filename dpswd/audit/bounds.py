@@ -48,6 +48,9 @@ def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
     Returns:
         Array of the same shape.
 
+    Raises:
+        InputError: If a value is out of range.
+
     Example:
         >>> bool(abs(upper_limit(0, 100, 0.05) - (1 - 0.05 ** (1 / 100))) < 1e-12)
         True
@@ -145,6 +148,9 @@ def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confid
         second: Scores (n,) of runs on the second data set.
         delta: Where epsilon is evaluated.
         confidence: Probability with which all bounds hold.
+
+    Returns:
+        The bounds.
 
     Raises:
         InputError: If there are too few runs, their numbers differ, or a score is nan.

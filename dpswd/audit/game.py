@@ -77,6 +77,9 @@ def run_game(game: Game, trials: int, *, delta: float = 1e-5, confidence: float 
         delta: Where epsilon is evaluated.
         confidence: Probability with which all bounds hold.
 
+    Returns:
+        The bounds.
+
     Raises:
         InputError: If there are too few runs, or a score is nan.
 
@@ -121,6 +124,9 @@ class ProjectionGame:
         seed: Seed of z. Noise, directions and subsets come from the system's entropy.
         as_released: Whether to attack noisy rows after their last sort.
         loss: The class of the loss under attack.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> mechanism = ProjectionMechanism(4, 8, sigma=0.5, batch_size=10, kind="orthogonal")

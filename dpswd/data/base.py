@@ -156,6 +156,9 @@ class PrivateData(L.LightningDataModule):
         public_benchmark: Whether the records are public, so that exact statistics of them may be published.
         release_every: Training steps per release, set by the module that is trained.
 
+    Raises:
+        InputError: If a value is out of range.
+
     Example:
         >>> class Mine(PrivateData):
         ...     def load(self):

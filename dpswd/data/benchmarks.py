@@ -244,6 +244,12 @@ class CelebA(PrivateData):
         size: Side to which pictures are resized.
         download: Let torchvision fetch the full set.
         public_benchmark: States that the faces are public.
+        root: See :class:`~dpswd.data.base.PrivateData`.
+        batch_size: As ``root``.
+        n_synthetic: As ``root``.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> data = CelebA("torchvision", size=32, root="data")

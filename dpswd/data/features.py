@@ -36,6 +36,12 @@ class FeatureFile(PrivateData):
         n_classes: Number of classes.
         public_benchmark: States that the records are public.
         unreadable: ``"zero"`` maps a row with NaN or inf to zeros; ``"refuse"`` raises.
+        root: See :class:`~dpswd.data.base.PrivateData`.
+        batch_size: As ``root``.
+        n_synthetic: As ``root``.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> import tempfile
@@ -155,6 +161,8 @@ class ArrayData(PrivateData):
         test: Values and labels for evaluation only, in the same form.
         public_benchmark: States that the records are public.
         unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
+        batch_size: See :class:`~dpswd.data.base.PrivateData`.
+        n_synthetic: As ``batch_size``.
 
     Raises:
         InputError: If the arrays have another form, pixels lie outside [0, 1], or labels do not fit.

@@ -48,6 +48,12 @@ class ImageFolder(PrivateData):
         public_benchmark: States that the images are public.
         unreadable: ``"zero"`` maps a file that cannot be decoded to a black image (docs/theory/private-side.md,
             Proposition 22); ``"refuse"`` raises.
+        root: See :class:`~dpswd.data.base.PrivateData`.
+        batch_size: As ``root``.
+        n_synthetic: As ``root``.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> import tempfile

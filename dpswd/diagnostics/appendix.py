@@ -23,6 +23,14 @@ TITLES = {"wdp": "Wasserstein DP (Yang2024)", "tangent": "Tangent DP (Ying2024)"
 def write_diagnostics(run_dir: Path, name: str, entry: dict[str, Any]) -> Path:
     """Add or replace one entry, ``"wdp"`` or ``"tangent"``, of ``run_dir/diagnostics.json``.
 
+    Args:
+        run_dir: The run directory.
+        name: ``"wdp"`` or ``"tangent"``.
+        entry: Plain values.
+
+    Returns:
+        Path of the file.
+
     Raises:
         InputError: If ``name`` is another one, the directory cannot be written, or the present file is not a
             diagnostics file.
@@ -42,6 +50,9 @@ def write_diagnostics(run_dir: Path, name: str, entry: dict[str, Any]) -> Path:
 
 def read_diagnostics(run_dir: Path) -> dict[str, Any]:
     """Return the entries of ``run_dir/diagnostics.json``.
+
+    Args:
+        run_dir: The run directory.
 
     Raises:
         InputError: If there is no such file, or it is not a diagnostics file.

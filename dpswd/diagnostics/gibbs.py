@@ -102,6 +102,9 @@ def exponential_mechanism_epsilon(beta: float, loss: str, n_records: int) -> flo
         loss: A key of ``LOSS_BOUNDS``.
         n_records: Number n of records.
 
+    Returns:
+        epsilon.
+
     Raises:
         InputError: If an argument is out of range.
 
@@ -124,6 +127,9 @@ def sample_hypotheses(q: ArrayLike, size: int, *, rng: np.random.Generator | Non
         q: Probabilities (m,).
         size: Number of draws.
         rng: Generator for tests.
+
+    Raises:
+        InputError: If ``size`` is below 1.
 
     Example:
         >>> sample_hypotheses([0.0, 1.0, 0.0], size=3)

@@ -129,6 +129,9 @@ def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
         sigma: Standard deviation of the noise.
         sensitivity: Sensitivity :math:`\Delta`.
 
+    Returns:
+        The printed value.
+
     Raises:
         InputError: If a value is out of range.
 
@@ -152,6 +155,9 @@ def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
         scale: Scale :math:`\lambda` of the noise.
         sensitivity: Sensitivity :math:`\Delta`.
 
+    Returns:
+        The printed value.
+
     Raises:
         InputError: If a value is out of range.
 
@@ -171,6 +177,9 @@ def wdp_from_rdp(rdp_epsilon: float, order: float, sensitivity: float = 1.0) -> 
         rdp_epsilon: Renyi divergence, in nats.
         order: The order :math:`\mu \ge 1`.
         sensitivity: Sensitivity :math:`\Delta`.
+
+    Returns:
+        The printed value.
 
     Raises:
         InputError: If a value is out of range.
@@ -192,6 +201,9 @@ def attack_probability(epsilon: float) -> float:
 
     Args:
         epsilon: epsilon of pure DP.
+
+    Returns:
+        A probability.
 
     Raises:
         InputError: If it is not a number.
@@ -314,6 +326,9 @@ def theorem_2_loss(order: float, differences: ArrayLike, sigma: float, sampling_
         sigma: Standard deviation of the noise, in gradient units.
         sampling_rate: The rate q in [0, 1].
 
+    Returns:
+        The loss, in gradient units.
+
     Raises:
         InputError: If a value is out of range or a shape is not valid.
 
@@ -334,6 +349,9 @@ def advanced_composition_delta(expected_loss: float, wdp: float, beta: float) ->
         expected_loss: The sum of the expected distances of the steps.
         wdp: The level :math:`\varepsilon`, in the same unit.
         beta: The free constant, above 0; a larger one makes every delta below 1 smaller.
+
+    Returns:
+        delta, at most 1.
 
     Raises:
         InputError: If a value is out of range.
@@ -361,6 +379,9 @@ class WassersteinAccountant:
         sampling_rate: The rate q in [0, 1].
         total_loss: Sum of the losses so far, in gradient units.
         n_steps: Number of steps so far.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> accountant = WassersteinAccountant(order=2, beta=32.0, sigma=0.01, sampling_rate=0.02)

@@ -181,6 +181,9 @@ class SmallCNN(nn.Module):
         n_outputs: Classes, or attributes.
         hidden: Size of the layer before the scores.
 
+    Raises:
+        InputError: If a value is out of range.
+
     Example:
         >>> SmallCNN(channels=1, n_outputs=10)(torch.rand(2, 1, 28, 28)).shape
         torch.Size([2, 10])

@@ -129,6 +129,9 @@ def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[st
 def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
     """Reads a generator in evaluation mode, and its guarantee; no code of the file is run.
 
+    Args:
+        path: File written by :func:`write_generator`.
+
     Returns:
         The generator and its guarantee: ``generator(generator.latent(n), labels)`` gives records.
 
@@ -230,6 +233,9 @@ class SampleGrid(L.Callback):
     Args:
         columns: Images per class.
         every_n_steps: Training steps between pictures; 0 for the last one only.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> callback = SampleGrid(columns=8, every_n_steps=0)  # L.Trainer(callbacks=[callback], ...)

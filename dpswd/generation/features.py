@@ -22,6 +22,9 @@ __all__ = ["DCT", "Basis", "FeatureMap", "Flatten", "Frequencies", "Histogram", 
 def dct_matrix(size: int) -> Tensor:
     """Returns the orthonormal DCT-II matrix (size, size) in float64; row i is the i-th frequency.
 
+    Args:
+        size: Number of frequencies.
+
     Example:
         >>> matrix = dct_matrix(8)
         >>> bool(torch.allclose(matrix @ matrix.T, torch.eye(8, dtype=torch.float64)))
@@ -79,6 +82,9 @@ class FeatureMap(nn.Module):
         sample_shape: Shape of one record.
         center: Public constant subtracted from every entry.
         radius: Public L2 distance from the centre that is mapped to norm 1/2.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> class Mean(FeatureMap):
@@ -157,6 +163,9 @@ class DCT(FeatureMap):
         radius: Public L2 distance from the centre, in weighted frequencies, that is mapped to norm 1/2.
         emphasis: Frequency (i, j) is multiplied by ``(1 + sqrt(i^2 + j^2)) ** emphasis``, which
             compensates the decay of the spectrum of natural images.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> features = DCT((1, 28, 28), size=12)
@@ -239,6 +248,9 @@ class Frequencies(FeatureMap):
         chroma_size: Frequencies per axis of the two other opponent colours.
         center: Public constant subtracted from every pixel.
 
+    Raises:
+        InputError: If a value is out of range.
+
     Example:
         >>> features = Frequencies((3, 32, 32), size=8, chroma_size=4)
         >>> features.dim, round(float(features.reference.sum()), 4)
@@ -309,6 +321,9 @@ class Histogram(FeatureMap):
         sample_shape: (channels, height, width).
         n_levels: Number of levels.
 
+    Raises:
+        InputError: If a value is out of range.
+
     Example:
         >>> Histogram((1, 2, 2), n_levels=3)(torch.tensor([[[[0.0, 0.0], [0.5, 1.0]]]]))  # half of the shares
         tensor([[0.2500, 0.1250, 0.1250]])
@@ -337,6 +352,9 @@ class Basis(FeatureMap):
     Args:
         base: Public map from records to rows.
         n_components: Number of leading coordinates that :meth:`forward` returns.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> features = Basis(DCT((1, 8, 8), size=4), n_components=5)

@@ -40,6 +40,9 @@ class Generator(nn.Module):
     Attributes:
         class_names: Public names of the classes, in the order of their numbers, if they have names.
 
+    Raises:
+        InputError: If a value is out of range.
+
     Example:
         >>> class Linear(Generator):
         ...     def __init__(self, sample_shape, n_classes, latent_dim):
