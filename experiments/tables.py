@@ -316,6 +316,12 @@ TABLES: dict[str, Table] = {
         where=lambda row: "MNIST" in row["dataset"],
         spread=(problem, score),
     ),
+    "adaptation_images": Table(
+        "adaptation_images",
+        {"method": "image map, {method}", "guarantee": lambda row: guarantee(row, ".2f")},
+        "{seeds} seeds",
+        spread=(problem, score),
+    ),
     "adaptation_office": Table(
         "table1",
         {"method": method, "guarantee": lambda row: guarantee(row).split(", μ")[0]},
@@ -359,7 +365,13 @@ TABLES: dict[str, Table] = {
         "pixel_vectors",
         {"method": "{method}", "ε": "{epsilon:g}"},
         "{seeds} seeds",
-        where=lambda row: row["group"] != "pixels",
+        where=lambda row: row["group"] == "Office-Caltech-10",
+        spread=("{dataset}", score),
+    ),
+    "pixel_vectors_changed": Table(
+        "pixel_vectors_changed",
+        {"method": "{method}", "ε": "{epsilon:g}"},
+        "{seeds} seeds",
         spread=("{dataset}", score),
     ),
     "adaptation_steps": Table(

@@ -1,4 +1,4 @@
-"""Table 1 and Figure 3, new rows: digits by a synthetic target and the image map, as ``dpswd fit --config adaptation``.
+"""Table 1, new rows: digits as they are, by a synthetic target and the image map (``dpswd fit --config adaptation``).
 
 ``source only`` trains the same network on the source for as many steps. ``real target`` fits the map to the private
 images themselves and is NOT PRIVATE.
@@ -27,7 +27,6 @@ HELP = "digits by a synthetic target and the image map: 3 seeds, about a minute 
 SEEDS, QUICK_SEEDS = 3, 1
 DELTA = 1e-5
 PAIRS = (("MNIST", "USPS"), ("USPS", "MNIST"))
-FRAMINGS = ("resized", "framed")
 METHODS = (("synthetic target", 10.0), ("source only", None), ("synthetic target", 1.0), ("real target", None))
 JITTER = {"shift": 1.5, "rotation": 10.0, "zoom": 0.1, "shear": 0.1, "elastic": 0.6}  # as in the config
 
@@ -38,7 +37,6 @@ class Cell:
 
     source: str
     target: str
-    framing: str
     seed: int
     method: str
     epsilon: float | None
@@ -48,7 +46,7 @@ class Cell:
     def name(self) -> str:
         """Path of the result."""
         budget = "" if self.epsilon is None else f"_{self.epsilon:g}"
-        return f"{self.source}-{self.target}_{self.framing}_{self.seed}/{self.method.replace(' ', '_')}{budget}"
+        return f"{self.source}-{self.target}_{self.seed}/{self.method.replace(' ', '_')}{budget}"
 
 
 def run(
@@ -57,12 +55,10 @@ def run(
     quick: bool = False,
     data: Path | None = None,
     workers: int | None = None,
-    framings: tuple[str, ...] = FRAMINGS,
 ) -> dict[str, Any]:
-    """Runs the missing cells, seed by seed; returns one row per pair, framing, method and budget."""
+    """Runs the missing cells, seed by seed; returns one row per pair, method and budget."""
     cells = [
-        Cell(*pair, framing, seed, *method)
-        for framing in framings
+        Cell(*pair, seed, *method)
         for seed in range(QUICK_SEEDS if quick else SEEDS)
         for pair in PAIRS
         for method in METHODS
@@ -73,15 +69,15 @@ def run(
 
 def summarise(cells: list[Cell], found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Means and standard deviations over seeds."""
-    groups: dict[tuple[str, str, str, float | None], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str, float | None], list[dict[str, Any]]] = {}
     for cell, each in zip(cells, found, strict=True):
-        groups.setdefault((f"{cell.source}-{cell.target}", cell.framing, cell.method, cell.epsilon), []).append(each)
+        groups.setdefault((f"{cell.source}-{cell.target}", cell.method, cell.epsilon), []).append(each)
     rows = []
-    for (pair, framing, method, epsilon), same in groups.items():
+    for (pair, method, epsilon), same in groups.items():
         values = [each["accuracy"] for each in same]
         rows.append(
             {
-                "dataset": pair if framing == "framed" else f"{pair}, as they are",
+                "dataset": f"{pair}, as they are",
                 "method": method,
                 "epsilon": epsilon,
                 "delta": DELTA if epsilon else None,
@@ -98,7 +94,7 @@ def summarise(cells: list[Cell], found: list[dict[str, Any]]) -> list[dict[str, 
 def _work(cell: Cell, root: str | None) -> dict[str, Any]:
     silence()
     warnings.filterwarnings("ignore", "Expect")
-    data = DigitAdaptation(cell.source, cell.target, cell.framing, root)  # type: ignore[arg-type]
+    data = DigitAdaptation(cell.source, cell.target, "resized", root)  # type: ignore[arg-type]
     assert data.test is not None
     method = ImageMap(cell.n_steps, **JITTER)
     images, labels = data.source.floats(), data.source.labels

@@ -138,6 +138,6 @@ def test_changed_targets_have_other_records_than_the_source():
 
 
 def test_rows_of_image_maps():
-    cells = [adaptation_images.Cell("USPS", "MNIST", "resized", seed, "synthetic target", 10.0) for seed in (0, 1)]
+    cells = [adaptation_images.Cell("USPS", "MNIST", seed, "synthetic target", 10.0) for seed in (0, 1)]
     (row,) = adaptation_images.summarise(cells, [{"accuracy": 95.0, "mu": 2.0, "sound": True}] * 2)
     assert (row["dataset"], row["mean"], row["seeds"]) == ("USPS-MNIST, as they are", 95.0, 2)
