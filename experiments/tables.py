@@ -242,6 +242,14 @@ TABLES: dict[str, Table] = {
         last=TIMES
         | {"seeds": lambda rows: str(rows[0]["seeds"]), "version": lambda rows: rows[0].get("version", "0.2.0")},
     ),
+    "forecast": Table(
+        "forecast",
+        {"data set": "{dataset}", "records": "{n_records:,}", "ε": "{epsilon:g}"},
+        spread=(
+            lambda row: row["release"].replace("_", " "),
+            lambda row: f"{row['forecast']:.2g} / {row['realised']:.2g}",
+        ),
+    ),
     "generation_ablation": Table(
         "generation_ablation",
         columns(

@@ -94,11 +94,11 @@ class Structure:
     @property
     def verdict(self) -> str:
         """What to expect of the generated records, in one sentence."""
-        means, moments = self.signal_to_noise["means"], self.signal_to_noise["moments"]
+        means = self.signal_to_noise["means"]
         kind = f"{len(self.shares) + 1} releases, {self.n_cells} cell{'s' * (self.n_cells > 1)} per class"
         if means < 1:
             return f"Expect noise: class means need {math.ceil(1 / means)} times as many records, or a larger budget."
-        if moments < 1:
+        if self.n_surviving < 10:
             return f"Expect class means with little variety ({kind})."
         return f"Expect class means and variety ({kind})."
 
@@ -149,20 +149,21 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         shares["cell_moments" if n_cells > 1 else "moments"] -= _TONE_SHARE
     slices = 1 - sum(shares.values())
     within = (1 - BETWEEN) * (ROW_NORM / headroom) ** 2
+    clipped = min(within, class_bound**2)
 
     n_moments = 1 if pooled else classes
-    pooled_edge = _edge(class_bound, dim, mu * math.sqrt(shares["moments"])) * math.sqrt(n_moments) / n
+    pooled_edge = moment_edge(class_bound, dim, mu * math.sqrt(shares["moments"])) * math.sqrt(n_moments) / n
     ratios = {
         "overall": ROW_NORM * mu * math.sqrt(shares["overall"] / dim) * n / (2 * RAW_NORM),
         "means": math.sqrt(BETWEEN / dim) / headroom * per_class * math.sqrt(shares["means"]) / 2,
-        "moments": within / dim / pooled_edge,
+        "moments": clipped / dim / pooled_edge,
     }
     if n_levels:
         ratios["tones"] = n * mu * math.sqrt(_TONE_SHARE) / (2 * n_levels)
     if n_cells > 1:
         per_cell = per_class / n_cells
         ratios["cell_means"] = 0.5 * per_cell * math.sqrt(shares["cell_means"] / p) / 2.6
-        ratios["cell_moments"] = 1 / (p * _edge(1.0, p, per_cell * math.sqrt(shares["cell_moments"])))
+        ratios["cell_moments"] = 1 / (p * moment_edge(1.0, p, per_cell * math.sqrt(shares["cell_moments"])))
     n_quantiles = min(n, 100)
     ratios["slices"] = math.sqrt(within / p) * n * mu * math.sqrt(slices) / n_quantiles
     step_size = min(0.2, 0.4 / (1 + 100 / ratios["slices"] ** 2))
@@ -182,12 +183,12 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         step_size=step_size,
         shares=shares,
         signal_to_noise=ratios,
-        n_surviving=int((spectrum / spectrum.sum() * within > pooled_edge).sum()),
+        n_surviving=int((spectrum / spectrum.sum() * clipped > pooled_edge).sum()),
     )
 
 
-def _edge(bound: float, dim: int, mu: float) -> float:
-    """Largest eigenvalue of the noise of a second moment of rows of norm at most ``bound``, released at ``mu``."""
+def moment_edge(bound: float, dim: int, mu: float) -> float:
+    """Largest eigenvalue of the noise of a second moment (dim, dim) of rows of norm at most ``bound``."""
     return 2 * bound**2 * math.sqrt(dim) / mu
 
 

@@ -1,0 +1,109 @@
+"""The forecast beside what it forecasts: signal-to-noise ratios of the releases of public benchmarks.
+
+*Forecast* is the ratio that :func:`dpswd.generation.structure.forecast` states from public numbers, *realised* that of
+the exact statistic of the records: NOT private, for benchmarks only.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.data import Records
+from dpswd.generation import mixture
+from dpswd.generation.features import Frequencies
+from dpswd.generation.structure import RAW_NORM, ROW_NORM, Structure, forecast, moment_edge
+from experiments.cells import run_cells
+from experiments.generation.table2_methods import DELTA, GENERATED
+
+HELP = "signal-to-noise ratios of the releases, forecast and realised, on five benchmarks (a minute, resumes)"
+
+BUDGETS = (10.0, 1.0)
+_PART = 4096
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A data set and a budget."""
+
+    dataset: str
+    epsilon: float
+
+    @property
+    def name(self) -> str:
+        """Name of the result."""
+        return f"{self.dataset}-{self.epsilon:g}"
+
+
+def run(out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None) -> dict[str, Any]:
+    """Makes the missing cells; with ``quick`` those of the embedded digits only. One row per release."""
+    cells = [Cell(name, epsilon) for name in GENERATED for epsilon in BUDGETS if not quick or name == "digits"]
+    found = run_cells(cells, partial(measure, data=data), out / "forecast", workers=workers)
+    return {"rows": [row for cell in found for row in cell["rows"]]}
+
+
+def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
+    """Computes both ratios of every release."""
+    source = GENERATED[cell.dataset](**({} if data is None or cell.dataset == "digits" else {"root": str(data)}))
+    source.setup("fit")
+    records, mu = source.private, mu_of_epsilon(cell.epsilon, DELTA)
+    made = forecast(len(records), tuple(records.values.shape[1:]), 10, mu)
+    found = realised(records, made, mu)
+    facts = {"dataset": cell.dataset, "n_records": len(records), "epsilon": cell.epsilon, "delta": DELTA}
+    rows = [
+        facts | {"release": name, "forecast": round(stated, 3), "realised": round(found[name], 3)}
+        for name, stated in made.signal_to_noise.items()
+    ]
+    return {"rows": rows}
+
+
+def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
+    """Computes the signal-to-noise ratio of each release of ``made`` from the exact statistics of the records."""
+    shares = {**made.shares, "slices": 1 - sum(made.shares.values())}
+    sigma = {name: 2 * ROW_NORM / (mu * math.sqrt(share)) for name, share in shares.items()}
+    n, labels, classes, dim, p = len(records), records.labels, made.n_classes, made.dim, made.n_components
+    features = Frequencies(made.sample_shape, made.size, made.chroma_size)  # type: ignore[arg-type]
+    raw = torch.cat([features(records.floats(part)) for part in torch.arange(n).split(_PART)]).double()
+    raw = raw * (RAW_NORM / raw.norm(dim=1)).clamp(max=1)[:, None]
+    ratios = {"overall": float(n * raw.square().sum(1).mean().sqrt() / (2 * sigma["overall"] * math.sqrt(dim)))}
+    rows = raw - raw.mean(0)
+    rows = rows * ROW_NORM / (made.headroom * rows.square().sum(1).mean().sqrt())
+    counts = torch.bincount(labels, minlength=classes)
+    means = _means(rows, labels, counts)
+    ratios["means"] = _norm(means * counts[:, None]) / (sigma["means"] * math.sqrt(dim))
+    within = rows - means[labels]
+    within = within * (made.class_bound / within.norm(dim=1)).clamp(max=1)[:, None]
+    pooled = within.T @ within / n
+    edge = moment_edge(made.class_bound, dim, mu * math.sqrt(shares["moments"])) / n
+    ratios["moments"] = float(pooled.trace()) / dim / (edge * math.sqrt(1 if made.pooled else classes))
+    if made.n_levels:
+        ratios["tones"] = n / made.n_levels * ROW_NORM / sigma["tones"]
+    directions = torch.linalg.eigh(pooled + means.T @ means / classes).eigenvectors.flip(1)[:, :p]
+    leading, centre, shared = within @ directions, means @ directions, directions.T @ pooled @ directions
+    if made.n_cells > 1:
+        cells = mixture.cell_of(leading + centre[labels], labels, mixture.centres(centre, shared, made.n_cells))
+        counts = torch.bincount(cells, minlength=classes * made.n_cells)
+        offsets = _means(leading, cells, counts)
+        deviation = float(shared.trace().sqrt())
+        noise = sigma["cell_means"] * 1.3 * deviation / ROW_NORM
+        ratios["cell_means"] = _norm(offsets * counts[:, None]) / (noise * math.sqrt(p))
+        rest = float((leading - offsets[cells]).square().sum(1).mean()) / p * n / (classes * made.n_cells)
+        ratios["cell_moments"] = rest / moment_edge(deviation, p, mu * math.sqrt(shares["cell_moments"]))
+    spread = float((shared.trace() / p).sqrt())
+    ratios["slices"] = spread * n * mu * math.sqrt(shares["slices"]) / made.n_quantiles
+    return ratios
+
+
+def _means(rows: Tensor, groups: Tensor, counts: Tensor) -> Tensor:
+    sums = torch.zeros(len(counts), rows.shape[1], dtype=rows.dtype).index_add_(0, groups, rows)
+    return sums / counts.clamp(min=1)[:, None]
+
+
+def _norm(sums: Tensor) -> float:
+    """Root mean square of the norms of the rows."""
+    return float(sums.square().sum(1).mean().sqrt())

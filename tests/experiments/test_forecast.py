@@ -1,0 +1,34 @@
+"""The forecast against the exact statistics of public benchmarks."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpswd.data import Digits
+from dpswd.generation.structure import forecast
+from experiments.generation.forecast import BUDGETS, Cell, measure, realised
+from experiments.generation.table2_methods import GENERATED
+
+FOLDERS = {"MNIST": "MNIST", "FashionMNIST": "FashionMNIST", "USPS": "USPS", "CIFAR10": "cifar10_images"}
+
+
+@pytest.mark.parametrize("epsilon", BUDGETS)
+@pytest.mark.parametrize(
+    "dataset", [name if name == "digits" else pytest.param(name, marks=pytest.mark.slow) for name in GENERATED]
+)
+def test_forecast_is_within_a_factor_of_two(dataset, epsilon):
+    root = Path(os.environ.get("DPSWD_DATA") or "data")
+    if dataset != "digits" and not (root / FOLDERS[dataset]).is_dir():
+        pytest.skip(f"no {dataset} below {root}")
+    for row in measure(Cell(dataset, epsilon), root)["rows"]:
+        assert 0.5 <= row["realised"] / row["forecast"] <= 2, row
+
+
+def test_records_without_classes_are_not_as_forecast():
+    data = Digits()
+    data.setup("fit")
+    records, made = data.private, forecast(len(data.private), (1, 8, 8), 10, 2.0)
+    records.labels = records.labels[torch.randperm(len(records), generator=torch.Generator().manual_seed(0))]
+    assert realised(records, made, 2.0)["means"] < 0.5 * made.signal_to_noise["means"]
