@@ -247,7 +247,7 @@ TABLES: dict[str, Table] = {
         {"data set": "{dataset}", "records": "{n_records:,}", "ε": "{epsilon:g}"},
         spread=(
             lambda row: row["release"].replace("_", " "),
-            lambda row: f"{row['forecast']:.2g} / {row['realised']:.2g}",
+            lambda row: f"{row['forecast']:.3g} / {row['realised']:.3g}",
         ),
     ),
     "generation_ablation": Table(
