@@ -469,7 +469,7 @@ def _records(X: Any) -> Array:
     if records.ndim not in (2, 3, 4) or records.dtype.kind not in "biuf":
         raise InputError(f"Expected X as rows (N, d) or images (N, H, W[, C]), got {records.dtype} {records.shape}.")
     if records.dtype.kind == "f" and not np.isfinite(records).all():
-        raise InputError("Expected finite numbers in X, got NaN or inf; remove or replace these records.")
+        raise InputError("Expected finite numbers in X, got NaN or inf; set these records to zero.")
     return records
 
 
