@@ -23,6 +23,7 @@ from dpswd._validate import at_least
 from dpswd.errors import InputError
 
 _SEED_BYTES = 32  # of the operating system's entropy per draw
+_MAX_BYTES = 2**30  # per call of OpenSSL, whose counter has 32 bits
 _PAIRS = 2**18  # of normal numbers per block: bounds the memory and keeps torch's threads busy
 
 
@@ -39,7 +40,8 @@ class SecureRandom:
     def words(self, count: int) -> NDArray[np.uint64]:
         """Return ``count`` uniform 64-bit words."""
         ssl.RAND_add(os.urandom(_SEED_BYTES), float(_SEED_BYTES))
-        return np.frombuffer(ssl.RAND_bytes(8 * count), dtype=np.uint64)
+        parts = (ssl.RAND_bytes(min(_MAX_BYTES, 8 * count - start)) for start in range(0, 8 * count, _MAX_BYTES))
+        return np.frombuffer(b"".join(parts), dtype=np.uint64)
 
 
 class SeededRandom:

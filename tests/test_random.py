@@ -159,3 +159,10 @@ def test_normal_equals_box_muller():
     exact = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     # the product 2 pi u is off by an ulp of 2 pi at most (and pi itself by 1e-16 relative); the rest by a few ulps
     assert np.abs(normal(SeededRandom(4), (2000,)) - exact).max() < 10 * 2.0**-53 * float(radius.max())
+
+
+def test_secure_random_in_several_calls(monkeypatch):
+    monkeypatch.setattr("dpswd._random._MAX_BYTES", 12)
+    words = SecureRandom().words(5)
+    assert words.shape == (5,)
+    assert len(set(words.tolist())) == 5

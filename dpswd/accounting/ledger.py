@@ -557,6 +557,8 @@ def digest(previous: str, entry: Entry) -> str:
 
 
 def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file() and not path.is_dir():  # a device may have no end
+        raise InputError(f"Expected a regular file for the ledger at {path}, got a device or a pipe; use another path.")
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -581,7 +583,7 @@ def _is_incomplete_line(rest: bytes) -> bool:
     A complete object whose line break was overwritten is not incomplete; it would hide a release.
     """
     left = rest.rstrip(b"\0")
-    if left[:2] not in (b"", b"{", b'{"') or not left.isascii():
+    if left[:2] not in (b"", b"{", b'{"') or not left.isascii() or not left.decode().isprintable():
         return False
     try:
         return not isinstance(json.loads(left if len(left) < len(rest) else left[:-1]), dict)

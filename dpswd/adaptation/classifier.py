@@ -20,6 +20,7 @@ import lightning as L
 import numpy as np
 import ot.da
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
@@ -32,7 +33,7 @@ from dpswd.adaptation.methods import ImageMap, class_shift, image_network
 from dpswd.adaptation.space import SourceSpace, channels_first, channels_last
 from dpswd.errors import InputError
 from dpswd.generation.evaluation import write_evaluation
-from dpswd.generation.export import GUARANTEE, SCOPE, read_file
+from dpswd.generation.export import read_file, stated_guarantee
 from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.structure import BETWEEN, ROW_NORM
 from dpswd.training.callback import PrivacyBudget
@@ -171,7 +172,7 @@ class TargetClassifier:
             "adapted": bool(self.adapted),
             "shift": float(self.shift),
             "verdict": self.verdict,
-            "guarantee": {key: value for key, value in guarantee.items() if key in GUARANTEE} | {"scope": SCOPE},
+            "guarantee": stated_guarantee(guarantee),
         }
         buffer = io.BytesIO()
         torch.save(content, buffer)
@@ -330,7 +331,8 @@ class ClassifierFile(L.Callback):
     """Adapts a classifier at the end of a fit and writes ``classifier.pt`` with the guarantee of the run.
 
     The module is a :class:`~dpswd.generation.mixture_module.MixtureModule` without classes, the data module an
-    :class:`~dpswd.adaptation.data.AdaptationData`. The options are those of :class:`dpswd.PrivateAdapter`.
+    :class:`~dpswd.adaptation.data.AdaptationData`. The options are those of :class:`dpswd.PrivateAdapter`. No file is
+    written if the module holds no release.
 
     An accuracy is an exact statistic of its records, which no budget covers. ``evaluation.json`` is written for public
     benchmarks, or where the user states that the test records are public and disjoint from the private ones.
@@ -384,6 +386,9 @@ class ClassifierFile(L.Callback):
         module: Any = pl_module
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         if trainer.fast_dev_run or not trainer.is_global_zero:  # type: ignore[attr-defined]
+            return
+        if module.released is None:
+            rank_zero_warn("The module holds no release, so that classifier.pt is not written.")
             return
         directory = Path(trainer.default_root_dir)
         signal = module.structure.signal_to_noise["means"]

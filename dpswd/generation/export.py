@@ -79,7 +79,7 @@ def write_generator(generator: Generator, path: str | Path, guarantee: dict[str,
         "generator": name,
         "options": options,
         "classes": None if generator.class_names is None else list(generator.class_names),
-        "guarantee": _stated(guarantee or {}),
+        "guarantee": stated_guarantee(guarantee or {}),
         "state": {key: value.detach().cpu().clone() for key, value in generator.state_dict().items()},
     }
     buffer = io.BytesIO()
@@ -87,7 +87,7 @@ def write_generator(generator: Generator, path: str | Path, guarantee: dict[str,
     atomic_write(Path(path), buffer.getvalue())
 
 
-def _stated(facts: dict[str, Any]) -> dict[str, Any]:
+def stated_guarantee(facts: dict[str, Any]) -> dict[str, Any]:
     """Returns the facts that state the guarantee of the weights, and its scope.
 
     Weights that have seen releases of further runs get the guarantee of all runs in the shared ledger.

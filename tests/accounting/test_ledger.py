@@ -103,6 +103,21 @@ def test_incomplete_last_line_is_replaced(path, written):
         assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize("damage", [b"\x07", b"\0" * 10])
+def test_damaged_last_line_is_no_incomplete_one(path, written, damage):
+    """A line that was written whole is a release that was made, also where bytes in it were lost."""
+    whole = path.read_bytes()
+    start = whole[:-1].rfind(b"\n") + 20
+    path.write_bytes(whole[:start] + damage + whole[start + len(damage) : -1])
+    with pytest.raises(LedgerError):
+        Ledger.open_existing(path)
+
+
+def test_a_device_is_no_ledger():
+    with pytest.raises(InputError, match="regular file"):
+        Ledger.open_existing("/dev/zero")
+
+
 def test_create_keeps_an_existing_ledger(path, written):
     before = path.read_bytes()
     for create in (Ledger.check_free, lambda path: Ledger.create(path, {})):
