@@ -423,7 +423,8 @@ class SharedLedger(Ledger):
 
         Raises:
             BudgetExceededError: If all runs together would cost more than the budget.
-            InputError: If the plan is for another number of records than the other runs.
+            InputError: If the plan is for another number of records than the other runs, or the delta of the budget is
+                1 / N or larger.
         """
         spent = self.planned()
         sizes = sorted({size for _, size, _ in [*spent, *groups]})
@@ -433,6 +434,11 @@ class SharedLedger(Ledger):
                 "a shared ledger is for runs on the same records: create another one."
             )
         limit, delta, accountant = self._budget
+        if sizes and delta * sizes[0] >= 1:
+            raise InputError(
+                f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got {delta:g}; create another "
+                "shared ledger with a smaller one."
+            )
         total = PrivacyAccountant.from_groups([*spent, *groups], accountant).get_epsilon(delta)
         if total > limit:
             before = PrivacyAccountant.from_groups(spent, accountant).get_epsilon(delta) if spent else 0

@@ -470,3 +470,10 @@ def test_other_files_are_never_overwritten(tmp_path, content):
     assert made is not REFUSED or path.read_bytes() == content
     if content and not content.startswith(b'{"'):
         assert made is REFUSED
+
+
+def test_shared_delta_of_one_over_n_is_refused(tmp_path):
+    ledger = SharedLedger.create(tmp_path / "all.jsonl", target_epsilon=9.0, target_delta=1 / N)
+    with pytest.raises(InputError, match="below 1 / N"):
+        ledger.check([(COUNTS, N, 1)])
+    ledger.check([(COUNTS, N - 1, 1)])  # control
