@@ -28,6 +28,7 @@ from torch import Tensor
 from dpswd import (
     DPSlicedWassersteinLoss,
     PrivacyAccountant,
+    PrivacyBudget,
     ProjectionMechanism,
     random_projections,
     sliced_wasserstein,
@@ -395,7 +396,7 @@ def training(tiny: bool, rounds: int) -> Rows:
 
 
 def _profile(config: str, arguments: list[str]) -> dict[str, Any]:
-    """Split the time of a run into loss, release, step, accounting, saving and the rest."""
+    """Split the time of a run into loss, release, step, accounting, saving, checks of buffers and the rest."""
     from unittest import mock
 
     import lightning as L
@@ -424,7 +425,7 @@ def _profile(config: str, arguments: list[str]) -> dict[str, Any]:
                 module.training_step = timed("training_step", module.training_step)
                 trainer.save_checkpoint = timed("saving", trainer.save_checkpoint)
                 trainer.strategy.optimizer_step = timed("optimizer_step", trainer.strategy.optimizer_step)
-                seconds["start"] = time.perf_counter()
+                seconds["start"], seconds["checks"] = time.perf_counter(), 0.0
 
         def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
             seconds["end"] = time.perf_counter()
@@ -432,16 +433,22 @@ def _profile(config: str, arguments: list[str]) -> dict[str, Any]:
 
     overrides = ["--trainer.callbacks=null", "--trainer.enable_progress_bar=false", *arguments]
     get_epsilon = timed("epsilon", PrivacyAccountant.get_epsilon)
+    before_release = timed("checks", PrivacyBudget.before_release)
+    on_batch = timed("checks", PrivacyBudget.on_train_batch_start)
     with tempfile.TemporaryDirectory() as directory, mock.patch.object(sys, "argv", sys.argv[:1]):
         options = ["--config", str(ROOT / config), f"--trainer.default_root_dir={directory}", *overrides]
         cli = PrivateCLI(options, run=False)
         trainer: Any = cli.trainer
         trainer.callbacks.append(Watch())
-        with mock.patch.object(PrivacyAccountant, "get_epsilon", lambda *args: get_epsilon(*args)):
+        with (
+            mock.patch.object(PrivacyAccountant, "get_epsilon", lambda *args: get_epsilon(*args)),
+            mock.patch.object(PrivacyBudget, "before_release", lambda *args: before_release(*args)),
+            mock.patch.object(PrivacyBudget, "on_train_batch_start", lambda *args: on_batch(*args)),
+        ):
             trainer.fit(cli.model, datamodule=cli.datamodule)
     total = seconds["end"] - seconds["start"]
     work = seconds["optimizer_step" if cli.model.automatic_optimization else "training_step"]
-    parts = {f"{name}_s": seconds[name] for name in ("release", "loss", "epsilon", "saving")}
+    parts = {f"{name}_s": seconds[name] for name in ("release", "loss", "epsilon", "saving", "checks")}
     rest = total - work - seconds["epsilon"] - seconds["saving"]
     return {"config": config, "steps": int(seconds["steps"]), "total_s": total, "work_s": work, "rest_s": rest, **parts}
 
