@@ -174,12 +174,6 @@ def _check_together(encoder: nn.Module, records: Tensor, alone: Tensor) -> None:
         )
 
 
-def frozen_norms(encoder: nn.Module) -> list[nn.Module]:
-    """Return the batch and instance normalisation layers that are in evaluation mode."""
-    kinds = (*BATCH_NORMS, *INSTANCE_NORMS)
-    return [layer for layer in encoder.modules() if isinstance(layer, kinds) and not layer.training]
-
-
 def digest(module: nn.Module) -> str:
     """Return the SHA-256 digest of a module's parameters and buffers, which identifies an encoder."""
     total = hashlib.sha256()

@@ -200,6 +200,12 @@ def _once(row: Row) -> float:
     return 0.0 if "rows" in row["config"] or row["release_s"] >= 0.5 * row["total_s"] else float(row["release_s"])
 
 
+def vectors(source: str, group: str) -> Table:
+    """Table of adaptation methods on the problems of one group of vectors."""
+    columns = {"method": "{method}", "ε": "{epsilon:g}"}
+    return Table(source, columns, "{seeds} seeds", where=lambda row: row["group"] == group, spread=("{dataset}", score))
+
+
 def share(key: str, target: float) -> Cell:
     """Share of the time of the steps, marked above its target; releases count as loss where every step makes one."""
 
@@ -362,26 +368,9 @@ TABLES: dict[str, Table] = {
         "{seeds} seeds",
         spread=(lambda row: "" if row["epsilon"] is None else f"ε = {row['epsilon']:g}", score),
     ),
-    "pixel_vectors": Table(
-        "pixel_vectors",
-        {"method": "{method}", "ε": "{epsilon:g}"},
-        "{seeds} seeds",
-        where=lambda row: row["group"] == "pixels",
-        spread=("{dataset}", score),
-    ),
-    "pixel_vectors_office": Table(
-        "pixel_vectors",
-        {"method": "{method}", "ε": "{epsilon:g}"},
-        "{seeds} seeds",
-        where=lambda row: row["group"] == "Office-Caltech-10",
-        spread=("{dataset}", score),
-    ),
-    "pixel_vectors_changed": Table(
-        "pixel_vectors_changed",
-        {"method": "{method}", "ε": "{epsilon:g}"},
-        "{seeds} seeds",
-        spread=("{dataset}", score),
-    ),
+    "pixel_vectors": vectors("pixel_vectors", "pixels"),
+    "pixel_vectors_office": vectors("pixel_vectors", "Office-Caltech-10"),
+    "pixel_vectors_changed": vectors("pixel_vectors_changed", "changed"),
     "adaptation_steps": Table(
         "adaptation_steps",
         {"problem": "{dataset}"},

@@ -40,8 +40,9 @@ from dpswd.errors import InputError
 from dpswd.generation.features import FeatureMap, check_rowwise
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.rowwise import check_encoder, digest, finite_or_zero, frozen_norms, rowwise
+from dpswd.rowwise import BATCH_NORMS, INSTANCE_NORMS, check_encoder, digest, finite_or_zero, rowwise
 from dpswd.sampling import ReleaseLoader
+from dpswd.training.checkpoints import KeepsRelease
 from models.encoders import classifier as two_layers
 
 __all__ = [
@@ -137,7 +138,7 @@ class AlignmentData(L.LightningDataModule):
         return release_loader(self.trainer, TargetRecords(self.private), self.release_every)
 
 
-class AdaptationModule(L.LightningModule):
+class AdaptationModule(KeepsRelease):
     """Adapts ``encoder`` and ``classifier`` to private records; the module docstring states the guarantee.
 
     ``encoders.jsonl`` in the run directory records the SHA-256 of the map that was used at each release.
@@ -218,9 +219,9 @@ class AdaptationModule(L.LightningModule):
         self.register_buffer("center", torch.zeros(dim))
         self.register_buffer("spread", torch.ones(()))
         self.criterion: DPSlicedWassersteinLoss | None = None
-        self.released: Release | None = None
         self._batches: Iterator[tuple[Tensor, Tensor]] | None = None
-        self._frozen = frozen_norms(encoder)
+        kinds = (*BATCH_NORMS, *INSTANCE_NORMS)
+        self._frozen = [layer for layer in encoder.modules() if isinstance(layer, kinds) and not layer.training]
 
     def train(self, mode: bool = True) -> "AdaptationModule":
         """Sets the mode; batch normalisation that was given in evaluation mode stays in it."""
@@ -279,9 +280,8 @@ class AdaptationModule(L.LightningModule):
 
     def on_train_start(self) -> None:
         """Trains on the source alone for ``pretrain_steps``, except in a resumed run."""
-        if self.released is not None:
-            self.released = self.released.to(self.device)
-        elif self.pretrain_steps:
+        super().on_train_start()
+        if self.released is None and self.pretrain_steps:
             self.train()
             steps = 1 if self.trainer.fast_dev_run else self.pretrain_steps  # type: ignore[attr-defined]
             fit_source(self.encoder, self.classifier, self._next_source, steps, self.lr)
@@ -373,16 +373,6 @@ class AdaptationModule(L.LightningModule):
             optimizer, lambda step: 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Stores the last release, which is public, so that a resumed run does not pay for it again."""
-        if self.released is not None:
-            checkpoint["released"] = self.released.state_dict()
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restores the last release."""
-        if "released" in checkpoint:
-            self.released = Release.from_state_dict(checkpoint["released"])
 
 
 def source_batches(source: Iterable[Any], n_classes: int) -> Iterator[tuple[Tensor, Tensor]]:

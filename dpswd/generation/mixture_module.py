@@ -23,7 +23,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import lightning as L
 import torch
 import torch.nn.functional as F
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
@@ -41,6 +40,7 @@ from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.training.callback import PrivacyBudget
+from dpswd.training.checkpoints import KeepsRelease
 
 __all__ = ["MixtureModule"]
 
@@ -50,7 +50,7 @@ _MAX_INFLATION = 1.3
 _DARK = 0.1  # a mean border darker than this is taken for black
 
 
-class MixtureModule(L.LightningModule):
+class MixtureModule(KeepsRelease):
     """Releases moments and slices of all records and fits a :class:`~dpswd.generation.generators.MixtureGenerator`.
 
     Sizes follow from the records' number, shape and classes and from the budget, which are public; the generator is
@@ -122,7 +122,6 @@ class MixtureModule(L.LightningModule):
         self.automatic_optimization = False
         self.structure: Structure | None = None
         self.criterion: DPSlicedWassersteinLoss | None = None
-        self.released: Release | None = None
         self._start: tuple[Tensor, Tensor] | None = None
 
     def setup(self, stage: str) -> None:
@@ -219,8 +218,7 @@ class MixtureModule(L.LightningModule):
 
     def on_train_start(self) -> None:
         """Makes the releases that come before the slices, unless a checkpoint holds their results."""
-        if self.released is not None:
-            self.released = self.released.to(self.device)
+        super().on_train_start()
         if not bool(self.mixed):
             self._mix()
             self.mixed.fill_(True)
@@ -450,12 +448,10 @@ class MixtureModule(L.LightningModule):
         """Keeps the structure and the last release, so that a resumed run need not pay for it again."""
         assert self.structure is not None
         checkpoint["structure"] = dataclasses.asdict(self.structure)
-        if self.released is not None:
-            checkpoint["released"] = self.released.state_dict()
+        super().on_save_checkpoint(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Builds the parts as they were, and takes the last release back."""
         if self.structure is None:
             self._build(Structure(**checkpoint["structure"]))
-        if "released" in checkpoint:
-            self.released = Release.from_state_dict(checkpoint["released"])
+        super().on_load_checkpoint(checkpoint)

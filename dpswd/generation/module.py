@@ -2,7 +2,6 @@
 
 from typing import Any, Literal, cast
 
-import lightning as L
 import torch
 from torch import Tensor
 
@@ -13,11 +12,12 @@ from dpswd.generation.generators import Generator
 from dpswd.generation.rows import private_rows
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
+from dpswd.training.checkpoints import KeepsRelease
 
 __all__ = ["GeneratorModule"]
 
 
-class GeneratorModule(L.LightningModule):
+class GeneratorModule(KeepsRelease):
     """Fits a generator to the noisy projections of private records.
 
     A training step makes one release if its batch holds private records, and trains on the last release in any case.
@@ -94,7 +94,6 @@ class GeneratorModule(L.LightningModule):
                 f"{tuple(features.sample_shape)}."
             )
         self.criterion: DPSlicedWassersteinLoss | None = None
-        self.released: Release | None = None
 
     def mechanism(self, batch_size: int) -> ProjectionMechanism:
         """Returns the mechanism of one release of ``batch_size`` records; the budget replaces its sigma."""
@@ -196,18 +195,3 @@ class GeneratorModule(L.LightningModule):
         steps = max(1, self.trainer.max_steps)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Stores the last release, so that a resumed run does not repeat it."""
-        if self.released is not None:
-            checkpoint["released"] = self.released.state_dict()
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restores the last release."""
-        if "released" in checkpoint:
-            self.released = Release.from_state_dict(checkpoint["released"])
-
-    def on_train_start(self) -> None:
-        """Moves a restored release to the device of the module."""
-        if self.released is not None:
-            self.released = self.released.to(self.device)

@@ -11,8 +11,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from dpswd._files import atomic_write, verified_archive
 from dpswd.errors import InputError
+from dpswd.loss import Release
 
-__all__ = ["AtomicCheckpointIO", "LastCheckpoint"]
+__all__ = ["AtomicCheckpointIO", "KeepsRelease", "LastCheckpoint"]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -97,3 +98,34 @@ class LastCheckpoint(ModelCheckpoint):
         """Saves, except after refused input, and on several ranks, which must not wait for a lost one."""
         if not isinstance(exception, InputError) and trainer.world_size == 1:
             super().on_exception(trainer, pl_module, exception)
+
+
+class KeepsRelease(L.LightningModule):
+    """Module whose checkpoints hold its last release, which is public, so that a resumed run does not pay for it again.
+
+    Attributes:
+        released: The last release; ``None`` before the first one.
+
+    Example:
+        >>> module, checkpoint = KeepsRelease(), {}
+        >>> module.on_save_checkpoint(checkpoint)
+        >>> checkpoint
+        {}
+    """
+
+    released: Release | None = None
+
+    def on_train_start(self) -> None:
+        """Moves a restored release to the device of the module."""
+        if self.released is not None:
+            self.released = self.released.to(self.device)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Stores the last release."""
+        if self.released is not None:
+            checkpoint["released"] = self.released.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restores the last release."""
+        if "released" in checkpoint:
+            self.released = Release.from_state_dict(checkpoint["released"])

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from factories import FURTHER_RUNS
 
 from dpswd.adaptation.classifier import ClassifierFile, SyntheticTarget, TargetClassifier, adapt
 from dpswd.adaptation.data import AdaptationData
@@ -17,15 +18,8 @@ def test_weights_of_further_runs_get_the_guarantee_of_all_of_them(tmp_path):
     X, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
     space = SourceSpace.of(X, n_target=100, mu=1.0, normalise=False)
     made = adapt(space, SyntheticTarget(X, space.leading(X), signal=1.0, noise=0.1), X, y)
-    own = {"private": True, "sound": True, "epsilon": 1.0, "delta": 1e-5, "mu": 0.3, "covered_runs": ["b"]}
-    across = {"epsilon": 1.5, "delta": 1e-5, "mu": 0.4, "regret": 0.0, "sound": True}
-    cases = (
-        ({"weights_from_runs": ["b"]}, (1.0, True)),  # control
-        ({"weights_from_runs": ["a", "b"], "across_runs": across}, (1.5, True)),
-        ({"weights_from_runs": ["a", "b"]}, (None, False)),
-    )
-    for facts, expected in cases:
-        made.save(tmp_path / "c.pt", own | facts)
+    for facts, expected in FURTHER_RUNS:
+        made.save(tmp_path / "c.pt", facts)
         guarantee = TargetClassifier.load(tmp_path / "c.pt")[1]
         assert (guarantee["epsilon"], guarantee["sound"]) == expected
 

@@ -13,7 +13,7 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
-from factories import REFUSED, Trap, damage, fuzz, outcome, untouched
+from factories import FURTHER_RUNS, REFUSED, Trap, damage, fuzz, outcome, untouched
 from lightning.pytorch.callbacks import ModelCheckpoint
 from scipy.spatial import cKDTree
 from torch.utils.data import DataLoader, TensorDataset
@@ -230,15 +230,8 @@ def test_no_file_without_a_release(tmp_path):
 def test_weights_of_further_runs_get_the_guarantee_of_all_of_them(tmp_path):
     """Issue 15, item 3: a generator trained on in a second run does not state the second run's epsilon alone."""
     made = MLPGenerator((4,))
-    own = {"private": True, "sound": True, "epsilon": 1.0, "delta": 1e-5, "mu": 0.3, "covered_runs": ["b"]}
-    across = {"epsilon": 1.5, "delta": 1e-5, "mu": 0.4, "regret": 0.0, "sound": True}
-    cases = (
-        ({"weights_from_runs": ["b"]}, (1.0, True)),  # control
-        ({"weights_from_runs": ["a", "b"], "across_runs": across}, (1.5, True)),
-        ({"weights_from_runs": ["a", "b"]}, (None, False)),
-    )
-    for facts, expected in cases:
-        write_generator(made, tmp_path / "g.pt", own | facts)
+    for facts, expected in FURTHER_RUNS:
+        write_generator(made, tmp_path / "g.pt", facts)
         back, guarantee = read_generator(tmp_path / "g.pt")
         assert (guarantee["epsilon"], guarantee["sound"]) == expected
         assert seen_runs(back) == set(facts["weights_from_runs"])
