@@ -46,7 +46,7 @@ __all__ = ["MixtureModule"]
 
 _PART = 4096  # records whose rows are held at a time
 _UNLIMITED_MU = 10.0  # the structure of a run without a budget
-_MAX_INFLATION = 1.3
+_MAX_SCALE = 1.3
 _DARK = 0.1  # a mean border darker than this is taken for black
 
 
@@ -268,9 +268,6 @@ class MixtureModule(KeepsRelease):
         pooled = mixture.nearest_spectrum(pooled)
         between = means - sums.sum(0) / counts.sum()
         between = (between * (counts / counts.sum())[:, None]).T @ between
-        # the released variance of all records is that of the classes, before deviations from their means are clipped
-        within = (total_variance - between.trace()) / pooled.trace().clamp(min=1e-9)
-        inflation = float(within.clamp(1.0, _MAX_INFLATION**2).sqrt())
         directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
         features.directions.copy_(directions)
         shared = directions.T @ pooled @ directions
@@ -285,7 +282,12 @@ class MixtureModule(KeepsRelease):
         self.proportions.copy_(shares)
         if structure.n_cells == 1:
             generator.means.copy_(means)
-            generator.roots.copy_(inflation * mixture.root(covariances[:, :p, :p]))
+            covariances = covariances[:, :p, :p]
+            # back to the released total variance, which clipping made smaller and noise made larger
+            wanted = total_variance - between.trace() - variances[p:].sum()
+            found = (shares.double() * covariances.diagonal(dim1=1, dim2=2).sum(1)).sum()
+            scale = float((wanted / found.clamp(min=1e-9)).clamp(1.0, _MAX_SCALE**2).sqrt())
+            generator.roots.copy_(scale * mixture.root(covariances))
         else:
             self._mix_cells(means, shared[:p, :p], covariances[:, :p, :p])
         decoded = features.decode(torch.eye(base.dim, device=self.device))

@@ -139,7 +139,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         class_bound, headroom = ROW_NORM, 1.2
     else:
         p = min(dim, 2 * MAX_COMPONENTS)
-        shares = {"overall": 0.04, "means": 0.75 if pooled else 0.15}
+        shares = {"overall": 0.04, "means": 0.75} if pooled else {"overall": 0.02, "means": 0.1}
         shares["moments"] = 0.95 - sum(shares.values())
         class_bound, headroom = 0.35, 1.0
     n_levels = min(_MAX_LEVELS, int(n * mu * math.sqrt(_TONE_SHARE) / 8)) if len(shape) == 3 else 0
