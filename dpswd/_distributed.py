@@ -1,8 +1,8 @@
 """Collective calls of the processes that make a release together.
 
-Ranks exchange private rows and batch indices without encryption, so the links between the machines of a run must be
-trusted. The transport is gloo on the CPU, independent of the backend of the gradients. Every method is collective: all
-ranks call it in the same order. Without ``torch.distributed`` there is one rank, and nothing is sent.
+Ranks exchange private rows, sums and batch indices without encryption, so the links between the machines of a run must
+be trusted. The transport is gloo on the CPU, independent of the backend of the gradients. Methods are collective: all
+ranks call them in the same order. Without ``torch.distributed`` there is one rank, and nothing is sent.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from torch import Tensor
 from dpswd.errors import DpswdError, InputError, ProcessLostError
 
 _gloo: dict[Any, Any] = {}  # gloo group of each default group with another backend
+_PART = 4096  # neighbouring records that one rank reads
 
 
 class Processes:
@@ -83,6 +84,35 @@ class Processes:
             return None
         joined = [each[..., :count] for each, count in zip(found, counts, strict=True)]
         return torch.cat(joined, dim=-1).to(part.device)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the sum of the tensors of all ranks on rank 0; on other ranks the result has no meaning."""
+        if self.world_size > 1:
+            values = values.cpu().contiguous()
+            with self._reports_lost_process():
+                dist.reduce(values, group=self.group, group_dst=0)
+        return values
+
+    def share(self, index: Tensor, size: int) -> Tensor:
+        """Return the sorted entries of ``index``, the same on every rank, that belong to this rank.
+
+        The ranks take turns at parts of neighbouring records, so a record belongs to one rank.
+
+        Args:
+            index: (n,), distinct numbers of records.
+            size: Number N of all records.
+
+        Raises:
+            InputError: If a rank would have less than two of them.
+        """
+        part = min(_PART, -(-size // self.world_size))
+        rank = index // part % self.world_size
+        if self.world_size > 1 and int(rank.bincount(minlength=self.world_size).min()) < 2:
+            raise InputError(
+                f"Expected at least two records for every rank, got {len(index)} records for {self.world_size} ranks; "
+                "use fewer processes."
+            )
+        return index[rank == self.rank].sort().values
 
     @contextlib.contextmanager
     def _reports_lost_process(self) -> Iterator[None]:

@@ -54,7 +54,7 @@ class Recorder:
     def before_release(
         self, mechanism: Mechanism, rows: Tensor | None, labels: Tensor | None
     ) -> dict[str, Tensor] | None:
-        """Called first, with the rows as given (``None`` for a query); raises to refuse the release.
+        """Called first, with the rows as given (the first ones of a sketch, ``None`` for a query); raises to refuse.
 
         Returns:
             Tensors of a stored release, which are used instead of a new one, or ``None``.

@@ -1,9 +1,9 @@
 r"""Gaussian releases besides the projections: class counts, class means, second moments.
 
 A query reads all N records (q = 1) and has a fixed L2 sensitivity under replace-one. Its path is that of a loss:
-check, clip, sum over records, ledger, noise. With noise ``sigma`` it is :math:`\mu`-GDP, :math:`\mu` = sensitivity /
-sigma. Gaussian releases compose as :math:`\mu = \sqrt{\mu_1^2 + \mu_2^2}`, also if a later one depends on the result
-of an earlier one (Dong2022, Corollary 3.3).
+check, clip, sum over records and ranks, ledger, noise. With noise ``sigma`` it is :math:`\mu`-GDP, :math:`\mu` =
+sensitivity / sigma. Gaussian releases compose as :math:`\mu = \sqrt{\mu_1^2 + \mu_2^2}`, also if a later one depends on
+the result of an earlier one (Dong2022, Corollary 3.3).
 
 =========================  ==========================================  =======================  ===================
 query                      statistic (per class c where it applies)    sensitivity              noise
@@ -17,18 +17,23 @@ query                      statistic (per class c where it applies)    sensitivi
                            :math:`v_i = x_i - m_c`
 =========================  ==========================================  =======================  ===================
 
+With ``torch.distributed`` initialised, every rank calls ``release`` with records of its own, each record on one rank,
+and gets the same result (docs/theory/private-side.md, Proposition 26). A budget refuses another number of records than
+its N.
+
 R is ``row_norm``, to which the x_i (or v_i) are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
 normal: the Gaussian mechanism in the space of symmetric matrices with the Frobenius norm. Proofs:
 docs/theory/sensitivity.md, Propositions 6 to 9 and 24.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dpswd._distributed import Processes
 from dpswd._random import normal, on_grid
 from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
@@ -80,20 +85,40 @@ class GaussianQuery(ReleasingModule[GaussianMechanism]):
         values: Tensor = released
         return values
 
-    def _publish(self, values: Tensor, *, symmetric: bool = False) -> Tensor:
-        """Record a release of exact values, then add noise to them."""
+    def _sum(self, shape: tuple[int, ...], total: Callable[[Tensor], int], *, symmetric: bool = False) -> Tensor:
+        """Release the sum over the records of all ranks, or return a stored release without reading a record.
+
+        Args:
+            shape: Shape of the sum.
+            total: Adds the records of this rank to a tensor (``*shape``) of zeros and returns their number.
+            symmetric: Whether the sum and its noise are symmetric matrices.
+        """
         if (stored := self.stored_release()) is not None:
-            if stored["values"].shape != values.shape:
+            if tuple(stored["values"].shape) != shape:
                 raise InputError(
                     "Expected the queries of the interrupted run, got another one; resume with its config."
                 )
             return stored["values"]
+        processes = Processes()
+        values = torch.zeros(shape, dtype=torch.float64)
+        number = sum(processes.all_gather(processes.run_on_all(lambda: total(values))))
+        wanted = getattr(self.recorder, "sample_size", number)
+        if number != wanted:
+            raise InputError(
+                f"Expected every one of the {wanted} records once, got {number} records on {processes.world_size} "
+                "ranks; pass the records of this rank, each record on one rank."
+            )
+        values = processes.sum(values)
+        return self._publish((values + values.mT) / 2 if symmetric else values, symmetric=symmetric)
+
+    def _publish(self, values: Tensor, *, symmetric: bool = False) -> Tensor:
+        """Record a release of exact values, which rank 0 has, then add noise to them."""
 
         def noisy() -> Tensor:
             noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
             if symmetric:
                 noise = (noise + noise.mT) / 2
-            return on_grid(values.cpu() + self.mechanism.sigma * noise, self.mechanism.sigma)
+            return on_grid(values + self.mechanism.sigma * noise, self.mechanism.sigma)
 
         released = self.record_and_draw(noisy)
         self.store(values=released)
@@ -135,8 +160,13 @@ class ClassCounts(GaussianQuery):
         Raises:
             InputError: If a label is not an integer in [0, C - 1]; nothing was released.
         """
-        check_labels("labels", labels, self.n_classes, labels.numel() if isinstance(labels, Tensor) else 0)
-        return self._publish(torch.bincount(labels.cpu(), minlength=self.n_classes).double())
+
+        def total(counts: Tensor) -> int:
+            check_labels("labels", labels, self.n_classes, labels.numel() if isinstance(labels, Tensor) else 0)
+            counts += torch.bincount(labels.cpu(), minlength=self.n_classes)
+            return len(labels)
+
+        return self._sum((self.n_classes,), total)
 
     def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
         """A record changes from class 0 to class 1."""
@@ -166,13 +196,20 @@ class _RowQuery(GaussianQuery):
         super().__init__(_mechanism(self.name, sensitivity, sigma, noise_seed), share)
         self.dim, self.row_norm, self.n_classes = dim, row_norm, 0
 
-    def _checked(self, parts: Parts) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the parts; raise at the first one that is not valid."""
-        for rows, labels in parts:
-            self._check_rows(rows)
-            if self.n_classes:
-                check_labels("labels", labels, self.n_classes, len(rows))
-            yield rows, labels.long()
+    def _over(self, parts: Parts, add: Callable[[Tensor, Tensor, Tensor], None]) -> Callable[[Tensor], int]:
+        """Return a function that adds all parts to a tensor and counts their rows; it raises at an invalid part."""
+
+        def total(values: Tensor) -> int:
+            number = 0
+            for rows, labels in parts:
+                self._check_rows(rows)
+                if self.n_classes:
+                    check_labels("labels", labels, self.n_classes, len(rows))
+                add(values, rows, labels.long())
+                number += len(rows)
+            return number
+
+        return total
 
     def _check_rows(self, rows: Tensor) -> None:
         check_rows("rows", rows, self.dim)
@@ -222,12 +259,13 @@ class ClassMeans(_ClassQuery):
         Raises:
             InputError: If rows or classes are not valid; nothing was released.
         """
-        totals = torch.zeros(self.n_classes, 1 + self.dim, dtype=torch.float64)
-        for rows, labels in self._checked(parts):
+
+        def add(totals: Tensor, rows: Tensor, labels: Tensor) -> None:
             clipped = clip_rows(rows, self.row_norm)
             with_count = torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1)
             totals.index_add_(0, labels, with_count)
-        released = self._publish(totals)
+
+        released = self._sum((self.n_classes, 1 + self.dim), self._over(parts, add))
         return released[:, 0] / self.row_norm, released[:, 1:]
 
     def worst_pair(self, size: int) -> tuple[tuple[Parts], tuple[Parts]]:
@@ -269,12 +307,15 @@ class SecondMoment(_RowQuery):
         Raises:
             InputError: If the rows are not valid; nothing was released.
         """
-        self._check_rows(rows)
-        moment = torch.zeros(self.dim, self.dim, dtype=torch.float64, device=rows.device)
-        for part in torch.split(rows, _ROWS):
-            clipped = clip_rows(part, self.row_norm)
-            moment += clipped.T @ clipped
-        return self._publish((moment + moment.T) / 2, symmetric=True).to(rows.device)
+
+        def total(moment: Tensor) -> int:
+            self._check_rows(rows)
+            for part in torch.split(rows, _ROWS):
+                clipped = clip_rows(part, self.row_norm)
+                moment += (clipped.T @ clipped).cpu()
+            return len(rows)
+
+        return self._sum((self.dim, self.dim), total, symmetric=True).to(rows.device)
 
     def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
         """A row is replaced by an orthogonal one."""
@@ -319,13 +360,14 @@ class ClassCovariances(_ClassQuery):
             raise InputError(
                 f"Expected finite centers of shape {(self.n_classes, self.dim)}, got shape {tuple(centers.shape)}."
             )
-        moments = torch.zeros(self.n_classes, self.dim, self.dim, dtype=torch.float64)
-        for rows, labels in self._checked(parts):
+
+        def add(moments: Tensor, rows: Tensor, labels: Tensor) -> None:
             residuals = clip_rows(rows.double() - centers.double()[labels], self.row_norm)
             for c in range(self.n_classes):
                 of_class = residuals[labels == c]
                 moments[c] += of_class.T @ of_class
-        return self._publish((moments + moments.mT) / 2, symmetric=True)
+
+        return self._sum((self.n_classes, self.dim, self.dim), self._over(parts, add), symmetric=True)
 
     def worst_pair(self, size: int) -> tuple[tuple[Parts, Tensor], tuple[Parts, Tensor]]:
         """A record changes its class: R^2 in each of two matrices. The centres are not zero, to audit them too."""
@@ -361,12 +403,13 @@ class SumAndNorm(_RowQuery):
         Raises:
             InputError: If rows are not valid; nothing was released.
         """
-        totals = torch.zeros(self.dim + 1, dtype=torch.float64)
-        for rows, _ in self._checked(parts):
+
+        def add(totals: Tensor, rows: Tensor, labels: Tensor) -> None:
             clipped = clip_rows(rows, self.row_norm)
             totals[:-1] += clipped.sum(0)
             totals[-1] += clipped.square().sum() / self.row_norm
-        released = self._publish(totals)
+
+        released = self._sum((self.dim + 1,), self._over(parts, add))
         return released[:-1], float(released[-1]) * self.row_norm
 
     def worst_pair(self, size: int) -> tuple[tuple[Parts], tuple[Parts]]:

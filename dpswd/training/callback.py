@@ -19,8 +19,9 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 
 from dpswd._distributed import Processes
+from dpswd._progress import passing
 from dpswd._provenance import mark_runs, seen_runs
-from dpswd.accounting.ledger import plan_of
+from dpswd.accounting.ledger import Ledger, plan_of
 from dpswd.errors import BudgetExceededError, DpswdError, InputError
 from dpswd.loss import DPSlicedWassersteinLoss, ReleasingModule
 from dpswd.mechanism import Mechanism, ProjectionMechanism
@@ -33,7 +34,7 @@ __all__ = ["PrivacyBudget"]
 
 _log = logging.getLogger("dpswd")  # shown on stderr, written to no file
 _N_PROBED = 8  # records of the first batch with which the rows are checked
-_N_HASHED = 4096  # records read at a time when duplicates are counted
+_N_HASHED = 4096  # records read at a time before the first release
 
 
 class PrivacyBudget(RunBudget, L.Callback):
@@ -190,9 +191,11 @@ class PrivacyBudget(RunBudget, L.Callback):
         self.sample_size = sampler.sample_size
         wanted = [(query.mechanism, 1) for query in queries] + [(loss.mechanism, sampler.n_releases)]
         shares = [query.share for query in queries]
+        if self._checkpoint is None:
+            processes.broadcast(lambda: Ledger.check_free(self._directory / "ledger.jsonl"))
+            shown = trainer.progress_bar_callback is not None and processes.rank == 0
+            _read_once(trainer.train_dataloader, processes, shown)
         self.plan, self._made, self._stored, self.run = processes.broadcast(lambda: self._open(wanted, shares))
-        if self._ledger is not None and self._checkpoint is None:
-            _warn_of_duplicates(trainer.train_dataloader)
         parts: list[ReleasingModule[Any]] = [*queries, loss]
         for part, (mechanism, _) in zip(parts, self.plan, strict=True):
             part.mechanism = mechanism
@@ -431,22 +434,36 @@ def _owner(module: nn.Module, buffer: str) -> str:
     return f"of {type(module.get_submodule(buffer.rpartition('.')[0])).__name__}"
 
 
-def _warn_of_duplicates(loader: Any) -> None:
-    """Warn of records that occur more than once. Their number is shown to the owner and written nowhere."""
+def _read_once(loader: Any, processes: Processes, shown: bool) -> None:
+    """Read all records before a file is written, and warn of those that occur more than once.
+
+    Their number is shown to the owner and written nowhere.
+
+    Raises:
+        InputError: If a record on disk cannot be read.
+    """
     dataset: Any = getattr(loader, "dataset", None)
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitems__"):
+    read = getattr(dataset, "read", None) or getattr(dataset, "__getitems__", None)
+    if not hasattr(dataset, "__len__") or read is None:
         return
-    seen: set[bytes] = set()
-    for part in torch.split(torch.arange(len(dataset)), _N_HASHED):
-        batch = dataset.__getitems__(part)
-        records = (
-            batch if isinstance(batch, Tensor) else next(iter(batch.values() if isinstance(batch, dict) else batch))
-        )
-        if not isinstance(records, Tensor):
-            return
-        rows = records.detach().cpu().contiguous().flatten(1).view(torch.uint8).numpy()
-        seen.update(hashlib.blake2b(row, digest_size=16).digest() for row in rows)
-    if n_repeated := len(dataset) - len(seen):
+    index = processes.share(torch.arange(len(dataset)), len(dataset))
+
+    def hashes() -> Tensor:
+        found = []
+        for part in passing(index.split(_N_HASHED), "Checking records", shown=shown):
+            batch = read(part)
+            records = (
+                batch if isinstance(batch, Tensor) else next(iter(batch.values() if isinstance(batch, dict) else batch))
+            )
+            if not isinstance(records, Tensor):
+                return torch.arange(0)
+            rows = records.detach().cpu().contiguous().flatten(1).view(torch.uint8).numpy()
+            found += [hashlib.blake2b(row, digest_size=8).digest() for row in rows]
+        return torch.frombuffer(bytearray(b"".join(found)), dtype=torch.int64)
+
+    own = processes.run_on_all(hashes)
+    found = processes.gather(own, processes.all_gather(len(own)))
+    if found is not None and (n_repeated := len(found) - len(found.unique())):
         _log.warning(
             "%d of %d records repeat another record. The guarantee is for one record: a record with c copies has c "
             "times the influence. Remove copies, or count them as one person's.",

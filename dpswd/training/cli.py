@@ -111,28 +111,29 @@ class StageProgressBar(ProgressBar):
 
     disable = enable
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Open the display."""
+    def _open(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Open the display, after the first step, since passes over the records show bars of their own."""
         from rich import progress
 
         stages = getattr(pl_module, "stages", None) or {"training": trainer.max_steps}
-        if trainer.is_global_zero:
-            self._progress = progress.Progress(
-                progress.TextColumn("{task.description:<12}"),
-                progress.BarColumn(),
-                progress.MofNCompleteColumn(),
-                progress.TimeElapsedColumn(),
-                progress.TextColumn("{task.fields[metrics]}"),
-            )
-            for name, steps in stages.items():
-                if steps:
-                    self._progress.add_task(name, total=steps, start=False, metrics="")
-            self._progress.start()
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.description:<12}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.fields[metrics]}"),
+        )
+        for name, steps in stages.items():
+            if steps:
+                self._progress.add_task(name, total=steps, start=False, metrics="")
+        self._progress.start()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Advance the bars of the stages that have begun."""
+        if self._progress is None and trainer.is_global_zero:
+            self._open(trainer, pl_module)
         if self._progress is None:
             return
         metrics = {name: value for name, value in self.get_metrics(trainer, pl_module).items() if name != "v_num"}

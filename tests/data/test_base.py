@@ -9,7 +9,7 @@ from PIL import Image
 
 from dpswd import InputError
 from dpswd.data import CIFAR10, ArrayData, CelebA, Digits, FeatureFile, ImageFolder, Records
-from dpswd.data.base import every_fifth
+from dpswd.data.base import every_fifth, finite_records
 
 NAN, INF = float("nan"), float("inf")
 
@@ -30,19 +30,17 @@ def test_records_that_do_not_fit(values, labels, message):
 
 def test_unreadable_records_become_zeros_one_by_one():
     """The map acts per record: the same record gives the same result beside any others, and N stays."""
-    good, labels = torch.arange(8.0).reshape(4, 2) + 1, torch.tensor([0, 1, 2, 3])
+    good = torch.arange(8.0).reshape(4, 2) + 1
     for bad in (torch.tensor([NAN, 1.0]), torch.tensor([1.0, -INF])):
         values = good.clone()
         values[2] = bad
-        read = Records.read(values, labels, "zero")
-        assert read.values.tolist() == [[1, 2], [3, 4], [0, 0], [7, 8]]
-        assert read.labels.tolist() == [0, 1, 2, 3]
-        with pytest.raises(InputError, match="finite"):  # control: the default
-            Records.read(values, labels)
-    assert torch.equal(Records.read(good, labels, "zero").values, good)
+        assert finite_records(values, "zero").tolist() == [[1, 2], [3, 4], [0, 0], [7, 8]]
+        with pytest.raises(InputError, match="finite"):  # control
+            finite_records(values, "refuse")
+    assert torch.equal(finite_records(good, "zero"), good)
     images = torch.full((2, 1, 2, 2), 0.5)
     images[1, 0, 0, 1] = NAN
-    assert Records.read(images, labels[:2], "zero").values.flatten(1).tolist() == [[0.5] * 4, [0.0] * 4]
+    assert finite_records(images, "zero").flatten(1).tolist() == [[0.5] * 4, [0.0] * 4]
 
 
 def test_floats_of_bytes_are_pixels():

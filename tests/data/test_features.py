@@ -8,7 +8,7 @@ import torch
 from factories import Trap
 
 from dpswd import InputError
-from dpswd.data import ArrayData, FeatureFile
+from dpswd.data import ArrayData, FeatureFile, base
 
 FEATURES, LABELS = np.arange(24, dtype=np.float32).reshape(12, 2), np.arange(12) % 3
 NAN = np.where(FEATURES == 3, np.nan, FEATURES)
@@ -92,6 +92,56 @@ def test_no_pickle_is_ever_loaded(tmp_path):
         with pytest.raises(InputError, match=r"\.npz|features"):
             FeatureFile(str(tmp_path / name)).load()
     assert not Trap.sprung
+
+
+@pytest.fixture
+def on_disk(monkeypatch):
+    monkeypatch.setattr(base, "IN_MEMORY", 0)
+
+
+BYTES = np.random.default_rng(0).integers(0, 256, (12, 5, 4, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("array", [FEATURES, FEATURES.astype(np.float64), BYTES, BYTES[..., 0], BYTES / 255])
+@pytest.mark.parametrize("kind", ["npz", "folder", "fortran"])
+def test_records_on_disk_equal_those_in_memory(tmp_path, monkeypatch, array, kind):
+    arrays = {"features" if array.ndim == 2 else "images": array, "labels": LABELS}
+    path = str(tmp_path)
+    if kind == "folder":
+        for name, value in arrays.items():
+            np.save(tmp_path / f"{name}.npy", value)
+    else:
+        path = saved(tmp_path, **{n: np.asfortranarray(a) if kind == "fortran" else a for n, a in arrays.items()})
+    memory = FeatureFile(path)
+    assert isinstance(memory.private.values, torch.Tensor)
+    expected = ArrayData(array).private.select(torch.arange(12) % 5 != 4)
+    monkeypatch.setattr(base, "IN_MEMORY", 0)
+    disk = FeatureFile(path)
+    assert isinstance(disk.private.values, base.Stored)
+    assert disk.public_facts() == memory.public_facts()
+    for mine, other in ((disk.private, memory.private), (disk.test, memory.test), (disk.private, expected)):
+        assert torch.equal(mine.floats(), other.floats())
+        assert torch.equal(mine.select(torch.tensor([1, 0])).floats(slice(1)), other.floats(torch.tensor([1])))
+    assert torch.equal(disk.private.labels, memory.private.labels)
+    assert disk.private.digest() == disk.private.digest() != disk.test.digest()
+
+
+def test_records_on_disk_are_checked(tmp_path, on_disk):
+    path = saved(tmp_path, features=NAN, labels=LABELS)
+    with pytest.raises(InputError, match=r"finite records.*unreadable=zero"):
+        FeatureFile(path, test_split=False).private.floats(torch.arange(4))
+    zeros = FeatureFile(path, test_split=False, unreadable="zero").private
+    assert zeros.floats()[1].tolist() == [0, 0]
+    whole = (tmp_path / "x.npz").read_bytes()
+    at = whole.index(np.float32(7).tobytes())
+    (tmp_path / "x.npz").write_bytes(whole[:at] + bytes(4) + whole[at + 4 :])  # a finite number: the checksum tells
+    with pytest.raises(InputError, match="CRC"):
+        FeatureFile(path).load()
+    np.savez_compressed(tmp_path / "y.npz", features=FEATURES)
+    assert isinstance(FeatureFile(str(tmp_path / "y.npz")).private.values, torch.Tensor)
+    (tmp_path / "features.npy").write_bytes(b"")
+    with pytest.raises(InputError, match=r"readable .* \.npy files"):
+        FeatureFile(str(tmp_path)).load()
 
 
 def test_missing_file():

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from dpswd import InputError
-from dpswd.data import ImageFolder
+from dpswd.data import ImageFolder, base
 from dpswd.data.base import every_fifth
 
 
@@ -67,6 +67,26 @@ def test_images(folder, pack, channels):
     assert records.labels.tolist() == [0, 0, 1, 1, 1, 1]
     if channels == 3:
         assert records.values[0, :, 0, 0].tolist() == [10, 20, 30]
+
+
+@PACKS
+def test_images_that_are_decoded_at_every_pass(folder, pack, monkeypatch):
+    options = {"size": 4, "channels": 3}
+    memory = ImageFolder(str(pack(folder)), **options)
+    whole = memory.private.floats()
+    monkeypatch.setattr(base, "IN_MEMORY", 0)
+    stored = ImageFolder(str(pack(folder)), **options)
+    assert isinstance(stored.private.values, base.Stored)
+    assert torch.equal(stored.private.floats(), whole)
+    assert torch.equal(stored.private.floats(torch.tensor([3, 1])), whole[[3, 1]])
+    assert torch.equal(stored.test.floats(), memory.test.floats())
+    (folder / "cats" / "1.png").write_bytes(b"damaged")
+    broken = ImageFolder(str(pack(folder)), **options, test_split=False)
+    assert len(broken.private) == 6  # nothing is decoded
+    with pytest.raises(InputError, match=r"readable image, got cats/1\.png"):
+        broken.private.floats()
+    black = ImageFolder(str(pack(folder)), **options, test_split=False, unreadable="zero").private.floats()
+    assert not black[0].any()
 
 
 @pytest.mark.parametrize(

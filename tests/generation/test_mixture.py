@@ -2,14 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from factories import BLOB_SIZE as N
 from factories import Blobs
 from factories import blob_trainer as trainer
+from PIL import Image
 
 from dpswd import InputError
-from dpswd.data.base import Records
+from dpswd.data import FeatureFile, ImageFolder
+from dpswd.data.base import Records, Stored
 from dpswd.generation import mixture
 from dpswd.generation.export import read_generator, write_generator
 from dpswd.generation.generators import MixtureGenerator
@@ -89,6 +92,52 @@ def test_images_without_classes(tmp_path, channels):
     again, _ = read_generator(tmp_path / "generator.pt")
     latent, labels = model.generator.latent(5), torch.zeros(5, dtype=torch.int64)
     assert torch.equal(model.generator(latent, labels), again(latent, labels))
+
+
+def exact_releases(directory, monkeypatch, data):
+    """All released values without noise."""
+    for owner in ("queries", "loss"):
+        monkeypatch.setattr(f"dpswd.{owner}.normal", lambda source, shape: np.zeros(shape))
+        monkeypatch.setattr(f"dpswd.{owner}.on_grid", lambda values, sigma: values)
+    model = module(n_classes=None, noise_seed=1)
+    monkeypatch.setattr(model, "_mu", lambda: 400.0)  # with cells
+    trainer(directory, 1).fit(model, datamodule=data)
+    files = sorted((directory / "releases").iterdir())
+    assert len(files) == 6 + (data.sample_shape[0] == 1)
+    return [torch.load(file)["tensors"]["values"] for file in files]
+
+
+def test_records_on_disk_have_the_releases_of_those_in_memory(tmp_path, monkeypatch):
+    numbers = np.random.default_rng(0).integers(0, 200, (N, 8, 8), dtype=np.uint8)
+    for i, pixels in enumerate(numbers):
+        (tmp_path / "images" / "abc"[i % 3]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "images" / "abc"[i % 3] / f"{i}.png")
+    np.savez(tmp_path / "vectors.npz", features=numbers[:, 0] / 255, labels=np.arange(N) % 3)
+
+    def data():
+        return ImageFolder(str(tmp_path / "images"), test_split=False), FeatureFile(str(tmp_path / "vectors.npz"))
+
+    memory = [exact_releases(tmp_path / f"memory{i}", monkeypatch, each) for i, each in enumerate(data())]
+    monkeypatch.setattr("dpswd.data.base.IN_MEMORY", 0)
+    monkeypatch.setattr("dpswd.generation.mixture_module._PART", 50)
+    for i, each in enumerate(data()):
+        found = exact_releases(tmp_path / f"disk{i}", monkeypatch, each)
+        for value, expected in zip(found, memory[i], strict=True):
+            torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
+        assert isinstance(each.private.values, Stored)
+
+
+def test_a_record_on_disk_that_cannot_be_read(tmp_path, monkeypatch):
+    """The run ends before a file is written."""
+    values = np.random.default_rng(0).random((N, 5))
+    values[-1, 2] = np.nan
+    np.savez(tmp_path / "vectors.npz", features=values)
+    monkeypatch.setattr("dpswd.data.base.IN_MEMORY", 0)
+    with pytest.raises(InputError, match="finite records"):
+        trainer(tmp_path / "run", 1).fit(
+            module(n_classes=0), FeatureFile(str(tmp_path / "vectors.npz"), test_split=False)
+        )
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_checkpoint_rebuilds_the_module(tmp_path):

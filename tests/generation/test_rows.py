@@ -93,7 +93,7 @@ def test_rows_in_parts_replaced_record():
         parts = SimpleNamespace(
             trainer=run, features=Basis(Sly(), D), generator=SimpleNamespace(n_classes=1), device="cpu"
         )
-        parts._parts = lambda features: MixtureModule._parts(parts, features)
+        parts._parts = lambda *arguments: MixtureModule._parts(parts, *arguments)
         return torch.cat([rows for rows, _ in MixtureModule._rows(parts)])
 
     assert others_moved(queried) == others_moved(mixture) == 0

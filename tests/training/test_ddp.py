@@ -66,11 +66,20 @@ def run_subsets(rank, size, batch, steps, every):
 
 
 def run_counts(rank, labels, times):
-    """Class counts, released."""
+    """Class counts of the labels of all processes, released."""
+    dist.init_process_group("gloo")
+    query = ClassCounts(3, sigma=5.0, noise_seed=1)
+    query.recorder = Book()
+    return [query.release(part(rank, labels)).tolist() for _ in range(times)], len(query.recorder)
+
+
+def run_same_labels(rank, labels):
+    """Every process passes all labels."""
     dist.init_process_group("gloo")
     query = ClassCounts(3, sigma=5.0)
     query.recorder = Book()
-    return [query.release(labels).tolist() for _ in range(times)], len(query.recorder)
+    query.recorder.sample_size = len(labels)
+    query.release(labels)
 
 
 def run_spoiled(rank, mechanism, rows, bad):
@@ -210,10 +219,18 @@ def test_ddp_subset(server):
 
 
 def test_ddp_query(server):
-    (first, ours), (second, theirs) = fine(run_ranks(server, run_counts, torch.arange(30) % 3, 3))
+    labels = torch.arange(31) % 3
+    (first, ours), (second, theirs) = fine(run_ranks(server, run_counts, labels, 3))
     assert first == second
     assert first[0] != first[1] != first[2]
     assert ours == theirs == 3
+    alone = ClassCounts(3, sigma=5.0, noise_seed=1)
+    assert first == [alone.release(labels).tolist() for _ in range(3)]
+
+
+def test_ddp_query_of_records_that_are_on_two_ranks(server):
+    _, errors = run_ranks(server, run_same_labels, torch.arange(30) % 3)
+    assert all("Expected every one of the 30 records once, got 60 records on 2 ranks" in error for error in errors)
 
 
 @pytest.mark.parametrize("bad", [0, 1])
