@@ -4,11 +4,14 @@ Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows
 class and the pooled covariance. The cell of a record depends on this record and on released values only, so that a cell
 is a class like any other to :mod:`dpswd.queries`.
 
-Means are pulled towards their prior by Wiener's weight, the variance of the signal over that of signal and noise; the
-former is fitted by moments. Covariances of cells are pulled likewise towards those within their classes. Covariances
-of classes keep what the noise adds to the variances, which makes classifiers of the synthetic records robust; only
-negative eigenvalues are cut off.
+Means are pulled towards their prior, entry by entry, by Wiener's weight: the variance of the signal over that of signal
+and noise. The former is a multiple of a reference, and the factor is fitted by moments. Covariances of cells are pulled
+likewise towards those within their classes; the reference of entry (i, j) is the product of the variances i and j.
+Covariances of classes keep what the noise adds to the variances, which makes classifiers of the synthetic records
+robust; only negative eigenvalues are cut off.
 """
+
+from typing import cast
 
 import torch
 from sklearn.cluster import KMeans
@@ -44,8 +47,6 @@ def nearest_spectrum(matrix: Tensor) -> Tensor:
 def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -> Tensor:
     r"""Means (C, d) of classes, pulled towards the mean of all records.
 
-    The variance of coordinate j between classes is modelled as :math:`\beta` times its public reference variance.
-
     Args:
         counts: (C,), positive.
         sums: (C, d), released.
@@ -54,11 +55,21 @@ def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -
     """
     overall = sums.sum(0) / counts.sum()
     difference = sums / counts[:, None] - overall
-    noise_sq = (noise / counts).square()[:, None]
-    weight = (reference / (reference + noise_sq.mean())).square()  # entries above the noise tell most about beta
-    excess = (difference.square() - noise_sq).mean(0) / reference
-    beta = max(float((excess * weight).sum() / weight.sum()), 1e-3)
-    return overall + difference * beta * reference / (beta * reference + noise_sq)
+    return overall + difference * _weight(difference, reference, (noise / counts).square()[:, None])
+
+
+def _weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Tensor:
+    r"""Wiener's weights of entries whose variance is modelled as :math:`\beta` times ``reference``.
+
+    Args:
+        difference: Noisy differences from their prior mean.
+        reference: Variances up to the factor beta, which is fitted by moments; broadcast to ``difference``.
+        noise_sq: Variances of the noise, likewise.
+    """
+    trust = (reference / (reference + noise_sq)).square().expand_as(difference)  # of entries above the noise
+    beta = ((difference.square() - noise_sq) / reference * trust).sum() / trust.sum()
+    signal_sq = beta.clamp(min=1e-3) * reference
+    return cast(Tensor, signal_sq / (signal_sq + noise_sq))
 
 
 def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
@@ -119,13 +130,13 @@ def cell_covariances(
         means: (K, d), of cells.
         covariances: (C, d, d), of classes.
     """
-    n_cells, dim = weights.shape[1], means.shape[1]
+    n_cells = weights.shape[1]
     about = means.unflatten(0, (-1, n_cells))
     about = about - (weights[:, :, None] * about).sum(1, keepdim=True)
     between = torch.einsum("ck,cki,ckj->cij", weights, about, about)
     within = positive_part(covariances - between).repeat_interleave(n_cells, 0)
     difference = moments / counts[:, None, None] - within
-    noise_sq = (noise / counts).square() * dim * (dim + 1) / 2  # of the Frobenius norm of symmetric noise
-    signal_sq = ((difference.square().sum((1, 2)) - noise_sq) * counts.square()).sum() / counts.square().sum()
-    signal_sq = signal_sq.clamp(min=0)
-    return within + (signal_sq / (signal_sq + noise_sq))[:, None, None] * difference
+    variances = within.diagonal(dim1=1, dim2=2).clamp(min=_LEAST_VARIANCE)
+    reference = variances[:, :, None] * variances[:, None, :]
+    noise_sq = (noise / counts).square()[:, None, None] * (0.5 + 0.5 * torch.eye(means.shape[1]))
+    return within + difference * _weight(difference, reference, noise_sq)
