@@ -421,7 +421,7 @@ def _profile(config: str, arguments: list[str]) -> dict[str, Any]:
         def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
             if "start" not in seconds:
                 module.criterion.distance = timed("loss", module.criterion.distance)
-                module.criterion.release = timed("release", module.criterion.release)
+                module.receive = timed("release", module.receive)
                 module.training_step = timed("training_step", module.training_step)
                 trainer.save_checkpoint = timed("saving", trainer.save_checkpoint)
                 trainer.strategy.optimizer_step = timed("optimizer_step", trainer.strategy.optimizer_step)
