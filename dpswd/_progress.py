@@ -1,5 +1,6 @@
 """Progress bar of a pass over records."""
 
+import sys
 from collections.abc import Iterator, Sequence
 
 from torch import Tensor
@@ -10,7 +11,7 @@ _SHOWN = 2000  # number of records from which on a bar is shown
 def passing(parts: Sequence[Tensor], what: str, *, shown: bool = True) -> Iterator[Tensor]:
     """Yield the parts of an index behind a progress bar on stderr, which vanishes at the end of the pass."""
     total = sum(map(len, parts))
-    if not shown or total < _SHOWN:
+    if not shown or total < _SHOWN or not sys.stderr.isatty():
         yield from parts
         return
     from rich.console import Console

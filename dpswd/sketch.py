@@ -65,7 +65,8 @@ def release_sketch(loss: DPSlicedWassersteinLoss, chunks: Chunks, *, max_bytes: 
     """
     processes = Processes()
     first = processes.run_on_all(lambda: next(iter(chunks()), (None, None)))
-    if (stored := loss.stored_release(*(first if isinstance(first, tuple) else (first, None)))) is not None:
+    rows, labels = first if isinstance(first, tuple) else (first, None)
+    if (stored := processes.run_on_all(lambda: loss.stored_release(rows, labels))) is not None:
         return Release(stored["values"], stored["projections"], loss.mechanism)
     processes.run_on_all(loss.mechanism.check_calibrated)
     projections: Tensor = processes.broadcast(loss.draw_projections)

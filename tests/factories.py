@@ -30,6 +30,7 @@ from dpswd.data.base import PrivateData
 from dpswd.data.base import Records as LabelledRecords
 from dpswd.errors import DpswdError
 from dpswd.loss import Recorder, Release
+from dpswd.queries import GaussianQuery
 from dpswd.sampling import ReleaseLoader
 from dpswd.training.callback import PrivacyBudget
 
@@ -194,13 +195,13 @@ def _enter(rank, world, port, answers, work, arguments):
         answers.put((rank, None, f"{type(error).__name__}: {error}"))
 
 
-def run_ranks(server, work, *arguments, world=2):
-    """Runs ``work(rank, *arguments)`` on every process; returns results and errors by rank."""
+def run_ranks(server, work, *arguments, world=2, killed=0):
+    """Runs ``work(rank, *arguments)`` on every process; returns results and errors of those that are not killed."""
     answers, port = server.SimpleQueue(), _free_port()
     processes = [server.Process(target=_enter, args=(r, world, port, answers, work, arguments)) for r in range(world)]
     for process in processes:
         process.start()
-    found = sorted(answers.get() for _ in processes)
+    found = sorted(answers.get() for _ in processes[killed:])
     for process in processes:
         process.join(30)
     return [result for _, result, _ in found], [error for *_, error in found]
@@ -225,6 +226,22 @@ def refusing(error):
     book = Book()
     book.refusal = error
     return book
+
+
+def spy_on_exact_values(patch=setattr):
+    """Returns a list that collects the values of all releases before noise."""
+    seen = []
+    for owner, name in ((GaussianQuery, "_publish"), (DPSlicedWassersteinLoss, "publish")):
+        patch(owner, name, _spied(getattr(owner, name), seen))
+    return seen
+
+
+def _spied(method, seen):
+    def spied(module, values, *arguments, **options):
+        seen.append(values)
+        return method(module, values, *arguments, **options)
+
+    return spied
 
 
 # run directories for the report

@@ -375,7 +375,9 @@ class MixtureModule(KeepsRelease):
         generator = self.generator
         some = slice(None, None, -(-len(self.codes) // 1000))
         rows = generator.straight(self.codes[some], generator.cell(self.codes[some], self.classes[some]))
-        codes = torch.randn(len(rows), generator.offset.numel(), device=rows.device) if generator.residual else None
+        codes = None
+        if generator.residual:  # the same on every rank
+            codes = Processes().broadcast(lambda: torch.randn(len(rows), generator.offset.numel(), device=rows.device))
         values = generator.linear(rows, codes).flatten().sort().values
         generator.tones.copy_(values[(below.to(values.device) * (len(values) - 1)).long()])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from factories import BLOB_SIZE as N
-from factories import Blobs
+from factories import Blobs, spy_on_exact_values
 from factories import blob_trainer as trainer
 from PIL import Image
 
@@ -95,16 +95,14 @@ def test_images_without_classes(tmp_path, channels):
 
 
 def exact_releases(directory, monkeypatch, data):
-    """All released values without noise."""
-    for owner in ("queries", "loss"):
-        monkeypatch.setattr(f"dpswd.{owner}.normal", lambda source, shape: np.zeros(shape))
-        monkeypatch.setattr(f"dpswd.{owner}.on_grid", lambda values, sigma: values)
+    """Values of all releases before noise, which has a seed."""
+    seen = spy_on_exact_values(monkeypatch.setattr)
     model = module(n_classes=None, noise_seed=1)
     monkeypatch.setattr(model, "_mu", lambda: 400.0)  # with cells
     trainer(directory, 1).fit(model, datamodule=data)
-    files = sorted((directory / "releases").iterdir())
-    assert len(files) == 6 + (data.sample_shape[0] == 1)
-    return [torch.load(file)["tensors"]["values"] for file in files]
+    assert len(seen) == 6 + (data.sample_shape[0] == 1)
+    monkeypatch.undo()
+    return seen
 
 
 def test_records_on_disk_have_the_releases_of_those_in_memory(tmp_path, monkeypatch):
@@ -118,9 +116,9 @@ def test_records_on_disk_have_the_releases_of_those_in_memory(tmp_path, monkeypa
         return ImageFolder(str(tmp_path / "images"), test_split=False), FeatureFile(str(tmp_path / "vectors.npz"))
 
     memory = [exact_releases(tmp_path / f"memory{i}", monkeypatch, each) for i, each in enumerate(data())]
-    monkeypatch.setattr("dpswd.data.base.IN_MEMORY", 0)
-    monkeypatch.setattr("dpswd.generation.mixture_module._PART", 50)
     for i, each in enumerate(data()):
+        monkeypatch.setattr("dpswd.data.base.IN_MEMORY", 0)
+        monkeypatch.setattr("dpswd.generation.mixture_module._PART", 50)
         found = exact_releases(tmp_path / f"disk{i}", monkeypatch, each)
         for value, expected in zip(found, memory[i], strict=True):
             torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
