@@ -50,7 +50,6 @@ __all__ = ["MixtureModule"]
 
 _PART = 4096  # records that are read at a time
 _UNLIMITED_MU = 10.0  # the structure of a run without a budget
-_MAX_SCALE = 1.3
 _DARK = 0.1  # a mean border darker than this is taken for black
 
 
@@ -296,7 +295,8 @@ class MixtureModule(KeepsRelease):
             # back to the released total variance, which clipping made smaller and noise made larger
             wanted = total_variance - between.trace() - variances[p:].sum()
             found = (shares.double() * covariances.diagonal(dim1=1, dim2=2).sum(1)).sum()
-            scale = float((wanted / found.clamp(min=1e-9)).clamp(1.0, _MAX_SCALE**2).sqrt())
+            limit = ROW_NORM / structure.class_bound  # where all of them are clipped
+            scale = float((wanted / found.clamp(min=1e-9)).clamp(1.0, limit**2).sqrt())
             generator.roots.copy_(scale * mixture.root(covariances))
         else:
             self._mix_cells(means, shared[:p, :p], covariances[:, :p, :p])

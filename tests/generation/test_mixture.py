@@ -283,3 +283,20 @@ def test_tones_of_generated_images_are_those_of_the_records(tmp_path):
         model.generator.straight(model.codes, model.generator.cell(model.codes, model.classes))
     )
     assert abs(float((clamped <= 0).float().mean()) - 1 / 3) > 0.1  # control
+
+
+def test_clipped_deviations_get_the_variance_of_the_records_back(tmp_path, monkeypatch):
+    """Deviations of norm about 1/2 are clipped to 0.35, which loses half of their variance."""
+
+    class Normal(Blobs):
+        def load(self):
+            generator = torch.Generator().manual_seed(0)
+            return Records(0.3 * torch.randn(900, 6, generator=generator), torch.zeros(900).long()), None
+
+    model = module(n_classes=0)
+    monkeypatch.setattr(model, "_mu", lambda: 0.01)  # one cell
+    data = Normal()
+    trainer(tmp_path, 1).fit(model, datamodule=data)
+    assert (model.structure.n_cells, model.structure.class_bound) == (1, 0.35)
+    drawn = model.sample(torch.zeros(4000).long()).detach()
+    assert 0.85 < float(drawn.var(0).sum() / data.private.values.var(0).sum()) < 1.15
