@@ -89,6 +89,8 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         10
     """
 
+    _reference: torch.Tensor | None = None  # public vectors like the private ones, of PrivateAdapter
+
     def __init__(
         self,
         epsilon: float = 10.0,
@@ -142,6 +144,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         with isolate_rng(), _quiet(self.verbose):
             L.seed_everything(self.random_state, verbose=False)
             data = ArrayData(X, y, classes=self.classes)
+            data.reference = self._reference
             if self.n_steps is not None:
                 at_least(1, n_steps=self.n_steps)
             module = MixtureModule(**{name: getattr(self, name) for name in _CONSTANTS})
@@ -166,6 +169,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.run_dir_ = directory
         self.guarantee_ = {key: value for key, value in budget.statement().items() if key in GUARANTEE}
         self.generator_: Any = module.generator.eval()
+        self._structure: Any = module.structure
         self.classes_ = (
             None if y is None else np.arange(data.n_classes or 0) if self.classes is None else np.array(self.classes)
         )
@@ -372,12 +376,15 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         mu = mu_of_epsilon(self.epsilon, self.delta)
         space = SourceSpace.of(source, len(target), mu, self.normalise)
-        released = target if source.ndim > 2 else space.target_rows(target)
+        released = target
+        if source.ndim == 2:
+            released = space.target_rows(target)
+            generator._reference = torch.from_numpy(space.leading(source)).float()
         try:
             generator.fit(released)
         finally:
             self._released = getattr(self, "_released", False) or getattr(generator, "_released", False)
-        signal = generator.forecast(released.shape[1:], len(target)).signal_to_noise["means"]
+        signal = generator._structure.signal_to_noise["means"]
         self._target = SyntheticTarget.draw(generator.generator_, space, signal, self.n_synthetic, self.random_state)
         self._space, self.synthetic_ = space, self._target.records
         self.generator_, self.guarantee_, self.run_dir_ = generator, generator.guarantee_, generator.run_dir_

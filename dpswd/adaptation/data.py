@@ -102,6 +102,13 @@ class AdaptationData(PrivateData):
             self._space = SourceSpace.of(channels_last(self.source.floats()), len(self.target), mu, self.normalise)
         return self._space
 
+    @property
+    def reference(self) -> torch.Tensor | None:  # type: ignore[override]
+        """Source vectors in the form of the private ones; ``None`` for images."""
+        if self.source.values.ndim > 2:
+            return None
+        return torch.from_numpy(self.space.leading(self.source.floats().numpy())).float()
+
     def load(self) -> tuple[Records, Records | None]:
         """See :class:`~dpswd.data.base.PrivateData`."""
         if self.target.values.ndim > 2:

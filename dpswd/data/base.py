@@ -236,6 +236,7 @@ class PrivateData(L.LightningDataModule):
     Attributes:
         name: Name of the data set in reports.
         public_benchmark: Whether the records are public, so that exact statistics of them may be published.
+        reference: Public vectors that look like the private ones up to an affine map, if there are any.
         release_every: Training steps per release, set by the module that is trained.
         in_parts: Whether the module that is trained reads the records itself, so that batches hold their numbers.
 
@@ -252,6 +253,7 @@ class PrivateData(L.LightningDataModule):
 
     name = "records"
     public_benchmark: bool = False
+    reference: Tensor | None = None
 
     def __init__(self, root: str | None = None, batch_size: int | None = None, n_synthetic: int = 10_000) -> None:
         super().__init__()

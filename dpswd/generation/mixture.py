@@ -1,8 +1,9 @@
 r"""Means and covariances of classes and cells from released counts, sums and second moments: post-processing only.
 
 Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows, drawn from the released mean of the
-class and the pooled covariance. The cell of a record depends on this record and on released values only, so that a cell
-is a class like any other to :mod:`dpswd.queries`.
+class and the pooled covariance, or on a public reference moved to the released mean and covariance. The cell of a
+record depends on this record, on public numbers and on released values only, so that a cell is a class like any other
+to :mod:`dpswd.queries`.
 
 Means are pulled towards their prior, entry by entry, by Wiener's weight: the variance of the signal over that of signal
 and noise. The former is a multiple of a reference, and the factor is fitted by moments. Covariances of cells are pulled
@@ -11,13 +12,12 @@ Covariances of classes keep what the noise adds to the variances, which makes cl
 robust; only negative eigenvalues are cut off.
 """
 
-from typing import cast
-
 import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
 _LEAST_VARIANCE = 1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
+_POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in that of one cell
 
 
 def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
@@ -69,7 +69,7 @@ def _weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Tensor:
     trust = (reference / (reference + noise_sq)).square().expand_as(difference)  # of entries above the noise
     beta = ((difference.square() - noise_sq) / reference * trust).sum() / trust.sum()
     signal_sq = beta.clamp(min=1e-3) * reference
-    return cast(Tensor, signal_sq / (signal_sq + noise_sq))
+    return signal_sq / (signal_sq + noise_sq)
 
 
 def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
@@ -92,6 +92,40 @@ def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 
         clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
         found.append(torch.from_numpy(clusters.cluster_centers_))
     return torch.stack(found)
+
+
+def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
+    """Moves rows (n, d) to a mean (d,) and a covariance (d, d), by the optimal transport of normal laws.
+
+    Args:
+        reference: Rows with a covariance of full rank; smaller eigenvalues than 0.001 of their mean count as this.
+        mean: (d,).
+        covariance: (d, d); negative eigenvalues count as 0.
+    """
+    centred = reference - reference.mean(0)
+    own = centred.T @ centred / len(centred)
+    values, vectors = torch.linalg.eigh(own)
+    inverse = (vectors * values.clamp(min=1e-3 * float(values.mean()) + _LEAST_VARIANCE).rsqrt()) @ vectors.T
+    half = root(own)
+    result: Tensor = mean + centred @ (inverse @ root(half @ positive_part(covariance) @ half) @ inverse).T
+    return result
+
+
+def reference_cells(rows: Tensor, n_cells: int) -> tuple[Tensor, Tensor]:
+    """Centres (n_cells, d) and covariances (n_cells, d, d) of cells of public rows (n, d), by k-means.
+
+    The covariance of a cell is averaged with that within all cells, which counts as 5 rows.
+
+    Args:
+        rows: Public rows, at least ``n_cells``.
+        n_cells: Number of cells.
+    """
+    clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
+    centres, cells = torch.from_numpy(clusters.cluster_centers_), torch.from_numpy(clusters.labels_).long()
+    about = rows - centres[cells]
+    scatter = torch.stack([about[cells == c].T @ about[cells == c] for c in range(n_cells)])
+    counts = torch.bincount(cells, minlength=n_cells)[:, None, None]
+    return centres, (scatter + _POOLED_ROWS * scatter.sum(0) / len(rows)) / (counts + _POOLED_ROWS)
 
 
 def cell_of(rows: Tensor, labels: Tensor, centres: Tensor) -> Tensor:

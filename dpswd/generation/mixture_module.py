@@ -8,7 +8,7 @@ Releases of all N records, each with its share of the squared mu of the budget
 2. counts and sums per class;
 3. second moments about the released means, per class or of all classes together;
 4. counts and sums per cell, where the forecast has several cells per class;
-5. second moments per cell, likewise;
+5. second moments per cell, likewise, unless the cells are those of a public reference (``reference`` of the data);
 6. block means of projections, class by class: DP-SWD.
 
 Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
@@ -38,7 +38,7 @@ from dpswd.generation import mixture
 from dpswd.generation.features import Basis, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
 from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.rows import private_rows
-from dpswd.generation.structure import RAW_NORM, ROW_NORM, Structure, forecast
+from dpswd.generation.structure import RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
@@ -135,7 +135,8 @@ class MixtureModule(KeepsRelease):
         if data is None or not hasattr(data, "release_size"):
             raise InputError("Expected a data module with release_size (see dpswd.data), got none; pass --data.")
         records = data.private
-        structure = forecast(len(records), tuple(records.values.shape[1:]), self._classes(data), self._mu())
+        shape, n_reference = tuple(records.values.shape[1:]), 0 if data.reference is None else len(data.reference)
+        structure = forecast(len(records), shape, self._classes(data), self._mu(), n_reference)
         (rank_zero_info if structure.signal_to_noise["means"] >= 1 else rank_zero_warn)(structure.verdict)
         self._build(structure)
         shares, seed = structure.shares, self.noise_seed
@@ -153,6 +154,7 @@ class MixtureModule(KeepsRelease):
         )
         if structure.n_cells > 1:
             self.cell_sums = ClassMeans(cells, p, row_norm=ROW_NORM, share=shares["cell_means"], noise_seed=seed)
+        if "cell_moments" in shares:
             self.cell_moments = ClassCovariances(
                 cells, p, row_norm=ROW_NORM, share=shares["cell_moments"], noise_seed=seed
             )
@@ -316,7 +318,7 @@ class MixtureModule(KeepsRelease):
             generator.reflect.fill_(bool(border.mean() > _DARK))
 
     def _mix_cells(self, means: Tensor, pooled: Tensor, covariances: Tensor) -> None:
-        """Releases counts, sums and second moments per cell in the leading directions.
+        """Releases counts, sums and, without a reference, second moments per cell in the leading directions.
 
         Args:
             means: (C, D), of classes.
@@ -326,11 +328,16 @@ class MixtureModule(KeepsRelease):
         structure, generator = self.structure, self.generator
         assert structure is not None
         n_cells, p = structure.n_cells, structure.n_components
-        centres = mixture.centres(means[:, :p], pooled, n_cells)
+        if structure.by_reference:
+            public = self.features(self.trainer.datamodule.reference.to(self.device)).cpu().double()  # type: ignore[attr-defined]
+            centres, within = mixture.reference_cells(mixture.like_reference(public, means[0, :p], pooled), n_cells)
+            centres = centres[None]
+        else:
+            centres = mixture.centres(means[:, :p], pooled, n_cells)
         flat = centres.flatten(0, 1)
         variances = pooled.diagonal().clamp(min=1e-9)
         deviation = float(variances.sum().sqrt())
-        bounds = {"sums": 1.3 * deviation, "moments": deviation}  # twice the row bound 1/2, in units of rows
+        bounds = {"sums": SUM_BOUND * deviation, "moments": deviation}  # twice the row bound 1/2, in units of rows
 
         def parts(unit: float, about: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
             for rows, labels in self._rows():
@@ -343,15 +350,16 @@ class MixtureModule(KeepsRelease):
         counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
         noise = self.cell_sums.mechanism.sigma * unit
         found = flat + mixture.cell_means(counts, sums * unit, variances, noise)
-        unit = bounds["moments"] / ROW_NORM
-        moments = self.cell_moments.release(parts(unit, None), found / unit) * unit**2
         weights = counts.unflatten(0, (-1, n_cells))
         weights = weights / weights.sum(1, keepdim=True)
-        noise = self.cell_moments.mechanism.sigma * unit**2
-        roots = mixture.root(mixture.cell_covariances(counts, moments, noise, weights, found, covariances))
+        if not structure.by_reference:
+            unit = bounds["moments"] / ROW_NORM
+            moments = self.cell_moments.release(parts(unit, None), found / unit) * unit**2
+            noise = self.cell_moments.mechanism.sigma * unit**2
+            within = mixture.cell_covariances(counts, moments, noise, weights, found, covariances)
         generator.weights.copy_(weights)
         generator.means.copy_(torch.cat([found, means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
-        generator.roots.copy_(roots)
+        generator.roots.copy_(mixture.root(within))
 
     def _set_residual(self) -> None:
         """Frequencies that are not released get the reference spectrum, at the contrast of the records."""

@@ -16,6 +16,11 @@ classes and 0.85 to differences within them; within classes coordinates vary as 
   coordinate: its reference variance is less than 0.6 of that edge.
 - Otherwise the number n of cells per class is the largest for which the edge of one cell is at most 2.5 times the
   average variance in p directions: :math:`2 p^{3/2} C n / (\mu N) \le 2.5`; at most 12.
+- Of vectors without classes there may be a public reference: records that look like the private ones up to an affine
+  map. The cells are then its own, n of them, with its covariances, and only their sums are released: n is the largest
+  number for which the noise of the mean of a cell is at most a quarter of the root mean square norm of a row,
+  :math:`1.3 n \sqrt p / (\mu N) \le 1/8`; at most 64, and at most a tenth of the reference. Where n is below 12, the
+  reference is not used.
 - The shares of pixels at n levels of brightness are released at 0.02 :math:`\mu^2`; n is the largest number, at most
   32, for which the pixels of N / n images are four times the noise of a level; none where n is below 4.
 """
@@ -35,6 +40,8 @@ RAW_NORM = 1.0  # bound on the norm of a row of the public map, twice its root m
 BETWEEN = 0.15  # share of the squared norm that differs between classes, in the reference model
 MAX_COMPONENTS = 120  # directions that have cells
 MAX_CELLS = 12
+SUM_BOUND = 1.3  # bound on the distance of a row from its centre in a cell sum, in root mean square norms
+_MAX_REFERENCE_CELLS, _LEAST_REFERENCE_CELLS = 64, 12
 _MAX_LEVELS = 32
 _TONE_SHARE = 0.02
 
@@ -60,6 +67,7 @@ class Structure:
         shares: Part of the squared mu of each release; what is left goes to the slices.
         signal_to_noise: Forecast for each release under the reference spectrum, as a ratio of norms.
         n_surviving: Forecast number of directions above the noise edge of the pooled second moment.
+        by_reference: Whether the cells are those of a public reference.
 
     Example:
         >>> print(forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0).verdict)
@@ -82,6 +90,7 @@ class Structure:
     shares: dict[str, float]
     signal_to_noise: dict[str, float]
     n_surviving: int
+    by_reference: bool = False
 
     def __str__(self) -> str:
         """Returns a table of the releases and what to expect."""
@@ -103,7 +112,7 @@ class Structure:
         return f"Expect class means and variety ({kind})."
 
 
-def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Structure:
+def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_reference: int = 0) -> Structure:
     """Chooses the structure for a budget and forecasts the signal-to-noise ratio of each release.
 
     Args:
@@ -111,6 +120,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         shape: Shape of a record: (channels, height, width) or (d,).
         n_classes: Number C of classes; 0 for none.
         mu: Budget of Gaussian differential privacy.
+        n_reference: Number of public records that look like the private ones; of vectors without classes only.
 
     Returns:
         The structure, whose text is a table of the releases.
@@ -134,7 +144,13 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
     n_cells = int(min(MAX_CELLS, max(1.0, 1.25 * per_class / p**1.5)))
     leading = float(spectrum.max() / spectrum.sum()) * (1 - BETWEEN) * ROW_NORM**2
     pooled = classes > 1 and leading < 0.6 * 2 * ROW_NORM**2 * math.sqrt(dim) / per_class
-    if n_cells > 1:
+    shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.65}
+    found = min(mu * math.sqrt(shares["cell_means"]) * n / (8 * SUM_BOUND * math.sqrt(p)), n_reference / 10)
+    by_reference = len(shape) == 1 and not n_classes and found >= _LEAST_REFERENCE_CELLS
+    if by_reference:
+        n_cells = int(min(_MAX_REFERENCE_CELLS, found))
+        class_bound, headroom = ROW_NORM, 1.2
+    elif n_cells > 1:
         shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.08, "cell_moments": 0.57}
         class_bound, headroom = ROW_NORM, 1.2
     else:
@@ -162,7 +178,8 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         ratios["tones"] = n * mu * math.sqrt(_TONE_SHARE) / (2 * n_levels)
     if n_cells > 1:
         per_cell = per_class / n_cells
-        ratios["cell_means"] = 0.5 * per_cell * math.sqrt(shares["cell_means"] / p) / 2.6
+        ratios["cell_means"] = 0.5 * per_cell * math.sqrt(shares["cell_means"] / p) / (2 * SUM_BOUND)
+    if "cell_moments" in shares:
         ratios["cell_moments"] = 1 / (p * moment_edge(1.0, p, per_cell * math.sqrt(shares["cell_moments"])))
     n_quantiles = min(n, 100)
     ratios["slices"] = math.sqrt(within / p) * n * mu * math.sqrt(slices) / n_quantiles
@@ -184,6 +201,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> Struc
         shares=shares,
         signal_to_noise=ratios,
         n_surviving=int((spectrum / spectrum.sum() * clipped > pooled_edge).sum()),
+        by_reference=by_reference,
     )
 
 

@@ -171,6 +171,31 @@ def test_centres_are_the_same_in_every_process():
     assert torch.allclose(mixture.centres(means, 0 * shape, 3), means[:, None], atol=1e-3)  # all noise, and no warning
 
 
+def test_a_reference_gets_the_released_moments():
+    generator = torch.Generator().manual_seed(0)
+    reference = torch.randn(300, 4, generator=generator, dtype=torch.float64) * torch.tensor([3.0, 2.0, 1.0, 0.5])
+    half = torch.randn(4, 4, generator=generator, dtype=torch.float64)
+    mean, covariance = half[0], half @ half.T
+    moved = mixture.like_reference(reference, mean, covariance)
+    assert torch.allclose(moved.mean(0), mean)
+    assert torch.allclose(torch.cov(moved.T, correction=0), covariance)
+    own = mixture.like_reference(reference, reference.mean(0), torch.cov(reference.T, correction=0))
+    assert torch.allclose(own, reference)  # the transport of a normal law to itself moves nothing
+
+
+def test_cells_of_a_reference():
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(2, 400, 3, generator=generator, dtype=torch.float64)
+    parts = [noise[0], 50 + 0.1 * noise[1]]
+    centres, covariances = mixture.reference_cells(torch.cat(parts), 2)
+    order = centres[:, 0].argsort()
+    within = sum(torch.cov(part.T, correction=0) for part in parts) / 2
+    for cell, part in zip(order.tolist(), parts, strict=True):
+        assert torch.allclose(centres[cell], part.mean(0))
+        expected = (400 * torch.cov(part.T, correction=0) + 5 * within) / 405
+        assert torch.allclose(covariances[cell], expected)
+
+
 def test_cell_means_fall_back_to_the_centres():
     sums = torch.tensor([[10.0, 0.0, 0.0], [0.01, 0.0, 0.0]], dtype=torch.float64)
     ones = torch.ones(3, dtype=torch.float64)

@@ -50,6 +50,23 @@ def test_levels_of_the_histogram_grow_with_the_budget_and_need_images():
     assert "tones" not in forecast(60_000, (64,), 10, 2.0).shares
 
 
+def test_a_reference_gives_cells_to_vectors_without_classes():
+    made = forecast(1800, (32,), 0, 2.0, n_reference=2000)
+    noise = 2 * 1.3 * math.sqrt(32) * made.n_cells / (2.0 * math.sqrt(made.shares["cell_means"]) * 1800)
+    assert 0.24 < noise <= 0.25  # of the mean of a cell, in root mean square norms
+    assert made.by_reference
+    assert "cell_moments" not in made.shares
+    assert set(made.signal_to_noise) == {*made.shares, "slices"}
+    assert forecast(1800, (32,), 0, 2.0, n_reference=200).n_cells == 20
+    for n, shape, classes, mu, n_reference in (
+        (1800, (32,), 0, 0.27, 2000),
+        (1800, (32,), 0, 2.0, 100),
+        (1800, (1, 8, 8), 0, 2.0, 2000),
+        (1800, (32,), 10, 2.0, 2000),
+    ):
+        assert forecast(n, shape, classes, mu, n_reference) == forecast(n, shape, classes, mu)
+
+
 def test_the_reference_spectrum_has_the_stated_contrast():
     for shape in SHAPES[:3]:
         spectrum = reference_spectrum(shape).double()
