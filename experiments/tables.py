@@ -547,6 +547,29 @@ TABLES: dict[str, Table] = {
         ),
         where=part("sketch"),
     ),
+    "parts": Table(
+        "parts",
+        columns(
+            "images -> {n:,} | processes -> {processes} | whole fit, s -> {seconds:.0f} | "
+            "releases before the slices, s -> {before_slices_s:.0f} | slices, s -> {slices_s:.0f} | "
+            "of which merging, s -> {merge_s:.1f} | a record in a pass, µs -> * | memory of a process, GB -> *",
+            lambda row: f"{1e6 * row['record_pass_s']:.0f}",
+            lambda row: f"{row['peak_bytes'] / 1e9:.2f}",
+        ),
+        "largest memory of all processes, each from its start to its end",
+    ),
+    "parts_cost": Table(
+        "parts",
+        columns(
+            "records -> {n:,} | machines -> {processes} | directions -> {directions} | passes -> {passes} | "
+            "reading, hours -> {reading_hours:.1f} | merging on rank 0, hours -> {merge_hours:.1f} | "
+            "network, hours -> {network_hours:.2f} | sums of a machine, MB -> * | columns of all machines, GB -> *",
+            lambda row: f"{row['sums_bytes'] / 1e6:.0f}",
+            lambda row: f"{row['slices_bytes'] / 1e9:.0f}",
+        ),
+        "extrapolated",
+        part="cost",
+    ),
     "benchmark_compiled": Table(
         "benchmarks",
         columns(

@@ -440,7 +440,8 @@ class MixtureModule(KeepsRelease):
         if optimizer is flow:
             now = rows[:, :p] + self.moved
             with torch.no_grad():
-                seen = self.features(self.generator.render(torch.cat([now, rows[:, p:]], dim=1)))
+                parts = torch.cat([now, rows[:, p:]], dim=1).split(_PART)  # images of all particles need gigabytes
+                seen = torch.cat([self.features(self.generator.render(part)) for part in parts])
             # the gradient ignores the cut to pixels: a particle beyond the limits goes on moving
             assert self.criterion is not None
             labels = self.classes if self.generator.n_classes > 1 else None

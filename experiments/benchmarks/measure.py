@@ -70,16 +70,17 @@ def report_peak(before: Callable[[], None], work: Callable[[], None]) -> None:
     """Write the result of :func:`peak_of` as JSON."""
     before()
     gc.collect()
-    start = _resident("VmRSS")
+    start = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     started, busy = time.perf_counter(), time.process_time()
     work()
-    seconds, busy, peak = time.perf_counter() - started, time.process_time() - busy, _resident("VmHWM")
+    seconds, busy, peak = time.perf_counter() - started, time.process_time() - busy, resident("VmHWM")
     found = {"seconds": seconds, "cpu_seconds": busy, "peak_bytes": peak, "above_bytes": peak - start}
     sys.stdout.write(json.dumps(found))
 
 
-def _resident(key: str) -> int:
+def resident(key: str) -> int:
+    """Return an entry of the memory status of this process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(key):
             return int(line.split()[1]) * 1024

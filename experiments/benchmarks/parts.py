@@ -1,0 +1,172 @@
+"""Memory and time of a whole fit of images on disk, in one and in several processes (gloo, one thread each).
+
+Images are those of CIFAR-10, repeated with shifts of up to two pixels. The rates of the measured fits give the cost of
+10^8 records on 64 machines. A fit whose result is in ``OUT/parts`` is not run again.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.data import CIFAR10, base
+from dpswd.errors import InputError
+from dpswd.generation import mixture_module
+from dpswd.generation.structure import forecast
+from experiments.benchmarks.measure import resident
+from experiments.cells import run_cells
+
+HELP = "memory and time of fits of up to 1,000,000 images on disk, in 1, 2 and 4 processes (hours; resumes)"
+
+SIZE, N_CLASSES = 32, 10
+_STEPS = 805  # as in the config
+_SKETCH_BYTES = 3 * 2**27  # of projected values on a rank
+LARGE = {"n": 10**8, "processes": 64, "bytes_per_second": 1.25e9}  # a network of 10 Gbit/s
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fit."""
+
+    n: int
+    processes: int
+    steps: int = _STEPS
+
+    @property
+    def name(self) -> str:
+        """Name of the file of its result."""
+        return f"{self.n}-{self.processes}"
+
+
+@cache
+def cifar(root: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """Images (50000, 32, 32, 3) and labels in random order."""
+    records = CIFAR10(None if root is None else str(root)).private
+    assert isinstance(records.values, torch.Tensor)
+    order = np.random.default_rng(0).permutation(len(records))
+    return records.values.permute(0, 2, 3, 1).numpy()[order], records.labels.numpy()[order]
+
+
+def write_images(path: Path, n: int, root: Path | None) -> None:
+    """Write ``images.npy`` (n, 32, 32, 3) and ``labels.npy``: CIFAR-10, repeated with shifts."""
+    images, labels = cifar(root)
+    rng = np.random.default_rng(0)
+    written = np.lib.format.open_memmap(path / "images.npy", "w+", np.uint8, (n, SIZE, SIZE, 3))
+    for start in range(0, n, len(images)):
+        shift = rng.integers(-2, 3, 2) if start else (0, 0)
+        written[start : start + len(images)] = np.roll(images, shift, (1, 2))[: n - start]
+    written.flush()
+    np.save(path / "labels.npy", np.resize(labels, n))
+
+
+def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
+    """Run one fit in processes of its own; return the times of rank 0 and the largest memory of a rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_images(Path(folder), fit.n, data)
+        words = ["-m", "experiments.benchmarks.parts", folder, str(fit.steps), str(fit.processes)]
+        if fit.processes > 1:
+            words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={fit.processes}", *words]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment)
+        if done.returncode:
+            raise InputError(f"Expected a fit of {fit.n} images, got status {done.returncode}: {done.stderr[-1000:]}")
+        ranks = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(fit.processes)]
+        facts = json.loads((Path(folder) / "run" / "privacy.json").read_text())
+    reading = ranks[0]["before_slices_s"] + ranks[0]["slices_s"] - ranks[0]["merge_s"]
+    directions = facts["mechanism"]["n_projections"]
+    return {
+        **{"n": fit.n, "processes": fit.processes, "steps": fit.steps, "directions": directions},
+        **ranks[0],
+        "peak_bytes": max(rank["peak_bytes"] for rank in ranks),
+        "record_pass_s": reading / ranks[0]["records_read"],
+        "merge_value_s": ranks[0]["merge_s"] / (fit.n * directions),
+    }
+
+
+def of_rank(folder: Path, steps: int, processes: int) -> None:
+    """Fit as one rank, and write times and memory."""
+    from dpswd import sketch
+    from dpswd.commands.main import main
+
+    spent: defaultdict[str, float] = defaultdict(float)
+
+    def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return work(*arguments, **options)
+            finally:
+                spent[name] += time.perf_counter() - started
+
+        return call
+
+    passing = mixture_module.passing
+
+    def counted(parts: Any, *arguments: Any, **options: Any) -> Any:
+        for part in passing(parts, *arguments, **options):
+            spent["records_read"] += len(part)
+            yield part
+
+    base.IN_MEMORY = 0  # on disk at any size
+    mixture_module.passing = counted
+    mixture_module.MixtureModule._mix = timed("before_slices_s", mixture_module.MixtureModule._mix)  # type: ignore[method-assign]
+    mixture_module.release_sketch = timed("slices_s", mixture_module.release_sketch)
+    sketch._summary = timed("merge_s", sketch._summary)
+    words = ["fit", "--config", "features", "--data.path", str(folder), "--trainer.default_root_dir"]
+    words += [str(folder / "run"), "--trainer.max_steps", str(steps), "--trainer.callbacks", "[]"]
+    words += ["--trainer.logger", "false", "--trainer.enable_progress_bar", "false"]
+    if processes > 1:
+        words += ["--trainer.devices", str(processes), "--trainer.strategy", "ddp"]
+    started = time.perf_counter()
+    sys.argv = ["dpswd", *words]
+    if status := main(words):
+        raise SystemExit(status)
+    found = {**spent, "seconds": time.perf_counter() - started, "peak_bytes": resident("VmHWM")}
+    (folder / f"{os.environ.get('RANK', '0')}.json").write_text(json.dumps(found))
+
+
+def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Extrapolate to ``LARGE`` from the rates of the largest fit in one process."""
+    rates = max((row for row in rows if row["processes"] == 1), key=lambda row: row["n"])
+    n, processes = LARGE["n"], LARGE["processes"]
+    made = forecast(int(n), (3, SIZE, SIZE), N_CLASSES, mu_of_epsilon(10.0, 1e-10))
+    k, cells = made.n_components, N_CLASSES * made.n_cells
+    width = max(1, int(_SKETCH_BYTES / (8 * n / processes)) - 1)
+    passes = len(made.shares) + 2 + math.ceil(k / width)  # a check of all records, and the first pass of the slices
+    moments = 8 * (N_CLASSES * made.dim**2 + cells * k**2)  # the largest sums; a rank sends each once
+    slices = 8 * n * k
+    return {
+        **{"n": n, "processes": processes, "directions": k, "passes": passes},
+        "sums_bytes": moments,
+        "slices_bytes": slices,
+        "reading_hours": passes * n / processes * rates["record_pass_s"] / 3600,
+        "merge_hours": n * k * rates["merge_value_s"] / 3600,
+        "network_hours": (slices + processes * moments) / LARGE["bytes_per_second"] / 3600,
+    }
+
+
+def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+    """Run the fits that have no result yet: 50,000 and, with ``full``, 1,000,000 images. ``quick`` measures nothing."""
+    if quick:
+        fits = [Fit(1000, 1, 6), Fit(1000, 2, 6)]
+    else:
+        fits = [Fit(50_000, processes) for processes in (1, 2, 4)] + [Fit(10**6, 1)] * full
+    rows = run_cells(fits, partial(measure, data=data), out / f"parts{'-quick' if quick else ''}", workers=0)
+    return {"rows": rows, "cost": [cost(rows)]}
+
+
+if __name__ == "__main__":
+    of_rank(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
