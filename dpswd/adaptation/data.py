@@ -117,10 +117,10 @@ class AdaptationData(PrivateData):
         return Records(torch.from_numpy(rows), self.target.labels), None
 
     def setup(self, stage: str) -> None:
-        """Reads the records before a fit."""
+        """Reads the records before a fit; see :class:`~dpswd.data.base.PrivateData`."""
         if stage == "fit":
             self._splits = self._space = None  # a budget may have come since
-            self._loaded()
+        super().setup(stage)
 
 
 class DigitAdaptation(AdaptationData):

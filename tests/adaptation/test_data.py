@@ -27,6 +27,8 @@ def test_feature_files_of_any_network(pair, tmp_path):
     assert not data.private.labels.any()
     assert data.private.values.shape == (60, 8)  # coordinates
     assert data.release_size(16) == 48
+    assert data.reference.shape == (80, 8)
+    assert np.abs(data.reference.mean(0).numpy()).max() < 1e-5  # the source in its own coordinates
     other = features(tmp_path / "c.npz", 60, d=9)
     with pytest.raises(InputError, match="one shape"):
         FeatureAdaptation(pair[0], other).setup("fit")
