@@ -32,6 +32,7 @@ class Table:
         spread: Heading and cell of further columns, one for each distinct heading. Rows that agree in ``columns`` make
             one line; a row whose heading is empty fills all of them.
         last: Columns after the spread ones, made from all rows of a line.
+        also: ``docs/results/ALSO.json``, whose rows come after those of ``source``.
     """
 
     source: str
@@ -41,11 +42,13 @@ class Table:
     where: Callable[[Row], bool] = lambda row: True
     spread: tuple[Cell, Cell] | None = None
     last: dict[str, Callable[[list[Row]], str]] | None = None
+    also: str | None = None
 
     def render(self, content: dict[str, Any] | None = None) -> str:
         """Return the table in Markdown with a line on its origin."""
-        content = content or json.loads((ROOT / "docs" / "results" / f"{self.source}.json").read_text())
-        rows = [row for row in content[self.part] if self.where(row)]
+        content = content or _result(self.source)
+        files = [content] if self.also is None else [content, _result(self.also)]
+        rows = [row for file in files for row in file[self.part] if self.where(row)]
         lines: dict[tuple[str, ...], list[Row]] = {}
         for i, row in enumerate(rows):
             key = tuple(_show(cell, row) for cell in self.columns.values())
@@ -58,7 +61,9 @@ class Table:
         shown.insert(1, "|" + "---|" * len(table[0]))
         note = self.note.format_map({**content, **rows[0]})
         cores = content["machine"].get("cores")
-        facts = [f"`{content['command']}`", note, f"dpswd {content['version']}", f"{cores} CPU cores."]
+        commands = " and ".join(f"`{file['command']}`" for file in files)
+        versions = " and ".join(dict.fromkeys(file["version"] for file in files))
+        facts = [commands, note, f"dpswd {versions}", f"{cores} CPU cores."]
         return "\n".join([*shown, "", ", ".join(fact for fact in facts if fact)])
 
     def _spread(self, rows: list[Row], lines: dict[tuple[str, ...], list[Row]]) -> list[list[str]]:
@@ -72,6 +77,11 @@ class Table:
             cells = [found.get(each, found.get("", "-")) for each in headings]
             table.append([*key, *cells, *(show(same) for show in last.values())])
         return table
+
+
+def _result(name: str) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text())
+    return result
 
 
 class _Value:
@@ -149,6 +159,8 @@ METHODS = {
     "DP-SWD, adapter": "**DP-SWD, adapter (ours)**",
     "DP-SWD, features": "DP-SWD, encoder's features (ours)",
     "DP-SWD as published": "DP-SWD as published: NOT PRIVATE",
+    "image map, real target": "image map, real target: NOT PRIVATE",
+    "image map, synthetic target": "**image map, synthetic target (ours)**",
 }
 
 
@@ -200,10 +212,10 @@ def _once(row: Row) -> float:
     return 0.0 if "rows" in row["config"] or row["release_s"] >= 0.5 * row["total_s"] else float(row["release_s"])
 
 
-def vectors(source: str, group: str) -> Table:
+def vectors(source: str, group: str, cell: Cell = score) -> Table:
     """Table of adaptation methods on the problems of one group of vectors."""
     columns = {"method": "{method}", "ε": "{epsilon:g}"}
-    return Table(source, columns, "{seeds} seeds", where=lambda row: row["group"] == group, spread=("{dataset}", score))
+    return Table(source, columns, "{seeds} seeds", where=lambda row: row["group"] == group, spread=("{dataset}", cell))
 
 
 def share(key: str, target: float) -> Cell:
@@ -329,12 +341,7 @@ TABLES: dict[str, Table] = {
         "10 seeds (as they are: 3)",
         where=lambda row: "MNIST" in row["dataset"],
         spread=(problem, score),
-    ),
-    "adaptation_images": Table(
-        "adaptation_images",
-        {"method": "image map, {method}", "guarantee": lambda row: guarantee(row, ".2f")},
-        "{seeds} seeds",
-        spread=(problem, score),
+        also="adaptation_images",
     ),
     "adaptation_office": Table(
         "table1",
@@ -367,9 +374,12 @@ TABLES: dict[str, Table] = {
         {"problem": problem, "method": method},
         "{seeds} seeds",
         spread=(lambda row: "" if row["epsilon"] is None else f"ε = {row['epsilon']:g}", score),
+        also="adaptation_images",
     ),
     "pixel_vectors": vectors("pixel_vectors", "pixels"),
-    "pixel_vectors_office": vectors("pixel_vectors", "Office-Caltech-10"),
+    "pixel_vectors_gaps": vectors("pixel_vectors", "pixels", gap),
+    "pixel_vectors_office": vectors("pixel_vectors_office", "Office-Caltech-10"),
+    "pixel_vectors_office_gaps": vectors("pixel_vectors_office", "Office-Caltech-10", gap),
     "pixel_vectors_changed": vectors("pixel_vectors_changed", "changed"),
     "adaptation_steps": Table(
         "adaptation_steps",

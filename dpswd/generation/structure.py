@@ -19,8 +19,8 @@ classes and 0.85 to differences within them; within classes coordinates vary as 
 - Of vectors without classes there may be a public reference: records that look like the private ones up to an affine
   map. The cells are then its own, n of them, with its covariances, and only their sums are released: n is the largest
   number for which the noise of the mean of a cell is at most a quarter of the root mean square norm of a row,
-  :math:`1.3 n \sqrt p / (\mu N) \le 1/8`; at most 64, and at most a tenth of the reference. Where n is below 12, the
-  reference is not used.
+  :math:`2.6 n \sqrt p / (\mu_i N) \le 1/4` with :math:`\mu_i` of these sums; at most 64, and at most a tenth of the
+  reference. Where n is below 12, the reference is not used.
 - The shares of pixels at n levels of brightness are released at 0.02 :math:`\mu^2`; n is the largest number, at most
   32, for which the pixels of N / n images are four times the noise of a level; none where n is below 4.
 """

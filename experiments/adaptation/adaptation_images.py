@@ -78,7 +78,7 @@ def summarise(cells: list[Cell], found: list[dict[str, Any]]) -> list[dict[str, 
         rows.append(
             {
                 "dataset": f"{pair}, as they are",
-                "method": method,
+                "method": f"image map, {method}",
                 "epsilon": epsilon,
                 "delta": DELTA if epsilon else None,
                 "mu": same[0].get("mu"),

@@ -1,8 +1,10 @@
 """Figure 3: accuracy on the target against epsilon, digits in both protocols.
 
-Cells of Table 1 (source only, epsilon 1 and 10) are used where ``OUT/adaptation_cells`` has them.
+Cells of Table 1 (source only, epsilon 1 and 10) are used where ``OUT/adaptation_cells`` has them. The figure shows the
+rows of ``OUT/adaptation_images.json``, too, where that file exists.
 """
 
+import json
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -34,7 +36,8 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str
     for row in rows:
         budget = f"epsilon {row['epsilon']:g}" if row["epsilon"] else "no release"
         print(f"{row['dataset']:<24} {row['method']:<16} {budget:<12} {row['mean']} ± {row['std']}")
-    _draw(rows, out / "fig3.png")
+    images = out / "adaptation_images.json"
+    _draw(rows + (json.loads(images.read_text())["rows"] if images.exists() else []), out / "fig3.png")
     return {"rows": rows}
 
 
@@ -62,11 +65,18 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     for axes, pair in zip(panels, ("MNIST-USPS", "USPS-MNIST"), strict=True):
         for color, name in (("tab:blue", pair), ("tab:orange", f"{pair}, as they are")):
             protocol = "as they are" if "," in name else "framed alike"
-            for style, method in (("o-", "DP-SWD, adapter"), ("s--", "DP-DANN"), (":", "source only")):
+            for style, method in (
+                ("o-", "DP-SWD, adapter"),
+                ("s--", "DP-DANN"),
+                (":", "source only"),
+                ("D-", "image map, synthetic target"),
+                ("-.", "image map, real target"),
+                ("--", "image map, source only"),
+            ):
                 part = [row for row in rows if (row["dataset"], row["method"]) == (name, method)]
                 if not part:
                     continue
-                if method == "source only":
+                if part[0]["epsilon"] is None:
                     axes.axhline(part[0]["mean"], color=color, linestyle=style, label=f"{method}, {protocol}")
                 else:
                     x, y = [row["epsilon"] for row in part], [row["mean"] for row in part]

@@ -115,7 +115,8 @@ def summarise(cells: list[Cell], results: list[dict[str, Any]]) -> list[dict[str
                 "delta": DELTA[group] if epsilon else None,
                 "mean": round(mean(values), 2),
                 "std": round(stdev(values), 2) if len(values) > 1 else None,
-                "above_source": round(mean(gaps), 2),
+                "gap": round(mean(gaps), 2) + 0.0,  # to the source alone; no minus zero
+                "standard_error": round(stdev(gaps) / len(gaps) ** 0.5, 2) if len(gaps) > 1 else None,
                 "seeds": len(values),
             }
         )

@@ -15,7 +15,8 @@ All four claim the same mu for one full batch, whose rows are assumed to move by
 ``synthetic target`` is the path of :class:`dpswd.PrivateAdapter`: the attacker sees all releases of a
 :class:`~dpswd.generation.mixture_module.MixtureModule` without classes and scores them by the likelihood ratio of the
 whole transcript. Synthetic records, the method and the classifier are functions of the releases and public numbers, so
-that no attack on them has more power. The record is a digit, or an image that is white everywhere.
+that no attack on them has more power. Records are vectors of digits in the coordinates of a source of other digits,
+which gives the cells from mu = 1 on. The record is a digit, or white everywhere.
 """
 
 import dataclasses
@@ -30,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.accounting.calibrate import calibrate_sigma
+from dpswd.adaptation.space import SourceSpace
 from dpswd.audit.bounds import evaluate
 from dpswd.data.features import ArrayData
 from dpswd.generation.mixture_module import MixtureModule
@@ -49,7 +51,7 @@ INK = 20.0
 CONFIDENCE = 0.95
 VARIANTS = ("as published", "largest norm only", "private branch only", "sound")
 SYNTHETIC = "synthetic target"
-N_TARGET = 200  # records, all of them in every release
+N_TARGET = 900  # records, all of them in every release
 _SIMULATED = 0.3  # share of the runs that train the attacker; the others are counted
 
 
@@ -161,10 +163,14 @@ class Transcript:
     def __init__(self, mu: float) -> None:
         from sklearn.datasets import load_digits
 
-        first = load_digits().images[:N_TARGET] / 16
+        digits = load_digits().data / 16
+        first, source = digits[:N_TARGET], digits[N_TARGET:]
         second = first.copy()
         second[0] = 1.0
-        self.data = [ArrayData(images) for images in (first, second)]
+        space = SourceSpace.of(source, N_TARGET, mu, normalise=False)
+        self.data = [ArrayData(space.target_rows(vectors)) for vectors in (first, second)]
+        for each in self.data:
+            each.reference = torch.from_numpy(space.leading(source)).float()
         self.module = MixtureModule()
         self.module._mu = lambda: mu  # type: ignore[method-assign]  # in place of a PrivacyBudget
         self._use(0)

@@ -123,8 +123,8 @@ def test_rows_of_pixel_vectors():
         {"accuracies": [["source only", None, 40.0 + seed], ["class shift", 10.0, 60.0 + 3 * seed]]} for seed in (0, 1)
     ]
     source, ours = pixel_vectors.summarise(cells, results)
-    assert (source["mean"], source["above_source"], source["seeds"]) == (40.5, 0.0, 2)
-    assert (ours["mean"], ours["above_source"], ours["delta"]) == (61.5, 21.0, 1e-5)
+    assert (source["mean"], source["gap"], source["seeds"]) == (40.5, 0.0, 2)
+    assert (ours["mean"], ours["gap"], ours["standard_error"], ours["delta"]) == (61.5, 21.0, 1.0, 1e-5)
 
 
 def test_changed_targets_have_other_records_than_the_source():
