@@ -112,6 +112,7 @@ def exact_sketch(
         )
     k = projections.shape[1]
     width = max(1, min(k, max_bytes // (8 * max(sizes)) - 1))  # one column is for the check
+    width = min(processes.all_gather(width))  # ranks differ in free memory
     buffer = torch.empty(width, local, dtype=torch.float64)
     groups = []
     for start in range(0, k, width):

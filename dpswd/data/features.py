@@ -66,12 +66,20 @@ class _Arrays:
         with self._open(name) as (file, _):
             return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
-    def check(self, name: str) -> bool:
-        """Read a file to its end, which verifies the checksum of a zip; say whether :meth:`mapped` can read it."""
+    def checksum(self, name: str) -> str | None:
+        """Read an array to its end, which verifies a zip; return its checksum, ``None`` if it cannot be mapped."""
+        found = 0
         with self._open(name) as (file, plain):
-            while file.read(2**20):
-                pass
-        return plain
+            while part := file.read(2**20):
+                found = zlib.crc32(part, found)
+        return f"{found:08x}" if plain else None
+
+    def stamp(self) -> list[tuple[int, int, int]]:
+        """Return inode, size and time of each file, which differ after a file was written again."""
+        names = ("features", "images", "labels")
+        files = [self.path / f"{name}.npy" for name in names] if self.path.is_dir() else [self.path]
+        facts = [file.stat() for file in files if file.exists()]
+        return [(fact.st_ino, fact.st_size, fact.st_mtime_ns) for fact in facts]
 
     def mapped(self, name: str) -> np.ndarray:
         """Map an array that is not compressed. A new map each time, since pages that were read count as memory."""
@@ -93,7 +101,7 @@ class FeatureFile(PrivateData):
 
     A folder with ``features.npy`` and ``labels.npy`` is read, too. In place of ``features`` there may be ``images``,
     (N, H, W) or (N, H, W, C), bytes or floats in [0, 1]. Records of more than 1 GiB stay on disk and are read anew at
-    every pass, unless they are compressed.
+    every pass, unless they are compressed; a file that was written again in the meantime is refused.
 
     The number of classes is public: ``n_classes``, else the length of an array ``classes`` in the file, else the
     largest label plus one, which the owner then declares to be public.
@@ -167,6 +175,7 @@ class FeatureFile(PrivateData):
         """Shape of the features, labels if there are any, number of classes and their names."""
         path, arrays = self._path, _Arrays(self._path)
         with _reading(path):
+            self._stamp = arrays.stamp()
             shape, dtype = arrays.header(self._key)
             wanted = self.labelled if self.labelled is not None else "labels" in arrays
             labels = arrays.read("labels") if wanted else None
@@ -207,15 +216,24 @@ class FeatureFile(PrivateData):
         def read(index: Tensor) -> Tensor:
             with _reading(self._path):
                 found = arrays.mapped(key)[index.numpy()]
+            self._check_unchanged()
             return _converted(found, self.unreadable)
 
         with _reading(self._path):
             pixels = key == "images" and arrays.header(key)[1] == np.uint8
             stored = Stored(read, (shape[0], *self.sample_shape), torch.uint8 if pixels else torch.float32)
-            array = None if stored.large and arrays.check(key) else arrays.read(key)
+            checksum = arrays.checksum(key) if stored.large else None
+            array = arrays.read(key) if checksum is None else None
+        self._check_unchanged()
+        stored.key = checksum or ""
         values = stored if array is None else _converted(array, self.unreadable)
         records = Records(values, torch.zeros(shape[0], dtype=torch.int64) if labels is None else labels)
         return every_fifth(records) if self.test_split and len(records) >= 5 else (records, None)
+
+    def _check_unchanged(self) -> None:
+        """Raise if the file is not the one whose labels were read; a person could then be part of two records."""
+        if _Arrays(self._path).stamp() != self._stamp:
+            raise InputError(f"Expected {self.path} as it was first read, got a changed file; start a new run.")
 
 
 @contextmanager

@@ -201,6 +201,8 @@ class ImageFolder(PrivateData):
             left, top = (image.width - side) // 2, (image.height - side) // 2
             square = image.resize((size, size), box=(left, top, left + side, top + side))
             pixels = np.asarray(square, dtype=np.uint8)
+        except MemoryError:  # may depend on the images that other threads decode, so it must not give a black image
+            raise InputError(f"Expected memory to decode {name}, got none; free memory or repair the image.") from None
         except Exception as error:  # decoders raise many types on damaged files
             if self.unreadable == "zero":
                 return np.zeros((channels, size, size), dtype=np.uint8)

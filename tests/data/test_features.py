@@ -126,6 +126,38 @@ def test_records_on_disk_equal_those_in_memory(tmp_path, monkeypatch, array, kin
     assert disk.private.digest() == disk.private.digest() != disk.test.digest()
 
 
+@pytest.mark.parametrize("size", [0, 2**30])
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+def test_other_records_have_another_digest(tmp_path, monkeypatch, kind, size):
+    """Without labels, too: a rank that reads the same records in another order would read one of them twice."""
+    monkeypatch.setattr(base, "IN_MEMORY", size)
+    found = []
+    for rows in (FEATURES, FEATURES, FEATURES[::-1]):
+        np.save(tmp_path / "features.npy", rows)
+        path = saved(tmp_path, features=rows) if kind == "npz" else str(tmp_path)
+        found.append(FeatureFile(path, test_split=False).private.digest())
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+def test_a_file_that_is_replaced_is_refused(tmp_path, on_disk, kind):
+    """The labels of the old file and the rows of the new one would put a person into two records."""
+
+    def write(rows, labels):
+        np.savez(tmp_path / "new.npz", features=rows, labels=labels)
+        (tmp_path / "new.npz").replace(tmp_path / "x.npz")
+        for name, array in (("features", rows), ("labels", labels)):
+            np.save(tmp_path / "new.npy", array)
+            (tmp_path / "new.npy").replace(tmp_path / f"{name}.npy")
+
+    write(FEATURES, LABELS)
+    private = FeatureFile(str(tmp_path / "x.npz" if kind == "npz" else tmp_path)).private
+    assert private.floats(slice(2)).tolist() == FEATURES[:2].tolist()
+    write(FEATURES[::-1], LABELS[::-1])
+    with pytest.raises(InputError, match="as it was first read, got a changed file"):
+        private.floats(slice(2))
+
+
 def test_records_on_disk_are_checked(tmp_path, on_disk):
     path = saved(tmp_path, features=NAN, labels=LABELS)
     with pytest.raises(InputError, match=r"finite records.*unreadable=zero"):

@@ -226,6 +226,20 @@ def test_an_unreadable_image_is_refused_or_black(folder, pack, content):
     assert not after.values[3].any()
 
 
+def test_an_image_for_which_memory_is_short_is_not_black(folder, monkeypatch):
+    """Memory depends on the images that are decoded at the same time, so the black image would depend on them."""
+    decode = Image.open
+
+    def short(file):
+        if str(file).endswith("4.png"):
+            raise MemoryError
+        return decode(file)
+
+    monkeypatch.setattr(Image, "open", short)
+    with pytest.raises(InputError, match=r"Expected memory to decode dogs/4\.png"):
+        ImageFolder(str(folder), size=4, channels=3, unreadable="zero").load()
+
+
 def test_missing_path_and_text_file(tmp_path):
     with pytest.raises(InputError, match=r"data\.path"):
         ImageFolder(str(tmp_path / "none")).load()

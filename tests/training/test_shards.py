@@ -7,6 +7,7 @@ import warnings
 import lightning as L
 import numpy as np
 import pytest
+import torch.distributed as dist
 from factories import fork_server, privacy, run_ranks, sentence, spy_on_exact_values
 from PIL import Image
 
@@ -14,7 +15,7 @@ import dpswd.loss
 import dpswd.queries
 from dpswd._distributed import lost
 from dpswd.accounting.ledger import Ledger
-from dpswd.data import ImageFolder, base
+from dpswd.data import ArrayData, ImageFolder, base
 from dpswd.errors import BudgetExceededError
 from dpswd.generation import mixture_module
 from dpswd.generation.mixture_module import MixtureModule
@@ -120,6 +121,19 @@ def test_ranks_that_see_different_files_are_refused(server, images, tmp_path):
         (other / file.parent.name).mkdir(parents=True, exist_ok=True)
         (other / file.parent.name / name).write_bytes(file.read_bytes())
     refused(server, tmp_path, [images, other], "Expected the same list of records on every rank")
+
+
+def set_up(rank, rows):
+    """Arrays in memory without labels, which the second rank has in another order."""
+    dist.init_process_group("gloo")
+    ArrayData(rows[::-1] if rank else rows).setup("fit")
+
+
+def test_ranks_with_records_in_another_order_are_refused(server):
+    _, errors = run_ranks(server, set_up, np.arange(20.0).reshape(10, 2))
+    assert all("InputError: Expected the same list of records on every rank" in str(error) for error in errors)
+    _, errors = run_ranks(server, set_up, np.ones((10, 2)))  # control
+    assert errors == [None, None]
 
 
 def test_a_rank_without_records_is_refused(server, images, tmp_path):
