@@ -120,9 +120,9 @@ class Records:
     def digest(self) -> str:
         """Return a hash of labels and of records, or of the key of those on disk, to compare several ranks. PRIVATE."""
         found = hashlib.blake2b(repr((tuple(self.values.shape), self.values.dtype)).encode())
-        found.update(self.labels.contiguous().numpy())
+        found.update(self.labels.contiguous().numpy().data)
         values = self.values
-        found.update(values.key.encode() if isinstance(values, Stored) else values.cpu().contiguous().numpy())
+        found.update(values.key.encode() if isinstance(values, Stored) else values.cpu().contiguous().numpy().data)
         return found.hexdigest()
 
     def floats(self, index: Tensor | slice = slice(None)) -> Tensor:
