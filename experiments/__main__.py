@@ -1,9 +1,9 @@
 """``python -m experiments list | run NAME | tables``: one module per table or figure of the documentation.
 
 A module below ``experiments`` with ``HELP`` and ``run(out, *, quick, data, full)`` is an experiment (it may leave out
-options that it does not need). The dictionary that it returns is written to ``OUT/NAME.json`` together with the
-command, the version and the machine; ``docs/results`` holds these files. ``tables`` makes the tables of the
-documentation from them.
+options that it does not need). The dictionary that it returns is written to ``OUT/NAME.json``, or to a name that it
+gives as ``file``, together with the command, the version and the machine; ``docs/results`` holds these files.
+``tables`` makes the tables of the documentation from them.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> None:
     for row in result.get("rows", []):
         print("  ".join(f"{name} {_short(value)}" for name, value in row.items() if not isinstance(value, dict | list)))
     command = " ".join(["python -m experiments run", arguments.name, *flags])
-    path = arguments.out / f"{arguments.name}.json"
+    path = arguments.out / f"{result.pop('file', arguments.name)}.json"
     write_json(path, {"command": command, "version": __version__, "machine": machine(), **result})
     print(f"Written: {path}")
 

@@ -75,6 +75,7 @@ PROBLEMS = {
     "Office-Caltech-10": ("A-W", "A-D", "W-A", "W-D", "D-A", "D-W"),
     "changed": tuple(CHANGES),
 }
+FILES = {"Office-Caltech-10": "pixel_vectors_office", "changed": "pixel_vectors_changed"}  # of one group
 
 
 def run(
@@ -93,7 +94,8 @@ def run(
     groups = PROBLEMS if only is None else (only,)
     cells = [Cell(group, name, seed) for group in groups for seed in wanted for name in PROBLEMS[group]]
     work = partial(_work, root=None if data is None else str(data))
-    return {"rows": summarise(cells, run_cells(cells, work, out / "pixel_vectors", workers=workers))}
+    rows = summarise(cells, run_cells(cells, work, out / "pixel_vectors", workers=workers))
+    return {"rows": rows, "file": FILES.get(only or "", "pixel_vectors")}
 
 
 def summarise(cells: list[Cell], results: list[dict[str, Any]]) -> list[dict[str, Any]]:
