@@ -512,10 +512,11 @@ TABLES: dict[str, Table] = {
     "benchmark_training": Table(
         "benchmarks",
         columns(
-            "config -> `{config}` | steps -> {steps:,} | step, ms -> * | loss -> * | Lightning -> * | "
+            "config -> `{config}` | steps -> {steps:,} | step, ms -> * | loss -> * | checks -> * | Lightning -> * | "
             "releases, s -> {release_s:.2f} | accounts, s -> {epsilon_s:.2f} | saving, s -> {saving_s:.2f}",
             lambda row: f"{_Value(per_step(row) / row['steps']):ms}",
             share("loss_s", 0.2),
+            share("checks_s", 0.02),
             share("rest_s", 0.1),
         ),
         where=part("training"),
