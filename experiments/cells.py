@@ -20,7 +20,7 @@ import torch
 from dpswd import __version__
 from dpswd._files import write_json
 
-__all__ = ["run_cells", "silence"]
+__all__ = ["results_of", "run_cells", "silence"]
 
 Result = dict[str, Any]
 
@@ -71,7 +71,13 @@ def run_cells(
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-    return [json.loads(paths[cell].read_text())["result"] for cell in cells]
+    return results_of(cells, directory, version)
+
+
+def results_of(cells: Sequence[C], directory: Path, version: Callable[[C], Any]) -> list[Result]:
+    """Return the results that ``directory`` has of the present versions of the cells, in their order."""
+    paths = [(directory / f"{cell.name}.json", version(cell)) for cell in cells]
+    return [json.loads(path.read_text())["result"] for path, wanted in paths if _is_current(path, wanted)]
 
 
 def _is_current(path: Path, version: Any) -> bool:

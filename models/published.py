@@ -1,46 +1,42 @@
-"""The alignment of Rakotomamonjy2021 as in its code, for comparison. NOT PRIVATE (docs/errata.md, items 4 and 5)."""
+"""The distance of Rakotomamonjy2021 as in its code, for comparison. NOT PRIVATE (docs/errata.md).
+
+Rows are divided by the largest norm of the private batch, which moves with one record (item 4). The gradient passes
+through the private branch, whose Jacobian reads raw records (item 5).
+"""
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
-from dpswd._validate import at_least, positive
-from dpswd.sliced import random_projections, wasserstein_1d
-from models.alignment import Side
-
-NOT_PRIVATE = (
-    "NOT PRIVATE: rows are divided by the largest norm of the private batch, which moves with one record (erratum 4).",
-    "NOT PRIVATE: the gradient passes through the private branch, whose Jacobian reads raw records (erratum 5).",
-)
+from dpswd.sliced import power_cost, sum_over_projections
 
 
-def published_distance(source: Tensor, target: Tensor, sigma: float, n_projections: int) -> Tensor:
-    """Return the smoothed squared sliced distance of features (n, d) and (B, d) as in the paper's code. NOT PRIVATE.
+def published_distance(source: Tensor, target: Tensor, sigma: float, n_projections: int, groups: int = 1) -> Tensor:
+    """Return the smoothed squared sliced distance of features (n, d) of Algorithm 1. NOT PRIVATE.
 
     Both sides are divided by twice the largest norm of the private batch, projected on fresh directions and noised;
-    the gradient passes through both. The authors' code then takes the root and multiplies it by that norm.
-    """
-    scale = 2 * torch.linalg.vector_norm(target.detach(), dim=1).max().clamp(min=1e-12)
-    directions = random_projections(source.shape[1], n_projections).to(source)
-    noisy = [side @ directions / scale for side in (source, target)]
-    noisy = [side + sigma * torch.randn_like(side) for side in noisy]
-    return wasserstein_1d(noisy[0], noisy[1]).mean()
-
-
-class PublishedTerm(nn.Module):
-    """:func:`published_distance` times the dimension of the features, as a term of the unprotected training loop.
+    the gradient passes through both.
 
     Args:
-        sigma: Standard deviation of the noise on a projection.
+        source: Public or generated rows (n, d).
+        target: Private rows (n, d).
+        sigma: Standard deviation of the noise on a projection, from torch's generator.
         n_projections: Number of directions.
+        groups: Number of consecutive parts of the rows that are compared separately.
     """
+    scale = _scale(target)
+    directions = F.normalize(torch.randn(n_projections, source.shape[1], device=source.device), dim=1).T
 
-    def __init__(self, sigma: float, n_projections: int) -> None:
-        super().__init__()
-        positive(sigma=sigma)
-        at_least(1, n_projections=n_projections)
-        self.sigma, self.n_projections = sigma, n_projections
+    def cost(columns: slice, ours: Tensor, theirs: Tensor) -> Tensor:
+        return power_cost(ours, theirs, 2, ours.shape[1] / (n_projections * groups))
 
-    def forward(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Return the distance; its gradient reads the raw private batch."""
-        distance = published_distance(source.features, target.features, self.sigma, self.n_projections)
-        return source.features.shape[1] * distance
+    return sum_over_projections(cost, directions, source / scale, target / scale, groups=groups, blur=sigma)
+
+
+def published_loss(source: Tensor, target: Tensor, sigma: float, n_projections: int, groups: int = 1) -> Tensor:
+    """Return what the authors' code minimises: the root of :func:`published_distance`, in units of the rows."""
+    return _scale(target) * published_distance(source, target, sigma, n_projections, groups).sqrt()
+
+
+def _scale(target: Tensor) -> Tensor:
+    return 2 * torch.linalg.vector_norm(target.detach(), dim=1).max().clamp(min=1e-12)

@@ -42,14 +42,14 @@ class Table4Row(NamedTuple):
             dim=self.dim, n_projections=self.n_projections, sigma=1.0, batch_size=self.batch_size
         )
 
-    def recomputed(self, *, corrected: bool = False) -> float:
-        """The sigma that the conventions of the paper give for epsilon = 10."""
+    def recomputed(self, target_epsilon: float = 10.0, *, corrected: bool = False) -> float:
+        """The sigma that the conventions of the paper give."""
         mechanism = self.mechanism.replace(bound=self.bound)
         return published_sigma(
             mechanism,
             self.sample_size,
             self.n_releases,
-            target_epsilon=10.0,
+            target_epsilon=target_epsilon,
             target_delta=self.delta,
             corrected=corrected,
         )

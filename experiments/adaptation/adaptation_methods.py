@@ -26,14 +26,12 @@ from dpswd.adaptation.methods import ImageAdapter
 from dpswd.data.base import Records
 from dpswd.generation.features import DCT, FeatureMap, Flatten
 from dpswd.loss import Recorder
-from dpswd.mechanism import Mechanism, ProjectionMechanism
+from dpswd.mechanism import Mechanism
 from dpswd.training.callback import PrivacyBudget
-from experiments.accounting.published import published_sigma
 from models.adaptation import AdaptationModule, AlignmentData, accuracy, fit_source, source_batches
 from models.alignment import DANNTerm, JDOTTerm, Side, SWDTerm, fit_unprotected, raw_batches
 from models.dp_dann import fit_dp_dann
 from models.encoders import DigitEncoder, FeatureEncoder, ShiftAdapter, jitter
-from models.published import PublishedTerm
 
 __all__ = [
     "METHODS",
@@ -177,21 +175,15 @@ def _source_only(start: Start, epsilon: float | None) -> dict[str, Any]:
     return {"accuracy": accuracy(start.module, start.test)}
 
 
-def _fit_term(start: Start, term: nn.Module, batch: int, *, weighed: bool) -> float:
-    """Trains with an unprotected term from a start; returns the accuracy."""
-    encoder, classifier = start.parts()
-    source = source_batches(start.data.source_loader(), CLASSES)
-    target = raw_batches(start.data.private, batch)
-    weight = _weight(term, encoder, classifier, source, target) if weighed else 1.0
-    options: dict[str, Any] = {"steps": start.problem.steps, "weight": weight, "lr": start.problem.lr}
-    fit_unprotected(encoder, classifier, term, source, target, **options)
-    return start.score(encoder, classifier)
-
-
 def _unprotected(make: Callable[[int], nn.Module], weighed: bool) -> Callable[[Start, float | None], dict[str, Any]]:
     def method(start: Start, epsilon: float | None) -> dict[str, Any]:
-        term = make(start.module.dim)
-        return {"accuracy": _fit_term(start, term, start.problem.batch, weighed=weighed)}
+        term, (encoder, classifier) = make(start.module.dim), start.parts()
+        source = source_batches(start.data.source_loader(), CLASSES)
+        target = raw_batches(start.data.private, start.problem.batch)
+        weight = _weight(term, encoder, classifier, source, target) if weighed else 1.0
+        options: dict[str, Any] = {"steps": start.problem.steps, "weight": weight, "lr": start.problem.lr}
+        fit_unprotected(encoder, classifier, term, source, target, **options)
+        return {"accuracy": start.score(encoder, classifier)}
 
     return method
 
@@ -279,25 +271,12 @@ def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:
     return {"accuracy": start.score(encoder, classifier), "sound": True, **facts}
 
 
-def _as_published(start: Start, epsilon: float | None) -> dict[str, Any]:
-    """Batches of 128 or 32 rows, 200 directions, noise by the published conventions with d as printed: 784 or 50."""
-    assert epsilon is not None
-    problem = start.problem
-    dim, batch = (784, 128) if start.module.dim == 320 else (50, 32)
-    claimed = ProjectionMechanism(dim, 200, 1.0, batch, bound="bernstein")
-    budget: Any = {"target_epsilon": epsilon, "target_delta": problem.delta}
-    sigma = published_sigma(claimed, len(start.data.private), problem.steps, **budget)
-    found = _fit_term(start, PublishedTerm(sigma, 200), batch, weighed=True)
-    return {"accuracy": found, "epsilon": epsilon, "delta": problem.delta, "mu": None, "sound": False}
-
-
 METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[float | None, ...]]] = {
     "source only": (_source_only, (None,)),
     "DANN": (_unprotected(DANNTerm, weighed=False), (None,)),
     "SWD": (_unprotected(lambda dim: SWDTerm(), weighed=True), (None,)),
     "DeepJDOT": (_unprotected(lambda dim: JDOTTerm(), weighed=True), (None,)),
     "SWD, adapter": (_sound, (None,)),
-    "DP-SWD as published": (_as_published, (10.0,)),
     "DP-DANN": (_dp_dann, (10.0, 1.0)),
     "DP-SWD, features": (_chase, (10.0,)),
     "DP-SWD, adapter": (_sound, (10.0, 1.0)),

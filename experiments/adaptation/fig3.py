@@ -1,7 +1,8 @@
 """Figure 3: accuracy on the target against epsilon, digits in both protocols.
 
 Cells of Table 1 (source only, epsilon 1 and 10) are used where ``OUT/adaptation_cells`` has them. The figure shows the
-rows of ``OUT/adaptation_images.json``, too, where that file exists.
+rows of ``OUT/adaptation_images.json`` and, for the published algorithm, of ``OUT/table1_published.json``, too, where
+these files exist.
 """
 
 import json
@@ -19,6 +20,12 @@ SEEDS = 3
 DIGITS = tuple(name for name in PROBLEMS if "MNIST" in name)
 FRAMED = tuple(name for name in DIGITS if "," not in name)
 METHODS = ("source only", "DP-SWD, adapter", "DP-DANN")
+OTHERS = ("adaptation_images", "table1_published")
+PROTOCOLS = (  # color, rest of the name of a problem, label
+    ("tab:blue", "", "framed alike"),
+    ("tab:orange", ", as they are", "as they are"),
+    ("tab:red", ", as printed", "as printed (unsound)"),
+)
 
 
 def wanted(name: str, epsilons: tuple[float, ...]) -> list[tuple[str, float | None]]:
@@ -36,8 +43,8 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str
     for row in rows:
         budget = f"epsilon {row['epsilon']:g}" if row["epsilon"] else "no release"
         print(f"{row['dataset']:<24} {row['method']:<16} {budget:<12} {row['mean']} ± {row['std']}")
-    images = out / "adaptation_images.json"
-    _draw(rows + (json.loads(images.read_text())["rows"] if images.exists() else []), out / "fig3.png")
+    others = [path for name in OTHERS if (path := out / f"{name}.json").exists()]
+    _draw(rows + [row for path in others for row in json.loads(path.read_text())["rows"]], out / "fig3.png")
     return {"rows": rows}
 
 
@@ -63,8 +70,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, pair in zip(panels, ("MNIST-USPS", "USPS-MNIST"), strict=True):
-        for color, name in (("tab:blue", pair), ("tab:orange", f"{pair}, as they are")):
-            protocol = "as they are" if "," in name else "framed alike"
+        for color, suffix, protocol in PROTOCOLS:
             for style, method in (
                 ("o-", "DP-SWD, adapter"),
                 ("s--", "DP-DANN"),
@@ -72,8 +78,12 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                 ("D-", "image map, synthetic target"),
                 ("-.", "image map, real target"),
                 ("--", "image map, source only"),
+                ("x-", "published algorithm"),
             ):
-                part = [row for row in rows if (row["dataset"], row["method"]) == (name, method)]
+                same = [row for row in rows if (row["dataset"], row["method"]) == (pair + suffix, method)]
+                part = sorted(
+                    (row for row in same if row.get("noise") != "corrected"), key=lambda row: row["epsilon"] or 0
+                )
                 if not part:
                     continue
                 if part[0]["epsilon"] is None:

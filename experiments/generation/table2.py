@@ -2,7 +2,7 @@
 
 ``OUT/table2-quick`` or ``OUT/table2-full`` holds ``cells/NAME.json`` and ``runs/NAME``, a run directory with ledger,
 privacy.json, report, evaluation.json, samples.png and samples.npz. An interrupted run keeps its directory and ledger,
-and its cell starts again in a new directory.
+and its cell starts again in a new directory; a row trained as printed goes on from ``runs/NAME.pt``.
 """
 
 import hashlib
@@ -21,10 +21,11 @@ import numpy as np
 import torch
 
 from dpswd._files import write_json
+from dpswd.errors import InputError
 from dpswd.generation.evaluation import IMAGE_CLASSIFIERS, accuracy, flat
 from dpswd.generation.export import save_grid, to_bytes
 from dpswd.report.render import write_report
-from experiments.cells import run_cells
+from experiments.cells import results_of, run_cells
 from experiments.generation.published_training import PUBLISHED_STEPS
 from experiments.generation.table2_methods import DATASETS, GENERATED, METHODS, Cell, Trained, shipped_configs, train
 from experiments.generation.train_config import CONFIGS
@@ -79,12 +80,27 @@ def plan(*, full: bool) -> list[Cell]:
     ]
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Runs the missing cells; draws ``table2.png``."""
-    rows = summarise(evaluate_cells(plan(full=full), out, data))
+def run(
+    out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False, only: str | None = None
+) -> dict[str, Any]:
+    """Runs the missing cells; draws ``table2.png``.
+
+    With ``only``, runs the cells whose names begin with it, and returns the rows of all cells that have a result.
+    """
+    cells = plan(full=full)
+    if only is None:
+        rows = summarise(evaluate_cells(cells, out, data))
+        show(rows)
+        draw(rows, out / "table2.png")
+        return {"rows": rows}
+    chosen = [cell for cell in cells if cell.name.startswith(only)]
+    if not chosen:
+        raise InputError(f"Expected --only as the beginning of a name, such as {cells[0].name}, got {only!r}.")
+    evaluate_cells(chosen, out, data, workers=0)
+    directory = directory_of(out, full=full) / "cells"
+    rows = summarise(results_of(cells, directory, config_digest))
     show(rows)
-    draw(rows, out / "table2.png")
-    return {"rows": rows}
+    return {"rows": rows, "file": directory.parent.name.replace("-", "_")}
 
 
 def evaluate_cells(

@@ -121,15 +121,15 @@ def _rows(cell: Cell, data: Path | None, directory: Path) -> Trained:
 
 
 def _published(cell: Cell, data: Path | None, directory: Path) -> Trained:
-    started = time.monotonic()
     torch.manual_seed(cell.seed)
     bounds: dict[str, Bound] = {"SWD": "none", "DP-SWD-b": "bernstein", "DP-SWD-c": "clt"}
     private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
-    generator, sigma = published_run(private, bounds[cell.method], steps=_steps(cell))
-    generator.eval()
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint = directory.parent / f"{cell.name}.pt"  # the same for every run directory of the cell
+    generator, sigma, seconds = published_run(private, bounds[cell.method], _steps(cell), checkpoint)
     sound = None if cell.method == "SWD" else False
     facts = {"sound": sound, "mu": None, "delta": DELTA, "statistic": "rows", "sigma": sigma, "steps": _steps(cell)}
-    return Trained(_sampler(lambda y: generator(generator.latent(len(y)), y)), facts, time.monotonic() - started)
+    return Trained(_sampler(lambda y: generator(generator.latent(len(y)), y)), facts, seconds)
 
 
 def _dp_merf(cell: Cell, data: Path | None, directory: Path) -> Trained:

@@ -5,9 +5,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch.nn.functional as F
 
 from dpswd.adaptation.data import FeatureAdaptation
-from experiments.adaptation import adaptation_cells, adaptation_images, adaptation_methods, pixel_vectors, table1
+from dpswd.data.base import Records
+from dpswd.data.benchmarks import Digits
+from dpswd.errors import InputError
+from experiments.adaptation import (
+    adaptation_cells,
+    adaptation_images,
+    adaptation_methods,
+    pixel_vectors,
+    table1,
+    table1_published,
+)
 from experiments.adaptation.adaptation_cells import Cell
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
 from experiments.audit import leak
@@ -103,7 +114,6 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
         "SWD": None,
         "DeepJDOT": None,
         "SWD, adapter": None,
-        "DP-SWD as published": False,
         "DP-DANN": True,
         "DP-SWD, features": True,
         "DP-SWD, adapter": True,
@@ -115,6 +125,30 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
     wanted = {"dataset", "method", "statistic", "epsilon", "delta", "mu", "sound", "classifier", "mean", "std", "seeds"}
     assert set(table[0]) == wanted | {"train_seconds"}
     json.dumps(table)
+
+
+def test_published_algorithm_as_printed(tmp_path, monkeypatch):
+    """Cut short, on digits: noise of every row, batches of equal size, resumed cells, and the curve of Figure 3."""
+    data = Digits()
+    small = [Records(F.interpolate(part.floats(), (28, 28)), part.labels) for part in data.load()]
+    monkeypatch.setattr(table1_published, "domains", lambda name, root: (small[0], small[1]))
+    monkeypatch.setattr(table1_published, "EPOCHS", 3)
+    monkeypatch.setattr(table1_published, "FIRST", 1)
+    rows = table1_published.run(tmp_path, only="USPS-MNIST")["rows"]
+    assert [(row["noise"], row["sigma"], row["sound"]) for row in rows] == [
+        ("none", 0.0, None),
+        ("printed", 4.74, False),
+        ("corrected", pytest.approx(4.79, abs=0.01), False),
+    ]
+    assert [row["printed"] for row in rows] == [84.8, 83.4, None]
+    assert all(5 < row["mean"] <= 100 for row in rows)
+    full = table1_published.run(tmp_path, only="USPS-MNIST", full=True)["rows"]
+    assert full[:3] == rows
+    sigmas = [row["sigma"] for row in full[3:]]
+    assert sigmas == sorted(sigmas, reverse=True)
+    assert min(sigmas) > 4.74  # epsilon below 10
+    with pytest.raises(InputError, match="--only"):
+        table1_published.run(tmp_path, only="A-W")
 
 
 def test_rows_of_pixel_vectors():

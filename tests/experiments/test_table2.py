@@ -8,14 +8,17 @@ import torch
 
 from dpswd.data.base import Records
 from dpswd.data.benchmarks import Digits
+from dpswd.errors import InputError
 from dpswd.generation.features import DCT
 from dpswd.report.render import write_report
-from experiments.generation import generation, table2
+from experiments.generation import generation, published_training, table2
 from experiments.generation import table2_methods as methods
+from experiments.generation.published_training import published_run
 from experiments.generation.table2 import evaluate_cells, plan
 from experiments.generation.table2_methods import BUDGETS, DATASETS, METHODS, Cell, Trained, shipped_configs, train
 from experiments.generation.train_config import CONFIGS
 from models.gaussian import ClassGaussian
+from models.published import published_loss
 
 
 class Small(Digits):
@@ -79,6 +82,64 @@ def test_cells_resume_in_new_run_directories(small, tmp_path):
     (again,) = evaluate_cells(cells[:1], tmp_path, None, workers=0)
     assert again["run"] == f"{first['run']}-2"
     assert run.is_dir()
+
+
+def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
+    """Stopped after a checkpoint, a run ends with the weights of a run that was never stopped, bit for bit."""
+    monkeypatch.setattr(published_training, "EVERY", 2)
+    private, path = Small().private, tmp_path / "run.pt"
+
+    def trained(checkpoint):
+        torch.manual_seed(0)
+        return published_run(private, "clt", 5, checkpoint).generator.state_dict()
+
+    whole = trained(None)
+    calls = []
+
+    def killed(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 4:  # two steps are in the checkpoint
+            raise KeyboardInterrupt
+        return published_loss(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(published_training, "published_loss", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trained(path)
+    assert torch.load(path)["step"] == 2
+    resumed = trained(path)
+    assert all(torch.equal(whole[name], value) for name, value in resumed.items())
+    assert all(torch.equal(whole[name], value) for name, value in trained(path).items())  # finished: no step is added
+    with pytest.raises(InputError, match="checkpoint"):
+        published_run(private, "bernstein", 5, path)
+
+
+def test_published_run_learns(monkeypatch):
+    """Without noise the distance to the images falls."""
+    values = []
+
+    def kept(*arguments, **options):
+        loss = published_loss(*arguments, **options)
+        values.append(loss.item())
+        return loss
+
+    monkeypatch.setattr(published_training, "published_loss", kept)
+    torch.manual_seed(0)
+    published_run(Small().private, "none", 60)
+    assert sum(values[-10:]) < 0.9 * sum(values[:10])
+
+
+def test_only_one_cell(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(table2, "METHODS", methods.METHODS)
+    monkeypatch.setattr(table2, "DATASETS", ("MNIST",))
+    found = table2.run(tmp_path, only="MNIST-Gaussian")
+    assert [row["method"] for row in found["rows"]] == ["class-wise Gaussian"]
+    assert found["file"] == "table2_quick"
+    found = table2.run(tmp_path, only="MNIST-real")
+    assert [row["method"] for row in found["rows"]] == ["real records", "class-wise Gaussian"]
+    assert small == ["MNIST-Gaussian-10-0"]
+    with pytest.raises(InputError, match="--only"):
+        table2.run(tmp_path, only="CIFAR")
 
 
 @pytest.mark.slow
