@@ -11,6 +11,7 @@ import inspect
 import os
 import pkgutil
 import platform
+import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -60,8 +61,10 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--full", action="store_true", help="all settings, where that is not the default")
     run.add_argument("--seeds", type=int, help="number of seeds, where it can be chosen")
     run.add_argument("--only", help="one method, where it can be chosen")
+    run.add_argument("--dataset", help="one data set, where it can be chosen")
+    run.add_argument("--epsilon", type=float, help="one budget, where it can be chosen")
     run.add_argument("--data", type=Path, help="directory of the data sets (default: DPSWD_DATA or ./data)")
-    run.add_argument("--weights", type=Path, help="Inception weights of pytorch-fid, for fig6")
+    run.add_argument("--weights", type=Path, help="Inception weights of pytorch-fid, for fig6 and imagebench")
     run.add_argument("--out", type=Path, default=Path("runs/experiments"), help="directory of the results")
     arguments = parser.parse_args(argv)
     try:
@@ -85,14 +88,15 @@ def _run(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     module = found[arguments.name]
     flags = [f"--{flag}" for flag in ("quick", "full") if getattr(arguments, flag)]
-    flags += [f"--only {arguments.only}"] if arguments.only else []
-    flags += [f"--seeds {arguments.seeds}"] if arguments.seeds else []
+    chosen = {name: getattr(arguments, name) for name in ("only", "dataset", "epsilon", "seeds")}
+    flags += [f"--{name} {shlex.quote(str(value))}" for name, value in chosen.items() if value is not None]
     accepted = inspect.signature(module.run).parameters
-    names = ("quick", "full", "data", "weights", "seeds", "only")
+    names = ("quick", "full", "data", "weights", *chosen)
     options = {name: getattr(arguments, name) for name in names if name in accepted}
     result = module.run(arguments.out, **options)
     for row in result.get("rows", []):
-        print("  ".join(f"{name} {_short(value)}" for name, value in row.items() if not isinstance(value, dict | list)))
+        shown = {name: value for name, value in row.items() if not isinstance(value, dict | list | None)}
+        print("  ".join(f"{name} {_short(value)}" for name, value in shown.items()))
     command = " ".join(["python -m experiments run", arguments.name, *flags])
     path = arguments.out / f"{result.pop('file', arguments.name)}.json"
     write_json(path, {"command": command, "version": __version__, "machine": machine(), **result})

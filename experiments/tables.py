@@ -238,7 +238,15 @@ OURS = ("MNIST-USPS", "A-W")  # problems whose guarantees are explained
 
 IMAGES: dict[str, Cell] = {"data set": "{dataset}", "method": "{method}", "guarantee": guarantee}
 TIMES = {"training": lambda rows: "-" if rows[0]["train_seconds"] is None else f"{rows[0]['train_seconds']} s"}
-CLASSIFIER = lambda row: {"logreg": "LogReg", "mlp": "MLP", "cnn": "CNN"}[row["classifier"]]  # noqa: E731
+HEADINGS = {
+    "logreg": "LogReg",
+    "mlp": "MLP",
+    "cnn": "CNN",
+    "larger_cnn": "larger CNN",
+    "best": "best network",
+    "mean": "mean of networks",
+}
+CLASSIFIER = lambda row: HEADINGS[row["classifier"]]  # noqa: E731
 
 TABLES: dict[str, Table] = {
     "generation": Table(
@@ -258,6 +266,21 @@ TABLES: dict[str, Table] = {
         spread=(CLASSIFIER, score),
         last=TIMES
         | {"seeds": lambda rows: str(rows[0]["seeds"]), "version": lambda rows: rows[0].get("version", "0.2.0")},
+    ),
+    "imagebench": Table(
+        "imagebench",
+        IMAGES,
+        spread=(CLASSIFIER, score),
+        last=TIMES | {"seeds": lambda rows: str(rows[0]["seeds"] or "-")},
+    ),
+    "imagebench_fidelity": Table(
+        "imagebench",
+        columns(
+            "data set -> {dataset} | images -> {method} | guarantee -> * | Fréchet distance -> {frechet:.3g} | "
+            "precision -> {precision:.2f} | recall -> {recall:.2f} | FID -> {fid:.1f} | seeds -> {seeds}",
+            guarantee,
+        ),
+        part="fidelity",
     ),
     "forecast": Table(
         "forecast",

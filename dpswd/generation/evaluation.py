@@ -7,8 +7,9 @@ accuracies are exact statistics of real records, which the guarantee does not co
 import json
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning as L
 import numpy as np
@@ -30,6 +31,7 @@ from dpswd.generation.export import generate
 __all__ = ["CLASSIFIERS", "IMAGE_CLASSIFIERS", "DownstreamEvaluation", "SmallCNN", "accuracy"]
 
 Pair = tuple[np.ndarray, np.ndarray]  # rows and classes
+M = TypeVar("M", bound=nn.Module)
 CLASSIFIERS = ("logreg", "mlp")  # for records of any shape
 IMAGE_CLASSIFIERS = (*CLASSIFIERS, "cnn")
 CNN_EPOCHS = 8  # of up to 20,000 images
@@ -132,7 +134,7 @@ def accuracy(name: str, train: Pair, test: Pair, images: bool, shape: tuple[int,
         100.0
     """
     if name == "cnn":
-        return _cnn_accuracy(train, test, shape)
+        return cnn_accuracy(SmallCNN, train, test, shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is part of the setting
         model = _classifier(name, images).fit(*train)
@@ -148,7 +150,10 @@ def _classifier(name: str, images: bool) -> Any:
     return model if images else make_pipeline(StandardScaler(), model)  # pixels are in [0, 1] already
 
 
-def _cnn_accuracy(train: Pair, test: Pair, shape: tuple[int, ...] | None) -> float:
+def cnn_accuracy(
+    make: Callable[[int, int], nn.Module], train: Pair, test: Pair, shape: tuple[int, ...] | None
+) -> float:
+    """Trains a network of :func:`train_cnn` and returns its accuracy; see :func:`accuracy`."""
     if shape is None or len(shape) != 3:
         raise InputError(
             f"Expected the shape (channels, height, width) of the images for classifier='cnn', got {shape}."
@@ -156,7 +161,7 @@ def _cnn_accuracy(train: Pair, test: Pair, shape: tuple[int, ...] | None) -> flo
     images, tested = (torch.from_numpy(rows).unflatten(1, shape) for rows, _ in (train, test))
     classes = torch.from_numpy(train[1])
     epochs = max(1, min(CNN_EPOCHS, round(CNN_EPOCHS * 20_000 / len(images))))  # a bounded number of steps
-    network = train_cnn(images, classes, int(classes.max()) + 1, epochs=epochs)
+    network = train_cnn(make, images, classes, int(classes.max()) + 1, epochs=epochs)
     with torch.no_grad():
         found = torch.cat([network(part).argmax(dim=1) for part in tested.split(1000)])
     return float(100 * np.mean(found.numpy() == test[1]))
@@ -216,6 +221,7 @@ class SmallCNN(nn.Module):
 
 
 def train_cnn(
+    make: Callable[[int, int], M],
     images: Tensor,
     labels: Tensor,
     n_outputs: int,
@@ -224,10 +230,11 @@ def train_cnn(
     batch: int = 100,
     lr: float = 2e-3,
     seed: int = 0,
-) -> SmallCNN:
-    """Trains a :class:`SmallCNN` on images (n, channels, h, w) in [0, 1] and classes (n,), by Adam with a cosine.
+) -> M:
+    """Trains a network on images (n, channels, h, w) in [0, 1] and classes (n,), by Adam with a cosine.
 
-    The result depends on ``seed`` only; the global random state stays as it is.
+    ``make`` maps the numbers of channels and of outputs to a network, as :class:`SmallCNN` does. The result depends on
+    ``seed`` only; the global random state stays as it is.
 
     Raises:
         InputError: If the images have another shape than (n, channels, h, w).
@@ -240,7 +247,7 @@ def train_cnn(
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = SmallCNN(images.shape[1], n_outputs)
+        network = make(images.shape[1], n_outputs)
         optimizer = torch.optim.Adam(network.parameters(), lr=lr)
         steps = epochs * -(-len(images) // batch)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

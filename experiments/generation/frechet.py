@@ -1,11 +1,19 @@
-r"""Frechet distances between real and generated images. They are evaluation on real records and not part of a release.
+r"""Distances between real and generated images. They are evaluation on real records and not part of a release.
+
+The Frechet distance is
 
 .. math:: \|m_1 - m_2\|^2 + \operatorname{tr}(C_1 + C_2 - 2 (C_1^{1/2} C_2 C_1^{1/2})^{1/2})
 
 of the means and covariances of features. With the Inception weights of pytorch-fid it is the FID. Those weights are a
 download of 91 MB (``WEIGHTS``, from the releases of the repository mseitzer/pytorch-fid) for ``--weights PATH``.
-Without them the features are those of a small CNN, trained to tell by how many quarter turns a real training image was
-rotated. That distance is called ``small_cnn_frechet``; it is not the FID and is comparable within one table only.
+
+:func:`fidelity` needs no download: its features are those of :func:`random_convolutions`, a public map that no record
+has trained. Figure 6 has the features of a small CNN, trained to tell by how many quarter turns a real training image
+was rotated (``small_cnn_frechet``). Neither distance is the FID, and both are comparable within one table only.
+
+Precision and recall (Kynkaanniemi2019) are the share of generated images in the support of the real ones and the share
+of real images in the support of the generated ones, where the support of a sample is the union of balls around its
+points, each as large as the distance to the third nearest other point.
 """
 
 import hashlib
@@ -13,16 +21,29 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dpswd.errors import InputError
 from dpswd.generation.evaluation import SmallCNN, train_cnn
 
-__all__ = ["WEIGHTS", "check_weights", "fid", "frechet_distance", "rotation_cnn", "small_cnn_frechet"]
+__all__ = [
+    "WEIGHTS",
+    "check_weights",
+    "fid",
+    "fidelity",
+    "frechet_distance",
+    "precision_recall",
+    "random_convolutions",
+    "rotation_cnn",
+    "small_cnn_frechet",
+]
 
 WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
 DIGEST = "6726825d"  # first digits of the file's SHA-256, as torch's hub checks them
+_NEIGHBOURS_OF = 5000  # images for precision and recall
 
 
 def frechet_distance(first: Tensor, second: Tensor) -> float:
@@ -48,6 +69,54 @@ def _root(matrix: Tensor) -> Tensor:
     return (vectors * values.clamp(min=0).sqrt()) @ vectors.T
 
 
+def fidelity(real: Tensor, generated: Tensor, weights: Path | None = None) -> dict[str, float]:
+    """Frechet distance, precision and recall in the space of :func:`random_convolutions`, and the FID.
+
+    Args:
+        real: Images (n, channels, h, w) in [0, 1].
+        generated: Images (m, channels, h, w) in [0, 1]. Precision and recall use the first 5,000 of both.
+        weights: The Inception weights of pytorch-fid, for the FID.
+
+    Returns:
+        ``frechet``, ``precision``, ``recall``, and ``fid`` where there are weights.
+    """
+    first, second = (_features(random_convolutions, side) for side in (real, generated))
+    precision, recall = precision_recall(first[:_NEIGHBOURS_OF], second[:_NEIGHBOURS_OF])
+    found = {"frechet": frechet_distance(first, second), "precision": precision, "recall": recall}
+    if weights is not None:
+        found["fid"] = fid(weights, *(side.expand(-1, 3, -1, -1) for side in (real, generated)))
+    return found
+
+
+def random_convolutions(images: Tensor) -> Tensor:
+    """Public features (n, 256) of images (n, channels, h, w) in [0, 1].
+
+    A convolution with 32 filters of 5 x 5, whose weights sum to zero, and one with 64 filters of 3 x 3, both with
+    stride 2, zero padding and ReLU, then averages over the four quarters of the image. Filters are standard normal
+    numbers of NumPy's ``default_rng(0)``, scaled to norm 1.
+    """
+    rng = np.random.default_rng(0)
+    first = rng.standard_normal((32, images.shape[1], 5, 5))
+    maps = F.conv2d(images, _filters(first - first.mean((1, 2, 3), keepdims=True)), stride=2, padding=2).relu()
+    maps = F.conv2d(maps, _filters(rng.standard_normal((64, 32, 3, 3))), stride=2, padding=1).relu()
+    return F.adaptive_avg_pool2d(maps, 2).flatten(1)
+
+
+def _filters(weights: np.ndarray) -> Tensor:
+    return torch.from_numpy(weights / np.sqrt(np.square(weights).sum((1, 2, 3), keepdims=True))).float()
+
+
+def precision_recall(real: Tensor, generated: Tensor, k: int = 3) -> tuple[float, float]:
+    """Precision and recall (Kynkaanniemi2019) of features (n, d) and (m, d), from balls of the k-th neighbour."""
+
+    def covered(points: Tensor, centres: Tensor) -> float:
+        radii = torch.cdist(centres, centres).kthvalue(k + 1).values  # the nearest point is the centre itself
+        return float((torch.cdist(points, centres) <= radii).any(1).double().mean())
+
+    real, generated = real.double(), generated.double()
+    return covered(generated, real), covered(real, generated)
+
+
 def rotation_cnn(real: Tensor, *, epochs: int = 4, seed: int = 0) -> SmallCNN:
     """Trains a small CNN to tell by how many quarter turns images (n, channels, h, h) in [0, 1] were rotated.
 
@@ -55,7 +124,7 @@ def rotation_cnn(real: Tensor, *, epochs: int = 4, seed: int = 0) -> SmallCNN:
     """
     turns = torch.arange(len(real)) % 4
     turned = torch.stack([image.rot90(int(turn), (1, 2)) for image, turn in zip(real, turns, strict=True)])
-    return train_cnn(turned, turns, 4, epochs=epochs, seed=seed)
+    return train_cnn(SmallCNN, turned, turns, 4, epochs=epochs, seed=seed)
 
 
 def small_cnn_frechet(network: SmallCNN, real: Tensor, generated: Tensor) -> float:

@@ -5,7 +5,6 @@ privacy.json, report, evaluation.json, samples.png and samples.npz. An interrupt
 and its cell starts again in a new directory; a row trained as printed goes on from ``runs/NAME.pt``.
 """
 
-import hashlib
 import time
 import warnings
 from collections import defaultdict
@@ -28,7 +27,7 @@ from dpswd.report.render import write_report
 from experiments.cells import results_of, run_cells
 from experiments.generation.published_training import PUBLISHED_STEPS
 from experiments.generation.table2_methods import DATASETS, GENERATED, METHODS, Cell, Trained, shipped_configs, train
-from experiments.generation.train_config import CONFIGS
+from experiments.generation.train_config import configs_digest
 
 HELP = "Rakotomamonjy2021, Table 2: MNIST and Fashion-MNIST (one seed, cut short; --full: five as printed, for days)"
 
@@ -121,8 +120,7 @@ def config_digest(cell: Cell) -> str | None:
     """Digest of the shipped configs that a cell follows: a cell is run again when they change."""
     if cell.method not in ("sketch", "without noise"):
         return None
-    content = b"".join((CONFIGS / name).read_bytes() for name in shipped_configs(cell))
-    return hashlib.sha256(content).hexdigest()[:16]
+    return configs_digest(shipped_configs(cell))
 
 
 def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Training of a shipped config as in ``dpswd fit``, without its evaluations and, if wanted, without noise."""
 
 import dataclasses
+import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from dpswd.mechanism import Mechanism
 from dpswd.queries import GaussianQuery
 from dpswd.training.callback import PrivacyBudget
 
-__all__ = ["CONFIGS", "ConfigRun", "train_config"]
+__all__ = ["CONFIGS", "ConfigRun", "configs_digest", "train_config"]
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -45,6 +46,11 @@ class _Unprotected(Recorder, L.Callback):
 
     def record(self, mechanism: Mechanism) -> None:
         """Keeps no ledger."""
+
+
+def configs_digest(configs: Sequence[str]) -> str:
+    """Digest of files below ``configs/``: a cell is run again when they change."""
+    return hashlib.sha256(b"".join((CONFIGS / name).read_bytes() for name in configs)).hexdigest()[:16]
 
 
 def train_config(

@@ -1,4 +1,4 @@
-"""Frechet distances: closed forms, an independent reference, and what they are allowed to be called."""
+"""Distances of images: closed forms, an independent reference, and what they are allowed to be called."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,14 @@ import torch
 from scipy import linalg
 
 from dpswd.data import Digits
-from experiments.generation.frechet import frechet_distance, rotation_cnn, small_cnn_frechet
+from experiments.generation.frechet import (
+    fidelity,
+    frechet_distance,
+    precision_recall,
+    random_convolutions,
+    rotation_cnn,
+    small_cnn_frechet,
+)
 
 
 def sample(n, mean, scale, seed):
@@ -33,3 +40,35 @@ def test_small_cnn_puts_noise_farther_away_than_other_digits():
     noise = torch.rand(other.shape, generator=torch.Generator().manual_seed(0))
     assert small_cnn_frechet(network, real, real) == pytest.approx(0, abs=1e-6)
     assert 0 < near < small_cnn_frechet(network, real, noise) / 10
+
+
+def in_balls(points, centres, k):
+    """Share of points in a ball around a centre as large as the distance to its k-th nearest other centre, by loops."""
+    found = 0
+    for point in points:
+        for i, centre in enumerate(centres):
+            others = sorted(np.linalg.norm(centre - other) for j, other in enumerate(centres) if j != i)
+            if np.linalg.norm(point - centre) <= others[k - 1]:
+                found += 1
+                break
+    return found / len(points)
+
+
+def test_precision_and_recall_agree_with_loops():
+    real, generated = sample(40, [0, 0], [1, 1], 0), sample(30, [2, 0], [1, 0.2], 1)
+    expected = in_balls(generated.numpy(), real.numpy(), 3), in_balls(real.numpy(), generated.numpy(), 3)
+    assert precision_recall(real, generated) == pytest.approx(expected)
+    assert expected[0] > expected[1] > 0  # the generated law is narrow
+    assert precision_recall(real, real) == (1, 1)
+    assert precision_recall(real, generated + 100) == (0, 0)
+
+
+def test_public_features_put_noise_farther_away_than_other_digits():
+    data = Digits()
+    real, other = data.private.floats(), data.test.floats()
+    assert random_convolutions(other).shape == (359, 256)
+    near = fidelity(real, other)
+    far = fidelity(real, torch.rand(other.shape, generator=torch.Generator().manual_seed(0)))
+    assert 0 < near["frechet"] < far["frechet"] / 10
+    assert near["precision"] > 0.7 > 0.1 > far["precision"]
+    assert near["recall"] > 0.7 > 0.1 > far["recall"]

@@ -9,7 +9,7 @@ import torch
 
 from dpswd import InputError
 from dpswd.data import Digits, FeatureFile
-from dpswd.generation.evaluation import CLASSIFIERS, DownstreamEvaluation, accuracy, flat, train_cnn
+from dpswd.generation.evaluation import CLASSIFIERS, DownstreamEvaluation, SmallCNN, accuracy, flat, train_cnn
 from dpswd.generation.features import Flatten
 from dpswd.generation.generators import MLPGenerator
 from dpswd.generation.module import GeneratorModule
@@ -56,7 +56,7 @@ def test_cnn_wants_images():
         with pytest.raises(InputError, match="shape"):
             accuracy("cnn", rows, rows, False, shape)
     with pytest.raises(InputError, match="images"):
-        train_cnn(torch.zeros(4, 6), torch.arange(4), 4)
+        train_cnn(SmallCNN, torch.zeros(4, 6), torch.arange(4), 4)
 
 
 def vectors(path):

@@ -1,0 +1,345 @@
+"""Classifiers trained on 60,000 private synthetic images, after the protocol of DPImageBench (Gong2025).
+
+Each cell fits the shipped config of a data set on its split of DPImageBench, with delta = 1 / (N ln N), and trains four
+classifiers on what it generates: logistic regression, the MLP and the small CNN of :mod:`dpswd.generation.evaluation`,
+and :class:`LargerCNN`. *Best* and *mean* are over the three networks. ``docs/imagebench.md`` says what differs from
+DPImageBench.
+
+``OUT/imagebench`` holds one JSON file for each finished cell. Filters choose the cells to run; the tables have all
+cells that are finished.
+"""
+
+import dataclasses
+import math
+import tempfile
+import warnings
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpswd.data import CIFAR10, MNIST, CelebA, Digits, FashionMNIST, PrivateData
+from dpswd.data.base import Records, data_root, every_fifth
+from dpswd.errors import InputError
+from dpswd.generation.evaluation import IMAGE_CLASSIFIERS, accuracy, cnn_accuracy, flat
+from dpswd.generation.export import generate, to_bytes
+from experiments.cells import results_of, run_cells, silence
+from experiments.generation.frechet import check_weights, fidelity
+from experiments.generation.readme_picture import draw_pairs
+from experiments.generation.table2 import LABELS
+from experiments.generation.table2_methods import SHIPPED
+from experiments.generation.train_config import configs_digest, train_config
+
+HELP = (
+    "DPImageBench's protocol with classifiers of a laptop: accuracy, best of three, Frechet distance (hours, resumes)"
+)
+
+SEEDS = 3
+N_SYNTHETIC, N_QUICK = 60_000, 2000
+NETWORKS = ("mlp", "cnn", "larger_cnn")
+METHODS = ("sketch", "real records")
+ATTRIBUTES = "celeba64_attr.txt"
+PUBLISHED: list[tuple[str, str, float, dict[str, float]]] = [  # as printed, by the protocols of these papers
+    ("MNIST", "FETA-Pro", 10.0, {"best": 98.5}),
+    ("MNIST", "FETA-Pro", 1.0, {"best": 97.3}),
+    ("MNIST", "FETA-Pro", 0.2, {"best": 86.2}),
+    ("MNIST", "DPDM", 10.0, {"logreg": 90.8, "mlp": 94.8, "cnn": 98.1}),
+    ("MNIST", "DPDM", 1.0, {"logreg": 86.7, "mlp": 91.6}),
+    ("FashionMNIST", "FETA-Pro", 10.0, {"best": 88.2}),
+    ("FashionMNIST", "FETA-Pro", 1.0, {"best": 83.4}),
+    ("FashionMNIST", "FETA-Pro", 0.2, {"best": 73.4}),
+    ("FashionMNIST", "DPDM", 10.0, {"logreg": 81.1, "mlp": 83.0}),
+    ("FashionMNIST", "DPDM", 1.0, {"logreg": 76.3, "mlp": 76.9}),
+    ("CIFAR10", "FETA-Pro", 10.0, {"best": 44.6}),
+    ("CIFAR10", "FETA-Pro", 1.0, {"best": 37.9}),
+    ("faces", "FETA-Pro", 10.0, {"best": 94.9}),
+    ("faces", "FETA-Pro", 1.0, {"best": 90.0}),
+]
+
+
+class LargerCNN(nn.Module):
+    """Maps images (n, channels, h, w) in [0, 1] to scores (n, n_outputs), with more maps than the small CNN.
+
+    Two blocks of a 3 x 3 convolution and max-pooling, with 32 and 64 maps, and one hidden layer of 128 units with
+    dropout. The second pooling ends in 7 x 7 maps for every size of the images.
+    """
+
+    def __init__(self, channels: int, n_outputs: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveMaxPool2d(7),
+            nn.Flatten(),
+            nn.Dropout(0.4),
+            nn.Linear(64 * 49, 128),
+            nn.ReLU(),
+            nn.Dropout(0.4),
+            nn.Linear(128, n_outputs),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns the scores (n, n_outputs)."""
+        scores: Tensor = self.body(images - 0.5)
+        return scores
+
+
+class _Split(PrivateData):
+    """The part of the training records that DPImageBench trains on: ``n_train`` of them, split off by seed 0."""
+
+    n_train: int
+
+    def load(self) -> tuple[Records, Records | None]:
+        """See :class:`PrivateData`."""
+        records, test = super().load()
+        order = torch.randperm(len(records), generator=torch.Generator().manual_seed(0))
+        return records.select(order[: self.n_train]), test
+
+    def _count(self) -> int:
+        return self.n_train
+
+
+class MNISTSplit(_Split, MNIST):
+    """55,000 digits."""
+
+    n_train = 55_000
+
+
+class FashionMNISTSplit(_Split, FashionMNIST):
+    """55,000 clothes."""
+
+    n_train = 55_000
+
+
+class CIFAR10Split(_Split, CIFAR10):
+    """45,000 photographs."""
+
+    n_train = 45_000
+
+
+class Faces(CelebA):
+    """The 5,000 faces at 32 x 32, female or male; every fifth is for testing."""
+
+    def __init__(self, root: str | None = None) -> None:
+        super().__init__("faces", size=32, root=root)
+
+    @property
+    def n_classes(self) -> int | None:
+        """Two."""
+        return 2
+
+    def load(self) -> tuple[Records, Records | None]:
+        """See :class:`PrivateData`."""
+        _, header, *lines = (data_root(self.root) / ATTRIBUTES).read_text().splitlines()
+        column = header.split().index("Male") + 1
+        male = torch.tensor([int(line.split()[column] == "1") for line in sorted(lines)])  # as the faces, by name
+        return every_fifth(Records(self._faces().private.values, male))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set, the shipped config that trains its generator with options, and its budgets."""
+
+    data: type[PrivateData]
+    configs: list[str]
+    budgets: tuple[float, ...]
+    options: tuple[str, ...] = ()
+
+
+TASKS = {
+    "MNIST": Task(MNISTSplit, SHIPPED["MNIST"], (10.0, 1.0, 0.2)),
+    "FashionMNIST": Task(FashionMNISTSplit, SHIPPED["FashionMNIST"], (10.0, 1.0, 0.2)),
+    "CIFAR10": Task(CIFAR10Split, SHIPPED["CIFAR10"], (10.0, 1.0)),
+    "faces": Task(Faces, [str(Path(__file__).with_name("celeba.yaml"))], (10.0, 1.0), ("--model.n_classes", "2")),
+    "digits": Task(Digits, SHIPPED["digits"], (10.0, 1.0)),  # --quick only
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A generator, or the real training records (``epsilon`` is ``None``)."""
+
+    dataset: str
+    method: str
+    epsilon: float | None
+    seed: int
+    n_synthetic: int
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        budget = "none" if self.epsilon is None else f"{self.epsilon:g}"
+        return f"{self.dataset}-{self.method.replace(' ', '_')}-{budget}-{self.seed}"
+
+
+def plan(seeds: int = SEEDS, *, quick: bool = False) -> list[Cell]:
+    """Lists the cells, one seed after the other; real records once."""
+    wanted = {name: task for name, task in TASKS.items() if quick == (name == "digits")}
+    n = N_QUICK if quick else N_SYNTHETIC
+    real = [Cell(name, "real records", None, 0, n) for name in wanted]
+    return real + [
+        Cell(name, "sketch", epsilon, seed, n)
+        for seed in range(1 if quick else seeds)
+        for name, task in wanted.items()
+        for epsilon in task.budgets
+    ]
+
+
+def run(
+    out: Path,
+    *,
+    quick: bool = False,
+    data: Path | None = None,
+    weights: Path | None = None,
+    seeds: int | None = None,
+    only: str | None = None,
+    dataset: str | None = None,
+    epsilon: float | None = None,
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """Runs the missing cells; returns rows on classifiers and on fidelity, and draws ``imagebench.png``.
+
+    Args:
+        out: Directory of the results.
+        quick: Embedded digits only, 2,000 synthetic images, one seed.
+        data: Root of the data sets.
+        weights: The Inception weights of pytorch-fid, for the FID.
+        seeds: Number of seeds of the generators.
+        only: ``sketch`` or ``real records``.
+        dataset: One data set.
+        epsilon: One budget.
+        workers: See :func:`~experiments.cells.run_cells`.
+    """
+    if weights is not None:
+        check_weights(weights)
+    planned = plan(seeds or SEEDS, quick=quick)
+    if not quick and not (data_root(None if data is None else str(data)) / ATTRIBUTES).exists():
+        print(f"No faces: {ATTRIBUTES} is missing.")
+        planned = [cell for cell in planned if cell.dataset != "faces"]
+    chosen = [
+        cell
+        for cell in planned
+        if only in (None, cell.method) and dataset in (None, cell.dataset) and epsilon in (None, cell.epsilon)
+    ]
+    if not chosen:
+        raise InputError(f"Expected a filter that fits one of {sorted(cell.name for cell in planned)}, got none.")
+    directory = out / "imagebench"
+
+    def version(cell: Cell) -> list[Any]:
+        digest = None if cell.epsilon is None else configs_digest(TASKS[cell.dataset].configs)
+        return [digest, cell.n_synthetic, weights is not None]
+
+    work = partial(evaluate_cell, directory=directory, data=data, weights=weights)
+    run_cells(chosen, work, directory, version=version, workers=workers)
+    found = results_of(planned, directory, version)
+    draw(directory, out / "imagebench.png")
+    rows, measured = summarise(found)
+    return {"rows": [*rows, *([] if quick else published())], "fidelity": measured}
+
+
+def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path | None) -> dict[str, Any]:
+    """Trains the generator of a cell, then the classifiers, and measures fidelity."""
+    silence()
+    task = TASKS[cell.dataset]
+    source = task.data(root=None if data is None else str(data))
+    private, test = source.private, source.test
+    assert test is not None
+    torch.manual_seed(cell.seed)
+    facts: dict[str, Any] = {"n_train": len(private)} | dict.fromkeys(("delta", "mu", "sound", "train_seconds"))
+    if cell.epsilon is None:
+        order = torch.randperm(len(private))
+        images, labels = private.floats(order), private.labels[order]
+    else:
+        name = f"{task.data.__module__}.{task.data.__qualname__}"
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), redirect_stdout(StringIO()):
+            warnings.simplefilter("ignore")  # Lightning's, on workers
+            made = train_config(
+                task.configs,
+                Path(folder) / "run",
+                epsilon=cell.epsilon,
+                delta=1 / (len(private) * math.log(len(private))),
+                seed=cell.seed,
+                data=data,
+                more=["--data", name, *task.options],
+            )
+        assert made.facts["sound"]
+        facts |= {name: made.facts[name] for name in ("delta", "mu", "sound")}
+        facts["train_seconds"] = round(made.seconds, 1)
+        labels = torch.arange(cell.n_synthetic) % (source.n_classes or 1)
+        images = generate(made.module, labels)
+        _keep(images, labels, directory / f"{cell.name}.npz")
+    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
+    measured = fidelity(test.floats(order), images[: len(test)], weights)
+    pair, shape = (flat(test.floats()), test.labels.numpy()), tuple(images.shape[1:])
+    synthetic = flat(images), labels.numpy()
+    found = {name: accuracy(name, synthetic, pair, True, shape) for name in IMAGE_CLASSIFIERS}
+    found["larger_cnn"] = cnn_accuracy(LargerCNN, synthetic, pair, shape)
+    return {**dataclasses.asdict(cell), **facts, "accuracy": found, "fidelity": measured}
+
+
+def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
+    """Keeps two images for each of ten columns, for the figure: (10, 2, h, w, 3) in bytes."""
+    classes = int(labels.max()) + 1
+    index = torch.stack([torch.nonzero(labels == i % classes)[i // classes * 2 :][:2, 0] for i in range(10)])
+    shown = to_bytes(images[index.flatten()].expand(-1, 3, -1, -1))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, data=shown.reshape(10, 2, *shown.shape[1:]))
+
+
+def draw(directory: Path, path: Path) -> None:
+    """Draws images of the first seed, epsilon 10 beside epsilon 1, of the data sets that have both."""
+    lines = [[directory / f"{dataset}-sketch-{epsilon}-0.npz" for epsilon in (10, 1)] for dataset in TASKS]
+    pairs = [
+        (np.load(left)["data"] / 255, np.load(right)["data"] / 255)
+        for left, right in lines
+        if left.exists() and right.exists()
+    ]
+    if pairs:
+        draw_pairs(pairs, ("ε = 10", "ε = 1"), path)
+
+
+def summarise(results: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Averages cells over seeds: rows on classifiers, and rows on fidelity."""
+    groups: dict[tuple[str, str, float | None], list[dict[str, Any]]] = defaultdict(list)
+    for result in results:
+        three = [result["accuracy"][name] for name in NETWORKS]
+        scores = result["accuracy"] | {"best": max(three), "mean": mean(three)}
+        groups[result["dataset"], result["method"], result["epsilon"]].append(result | {"accuracy": scores})
+    order = {name: i for i, name in enumerate([*TASKS, *METHODS])}
+    rows, measured = [], []
+    for key in sorted(groups, key=lambda key: (order[key[0]], order[key[1]], -(key[2] or 0.0))):
+        dataset, method, epsilon = key
+        found = groups[key]
+        facts = {"dataset": dataset, "method": LABELS[method], "epsilon": epsilon}
+        facts |= {name: found[0][name] for name in ("n_train", "delta", "mu", "sound")} | {"seeds": len(found)}
+        seconds = None if epsilon is None else round(mean(result["train_seconds"] for result in found))
+        for name in found[0]["accuracy"]:
+            values = [result["accuracy"][name] for result in found]
+            row = facts | {"classifier": name, "mean": round(mean(values), 1), "train_seconds": seconds}
+            rows.append(row | {"std": round(stdev(values), 1) if len(values) > 1 else None})
+        names = found[0]["fidelity"]
+        measured.append(facts | {name: mean(result["fidelity"][name] for result in found) for name in names})
+    return rows, measured
+
+
+def published() -> list[dict[str, Any]]:
+    """Printed accuracies, in rows like ours."""
+    absent = dict.fromkeys(("n_train", "delta", "mu", "sound", "seeds", "train_seconds", "std"))
+    return [
+        {"dataset": dataset, "method": f"{method}, as printed", "epsilon": epsilon, "classifier": name, "mean": value}
+        | absent
+        for dataset, method, epsilon, found in PUBLISHED
+        for name, value in found.items()
+    ]

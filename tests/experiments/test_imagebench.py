@@ -1,0 +1,89 @@
+"""DPImageBench's protocol: splits, faces, cells, rows."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dpswd import InputError
+from dpswd.data import Digits
+from experiments.generation import imagebench
+from experiments.generation.imagebench import TASKS, Faces, plan, run, summarise
+
+
+class DigitsSplit(imagebench._Split, Digits):
+    n_train = 1000
+
+
+def test_split_is_that_of_random_split_after_seed_0():
+    torch.manual_seed(0)
+    expected, _ = torch.utils.data.random_split(range(1438), [1000, 438])
+    data = DigitsSplit()
+    assert data.public_facts()[0] == len(data.private) == 1000
+    assert torch.equal(data.private.labels, Digits().private.labels[expected.indices])
+    assert len(data.test) == 359
+
+
+def test_faces_have_the_attributes_of_their_names(tmp_path):
+    (tmp_path / "celeba64").mkdir()
+    names = [f"{i:06}.jpg" for i in range(1, 11)]
+    for i, name in enumerate(names):
+        Image.new("RGB", (64, 64), (20 * i, 0, 0)).save(tmp_path / "celeba64" / name)
+    lines = [f"{name}  1 {1 if i % 3 else -1} -1" for i, name in enumerate(names)]
+    (tmp_path / "celeba64_attr.txt").write_text("\n".join(["10", "Bald Male Young", *lines[::-1]]) + "\n")
+    data = Faces(root=str(tmp_path))
+    assert data.public_facts() == (8, (3, 32, 32), 2)
+    red = (data.private.values[:, 0].double().mean((1, 2)) / 20).round().long()
+    assert red.tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert torch.equal(data.private.labels, (red % 3 > 0).long())
+
+
+def test_plan_has_the_budgets_of_each_data_set():
+    cells = plan(seeds=2)
+    assert len(cells) == len({cell.name for cell in cells}) == 4 + 2 * (3 + 3 + 2 + 2)
+    assert {cell.epsilon for cell in cells if cell.dataset == "CIFAR10"} == {None, 10.0, 1.0}
+    assert {cell.dataset for cell in plan(quick=True)} == {"digits"}
+
+
+def test_best_and_mean_are_over_networks_of_one_seed():
+    facts = {"dataset": "MNIST", "method": "sketch", "epsilon": 10.0, "n_train": 9, "delta": 1e-5, "mu": 2.0}
+    facts |= {"sound": True, "train_seconds": 1.0}
+    scores = [{"logreg": 99.0, "mlp": 60.0, "cnn": 70.0, "larger_cnn": 80.0}, {"logreg": 99.0, "mlp": 90.0}]
+    scores[1] |= {"cnn": 30.0, "larger_cnn": 60.0}
+    results = [{**facts, "accuracy": found, "fidelity": {"recall": 0.25 * seed}} for seed, found in enumerate(scores)]
+    rows, (measured,) = summarise(results)
+    found = {row["classifier"]: row["mean"] for row in rows}
+    assert found["best"] == 85.0  # of 80 and 90
+    assert found["mean"] == 65.0  # of 70 and 60
+    assert measured["recall"] == 0.125
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quick_run_resumes_and_filters(tmp_path, monkeypatch):
+    short = ("--trainer.max_steps", "6", "--model.flow_steps", "2", "--model.n_particles", "500")
+    monkeypatch.setattr(imagebench, "TASKS", TASKS | {"digits": dataclasses.replace(TASKS["digits"], options=short)})
+    monkeypatch.setattr(imagebench, "N_QUICK", 400)
+    first = run(tmp_path, quick=True, only="sketch", epsilon=10.0, workers=0)
+    assert {row["epsilon"] for row in first["rows"]} == {10.0}
+    assert not (tmp_path / "imagebench.png").exists()  # wants both budgets
+    result = run(tmp_path, quick=True, workers=0)
+    assert {(row["method"], row["epsilon"]) for row in result["fidelity"]} == {
+        ("real records", None),
+        ("DP-SWD, one-shot sketch", 10.0),
+        ("DP-SWD, one-shot sketch", 1.0),
+    }
+    real, private = ([row for row in result["rows"] if row["epsilon"] == epsilon] for epsilon in (None, 10.0))
+    assert [row["classifier"] for row in private] == ["logreg", "mlp", "cnn", "larger_cnn", "best", "mean"]
+    assert all(row["mean"] > 85 for row in real)
+    assert all(row["sound"] and row["mu"] > 0 for row in private)
+    assert private[0]["delta"] == pytest.approx(1 / (1438 * np.log(1438)))
+    assert first["rows"] == private
+    assert (tmp_path / "imagebench.png").exists()
+    monkeypatch.setattr(imagebench, "evaluate_cell", lambda *_, **__: pytest.fail("a finished cell was run again"))
+    again = run(tmp_path, quick=True, dataset="digits", workers=0)
+    assert json.dumps(again) == json.dumps(result)
+    with pytest.raises(InputError, match="filter"):
+        run(tmp_path, quick=True, dataset="MNIST", workers=0)
