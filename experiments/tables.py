@@ -12,7 +12,11 @@ from typing import Any
 
 from scipy.stats import norm
 
+from dpswd._files import write_json
+from experiments.generation.stand_ins import BUDGETS, of_all_records
+
 ROOT = Path(__file__).parents[1]
+STAND_INS = ROOT / "dpswd" / "generation" / "stand_ins.json"  # read by ``dpswd forecast``
 MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Row = dict[str, Any]
@@ -289,6 +293,12 @@ TABLES: dict[str, Table] = {
             lambda row: row["release"].replace("_", " "),
             lambda row: f"{row['forecast']:.3g} / {row['realised']:.3g}",
         ),
+    ),
+    "stand_ins": Table(
+        "stand_ins",
+        {"data set": "{dataset}", "ε": "{epsilon:g}"},
+        "one seed",
+        spread=(lambda row: f"{row['n_records']:,}", lambda row: f"{row['accuracy']:.1f}"),
     ),
     "generation_ablation": Table(
         "generation_ablation",
@@ -642,8 +652,20 @@ def pages() -> Sequence[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+def stand_ins() -> dict[str, Any]:
+    """Return the rows of the experiment of this name for the package, with those of all records of this version."""
+    rows = [
+        of_all_records(row)
+        for row in _result("generation")["rows"]
+        if row["classifier"] == "logreg" and "sketch" in row["method"] and row["epsilon"] in BUDGETS
+        if "version" not in row  # of an earlier version
+    ]
+    return {"rows": [*_result("stand_ins")["rows"], *rows]}
+
+
 def write_tables() -> None:
-    """Write all tables in place."""
+    """Write all tables in place, and the rows that ``dpswd forecast`` reads."""
+    write_json(STAND_INS, stand_ins())
     for page in pages():
         text = page.read_text()
         if (new := fill(text)) != text:

@@ -31,6 +31,7 @@ import math
 import torch
 
 from dpswd._validate import at_least, positive
+from dpswd.generation import stand_ins
 from dpswd.generation.features import Frequencies
 
 __all__ = ["Structure", "forecast"]
@@ -48,7 +49,7 @@ _TONE_SHARE = 0.02
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """What is released and how the budget is shared; see :func:`forecast`.
+    r"""What is released and how the budget is shared; see :func:`forecast`.
 
     Args:
         sample_shape: Shape of a record.
@@ -67,6 +68,7 @@ class Structure:
         shares: Part of the squared mu of each release; what is left goes to the slices.
         signal_to_noise: Forecast for each release under the reference spectrum, as a ratio of norms.
         n_surviving: Forecast number of directions above the noise edge of the pooled second moment.
+        signal: The number :math:`\mu N / \sqrt C`, on which all of this depends.
         by_reference: Whether the cells are those of a public reference.
 
     Example:
@@ -90,14 +92,18 @@ class Structure:
     shares: dict[str, float]
     signal_to_noise: dict[str, float]
     n_surviving: int
+    signal: float
     by_reference: bool = False
 
     def __str__(self) -> str:
-        """Returns a table of the releases and what to expect."""
+        """Returns a table of the releases, what public data sets gave, and what to expect."""
         shares = {**self.shares, "slices": 1 - sum(self.shares.values())}
         lines = [f"{'release':<14}{'share of mu^2':>14}{'signal / noise':>16}"]
         lines += [f"{name:<14}{shares[name]:>13.0%} {self.signal_to_noise[name]:>15.2f}" for name in shares]
         lines.append(f"Directions above the noise: {self.n_surviving} of {self.dim}.")
+        comparable = len(self.sample_shape) == 3 and self.n_classes > 1
+        if comparable and (found := stand_ins.nearest(self.sample_shape[0], self.signal)):
+            lines.append(f"Logistic regression on synthetic records of public data sets: {', '.join(found)}.")
         return "\n".join([*lines, self.verdict])
 
     @property
@@ -137,7 +143,8 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
     at_least(0, n_classes=n_classes)
     positive(mu=mu)
     classes = max(1, n_classes)
-    size, chroma_size, spectrum = _frequencies(shape, (mu * n / math.sqrt(classes)) ** (2 / 3))
+    signal = mu * n / math.sqrt(classes)
+    size, chroma_size, spectrum = _frequencies(shape, signal ** (2 / 3))
     dim = len(spectrum)
     per_class = mu * n / classes
     p = min(dim, MAX_COMPONENTS)
@@ -201,6 +208,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
         shares=shares,
         signal_to_noise=ratios,
         n_surviving=int((spectrum / spectrum.sum() * clipped > pooled_edge).sum()),
+        signal=signal,
         by_reference=by_reference,
     )
 

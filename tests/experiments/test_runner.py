@@ -49,3 +49,7 @@ def test_run_writes_result_with_origin(fake, tmp_path):
 @pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
 def test_tables_of_pages_are_made_from_results(page):
     assert tables.fill(page.read_text()) == page.read_text(), "run: python -m experiments tables"
+
+
+def test_the_package_has_the_stand_ins_of_the_results():
+    assert json.loads(tables.STAND_INS.read_text()) == tables.stand_ins(), "run: python -m experiments tables"

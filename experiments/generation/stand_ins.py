@@ -1,0 +1,113 @@
+"""What the default generator reaches on public benchmarks that were cut to N random training records.
+
+Logistic regression on 10,000 synthetic records, tested on the test records; one seed. ``python -m experiments tables``
+copies the rows into the package, where ``dpswd forecast`` reads them, and adds those of all records from ``run
+generation`` (60,000 synthetic records, mean over its seeds). ``OUT/stand_ins`` holds one JSON file for each finished
+cell. A filter chooses the cells to run; the rows are those of all cells that are finished.
+"""
+
+import math
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dpswd import PrivateGenerator, __version__
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.adaptation.space import channels_last
+from dpswd.data.base import Records
+from dpswd.errors import InputError
+from dpswd.generation.evaluation import accuracy
+from experiments.cells import results_of, run_cells, silence
+from experiments.generation.table2_methods import DELTA, GENERATED
+
+HELP = "logistic regression on synthetic records of benchmarks cut to N records (ten minutes, resumes)"
+
+SIZES = (300, 1000, 3000)
+ALL = {"MNIST": 60_000, "FashionMNIST": 60_000, "USPS": 7291, "digits": 1438, "CIFAR10": 50_000}  # training records
+BUDGETS = (10.0, 1.0)
+_N_SYNTHETIC = 10_000
+_N_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``size`` random training records of a data set, and a budget."""
+
+    dataset: str
+    size: int
+    epsilon: float
+
+    @property
+    def name(self) -> str:
+        """Name of the result."""
+        return f"{self.dataset}-{self.size}-{self.epsilon:g}"
+
+
+def plan() -> list[Cell]:
+    """Lists the cells."""
+    return [
+        Cell(name, size, epsilon) for name in GENERATED for size in SIZES if size <= ALL[name] for epsilon in BUDGETS
+    ]
+
+
+def run(
+    out: Path,
+    *,
+    quick: bool = False,
+    data: Path | None = None,
+    dataset: str | None = None,
+    epsilon: float | None = None,
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """Runs the missing cells, of one data set or budget if given; with ``quick`` 300 of the digits at epsilon 10."""
+    planned = [Cell("digits", 300, 10.0)] if quick else plan()
+    chosen = [cell for cell in planned if dataset in (None, cell.dataset) and epsilon in (None, cell.epsilon)]
+    if not chosen:
+        raise InputError(f"Expected a data set of {list(ALL)} and a budget of {BUDGETS}, got {dataset}, {epsilon}.")
+    run_cells(chosen, partial(measure, data=data), out / "stand_ins", workers=workers)
+    return {"rows": results_of(planned, out / "stand_ins", lambda cell: __version__)}
+
+
+def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
+    """Fits the default generator and trains the classifier."""
+    silence()
+    source = GENERATED[cell.dataset](**({} if data is None or cell.dataset == "digits" else {"root": str(data)}))
+    order = torch.randperm(len(source.private), generator=torch.Generator().manual_seed(0))
+    records, test = source.private.select(order[: cell.size]), source.test
+    assert test is not None
+    with tempfile.TemporaryDirectory() as directory:
+        generator = PrivateGenerator(
+            cell.epsilon, DELTA, classes=range(_N_CLASSES), run_dir=Path(directory) / "run", verbose=False
+        ).fit(channels_last(records.floats()), records.labels.numpy())
+        images, labels = generator.sample(_N_SYNTHETIC)
+    train = images.reshape(len(images), -1), labels
+    found = accuracy("logreg", train, (_rows(test), test.labels.numpy()), True)
+    return _row(cell.dataset, source.sample_shape[0], cell.size, cell.epsilon, found)
+
+
+def _rows(records: Records) -> Any:
+    """Pixels (n, h w channels) in the order of those that an estimator samples."""
+    return channels_last(records.floats()).reshape(len(records), -1)
+
+
+def of_all_records(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of this experiment from one of ``run generation``."""
+    return _row(
+        row["dataset"], 3 if row["dataset"] == "CIFAR10" else 1, ALL[row["dataset"]], row["epsilon"], row["mean"]
+    )
+
+
+def _row(dataset: str, channels: int, size: int, epsilon: float, found: float) -> dict[str, Any]:
+    return {
+        "dataset": dataset,
+        "channels": channels,
+        "n_records": size,
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "signal": round(mu_of_epsilon(epsilon, DELTA) * size / math.sqrt(_N_CLASSES), 2),
+        "accuracy": round(found, 1),
+    }

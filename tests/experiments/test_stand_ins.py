@@ -1,0 +1,34 @@
+"""Benchmarks cut to N records: plan, one cell, and what the package is given."""
+
+import math
+from functools import partial
+
+import pytest
+
+from dpswd import InputError, PrivateGenerator
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.data import Digits
+from experiments.generation import stand_ins
+from experiments.generation.stand_ins import ALL, plan, run
+from experiments.generation.table2_methods import GENERATED
+
+
+def test_plan_has_no_size_above_the_number_of_records():
+    assert {name: (Digits()._count() if name == "digits" else GENERATED[name].official[0]) for name in GENERATED} == ALL
+    cells = plan()
+    assert len({cell.name for cell in cells}) == len(cells) == 28
+    assert all(cell.size <= ALL[cell.dataset] for cell in cells)
+
+
+@pytest.mark.filterwarnings("ignore:Expect noise")
+def test_one_cell(tmp_path, monkeypatch):
+    monkeypatch.setattr(stand_ins, "PrivateGenerator", partial(PrivateGenerator, n_steps=5))
+    monkeypatch.setattr(stand_ins, "_N_SYNTHETIC", 500)
+    (row,) = run(tmp_path, quick=True, workers=0)["rows"]
+    assert (row["dataset"], row["n_records"], row["epsilon"], row["channels"]) == ("digits", 300, 10.0, 1)
+    assert row["signal"] == pytest.approx(mu_of_epsilon(10.0, 1e-5) * 300 / math.sqrt(10), abs=0.01)
+    assert row["accuracy"] > 50
+    monkeypatch.setattr(stand_ins, "measure", lambda *_, **__: pytest.fail("a finished cell was run again"))
+    assert run(tmp_path, quick=True, dataset="digits", workers=0)["rows"] == [row]
+    with pytest.raises(InputError, match="data set"):
+        run(tmp_path, quick=True, dataset="USPS", workers=0)
