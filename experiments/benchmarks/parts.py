@@ -4,6 +4,7 @@ Images are those of CIFAR-10, repeated with shifts of up to two pixels. The rate
 10^8 records on 64 machines. A fit whose result is in ``OUT/parts`` is not run again.
 """
 
+import itertools
 import json
 import math
 import os
@@ -61,12 +62,11 @@ def cifar(root: Path | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_images(path: Path, n: int, root: Path | None) -> None:
-    """Write ``images.npy`` (n, 32, 32, 3) and ``labels.npy``: CIFAR-10, repeated with shifts."""
+    """Write ``images.npy`` (n, 32, 32, 3) and ``labels.npy``: CIFAR-10, at most 25 times, with another shift each."""
     images, labels = cifar(root)
-    rng = np.random.default_rng(0)
+    shifts = sorted(itertools.product(range(-2, 3), repeat=2), key=lambda shift: max(map(abs, shift)))
     written = np.lib.format.open_memmap(path / "images.npy", "w+", np.uint8, (n, SIZE, SIZE, 3))
-    for start in range(0, n, len(images)):
-        shift = rng.integers(-2, 3, 2) if start else (0, 0)
+    for start, shift in zip(range(0, n, len(images)), shifts, strict=False):
         written[start : start + len(images)] = np.roll(images, shift, (1, 2))[: n - start]
     written.flush()
     np.save(path / "labels.npy", np.resize(labels, n))
@@ -128,6 +128,8 @@ def of_rank(folder: Path, steps: int, processes: int) -> None:
     words = ["fit", "--config", "features", "--data.path", str(folder), "--trainer.default_root_dir"]
     words += [str(folder / "run"), "--trainer.max_steps", str(steps), "--trainer.callbacks", "[]"]
     words += ["--trainer.logger", "false", "--trainer.enable_progress_bar", "false"]
+    n = len(np.load(folder / "labels.npy", mmap_mode="r"))
+    words += ["--privacy.target_delta", f"{0.5 / n:g}"]
     if processes > 1:
         words += ["--trainer.devices", str(processes), "--trainer.strategy", "ddp"]
     started = time.perf_counter()
