@@ -1,0 +1,51 @@
+"""Figure 6: repeated faces, and the published algorithm cut short."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dpswd.errors import InputError
+from experiments.generation import fig6, fig6_published
+
+
+@pytest.fixture
+def faces(tmp_path):
+    """A data directory with 25 random pictures of 64 x 64: 20 private ones and 5 for testing."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "celeba64").mkdir()
+    for i in range(25):
+        Image.fromarray(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "celeba64" / f"{i:02}.png")
+    return tmp_path
+
+
+def test_repeated_faces_have_the_number_of_the_paper(faces):
+    data = fig6.RepeatedFaces(root=str(faces))
+    assert data.public_facts()[0] == len(data.private) == 162_000
+    numbers = torch.tensor([3, 23, 161_983])
+    rows = data.private.floats(numbers)
+    assert torch.equal(rows[0], rows[1])
+    assert torch.equal(rows[0], rows[2])
+    assert not torch.equal(rows[0], data.private.floats(torch.tensor([4]))[0])
+
+
+def test_published_algorithm_on_faces(faces, tmp_path, monkeypatch):
+    monkeypatch.setattr(fig6_published, "STEPS", {False: 2})
+    (row,) = fig6_published.run(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]
+    assert (row["sigma"], row["sound"], row["sample_size"], row["steps"]) == (0.37, False, 20, 2)
+    assert row["frechet"] > 0
+    assert (tmp_path / "out" / "fig6_published.png").exists()
+    (again,) = fig6_published.run(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]  # from the checkpoint
+    assert again == row
+    with pytest.raises(InputError, match="--only"):
+        fig6_published.run(tmp_path, data=faces, only="ours")
+
+
+def test_generator_and_discriminator_are_trained_on_faces(faces):
+    private = fig6.CelebA("faces", root=str(faces)).private
+    weights = []
+    for steps in (1, 2):
+        torch.manual_seed(0)
+        generator, _ = fig6_published.train(private, 0.37, steps, None)
+        weights.append([parameter.detach() for parameter in generator.parameters()])
+    assert all(not torch.equal(first, second) for first, second in zip(*weights, strict=True))
