@@ -128,7 +128,7 @@ def train(cell: Cell, data: Path | None) -> dict[str, Any]:
     torch.manual_seed(cell.seed)
     setting, started, sigma = PROBLEMS[cell.problem], time.monotonic(), cell.sigma
     source, target = domains(cell.problem, data)
-    encoder = PublishedDigitEncoder()
+    encoder: Any = PublishedDigitEncoder().to(memory_format=torch.channels_last)  # faster on a CPU
     head = nn.Sequential(nn.Linear(encoder.dim, 100), nn.ReLU(), nn.Linear(100, 10))
     optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=setting.lr, betas=(0.5, 0.999))
     batch = setting.row.batch_size
