@@ -7,9 +7,8 @@ The Frechet distance is
 of the means and covariances of features. With the Inception weights of pytorch-fid it is the FID. Those weights are a
 download of 91 MB (``WEIGHTS``, from the releases of the repository mseitzer/pytorch-fid) for ``--weights PATH``.
 
-:func:`fidelity` needs no download: its features are those of :func:`random_convolutions`, a public map that no record
-has trained. Figure 6 has the features of a small CNN, trained to tell by how many quarter turns a real training image
-was rotated (``small_cnn_frechet``). Neither distance is the FID, and both are comparable within one table only.
+Without them the features are those of :func:`random_convolutions`, a public map that no record has trained. That
+distance is not the FID, and is comparable for one data set only.
 
 Precision and recall (Kynkaanniemi2019) are the share of generated images in the support of the real ones and the share
 of real images in the support of the generated ones, where the support of a sample is the union of balls around its
@@ -27,7 +26,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dpswd.errors import InputError
-from dpswd.generation.evaluation import SmallCNN, train_cnn
 
 __all__ = [
     "WEIGHTS",
@@ -37,8 +35,6 @@ __all__ = [
     "frechet_distance",
     "precision_recall",
     "random_convolutions",
-    "rotation_cnn",
-    "small_cnn_frechet",
 ]
 
 WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
@@ -115,21 +111,6 @@ def precision_recall(real: Tensor, generated: Tensor, k: int = 3) -> tuple[float
 
     real, generated = real.double(), generated.double()
     return covered(generated, real), covered(real, generated)
-
-
-def rotation_cnn(real: Tensor, *, epochs: int = 4, seed: int = 0) -> SmallCNN:
-    """Trains a small CNN to tell by how many quarter turns images (n, channels, h, h) in [0, 1] were rotated.
-
-    NOT private: it is trained on real records, for evaluation only, and is never released.
-    """
-    turns = torch.arange(len(real)) % 4
-    turned = torch.stack([image.rot90(int(turn), (1, 2)) for image, turn in zip(real, turns, strict=True)])
-    return train_cnn(SmallCNN, turned, turns, 4, epochs=epochs, seed=seed)
-
-
-def small_cnn_frechet(network: SmallCNN, real: Tensor, generated: Tensor) -> float:
-    """Frechet distance in the hidden layer of a :func:`rotation_cnn`. NOT the FID."""
-    return frechet_distance(*(_features(network.features, side) for side in (real, generated)))
 
 
 def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
