@@ -15,7 +15,7 @@ HELP = "Rakotomamonjy2021, Figure 4: MNIST images of SWD, DP-SWD-b, DP-MERF, and
 LINES: tuple[tuple[str, float | None], ...] = (
     ("SWD", None),
     ("DP-SWD-b", 10.0),
-    ("DP-MERF", 10.0),
+    ("DP-MERF as published", 10.0),
     ("without noise", None),
     ("sketch", 10.0),
     ("Gaussian", 10.0),
