@@ -187,9 +187,10 @@ class MixtureGenerator(Generator):
 
     One latent coordinate selects the cell c among those of the class; z and z' are the latent coordinates of the p
     leading and of the remaining directions. D maps rows to records, f is a network whose last layer starts at zero, and
-    r has the unreleased frequencies, drawn from the reference spectrum. The tone curve T limits pixels to [0, 1]; J is
-    the jitter of :mod:`dpswd.generation.jitter`. :class:`~dpswd.generation.mixture_module.MixtureModule` sets the
-    buffers.
+    r has the unreleased frequencies, drawn from the reference spectrum. With ``contrast``, z, z' and r of a record have
+    one log-normal factor in common, since photographs differ in contrast. The tone curve T limits pixels to [0, 1];
+    J is the jitter of :mod:`dpswd.generation.jitter`.
+    :class:`~dpswd.generation.mixture_module.MixtureModule` sets the buffers.
 
     Args:
         sample_shape: Shape of one record.
@@ -201,6 +202,7 @@ class MixtureGenerator(Generator):
         bounded: Limit records to [0, 1] (pixels).
         n_levels: Levels of the tone curve, at least 3; 0 clamps.
         residual: Draw the unreleased frequencies from the reference spectrum.
+        contrast: Standard deviation of the logarithm of that factor, whose square has mean 1; 0 for none.
         shift: Public amount of jitter, for images; see :func:`dpswd.generation.jitter.jitter`.
         rotation: As ``shift``.
         zoom: As ``shift``.
@@ -237,6 +239,7 @@ class MixtureGenerator(Generator):
         bounded: bool = True,
         n_levels: int = 0,
         residual: bool = False,
+        contrast: float = 0.0,
         shift: float = 0.0,
         rotation: float = 0.0,
         zoom: float = 0.0,
@@ -246,7 +249,7 @@ class MixtureGenerator(Generator):
         dim = n_components if dim is None else dim
         at_least(1, n_cells=n_cells, n_components=n_components, hidden=hidden)
         at_least(n_components, dim=dim)
-        nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
+        nonnegative(contrast=contrast, shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
         jittered = any((shift, rotation, zoom, shear, elastic))
         if (jittered or residual) and len(sample_shape) != 3:
             raise InputError(
@@ -258,7 +261,7 @@ class MixtureGenerator(Generator):
         self.n_cells, self.n_components, self.dim, self.hidden = n_cells, n_components, dim, hidden
         self.bounded, self.n_levels, self.residual, self.jittered = bounded, n_levels, residual, jittered
         self.shift, self.rotation, self.zoom, self.shear = shift, rotation, zoom, shear
-        self.elastic = elastic
+        self.contrast, self.elastic = contrast, elastic
         self.register_buffer("weights", torch.full((max(1, n_classes), n_cells), 1 / n_cells))
         self.register_buffer("means", torch.zeros(cells, dim))
         self.register_buffer("roots", torch.zeros(cells, n_components, n_components))
@@ -278,6 +281,18 @@ class MixtureGenerator(Generator):
         self.bend.append(last)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
+
+    def latent(self, n: int) -> Tensor:
+        """Draws codes (n, latent_dim)."""
+        return self.vary_contrast(super().latent(n))
+
+    def vary_contrast(self, latent: Tensor) -> Tensor:
+        """Multiplies the normal coordinates of each code by its contrast, except those of the cell and of jitter."""
+        if not self.contrast:
+            return latent
+        factor = torch.exp(self.contrast * torch.randn_like(latent[:, :1]) - self.contrast**2)
+        end = self.dim + 1 + (N_CODES if self.jittered else 0)
+        return torch.cat([factor * latent[:, : self.dim], latent[:, self.dim : end], factor * latent[:, end:]], dim=1)
 
     def cell(self, latent: Tensor, labels: Tensor) -> Tensor:
         """Returns the cell (n,) that coordinate D of each code (n, latent_dim) selects."""

@@ -48,6 +48,7 @@ from dpswd.training.checkpoints import KeepsRelease
 
 __all__ = ["MixtureModule"]
 
+_CONTRAST = 0.3  # of photographs, standard deviation of its logarithm
 _PART = 4096  # records that are read at a time
 _UNLIMITED_MU = 10.0  # the structure of a run without a budget
 _DARK = 0.1  # a mean border darker than this is taken for black
@@ -63,8 +64,8 @@ class MixtureModule(KeepsRelease):
         n_classes: Number of classes; 0 ignores labels, ``None`` takes the number that the data module states.
         center: Public constant subtracted from every entry; ``None`` for 0.5 (pixels) or 0 (vectors).
         radius: Public guess of the norm of a centred vector; for vectors only.
-        residual: Draw the frequencies that are not released from the spectrum of photographs; ``None`` for colour
-            images only.
+        residual: Draw the frequencies that are not released from the spectrum of photographs, and vary the contrast;
+            ``None`` for colour images only.
         shift: Jitter of the generated images; see :func:`dpswd.generation.jitter.jitter`. Public constants.
         rotation: As ``shift``.
         zoom: As ``shift``.
@@ -213,10 +214,12 @@ class MixtureModule(KeepsRelease):
             bounded=images,
             n_levels=structure.n_levels,
             residual=residual,
+            contrast=_CONTRAST if residual else 0.0,
             **self.jitter,
         )
         self.register_buffer("proportions", torch.full((max(1, structure.n_classes),), 1 / max(1, structure.n_classes)))
-        self.register_buffer("codes", torch.randn(self.n_particles, structure.dim + 1))
+        codes = torch.randn(self.n_particles, structure.dim + 1)
+        self.register_buffer("codes", self.generator.vary_contrast(codes))
         self.register_buffer("classes", self.classes_of(self.n_particles))
         self.register_buffer("mixed", torch.tensor(False))
         self.moved = nn.Parameter(torch.zeros(self.n_particles, p))
@@ -381,11 +384,10 @@ class MixtureModule(KeepsRelease):
     def _set_tones(self, below: Tensor) -> None:
         """Sets the tone curve so that generated pixels have the released shares ``below`` the edges between levels."""
         generator = self.generator
-        some = slice(None, None, -(-len(self.codes) // 1000))
-        rows = generator.straight(self.codes[some], generator.cell(self.codes[some], self.classes[some]))
-        codes = None
-        if generator.residual:  # the same on every rank
-            codes = Processes().broadcast(lambda: torch.randn(len(rows), generator.offset.numel(), device=rows.device))
+        labels = self.classes[:: -(-len(self.classes) // 1000)]
+        latent = Processes().broadcast(lambda: generator.latent(len(labels)))  # the same on every rank
+        rows = generator.straight(latent, generator.cell(latent, labels))
+        codes = latent[:, -generator.offset.numel() :] if generator.residual else None
         values = generator.linear(rows, codes).flatten().sort().values
         generator.tones.copy_(values[(below.to(values.device) * (len(values) - 1)).long()])
 
