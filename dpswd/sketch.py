@@ -28,7 +28,7 @@ __all__ = ["Chunks", "release_sketch"]
 Chunks = Callable[[], Iterable[Tensor | tuple[Tensor, Tensor]]]
 """Function that is called once per pass over the records and returns rows (n, d), or rows and classes (n,)."""
 
-_MAX_BYTES = 3 * 2**27
+_MAX_BYTES = 2**28
 _MERGE_BYTES = 2**26  # of columns that are merged at a time
 _CHUNK_ROWS = 8192  # rows that are clipped and projected at a time, for chunks of any size
 
@@ -47,7 +47,7 @@ def release_sketch(loss: DPSlicedWassersteinLoss, chunks: Chunks, *, max_bytes: 
         loss: The mechanism (``statistic="quantiles"``, ``batch_size`` = all records of all processes) and the
             recorder, which is called on every rank.
         chunks: The records of this process.
-        max_bytes: Memory for projected values on this process; by default half of the free memory, at most 384 MiB.
+        max_bytes: Memory for projected values on this process; by default half of the free memory, at most 256 MiB.
 
     Returns:
         The release, the same on every process.

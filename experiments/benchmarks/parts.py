@@ -34,7 +34,7 @@ HELP = "memory and time of fits of up to 1,000,000 images on disk, in 1, 2 and 4
 
 SIZE, N_CLASSES = 32, 10
 _STEPS = 805  # as in the config
-_SKETCH_BYTES = 3 * 2**27  # of projected values on a rank
+_SKETCH_BYTES = 2**28  # of projected values on a rank
 LARGE = {"n": 10**8, "processes": 64, "bytes_per_second": 1.25e9}  # a network of 10 Gbit/s
 
 
