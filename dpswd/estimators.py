@@ -185,8 +185,8 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             y: Classes (n,) to generate for; by default every class equally often.
 
         Returns:
-            Records in the layout of those that were fitted, images as bytes or floats likewise, and their classes
-            (n,), or ``None`` without labels.
+            Records in the layout and number format (bytes or floats) of those that were fitted, and their classes (n,),
+            or ``None`` without labels.
 
         Raises:
             InputError: If the estimator is not fitted or a class is unknown.
@@ -242,7 +242,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         atomic_write(path, (self.run_dir_ / _FORMATS[path.suffix]).read_bytes())
 
     def forecast(self, shape: tuple[int, ...], n: int, classes: int = 0) -> Structure:
-        """Says what the budget allows, from public numbers only; spends nothing.
+        """Forecasts the signal-to-noise ratios of the releases from public numbers; spends no budget.
 
         Args:
             shape: Shape of a record: (H, W), (H, W, C) or (d,).
@@ -492,7 +492,7 @@ def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:
     if is_source.all() or not is_source.any():
         missing = "target (sample_domain < 0)" if is_source.all() else "source (sample_domain > 0)"
         raise InputError(f"Expected source and target records, got no {missing}; check sample_domain.")
-    # a label of one target record decides the type of the array; the classes must not tell it
+    # one target label can change the dtype of the array; classes_ must not depend on it
     names = y if isinstance(y, list | tuple) else labels.tolist()
     classes = np.array([name for name, mine in zip(names, is_source, strict=True) if mine])
     if classes.dtype.kind == "f" and bool(((classes == classes.round()) & (abs(classes) < 2**53)).all()):

@@ -104,7 +104,7 @@ def _copied(encoder: nn.Module) -> nn.Module:
 
 
 def check_module(module: nn.Module) -> None:
-    """Refuse a module with a layer that mixes rows or keeps batch statistics, as far as its type tells.
+    """Refuse a module with a layer that mixes rows or keeps batch statistics, recognised by layer type.
 
     Args:
         module: Any module; its layers are checked in their present mode.

@@ -37,7 +37,7 @@ class PrivacyAccountant:
         - ``get_mu_and_regret()`` bounds the trade-off curve wherever both error rates exceed 1e-10.
 
     Args:
-        accountant: ``"pld"`` (privacy loss distribution, the default) or ``"rdp"`` (Renyi, a second opinion).
+        accountant: ``"pld"`` (privacy loss distribution, the default) or ``"rdp"`` (Renyi, for comparison).
 
     Attributes:
         accountant: As given.

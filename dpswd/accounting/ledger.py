@@ -465,7 +465,7 @@ class SharedLedger(Ledger):
             self._append(file, [{"kind": "run", "run": run, **facts}])
 
     def resume(self, run: str, n_releases: int, head: str) -> None:
-        """Check that the ledger holds what a checkpoint knows of a run.
+        """Check that the ledger holds the run and the releases of a checkpoint.
 
         Raises:
             LedgerError: If the run, some of its releases, or the line with hash ``head`` is missing.

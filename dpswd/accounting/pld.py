@@ -52,7 +52,7 @@ _MAX_POINTS = 2**20  # of one release, on each side of zero; beyond it the grid 
 _MAX_COMPOSED = 2**25  # points of a composition, about 2 GB
 _MAX_PER_DEVIATION = 4096  # points per standard deviation of the result; more slow down and disturb the converters
 _LEAST_MU = 1e-10  # of one release given U; smaller values are rounded up
-_LEAST_LOSS = 1e-16  # of the rate times mu, likewise: smaller values are lost in the rounding of the profile
+_LEAST_LOSS = 1e-16  # of the rate times mu, rounded up too: smaller values vanish in the rounding of the profile
 _MAX_LOSS = 250.0  # mean loss of a composition; e^epsilon is meaningless beyond it
 
 

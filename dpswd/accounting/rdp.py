@@ -1,4 +1,4 @@
-r"""Renyi accounting with ``autodp``: a second opinion beside the privacy loss distribution.
+r"""Renyi accounting with ``autodp``: an upper bound to compare with the privacy loss distribution.
 
 The Renyi divergence of one release is exact (docs/theory/accounting.md, Proposition 15):
 

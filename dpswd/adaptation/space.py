@@ -2,10 +2,11 @@ r"""Public coordinates of records, from the source and public numbers.
 
 Records are centred at the mean of the source and divided by its root mean square distance from it. The leading
 coordinates are the projections on the first p principal directions of the source. p is at most
-:math:`(\mu N)^{2/3} / 2`, a half of the number of directions whose second moment can be released
+:math:`(\mu N)^{2/3} / 2` for N target records, half the number of directions whose second moment can be released
 (:mod:`dpswd.generation.structure`), and at most 32.
 
-Of a target of vectors, the leading coordinates are released; of a target of images, the images.
+For a target of vectors, the private generator is fitted to the leading coordinates; for a target of images, to the
+images.
 """
 
 import dataclasses
@@ -61,7 +62,7 @@ class SourceSpace:
         return cls(source.shape[1:], normalise, center, radius, np.linalg.eigh(spread)[1][:, ::-1][:, :p])
 
     def coordinates(self, records: Array) -> Array:
-        """Returns all coordinates (n, d) of records (n, ...), before the rotation.
+        """Returns all coordinates (n, d) of records (n, ...), before the projection.
 
         Raises:
             InputError: If the records have another shape.
@@ -82,7 +83,7 @@ class SourceSpace:
         return rows
 
     def vectors(self, leading: Array) -> Array:
-        """Returns the vectors (n, d) with these leading coordinates, and 0 for the others."""
+        """Returns the vectors (n, d) with these leading coordinates, and 0 for the remaining ones."""
         rows: Array = leading @ self.basis.T * self.radius + self.center
         return rows
 

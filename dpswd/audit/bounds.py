@@ -1,6 +1,7 @@
 r"""Lower bounds on mu and epsilon from the scores of an attack, and the claim that they are compared with.
 
-The attack returns one score per run; a large score speaks for the second of two neighbouring data sets. At threshold t
+The attack returns one score per run; a large score is evidence for the second of two neighbouring data sets. At
+threshold t
 
 - FPR = P(score > t | first data set), FNR = P(score <= t | second data set).
 

@@ -65,7 +65,7 @@ class Game(Protocol):
     """
 
     def play(self, replaced: bool) -> float:
-        """Make one run on the first or the second data set; a large score speaks for the second."""
+        """Make one run on the first or the second data set; a large score is evidence for the second."""
 
 
 def run_game(game: Game, trials: int, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:

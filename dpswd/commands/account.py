@@ -80,7 +80,7 @@ def _run_calibrate(arguments: Namespace) -> dict[str, Any]:
         sample_size=arguments.sample_size,
         n_releases=arguments.n_releases,
         target_epsilon=arguments.epsilon,
-        # beside --mu or --tpr, delta only says where epsilon is read
+        # with --mu or --tpr, delta is only the value at which epsilon is reported
         target_delta=None if arguments.mu is not None or arguments.tpr is not None else arguments.delta,
         target_mu=arguments.mu,
         target_tpr=arguments.tpr,

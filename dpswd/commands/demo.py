@@ -63,7 +63,7 @@ def _show(result: dict[str, Any]) -> None:
 
 COMMANDS = {
     "demo": Command(
-        help="train a private generator on the embedded digits and write its report",
+        help="train a private generator on the digits of scikit-learn and write its report",
         add_arguments=_add_arguments,
         run=_run,
         show=_show,

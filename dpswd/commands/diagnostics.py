@@ -1,4 +1,4 @@
-"""``dpswd wdp`` and ``dpswd tangent``: diagnostics beside the guarantee."""
+"""``dpswd wdp`` and ``dpswd tangent``: diagnostics that are not part of the guarantee."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""``dpswd forecast``: what a budget allows, from public facts only, before anything is spent."""
+"""``dpswd forecast``: signal-to-noise ratios of the releases for a budget, from public facts only."""
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
@@ -48,6 +48,6 @@ def _show(result: dict[str, Any]) -> None:
 
 COMMANDS = {
     "forecast": Command(
-        help="say what a budget allows, from public facts only", add_arguments=_add_arguments, run=_run, show=_show
+        help="forecast signal-to-noise ratios from public facts", add_arguments=_add_arguments, run=_run, show=_show
     )
 }

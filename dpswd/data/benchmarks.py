@@ -1,4 +1,4 @@
-"""Benchmark data sets: embedded digits, MNIST, Fashion-MNIST, USPS, CIFAR-10 and CelebA.
+"""Benchmark data sets: digits of scikit-learn, MNIST, Fashion-MNIST, USPS, CIFAR-10 and CelebA.
 
 Nothing is downloaded unless ``download`` is set. A data set counts as a public benchmark if its files have the official
 checksums, or if the user states it with ``public_benchmark``: private records may lie in the layout of MNIST.

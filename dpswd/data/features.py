@@ -41,7 +41,7 @@ class _Arrays:
 
     @contextmanager
     def _open(self, name: str) -> Iterator[tuple[IO[bytes], bool]]:
-        """Open the ``.npy`` of an array; say whether its bytes lie in the file as they are."""
+        """Open the ``.npy`` of an array; also yield whether it is stored uncompressed."""
         if self.path.is_dir():
             with (self.path / f"{name}.npy").open("rb") as file:
                 yield file, True

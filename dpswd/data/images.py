@@ -46,7 +46,7 @@ class ImageFolder(PrivateData):
         path: The folder or zip, relative to the working directory or to the root.
         size: Side to which images are cropped to a square and resized. ``None`` for the most frequent side of the
             first 100 images if it is at most 128, else 64; the owner then declares this number to be public.
-        channels: 1 for grey, 3 for RGB; ``None`` for that of most of the first 100 images, likewise public.
+        channels: 1 for grey, 3 for RGB; ``None`` for that of most of the first 100 images, which is then public.
         test_split: Hold out a fifth of the images for testing.
         public_benchmark: States that the images are public.
         unreadable: ``"zero"`` maps a file that cannot be decoded to a black image (docs/theory/private-side.md,

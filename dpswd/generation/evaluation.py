@@ -121,7 +121,7 @@ def accuracy(name: str, train: Pair, test: Pair, images: bool, shape: tuple[int,
     Args:
         name: One of ``IMAGE_CLASSIFIERS``.
         train: Flat rows (n, d) and classes (n,).
-        test: Likewise.
+        test: Rows and classes for testing, in the format of ``train``.
         images: Whether rows are pixels in [0, 1].
         shape: (channels, height, width) of a row, for ``"cnn"``.
 

@@ -64,7 +64,7 @@ def _weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Tensor:
     Args:
         difference: Noisy differences from their prior mean.
         reference: Variances up to the factor beta, which is fitted by moments; broadcast to ``difference``.
-        noise_sq: Variances of the noise, likewise.
+        noise_sq: Variances of the noise, broadcast to ``difference``.
     """
     trust = (reference / (reference + noise_sq)).square().expand_as(difference)  # of entries above the noise
     beta = ((difference.square() - noise_sq) / reference * trust).sum() / trust.sum()

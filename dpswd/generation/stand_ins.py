@@ -1,6 +1,7 @@
 r"""Accuracies of the default generator on public data sets that were cut to N records.
 
-A forecast names the rows whose signal :math:`\mu N / \sqrt{C}` is closest to that of the planned run.
+The signal of a run is :math:`\mu N / \sqrt{C}`, with N records, C classes and a budget of mu-GDP. A forecast names the
+measured accuracies (rows of the table) whose signal is closest to that of the planned run.
 ``python -m experiments run stand_ins`` and ``run generation`` measure them; ``python -m experiments tables`` writes
 them to ``stand_ins.json``.
 """
@@ -11,11 +12,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-_FAR = 2.0  # ratio of signals beyond which a row says little
+_FAR = 2.0  # ratio of signals beyond which a row is not comparable
 
 
 def nearest(channels: int, signal: float) -> list[str]:
-    r"""Describes the closest row of each data set with as many channels, at most a factor of 2 away.
+    r"""Describes the closest row of each data set with these channels, within a factor of 2.
 
     Args:
         channels: 1 for grey images, 3 for colour.

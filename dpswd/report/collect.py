@@ -1,8 +1,9 @@
 """The facts of a report in one dictionary: computed from the ledger and compared with what the run states.
 
 The ledger holds the plan and what was released. Where a run stopped early the plan counts, since the decision to stop
-may depend on private data. ``privacy.json`` adds what no mechanism knows of: other runs that the weights depend on, and
-that a run is not private or not sound. schema.json, beside this file, describes the dictionary.
+may depend on private data. ``privacy.json`` adds what the releases do not contain: other runs that the weights depend
+on, and whether the run declares itself not private or not sound. schema.json, in this directory, describes the
+dictionary.
 """
 
 import base64
@@ -342,7 +343,7 @@ def _caveats(run: Run, groups: list[ReleaseGroup], delta: float, private_evaluat
     if private_evaluation:
         caveats.append(
             "This report contains accuracies that were measured on private records without noise. The guarantee does "
-            "not cover them: do not hand this report out. It holds for everything else in the report."
+            "not cover them: do not publish this report. It holds for everything else in the report."
         )
     if planned > made:
         caveats.append(

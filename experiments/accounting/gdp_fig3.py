@@ -1,8 +1,8 @@
 """Gomez2025, Figure 3: the regret of reporting only mu, against sampling rate, noise and number of compositions.
 
 One plot of DP-SGD (Poisson sampling, add or remove): regret against the rate, one colour for each noise multiplier,
-darker lines for more compositions. The paper's ranges are not in its text. Beside it the same for the releases of this
-library (subsets of fixed size without replacement, replace-one).
+darker lines for more compositions. The paper's text does not state its ranges, so ours are a choice. A second
+plot has the same for the releases of this library (subsets of fixed size without replacement, replace-one).
 """
 
 from pathlib import Path

@@ -29,7 +29,7 @@ PROTOCOLS = (  # color, rest of the name of a problem, label
 
 
 def wanted(name: str, epsilons: tuple[float, ...]) -> list[tuple[str, float | None]]:
-    """Methods and budgets of a problem. No DP-DANN on framed digits: hardly to be told from the source alone there."""
+    """Methods and budgets of a problem. No DP-DANN on framed digits, where it hardly differs from source only."""
     methods = METHODS[:2] if name in FRAMED else METHODS
     return [(method, budget) for method in methods for budget in ((None,) if method == "source only" else epsilons)]
 

@@ -1,4 +1,4 @@
-"""Audits of sound mechanisms, of the zoo of broken ones, and of a trained generator (canaries)."""
+"""Audits of sound mechanisms, of broken ones (``zoo.py``), and of a trained generator (canaries)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMomen
 from experiments.audit.canaries import audit_generator
 from experiments.audit.zoo import ZOO, inspect
 
-HELP = "audits: sound mechanisms, nine broken ones and their twins, canaries (20 minutes; --quick: one)"
+HELP = "audits: sound mechanisms, nine broken ones and their sound versions, canaries (20 minutes; --quick: one)"
 
 BLOCKS: dict[str, Any] = {"dim": 16, "n_projections": 32, "batch_size": 200, "statistic": "quantiles"}
 BLOCKS |= {"n_quantiles": 10, "kind": "orthogonal"}
@@ -75,7 +75,7 @@ def games(trials: int) -> Iterator[dict[str, Any]]:
 
 
 def zoo(trials: int, runs: int) -> Iterator[dict[str, Any]]:
-    """Audit every specimen once and its twin ``runs`` times."""
+    """Audit every broken mechanism once and its sound version, the twin, ``runs`` times."""
     for specimen in ZOO:
         first = inspect(specimen, trials=trials)
         others = [inspect(specimen, trials=trials // 3, seed=seed)["twin_passed"] for seed in range(1, runs)]

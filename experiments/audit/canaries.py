@@ -1,4 +1,4 @@
-"""End-to-end audit of a trained generator with canaries among the embedded digits.
+"""End-to-end audit of a trained generator with canaries among the digits of scikit-learn.
 
 Each slot of the training set holds one of two canaries, a random black-and-white pattern or its negative, as a coin of
 the auditor decides. The generator is trained by ``dpswd fit``. The score of a slot compares the distances of its two
@@ -25,7 +25,7 @@ from dpswd.generation.export import read_generator
 
 
 class CanaryDigits(Digits):
-    """The embedded digits with ``slots`` private records replaced by canaries.
+    """The digits of scikit-learn with ``slots`` private records replaced by canaries.
 
     Args:
         slots: Number m of canary slots; 0 for none.

@@ -1,7 +1,7 @@
-"""The forecast beside what it forecasts: signal-to-noise ratios of the releases of public benchmarks.
+"""Forecast and realised signal-to-noise ratios of the releases on public benchmarks.
 
-*Forecast* is the ratio that :func:`dpswd.generation.structure.forecast` states from public numbers, *realised* that of
-the exact statistic of the records: NOT private, for benchmarks only.
+*Forecast* is the ratio that :func:`dpswd.generation.structure.forecast` computes from public numbers. *Realised* is the
+ratio computed from the exact statistic of the records: NOT private, for benchmarks only.
 """
 
 import math
@@ -41,7 +41,7 @@ class Cell:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None) -> dict[str, Any]:
-    """Makes the missing cells; with ``quick`` those of the embedded digits only. One row per release."""
+    """Runs the missing cells; with ``quick`` those of the digits of scikit-learn only. One row per release."""
     cells = [Cell(name, epsilon) for name in GENERATED for epsilon in BUDGETS if not quick or name == "digits"]
     found = run_cells(cells, partial(measure, data=data), out / "forecast", workers=workers)
     return {"rows": [row for cell in found for row in cell["rows"]]}

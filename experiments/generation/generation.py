@@ -17,7 +17,7 @@ SEEDS_CIFAR10 = 3
 
 
 def plan(seeds: int = SEEDS) -> list[Cell]:
-    """Lists the cells, one seed after the other: the default generator first, then what stands beside it."""
+    """Lists the cells, one seed after the other: the default generator first, then the methods it is compared with."""
     wanted = [("sketch", GENERATED, BUDGETS), ("Gaussian", COMPARED, BUDGETS), ("real records", GENERATED, (None,))]
     return [
         Cell(dataset, method, epsilon, seed, full=True)
@@ -40,7 +40,7 @@ def run(
 ) -> dict[str, Any]:
     """Runs the missing cells; one row per classifier.
 
-    With ``quick`` one seed of the embedded digits. With ``only`` the cells of one method; rows of other methods are
+    With ``quick`` one seed of the digits. With ``only`` the cells of one method; rows of other methods are
     kept from ``OUT/generation.json``, with the version that measured them.
     """
     cells = [cell for cell in plan(seeds or SEEDS) if not quick or (cell.dataset, cell.seed) == ("digits", 0)]

@@ -1,4 +1,4 @@
-"""What each part of the shipped generators brings: one thing changed at a time, on MNIST, one seed."""
+"""Ablation of the shipped generators: one thing changed at a time, on MNIST, one seed."""
 
 import tempfile
 import warnings

@@ -1,6 +1,6 @@
 """Ying2024: tangent DP of a Gibbs head on digits, against beta, loss and accuracy.
 
-The paper has no experiment; this one is ours. The embedded digits (1,797 images of 8 x 8) are split into public (700),
+The paper has no experiment; this one is ours. The 1,797 digits of scikit-learn (8 x 8) are split into public (700),
 private (600) and test (497) rows. The public rows train a small encoder and 256 candidate heads (bootstraps of 10 to
 200 public rows). The private rows give the candidates weights through a bounded loss: q is proportional to
 exp(-beta mean loss). Per loss and beta: the norms of Definitions 2 (tangent DP) and 1 (differentiability), the centred

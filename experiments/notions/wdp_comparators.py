@@ -6,7 +6,7 @@ Both follow the log moment of the subsampled Gaussian's privacy loss at one inte
 
 The moments accountant takes the worst distance d that clipping allows. The Bayesian accountant (Triastcyn
 and Faltings, 2020) takes the distances of sampled pairs of gradients, and an upper confidence bound of the
-mean of :math:`e^{T c(d_i)}` (Hoelder's inequality over T steps). Its guarantee speaks of records drawn from
+mean of :math:`e^{T c(d_i)}` (Hoelder's inequality over T steps). Its guarantee covers records drawn from
 the distribution of the sampled ones, not of an outlier; its confidence assumes independent normal draws.
 """
 
