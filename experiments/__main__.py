@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> None:
     module = found[arguments.name]
     flags = [f"--{flag}" for flag in ("quick", "full") if getattr(arguments, flag)]
     chosen = {name: getattr(arguments, name) for name in ("only", "dataset", "epsilon", "seeds")}
-    flags += [f"--{name} {shlex.quote(str(value))}" for name, value in chosen.items() if value is not None]
+    flags += [f"--{name} {shlex.quote(_short(value))}" for name, value in chosen.items() if value is not None]
     accepted = inspect.signature(module.run).parameters
     names = ("quick", "full", "data", "weights", *chosen)
     options = {name: getattr(arguments, name) for name in names if name in accepted}

@@ -246,7 +246,10 @@ def run(
     found = results_of(planned, directory, version)
     draw(directory, out / "imagebench.png")
     rows, measured = summarise(found)
-    return {"rows": [*rows, *([] if quick else published())], "fidelity": measured}
+    rows += [] if quick else published()
+    order = list(TASKS)
+    rows.sort(key=lambda row: (order.index(row["dataset"]), -(row["epsilon"] or 0.0)))
+    return {"rows": rows, "fidelity": measured}
 
 
 def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path | None) -> dict[str, Any]:
