@@ -318,7 +318,7 @@ TABLES: dict[str, Table] = {
         "table2_full",
         IMAGES,
         "one seed",
-        where=lambda row: row["method"].startswith(("SWD", "DP-SWD-b", "DP-SWD-c")),
+        where=lambda row: row["method"].startswith(("SWD", "DP-SWD-b", "DP-SWD-c", "DP-MERF with")),
         spread=(CLASSIFIER, score),
         last={"printed, LogReg / MLP": printed} | TIMES,
     ),
