@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--full", action="store_true", help="all settings, where that is not the default")
     run.add_argument("--seeds", type=int, help="number of seeds, where it can be chosen")
     run.add_argument("--only", help="one method, where it can be chosen")
-    run.add_argument("--dataset", help="one data set, where it can be chosen")
+    run.add_argument("--dataset", help="data sets (A or A,B), where they can be chosen")
     run.add_argument("--epsilon", type=float, help="one budget, where it can be chosen")
     run.add_argument("--data", type=Path, help="directory of the data sets (default: DPSWD_DATA or ./data)")
     run.add_argument("--weights", type=Path, help="Inception weights of pytorch-fid, for fig6 and imagebench")

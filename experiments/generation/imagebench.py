@@ -218,7 +218,7 @@ def run(
         weights: The Inception weights of pytorch-fid, for the FID.
         seeds: Number of seeds of the generators.
         only: ``sketch`` or ``real records``.
-        dataset: One data set.
+        dataset: One data set, or several with commas between them.
         epsilon: One budget.
         workers: See :func:`~experiments.cells.run_cells`.
     """
@@ -228,10 +228,11 @@ def run(
     if not quick and not (data_root(None if data is None else str(data)) / ATTRIBUTES).exists():
         print(f"No faces: {ATTRIBUTES} is missing.")
         planned = [cell for cell in planned if cell.dataset != "faces"]
+    names = dataset.split(",") if dataset else list(TASKS)
     chosen = [
         cell
         for cell in planned
-        if only in (None, cell.method) and dataset in (None, cell.dataset) and epsilon in (None, cell.epsilon)
+        if only in (None, cell.method) and cell.dataset in names and epsilon in (None, cell.epsilon)
     ]
     if not chosen:
         raise InputError(f"Expected a filter that fits one of {sorted(cell.name for cell in planned)}, got none.")

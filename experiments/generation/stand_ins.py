@@ -63,9 +63,13 @@ def run(
     epsilon: float | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Runs the missing cells, of one data set or budget if given; with ``quick`` 300 of the digits at epsilon 10."""
+    """Runs the missing cells, of some data sets or a budget if given; with ``quick`` 300 of the digits at epsilon 10.
+
+    ``--dataset digits,USPS`` names two data sets.
+    """
     planned = [Cell("digits", 300, 10.0)] if quick else plan()
-    chosen = [cell for cell in planned if dataset in (None, cell.dataset) and epsilon in (None, cell.epsilon)]
+    names = dataset.split(",") if dataset else list(ALL)
+    chosen = [cell for cell in planned if cell.dataset in names and epsilon in (None, cell.epsilon)]
     if not chosen:
         raise InputError(f"Expected a data set of {list(ALL)} and a budget of {BUDGETS}, got {dataset}, {epsilon}.")
     run_cells(chosen, partial(measure, data=data), out / "stand_ins", workers=workers)
