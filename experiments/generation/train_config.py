@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import yaml
 
 from dpswd.data import PrivateData
 from dpswd.generation.evaluation import DownstreamEvaluation
@@ -49,8 +50,9 @@ class _Unprotected(Recorder, L.Callback):
 
 
 def configs_digest(configs: Sequence[str]) -> str:
-    """Digest of files below ``configs/``: a cell is run again when they change."""
-    return hashlib.sha256(b"".join((CONFIGS / name).read_bytes() for name in configs)).hexdigest()[:16]
+    """Digest of the values in files below ``configs/``: a cell is run again when they change."""
+    values = [yaml.safe_load((CONFIGS / name).read_text()) for name in configs]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def train_config(
