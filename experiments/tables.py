@@ -302,10 +302,8 @@ TABLES: dict[str, Table] = {
     ),
     "generation_ablation": Table(
         "generation_ablation",
-        columns(
-            "changed -> {change} | ε -> {epsilon:g} | LogReg -> {accuracy[logreg]:.1f} | MLP -> {accuracy[mlp]:.1f}",
-        ),
-        "one seed",
+        columns("data set -> {dataset} | changed -> {change} | seeds -> {seeds}"),
+        spread=(CLASSIFIER, score),
     ),
     "table2": Table(
         "table2",

@@ -1,73 +1,150 @@
-"""Ablation of the shipped generators: one thing changed at a time, on MNIST, one seed."""
+"""Ablation of the default generator: one part left out at a time, and what is left without noise.
+
+Parts without an option of their own are constants of the structure, which are replaced for the run.
+"""
 
 import tempfile
 import warnings
-from contextlib import redirect_stdout
+from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
-from dpswd.generation.evaluation import CLASSIFIERS, accuracy, flat
+from dpswd.generation.evaluation import accuracy, flat
 from dpswd.generation.export import generate
-from experiments.cells import run_cells
+from experiments.cells import results_of, run_cells, silence
 from experiments.generation.table2 import N_SYNTHETIC
-from experiments.generation.table2_methods import DELTA, Cell, shipped_configs
-from experiments.generation.train_config import train_config
+from experiments.generation.table2_methods import DELTA, SHIPPED
+from experiments.generation.train_config import configs_digest, train_config
 
-HELP = "what each part of the shipped generators brings, on MNIST: one seed (half an hour, resumes)"
+HELP = "what each part of the default generator brings, and what the noise costs: three seeds (hours, resumes)"
 
-STILL = [f"--model.init_args.{amount}=0" for amount in ("shift", "rotation", "zoom", "shear", "elastic")]
-# what is changed, epsilon, options of dpswd fit
-RUNS: list[tuple[str, float, list[str]]] = [
-    (label, epsilon, options)
-    for epsilon in (10.0, 1.0)
-    for label, options in (
-        ("as shipped", []),
-        ("no flow to the slices", ["--model.init_args.flow_steps=0"]),
-        ("no jitter", STILL),
-        ("shifts only", STILL[1:]),
-    )
-]
+SEEDS = 3
+CLASSIFIERS = ("logreg", "cnn")
+GREY, COLOUR = ("MNIST", "FashionMNIST"), ("CIFAR10",)
+CELLS = "dpswd.generation.structure.MAX_CELLS"
+STILL = tuple(f"--model.init_args.{amount}=0" for amount in ("shift", "rotation", "zoom", "shear", "elastic"))
 
 
 @dataclass(frozen=True)
-class Change:
-    """One run: a change of the shipped config, as options of ``dpswd fit``."""
+class Part:
+    """What is changed: options of ``dpswd fit``, or a constant; on which data sets; with noise or without."""
 
     label: str
-    epsilon: float
-    options: tuple[str, ...]
+    datasets: tuple[str, ...] = (*GREY, *COLOUR)
+    options: tuple[str, ...] = ()
+    constant: tuple[str, float] | None = None
+    epsilon: float | None = 10.0
+
+
+PARTS = (
+    Part("as shipped"),
+    Part("no flow to the slices", options=("--model.init_args.flow_steps=0",)),
+    Part("one cell per class", constant=(CELLS, 1)),
+    Part("no tone curve", constant=("dpswd.generation.structure._MAX_LEVELS", 0)),
+    Part("no jitter", GREY, STILL),
+    Part("no elastic distortion", ("MNIST",), STILL[-1:]),
+    Part("contrast of one", COLOUR, constant=("dpswd.generation.mixture_module._CONTRAST", 0.0)),
+    Part("no frequencies but the released", COLOUR, ("--model.init_args.residual=false",)),
+    Part("without noise", epsilon=None),
+    Part("without noise, up to 40 cells per class", constant=(CELLS, 40), epsilon=None),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run."""
+
+    dataset: str
+    part: Part
+    seed: int
 
     @property
     def name(self) -> str:
         """Name of the result."""
-        return f"{self.label.replace(' ', '_')}-{self.epsilon:g}"
+        return f"{self.dataset}-{self.part.label.replace(',', '').replace(' ', '_')}-{self.seed}"
 
 
-def evaluate(change: Change, data: Path | None) -> dict[str, Any]:
+def plan(seeds: int = SEEDS) -> list[Cell]:
+    """Lists the cells, one seed after the other."""
+    return [Cell(dataset, part, seed) for seed in range(seeds) for part in PARTS for dataset in part.datasets]
+
+
+def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
     """Trains, generates, and returns the row with its accuracies."""
-    cell = Cell("MNIST", "sketch", change.epsilon, 0, full=True)
-    budget: dict[str, Any] = {"epsilon": change.epsilon, "delta": DELTA}
-    with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings(), redirect_stdout(StringIO()):
+    silence()
+    part = cell.part
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(warnings.catch_warnings())
+        stack.enter_context(redirect_stdout(StringIO()))
         warnings.simplefilter("ignore")  # Lightning's, on workers
-        configs, options = shipped_configs(cell), change.options
-        run = train_config(configs, Path(directory) / "run", **budget, seed=0, data=data, more=options)
-    assert run.facts["sound"]
-    assert run.data.test is not None
-    labels = torch.arange(N_SYNTHETIC[True]) % 10
-    train = flat(generate(run.module, labels)), labels.numpy()
-    test = flat(run.data.test.floats()), run.data.test.labels.numpy()
-    found = {name: round(accuracy(name, train, test, True), 2) for name in CLASSIFIERS}
-    return {"change": change.label, **budget, "options": list(change.options), "seeds": 1, "accuracy": found}
+        if part.constant:
+            stack.enter_context(patch(*part.constant))
+        made = train_config(
+            SHIPPED[cell.dataset],
+            Path(directory) / "run",
+            epsilon=part.epsilon,
+            delta=DELTA,
+            seed=cell.seed,
+            data=data,
+            more=part.options,
+        )
+        labels = torch.arange(N_SYNTHETIC[True]) % 10
+        images = generate(made.module, labels)
+    assert made.data.test is not None
+    assert made.facts["sound"] is (True if part.epsilon else None)
+    train, test = (flat(images), labels.numpy()), (flat(made.data.test.floats()), made.data.test.labels.numpy())
+    shape = tuple(images.shape[1:])
+    found = {name: accuracy(name, train, test, True, shape) for name in CLASSIFIERS}
+    facts = {name: made.facts[name] for name in ("mu", "delta", "sound")}
+    return {"dataset": cell.dataset, "change": part.label, "epsilon": part.epsilon, **facts, "accuracy": found}
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None) -> dict[str, Any]:
-    """Makes the missing runs; with ``quick`` the first one only."""
-    changes = [Change(label, epsilon, tuple(options)) for label, epsilon, options in (RUNS[:1] if quick else RUNS)]
+def run(
+    out: Path,
+    *,
+    quick: bool = False,
+    data: Path | None = None,
+    seeds: int | None = None,
+    dataset: str | None = None,
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """Makes the missing runs; with ``quick`` the first one only.
+
+    With ``dataset`` the runs of one data set, or of several with commas between them; the rows are of all that are
+    finished.
+    """
+    planned = plan(seeds or SEEDS)[: 1 if quick else None]
+    chosen = [cell for cell in planned if dataset is None or cell.dataset in dataset.split(",")]
     directory = out / "generation-ablation"
-    version = lambda change: list(change.options)  # noqa: E731
-    return {"rows": run_cells(changes, partial(evaluate, data=data), directory, version=version, workers=workers)}
+
+    def version(cell: Cell) -> list[Any]:
+        part = cell.part
+        return [configs_digest(SHIPPED[cell.dataset]), *part.options, *(part.constant or ()), part.epsilon]
+
+    run_cells(chosen, partial(evaluate, data=data), directory, version=version, workers=workers)
+    return {"rows": summarise(results_of(planned, directory, version))}
+
+
+def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Averages over seeds: one row for each data set, part and classifier."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for result in results:
+        groups.setdefault((result["dataset"], result["change"]), []).append(result)
+    rows = []
+    for dataset in (*GREY, *COLOUR):
+        for found in (groups[dataset, part.label] for part in PARTS if (dataset, part.label) in groups):
+            for name in CLASSIFIERS:
+                values = [result["accuracy"][name] for result in found]
+                std = round(stdev(values), 1) if len(values) > 1 else None
+                row = found[0] | {"classifier": name, "mean": round(mean(values), 1), "std": std, "seeds": len(found)}
+                rows.append({key: value for key, value in row.items() if key != "accuracy"})
+    return rows

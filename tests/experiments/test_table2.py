@@ -1,4 +1,4 @@
-"""Table 2: plan, cells, averages, published noise and training, figures 2, 4 and 5, ablation."""
+"""Table 2: plan, cells, averages, published noise and training, figures 2, 4 and 5."""
 
 import json
 

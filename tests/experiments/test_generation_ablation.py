@@ -1,0 +1,54 @@
+"""Ablation of the default generator: every change changes the run, and nothing else; rows over seeds."""
+
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from dpswd.generation import structure
+from dpswd.generation.structure import forecast
+from experiments.generation import generation_ablation
+from experiments.generation.generation_ablation import CELLS, PARTS, Cell, Part, evaluate, plan, summarise
+
+
+def test_plan_has_each_part_on_its_data_sets():
+    cells = plan(seeds=2)
+    assert len(cells) == len({cell.name for cell in cells}) == 2 * sum(len(part.datasets) for part in PARTS)
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part.constant], ids=lambda part: part.label)
+def test_constants_decide_what_the_part_says(part):
+    path, value = part.constant
+    before = forecast(60_000, (1, 28, 28), 10, mu=10.0)
+    with patch(path, value):  # fails where there is no such constant
+        changed = forecast(60_000, (1, 28, 28), 10, mu=10.0)
+    cells, levels = {"MAX_CELLS": (value, before.n_levels), "_MAX_LEVELS": (before.n_cells, 0)}.get(
+        path.rpartition(".")[2], (before.n_cells, before.n_levels)
+    )
+    assert (changed.n_cells, changed.n_levels) == (cells, levels)
+    assert forecast(60_000, (1, 28, 28), 10, mu=10.0) == before
+
+
+@pytest.mark.parametrize("epsilon", [10.0, None])
+def test_a_changed_run_is_sound_or_has_no_guarantee(monkeypatch, epsilon):
+    monkeypatch.setattr(generation_ablation, "N_SYNTHETIC", {True: 400})
+    built = []
+    monkeypatch.setattr(
+        generation_ablation, "generate", lambda module, labels: built.append(module) or torch.rand(len(labels), 1, 8, 8)
+    )
+    part = Part("one cell per class", ("digits",), ("--trainer.max_steps=6",), (CELLS, 1), epsilon)
+    row = evaluate(Cell("digits", part, 0), None)
+    assert (row["sound"], row["mu"] is None) == ((True, False) if epsilon else (None, True))
+    assert built[0].structure.n_cells == 1
+    assert structure.MAX_CELLS > 1
+    assert set(row["accuracy"]) == {"logreg", "cnn"}
+
+
+def test_rows_average_over_seeds():
+    facts = {"dataset": "MNIST", "change": "no jitter", "epsilon": 10.0, "mu": 2.0, "delta": 1e-5, "sound": True}
+    rows = summarise([facts | {"accuracy": {"logreg": value, "cnn": 97.0}} for value in (90.0, 92.0)])
+    assert [(row["classifier"], row["mean"], row["std"], row["seeds"]) for row in rows] == [
+        ("logreg", 91.0, 1.4, 2),
+        ("cnn", 97.0, 0.0, 2),
+    ]
+    assert not any("accuracy" in row for row in rows)
