@@ -81,7 +81,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'dpswd' has no attribute {name!r}")
-    return getattr(import_module(f"dpswd.{_MODULES[name]}"), name)
+    try:
+        module = import_module(f"dpswd.{_MODULES[name]}")
+    except ModuleNotFoundError as error:
+        raise ImportError(f"Expected the packages for training, got: {error}; pip install 'dpswd[train]'.") from error
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,6 @@
 """Public names, and heavy packages at run time, which the import contracts (.importlinter) cannot see."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,33 @@ def loaded_by(statement, names):
 )
 def test_imports_at_run_time(statement, names, loaded):
     assert loaded_by(statement, names) == loaded
+
+
+TRAINING = (*HEAVY, "pytorch_fid", "rich", "markdown_it")  # packages of the extra, which the plain installation lacks
+
+
+@pytest.mark.parametrize(
+    ("statement", "status", "printed"),
+    [
+        ("from dpswd import Budget, DPSlicedWassersteinLoss, ReleaseLoader, release_sketch", 0, ""),
+        ("from dpswd import PrivateGenerator", 1, "pip install 'dpswd[train]'"),
+        ("from dpswd.commands.main import main; sys.exit(main(['--version']))", 0, "dpswd 0.2"),
+        ("from dpswd.commands.main import main; sys.exit(main(['demo']))", 2, "pip install 'dpswd[train]'"),
+        ("from dpswd.commands.main import main; sys.exit(main(['fit']))", 2, "pip install 'dpswd[train]'"),
+    ],
+)
+def test_without_the_packages_for_training(statement, status, printed, tmp_path):
+    code = f"import sys; sys.modules.update(dict.fromkeys({TRAINING})); {statement}"  # None: importing it fails
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == status, done.stderr
+    assert printed in done.stdout + done.stderr
+    assert len(done.stderr.splitlines()) == 1 or status < 2
 
 
 def test_public_names():

@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,15 @@ def _commands(name: str | None) -> dict[str, Command]:
         if name in names or not known:
             found.update(import_module(f"dpswd.commands.{module}").COMMANDS)
     return found
+
+
+@contextmanager
+def _training_packages() -> Iterator[None]:
+    """Say what to install where a package of the extra ``train`` is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InputError(f"Expected the packages for training, got: {error}; pip install 'dpswd[train]'.") from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,7 +115,8 @@ def _small(arguments: list[str]) -> int:
         subparser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parsed = parser.parse_args(arguments)
     command = commands[parsed.command]
-    result = command.run(parsed)
+    with _training_packages():
+        result = command.run(parsed)
     if parsed.json:
         print(json.dumps(result))
     else:
@@ -122,14 +132,12 @@ def fit(arguments: Sequence[str], run: bool = True) -> "LightningCLI":
     Raises:
         InputError: If an option, a config key or a value is not valid.
     """
-    try:
+    with _training_packages():
         from jsonargparse import ArgumentError
         from lightning.fabric.utilities.exceptions import MisconfigurationException
         from lightning.pytorch.utilities.exceptions import SIGTERMException
 
         from dpswd.training.cli import PrivateCLI
-    except ImportError as error:
-        raise InputError(f"Expected the packages for training, got: {error}; pip install 'dpswd[train]'.") from None
     _quiet()
     try:
         return PrivateCLI(args=_with_config_paths(arguments), run=run)
