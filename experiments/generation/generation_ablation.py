@@ -52,7 +52,7 @@ PARTS = (
     Part("no jitter", GREY, STILL),
     Part("no elastic distortion", ("MNIST",), STILL[-1:]),
     Part("contrast of one", COLOUR, constant=("dpswd.generation.mixture_module._CONTRAST", 0.0)),
-    Part("no frequencies but the released", COLOUR, ("--model.init_args.residual=false",)),
+    Part("contrast of one, and no frequencies but the released", COLOUR, ("--model.init_args.residual=false",)),
     Part("without noise", epsilon=None),
     Part("without noise, up to 40 cells per class", constant=(CELLS, 40), epsilon=None),
 )
