@@ -9,5 +9,5 @@ HELP = "Rakotomamonjy2021, Figure 5: Fashion-MNIST images of SWD, DP-SWD-b, DP-M
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Runs the missing cells of Table 2; draws ``fig5.png``."""
+    """See :func:`experiments.generation.fig4.run`."""
     return dict(run_grid(out, "fig5", "FashionMNIST", data, full=full))

@@ -25,12 +25,12 @@ from dpswd.generation.evaluation import IMAGE_CLASSIFIERS, accuracy, flat
 from dpswd.generation.export import save_grid, to_bytes
 from dpswd.report.render import write_report
 from experiments.cells import results_of, run_cells
-from experiments.generation.published_training import PUBLISHED_STEPS
 from experiments.generation.table2_methods import (
-    BOUNDS,
     DATASETS,
+    DELTA,
     GENERATED,
     METHODS,
+    PUBLISHED,
     Cell,
     Trained,
     shipped_configs,
@@ -38,7 +38,7 @@ from experiments.generation.table2_methods import (
 )
 from experiments.generation.train_config import configs_digest
 
-HELP = "Rakotomamonjy2021, Table 2: MNIST and Fashion-MNIST (one seed, cut short; --full: five as printed, for days)"
+HELP = "Rakotomamonjy2021, Table 2: ours and baselines (one seed, cut short; --full: also as printed, for days)"
 
 N_SYNTHETIC = {False: 20_000, True: 60_000}  # training records of a classifier, synthetic or real: quick, full
 SEEDS = 5
@@ -78,12 +78,12 @@ PRINTED = {  # (MLP, logistic regression) at epsilon = 10 (SWD: none)
 
 
 def plan(*, full: bool) -> list[Cell]:
-    """Lists all cells: every method, data set and budget; five seeds (one as printed) if ``full``, else one."""
+    """Lists the cells: every method, data set and budget; five seeds if ``full``, else one and nothing as printed."""
     return [
         Cell(dataset, method, epsilon, seed, full)
         for seed in range(SEEDS if full else 1)
         for method, (_, budgets) in METHODS.items()
-        if seed < PUBLISHED_SEEDS or method not in BOUNDS
+        if method not in PUBLISHED or (full and seed < PUBLISHED_SEEDS)
         for dataset in DATASETS
         for epsilon in budgets
     ]
@@ -98,7 +98,7 @@ def run(
     """
     cells = plan(full=full)
     if only is None:
-        rows = summarise(evaluate_cells(cells, out, data))
+        rows = summarise(evaluate_cells(cells, out, data), full=full)
         show(rows)
         draw(rows, out / "table2.png")
         return {"rows": rows}
@@ -107,7 +107,7 @@ def run(
         raise InputError(f"Expected --only as the beginning of a name, such as {cells[0].name}, got {only!r}.")
     evaluate_cells(chosen, out, data, workers=0)
     directory = directory_of(out, full=full) / "cells"
-    rows = summarise(results_of(cells, directory, config_digest))
+    rows = summarise(results_of(cells, directory, config_digest), full=full)
     show(rows)
     return {"rows": rows, "file": directory.parent.name.replace("-", "_")}
 
@@ -199,8 +199,11 @@ def _evaluate(cell: Cell, trained: Trained, data: Path | None, run: Path) -> lis
     return rows
 
 
-def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Averages cells over seeds: one row for each data set, method, budget and classifier, with the printed number."""
+def summarise(results: list[dict[str, Any]], *, full: bool = False) -> list[dict[str, Any]]:
+    """Averages cells over seeds: one row for each data set, method, budget and classifier, with the printed number.
+
+    If ``full``, the methods that are printed in the paper and not implemented here have rows without measured numbers.
+    """
     groups: dict[tuple[str, str, float | None], list[dict[str, Any]]] = defaultdict(list)
     for result in results:
         groups[result["dataset"], result["method"], result["epsilon"]].append(result)
@@ -210,22 +213,37 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         dataset, method, epsilon = key
         found = groups[key]
         facts = {name: found[0][name] for name in ("statistic", "delta", "mu", "sound")}
-        steps = found[0].get("steps", PUBLISHED_STEPS)
-        label = LABELS[method] + ("" if steps == PUBLISHED_STEPS else f", {steps:,} of {PUBLISHED_STEPS:,} steps")
         printed = dict(zip(("mlp", "logreg"), PRINTED.get(dataset, {}).get(method, ()), strict=False))
         for classifier in IMAGE_CLASSIFIERS:
             values = [result["accuracy"][classifier] for result in found]
-            row = {"dataset": dataset, "method": label, "epsilon": epsilon, **facts, "classifier": classifier}
+            row = {"dataset": dataset, "method": LABELS[method], "epsilon": epsilon, **facts, "classifier": classifier}
             row |= {"mean": round(mean(values), 1), "std": round(stdev(values), 1) if len(values) > 1 else None}
             row |= {"printed": printed.get(classifier) if epsilon in (10.0, None) else None, "seeds": len(values)}
             seconds = round(mean(result["train_seconds"] for result in found))
             rows.append(row | {"train_seconds": None if method == "real records" else seconds})
-    return rows
+    rows += _absent() if full else []
+    return sorted(rows, key=lambda row: order[row["dataset"]])
+
+
+def _absent() -> list[dict[str, Any]]:
+    """Rows of the methods that are printed in the paper and not implemented here."""
+    nothing = dict.fromkeys(("statistic", "mu", "sound", "mean", "std", "train_seconds"))
+    return [
+        {"dataset": dataset, "method": method, "epsilon": 10.0, "delta": DELTA, "classifier": classifier, "seeds": 0}
+        | nothing
+        | {"printed": value}
+        for dataset, methods in PRINTED.items()
+        for method, values in methods.items()
+        if method not in LABELS
+        for classifier, value in zip(("mlp", "logreg"), values, strict=True)
+    ]
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """Prints one line for each data set, method and budget."""
+    """Prints one line for each data set, method and budget that was measured."""
     for row in rows:
+        if row["mean"] is None:
+            continue
         if row["classifier"] == IMAGE_CLASSIFIERS[0]:
             budget = "-" if row["epsilon"] is None else f"{row['epsilon']:g}" + ("" if row["sound"] else " (unsound)")
             print(f"\n{row['dataset']:<13}{row['method']:<28}{budget:<14}", end="")
@@ -244,7 +262,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         for axes, classifier in zip(line, IMAGE_CLASSIFIERS, strict=True):
             same = [row for row in rows if row["dataset"] == dataset and row["classifier"] == classifier]
             for method in dict.fromkeys(row["method"] for row in same):
-                points = [row for row in same if row["method"] == method]
+                points = [row for row in same if row["method"] == method and row["mean"] is not None]
+                if not points:
+                    continue
                 if points[0]["epsilon"] is None:
                     style = {"real records": "-", "ours without noise": ":"}.get(method, "--")
                     axes.axhline(points[0]["mean"], color="grey", linestyle=style, linewidth=1)
