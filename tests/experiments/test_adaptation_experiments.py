@@ -136,15 +136,16 @@ def test_published_algorithm_as_printed(tmp_path, monkeypatch):
     monkeypatch.setattr(table1_published, "FIRST", 1)
     rows = table1_published.run(tmp_path, only="USPS-MNIST")["rows"]
     assert [(row["noise"], row["sigma"], row["sound"]) for row in rows] == [
+        ("source only", 0.0, None),
         ("none", 0.0, None),
         ("printed", 4.74, False),
         ("corrected", pytest.approx(4.79, abs=0.01), False),
     ]
-    assert [row["printed"] for row in rows] == [84.8, 83.4, None]
+    assert [row["printed"] for row in rows] == [None, 84.8, 83.4, None]
     assert all(5 < row["mean"] <= 100 for row in rows)
     full = table1_published.run(tmp_path, only="USPS-MNIST", full=True)["rows"]
-    assert full[:3] == rows
-    sigmas = [row["sigma"] for row in full[3:]]
+    assert full[:4] == rows
+    sigmas = [row["sigma"] for row in full[4:]]
     assert sigmas == sorted(sigmas, reverse=True)
     assert min(sigmas) > 4.74  # epsilon below 10
     with pytest.raises(InputError, match="--only"):
