@@ -324,8 +324,8 @@ TABLES: dict[str, Table] = {
     "table1_published": Table(
         "table1_published",
         columns(
-            "problem -> {dataset} | method -> {method} | noise -> * | σ -> {sigma:g} | guarantee -> * | accuracy -> * | "
-            "printed -> {printed:g} | training -> {train_seconds:d} s",
+            "problem -> {dataset} | method -> {method} | noise -> * | σ -> {sigma:g} | guarantee -> * | "
+            "accuracy -> * | printed -> {printed:g} | training -> {train_seconds:d} s",
             lambda row: "-" if row["epsilon"] is None else row["noise"],
             guarantee,
             score,
