@@ -24,7 +24,7 @@ OTHERS = ("adaptation_images", "table1_published")
 PROTOCOLS = (  # color, rest of the name of a problem, label
     ("tab:blue", "", "framed alike"),
     ("tab:orange", ", as they are", "as they are"),
-    ("tab:red", ", as printed", "as printed (unsound)"),
+    ("tab:red", ", as printed", "as printed"),
 )
 
 
@@ -67,7 +67,7 @@ def _row(found: list[dict[str, Any]], name: str, method: str, epsilon: float | N
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    figure = Figure(figsize=(9, 4.6), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, pair in zip(panels, ("MNIST-USPS", "USPS-MNIST"), strict=True):
         for color, suffix, protocol in PROTOCOLS:
@@ -86,15 +86,16 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                 )
                 if not part:
                     continue
+                label = f"{method}, {protocol}" + (": unsound" if part[0]["sound"] is False else "")
                 if part[0]["epsilon"] is None:
-                    axes.axhline(part[0]["mean"], color=color, linestyle=style, label=f"{method}, {protocol}")
+                    axes.axhline(part[0]["mean"], color=color, linestyle=style, label=label)
                 else:
                     x, y = [row["epsilon"] for row in part], [row["mean"] for row in part]
                     spread = [row["std"] or 0.0 for row in part]
-                    axes.errorbar(x, y, spread, fmt=style, color=color, capsize=2, label=f"{method}, {protocol}")
+                    axes.errorbar(x, y, spread, fmt=style, color=color, capsize=2, label=label)
         axes.set(xscale="log", xlabel="epsilon", title=pair)
         axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
         axes.minorticks_off()
     panels[0].set_ylabel("accuracy on the target's test set, %")
-    panels[0].legend(fontsize=7, loc="lower left")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     figure.savefig(path, dpi=100)

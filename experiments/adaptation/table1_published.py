@@ -107,7 +107,8 @@ def run(
     ]
     results = run_cells(cells, partial(train, data=data), out / "table1_published_cells", workers=0)
     rows = []
-    for key in dict.fromkeys((cell.problem, cell.noise, cell.epsilon) for cell in cells):
+    keys = dict.fromkeys((cell.problem, cell.noise, cell.epsilon) for cell in cells)
+    for key in sorted(keys, key=lambda key: list(PROBLEMS).index(key[0])):
         found = [r for cell, r in zip(cells, results, strict=True) if (cell.problem, cell.noise, cell.epsilon) == key]
         values = [result["accuracy"] for result in found]
         rows.append(
