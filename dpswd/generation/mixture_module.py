@@ -49,6 +49,7 @@ from dpswd.training.checkpoints import KeepsRelease
 __all__ = ["MixtureModule"]
 
 _CONTRAST = 0.3  # of photographs, standard deviation of its logarithm
+_RESIDUAL = 0.6  # amplitude of the frequencies that are not released, over that of the reference spectrum
 _PART = 4096  # records that are read at a time
 _UNLIMITED_MU = 10.0  # the structure of a run without a budget
 _DARK = 0.1  # a mean border darker than this is taken for black
@@ -365,13 +366,13 @@ class MixtureModule(KeepsRelease):
         generator.roots.copy_(mixture.root(within))
 
     def _set_residual(self) -> None:
-        """Frequencies that are not released get the reference spectrum, at the contrast of the records."""
+        """Frequencies that are not released get a part of the reference spectrum, at the contrast of the records."""
         base = self.features.base
         assert isinstance(base, Frequencies)
         spectrum = reference_spectrum(base.sample_shape).flatten()
         spectrum[base.kept.cpu()] = 0
         contrast = min(1.0, 1 / float(self.features.scale))  # of the records, over that of the reference
-        self.generator.residual_scale.copy_(contrast * spectrum.unflatten(0, base.sample_shape))
+        self.generator.residual_scale.copy_(_RESIDUAL * contrast * spectrum.unflatten(0, base.sample_shape))
 
     def _release_histogram(self) -> Tensor:
         """Releases the shares of pixels below the edges between levels, (n_levels - 1,)."""

@@ -20,6 +20,7 @@ import torch
 from dpswd.generation.evaluation import accuracy, flat
 from dpswd.generation.export import generate
 from experiments.cells import results_of, run_cells, silence
+from experiments.generation.frechet import fidelity
 from experiments.generation.table2 import N_SYNTHETIC
 from experiments.generation.table2_methods import DELTA, SHIPPED
 from experiments.generation.train_config import configs_digest, train_config
@@ -30,6 +31,7 @@ SEEDS = 3
 CLASSIFIERS = ("logreg", "cnn")
 GREY, COLOUR = ("MNIST", "FashionMNIST"), ("CIFAR10",)
 CELLS = "dpswd.generation.structure.MAX_CELLS"
+RESIDUAL = "dpswd.generation.mixture_module._RESIDUAL"
 STILL = tuple(f"--model.init_args.{amount}=0" for amount in ("shift", "rotation", "zoom", "shear", "elastic"))
 
 
@@ -52,7 +54,8 @@ PARTS = (
     Part("no jitter", GREY, STILL),
     Part("no elastic distortion", ("MNIST",), STILL[-1:]),
     Part("contrast of one", COLOUR, constant=("dpswd.generation.mixture_module._CONTRAST", 0.0)),
-    Part("contrast of one, and no frequencies but the released", COLOUR, ("--model.init_args.residual=false",)),
+    Part("no frequencies but the released", COLOUR, constant=(RESIDUAL, 0.0)),
+    Part("other frequencies at full amplitude", COLOUR, constant=(RESIDUAL, 1.0)),
     Part("without noise", epsilon=None),
     Part("without noise, up to 40 cells per class", constant=(CELLS, 40), epsilon=None),
 )
@@ -101,10 +104,12 @@ def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
         images = generate(made.module, labels)
     assert made.data.test is not None
     assert made.facts["sound"] is (True if part.epsilon else None)
-    train, test = (flat(images), labels.numpy()), (flat(made.data.test.floats()), made.data.test.labels.numpy())
+    real = made.data.test.floats()
+    train, test = (flat(images), labels.numpy()), (flat(real), made.data.test.labels.numpy())
     shape = tuple(images.shape[1:])
     found = {name: accuracy(name, train, test, True, shape) for name in CLASSIFIERS}
     facts = {name: made.facts[name] for name in ("mu", "delta", "sound")}
+    facts["frechet"] = fidelity(real, images[: len(real)])["frechet"]
     return {"dataset": cell.dataset, "change": part.label, "epsilon": part.epsilon, **facts, "accuracy": found}
 
 
@@ -135,7 +140,7 @@ def run(
 
 
 def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Averages over seeds: one row for each data set, part and classifier."""
+    """Averages over seeds: one row for each data set, part and classifier, with the mean Frechet distance."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for result in results:
         groups.setdefault((result["dataset"], result["change"]), []).append(result)
@@ -146,5 +151,6 @@ def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 values = [result["accuracy"][name] for result in found]
                 std = round(stdev(values), 1) if len(values) > 1 else None
                 row = found[0] | {"classifier": name, "mean": round(mean(values), 1), "std": std, "seeds": len(found)}
+                row["frechet"] = mean(result["frechet"] for result in found)
                 rows.append({key: value for key, value in row.items() if key != "accuracy"})
     return rows
