@@ -15,6 +15,7 @@ from dpswd.data import FeatureFile, ImageFolder
 from dpswd.data.base import Records, Stored
 from dpswd.generation import mixture
 from dpswd.generation.export import read_generator, write_generator
+from dpswd.generation.features import reference_spectrum
 from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.mixture_module import MixtureModule
 
@@ -92,6 +93,21 @@ def test_images_without_classes(tmp_path, channels):
     again, _ = read_generator(tmp_path / "generator.pt")
     latent, labels = model.generator.latent(5), torch.zeros(5, dtype=torch.int64)
     assert torch.equal(model.generator(latent, labels), again(latent, labels))
+
+
+def test_frequencies_that_are_not_released_are_weaker_than_in_the_reference(tmp_path):
+    """The records have the contrast of the reference or less, so that the ratio is 0.6 or less."""
+    data = Pictures(batch_size=N)
+    data.channels = 3
+    model = module(n_classes=0)
+    trainer(tmp_path, 1).fit(model, datamodule=data)
+    released = torch.zeros(3, 8, 8, dtype=torch.bool).flatten()
+    released[model.features.base.kept.cpu()] = True
+    ratio = (model.generator.residual_scale.cpu() / reference_spectrum((3, 8, 8))).flatten()
+    assert 0 < int(released.sum()) < len(released)
+    assert bool((ratio[released] == 0).all())
+    assert torch.allclose(ratio[~released], ratio[~released][0])
+    assert 0.05 < float(ratio[~released][0]) <= 0.6
 
 
 def exact_releases(directory, monkeypatch, data):
