@@ -7,7 +7,8 @@ Releases of all N records, each with its share of the squared mu of the budget
    each level of brightness;
 2. counts and sums per class;
 3. second moments about the released means, per class or of all classes together;
-4. counts and sums per cell, where the forecast has several cells per class;
+4. counts and sums per cell, where the forecast has several cells per class, three times: the means of one are the
+   centres of the next (Lloyd's algorithm), except with a public reference;
 5. second moments per cell, likewise, unless the cells are those of a public reference (``reference`` of the data);
 6. block means of projections, class by class: DP-SWD.
 
@@ -155,7 +156,12 @@ class MixtureModule(KeepsRelease):
             n_moments, dim, row_norm=structure.class_bound, share=shares["moments"], noise_seed=seed
         )
         if structure.n_cells > 1:
-            self.cell_sums = ClassMeans(cells, p, row_norm=ROW_NORM, share=shares["cell_means"], noise_seed=seed)
+            self.cell_sums = nn.ModuleList(
+                ClassMeans(
+                    cells, p, row_norm=ROW_NORM, share=shares["cell_means"] / structure.n_rounds, noise_seed=seed
+                )
+                for _ in range(structure.n_rounds)
+            )
         if "cell_moments" in shares:
             self.cell_moments = ClassCovariances(
                 cells, p, row_norm=ROW_NORM, share=shares["cell_moments"], noise_seed=seed
@@ -335,30 +341,31 @@ class MixtureModule(KeepsRelease):
         if structure.by_reference:
             public = self.features(self.trainer.datamodule.reference.to(self.device)).cpu().double()  # type: ignore[attr-defined]
             centres, within = mixture.reference_cells(mixture.like_reference(public, means[0, :p], pooled), n_cells)
-            centres = centres[None]
+            found = centres
         else:
-            centres = mixture.centres(means[:, :p], pooled, n_cells)
-        flat = centres.flatten(0, 1)
+            found = mixture.centres(means[:, :p], pooled, n_cells).flatten(0, 1)
         variances = pooled.diagonal().clamp(min=1e-9)
         deviation = float(variances.sum().sqrt())
         bounds = {"sums": SUM_BOUND * deviation, "moments": deviation}  # twice the row bound 1/2, in units of rows
 
-        def parts(unit: float, about: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
+        def parts(centres: Tensor, unit: float, about: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
             for rows, labels in self._rows():
                 leading = rows[:, :p]
-                cells = mixture.cell_of(leading, labels, centres)
+                cells = mixture.cell_of(leading, labels, centres.unflatten(0, (-1, n_cells)))
                 yield (leading if about is None else leading - about[cells]) / unit, cells
 
         unit = bounds["sums"] / ROW_NORM
-        counts, sums = self.cell_sums.release(parts(unit, flat))
-        counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
-        noise = self.cell_sums.mechanism.sigma * unit
-        found = flat + mixture.cell_means(counts, sums * unit, variances, noise)
+        for query in self.cell_sums:
+            centres = found
+            counts, sums = query.release(parts(centres, unit, centres))  # type: ignore[operator]
+            counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
+            noise = query.mechanism.sigma * unit
+            found = centres + mixture.cell_means(counts, sums * unit, variances, noise)
         weights = counts.unflatten(0, (-1, n_cells))
         weights = weights / weights.sum(1, keepdim=True)
         if not structure.by_reference:
             unit = bounds["moments"] / ROW_NORM
-            moments = self.cell_moments.release(parts(unit, None), found / unit) * unit**2
+            moments = self.cell_moments.release(parts(centres, unit, None), found / unit) * unit**2
             noise = self.cell_moments.mechanism.sigma * unit**2
             within = mixture.cell_covariances(counts, moments, noise, weights, found, covariances)
         generator.weights.copy_(weights)

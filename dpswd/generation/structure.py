@@ -15,7 +15,8 @@ classes and 0.85 to differences within them; within classes coordinates vary as 
 - One second moment is released for all classes together where the edge of a single class hides the leading
   coordinate: its reference variance is less than 0.6 of that edge.
 - Otherwise the number n of cells per class is the largest for which the edge of one cell is at most 2.5 times the
-  average variance in p directions: :math:`2 p^{3/2} C n / (\mu N) \le 2.5`; at most 12.
+  average variance in p directions: :math:`2 p^{3/2} C n / (\mu N) \le 2.5`; at most 12. Their sums are released three
+  times, each time about the means that were released before.
 - Of vectors without classes there may be a public reference: records that look like the private ones up to an affine
   map. The cells are then its own, n of them, with its covariances, and only their sums are released: n is the largest
   number for which the noise of the mean of a cell is at most a quarter of the root mean square norm of a row,
@@ -41,6 +42,7 @@ RAW_NORM = 1.0  # bound on the norm of a row of the public map, twice its root m
 BETWEEN = 0.15  # share of the squared norm that differs between classes, in the reference model
 MAX_COMPONENTS = 120  # directions that have cells
 MAX_CELLS = 12
+ROUNDS = 3  # releases of the sums of cells
 SUM_BOUND = 1.3  # bound on the distance of a row from its centre in a cell sum, in root mean square norms
 _MAX_REFERENCE_CELLS, _LEAST_REFERENCE_CELLS = 64, 12
 _MAX_LEVELS = 32
@@ -59,6 +61,7 @@ class Structure:
         dim: Dimension D of the rows.
         n_components: Leading directions p that have cells and slices.
         n_cells: Cells per class.
+        n_rounds: Releases of the counts and sums of cells; the means of one are the centres of the next.
         pooled: Whether one second moment is released for all classes together.
         headroom: Row bound over the root mean square norm of a row.
         class_bound: Bound on the distance of a row from the mean of its class, enforced by clipping.
@@ -73,7 +76,7 @@ class Structure:
 
     Example:
         >>> print(forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0).verdict)
-        Expect class means with little variety (7 releases, 5 cells per class).
+        Expect class means with little variety (9 releases, 5 cells per class).
     """
 
     sample_shape: tuple[int, ...]
@@ -83,6 +86,7 @@ class Structure:
     dim: int
     n_components: int
     n_cells: int
+    n_rounds: int
     pooled: bool
     headroom: float
     class_bound: float
@@ -107,10 +111,15 @@ class Structure:
         return "\n".join([*lines, self.verdict])
 
     @property
+    def n_releases(self) -> int:
+        """Number of releases, with the slices."""
+        return len(self.shares) + max(1, self.n_rounds)
+
+    @property
     def verdict(self) -> str:
         """What to expect of the generated records, in one sentence."""
         means = self.signal_to_noise["means"]
-        kind = f"{len(self.shares) + 1} releases, {self.n_cells} cell{'s' * (self.n_cells > 1)} per class"
+        kind = f"{self.n_releases} releases, {self.n_cells} cell{'s' * (self.n_cells > 1)} per class"
         if means < 1:
             return f"Expect noise: class means need {math.ceil(1 / means)} times as many records, or a larger budget."
         if self.n_surviving < 10:
@@ -155,13 +164,13 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
     found = min(mu * math.sqrt(shares["cell_means"]) * n / (8 * SUM_BOUND * math.sqrt(p)), n_reference / 10)
     by_reference = len(shape) == 1 and not n_classes and found >= _LEAST_REFERENCE_CELLS
     if by_reference:
-        n_cells = int(min(_MAX_REFERENCE_CELLS, found))
+        n_cells, n_rounds = int(min(_MAX_REFERENCE_CELLS, found)), 1
         class_bound, headroom = ROW_NORM, 1.2
     elif n_cells > 1:
-        shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.08, "cell_moments": 0.57}
-        class_bound, headroom = ROW_NORM, 1.2
+        shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.12, "cell_moments": 0.57}
+        n_rounds, class_bound, headroom = ROUNDS, ROW_NORM, 1.2
     else:
-        p = min(dim, 2 * MAX_COMPONENTS)
+        n_rounds, p = 0, min(dim, 2 * MAX_COMPONENTS)
         shares = {"overall": 0.04, "means": 0.75} if pooled else {"overall": 0.02, "means": 0.1}
         shares["moments"] = 0.95 - sum(shares.values())
         class_bound, headroom = 0.35, 1.0
@@ -185,7 +194,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
         ratios["tones"] = n * mu * math.sqrt(_TONE_SHARE) / (2 * n_levels)
     if n_cells > 1:
         per_cell = per_class / n_cells
-        ratios["cell_means"] = 0.5 * per_cell * math.sqrt(shares["cell_means"] / p) / (2 * SUM_BOUND)
+        ratios["cell_means"] = 0.5 * per_cell * math.sqrt(shares["cell_means"] / n_rounds / p) / (2 * SUM_BOUND)
     if "cell_moments" in shares:
         ratios["cell_moments"] = 1 / (p * moment_edge(1.0, p, per_cell * math.sqrt(shares["cell_moments"])))
     n_quantiles = min(n, 100)
@@ -199,6 +208,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
         dim=dim,
         n_components=p,
         n_cells=n_cells,
+        n_rounds=n_rounds,
         pooled=pooled,
         headroom=headroom,
         class_bound=class_bound,

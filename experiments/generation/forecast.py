@@ -65,6 +65,8 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
 def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
     """Computes the signal-to-noise ratio of each release of ``made`` from the exact statistics of the records."""
     shares = {**made.shares, "slices": 1 - sum(made.shares.values())}
+    if made.n_rounds:
+        shares["cell_means"] /= made.n_rounds
     sigma = {name: 2 * ROW_NORM / (mu * math.sqrt(share)) for name, share in shares.items()}
     n, labels, classes, dim, p = len(records), records.labels, made.n_classes, made.dim, made.n_components
     features = Frequencies(made.sample_shape, made.size, made.chroma_size)  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def test_releases_within_the_budget_and_a_moved_generator(tmp_path):
     facts = json.loads((tmp_path / "privacy.json").read_text())
     assert facts["sound"]
     assert facts["epsilon"] <= 20.0
-    assert facts["planned_releases"] == facts["releases_made"] == 1 + len(model.structure.shares)
+    assert facts["planned_releases"] == facts["releases_made"] == model.structure.n_releases
     assert bool(model.mixed)
     assert torch.isfinite(model.sample(torch.arange(3))).all()
     assert bool(model.moved.abs().sum() > 0)  # the flow moved the particles
@@ -66,7 +66,7 @@ def test_proportions_and_means_of_classes_are_found(tmp_path):
 
 
 def test_many_records_have_cells_and_few_have_one_moment(tmp_path, monkeypatch):
-    for mu, releases in ((400.0, 6), (0.05, 4)):
+    for mu, releases in ((400.0, 8), (0.05, 4)):
         model = module()
         monkeypatch.setattr(model, "_mu", lambda mu=mu: mu)  # the structure of another budget
         trainer(tmp_path / str(mu), 2).fit(model, datamodule=Blobs(batch_size=N))
@@ -116,7 +116,7 @@ def exact_releases(directory, monkeypatch, data):
     model = module(n_classes=None, noise_seed=1)
     monkeypatch.setattr(model, "_mu", lambda: 400.0)  # with cells
     trainer(directory, 1).fit(model, datamodule=data)
-    assert len(seen) == 6 + (data.sample_shape[0] == 1)
+    assert len(seen) == 8 + (data.sample_shape[0] == 1)
     monkeypatch.undo()
     return seen
 

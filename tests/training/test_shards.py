@@ -22,7 +22,7 @@ from dpswd.generation.mixture_module import MixtureModule
 from dpswd.training.callback import PrivacyBudget
 from dpswd.training.checkpoints import LastCheckpoint
 
-N, RELEASES = 91, 7  # records; 6 queries and the slices
+N, RELEASES = 91, 9  # records; 8 queries and the slices
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +148,8 @@ def test_a_rank_without_records_is_refused(server, images, tmp_path):
         ("private_rows", 3, 3),
         ("record", 2, 1),
         ("store", 2, 3),
-        ("record", 6, 3),
-        ("store", 6, 1),
+        ("record", 8, 3),
+        ("store", 8, 1),
     ],
 )
 def test_a_killed_rank_ends_the_run_and_no_release_is_made_twice(server, images, tmp_path, moment, count, world):
