@@ -50,6 +50,7 @@ PARTS = (
     Part("as shipped"),
     Part("no flow to the slices", options=("--model.init_args.flow_steps=0",)),
     Part("one cell per class", constant=(CELLS, 1)),
+    Part("one round of the cells", constant=("dpswd.generation.structure.ROUNDS", 1)),
     Part("no tone curve", constant=("dpswd.generation.structure._MAX_LEVELS", 0)),
     Part("no jitter", GREY, STILL),
     Part("no elastic distortion", ("MNIST",), STILL[-1:]),

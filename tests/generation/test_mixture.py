@@ -76,6 +76,27 @@ def test_many_records_have_cells_and_few_have_one_moment(tmp_path, monkeypatch):
         assert torch.isfinite(model.sample(torch.arange(3))).all()
 
 
+def within_cells(directory, rounds):
+    """Variance of the generated rows within the cells, after so many rounds, for rows in three groups."""
+    directions = torch.eye(6)[:3]
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.zeros(300, dtype=torch.int64)
+    values = 0.5 * directions[torch.arange(300) % 3] + 0.02 * torch.randn(300, 6, generator=generator)
+    with patch.multiple(structure, ROUNDS=rounds, MAX_CELLS=3):
+        model = module(n_classes=0, noise_seed=1)
+        model._mu = lambda: 400.0  # the structure and the noise of a large budget
+        run = trainer(directory, 1, epsilon=1e4)
+        run.fit(model, datamodule=ArrayData(values.numpy(), labels.numpy()))
+    weights, roots = model.generator.weights[0], model.generator.roots
+    return float((weights * roots.square().sum((1, 2))).sum())
+
+
+def test_rounds_move_the_cells_to_the_groups(tmp_path):
+    """k-means on normal rows does not know the groups; the first round of releases finds their means."""
+    once, thrice = within_cells(tmp_path / "1", 1), within_cells(tmp_path / "3", 3)
+    assert thrice < 0.5 * once
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_images_without_classes(tmp_path, channels):
     data = Pictures(batch_size=N)
