@@ -305,6 +305,7 @@ TABLES: dict[str, Table] = {
         "generation_ablation",
         columns("data set -> {dataset} | changed -> {change} | seeds -> {seeds}"),
         spread=(CLASSIFIER, score),
+        last={"Fréchet distance": lambda rows: f"{rows[0]['frechet']:.4f}"},
     ),
     "table2": Table(
         "table2",

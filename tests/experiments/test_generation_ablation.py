@@ -42,13 +42,15 @@ def test_a_changed_run_is_sound_or_has_no_guarantee(monkeypatch, epsilon):
     assert built[0].structure.n_cells == 1
     assert structure.MAX_CELLS > 1
     assert set(row["accuracy"]) == {"logreg", "cnn"}
+    assert row["frechet"] > 0
 
 
 def test_rows_average_over_seeds():
     facts = {"dataset": "MNIST", "change": "no jitter", "epsilon": 10.0, "mu": 2.0, "delta": 1e-5, "sound": True}
-    rows = summarise([facts | {"accuracy": {"logreg": value, "cnn": 97.0}} for value in (90.0, 92.0)])
+    rows = summarise([facts | {"accuracy": {"logreg": 90.0 + i, "cnn": 97.0}, "frechet": 0.02 * i} for i in (0, 2)])
     assert [(row["classifier"], row["mean"], row["std"], row["seeds"]) for row in rows] == [
         ("logreg", 91.0, 1.4, 2),
         ("cnn", 97.0, 0.0, 2),
     ]
     assert not any("accuracy" in row for row in rows)
+    assert {row["frechet"] for row in rows} == {0.02}
