@@ -356,8 +356,9 @@ class MixtureModule(KeepsRelease):
 
         unit = bounds["sums"] / ROW_NORM
         for query in self.cell_sums:
+            assert isinstance(query, ClassMeans)
             centres = found
-            counts, sums = query.release(parts(centres, unit, centres))  # type: ignore[operator]
+            counts, sums = query.release(parts(centres, unit, centres))
             counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
             noise = query.mechanism.sigma * unit
             found = centres + mixture.cell_means(counts, sums * unit, variances, noise)
