@@ -158,9 +158,13 @@ class MixtureModule(KeepsRelease):
         if structure.n_cells > 1:
             self.cell_sums = nn.ModuleList(
                 ClassMeans(
-                    cells, p, row_norm=ROW_NORM, share=shares["cell_means"] / structure.n_rounds, noise_seed=seed
+                    cells,
+                    p,
+                    row_norm=ROW_NORM,
+                    share=shares["cell_means"] / structure.n_rounds,
+                    noise_seed=None if seed is None else seed + i,
                 )
-                for _ in range(structure.n_rounds)
+                for i in range(structure.n_rounds)
             )
         if "cell_moments" in shares:
             self.cell_moments = ClassCovariances(

@@ -61,7 +61,6 @@ class Structure:
         dim: Dimension D of the rows.
         n_components: Leading directions p that have cells and slices.
         n_cells: Cells per class.
-        n_rounds: Releases of the counts and sums of cells; the means of one are the centres of the next.
         pooled: Whether one second moment is released for all classes together.
         headroom: Row bound over the root mean square norm of a row.
         class_bound: Bound on the distance of a row from the mean of its class, enforced by clipping.
@@ -73,6 +72,7 @@ class Structure:
         n_surviving: Forecast number of directions above the noise edge of the pooled second moment.
         signal: The number :math:`\mu N / \sqrt C`, on which all of this depends.
         by_reference: Whether the cells are those of a public reference.
+        n_rounds: Releases of the counts and sums of cells; the means of one are the centres of the next.
 
     Example:
         >>> print(forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0).verdict)
@@ -86,7 +86,6 @@ class Structure:
     dim: int
     n_components: int
     n_cells: int
-    n_rounds: int
     pooled: bool
     headroom: float
     class_bound: float
@@ -98,6 +97,7 @@ class Structure:
     n_surviving: int
     signal: float
     by_reference: bool = False
+    n_rounds: int = 0
 
     def __str__(self) -> str:
         """Returns a table of the releases, what public data sets gave, and what to expect."""
@@ -208,7 +208,6 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
         dim=dim,
         n_components=p,
         n_cells=n_cells,
-        n_rounds=n_rounds,
         pooled=pooled,
         headroom=headroom,
         class_bound=class_bound,
@@ -220,6 +219,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
         n_surviving=int((spectrum / spectrum.sum() * clipped > pooled_edge).sum()),
         signal=signal,
         by_reference=by_reference,
+        n_rounds=n_rounds,
     )
 
 

@@ -158,9 +158,10 @@ class Transcript:
 
     Args:
         mu: Claim of all releases together.
+        reference: Whether the cells are those of the source.
     """
 
-    def __init__(self, mu: float) -> None:
+    def __init__(self, mu: float, *, reference: bool = True) -> None:
         from sklearn.datasets import load_digits
 
         digits = load_digits().data / 16
@@ -169,8 +170,9 @@ class Transcript:
         second[0] = 1.0
         space = SourceSpace.of(source, N_TARGET, mu, normalise=False)
         self.data = [ArrayData(space.target_rows(vectors)) for vectors in (first, second)]
-        for each in self.data:
-            each.reference = torch.from_numpy(space.leading(source)).float()
+        if reference:
+            for each in self.data:
+                each.reference = torch.from_numpy(space.leading(source)).float()
         self.module = MixtureModule()
         self.module._mu = lambda: mu  # type: ignore[method-assign]  # in place of a PrivacyBudget
         self._use(0)
@@ -184,7 +186,7 @@ class Transcript:
         rest = mu * math.sqrt(1 - sum(structure.shares.values()))
         criterion.mechanism = criterion.mechanism.calibrate(sample_size=N_TARGET, n_releases=1, target_mu=rest)
         self._publish: dict[GaussianQuery, Any] = {}
-        for query in self.module.children():
+        for query in self.module.modules():
             if isinstance(query, GaussianQuery):
                 part = mu * math.sqrt(query.share)
                 query.mechanism = dataclasses.replace(query.mechanism, sigma=query.mechanism.sensitivity / part)

@@ -147,7 +147,7 @@ def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
     made = forecast(int(n), (3, SIZE, SIZE), N_CLASSES, mu_of_epsilon(10.0, 1e-10))
     k, cells = made.n_components, N_CLASSES * made.n_cells
     width = max(1, int(_SKETCH_BYTES / (8 * n / processes)) - 1)
-    passes = len(made.shares) + 2 + math.ceil(k / width)  # a check of all records, and the first pass of the slices
+    passes = made.n_releases + 1 + math.ceil(k / width)  # a check of all records, and the first pass of the slices
     moments = 8 * (N_CLASSES * made.dim**2 + cells * k**2)  # the largest sums; a rank sends each once
     slices = 8 * n * k
     return {

@@ -64,9 +64,11 @@ def test_the_attack_on_the_release_has_power():
     assert 0.5 < row["mu_lower"] <= 8
 
 
-def test_the_releases_of_a_synthetic_target_stay_within_the_claim():
+@pytest.mark.parametrize("reference", [True, False])
+def test_the_releases_of_a_synthetic_target_stay_within_the_claim(reference):
     """Likelihood ratio of the whole transcript: mean plus or minus m^2 / 2 and variance m^2, with m at most mu."""
-    transcript = leak.Transcript(4.0)
+    transcript = leak.Transcript(4.0, reference=reference)
+    assert transcript.module.structure.n_rounds == (1 if reference else 3)
     first, second = (np.array([transcript.run(which) for _ in range(60)]) for which in (0, 1))
     row = leak._row(leak.SYNTHETIC, "all releases", 4.0, (first, second))
     assert 0.5 < row["mu_lower"] <= 4  # the attack has power

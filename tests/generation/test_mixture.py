@@ -12,6 +12,8 @@ from factories import blob_trainer as trainer
 from PIL import Image
 
 from dpswd import InputError
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.accounting.ledger import Ledger
 from dpswd.data import FeatureFile, ImageFolder
 from dpswd.data.base import PrivateData, Records, Stored
 from dpswd.generation import mixture
@@ -75,6 +77,17 @@ def test_many_records_have_cells_and_few_have_one_moment(tmp_path, monkeypatch):
         assert model.structure.pooled is (mu < 1)
         assert json.loads((tmp_path / str(mu) / "privacy.json").read_text())["releases_made"] == releases
         assert torch.isfinite(model.sample(torch.arange(3))).all()
+
+
+def test_every_round_has_its_share_of_the_budget(tmp_path, monkeypatch):
+    model = module()
+    monkeypatch.setattr(model, "_mu", lambda: 400.0)  # with cells
+    trainer(tmp_path, 2).fit(model, datamodule=Blobs(batch_size=N))
+    *queries, slices = (part["mechanism"] for part in Ledger.open_existing(tmp_path / "ledger.jsonl").header["plan"])
+    assert slices["mechanism"] != "gaussian"
+    mu_sq = [(query["sensitivity"] / query["sigma"]) ** 2 for query in queries]
+    whole = mu_of_epsilon(20.0, 1e-3) ** 2
+    np.testing.assert_allclose(np.array(mu_sq) / whole, [0.04, 0.05, 0.16, 0.04, 0.04, 0.04, 0.57], rtol=1e-6)
 
 
 class Skewed(PrivateData):

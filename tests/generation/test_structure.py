@@ -56,6 +56,7 @@ def test_a_reference_gives_cells_to_vectors_without_classes():
     noise = 2 * 1.3 * math.sqrt(32) * made.n_cells / (2.0 * math.sqrt(made.shares["cell_means"]) * 1800)
     assert 0.24 < noise <= 0.25  # of the mean of a cell, in root mean square norms
     assert made.by_reference
+    assert (made.n_rounds, forecast(1800, (32,), 0, 2.0).n_rounds) == (1, 3)
     assert "cell_moments" not in made.shares
     assert set(made.signal_to_noise) == {*made.shares, "slices"}
     assert forecast(1800, (32,), 0, 2.0, n_reference=200).n_cells == 20

@@ -147,6 +147,8 @@ def test_a_rank_without_records_is_refused(server, images, tmp_path):
         ("before_release", 2, 1),
         ("private_rows", 3, 3),
         ("record", 2, 1),
+        ("record", 5, 1),
+        ("store", 4, 3),
         ("store", 2, 3),
         ("record", 8, 3),
         ("store", 8, 1),
