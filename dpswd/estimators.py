@@ -43,9 +43,7 @@ from dpswd.training.cli import StageProgressBar
 
 __all__ = ["PrivateAdapter", "PrivateGenerator"]
 
-_GENERATOR_STEPS = 800  # training steps after the flow, as in the shipped configs
 _CONSTANTS = ("center", "radius", "shift", "rotation", "zoom", "shear", "elastic")
-_ADAPTER_STEPS = 100  # for PrivateAdapter, whose particles hardly move
 _FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
 
 Array = NDArray[Any]
@@ -71,7 +69,6 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         zoom: As ``shift``, relative size.
         shear: As ``shift``, relative slant.
         elastic: As ``shift``, standard deviation of smooth displacements, in pixels.
-        n_steps: Training steps of the generator's network, which cost no privacy; ``None`` for 800.
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
         random_state: Seed of public randomness (weights, latent codes). Noise has no seed.
@@ -104,7 +101,6 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         zoom: float = 0.0,
         shear: float = 0.0,
         elastic: float = 0.0,
-        n_steps: int | None = None,
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
         random_state: int = 0,
@@ -120,14 +116,13 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.zoom = zoom
         self.shear = shear
         self.elastic = elastic
-        self.n_steps = n_steps
         self.run_dir = run_dir
         self.shared_ledger = shared_ledger
         self.random_state = random_state
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> "PrivateGenerator":
-        """Releases noisy statistics of the records and trains a generator on them.
+        """Releases noisy statistics of the records and fits a generator to them.
 
         Args:
             X: Images (N, H, W) or (N, H, W, C), bytes or floats in [0, 1], or rows (N, d); NumPy, torch or pandas.
@@ -145,8 +140,6 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             L.seed_everything(self.random_state, verbose=False)
             data = ArrayData(X, y, classes=self.classes)
             data.reference = self._reference
-            if self.n_steps is not None:
-                at_least(1, n_steps=self.n_steps)
             module = MixtureModule(**{name: getattr(self, name) for name in _CONSTANTS})
             directory = _new_run_dir(self.run_dir)
             ledger = None if self.shared_ledger is None else str(self.shared_ledger)
@@ -154,7 +147,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             budget.before_ledger = lambda: _write_config(self, data, directory)
             trainer = L.Trainer(
                 default_root_dir=directory,
-                max_steps=module.flow_steps + (_GENERATOR_STEPS if self.n_steps is None else self.n_steps),
+                max_epochs=1,
                 accelerator="cpu",
                 logger=False,
                 enable_checkpointing=False,
@@ -368,7 +361,6 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         generator = PrivateGenerator(
             self.epsilon,
             self.delta,
-            n_steps=_ADAPTER_STEPS,
             run_dir=self.run_dir,
             shared_ledger=self.shared_ledger,
             random_state=self.random_state,

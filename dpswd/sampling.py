@@ -33,8 +33,6 @@ class FixedSizeSampler(Sampler[Tensor]):
         batch_size: Number B <= N of records in a release.
         n_steps: Number of training steps.
         every: Training steps per release. The steps between get an empty tensor and train on the last release.
-        shards: Every rank gets the records of its own shard (:meth:`dpswd._distributed.Processes.share`), in order,
-            instead of an equal part of the subset.
         noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
@@ -52,7 +50,6 @@ class FixedSizeSampler(Sampler[Tensor]):
         *,
         n_steps: int,
         every: int = 1,
-        shards: bool = False,
         noise_seed: int | None = None,
     ) -> None:
         at_least(1, sample_size=sample_size, batch_size=batch_size, n_steps=n_steps, every=every)
@@ -62,7 +59,7 @@ class FixedSizeSampler(Sampler[Tensor]):
                 f"Expected batch_size <= the number of records, got batch_size={batch_size} and {sample_size} records."
             )
         self.sample_size, self.batch_size = sample_size, batch_size
-        self.n_steps, self.every, self.shards, self.noise_seed = n_steps, every, shards, noise_seed
+        self.n_steps, self.every, self.noise_seed = n_steps, every, noise_seed
         self.start = 0  # first step of a resumed run
 
     @property
@@ -87,10 +84,7 @@ class FixedSizeSampler(Sampler[Tensor]):
                 indices = torch.from_numpy(
                     processes.broadcast(partial(subset, source, self.sample_size, self.batch_size))
                 )
-                if self.shards:
-                    yield processes.share(indices, self.sample_size)
-                else:
-                    yield torch.tensor_split(indices, processes.world_size)[processes.rank]
+                yield torch.tensor_split(indices, processes.world_size)[processes.rank]
 
 
 class ReleaseLoader(DataLoader[Any]):

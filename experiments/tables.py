@@ -659,7 +659,7 @@ def stand_ins() -> dict[str, Any]:
     rows = [
         of_all_records(row)
         for row in _result("generation")["rows"]
-        if row["classifier"] == "logreg" and "sketch" in row["method"] and row["epsilon"] in BUDGETS
+        if row["classifier"] == "logreg" and "mixture" in row["method"] and row["epsilon"] in BUDGETS
         if "version" not in row  # of an earlier version
     ]
     return {"rows": [*_result("stand_ins")["rows"], *rows]}

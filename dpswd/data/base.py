@@ -178,7 +178,8 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         return self.__getitems__(torch.tensor([index]))
 
-    def __getitems__(self, index: Tensor) -> tuple[Tensor, Tensor]:
+    def __getitems__(self, index: Tensor | list[int]) -> tuple[Tensor, Tensor]:
+        index = torch.as_tensor(index)
         return (index, self.records.labels[index]) if self.in_parts else self.read(index)
 
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,14 +200,13 @@ def whole_blocks(n_records: int, batch_size: int | None, n_quantiles: int | None
     return n_records // blocks * blocks
 
 
-def release_loader(trainer: L.Trainer, dataset: Any, every: int, *, shards: bool = False) -> ReleaseLoader:
+def release_loader(trainer: L.Trainer, dataset: Any, every: int) -> ReleaseLoader:
     """Return a loader of one batch per training step, empty in steps without a release.
 
     Args:
         trainer: Its ``max_steps`` are the steps that the budget is planned over; its module holds the mechanism.
         dataset: Private records, indexed by tensors.
         every: Training steps per release; 0 for one release in the whole run.
-        shards: See :class:`~dpswd.sampling.FixedSizeSampler`.
 
     Raises:
         InputError: If the number of steps is not set.
@@ -221,7 +221,6 @@ def release_loader(trainer: L.Trainer, dataset: Any, every: int, *, shards: bool
         mechanism.batch_size,
         n_steps=steps,
         every=every or steps,
-        shards=shards,
         noise_seed=mechanism.noise_seed,
     )
     return ReleaseLoader(dataset, sampler)
@@ -336,11 +335,13 @@ class PrivateData(L.LightningDataModule):
         """Return the number of records in a release, a multiple of ``n_quantiles``."""
         return whole_blocks(len(self.private), self.batch_size, n_quantiles)
 
-    def train_dataloader(self) -> ReleaseLoader:
-        """Return one batch per training step, empty in steps without a release."""
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Return one batch per training step, empty in steps without a release; or one with all record numbers."""
         assert self.trainer is not None
         batches = _Batches(self.private, self.in_parts)
-        return release_loader(self.trainer, batches, self.release_every, shards=self.in_parts)
+        if self.in_parts:
+            return DataLoader(batches, batch_size=len(batches), collate_fn=lambda batch: batch)
+        return release_loader(self.trainer, batches, self.release_every)
 
     def predict_dataloader(self) -> DataLoader[Tensor]:
         """Return batches of the classes to generate for."""

@@ -252,7 +252,7 @@ class SampleGrid(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Writes a picture every ``every_n_steps`` steps."""
-        if self.every_n_steps and trainer.global_step % self.every_n_steps == 0:
+        if self.every_n_steps and trainer.global_step and trainer.global_step % self.every_n_steps == 0:
             self._write(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

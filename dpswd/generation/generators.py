@@ -6,7 +6,7 @@ class                 shape                                                     
 ``Table3Generator``   two linear layers, two upsampled convolutions (Rakotomamonjy2021, Table 3;  167,161
                       the design is that of Harder2021)
 ``MLPGenerator``      three linear layers, for feature vectors                                    small
-``MixtureGenerator``  normal distributions of cells, a correction by linear layers, jitter                small
+``MixtureGenerator``  normal distributions of cells, a tone curve, jitter                                 small
 ====================  ==========================================================================  ============
 """
 
@@ -181,16 +181,15 @@ class MLPGenerator(Generator):
 
 
 class MixtureGenerator(Generator):
-    r"""Mixture of normal distributions with a learned correction, clamping and jitter.
+    r"""Mixture of normal distributions, a tone curve and jitter.
 
-    .. math:: x = J(T(D(m_c + (L_c z + f(z, c), s \odot z')) + r))
+    .. math:: x = J(T(D(m_c + (L_c z, s \odot z')) + r))
 
     One latent coordinate selects the cell c among those of the class; z and z' are the latent coordinates of the p
-    leading and of the remaining directions. D maps rows to records, f is a network whose last layer starts at zero, and
-    r has the unreleased frequencies, drawn from the reference spectrum. With ``contrast``, z, z' and r of a record have
+    leading and of the remaining directions. D maps rows to records, and r has the unreleased frequencies, drawn from the reference spectrum. With ``contrast``, z, z' and r of a record have
     one log-normal factor in common, since photographs differ in contrast. The tone curve T limits pixels to [0, 1];
     J is the jitter of :mod:`dpswd.generation.jitter`.
-    :class:`~dpswd.generation.mixture_module.MixtureModule` sets the buffers.
+    :class:`~dpswd.generation.mixture_module.MixtureModule` sets means m, roots L and the buffers.
 
     Args:
         sample_shape: Shape of one record.
@@ -198,7 +197,6 @@ class MixtureGenerator(Generator):
         n_cells: Number of cells per class.
         n_components: Number p of leading directions.
         dim: Dimension D of the rows; ``None`` for ``n_components``.
-        hidden: Number of hidden units of the network.
         bounded: Limit records to [0, 1] (pixels).
         n_levels: Levels of the tone curve, at least 3; 0 clamps.
         residual: Draw the unreleased frequencies from the reference spectrum.
@@ -219,8 +217,6 @@ class MixtureGenerator(Generator):
     """
 
     weights: Tensor
-    means: Tensor
-    roots: Tensor
     spread: Tensor
     synthesis: Tensor
     offset: Tensor
@@ -235,7 +231,6 @@ class MixtureGenerator(Generator):
         n_cells: int = 5,
         n_components: int = 40,
         dim: int | None = None,
-        hidden: int = 256,
         bounded: bool = True,
         n_levels: int = 0,
         residual: bool = False,
@@ -247,7 +242,7 @@ class MixtureGenerator(Generator):
         elastic: float = 0.0,
     ) -> None:
         dim = n_components if dim is None else dim
-        at_least(1, n_cells=n_cells, n_components=n_components, hidden=hidden)
+        at_least(1, n_cells=n_cells, n_components=n_components)
         at_least(n_components, dim=dim)
         nonnegative(contrast=contrast, shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
         jittered = any((shift, rotation, zoom, shear, elastic))
@@ -258,13 +253,13 @@ class MixtureGenerator(Generator):
             )
         size, cells = math.prod(sample_shape), max(1, n_classes) * n_cells
         super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if jittered else 0) + (size if residual else 0))
-        self.n_cells, self.n_components, self.dim, self.hidden = n_cells, n_components, dim, hidden
+        self.n_cells, self.n_components, self.dim = n_cells, n_components, dim
         self.bounded, self.n_levels, self.residual, self.jittered = bounded, n_levels, residual, jittered
         self.shift, self.rotation, self.zoom, self.shear = shift, rotation, zoom, shear
         self.contrast, self.elastic = contrast, elastic
         self.register_buffer("weights", torch.full((max(1, n_classes), n_cells), 1 / n_cells))
-        self.register_buffer("means", torch.zeros(cells, dim))
-        self.register_buffer("roots", torch.zeros(cells, n_components, n_components))
+        self.means = nn.Parameter(torch.zeros(cells, dim))
+        self.roots = nn.Parameter(torch.zeros(cells, n_components, n_components))
         self.register_buffer("spread", torch.zeros(dim - n_components))
         self.register_buffer("synthesis", torch.zeros(dim, size))
         self.register_buffer("offset", torch.zeros(size))
@@ -274,22 +269,13 @@ class MixtureGenerator(Generator):
         )
         self.register_buffer("reflect", torch.tensor(False))
         self.frequencies = Frequencies(sample_shape, 1) if residual else None  # type: ignore[arg-type]
-        self.bend = nn.Sequential(
-            nn.Linear(n_components + cells, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
-        )
-        last = nn.Linear(hidden, n_components)
-        self.bend.append(last)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
 
     def latent(self, n: int) -> Tensor:
-        """Draws codes (n, latent_dim)."""
-        return self.vary_contrast(super().latent(n))
-
-    def vary_contrast(self, latent: Tensor) -> Tensor:
-        """Multiplies the normal coordinates of each code by its contrast, except those of the cell and of jitter."""
+        """Draws codes (n, latent_dim): normal ones, times the contrast except those of the cell and of jitter."""
+        latent = super().latent(n)
         if not self.contrast:
             return latent
+
         factor = torch.exp(self.contrast * torch.randn_like(latent[:, :1]) - self.contrast**2)
         end = self.dim + 1 + (N_CODES if self.jittered else 0)
         return torch.cat([factor * latent[:, : self.dim], latent[:, self.dim : end], factor * latent[:, end:]], dim=1)
@@ -300,8 +286,8 @@ class MixtureGenerator(Generator):
         inside = (torch.special.ndtr(latent[:, self.dim, None]) > edges).sum(1)
         return cast(Tensor, labels * self.n_cells + inside)
 
-    def straight(self, latent: Tensor, cells: Tensor) -> Tensor:
-        """Returns rows (n, D) of the mixture without the correction."""
+    def rows(self, latent: Tensor, cells: Tensor) -> Tensor:
+        """Returns rows (n, D) of the mixture."""
         p = self.n_components
         z = latent[:, :p, None]
         rows = self.means[cells]
@@ -310,11 +296,6 @@ class MixtureGenerator(Generator):
             mine = cells == c
             rows[mine, :p] += (self.roots[c] @ z[mine])[:, :, 0]
         return rows
-
-    def correction(self, latent: Tensor, cells: Tensor) -> Tensor:
-        """Returns the correction (n, p) of the leading coordinates."""
-        one_hot = F.one_hot(cells, len(self.means)).to(latent.dtype)
-        return cast(Tensor, self.bend(torch.cat([latent[:, : self.n_components], one_hot], dim=1)))
 
     def render(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
         """Maps rows (n, D) to records, limited to [0, 1] if ``bounded``, without jitter; see :meth:`linear`."""
@@ -346,8 +327,7 @@ class MixtureGenerator(Generator):
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""
         cells = self.cell(latent, labels)
-        rows = self.straight(latent, cells)
-        rows[:, : self.n_components] += self.correction(latent, cells)
+        rows = self.rows(latent, cells)
         records = self.render(rows, latent[:, -math.prod(self.sample_shape) :] if self.residual else None)
         if not self.jittered:
             return records

@@ -1,4 +1,4 @@
-r"""The default generator: a private mixture, moved along the flow of DP-SWD slices, and a network that repeats it.
+r"""The default generator: a mixture of normal distributions, from sums over all records.
 
 Releases of all N records, each with its share of the squared mu of the budget
 (:func:`dpswd.generation.structure.forecast`):
@@ -9,24 +9,21 @@ Releases of all N records, each with its share of the squared mu of the budget
 3. second moments about the released means, per class or of all classes together;
 4. counts and sums per cell, where the forecast has several cells per class, three times: the means of one are the
    centres of the next (Lloyd's algorithm), except with a public reference;
-5. second moments per cell, likewise, unless the cells are those of a public reference (``reference`` of the data);
-6. block means of projections, class by class: DP-SWD.
+5. second moments per cell, likewise, unless the cells are those of a public reference (``reference`` of the data).
 
 Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
 depends on this record besides. So each of 2 to 5 is a release of :mod:`dpswd.queries` under replace-one with
-public parameters. All are Gaussian mechanisms of constant sensitivity that read all records (the slices: the largest
-multiple of ``n_quantiles``), and compose adaptively, as :math:`\mu^2 = \sum \mu_i^2` where q = 1
-(docs/theory/accounting.md, Propositions 14 and 17). Everything else is post-processing.
+public parameters. All are Gaussian mechanisms of constant sensitivity that read all records, and compose adaptively,
+as :math:`\mu^2 = \sum \mu_i^2` (docs/theory/accounting.md, Propositions 14 and 17). Everything else is post-processing.
 """
 
 import dataclasses
 import math
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
+import lightning as L
 import torch
-import torch.nn.functional as F
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, nn
 
@@ -34,18 +31,15 @@ from dpswd._distributed import Processes
 from dpswd._progress import passing
 from dpswd._validate import at_least, positive
 from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.data.base import PrivateData
 from dpswd.errors import InputError
 from dpswd.generation import mixture
 from dpswd.generation.features import Basis, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
 from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.rows import private_rows
 from dpswd.generation.structure import RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
-from dpswd.loss import DPSlicedWassersteinLoss, Release
-from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
-from dpswd.sketch import release_sketch
 from dpswd.training.callback import PrivacyBudget
-from dpswd.training.checkpoints import KeepsRelease
 
 __all__ = ["MixtureModule"]
 
@@ -56,11 +50,12 @@ _UNLIMITED_MU = 10.0  # the structure of a run without a budget
 _DARK = 0.1  # a mean border darker than this is taken for black
 
 
-class MixtureModule(KeepsRelease):
-    """Releases moments and slices of all records and fits a :class:`~dpswd.generation.generators.MixtureGenerator`.
+class MixtureModule(L.LightningModule):
+    """Releases moments of all records, which are those of a :class:`~dpswd.generation.generators.MixtureGenerator`.
 
     Sizes follow from the records' number, shape and classes and from the budget, which are public; the generator is
-    built in ``setup``, or from a checkpoint.
+    built in ``setup``, or from a checkpoint. One training step makes all releases and ends the run: there is nothing
+    to optimise.
 
     Args:
         n_classes: Number of classes; 0 ignores labels, ``None`` takes the number that the data module states.
@@ -73,18 +68,13 @@ class MixtureModule(KeepsRelease):
         zoom: As ``shift``.
         shear: As ``shift``.
         elastic: As ``shift``.
-        n_particles: Number of particles of the flow.
-        flow_steps: Training steps given to the flow; the rest of ``max_steps`` trains the generator.
-        generated: Particles per step of the generator.
-        hidden: Units of the generator's network.
-        lr: Learning rate of Adam.
         noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
         InputError: If a number is out of range.
 
     Example:
-        >>> module = MixtureModule(shift=1.0)  # L.Trainer(callbacks=[budget], max_steps=1000).fit(module, data)
+        >>> module = MixtureModule(shift=1.0)  # L.Trainer(callbacks=[budget], max_epochs=1).fit(module, data)
         >>> module.structure is None  # chosen at the start of the fit, from the number of records and the budget
         True
     """
@@ -92,9 +82,7 @@ class MixtureModule(KeepsRelease):
     generator: MixtureGenerator
     features: Basis
     proportions: Tensor
-    codes: Tensor
-    classes: Tensor
-    mixed: Tensor
+    fitted: Tensor
 
     def __init__(
         self,
@@ -107,36 +95,26 @@ class MixtureModule(KeepsRelease):
         zoom: float = 0.0,
         shear: float = 0.0,
         elastic: float = 0.0,
-        n_particles: int = 20_000,
-        flow_steps: int = 5,
-        generated: int = 500,
-        hidden: int = 256,
-        lr: float = 2e-3,
         noise_seed: int | None = None,
     ) -> None:
         super().__init__()
-        at_least(1, n_particles=n_particles, generated=generated, hidden=hidden)
-        at_least(0, flow_steps=flow_steps)
-        positive(radius=radius, lr=lr)
+        positive(radius=radius)
         if n_classes is not None:
             at_least(0, n_classes=n_classes)
         self.save_hyperparameters()
         self.n_classes, self.center, self.radius, self.residual = n_classes, center, radius, residual
         self.jitter = {"shift": shift, "rotation": rotation, "zoom": zoom, "shear": shear, "elastic": elastic}
-        self.n_particles, self.flow_steps, self.generated = n_particles, flow_steps, generated
-        self.hidden, self.lr, self.noise_seed = hidden, lr, noise_seed
+        self.noise_seed = noise_seed
         self.automatic_optimization = False
         self.structure: Structure | None = None
-        self.criterion: DPSlicedWassersteinLoss | None = None
-        self._start: tuple[Tensor, Tensor] | None = None
 
     def setup(self, stage: str) -> None:
         """Builds the parts once the number, shape and classes of the records are known."""
         if stage != "fit":
             return
         data = getattr(self.trainer, "datamodule", None)
-        if data is None or not hasattr(data, "release_size"):
-            raise InputError("Expected a data module with release_size (see dpswd.data), got none; pass --data.")
+        if not isinstance(data, PrivateData):
+            raise InputError("Expected a data module of dpswd.data, which holds the records, got none; pass --data.")
         records = data.private
         shape, n_reference = tuple(records.values.shape[1:]), 0 if data.reference is None else len(data.reference)
         structure = forecast(len(records), shape, self._classes(data), self._mu(), n_reference)
@@ -170,20 +148,7 @@ class MixtureModule(KeepsRelease):
             self.cell_moments = ClassCovariances(
                 cells, p, row_norm=ROW_NORM, share=shares["cell_moments"], noise_seed=seed
             )
-        data.release_every, data.in_parts = 0, True
-        self.criterion = DPSlicedWassersteinLoss(
-            ProjectionMechanism(
-                dim=p,
-                n_projections=p,
-                sigma=1.0,  # until the budget sets it
-                batch_size=data.release_size(structure.n_quantiles),
-                statistic="quantiles",
-                n_quantiles=structure.n_quantiles,
-                kind="orthogonal",
-                n_classes=structure.n_classes if structure.n_classes > 1 else None,
-                noise_seed=seed,
-            )
-        )
+        data.in_parts = True
 
     def _classes(self, data: Any) -> int:
         stated = getattr(data, "n_classes", None)
@@ -203,7 +168,7 @@ class MixtureModule(KeepsRelease):
         return mu_of_epsilon(budgets[0].target_epsilon, budgets[0].target_delta)
 
     def _build(self, structure: Structure) -> None:
-        """Makes features, generator and particles; their values are set by releases or a checkpoint."""
+        """Makes features and generator; their values are set by releases or a checkpoint."""
         shape, p = structure.sample_shape, structure.n_components
         self.structure = structure
         images = len(shape) == 3
@@ -221,7 +186,6 @@ class MixtureModule(KeepsRelease):
             structure.n_cells,
             p,
             structure.dim,
-            hidden=self.hidden,
             bounded=images,
             n_levels=structure.n_levels,
             residual=residual,
@@ -229,40 +193,27 @@ class MixtureModule(KeepsRelease):
             **self.jitter,
         )
         self.register_buffer("proportions", torch.full((max(1, structure.n_classes),), 1 / max(1, structure.n_classes)))
-        codes = torch.randn(self.n_particles, structure.dim + 1)
-        self.register_buffer("codes", self.generator.vary_contrast(codes))
-        self.register_buffer("classes", self.classes_of(self.n_particles))
-        self.register_buffer("mixed", torch.tensor(False))
-        self.moved = nn.Parameter(torch.zeros(self.n_particles, p))
+        self.register_buffer("fitted", torch.tensor(False))
 
-    def on_train_start(self) -> None:
-        """Makes the releases that come before the slices, unless a checkpoint holds their results."""
-        super().on_train_start()
-        if not bool(self.mixed):
-            self._mix()
-            self.mixed.fill_(True)
-        self._start = None
-
-    def _parts(self, features: FeatureMap, index: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Read the records of this rank, or those at ``index``, in one pass: their rows under a map, and their classes.
+    def _parts(self, features: FeatureMap) -> Iterator[tuple[Tensor, Tensor]]:
+        """Read the records of this rank in one pass: their rows under a map, and their classes.
 
         A rank has a share of all records, so that each record is on one rank.
         """
         private, processes = self.trainer.datamodule.private, Processes()  # type: ignore[attr-defined]
-        if index is None:
-            index = processes.share(torch.arange(len(private)), len(private))
+        index = processes.share(torch.arange(len(private)), len(private))
         shown = processes.rank == 0 and getattr(self.trainer, "progress_bar_callback", None) is not None
         for part in passing(index.split(_PART), "Reading records", shown=shown):
             rows = private_rows(features, private.floats(part).to(self.device)).cpu().double()
             labels = private.labels[part].cpu()
             yield rows, labels if self.generator.n_classes else torch.zeros_like(labels)
 
-    def _rows(self, index: Tensor | None = None, n_components: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Leading coordinates of the private rows (by default all released ones), and their classes, in one pass."""
+    def _rows(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The private rows along the released directions, and their classes, in one pass."""
         features = self.features
         mean, scale, directions = (each.cpu().double() for each in (features.mean, features.scale, features.directions))
-        for rows, labels in self._parts(features.base, index):
-            yield (rows - mean) * scale @ directions[:, :n_components], labels
+        for rows, labels in self._parts(features.base):
+            yield (rows - mean) * scale @ directions, labels
 
     @torch.no_grad()
     def _mix(self) -> None:
@@ -322,7 +273,6 @@ class MixtureModule(KeepsRelease):
         generator.synthesis.copy_((decoded - offset).flatten(1))
         if generator.residual:
             self._set_residual()
-        self.classes.copy_(self.classes_of(len(self.classes)))
         if pixels is not None:
             self._set_tones(pixels)
         if generator.jittered:
@@ -397,20 +347,15 @@ class MixtureModule(KeepsRelease):
     def _set_tones(self, below: Tensor) -> None:
         """Sets the tone curve so that generated pixels have the released shares ``below`` the edges between levels."""
         generator = self.generator
-        labels = self.classes[:: -(-len(self.classes) // 1000)]
+        labels = self._labels(1000)
         latent = Processes().broadcast(lambda: generator.latent(len(labels)))  # the same on every rank
-        rows = generator.straight(latent, generator.cell(latent, labels))
+        rows = generator.rows(latent, generator.cell(latent, labels))
         codes = latent[:, -generator.offset.numel() :] if generator.residual else None
         values = generator.linear(rows, codes).flatten().sort().values
         generator.tones.copy_(values[(below.to(values.device) * (len(values) - 1)).long()])
 
-    @property
-    def stages(self) -> dict[str, int]:
-        """Training steps of each stage, in order, for the progress display."""
-        return {"flow": self.flow_steps, "generator": self.trainer.max_steps - self.flow_steps}
-
-    def classes_of(self, n: int) -> Tensor:
-        """Returns n classes (n,) in the released proportions, equal ones before the release."""
+    def _labels(self, n: int) -> Tensor:
+        """Returns n classes (n,) in the released proportions."""
         edges = (self.proportions.double().cumsum(0) * n).round().long()
         return torch.bucketize(torch.arange(n, device=edges.device), edges[:-1], right=True)
 
@@ -419,81 +364,29 @@ class MixtureModule(KeepsRelease):
         result: Tensor = self.generator(self.generator.latent(len(labels)), labels)
         return result
 
-    def receive(self, batch: tuple[Tensor, Tensor]) -> Release:
-        """Releases the slices of the private records whose numbers a batch holds; returns the last release."""
-        index, _ = batch
-        assert self.criterion is not None
-        if len(index):
-            if self.criterion.recorder is None:
-                raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
-            self.released = release_sketch(self.criterion, partial(self._slices, index.cpu())).to(self.device)
-        if self.released is None:
-            raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
-        return self.released
-
-    def _slices(self, index: Tensor) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
-        """One pass over the rows that are projected, with classes if there are any."""
-        for rows, labels in self._rows(index, self.features.dim):
-            yield (rows, labels) if self.generator.n_classes > 1 else rows
-
-    def _particles(self) -> tuple[Tensor, Tensor]:
-        """Rows (n, D) and cells (n,) of the particles before the flow; kept for the run."""
-        if self._start is None:
-            with torch.no_grad():
-                cells = self.generator.cell(self.codes, self.classes)
-                self._start = self.generator.straight(self.codes, cells), cells
-        return self._start
-
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        """A step of the flow for ``flow_steps`` steps, then of the generator."""
-        released = self.receive(batch)
-        rows, cells = self._particles()
-        p = self.features.dim
-        flow, adam = self.optimizers()  # type: ignore[attr-defined]
-        optimizer = flow if self.global_step < self.flow_steps else adam
-        optimizer.zero_grad()
-        if optimizer is flow:
-            now = rows[:, :p] + self.moved
-            with torch.no_grad():
-                parts = torch.cat([now, rows[:, p:]], dim=1).split(_PART)  # images of all particles need gigabytes
-                seen = torch.cat([self.features(self.generator.render(part)) for part in parts])
-            # the gradient ignores the cut to pixels: a particle beyond the limits goes on moving
-            assert self.criterion is not None
-            labels = self.classes if self.generator.n_classes > 1 else None
-            loss = self.criterion.distance(released, seen + (now - now.detach()), labels)
-            self.log("flow_loss", loss, prog_bar=True, batch_size=1)
-        else:
-            pick = torch.randint(len(self.codes), (self.generated,), device=self.device)
-            wanted = self.moved.detach()[pick]
-            variance = self.moved.detach().square().mean().clamp(min=1e-12)
-            loss = F.mse_loss(self.generator.correction(self.codes[pick], cells[pick]), wanted) / variance
-            self.log("distil_loss", loss, prog_bar=True, batch_size=1)
-        self.manual_backward(loss)
-        optimizer.step()
-        if optimizer is adam:
-            self.lr_schedulers().step()  # type: ignore[union-attr]
+        """Makes all releases, unless a checkpoint holds their results, and ends the run."""
+        if not bool(self.fitted):
+            if self.overall.recorder is None:
+                raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
+            self._mix()
+            self.fitted.fill_(True)
+        self.trainer.should_stop = True
 
     def predict_step(self, batch: Tensor, batch_idx: int) -> tuple[Tensor, Tensor]:
         """Generates a record for each class in the batch (n,)."""
         return self.sample(batch), batch
 
-    def configure_optimizers(self) -> Any:
-        """Gradient descent for the flow, in units of the step that is a full correction; Adam for the network."""
-        assert self.structure is not None
-        full = self.features.dim * max(1, self.structure.n_classes) * len(self.codes) / 2
-        flow = torch.optim.SGD([self.moved], lr=self.structure.step_size * full)
-        adam = torch.optim.Adam(self.generator.bend.parameters(), lr=self.lr)
-        steps = max(1, self.trainer.max_steps - self.flow_steps)
-        return [flow, adam], [torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps, eta_min=self.lr / 20)]
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """No optimiser: the mixture follows from the releases."""
+        return []
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the structure and the last release, so that a resumed run need not pay for it again."""
+        """Keeps the structure, from which the parts are built."""
         assert self.structure is not None
         checkpoint["structure"] = dataclasses.asdict(self.structure)
-        super().on_save_checkpoint(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Builds the parts as they were, and takes the last release back."""
+        """Builds the parts as they were."""
         if self.structure is None:
             self._build(Structure(**checkpoint["structure"]))
-        super().on_load_checkpoint(checkpoint)

@@ -59,15 +59,13 @@ class Structure:
         size: Frequencies per axis of luma; 0 for vectors.
         chroma_size: Frequencies per axis of the other opponent colours; 0 for vectors.
         dim: Dimension D of the rows.
-        n_components: Leading directions p that have cells and slices.
+        n_components: Leading directions p with covariances of their own, per cell or class.
         n_cells: Cells per class.
         pooled: Whether one second moment is released for all classes together.
         headroom: Row bound over the root mean square norm of a row.
         class_bound: Bound on the distance of a row from the mean of its class, enforced by clipping.
-        n_quantiles: Block means per slice, over all classes.
         n_levels: Levels of brightness of the histogram of pixels; 0 for none.
-        step_size: Step of the flow relative to the full correction.
-        shares: Part of the squared mu of each release; what is left goes to the slices.
+        shares: Part of the squared mu of each release; they add up to 1.
         signal_to_noise: Forecast for each release under the reference spectrum, as a ratio of norms.
         n_surviving: Forecast number of directions above the noise edge of the pooled second moment.
         signal: The number :math:`\mu N / \sqrt C`, on which all of this depends.
@@ -76,7 +74,7 @@ class Structure:
 
     Example:
         >>> print(forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0).verdict)
-        Expect class means with little variety (9 releases, 5 cells per class).
+        Expect class means with little variety (8 releases, 5 cells per class).
     """
 
     sample_shape: tuple[int, ...]
@@ -89,9 +87,7 @@ class Structure:
     pooled: bool
     headroom: float
     class_bound: float
-    n_quantiles: int
     n_levels: int
-    step_size: float
     shares: dict[str, float]
     signal_to_noise: dict[str, float]
     n_surviving: int
@@ -101,9 +97,10 @@ class Structure:
 
     def __str__(self) -> str:
         """Returns a table of the releases, what public data sets gave, and what to expect."""
-        shares = {**self.shares, "slices": 1 - sum(self.shares.values())}
         lines = [f"{'release':<14}{'share of mu^2':>14}{'signal / noise':>16}"]
-        lines += [f"{name:<14}{shares[name]:>13.0%} {self.signal_to_noise[name]:>15.2f}" for name in shares]
+        lines += [
+            f"{name:<14}{share:>13.0%} {self.signal_to_noise[name]:>15.2f}" for name, share in self.shares.items()
+        ]
         lines.append(f"Directions above the noise: {self.n_surviving} of {self.dim}.")
         comparable = len(self.sample_shape) == 3 and self.n_classes > 1
         if comparable and (found := stand_ins.nearest(self.sample_shape[0], self.signal)):
@@ -112,8 +109,8 @@ class Structure:
 
     @property
     def n_releases(self) -> int:
-        """Number of releases, with the slices."""
-        return len(self.shares) + max(1, self.n_rounds)
+        """Number of releases."""
+        return len(self.shares) + max(0, self.n_rounds - 1)
 
     @property
     def verdict(self) -> str:
@@ -160,26 +157,25 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
     n_cells = int(min(MAX_CELLS, max(1.0, 1.25 * per_class / p**1.5)))
     leading = float(spectrum.max() / spectrum.sum()) * (1 - BETWEEN) * ROW_NORM**2
     pooled = classes > 1 and leading < 0.6 * 2 * ROW_NORM**2 * math.sqrt(dim) / per_class
-    shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.65}
+    shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.75}
     found = min(mu * math.sqrt(shares["cell_means"]) * n / (8 * SUM_BOUND * math.sqrt(p)), n_reference / 10)
     by_reference = len(shape) == 1 and not n_classes and found >= _LEAST_REFERENCE_CELLS
     if by_reference:
         n_cells, n_rounds = int(min(_MAX_REFERENCE_CELLS, found)), 1
         class_bound, headroom = ROW_NORM, 1.2
     elif n_cells > 1:
-        shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.12, "cell_moments": 0.57}
+        shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.12, "cell_moments": 0.63}
         n_rounds, class_bound, headroom = ROUNDS, ROW_NORM, 1.2
     else:
         n_rounds, p = 0, min(dim, 2 * MAX_COMPONENTS)
         shares = {"overall": 0.04, "means": 0.75} if pooled else {"overall": 0.02, "means": 0.1}
-        shares["moments"] = 0.95 - sum(shares.values())
+        shares["moments"] = 1 - sum(shares.values())
         class_bound, headroom = 0.35, 1.0
     n_levels = min(_MAX_LEVELS, int(n * mu * math.sqrt(_TONE_SHARE) / 8)) if len(shape) == 3 else 0
     n_levels = n_levels if n_levels >= 4 else 0
     if n_levels:
         shares = {"overall": shares.pop("overall"), "tones": _TONE_SHARE, **shares}
         shares["cell_moments" if n_cells > 1 else "moments"] -= _TONE_SHARE
-    slices = 1 - sum(shares.values())
     within = (1 - BETWEEN) * (ROW_NORM / headroom) ** 2
     clipped = min(within, class_bound**2)
 
@@ -197,9 +193,6 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
         ratios["cell_means"] = 0.5 * per_cell * math.sqrt(shares["cell_means"] / n_rounds / p) / (2 * SUM_BOUND)
     if "cell_moments" in shares:
         ratios["cell_moments"] = 1 / (p * moment_edge(1.0, p, per_cell * math.sqrt(shares["cell_moments"])))
-    n_quantiles = min(n, 100)
-    ratios["slices"] = math.sqrt(within / p) * n * mu * math.sqrt(slices) / n_quantiles
-    step_size = min(0.2, 0.4 / (1 + 100 / ratios["slices"] ** 2))
     return Structure(
         sample_shape=tuple(shape),
         n_classes=n_classes,
@@ -211,9 +204,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
         pooled=pooled,
         headroom=headroom,
         class_bound=class_bound,
-        n_quantiles=n_quantiles,
         n_levels=n_levels,
-        step_size=step_size,
         shares=shares,
         signal_to_noise=ratios,
         n_surviving=int((spectrum / spectrum.sum() * clipped > pooled_edge).sum()),

@@ -44,7 +44,7 @@ N_STORED = 20  # releases of one mechanism up to which each is stored; a run of 
 
 _LOCK = threading.Lock()  # no thread may release between the check of another thread and its ledger entry
 
-Plan = list[tuple[Any, int]]  # (mechanism, n_releases); the loss is the last entry
+Plan = list[tuple[Any, int]]  # (mechanism, n_releases); a loss is the last entry
 
 OTHER_RUNS = "Other runs: further runs on the same records, copies of this one included; their guarantees compose."
 NOT_COVERED = [
@@ -140,7 +140,7 @@ class RunBudget(Recorder):
 
     @property
     def mechanism(self) -> Mechanism:
-        """The calibrated mechanism of the loss."""
+        """The calibrated mechanism of the loss, or of the last query."""
         mechanism: Mechanism = self.plan[-1][0]
         return mechanism
 

@@ -28,7 +28,7 @@ from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.queries import GaussianQuery
 from dpswd.rowwise import BATCH_NORMS
 from dpswd.sampling import FixedSizeSampler
-from dpswd.training.budget import RunBudget
+from dpswd.training.budget import Plan, RunBudget
 
 __all__ = ["PrivacyBudget"]
 
@@ -38,11 +38,12 @@ _N_HASHED = 4096  # records read at a time before the first release
 
 
 class PrivacyBudget(RunBudget, L.Callback):
-    """Calibrates the noise of a module's :class:`DPSlicedWassersteinLoss` and keeps the run within the budget.
+    """Calibrates the noise of a module's releases and keeps the run within the budget.
 
-    Works with any LightningModule that has exactly one such loss, any number of
-    :class:`dpswd.queries.GaussianQuery` (each with its share of the budget for one release), and a training loader
-    whose batch sampler is a :class:`FixedSizeSampler`, such as :class:`ReleaseLoader`.
+    Works with any LightningModule that has one :class:`DPSlicedWassersteinLoss` and a training loader whose batch
+    sampler is a :class:`FixedSizeSampler`, such as :class:`ReleaseLoader`; or any number of
+    :class:`dpswd.queries.GaussianQuery` of all records, each of which is released once; or both. Each query has its
+    share of the budget; the loss, or the last query where there is none, has what the others leave.
 
     A training step may release its own private batch once. Refused are
 
@@ -97,7 +98,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         self.epsilon = 0.0
         self._stage = "fit"
         self._n_earlier = self._n_used_before = 0
-        self._probing = self._probed = False
+        self._probing = self._probed = self._in_batches = False
         self._module: L.LightningModule | None = None
         self._buffers: dict[str, Tensor] = {}
 
@@ -187,16 +188,19 @@ class PrivacyBudget(RunBudget, L.Callback):
         """Calibrate the noise and open the ledger."""
         processes = Processes()
         loss, queries = _the_loss(pl_module), _queries(pl_module)
-        sampler = processes.run_on_all(lambda: _the_sampler(trainer, loss.mechanism))
-        self.sample_size = sampler.sample_size
-        wanted = [(query.mechanism, 1) for query in queries] + [(loss.mechanism, sampler.n_releases)]
-        shares = [query.share for query in queries]
+        self.sample_size = processes.run_on_all(lambda: _sample_size(trainer, loss))
+        wanted: Plan = [(query.mechanism, 1) for query in queries]
+        parts: list[ReleasingModule[Any]] = [*queries]
+        if loss is not None:
+            wanted.append((loss.mechanism, _the_sampler(trainer, loss.mechanism).n_releases))
+            parts.append(loss)
+        self._in_batches = loss is not None
+        shares = [query.share for query in queries][: len(wanted) - 1]
         if self._checkpoint is None:
             processes.broadcast(lambda: Ledger.check_free(self._directory / "ledger.jsonl"))
             shown = trainer.progress_bar_callback is not None and processes.rank == 0
             _read_once(trainer.train_dataloader, processes, shown)
         self.plan, self._made, self._stored, self.run = processes.broadcast(lambda: self._open(wanted, shares))
-        parts: list[ReleasingModule[Any]] = [*queries, loss]
         for part, (mechanism, _) in zip(parts, self.plan, strict=True):
             part.mechanism = mechanism
         mark_runs(pl_module, [self.run])
@@ -214,12 +218,12 @@ class PrivacyBudget(RunBudget, L.Callback):
         Raises:
             BudgetExceededError: If all releases were lost, so that the module has learnt nothing.
         """
-        mechanism, planned = self.plan[-1]
-        length = batch_length(batch)
+        length = batch_length(batch) if self._in_batches else 0
         self._permit = length > 0
         self._buffers = {}
         if not length:
             return
+        mechanism, planned = self.plan[-1]
         waiting = any(stored.mechanism == mechanism for stored in self._stored)
         if self._count(mechanism) >= planned and not waiting:
             if not self._n_used_before:
@@ -270,9 +274,9 @@ class PrivacyBudget(RunBudget, L.Callback):
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Check the loader again, since a data module may have replaced it."""
-        sampler = _the_sampler(trainer, _the_loss(pl_module).mechanism)
-        if sampler.sample_size != self.sample_size:
-            raise InputError(f"Expected {self.sample_size} records as planned, got a loader of {sampler.sample_size}.")
+        found = _sample_size(trainer, _the_loss(pl_module))
+        if found != self.sample_size:
+            raise InputError(f"Expected {self.sample_size} records as planned, got a loader of {found}.")
 
     def state_dict(self) -> dict[str, Any]:
         """State in a checkpoint: the budget and the releases that the ledger must contain at least."""
@@ -480,14 +484,24 @@ def _queries(module: nn.Module) -> list[GaussianQuery]:
     return [child for child in module.modules() if isinstance(child, GaussianQuery)]
 
 
-def _the_loss(module: nn.Module) -> DPSlicedWassersteinLoss:
+def _the_loss(module: nn.Module) -> DPSlicedWassersteinLoss | None:
     losses = [child for child in module.modules() if isinstance(child, DPSlicedWassersteinLoss)]
-    if len(losses) != 1:
+    if len(losses) > 1 or not (losses or _queries(module)):
         raise InputError(
-            f"Expected exactly one DPSlicedWassersteinLoss in {type(module).__name__}, got {len(losses)}; make it an "
-            "attribute of the module."
+            f"Expected one DPSlicedWassersteinLoss or queries of all records in {type(module).__name__}, got "
+            f"{len(losses)} losses; make them attributes of the module."
         )
-    return losses[0]
+    return losses[0] if losses else None
+
+
+def _sample_size(trainer: Any, loss: DPSlicedWassersteinLoss | None) -> int:
+    """Return the number of records; refuse a loader that the accountant does not assume."""
+    if loss is not None:
+        return _the_sampler(trainer, loss.mechanism).sample_size
+    records: Any = getattr(trainer.train_dataloader, "dataset", None)
+    if not hasattr(records, "__len__"):
+        raise InputError("Expected a training loader whose dataset has a length, the number of records, got none.")
+    return len(records)
 
 
 def _the_sampler(trainer: Any, mechanism: ProjectionMechanism) -> FixedSizeSampler:

@@ -17,7 +17,7 @@ LINES: tuple[tuple[str, float | None], ...] = (
     ("DP-SWD-b", 10.0),
     ("DP-MERF as published", 10.0),
     ("without noise", None),
-    ("sketch", 10.0),
+    ("mixture", 10.0),
     ("Gaussian", 10.0),
 )
 

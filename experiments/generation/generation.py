@@ -18,7 +18,7 @@ SEEDS_CIFAR10 = 3
 
 def plan(seeds: int = SEEDS) -> list[Cell]:
     """Lists the cells, one seed after the other: the default generator first, then the methods it is compared with."""
-    wanted = [("sketch", GENERATED, BUDGETS), ("Gaussian", COMPARED, BUDGETS), ("real records", GENERATED, (None,))]
+    wanted = [("mixture", GENERATED, BUDGETS), ("Gaussian", COMPARED, BUDGETS), ("real records", GENERATED, (None,))]
     return [
         Cell(dataset, method, epsilon, seed, full=True)
         for seed in range(seeds)

@@ -46,7 +46,7 @@ HELP = (
 SEEDS = 3
 N_SYNTHETIC, N_QUICK = 60_000, 2000
 NETWORKS = ("mlp", "cnn", "larger_cnn")
-METHODS = ("sketch", "real records")
+METHODS = ("mixture", "real records")
 ATTRIBUTES = "celeba64_attr.txt"
 PUBLISHED: list[tuple[str, str, float, dict[str, float]]] = [  # as printed, by the protocols of these papers
     ("MNIST", "FETA-Pro", 10.0, {"best": 98.5}),
@@ -190,7 +190,7 @@ def plan(seeds: int = SEEDS, *, quick: bool = False) -> list[Cell]:
     n = N_QUICK if quick else N_SYNTHETIC
     real = [Cell(name, "real records", None, 0, n) for name in wanted]
     return real + [
-        Cell(name, "sketch", epsilon, seed, n)
+        Cell(name, "mixture", epsilon, seed, n)
         for seed in range(1 if quick else seeds)
         for name, task in wanted.items()
         for epsilon in task.budgets
@@ -217,7 +217,7 @@ def run(
         data: Root of the data sets.
         weights: The Inception weights of pytorch-fid, for the FID.
         seeds: Number of seeds of the generators.
-        only: ``sketch`` or ``real records``.
+        only: ``mixture`` or ``real records``.
         dataset: One data set, or several with commas between them.
         epsilon: One budget.
         workers: See :func:`~experiments.cells.run_cells`.
@@ -304,7 +304,7 @@ def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
 
 def draw(directory: Path, path: Path) -> None:
     """Draws images of the first seed, epsilon 10 beside epsilon 1, of the data sets that have both."""
-    lines = [[directory / f"{dataset}-sketch-{epsilon}-0.npz" for epsilon in (10, 1)] for dataset in TASKS]
+    lines = [[directory / f"{dataset}-mixture-{epsilon}-0.npz" for epsilon in (10, 1)] for dataset in TASKS]
     pairs = [
         (np.load(left)["data"] / 255, np.load(right)["data"] / 255)
         for left, right in lines

@@ -52,7 +52,7 @@ LABELS = {
     "without noise": "ours without noise",
     "rows": "DP-SWD, rows per step",
     "quantiles": "DP-SWD, quantiles per step",
-    "sketch": "DP-SWD, one-shot sketch",
+    "mixture": "one-shot mixture",
     "DP-MERF as published": "DP-MERF with its authors' settings",
     "DP-MERF": "DP-MERF",
     "Gaussian": "class-wise Gaussian",
@@ -128,7 +128,7 @@ def directory_of(out: Path, *, full: bool) -> Path:
 
 def config_digest(cell: Cell) -> str | None:
     """Digest of the shipped configs that a cell follows: a cell is run again when they change."""
-    if cell.method not in ("sketch", "without noise"):
+    if cell.method not in ("mixture", "without noise"):
         return None
     return configs_digest(shipped_configs(cell))
 

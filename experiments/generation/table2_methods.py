@@ -9,7 +9,7 @@ DP-SWD-b, DP-SWD-c  Rakotomamonjy2021 as printed, noise by Bernstein's bound and
 without noise       the shipped config without noise                                                    none
 rows                noisy rows at every step                                                            exact
 quantiles           noisy block means at every fifth step                                               exact
-sketch              the shipped config: one-shot releases, then training on them                        exact
+mixture             the shipped config: moments of all records, each released once                      exact
 DP-MERF             Harder2021: noisy mean embedding; *as published* has the settings of its code       exact
 Gaussian            class-wise normal law with private count, mean and covariance                       exact
 ==================  ==================================================================================  ==============
@@ -101,7 +101,7 @@ def _of_dataset(cell: Cell) -> list[str]:
     return ["--data", f"dpswd.data.{cell.dataset}"]
 
 
-def _sketch(cell: Cell, data: Path | None, directory: Path) -> Trained:
+def _mixture(cell: Cell, data: Path | None, directory: Path) -> Trained:
     return _config(cell, shipped_configs(cell), data, directory)
 
 
@@ -173,10 +173,10 @@ METHODS: dict[str, tuple[Callable[[Cell, Path | None, Path], Trained], tuple[flo
     "SWD": (_published, (None,)),
     "DP-SWD-b": (_published, (10.0,)),
     "DP-SWD-c": (_published, (10.0,)),
-    "without noise": (_sketch, (None,)),
+    "without noise": (_mixture, (None,)),
     "rows": (_rows, BUDGETS),
     "quantiles": (_quantiles, BUDGETS),
-    "sketch": (_sketch, BUDGETS),
+    "mixture": (_mixture, BUDGETS),
     "DP-MERF as published": (_dp_merf, (10.0,)),
     "DP-MERF": (_dp_merf, BUDGETS),
     "Gaussian": (_gaussian, BUDGETS),

@@ -49,7 +49,7 @@ def test_plan_has_the_budgets_of_each_data_set():
 
 
 def test_best_and_mean_are_over_networks_of_one_seed():
-    facts = {"dataset": "MNIST", "method": "sketch", "epsilon": 10.0, "n_train": 9, "delta": 1e-5, "mu": 2.0}
+    facts = {"dataset": "MNIST", "method": "mixture", "epsilon": 10.0, "n_train": 9, "delta": 1e-5, "mu": 2.0}
     facts |= {"sound": True, "train_seconds": 1.0}
     scores = [{"logreg": 99.0, "mlp": 60.0, "cnn": 70.0, "larger_cnn": 80.0}, {"logreg": 99.0, "mlp": 90.0}]
     scores[1] |= {"cnn": 30.0, "larger_cnn": 60.0}
@@ -66,14 +66,14 @@ def test_quick_run_resumes_and_filters(tmp_path, monkeypatch):
     short = ("--trainer.max_steps", "6", "--model.flow_steps", "2", "--model.n_particles", "500")
     monkeypatch.setattr(imagebench, "TASKS", TASKS | {"digits": dataclasses.replace(TASKS["digits"], options=short)})
     monkeypatch.setattr(imagebench, "N_QUICK", 400)
-    first = run(tmp_path, quick=True, only="sketch", epsilon=10.0, workers=0)
+    first = run(tmp_path, quick=True, only="mixture", epsilon=10.0, workers=0)
     assert {row["epsilon"] for row in first["rows"]} == {10.0}
     assert not (tmp_path / "imagebench.png").exists()  # wants both budgets
     result = run(tmp_path, quick=True, workers=0)
     assert {(row["method"], row["epsilon"]) for row in result["fidelity"]} == {
         ("real records", None),
-        ("DP-SWD, one-shot sketch", 10.0),
-        ("DP-SWD, one-shot sketch", 1.0),
+        ("one-shot mixture", 10.0),
+        ("one-shot mixture", 1.0),
     }
     real, private = ([row for row in result["rows"] if row["epsilon"] == epsilon] for epsilon in (None, 10.0))
     assert [row["classifier"] for row in private] == ["logreg", "mlp", "cnn", "larger_cnn", "best", "mean"]

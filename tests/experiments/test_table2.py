@@ -67,7 +67,7 @@ def test_plan():
     ours = [method for method in METHODS if method not in PUBLISHED]
     assert {(cell.dataset, cell.method) for cell in quick} == {(d, m) for d in DATASETS for m in ours}
     assert len({cell.name for cell in full}) == len(full) == 5 * len(quick) + 4 * 2  # four as printed, one seed
-    for method in ("rows", "quantiles", "sketch", "DP-MERF", "Gaussian"):
+    for method in ("rows", "quantiles", "mixture", "DP-MERF", "Gaussian"):
         assert METHODS[method][1] == BUDGETS == (10.0, 1.0, 0.2)
     assert set(table2.LABELS) == set(METHODS)
     cells = generation.plan()
@@ -165,14 +165,14 @@ def test_full_table_has_printed_rows():
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", ["rows", "sketch", "without noise"])
+@pytest.mark.parametrize("method", ["rows", "mixture", "without noise"])
 def test_configs_train_for_a_few_steps(method, tmp_path, monkeypatch, data_root):
     """The methods that use shipped configs, on real MNIST, cut short."""
     monkeypatch.setattr(methods, "STEPS", dict.fromkeys(methods.STEPS, (3, 3)))
     original = methods._config
 
     def short(cell, path, data, directory, *more):
-        if cell.method in ("sketch", "without noise"):
+        if cell.method in ("mixture", "without noise"):
             more = ("--trainer.max_steps", "3", "--model.flow_steps", "2", "--model.n_particles", "500")
         return original(cell, path, data, directory, *more)
 
