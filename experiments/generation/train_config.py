@@ -102,5 +102,5 @@ def train_config(
     if epsilon is not None:
         privacy = json.loads((directory / "privacy.json").read_text())
         facts = {name: privacy[name] for name in ("sound", "mu", "delta")}
-        facts["statistic"] = privacy["mechanism"]["statistic"]
+        facts["statistic"] = privacy["mechanism"].get("statistic", "moments")
     return ConfigRun(cli.model, cli.datamodule, facts, seconds)
