@@ -15,13 +15,10 @@ from dpswd.generation.mixture_module import MixtureModule
 
 pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # runs are copied here
 CONFIGS = Path(__file__).parents[2] / "configs"
-N_RELEASES = 5  # of the digits: overall sums, histogram, class sums, second moments, slices
+N_RELEASES = 4  # of the digits: overall sums, histogram, class sums, second moments
 QUICK = {
     "--trainer.callbacks": "[]",
-    "--trainer.max_steps": "3",
-    "--trainer.log_every_n_steps": "1",
     "--trainer.enable_progress_bar": "false",
-    "--model.init_args.generated": "20",
     "--data.init_args.n_synthetic": "15",
 }
 ACCOUNT = {
@@ -118,10 +115,7 @@ def test_configs_by_name(capfd, tmp_path, monkeypatch):
         (["--model.class_path", "torch.nn.Linear"], ["torch.nn.Linear", "LightningModule"]),
         (["--config", "configs/none.yaml"], ["configs/none.yaml"]),
         (["--privacy.target_epsilon", "nan"], ["target_epsilon", "nan"]),
-        (["--data.init_args.batch_size", "128"], ["n_quantiles", "batch_size=100"]),
-        (["--trainer.max_steps", "-1", "--trainer.max_epochs", "2"], ["trainer.max_steps"]),
         (["--trainer.devices", "2"], ["trainer.devices"]),
-        (["--trainer.overfit_batches", "1"], ["overfit_batches"]),
         (["--ckpt_path", "none.ckpt"], ["none.ckpt"]),
         (["--data", "dpswd.data.MNIST", "--data.root", "no/such"], ["no/such", "DPSWD_DATA"]),
         (["--model.init_args.n_classes", "9"], ["n_classes"]),
@@ -143,7 +137,7 @@ def test_predict_needs_a_checkpoint(capfd, tmp_path):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run of three steps, one shot."""
+    """A run of the default generator."""
     directory = tmp_path_factory.mktemp("finished") / "run"
     assert main(fit(directory)) == 0
     return directory
@@ -171,36 +165,34 @@ def test_saved_config_repeats_the_run(finished, tmp_path):
     runs = ("run", "covered_runs", "weights_from_runs")  # the identifiers of the runs differ
     assert {k: v for k, v in ours.items() if k not in runs} == {k: v for k, v in theirs.items() if k not in runs}
     weights = [torch.load(run / "checkpoints" / "last.ckpt", weights_only=True) for run in (finished, tmp_path / "a")]
-    assert not torch.equal(weights[0]["released"]["values"], weights[1]["released"]["values"])  # although seeded
+    means = [each["state_dict"]["generator.means"] for each in weights]
+    assert not torch.equal(*means)  # although seeded
 
 
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
-    """A run that failed after two of its three steps."""
-    step = MixtureModule.training_step
+    """A run that failed after its releases."""
 
-    def breaks(module, batch, batch_idx):
-        if module.global_step == 2:
-            raise RuntimeError("crash")
-        return step(module, batch, batch_idx)
+    def breaks(module, below):
+        raise RuntimeError("crash")
 
-    monkeypatch.setattr(MixtureModule, "training_step", breaks)
-    with pytest.raises(RuntimeError, match="crash"):
-        main(fit(tmp_path / "run"))
-    monkeypatch.setattr(MixtureModule, "training_step", step)
+    with monkeypatch.context() as patch:
+        patch.setattr(MixtureModule, "_set_tones", breaks)
+        with pytest.raises(RuntimeError, match="crash"):
+            main(fit(tmp_path / "run"))
     return tmp_path / "run"
 
 
 def test_resumed_run_makes_no_second_release(interrupted):
     checkpoint = interrupted / "checkpoints" / "last.ckpt"
     assert [path.name for path in checkpoint.parent.iterdir()] == ["last.ckpt"]
-    assert torch.load(checkpoint, weights_only=True)["global_step"] == 2
+    assert not torch.load(checkpoint, weights_only=True)["state_dict"]["fitted"]
     config, ledger = (interrupted / "config.yaml").read_bytes(), (interrupted / "ledger.jsonl").read_bytes()
     assert main(fit(interrupted, "--ckpt_path", str(checkpoint))) == 0
     assert Ledger.open_existing(interrupted / "ledger.jsonl").n_releases == N_RELEASES
     assert (interrupted / "ledger.jsonl").read_bytes() == ledger
     assert (interrupted / "config.yaml").read_bytes() == config
-    assert torch.load(checkpoint, weights_only=True)["global_step"] == 3
+    assert torch.load(checkpoint, weights_only=True)["state_dict"]["fitted"]
 
 
 def test_predict_writes_a_labelled_data_set(capfd, finished, tmp_path):

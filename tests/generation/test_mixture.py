@@ -28,9 +28,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def module(**changes):
-    return MixtureModule(
-        **({"n_classes": 3, "n_particles": 60, "flow_steps": 3, "generated": 40, "hidden": 8} | changes)
-    )
+    return MixtureModule(**({"n_classes": 3} | changes))
 
 
 class Pictures(Blobs):
@@ -45,17 +43,17 @@ class Pictures(Blobs):
         return Records(values.clamp(0, 1), torch.zeros(N, dtype=torch.int64)), None
 
 
-def test_releases_within_the_budget_and_a_moved_generator(tmp_path):
+def test_releases_within_the_budget_and_one_step(tmp_path):
     model = module()
-    trainer(tmp_path, 6).fit(model, datamodule=Blobs(batch_size=N))
+    run = trainer(tmp_path, 6)
+    run.fit(model, datamodule=Blobs(batch_size=N))
     facts = json.loads((tmp_path / "privacy.json").read_text())
     assert facts["sound"]
     assert facts["epsilon"] <= 20.0
     assert facts["planned_releases"] == facts["releases_made"] == model.structure.n_releases
-    assert bool(model.mixed)
+    assert bool(model.fitted)
+    assert run.fit_loop.batch_idx == 0  # the run ends after one step
     assert torch.isfinite(model.sample(torch.arange(3))).all()
-    assert bool(model.moved.abs().sum() > 0)  # the flow moved the particles
-    assert bool(model.generator.bend[-1].weight.abs().sum() > 0)  # and the network learned it
 
 
 def test_proportions_and_means_of_classes_are_found(tmp_path):
@@ -69,7 +67,7 @@ def test_proportions_and_means_of_classes_are_found(tmp_path):
 
 
 def test_many_records_have_cells_and_few_have_one_moment(tmp_path, monkeypatch):
-    for mu, releases in ((400.0, 8), (0.05, 4)):
+    for mu, releases in ((400.0, 7), (0.05, 3)):
         model = module()
         monkeypatch.setattr(model, "_mu", lambda mu=mu: mu)  # the structure of another budget
         trainer(tmp_path / str(mu), 2).fit(model, datamodule=Blobs(batch_size=N))
@@ -83,11 +81,10 @@ def test_every_round_has_its_share_of_the_budget(tmp_path, monkeypatch):
     model = module()
     monkeypatch.setattr(model, "_mu", lambda: 400.0)  # with cells
     trainer(tmp_path, 2).fit(model, datamodule=Blobs(batch_size=N))
-    *queries, slices = (part["mechanism"] for part in Ledger.open_existing(tmp_path / "ledger.jsonl").header["plan"])
-    assert slices["mechanism"] != "gaussian"
+    queries = [part["mechanism"] for part in Ledger.open_existing(tmp_path / "ledger.jsonl").header["plan"]]
     mu_sq = [(query["sensitivity"] / query["sigma"]) ** 2 for query in queries]
     whole = mu_of_epsilon(20.0, 1e-3) ** 2
-    np.testing.assert_allclose(np.array(mu_sq) / whole, [0.04, 0.05, 0.16, 0.04, 0.04, 0.04, 0.57], rtol=1e-6)
+    np.testing.assert_allclose(np.array(mu_sq) / whole, [0.04, 0.05, 0.16, 0.04, 0.04, 0.04, 0.63], rtol=0.01)
 
 
 class Skewed(PrivateData):
@@ -106,7 +103,8 @@ def spread_within_cells(directory, rounds):
     model = module(n_classes=0, radius=3.0, noise_seed=1)
     with patch.multiple("dpswd.generation.structure", ROUNDS=rounds, MAX_CELLS=3):
         trainer(directory, 1).fit(model, datamodule=Skewed(batch_size=900))
-    weights, means, roots = model.generator.weights[0], model.generator.means, model.generator.roots
+    generator = model.generator
+    weights, means, roots = generator.weights[0], generator.means.detach(), generator.roots.detach()
     within = float(weights @ roots.square().sum((1, 2)))
     between = float(weights @ (means - weights @ means).square().sum(1))
     return within / (within + between)
@@ -158,7 +156,7 @@ def exact_releases(directory, monkeypatch, data):
     model = module(n_classes=None, noise_seed=1)
     monkeypatch.setattr(model, "_mu", lambda: 400.0)  # with cells
     trainer(directory, 1).fit(model, datamodule=data)
-    assert len(seen) == 8 + (data.sample_shape[0] == 1)
+    assert len(seen) == 7 + (data.sample_shape[0] == 1)
     monkeypatch.undo()
     return seen
 
@@ -289,7 +287,7 @@ def test_root_and_positive_part():
 
 
 def test_the_generator_draws_cells_in_their_proportions():
-    generator = MixtureGenerator((3,), n_classes=2, n_cells=3, n_components=2, hidden=4, bounded=False)
+    generator = MixtureGenerator((3,), n_classes=2, n_cells=3, n_components=2, bounded=False)
     generator.weights.copy_(torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]]))
     torch.manual_seed(0)
     labels = torch.arange(8000) % 2
@@ -306,7 +304,6 @@ def test_the_generator_draws_cells_in_their_proportions():
         (lambda: MixtureGenerator(zoom=-0.1), "zoom"),
         (lambda: MixtureGenerator(n_components=4, dim=3), "dim"),
         (lambda: MixtureGenerator(n_cells=0), "n_cells"),
-        (lambda: module(n_particles=0), "n_particles"),
         (lambda: module(n_classes=-1), "n_classes"),
         (lambda: module(radius=0.0), "radius"),
     ],
@@ -357,14 +354,12 @@ def test_tones_of_generated_images_are_those_of_the_records(tmp_path):
     model = module(n_classes=0)
     trainer(tmp_path, 4).fit(model, datamodule=Spots(batch_size=N))
     assert model.structure.n_levels >= 4
-    images = model.generator.render(
-        model.generator.straight(model.codes, model.generator.cell(model.codes, model.classes))
-    )
+    latent = model.generator.latent(2000)
+    rows = model.generator.rows(latent, model.generator.cell(latent, torch.zeros(2000, dtype=torch.int64))).detach()
+    images = model.generator.render(rows)
     # noise of a cumulated share: 2 sqrt(levels) / (mu_tones N), mu about 4 at epsilon 20
     assert float((images == 0).float().mean()) == pytest.approx(1 / 3, abs=0.1)
-    clamped = model.generator.linear(
-        model.generator.straight(model.codes, model.generator.cell(model.codes, model.classes))
-    )
+    clamped = model.generator.linear(rows)
     assert abs(float((clamped <= 0).float().mean()) - 1 / 3) > 0.1  # control
 
 

@@ -1,10 +1,13 @@
 """Queries beside the loss: shares of the budget, composition, header, resume, report."""
 
+import lightning as L
 import pytest
 import torch
 from factories import MECHANISM, STEPS, Mine, N, Records, WatchEpsilon, account, loader, privacy, trainer
 
-from dpswd import InputError, ProjectionMechanism
+from torch.utils.data import DataLoader
+
+from dpswd import BudgetExceededError, InputError, ProjectionMechanism
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import Ledger
 from dpswd.queries import ClassCounts, SecondMoment
@@ -31,6 +34,22 @@ class Queried(Mine):
         if self.global_step < self.silent:
             return self.net(torch.randn(16, 3)).square().mean()
         return super().training_step(batch, batch_idx)
+
+
+class Queries(L.LightningModule):
+    """Releases class counts and a second moment of all records in its only step; has no loss."""
+
+    def __init__(self, counts=0.05):
+        super().__init__()
+        self.automatic_optimization = False
+        self.counts, self.moment = ClassCounts(3, share=counts), SecondMoment(3, share=0.5)
+
+    def training_step(self, batch, batch_idx):
+        self.counts.release(torch.arange(N) % 3)
+        self.moment.release(Records().__getitems__(torch.arange(N)))
+
+    def configure_optimizers(self):
+        return []
 
 
 def whole():
@@ -61,6 +80,20 @@ def test_the_plan_uses_the_budget_and_keeps_it(tmp_path, accountant):
     queries = [group for group in groups if group[0] != module.criterion.mechanism]
     together = [*queries, (alone.budget.mechanism, N, module.criterion.n_releases)]
     assert PrivacyAccountant.from_groups(together, accountant).get_epsilon(1e-5) > 5
+
+
+def test_the_last_of_some_queries_has_what_the_others_leave(tmp_path):
+    module, data = Queries(), DataLoader(Records(), batch_size=N, collate_fn=list)
+    trainer(tmp_path, max_epochs=1).fit(module, data)
+    facts, ledger = privacy(tmp_path), ledger_of(tmp_path)
+    assert ledger.groups() == [(module.counts.mechanism, N, 1), (module.moment.mechanism, N, 1)]
+    assert facts["releases_made"] == facts["planned_releases"] == 2
+    assert 0.995 * 5 <= account(ledger.groups()).get_epsilon(1e-5) <= facts["epsilon"] * (1 + 1e-9) <= 5 * (1 + 1e-9)
+    mu_sq = [(each.mechanism.sensitivity / each.mechanism.sigma) ** 2 for each in (module.counts, module.moment)]
+    assert mu_sq[0] / sum(mu_sq) == pytest.approx(0.05, rel=0.01)
+    with pytest.raises(BudgetExceededError):  # a second step
+        trainer(tmp_path / "twice", max_epochs=2).fit(Queries(), data)
+    assert ledger_of(tmp_path / "twice").n_releases == 2
 
 
 def test_the_header_states_the_plan_in_order(tmp_path):

@@ -157,7 +157,6 @@ def test_weights_of_an_earlier_run_are_refused_unless_the_shared_ledger_contains
 
 def test_command_line(tmp_path, capfd):
     options = {"--trainer.callbacks": "[]", "--trainer.max_steps": "2", "--trainer.enable_progress_bar": "false"}
-    options |= {"--model.init_args.generated": "20", "--trainer.log_every_n_steps": "1"}
     words = [word for pair in options.items() for word in pair]
     shared = tmp_path / "all.jsonl"
     start = ["fit", "--config", "digits", *words, "--privacy.shared_ledger", str(shared)]
