@@ -39,7 +39,7 @@ from dpswd.generation.mixture_module import MixtureModule
 from dpswd.generation.structure import Structure, forecast
 from dpswd.report.render import write_report
 from dpswd.training.callback import PrivacyBudget
-from dpswd.training.cli import StageProgressBar
+from dpswd.training.cli import StepProgressBar
 
 __all__ = ["PrivateAdapter", "PrivateGenerator"]
 
@@ -153,7 +153,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
                 enable_checkpointing=False,
                 enable_model_summary=False,
                 enable_progress_bar=self.verbose,
-                callbacks=[budget, *([StageProgressBar()] if self.verbose else [])],
+                callbacks=[budget, *([StepProgressBar()] if self.verbose else [])],
             )
             try:
                 trainer.fit(module, datamodule=data)

@@ -108,9 +108,7 @@ def test_scikit_learn_conventions(fitted):
 
 def test_class_names_and_vectors(tmp_path):
     names = np.array(["zero", "one"])[(DIGITS.target > 4).astype(int)]
-    generator = PrivateGenerator(
-        classes=["zero", "one"], radius=40.0, run_dir=tmp_path / "run", verbose=False
-    )
+    generator = PrivateGenerator(classes=["zero", "one"], radius=40.0, run_dir=tmp_path / "run", verbose=False)
     rows, labels = generator.fit(DIGITS.data, names).sample(6)
     assert rows.shape == (6, 64)
     assert set(labels) == {"zero", "one"}

@@ -186,9 +186,10 @@ class MixtureGenerator(Generator):
     .. math:: x = J(T(D(m_c + (L_c z, s \odot z')) + r))
 
     One latent coordinate selects the cell c among those of the class; z and z' are the latent coordinates of the p
-    leading and of the remaining directions. D maps rows to records, and r has the unreleased frequencies, drawn from the reference spectrum. With ``contrast``, z, z' and r of a record have
-    one log-normal factor in common, since photographs differ in contrast. The tone curve T limits pixels to [0, 1];
-    J is the jitter of :mod:`dpswd.generation.jitter`.
+    leading and of the remaining directions. D maps rows to records, and r has the unreleased frequencies, drawn from
+    the reference spectrum. With ``contrast``, z, z' and r of a record have one log-normal factor in common, since
+    photographs differ in contrast. The tone curve T limits pixels to [0, 1]; J is the jitter of
+    :mod:`dpswd.generation.jitter`.
     :class:`~dpswd.generation.mixture_module.MixtureModule` sets means m, roots L and the buffers.
 
     Args:

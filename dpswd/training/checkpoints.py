@@ -65,7 +65,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class LastCheckpoint(ModelCheckpoint):
-    """Keeps ``checkpoints/last.ckpt``: before the first release, twenty times in a run, when it is interrupted, and last.
+    """Keeps ``checkpoints/last.ckpt``: before the first release, twenty times in a run, and at its end.
 
     The releases of short runs are stored by the budget itself, see :mod:`dpswd.training.budget`.
 

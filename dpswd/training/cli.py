@@ -23,7 +23,7 @@ from dpswd.errors import InputError
 from dpswd.training.callback import PrivacyBudget
 from dpswd.training.checkpoints import AtomicCheckpointIO, LastCheckpoint
 
-__all__ = ["PrivateCLI", "StageProgressBar"]
+__all__ = ["PrivateCLI", "StepProgressBar"]
 
 HELP = """\
 usage: dpswd {command} --config NAME|FILE [options]
@@ -93,13 +93,11 @@ class _LazyTensorBoard(TensorBoardLogger):
             super().finalize(status)
 
 
-class StageProgressBar(ProgressBar):
-    """One line with a bar per stage of training.
-
-    A module names its stages in a property ``stages``: a mapping from name to number of training steps, in order.
+class StepProgressBar(ProgressBar):
+    """One line with a bar of the training steps and the metrics; nothing where ``max_steps`` is not set.
 
     Example:
-        >>> callback = StageProgressBar()  # L.Trainer(callbacks=[callback], ...)
+        >>> callback = StepProgressBar()  # L.Trainer(callbacks=[callback], ...)
         >>> isinstance(callback, ProgressBar)
         True
     """
@@ -107,15 +105,14 @@ class StageProgressBar(ProgressBar):
     _progress: Any = None
 
     def enable(self) -> None:
-        """Do nothing: rank 0 shows the bars."""
+        """Do nothing: rank 0 shows the bar."""
 
     disable = enable
 
-    def _open(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def _open(self, total: int) -> None:
         """Open the display, after the first step, since passes over the records show bars of their own."""
         from rich import progress
 
-        stages = getattr(pl_module, "stages", None) or {"training": trainer.max_steps}
         self._progress = progress.Progress(
             progress.TextColumn("{task.description:<12}"),
             progress.BarColumn(),
@@ -123,27 +120,21 @@ class StageProgressBar(ProgressBar):
             progress.TimeElapsedColumn(),
             progress.TextColumn("{task.fields[metrics]}"),
         )
-        for name, steps in stages.items():
-            if steps:
-                self._progress.add_task(name, total=steps, start=False, metrics="")
+        self._progress.add_task("training", total=total, metrics="")
         self._progress.start()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Advance the bars of the stages that have begun."""
-        if self._progress is None and trainer.is_global_zero:
-            self._open(trainer, pl_module)
+        """Advance the bar."""
+        if self._progress is None and trainer.is_global_zero and trainer.max_steps > 0:
+            self._open(trainer.max_steps)
         if self._progress is None:
             return
         metrics = {name: value for name, value in self.get_metrics(trainer, pl_module).items() if name != "v_num"}
         text = "  ".join(f"{name} {float(str(value)):.3g}" for name, value in metrics.items())
-        done = trainer.global_step
         for task in self._progress.tasks:
-            if done > 0 and not task.finished:
-                self._progress.start_task(task.id)
-                self._progress.update(task.id, completed=min(done, task.total), metrics=text)
-            done -= task.total
+            self._progress.update(task.id, completed=trainer.global_step, metrics=text)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Close the display."""
@@ -227,7 +218,7 @@ class PrivateCLI(LightningCLI):
         callbacks = _as_list(given.get("callbacks"))
         if self.subcommand == "fit" and given.get("enable_progress_bar") is not False:
             if not any(isinstance(each, ProgressBar) for each in callbacks):
-                callbacks.append(StageProgressBar())
+                callbacks.append(StepProgressBar())
         checkpoints = given.get("enable_checkpointing") is not False and not given.get("fast_dev_run")
         if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
             callbacks.append(LastCheckpoint(directory, int(given.get("max_steps") or 0)))

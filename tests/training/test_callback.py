@@ -253,7 +253,7 @@ class NoLoss(Mine):
 
 @pytest.mark.parametrize(("kind", "count"), [(Two, 2), (NoLoss, 0)])
 def test_no_loss_or_several(tmp_path, kind, count):
-    refused(tmp_path, kind(), f"one DPSlicedWassersteinLoss or queries of all records in {kind.__name__}, got {count} losses")
+    refused(tmp_path, kind(), f"one DPSlicedWassersteinLoss or queries of all records in {kind.__name__}, got {count}")
 
 
 class Validates(Mine):

@@ -4,7 +4,6 @@ import lightning as L
 import pytest
 import torch
 from factories import MECHANISM, STEPS, Mine, N, Records, WatchEpsilon, account, loader, privacy, trainer
-
 from torch.utils.data import DataLoader
 
 from dpswd import BudgetExceededError, InputError, ProjectionMechanism
