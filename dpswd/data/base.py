@@ -166,8 +166,8 @@ def every_fifth(records: Records) -> tuple[Records, Records]:
     return records.select(index[index % 5 != 4]), records.select(index[index % 5 == 4])
 
 
-class _Batches(Dataset[tuple[Tensor, Tensor]]):
-    """Batches of records and labels; of record numbers and labels if ``in_parts``."""
+class _Batches(Dataset[Any]):
+    """Batches of records and labels; of record numbers if ``in_parts``."""
 
     def __init__(self, records: Records, in_parts: bool) -> None:
         self.records, self.in_parts = records, in_parts
@@ -175,12 +175,12 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
     def __len__(self) -> int:
         return len(self.records)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, index: int) -> Any:
         return self.__getitems__(torch.tensor([index]))
 
-    def __getitems__(self, index: Tensor | list[int]) -> tuple[Tensor, Tensor]:
+    def __getitems__(self, index: Tensor | list[int]) -> Any:
         index = torch.as_tensor(index)
-        return (index, self.records.labels[index]) if self.in_parts else self.read(index)
+        return index if self.in_parts else self.read(index)
 
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         return self.records.floats(index), self.records.labels[index]
@@ -231,8 +231,8 @@ class PrivateData(L.LightningDataModule):
 
     Args:
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
-        batch_size: Number B of records in a release. ``None`` for the largest number that gives whole blocks; the
-            records that are left out are drawn at random.
+        batch_size: Number B of records in a release of a loss. ``None`` for the largest number that gives whole
+            blocks; the records that are left out are drawn at random. Queries read all records.
         n_synthetic: Number of records that ``dpswd predict`` generates, spread evenly over the classes.
 
     Attributes:
@@ -240,7 +240,7 @@ class PrivateData(L.LightningDataModule):
         public_benchmark: Whether the records are public, so that exact statistics of them may be published.
         reference: Public vectors that look like the private ones up to an affine map, if there are any.
         release_every: Training steps per release, set by the module that is trained.
-        in_parts: Whether the module that is trained reads the records itself, so that batches hold their numbers.
+        in_parts: Whether the module that is trained reads the records itself; the only batch has their numbers.
 
     Raises:
         InputError: If a value is out of range.

@@ -364,7 +364,7 @@ class MixtureModule(L.LightningModule):
         result: Tensor = self.generator(self.generator.latent(len(labels)), labels)
         return result
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def training_step(self, batch: Tensor, batch_idx: int) -> None:
         """Makes all releases, unless a checkpoint holds their results, and ends the run."""
         if not bool(self.fitted):
             if self.overall.recorder is None:

@@ -43,7 +43,8 @@ class PrivacyBudget(RunBudget, L.Callback):
     Works with any LightningModule that has one :class:`DPSlicedWassersteinLoss` and a training loader whose batch
     sampler is a :class:`FixedSizeSampler`, such as :class:`ReleaseLoader`; or any number of
     :class:`dpswd.queries.GaussianQuery` of all records, each of which is released once; or both. Each query has its
-    share of the budget; the loss, or the last query where there is none, has what the others leave.
+    share of the budget; the loss, or the last query where there is none, has what the others leave. A module without a
+    loss may have no optimiser, so that no gradient of private batches reaches its weights.
 
     A training step may release its own private batch once. Refused are
 
@@ -194,6 +195,11 @@ class PrivacyBudget(RunBudget, L.Callback):
         if loss is not None:
             wanted.append((loss.mechanism, _the_sampler(trainer, loss.mechanism).n_releases))
             parts.append(loss)
+        elif trainer.optimizers:
+            raise InputError(
+                f"Expected a DPSlicedWassersteinLoss in {type(pl_module).__name__}, which has an optimiser, got none; "
+                "gradients of private batches are not accounted for. Release in training_step, train on it afterwards."
+            )
         self._in_batches = loss is not None
         shares = [query.share for query in queries][: len(wanted) - 1]
         if self._checkpoint is None:

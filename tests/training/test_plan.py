@@ -95,6 +95,16 @@ def test_the_last_of_some_queries_has_what_the_others_leave(tmp_path):
     assert ledger_of(tmp_path / "twice").n_releases == 2
 
 
+def test_an_optimiser_needs_a_loss(tmp_path):
+    class Trained(Queries):
+        def configure_optimizers(self):
+            return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+
+    with pytest.raises(InputError, match="optimiser"):
+        trainer(tmp_path, max_epochs=1).fit(Trained(), DataLoader(Records(), batch_size=N, collate_fn=list))
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
 def test_the_header_states_the_plan_in_order(tmp_path):
     module = Queried()
     trainer(tmp_path).fit(module, loader())
