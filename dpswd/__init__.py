@@ -1,4 +1,4 @@
-"""Differentially private sliced Wasserstein distance: loss, mechanisms and accounting.
+"""Private generators, a differentially private sliced Wasserstein loss, accounting.
 
 Public names are imported on first use, so that accounting works without importing torch, and the core without
 lightning, torchvision, scikit-learn or matplotlib.

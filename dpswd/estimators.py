@@ -52,6 +52,8 @@ Array = NDArray[Any]
 class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Makes synthetic records from private ones.
 
+    A mixture of normal distributions, from noisy sums over all records; no network is trained.
+
     Formal guarantee:
         ``fit`` is one run of :class:`dpswd.generation.mixture_module.MixtureModule` under a
         :class:`~dpswd.PrivacyBudget`: (epsilon, delta) differential privacy under replace-one, labels included.
@@ -76,7 +78,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     Attributes:
         guarantee_: Facts of the guarantee: epsilon, delta, mu, regret, sound, ...
-        generator_: The trained :class:`~dpswd.generation.generators.Generator`.
+        generator_: The fitted :class:`~dpswd.generation.generators.Generator`.
         classes_: Classes (C,), or ``None`` without labels.
         run_dir_: The run directory.
 

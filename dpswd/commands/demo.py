@@ -1,4 +1,4 @@
-"""``dpswd demo``: trains a private generator of digits and writes its report, in about a minute."""
+"""``dpswd demo``: fits a private generator of digits, in about ten seconds."""
 
 import json
 import sys
@@ -63,7 +63,7 @@ def _show(result: dict[str, Any]) -> None:
 
 COMMANDS = {
     "demo": Command(
-        help="train a private generator on the digits of scikit-learn and write its report",
+        help="fit a private generator to the digits of scikit-learn and write its report",
         add_arguments=_add_arguments,
         run=_run,
         show=_show,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.cli import LightningCLI
 
 LIGHTNING = {
-    "fit": "train a generator or an adapted classifier within a privacy budget",
+    "fit": "fit a generator or an adapted classifier within a privacy budget",
     "predict": "sample synthetic records from a checkpoint, or predict classes (CLASSIFIER.pt RECORDS.npz)",
 }
 COMMAND_MODULES = {
@@ -100,7 +100,7 @@ def _small(arguments: list[str]) -> int:
     commands = _commands(arguments[0] if arguments else None)
     parser = _Parser(
         prog="dpswd",
-        description="Differentially private generators and classifiers by sliced Wasserstein distances.",
+        description="Differentially private generators, adapted classifiers and sliced Wasserstein distances.",
         epilog="dpswd COMMAND --help explains a command. Every command takes --json and then prints one JSON object.",
     )
     parser.add_argument("--version", action="version", version=f"dpswd {__version__}")

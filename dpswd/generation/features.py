@@ -1,4 +1,4 @@
-"""Public maps from records to the rows that are projected.
+"""Public maps from records to rows, of which sums or projections are released.
 
 The guarantee requires that a map is fixed before the private records are read and computes each row from one record.
 Rows are scaled so that a record at L2 distance at most ``radius`` from ``center`` (pixels in [0, 1]) has norm at most

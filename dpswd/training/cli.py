@@ -38,7 +38,7 @@ usage: dpswd {command} --config NAME|FILE [options]
   --privacy.shared_ledger FILE      ledger of several runs on the same records (dpswd ledger create)
 
   --trainer.default_root_dir DIR    the run directory; runs/DATE-TIME by default
-  --trainer.max_steps N             training steps
+  --trainer.max_steps N             training steps, of mnist_steps and mnist_rows
   --trainer.accelerator cpu|gpu|auto
   --trainer.enable_progress_bar false
   --seed_everything N               weights and public samples; never noise, batches or directions
