@@ -336,7 +336,7 @@ TABLES: dict[str, Table] = {
     "fig6": Table(
         "fig6",
         columns(
-            "images -> {method} | N -> {sample_size:,} | guarantee -> * | sigma -> {sigma:.2g} | "
+            "images -> {method} | N -> {sample_size:,} | guarantee -> * | "
             "Fréchet distance -> {frechet:.3g} | precision -> {precision:.2f} | recall -> {recall:.2f} | "
             "training, s -> {train_seconds:d}",
             guarantee,
@@ -614,8 +614,7 @@ TABLES: dict[str, Table] = {
         "parts",
         columns(
             "images -> {n:,} | processes -> {processes} | whole fit, s -> {seconds:.0f} | "
-            "releases before the slices, s -> {before_slices_s:.0f} | slices, s -> {slices_s:.0f} | "
-            "of which merging, s -> {merge_s:.1f} | a record in a pass, µs -> * | memory of a process, GB -> *",
+            "releases, s -> {releases_s:.0f} | a record in a pass, µs -> * | memory of a process, GB -> *",
             lambda row: f"{1e6 * row['record_pass_s']:.0f}",
             lambda row: f"{row['peak_bytes'] / 1e9:.2f}",
         ),
@@ -624,11 +623,10 @@ TABLES: dict[str, Table] = {
     "parts_cost": Table(
         "parts",
         columns(
-            "records -> {n:,} | machines -> {processes} | directions -> {directions} | passes -> {passes} | "
-            "reading, hours -> {reading_hours:.1f} | merging on rank 0, hours -> {merge_hours:.1f} | "
-            "network, hours -> {network_hours:.2f} | sums of a machine, MB -> * | columns of all machines, GB -> *",
+            "records -> {n:,} | machines -> {processes} | passes -> {passes} | reading, hours -> {reading_hours:.1f} | "
+            "network, s -> * | sums of a machine, MB -> *",
+            lambda row: f"{3600 * row['network_hours']:.1f}",
             lambda row: f"{row['sums_bytes'] / 1e6:.0f}",
-            lambda row: f"{row['slices_bytes'] / 1e9:.0f}",
         ),
         "extrapolated",
         part="cost",

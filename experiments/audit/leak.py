@@ -35,7 +35,6 @@ from dpswd.adaptation.space import SourceSpace
 from dpswd.audit.bounds import evaluate
 from dpswd.data.features import ArrayData
 from dpswd.generation.mixture_module import MixtureModule
-from dpswd.generation.rows import private_rows
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import GaussianQuery
@@ -179,12 +178,6 @@ class Transcript:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Expect")
             self.module.setup("fit")
-        structure, criterion = self.module.structure, self.module.criterion
-        assert structure is not None
-        assert criterion is not None
-        self.criterion = criterion
-        rest = mu * math.sqrt(1 - sum(structure.shares.values()))
-        criterion.mechanism = criterion.mechanism.calibrate(sample_size=N_TARGET, n_releases=1, target_mu=rest)
         self._publish: dict[GaussianQuery, Any] = {}
         for query in self.module.modules():
             if isinstance(query, GaussianQuery):
@@ -205,7 +198,6 @@ class Transcript:
             return seen[-1][1]
 
         self._mix(which, publish)
-        slices = self.criterion.release(self._rows(which))
         logs = [0.0, 0.0]
         for other in (0, 1):
             transcript = iter(seen)
@@ -217,13 +209,11 @@ class Transcript:
                 return noisy
 
             self._mix(other, replay)
-            exact = self.criterion.exact_values(self._rows(other), None, slices.projections)
-            squares.append(float(((slices.values - exact) / self.criterion.mechanism.sigma).square().sum()))
             logs[other] = -sum(squares) / 2
         return logs[1] - logs[0]
 
     def _mix(self, which: int, publish: Any) -> None:
-        """Runs the module up to the slices on data set ``which``, with another way to publish values."""
+        """Fits the module to data set ``which``, with another way to publish values."""
         self._use(which)
         features = self.module.features  # as before the first release
         features.mean.zero_()
@@ -232,9 +222,6 @@ class Transcript:
         for query in self._publish:
             query._publish = lambda values, query=query, **options: publish(query, values, **options)  # type: ignore[method-assign]
         self.module._mix()
-
-    def _rows(self, which: int) -> Tensor:
-        return private_rows(self.module.features, self.data[which].private.floats())
 
 
 def attack_synthetic_target(mu: float, trials: int) -> dict[str, Any]:

@@ -6,7 +6,6 @@ Images are those of CIFAR-10, repeated with shifts of up to two pixels. The rate
 
 import itertools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -33,8 +32,6 @@ from experiments.cells import run_cells
 HELP = "memory and time of fits of up to 1,000,000 images on disk, in 1, 2 and 4 processes (hours; resumes)"
 
 SIZE, N_CLASSES = 32, 10
-_STEPS = 805  # as in the config
-_SKETCH_BYTES = 2**28  # of projected values on a rank
 LARGE = {"n": 10**8, "processes": 64, "bytes_per_second": 1.25e9}  # a network of 10 Gbit/s
 
 
@@ -44,7 +41,6 @@ class Fit:
 
     n: int
     processes: int
-    steps: int = _STEPS
 
     @property
     def name(self) -> str:
@@ -76,7 +72,7 @@ def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
     """Run one fit in processes of its own; return the times of rank 0 and the largest memory of a rank."""
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder), fit.n, data)
-        words = ["-m", "experiments.benchmarks.parts", folder, str(fit.steps), str(fit.processes)]
+        words = ["-m", "experiments.benchmarks.parts", folder, str(fit.processes)]
         if fit.processes > 1:
             words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={fit.processes}", *words]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -84,21 +80,16 @@ def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
         if done.returncode:
             raise InputError(f"Expected a fit of {fit.n} images, got status {done.returncode}: {done.stderr[-1000:]}")
         ranks = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(fit.processes)]
-        facts = json.loads((Path(folder) / "run" / "privacy.json").read_text())
-    reading = ranks[0]["before_slices_s"] + ranks[0]["slices_s"] - ranks[0]["merge_s"]
-    directions = facts["mechanism"]["n_projections"]
     return {
-        **{"n": fit.n, "processes": fit.processes, "steps": fit.steps, "directions": directions},
+        **{"n": fit.n, "processes": fit.processes},
         **ranks[0],
         "peak_bytes": max(rank["peak_bytes"] for rank in ranks),
-        "record_pass_s": reading / ranks[0]["records_read"],
-        "merge_value_s": ranks[0]["merge_s"] / (fit.n * directions),
+        "record_pass_s": ranks[0]["releases_s"] / ranks[0]["records_read"],
     }
 
 
-def of_rank(folder: Path, steps: int, processes: int) -> None:
+def of_rank(folder: Path, processes: int) -> None:
     """Fit as one rank, and write times and memory."""
-    from dpswd import sketch
     from dpswd.commands.main import main
 
     spent: defaultdict[str, float] = defaultdict(float)
@@ -122,11 +113,9 @@ def of_rank(folder: Path, steps: int, processes: int) -> None:
 
     base.IN_MEMORY = 0  # on disk at any size
     mixture_module.passing = counted
-    mixture_module.MixtureModule._mix = timed("before_slices_s", mixture_module.MixtureModule._mix)  # type: ignore[method-assign]
-    mixture_module.release_sketch = timed("slices_s", mixture_module.release_sketch)
-    sketch._summary = timed("merge_s", sketch._summary)
+    mixture_module.MixtureModule._mix = timed("releases_s", mixture_module.MixtureModule._mix)  # type: ignore[method-assign]
     words = ["fit", "--config", "features", "--data.path", str(folder), "--trainer.default_root_dir"]
-    words += [str(folder / "run"), "--trainer.max_steps", str(steps), "--trainer.callbacks", "[]"]
+    words += [str(folder / "run"), "--trainer.callbacks", "[]"]
     words += ["--trainer.logger", "false", "--trainer.enable_progress_bar", "false"]
     n = len(np.load(folder / "labels.npy", mmap_mode="r"))
     words += ["--privacy.target_delta", f"{0.5 / n:g}"]
@@ -145,25 +134,20 @@ def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
     rates = max((row for row in rows if row["processes"] == 1), key=lambda row: row["n"])
     n, processes = LARGE["n"], LARGE["processes"]
     made = forecast(int(n), (3, SIZE, SIZE), N_CLASSES, mu_of_epsilon(10.0, 1e-10))
-    k, cells = made.n_components, N_CLASSES * made.n_cells
-    width = max(1, int(_SKETCH_BYTES / (8 * n / processes)) - 1)
-    passes = made.n_releases + 1 + math.ceil(k / width)  # a check of all records, and the first pass of the slices
-    moments = 8 * (N_CLASSES * made.dim**2 + cells * k**2)  # the largest sums; a rank sends each once
-    slices = 8 * n * k
+    passes = made.n_releases + 1  # and a check of all records
+    cells = N_CLASSES * made.n_cells
+    moments = 8 * (N_CLASSES * made.dim**2 + cells * made.n_components**2)  # the largest sums; a rank sends each once
     return {
-        **{"n": n, "processes": processes, "directions": k, "passes": passes},
-        "sums_bytes": moments,
-        "slices_bytes": slices,
+        **{"n": n, "processes": processes, "passes": passes, "sums_bytes": moments},
         "reading_hours": passes * n / processes * rates["record_pass_s"] / 3600,
-        "merge_hours": n * k * rates["merge_value_s"] / 3600,
-        "network_hours": (slices + processes * moments) / LARGE["bytes_per_second"] / 3600,
+        "network_hours": processes * moments / LARGE["bytes_per_second"] / 3600,
     }
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
     """Run the fits that have no result yet; ``full`` adds 4 processes and 1,000,000 images, ``quick`` is tiny."""
     if quick:
-        fits = [Fit(1000, 1, 6), Fit(1000, 2, 6)]
+        fits = [Fit(1000, 1), Fit(1000, 2)]
     else:
         fits = [Fit(50_000, 1), Fit(50_000, 2)] + [Fit(50_000, 4), Fit(10**6, 1)] * full
     rows = run_cells(fits, partial(measure, data=data), out / f"parts{'-quick' if quick else ''}", workers=0)
@@ -171,4 +155,4 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
 
 
 if __name__ == "__main__":
-    of_rank(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    of_rank(Path(sys.argv[1]), int(sys.argv[2]))

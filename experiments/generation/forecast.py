@@ -64,7 +64,7 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
 
 def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
     """Computes the signal-to-noise ratio of each release of ``made`` from the exact statistics of the records."""
-    shares = {**made.shares, "slices": 1 - sum(made.shares.values())}
+    shares = dict(made.shares)
     if made.n_rounds:
         shares["cell_means"] /= made.n_rounds
     sigma = {name: 2 * ROW_NORM / (mu * math.sqrt(share)) for name, share in shares.items()}
@@ -96,8 +96,6 @@ def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
         ratios["cell_means"] = _norm(offsets * counts[:, None]) / (noise * math.sqrt(p))
         rest = float((leading - offsets[cells]).square().sum(1).mean()) / p * n / (classes * made.n_cells)
         ratios["cell_moments"] = rest / moment_edge(deviation, p, mu * math.sqrt(shares["cell_moments"]))
-    spread = float((shared.trace() / p).sqrt())
-    ratios["slices"] = spread * n * mu * math.sqrt(shares["slices"]) / made.n_quantiles
     return ratios
 
 

@@ -48,7 +48,6 @@ class Part:
 
 PARTS = (
     Part("as shipped"),
-    Part("no flow to the slices", options=("--model.init_args.flow_steps=0",)),
     Part("one cell per class", constant=(CELLS, 1)),
     Part("one round of the cells", constant=("dpswd.generation.structure.ROUNDS", 1)),
     Part("no tone curve", constant=("dpswd.generation.structure._MAX_LEVELS", 0)),

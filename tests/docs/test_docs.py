@@ -61,7 +61,6 @@ def test_propositions_that_docstrings_cite_exist(path):
 @pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.name)
 def test_python_blocks_print_what_the_page_says(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dpswd.estimators._GENERATOR_STEPS", 5)
     (code,), (printed,) = blocks(page, "python"), blocks(page, "text")
     exec(compile(code, page.name, "exec"), {})
     assert printed in capsys.readouterr().out

@@ -36,7 +36,7 @@ def test_a_changed_run_is_sound_or_has_no_guarantee(monkeypatch, epsilon):
     monkeypatch.setattr(
         generation_ablation, "generate", lambda module, labels: built.append(module) or torch.rand(len(labels), 1, 8, 8)
     )
-    part = Part("one cell per class", ("digits",), ("--trainer.max_steps=6",), (CELLS, 1), epsilon)
+    part = Part("one cell per class", ("digits",), (), (CELLS, 1), epsilon)
     row = evaluate(Cell("digits", part, 0), None)
     assert (row["sound"], row["mu"] is None) == ((True, False) if epsilon else (None, True))
     assert built[0].structure.n_cells == 1

@@ -9,7 +9,6 @@ from experiments.generation import readme_picture
 
 
 def test_picture_of_digits(tmp_path, monkeypatch):
-    monkeypatch.setattr("dpswd.estimators._GENERATOR_STEPS", 2)
     result = readme_picture.run(tmp_path, quick=True)
     (row,) = json.loads(json.dumps(result))["rows"]
     assert row["sound"]

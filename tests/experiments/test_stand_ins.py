@@ -1,11 +1,10 @@
 """Benchmarks cut to N records: plan, one cell, and what the package is given."""
 
 import math
-from functools import partial
 
 import pytest
 
-from dpswd import InputError, PrivateGenerator
+from dpswd import InputError
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Digits
 from experiments.generation import stand_ins
@@ -22,7 +21,6 @@ def test_plan_has_no_size_above_the_number_of_records():
 
 @pytest.mark.filterwarnings("ignore:Expect noise")
 def test_one_cell(tmp_path, monkeypatch):
-    monkeypatch.setattr(stand_ins, "PrivateGenerator", partial(PrivateGenerator, n_steps=5))
     monkeypatch.setattr(stand_ins, "_N_SYNTHETIC", 500)
     (row,) = run(tmp_path, quick=True, workers=0)["rows"]
     assert (row["dataset"], row["n_records"], row["epsilon"], row["channels"]) == ("digits", 300, 10.0, 1)
