@@ -49,7 +49,7 @@ class RepeatedFaces(CelebA):
         return N_PAPER
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, weights: Path | None = None) -> dict[str, Any]:
+def run(out: Path, *, data: Path | None = None, weights: Path | None = None) -> dict[str, Any]:
     """Trains ``celeba.yaml`` for every line; draws ``fig6.png``; measures Frechet distances, precision and recall.
 
     The figure shows generated faces only, because those of CelebA may not be redistributed.
