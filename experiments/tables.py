@@ -259,7 +259,7 @@ TABLES: dict[str, Table] = {
         {"data set": "{dataset}"},
         where=lambda row: (
             row["classifier"] == "cnn"
-            and (row["method"] == "real records" or (row["method"].startswith("DP-SWD") and row["epsilon"] >= 1))
+            and (row["method"] == "real records" or (row["method"] == "one-shot mixture" and row["epsilon"] >= 1))
         ),
         spread=(lambda row: f"ε = {row['epsilon']:g}" if row["epsilon"] else "real records", score),
         last={"seeds": lambda rows: " / ".join(str(row["seeds"]) for row in rows)},

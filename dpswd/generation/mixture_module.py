@@ -373,6 +373,16 @@ class MixtureModule(L.LightningModule):
             self.fitted.fill_(True)
         self.trainer.should_stop = True
 
+    def teardown(self, stage: str) -> None:
+        """Lets another module read batches of records."""
+        if stage == "fit":
+            self.trainer.datamodule.in_parts = False  # type: ignore[attr-defined]
+
+    @property
+    def public_buffers(self) -> list[str]:
+        """Names of the buffers and weights that depend on released values only: all of them."""
+        return list(self.state_dict())
+
     def predict_step(self, batch: Tensor, batch_idx: int) -> tuple[Tensor, Tensor]:
         """Generates a record for each class in the batch (n,)."""
         return self.sample(batch), batch

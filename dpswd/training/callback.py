@@ -44,23 +44,24 @@ class PrivacyBudget(RunBudget, L.Callback):
     sampler is a :class:`FixedSizeSampler`, such as :class:`ReleaseLoader`; or any number of
     :class:`dpswd.queries.GaussianQuery` of all records, each of which is released once; or both. Each query has its
     share of the budget; the loss, or the last query where there is none, has what the others leave. A module without a
-    loss may have no optimiser, so that no gradient of private batches reaches its weights.
+    loss may have no optimiser, since gradients of private batches are not accounted for.
 
     A training step may release its own private batch once. Refused are
 
-    - a second release in a step, a release outside of training steps, before the noise is calibrated, or in
-      ``validate``, ``test`` and ``predict``; a loss that is hidden from ``module.modules()``;
+    - a second release of a loss in a step, or outside of training steps; any release before the noise is calibrated,
+      or in ``validate``, ``test`` and ``predict``; a loss or query that is hidden from ``module.modules()``;
     - rows that depend on other records of the batch (BatchNorm in train mode, standardisation, division by the batch
       maximum). At the first private batch, ``training_step`` is run up to its release on a few records, of which one is
       then changed: the other rows must not change. Where this fails to run, or is not deterministic, a warning says
       that nothing was checked;
-    - a buffer that changes between the arrival of a private batch and its release, unless the LightningModule names it
-      in ``public_buffers``;
+    - a buffer that changes between the arrival of a private batch and its release, or in a module without a loss a
+      buffer or weight that changes before a query, unless the LightningModule names it in ``public_buffers``;
     - a new run of a module that has made releases, or of weights that were trained by another run (unless the shared
       ledger contains it), and a checkpoint that no such run wrote.
 
     Not checked: private statistics in plain attributes of the module, in the data module, or in rows of queries; use of
-    the private batch after its release; a module that keeps an old batch and releases it in place of the new one.
+    the private batch after its release, or without one; a module that keeps an old batch and releases it in place of
+    the new one; weights of an earlier run that are loaded before the module has a loss or query.
 
     Several processes (``strategy="ddp"``, ``use_distributed_sampler=False``) make every release together, see
     :mod:`dpswd.loss`: N, B, T and epsilon are those of one process; rank 0 keeps the ledger. Every rank generates
@@ -138,7 +139,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         """As :meth:`RunBudget.before_release`; InputError if a buffer changed since the private batch arrived."""
         if self._probing:
             raise _RowsReady(rows, labels)
-        if mechanism.batch_size is not None:
+        if mechanism.batch_size is not None or not self._in_batches:
             self._check_buffers()
         return super().before_release(mechanism, rows, labels)
 
@@ -167,7 +168,7 @@ class PrivacyBudget(RunBudget, L.Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Register as recorder of parts that the module made in its own hooks; refuse modules with releases."""
         self._watch(running=True)
-        _the_loss(pl_module)
+        _check_optimisers(trainer, pl_module)
         if self._checkpoint is None and trainer.ckpt_path is not None:
             raise InputError(
                 f"Expected a checkpoint of a run within a PrivacyBudget, got {trainer.ckpt_path}, which states no "
@@ -195,11 +196,6 @@ class PrivacyBudget(RunBudget, L.Callback):
         if loss is not None:
             wanted.append((loss.mechanism, _the_sampler(trainer, loss.mechanism).n_releases))
             parts.append(loss)
-        elif trainer.optimizers:
-            raise InputError(
-                f"Expected a DPSlicedWassersteinLoss in {type(pl_module).__name__}, which has an optimiser, got none; "
-                "gradients of private batches are not accounted for. Release in training_step, train on it afterwards."
-            )
         self._in_batches = loss is not None
         shares = [query.share for query in queries][: len(wanted) - 1]
         if self._checkpoint is None:
@@ -227,6 +223,9 @@ class PrivacyBudget(RunBudget, L.Callback):
         length = batch_length(batch) if self._in_batches else 0
         self._permit = length > 0
         self._buffers = {}
+        if not self._in_batches:
+            _check_optimisers(trainer, pl_module)
+            self._buffers = self._private_state(pl_module)
         if not length:
             return
         mechanism, planned = self.plan[-1]
@@ -244,7 +243,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         if not self._probed:
             self._probed = True
             self._check_rows(pl_module, batch)
-        self._buffers = {name: buffer.clone() for name, buffer in _private_buffers(pl_module)}
+        self._buffers = self._private_state(pl_module)
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
         """End a check of the rows that reached no release."""
@@ -318,15 +317,22 @@ class PrivacyBudget(RunBudget, L.Callback):
     def _check_buffers(self) -> None:
         if self._module is None:
             return
-        for name, buffer in _private_buffers(self._module):
+        state = self._private_state(self._module) if self._buffers else {}
+        for name, value in state.items():
             before = self._buffers.get(name)
-            if before is not None and not torch.equal(before, buffer):
+            if before is not None and not torch.equal(before, value):
                 raise InputError(
                     f"Expected no buffer to change between the arrival of a private batch and its release, got "
                     f"{name}, {_owner(self._module, name)}: it may now contain a statistic of private records. Call "
                     ".eval() on that layer or use GroupNorm or LayerNorm; release the batch before layers that read "
                     "generated records; name a buffer of public values in public_buffers."
                 )
+
+    def _private_state(self, module: nn.Module) -> dict[str, Tensor]:
+        """Copy the buffers, and without a loss the weights, that are not named as public."""
+        public = set(getattr(module, "public_buffers", ()))
+        found = dict(module.named_buffers()) | ({} if self._in_batches else dict(module.named_parameters()))
+        return {name: value.detach().clone() for name, value in found.items() if name not in public}
 
     def _check_rows(self, module: L.LightningModule, batch: Any) -> None:
         """Refuse rows of which one changes when another record is changed. Reads a few records, release nothing."""
@@ -435,11 +441,6 @@ def _snapshot(module: nn.Module) -> Callable[[], None]:
     return restore
 
 
-def _private_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
-    public = set(getattr(module, "public_buffers", ()))
-    return [(name, buffer) for name, buffer in module.named_buffers() if name not in public]
-
-
 def _owner(module: nn.Module, buffer: str) -> str:
     return f"of {type(module.get_submodule(buffer.rpartition('.')[0])).__name__}"
 
@@ -498,6 +499,16 @@ def _the_loss(module: nn.Module) -> DPSlicedWassersteinLoss | None:
             f"{len(losses)} losses; make them attributes of the module."
         )
     return losses[0] if losses else None
+
+
+def _check_optimisers(trainer: Any, module: nn.Module) -> None:
+    """Refuse optimisers of a module without a loss, also within Lightning's tuners."""
+    if _the_loss(module) is None and trainer.optimizers:
+        raise InputError(
+            f"Expected a DPSlicedWassersteinLoss in {type(module).__name__}, which has an optimiser, got none; "
+            "gradients of private batches are not accounted for. Return [] from configure_optimizers, and train on "
+            "the releases after the fit."
+        )
 
 
 def _sample_size(trainer: Any, loss: DPSlicedWassersteinLoss | None) -> int:

@@ -4,6 +4,7 @@ import lightning as L
 import pytest
 import torch
 from factories import MECHANISM, STEPS, Mine, N, Records, WatchEpsilon, account, loader, privacy, trainer
+from lightning.pytorch.tuner import Tuner
 from torch.utils.data import DataLoader
 
 from dpswd import BudgetExceededError, InputError, ProjectionMechanism
@@ -51,6 +52,10 @@ class Queries(L.LightningModule):
         return []
 
 
+def all_records():
+    return DataLoader(Records(), batch_size=N, collate_fn=list)
+
+
 def whole():
     return ReleaseLoader(Records(), FixedSizeSampler(N, N, n_steps=STEPS, every=STEPS))
 
@@ -82,7 +87,7 @@ def test_the_plan_uses_the_budget_and_keeps_it(tmp_path, accountant):
 
 
 def test_the_last_of_some_queries_has_what_the_others_leave(tmp_path):
-    module, data = Queries(), DataLoader(Records(), batch_size=N, collate_fn=list)
+    module, data = Queries(), all_records()
     trainer(tmp_path, max_epochs=1).fit(module, data)
     facts, ledger = privacy(tmp_path), ledger_of(tmp_path)
     assert ledger.groups() == [(module.counts.mechanism, N, 1), (module.moment.mechanism, N, 1)]
@@ -97,12 +102,45 @@ def test_the_last_of_some_queries_has_what_the_others_leave(tmp_path):
 
 def test_an_optimiser_needs_a_loss(tmp_path):
     class Trained(Queries):
+        lr = 0.1
+
         def configure_optimizers(self):
             return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
 
     with pytest.raises(InputError, match="optimiser"):
-        trainer(tmp_path, max_epochs=1).fit(Trained(), DataLoader(Records(), batch_size=N, collate_fn=list))
+        trainer(tmp_path, max_epochs=1).fit(Trained(), all_records())
+    with pytest.raises(InputError, match="optimiser"):
+        Tuner(trainer(tmp_path)).lr_find(Trained(), all_records())
     assert not (tmp_path / "ledger.jsonl").exists()
+
+
+class WithNorm(Queries):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+
+    def training_step(self, batch, batch_idx):
+        self.counts.release(torch.arange(N) % 3)
+        self.moment.release(self.norm(Records().__getitems__(torch.arange(N))).detach())
+
+
+class WithWeight(Queries):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(3))
+
+    def training_step(self, batch, batch_idx):
+        self.weight.data.copy_(Records().__getitems__(torch.arange(N)).mean(0))
+        super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(WithNorm, "norm.running_mean"), (WithWeight, "weight")])
+def test_private_statistics_in_a_module_without_a_loss(tmp_path, kind, name):
+    with pytest.raises(InputError, match=f"no buffer to change .* {name}"):
+        trainer(tmp_path, max_epochs=1).fit(kind(), all_records())
+    assert ledger_of(tmp_path).n_releases == (kind is WithNorm)
+    kind.public_buffers = ["norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "weight"]  # control
+    trainer(tmp_path / "named", max_epochs=1).fit(kind(), all_records())
 
 
 def test_the_header_states_the_plan_in_order(tmp_path):
