@@ -17,6 +17,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 _LEAST_VARIANCE = 1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
+_MOST_CLIPPED = 4.0  # largest factor that gives clipped second moments their variance back
 _POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in that of one cell
 
 
@@ -156,9 +157,12 @@ def cell_covariances(
 ) -> Tensor:
     """Covariances (K, d, d) of cells, pulled towards the covariance within the cells of their class.
 
+    Moments of clipped rows are too small. They are multiplied by one factor, so that all cells together have the
+    variance within cells that follows from the covariances of classes.
+
     Args:
         counts: (K,), positive.
-        moments: (K, d, d), released second moments about the means of cells.
+        moments: (K, d, d), released second moments of clipped rows about the means of cells.
         noise: Standard deviation of a diagonal entry of a released moment.
         weights: (C, K / C), proportions of the cells of each class.
         means: (K, d), of cells.
@@ -169,8 +173,14 @@ def cell_covariances(
     about = about - (weights[:, :, None] * about).sum(1, keepdim=True)
     between = torch.einsum("ck,cki,ckj->cij", weights, about, about)
     within = positive_part(covariances - between).repeat_interleave(n_cells, 0)
-    difference = moments / counts[:, None, None] - within
+    moments, noises = moments / counts[:, None, None], noise / counts
+    wanted, found = (
+        (weights.flatten() * each.diagonal(dim1=1, dim2=2).sum(1)).sum().clamp(min=_LEAST_VARIANCE)
+        for each in (within, moments)
+    )
+    scale = (wanted / found).clamp(1, _MOST_CLIPPED)
+    difference = scale * moments - within
     variances = within.diagonal(dim1=1, dim2=2).clamp(min=_LEAST_VARIANCE)
     reference = variances[:, :, None] * variances[:, None, :]
-    noise_sq = (noise / counts).square()[:, None, None] * (0.5 + 0.5 * torch.eye(means.shape[1]))
+    noise_sq = (scale * noises).square()[:, None, None] * (0.5 + 0.5 * torch.eye(means.shape[1]))
     return within + difference * _weight(difference, reference, noise_sq)

@@ -37,7 +37,7 @@ from dpswd.generation import mixture
 from dpswd.generation.features import Basis, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
 from dpswd.generation.generators import MixtureGenerator
 from dpswd.generation.rows import private_rows
-from dpswd.generation.structure import RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
+from dpswd.generation.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.training.callback import PrivacyBudget
 
@@ -300,7 +300,7 @@ class MixtureModule(L.LightningModule):
             found = mixture.centres(means[:, :p], pooled, n_cells).flatten(0, 1)
         variances = pooled.diagonal().clamp(min=1e-9)
         deviation = float(variances.sum().sqrt())
-        bounds = {"sums": SUM_BOUND * deviation, "moments": deviation}  # twice the row bound 1/2, in units of rows
+        bounds = {"sums": SUM_BOUND * deviation, "moments": MOMENT_BOUND * deviation}  # of rows, by clipping
 
         def parts(centres: Tensor, unit: float, about: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
             for rows, labels in self._rows():

@@ -44,6 +44,7 @@ MAX_COMPONENTS = 120  # directions that have cells
 MAX_CELLS = 12
 ROUNDS = 3  # releases of the sums of cells
 SUM_BOUND = 1.3  # bound on the distance of a row from its centre in a cell sum, in root mean square norms
+MOMENT_BOUND = 0.7  # the same in a second moment of a cell
 _MAX_REFERENCE_CELLS, _LEAST_REFERENCE_CELLS = 64, 12
 _MAX_LEVELS = 32
 _TONE_SHARE = 0.02

@@ -17,7 +17,7 @@ from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Records
 from dpswd.generation import mixture
 from dpswd.generation.features import Frequencies
-from dpswd.generation.structure import RAW_NORM, ROW_NORM, Structure, forecast, moment_edge
+from dpswd.generation.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, Structure, forecast, moment_edge
 from experiments.cells import run_cells
 from experiments.generation.table2_methods import DELTA, GENERATED
 
@@ -94,8 +94,10 @@ def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
         deviation = float(shared.trace().sqrt())
         noise = sigma["cell_means"] * 1.3 * deviation / ROW_NORM
         ratios["cell_means"] = _norm(offsets * counts[:, None]) / (noise * math.sqrt(p))
-        rest = float((leading - offsets[cells]).square().sum(1).mean()) / p * n / (classes * made.n_cells)
-        ratios["cell_moments"] = rest / moment_edge(deviation, p, mu * math.sqrt(shares["cell_moments"]))
+        bound = MOMENT_BOUND * deviation
+        rest = (leading - offsets[cells]).square().sum(1).clamp(max=bound**2)
+        edge = moment_edge(bound, p, mu * math.sqrt(shares["cell_moments"]))
+        ratios["cell_moments"] = float(rest.mean()) / p * n / (classes * made.n_cells) / edge
     return ratios
 
 

@@ -339,6 +339,8 @@ def test_covariances_of_cells_weigh_the_cell_against_its_class():
     assert error_sq(found) < 0.7 * min(error_sq(of_class), error_sq(moments / n))
     exact = mixture.cell_covariances(counts, n * truth, 1e-9, weights, means, of_class)
     assert error_sq(exact) < 1e-9
+    clipped = mixture.cell_covariances(counts, 0.4 * n * truth, 1e-9, weights, means, of_class)
+    assert error_sq(clipped) < 1e-9  # has the variance of its class again
 
 
 def test_tones_of_generated_images_are_those_of_the_records(tmp_path):
