@@ -267,9 +267,9 @@ def test_block_means_of_a_million_rows_in_float32(million, blocks):
 def test_number_of_released_values_in_the_theory_page(config, records, shape):
     made = forecast(records, shape, 10, mu_of_epsilon(10.0, 1e-5))
     pairs, cells = made.dim * (made.dim + 1) // 2, 10 * made.n_cells
-    n = (made.dim + 1) + (1 + made.n_levels) + 10 * (1 + made.dim) + 10 * pairs + made.n_quantiles * made.n_components
+    n = (made.dim + 1) + (1 + made.n_levels) + 10 * (1 + made.dim) + 10 * pairs
     if made.n_cells > 1:
-        n += cells * (1 + made.n_components) + cells * made.n_components * (made.n_components + 1) // 2
+        n += made.n_rounds * cells * (1 + made.n_components) + cells * made.n_components * (made.n_components + 1) // 2
     page = (Path(__file__).parents[1] / "docs" / "theory" / "numerics.md").read_text()
     stated = re.search(rf"`configs/{config}.yaml` \(\$n = ([\d{{}},]+)\$\)", page)
     assert int(re.sub(r"\D", "", stated[1])) == n

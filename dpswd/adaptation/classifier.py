@@ -332,7 +332,7 @@ class ClassifierFile(L.Callback):
 
     The module is a :class:`~dpswd.generation.mixture_module.MixtureModule` without classes, the data module an
     :class:`~dpswd.adaptation.data.AdaptationData`. The options are those of :class:`dpswd.PrivateAdapter`. No file is
-    written if the module holds no release.
+    written if the module made no release.
 
     An accuracy is an exact statistic of its records, which no budget covers. ``evaluation.json`` is written for public
     benchmarks, or where the user states that the test records are public and disjoint from the private ones.
@@ -387,8 +387,8 @@ class ClassifierFile(L.Callback):
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         if trainer.fast_dev_run or not trainer.is_global_zero:  # type: ignore[attr-defined]
             return
-        if module.released is None:
-            rank_zero_warn("The module holds no release, so that classifier.pt is not written.")
+        if not bool(module.fitted):
+            rank_zero_warn("The module made no release, so that classifier.pt is not written.")
             return
         directory = Path(trainer.default_root_dir)
         signal = module.structure.signal_to_noise["means"]
