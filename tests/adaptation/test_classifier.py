@@ -34,13 +34,13 @@ class Vectors(AdaptationData):
 
 def test_no_file_without_a_release(tmp_path):
     data = Vectors()
-    module = SimpleNamespace(released=None)
+    module = SimpleNamespace(fitted=torch.tensor(False))
     run = SimpleNamespace(
         fast_dev_run=False, is_global_zero=True, default_root_dir=str(tmp_path), callbacks=[], datamodule=data
     )
     with pytest.warns(UserWarning, match="no release"):
         ClassifierFile().on_fit_end(run, module)
     assert not list(tmp_path.iterdir())
-    module.released = object()
+    module.fitted = torch.tensor(True)
     with pytest.raises(AttributeError):  # control: with a release it goes on to draw the synthetic target
         ClassifierFile().on_fit_end(run, module)
