@@ -50,7 +50,7 @@ PARTS = (
     Part("as shipped"),
     Part("one cell per class", constant=(CELLS, 1)),
     Part("one round of the cells", constant=("dpswd.generation.structure.ROUNDS", 1)),
-    Part("rows of cells clipped at 1", constant=("dpswd.generation.mixture_module.MOMENT_BOUND", 1.0)),
+    Part("rows of cells clipped at 1", GREY, constant=("dpswd.generation.mixture_module.MOMENT_BOUND", 1.0)),
     Part("no tone curve", constant=("dpswd.generation.structure._MAX_LEVELS", 0)),
     Part("no jitter", GREY, STILL),
     Part("no elastic distortion", ("MNIST",), STILL[-1:]),
