@@ -1,12 +1,12 @@
 """Public maps from records to rows, of which sums or projections are released.
 
 The guarantee requires that a map is fixed before the private records are read and computes each row from one record.
-Rows are scaled so that a record at L2 distance at most ``radius`` from ``center`` (pixels in [0, 1]) has norm at most
-1/2; the loss clips longer rows.
+Rows are scaled so that a record at L2 distance at most ``radius`` from ``centre`` (pixels in [0, 1]) has norm at most
+1/2; losses and queries clip longer rows.
 """
 
-import copy
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -14,13 +14,12 @@ from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
-from dpswd.rowwise import digest
 
-__all__ = ["DCT", "Basis", "FeatureMap", "Flatten", "Frequencies", "Histogram", "dct_matrix", "reference_spectrum"]
+__all__ = ["DCT", "Columns", "FeatureMap", "Flatten", "Frequencies", "Histogram", "dct_matrix", "reference_spectrum"]
 
 
 def dct_matrix(size: int) -> Tensor:
-    """Returns the orthonormal DCT-II matrix (size, size) in float64; row i is the i-th frequency.
+    """Return the orthonormal DCT-II matrix (size, size) in float64; row i is the i-th frequency.
 
     Args:
         size: Number of frequencies.
@@ -36,51 +35,12 @@ def dct_matrix(size: int) -> Tensor:
     return matrix
 
 
-def check_rowwise(features: "FeatureMap") -> None:
-    """Checks that a map has no trainable parameters, no state and independent rows.
-
-    The check runs the map on random public input inside and outside [0, 1] and reports an error before the run. The
-    guarantee does not depend on it: :func:`dpswd.generation.rows.private_rows` computes rows separately.
-
-    Raises:
-        InputError: If the map has trainable parameters or a batch norm, mixes rows, or changes its buffers.
-    """
-    for name, layer in features.named_modules():
-        if isinstance(layer, nn.modules.batchnorm._NormBase):
-            raise InputError(
-                f"Expected features that treat rows one by one, got {type(layer).__name__} in {name or 'features'}; "
-                "use GroupNorm or LayerNorm."
-            )
-    if any(parameter.requires_grad for parameter in features.parameters()):
-        raise InputError("Expected features that are fixed beforehand, got trainable parameters; freeze them.")
-    probe = copy.deepcopy(features).eval()
-    state, some = digest(probe), torch.rand(3, *features.sample_shape)
-    records = torch.cat([some, torch.zeros_like(some[:1]), 300 * some[:1], 4 * some[:1] - 2])
-    with torch.no_grad():
-        batches = [probe(records[:3]), probe(records)]
-        alone = torch.cat([probe(record[None]) for record in records])
-    if any(_differ(rows, alone[: len(rows)]) for rows in batches):
-        raise InputError("Expected features that treat rows one by one, got rows that depend on the rest of the batch.")
-    if digest(probe) != state:
-        raise InputError(
-            f"Expected features that keep nothing of what they read, got {type(features).__name__}, whose buffers "
-            "change; compute every row from its record and from constants."
-        )
-
-
-def _differ(rows: Tensor, others: Tensor) -> bool:
-    """Whether rows differ by more than the rounding error of float32."""
-    scale = others.abs().nan_to_num().amax(1, keepdim=True).clamp(min=1)
-    near = (rows - others).abs() <= 1e-5 * scale + 1e-3 * others.abs()
-    return not bool((near | (rows.isnan() & others.isnan())).all())
-
-
 class FeatureMap(nn.Module):
     """Differentiable map from records ``(n, *sample_shape)`` to rows (n, dim), row by row.
 
     Args:
         sample_shape: Shape of one record.
-        center: Public constant subtracted from every entry.
+        centre: Public constant subtracted from every entry.
         radius: Public L2 distance from the centre that is mapped to norm 1/2.
 
     Raises:
@@ -89,19 +49,18 @@ class FeatureMap(nn.Module):
     Example:
         >>> class Mean(FeatureMap):
         ...     dim = 1
-        ...     def rows(self, centered):
-        ...         return centered.flatten(1).mean(1, keepdim=True)
+        ...     def rows(self, centreed):
+        ...         return centreed.flatten(1).mean(1, keepdim=True)
         >>> Mean((1, 2, 2))(torch.ones(3, 1, 2, 2)).flatten()
         tensor([0.5000, 0.5000, 0.5000])
     """
 
-    def __init__(self, sample_shape: tuple[int, ...], center: float = 0.0, radius: float = 1.0) -> None:
+    def __init__(self, sample_shape: tuple[int, ...], centre: float = 0.0, radius: float = 1.0) -> None:
         super().__init__()
         at_least(1, **{f"sample_shape_{i}": side for i, side in enumerate(sample_shape)})
         positive(radius=radius)
         self.sample_shape = tuple(sample_shape)
-        self.center, self.radius = real("center", center), radius
-        self.pixels = len(self.sample_shape) == 3  # images: entries are in [0, 1]
+        self.centre, self.radius = real("centre", centre), radius
 
     @property
     def dim(self) -> int:
@@ -109,24 +68,24 @@ class FeatureMap(nn.Module):
         raise NotImplementedError
 
     def forward(self, records: Tensor) -> Tensor:
-        """Maps ``(n, *sample_shape)`` to (n, dim)."""
+        """Map ``(n, *sample_shape)`` to (n, dim)."""
         if tuple(records.shape[1:]) != self.sample_shape:
             raise InputError(
                 f"Expected records of shape {self.sample_shape}, got {tuple(records.shape[1:])}; "
                 "set sample_shape of the features and the generator to that of the data."
             )
-        return self.rows(records - self.center) / (2 * self.radius)
+        return self.rows(records - self.centre) / (2 * self.radius)
 
     def decode(self, rows: Tensor) -> Tensor:
-        """Maps rows (n, dim) to their preimages of least norm ``(n, *sample_shape)``."""
-        return self.records(rows * (2 * self.radius)) + self.center
+        """Map rows (n, dim) to their preimages of least norm ``(n, *sample_shape)``."""
+        return self.records(rows * (2 * self.radius)) + self.centre
 
-    def rows(self, centered: Tensor) -> Tensor:
-        """Maps centred records to unscaled rows."""
+    def rows(self, centreed: Tensor) -> Tensor:
+        """Map centred records to unscaled rows."""
         raise NotImplementedError
 
     def records(self, rows: Tensor) -> Tensor:
-        """Maps unscaled rows to centred records."""
+        """Map unscaled rows to centred records."""
         raise NotImplementedError
 
 
@@ -144,13 +103,51 @@ class Flatten(FeatureMap):
         """Number of entries of a record."""
         return math.prod(self.sample_shape)
 
-    def rows(self, centered: Tensor) -> Tensor:
-        """Flattens."""
-        return centered.flatten(1)
+    def rows(self, centreed: Tensor) -> Tensor:
+        """Flatten."""
+        return centreed.flatten(1)
 
     def records(self, rows: Tensor) -> Tensor:
-        """Restores the shape of the records."""
+        """Restore the shape of the records."""
         return cast(Tensor, rows.unflatten(1, self.sample_shape))
+
+
+class Columns(FeatureMap):
+    """The columns of a vector, scaled by public bounds to [0, 1] and clipped; no row is longer than 1.
+
+    Args:
+        bounds: (low, high) of each column.
+    """
+
+    low: Tensor
+    width: Tensor
+
+    def __init__(self, bounds: Sequence[tuple[float, float]]) -> None:
+        super().__init__((len(bounds),), centre=0.5, radius=math.sqrt(len(bounds)) / 4)
+        low, high = torch.tensor(bounds, dtype=torch.float64).unbind(1)
+        self.register_buffer("low", low, persistent=False)
+        self.register_buffer("width", high - low, persistent=False)
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+        return len(self.low)
+
+    def forward(self, records: Tensor) -> Tensor:
+        """Map (n, d) to (n, d)."""
+        return super().forward(((records - self.low) / self.width).clamp(0, 1))
+
+    def decode(self, rows: Tensor) -> Tensor:
+        """Map rows (n, d) to records (n, d)."""
+        return super().decode(rows) * self.width + self.low
+
+    def rows(self, centred: Tensor) -> Tensor:
+        """Return the scaled columns."""
+        return centred
+
+    def records(self, rows: Tensor) -> Tensor:
+        """Return the scaled columns."""
+        return rows
 
 
 class DCT(FeatureMap):
@@ -159,10 +156,8 @@ class DCT(FeatureMap):
     Args:
         sample_shape: (channels, height, width).
         size: Frequencies kept per axis.
-        center: Public constant subtracted from every pixel.
-        radius: Public L2 distance from the centre, in weighted frequencies, that is mapped to norm 1/2.
-        emphasis: Frequency (i, j) is multiplied by ``(1 + sqrt(i^2 + j^2)) ** emphasis``, which
-            compensates the decay of the spectrum of natural images.
+        centre: Public constant subtracted from every pixel.
+        radius: Public L2 distance from the centre, that is mapped to norm 1/2.
 
     Raises:
         InputError: If a value is out of range.
@@ -175,39 +170,30 @@ class DCT(FeatureMap):
 
     basis_h: Tensor
     basis_w: Tensor
-    weight: Tensor
 
     def __init__(
-        self,
-        sample_shape: tuple[int, int, int],
-        size: int = 12,
-        center: float = 0.0,
-        radius: float = 1.0,
-        emphasis: float = 0.0,
+        self, sample_shape: tuple[int, int, int], size: int = 12, centre: float = 0.0, radius: float = 1.0
     ) -> None:
-        super().__init__(sample_shape, center, radius)
+        super().__init__(sample_shape, centre, radius)
         _, height, width = sample_shape
         if not 1 <= size <= min(height, width):
             raise InputError(f"Expected 1 <= size <= {min(height, width)} (side of the image), got size={size}.")
-        self.size, self.emphasis = size, emphasis
-        index = torch.arange(size, dtype=torch.float64)
-        frequency = (index[:, None].square() + index.square()).sqrt()
+        self.size = size
         self.register_buffer("basis_h", dct_matrix(height)[:size].float(), persistent=False)
         self.register_buffer("basis_w", dct_matrix(width)[:size].float(), persistent=False)
-        self.register_buffer("weight", ((1 + frequency) ** emphasis).float(), persistent=False)
 
     @property
     def dim(self) -> int:
         """Channels times size squared."""
         return self.sample_shape[0] * self.size**2
 
-    def rows(self, centered: Tensor) -> Tensor:
-        """Returns the weighted low frequencies."""
-        return (self.basis_h @ centered @ self.basis_w.T * self.weight).flatten(1)
+    def rows(self, centreed: Tensor) -> Tensor:
+        """Return the low frequencies."""
+        return (self.basis_h @ centreed @ self.basis_w.T * self.weight).flatten(1)
 
     def records(self, rows: Tensor) -> Tensor:
-        """Reconstructs images from the low frequencies."""
-        frequencies = rows.unflatten(1, (self.sample_shape[0], self.size, self.size)) / self.weight
+        """Reconstruct images from the low frequencies."""
+        frequencies = rows.unflatten(1, (self.sample_shape[0], self.size, self.size))
         return cast(Tensor, self.basis_h.T @ frequencies @ self.basis_w)
 
 
@@ -246,7 +232,7 @@ class Frequencies(FeatureMap):
         sample_shape: (channels, height, width).
         size: Frequencies per axis of luma, or of every channel where the channels are not three.
         chroma_size: Frequencies per axis of the two other opponent colours.
-        center: Public constant subtracted from every pixel.
+        centre: Public constant subtracted from every pixel.
 
     Raises:
         InputError: If a value is out of range.
@@ -264,9 +250,9 @@ class Frequencies(FeatureMap):
     weight: Tensor
 
     def __init__(
-        self, sample_shape: tuple[int, int, int], size: int, chroma_size: int | None = None, center: float = 0.5
+        self, sample_shape: tuple[int, int, int], size: int, chroma_size: int | None = None, centre: float = 0.5
     ) -> None:
-        super().__init__(sample_shape, center, radius=1.0)
+        super().__init__(sample_shape, centre, radius=1.0)
         channels, height, width = sample_shape
         self.size, self.chroma_size = size, chroma_size or size
         for name, value in (("size", self.size), ("chroma_size", self.chroma_size)):
@@ -296,19 +282,19 @@ class Frequencies(FeatureMap):
         deviations = reference_spectrum(self.sample_shape).flatten()[self.kept.cpu()] * self.weight.cpu() / 2
         return deviations.double().square()
 
-    def rows(self, centered: Tensor) -> Tensor:
-        """Returns the weighted frequencies that are kept."""
-        mixed = torch.einsum("kc,nchw->nkhw", self.colours, centered)
+    def rows(self, centreed: Tensor) -> Tensor:
+        """Return the weighted frequencies that are kept."""
+        mixed = torch.einsum("kc,nchw->nkhw", self.colours, centreed)
         return (self.basis_h @ mixed @ self.basis_w.T).flatten(1)[:, self.kept] * self.weight
 
     def records(self, rows: Tensor) -> Tensor:
-        """Reconstructs images from the frequencies that are kept."""
+        """Reconstruct images from the frequencies that are kept."""
         frequencies = rows.new_zeros(len(rows), math.prod(self.sample_shape))
         frequencies[:, self.kept] = rows / self.weight
         return self.from_frequencies(frequencies.unflatten(1, self.sample_shape))
 
     def from_frequencies(self, frequencies: Tensor) -> Tensor:
-        """Maps all frequencies in opponent colours (n, channels, height, width) to centred images."""
+        """Map all frequencies in opponent colours (n, channels, height, width) to centred images."""
         return torch.einsum("kc,nkhw->nchw", self.colours, self.basis_h.T @ frequencies @ self.basis_w)
 
 
@@ -339,55 +325,8 @@ class Histogram(FeatureMap):
         """Number of levels."""
         return self.n_levels
 
-    def rows(self, centered: Tensor) -> Tensor:
-        """Counts the pixels at each level."""
-        levels = (centered.flatten(1).nan_to_num() * (self.n_levels - 1)).round().clamp(0, self.n_levels - 1).long()
+    def rows(self, centreed: Tensor) -> Tensor:
+        """Count the pixels at each level."""
+        levels = (centreed.flatten(1).nan_to_num() * (self.n_levels - 1)).round().clamp(0, self.n_levels - 1).long()
         shares = torch.full(levels.shape, 1 / levels.shape[1], device=levels.device)
         return shares.new_zeros(len(levels), self.n_levels).scatter_add_(1, levels, shares)
-
-
-class Basis(FeatureMap):
-    """The rows of a public map, centred, scaled and rotated by released values.
-
-    Args:
-        base: Public map from records to rows.
-        n_components: Number of leading coordinates that :meth:`forward` returns.
-
-    Raises:
-        InputError: If a value is out of range.
-
-    Example:
-        >>> features = Basis(DCT((1, 8, 8), size=4), n_components=5)
-        >>> features(torch.rand(2, 1, 8, 8)).shape, features.whole(torch.rand(2, 1, 8, 8)).shape
-        (torch.Size([2, 5]), torch.Size([2, 16]))
-    """
-
-    mean: Tensor
-    scale: Tensor
-    directions: Tensor
-
-    def __init__(self, base: FeatureMap, n_components: int) -> None:
-        super().__init__(base.sample_shape)
-        if not 1 <= n_components <= base.dim:
-            raise InputError(f"Expected 1 <= n_components <= {base.dim}, got {n_components}.")
-        self.base, self.n_components = base, n_components
-        self.register_buffer("mean", torch.zeros(base.dim))
-        self.register_buffer("scale", torch.tensor(1.0))
-        self.register_buffer("directions", torch.eye(base.dim))
-
-    @property
-    def dim(self) -> int:
-        """Number of leading coordinates."""
-        return self.n_components
-
-    def whole(self, records: Tensor) -> Tensor:
-        """Maps ``(n, *sample_shape)`` to all coordinates (n, base.dim)."""
-        return cast(Tensor, (self.base(records) - self.mean) * self.scale @ self.directions)
-
-    def forward(self, records: Tensor) -> Tensor:
-        """Maps ``(n, *sample_shape)`` to the leading coordinates (n, n_components)."""
-        return self.whole(records)[:, : self.n_components]
-
-    def decode(self, rows: Tensor) -> Tensor:
-        """Maps all coordinates (n, base.dim) to records."""
-        return self.base.decode(rows @ self.directions.T / self.scale + self.mean)

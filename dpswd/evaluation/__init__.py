@@ -1,0 +1,1 @@
+"""Accuracy and fidelity of synthetic records, on records that the user may look at."""

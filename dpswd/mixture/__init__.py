@@ -1,0 +1,1 @@
+"""Mixtures of normal distributions from a few releases: the one-shot generator."""
