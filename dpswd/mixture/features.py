@@ -49,8 +49,8 @@ class FeatureMap(nn.Module):
     Example:
         >>> class Mean(FeatureMap):
         ...     dim = 1
-        ...     def rows(self, centreed):
-        ...         return centreed.flatten(1).mean(1, keepdim=True)
+        ...     def rows(self, centred):
+        ...         return centred.flatten(1).mean(1, keepdim=True)
         >>> Mean((1, 2, 2))(torch.ones(3, 1, 2, 2)).flatten()
         tensor([0.5000, 0.5000, 0.5000])
     """
@@ -80,7 +80,7 @@ class FeatureMap(nn.Module):
         """Map rows (n, dim) to their preimages of least norm ``(n, *sample_shape)``."""
         return self.records(rows * (2 * self.radius)) + self.centre
 
-    def rows(self, centreed: Tensor) -> Tensor:
+    def rows(self, centred: Tensor) -> Tensor:
         """Map centred records to unscaled rows."""
         raise NotImplementedError
 
@@ -103,9 +103,9 @@ class Flatten(FeatureMap):
         """Number of entries of a record."""
         return math.prod(self.sample_shape)
 
-    def rows(self, centreed: Tensor) -> Tensor:
+    def rows(self, centred: Tensor) -> Tensor:
         """Flatten."""
-        return centreed.flatten(1)
+        return centred.flatten(1)
 
     def records(self, rows: Tensor) -> Tensor:
         """Restore the shape of the records."""
@@ -157,7 +157,7 @@ class DCT(FeatureMap):
         sample_shape: (channels, height, width).
         size: Frequencies kept per axis.
         centre: Public constant subtracted from every pixel.
-        radius: Public L2 distance from the centre, that is mapped to norm 1/2.
+        radius: Public L2 distance from the centre that is mapped to norm 1/2.
 
     Raises:
         InputError: If a value is out of range.
@@ -187,9 +187,9 @@ class DCT(FeatureMap):
         """Channels times size squared."""
         return self.sample_shape[0] * self.size**2
 
-    def rows(self, centreed: Tensor) -> Tensor:
+    def rows(self, centred: Tensor) -> Tensor:
         """Return the low frequencies."""
-        return (self.basis_h @ centreed @ self.basis_w.T * self.weight).flatten(1)
+        return (self.basis_h @ centred @ self.basis_w.T * self.weight).flatten(1)
 
     def records(self, rows: Tensor) -> Tensor:
         """Reconstruct images from the low frequencies."""
@@ -282,9 +282,9 @@ class Frequencies(FeatureMap):
         deviations = reference_spectrum(self.sample_shape).flatten()[self.kept.cpu()] * self.weight.cpu() / 2
         return deviations.double().square()
 
-    def rows(self, centreed: Tensor) -> Tensor:
+    def rows(self, centred: Tensor) -> Tensor:
         """Return the weighted frequencies that are kept."""
-        mixed = torch.einsum("kc,nchw->nkhw", self.colours, centreed)
+        mixed = torch.einsum("kc,nchw->nkhw", self.colours, centred)
         return (self.basis_h @ mixed @ self.basis_w.T).flatten(1)[:, self.kept] * self.weight
 
     def records(self, rows: Tensor) -> Tensor:
@@ -325,8 +325,8 @@ class Histogram(FeatureMap):
         """Number of levels."""
         return self.n_levels
 
-    def rows(self, centreed: Tensor) -> Tensor:
+    def rows(self, centred: Tensor) -> Tensor:
         """Count the pixels at each level."""
-        levels = (centreed.flatten(1).nan_to_num() * (self.n_levels - 1)).round().clamp(0, self.n_levels - 1).long()
+        levels = (centred.flatten(1).nan_to_num() * (self.n_levels - 1)).round().clamp(0, self.n_levels - 1).long()
         shares = torch.full(levels.shape, 1 / levels.shape[1], device=levels.device)
         return shares.new_zeros(len(levels), self.n_levels).scatter_add_(1, levels, shares)

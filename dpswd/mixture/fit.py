@@ -1,402 +1,427 @@
-r"""The default generator: a mixture of normal distributions, from sums over all records.
+r"""Fit of the one-shot generator: a mixture of normal distributions, from sums over all records.
 
 Releases of all N records, each with its share of the squared mu of the budget
-(:func:`dpswd.generation.structure.forecast`):
+(:func:`dpswd.mixture.structure.forecast`):
 
-1. the sum of the rows and of their squared norms, which centres and scales them; for images, the shares of pixels at
-   each level of brightness;
-2. counts and sums per class;
-3. second moments about the released means, per class or of all classes together;
-4. counts and sums per cell, where the forecast has several cells per class, three times: the means of one are the
+1. the sum of the rows and of their squared norms, which centres and scales them;
+2. for images, the shares of pixels at each level of brightness;
+3. counts and sums per class;
+4. second moments about the released means, per class or of all classes together;
+5. counts and sums per cell, where the forecast has several cells per class, three times: the means of one are the
    centres of the next (Lloyd's algorithm), except with a public reference;
-5. second moments per cell, likewise, unless the cells are those of a public reference (``reference`` of the data).
+6. second moments per cell, likewise, unless the cells are those of a public reference.
 
 Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
-depends on this record besides. So each of 2 to 5 is a release of :mod:`dpswd.queries` under replace-one with
-public parameters. All are Gaussian mechanisms of constant sensitivity that read all records, and compose adaptively,
-as :math:`\mu^2 = \sum \mu_i^2` (docs/theory/accounting.md, Propositions 14 and 17). Everything else is post-processing.
+depends on this record besides. So each of 2 to 6 is a release of :mod:`dpswd.queries` under replace-one with public
+parameters. All are Gaussian mechanisms of constant sensitivity that read all records, and compose adaptively, as
+:math:`\mu^2 = \sum \mu_i^2` (docs/theory/accounting.md, Propositions 14 and 17). Everything else is post-processing.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterator
+import warnings
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
-from torch import Tensor, nn
+from torch import Tensor
 
-from dpswd._distributed import Processes
-from dpswd._progress import passing
-from dpswd._validate import at_least, positive
-from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.data.base import PrivateData
+from dpswd._progress import say
+from dpswd._provenance import mark_runs
+from dpswd._validate import positive
+from dpswd.budget import Budget
 from dpswd.errors import InputError
-from dpswd.generation import mixture
-from dpswd.generation.features import Basis, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
-from dpswd.generation.generators import MixtureGenerator
-from dpswd.generation.rows import private_rows
-from dpswd.generation.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
+from dpswd.mixture import moments
+from dpswd.mixture.features import Columns, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
+from dpswd.mixture.generator import MixtureGenerator
+from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
-from dpswd.training.callback import PrivacyBudget
+from dpswd.records import PrivateRecords
+from dpswd.release import LabelledRows
 
-__all__ = ["MixtureModule"]
+__all__ = ["fit"]
 
 _CONTRAST = 0.3  # of photographs, standard deviation of its logarithm
 _RESIDUAL = 0.6  # amplitude of the frequencies that are not released, over that of the reference spectrum
-_PART = 4096  # records that are read at a time
-_UNLIMITED_MU = 10.0  # the structure of a run without a budget
 _DARK = 0.1  # a mean border darker than this is taken for black
+_LEAST_VARIANCE = 1e-9
+_MOSTLY_CLIPPED = 0.75  # mean squared norm of clipped rows, over the bound, from which most of them were clipped
 
 
-class MixtureModule(L.LightningModule):
-    """Releases moments of all records, which are those of a :class:`~dpswd.generation.generators.MixtureGenerator`.
-
-    Sizes follow from the records' number, shape and classes and from the budget, which are public; the generator is
-    built in ``setup``, or from a checkpoint. One training step makes all releases and ends the run: there is nothing
-    to optimise.
+def fit(
+    records: PrivateRecords,
+    budget: Budget,
+    *,
+    centre: float | None = None,
+    radius: float | None = None,
+    residual: bool | None = None,
+    shift: float = 0.0,
+    rotation: float = 0.0,
+    zoom: float = 0.0,
+    shear: float = 0.0,
+    elastic: float = 0.0,
+    reference: Tensor | None = None,
+    noise_seed: int | None = None,
+    progress: bool = False,
+) -> MixtureGenerator:
+    """Release moments of all records, and return the generator that has them.
 
     Args:
-        n_classes: Number of classes; 0 ignores labels, ``None`` takes the number that the data module states.
-        center: Public constant subtracted from every entry; ``None`` for 0.5 (pixels) or 0 (vectors).
-        radius: Public guess of the norm of a centred vector; for vectors only.
+        records: The private records; their number, shape, classes, bounds and kinds are public.
+        budget: The budget, not entered; its queries are set here.
+        centre: Public constant subtracted from every entry; ``None`` for 0.5 (pixels) or 0 (vectors).
+        radius: Public guess of the norm of a centred vector, for vectors without bounds.
         residual: Draw the frequencies that are not released from the spectrum of photographs, and vary the contrast;
             ``None`` for colour images only.
-        shift: Jitter of the generated images; see :func:`dpswd.generation.jitter.jitter`. Public constants.
+        shift: Jitter of the generated images; see :func:`dpswd.mixture.jitter.jitter`. Public constants.
         rotation: As ``shift``.
         zoom: As ``shift``.
         shear: As ``shift``.
         elastic: As ``shift``.
+        reference: Public vectors (n, d) like the private ones, for vectors without classes.
         noise_seed: For tests only: NOT PRIVATE.
+        progress: Show what to expect.
+
+    Returns:
+        The generator; its ``structure`` is the :class:`~dpswd.mixture.structure.Structure`.
 
     Raises:
-        InputError: If a number is out of range.
-
-    Example:
-        >>> module = MixtureModule(shift=1.0)  # L.Trainer(callbacks=[budget], max_epochs=1).fit(module, data)
-        >>> module.structure is None  # chosen at the start of the fit, from the number of records and the budget
-        True
+        InputError: If a number is out of range; nothing is released then.
+        BudgetExceededError: If the shared ledger does not cover the run.
     """
+    n, shape, jitter = len(records), records.shape, dict(shift=shift, rotation=rotation, zoom=zoom)
+    structure = forecast(n, shape, records.n_classes, budget.mu, 0 if reference is None else len(reference))
+    base = _public_map(records, structure, centre, radius)
+    generator = _generator(structure, residual, base, jitter | dict(shear=shear, elastic=elastic))
+    queries = _Queries.of(structure, noise_seed)
+    budget.queries = queries.in_order()
+    if structure.is_noise:
+        warnings.warn(structure.verdict, stacklevel=3)
+    elif progress:
+        say(structure.verdict)
 
-    generator: MixtureGenerator
-    features: Basis
-    proportions: Tensor
-    fitted: Tensor
-
-    def __init__(
-        self,
-        n_classes: int | None = None,
-        center: float | None = None,
-        radius: float = 1.0,
-        residual: bool | None = None,
-        shift: float = 0.0,
-        rotation: float = 0.0,
-        zoom: float = 0.0,
-        shear: float = 0.0,
-        elastic: float = 0.0,
-        noise_seed: int | None = None,
-    ) -> None:
-        super().__init__()
-        positive(radius=radius)
-        if n_classes is not None:
-            at_least(0, n_classes=n_classes)
-        self.save_hyperparameters()
-        self.n_classes, self.center, self.radius, self.residual = n_classes, center, radius, residual
-        self.jitter = {"shift": shift, "rotation": rotation, "zoom": zoom, "shear": shear, "elastic": elastic}
-        self.noise_seed = noise_seed
-        self.automatic_optimization = False
-        self.structure: Structure | None = None
-
-    def setup(self, stage: str) -> None:
-        """Builds the parts once the number, shape and classes of the records are known."""
-        if stage != "fit":
-            return
-        data = getattr(self.trainer, "datamodule", None)
-        if not isinstance(data, PrivateData):
-            raise InputError("Expected a data module of dpswd.data, which holds the records, got none; pass --data.")
-        records = data.private
-        shape, n_reference = tuple(records.values.shape[1:]), 0 if data.reference is None else len(data.reference)
-        structure = forecast(len(records), shape, self._classes(data), self._mu(), n_reference)
-        (rank_zero_info if structure.signal_to_noise["means"] >= 1 else rank_zero_warn)(structure.verdict)
-        self._build(structure)
-        shares, seed = structure.shares, self.noise_seed
-        classes, cells = max(1, structure.n_classes), max(1, structure.n_classes) * structure.n_cells
-        dim, p = structure.dim, structure.n_components
-        self.overall = SumAndNorm(dim, RAW_NORM, share=shares["overall"], noise_seed=seed)
-        if structure.n_levels:
-            self.histogram = ClassMeans(
-                1, structure.n_levels, row_norm=ROW_NORM, share=shares["tones"], noise_seed=seed
+    with budget:
+        # 1. centre and scale
+        total, squares = queries.overall.release(records, rows=base)
+        rows = _Rows(base, total / n, _scale(total, squares, n, queries.overall.mechanism.sigma, structure))
+        if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and isinstance(base, Flatten):
+            warnings.warn(
+                f"Most vectors are longer than twice radius={base.radius:g} and were clipped, so that the synthetic "
+                "ones are too short; state bounds of the columns, or a larger radius, in the next run.",
+                stacklevel=3,
             )
-        self.class_sums = ClassMeans(classes, dim, row_norm=ROW_NORM, share=shares["means"], noise_seed=seed)
-        n_moments = 1 if structure.pooled else classes
-        self.class_moments = ClassCovariances(
-            n_moments, dim, row_norm=structure.class_bound, share=shares["moments"], noise_seed=seed
-        )
-        if structure.n_cells > 1:
-            self.cell_sums = nn.ModuleList(
-                ClassMeans(
-                    cells,
-                    p,
-                    row_norm=ROW_NORM,
-                    share=shares["cell_means"] / structure.n_rounds,
-                    noise_seed=None if seed is None else seed + i,
-                )
-                for i in range(structure.n_rounds)
-            )
-        if "cell_moments" in shares:
-            self.cell_moments = ClassCovariances(
-                cells, p, row_norm=ROW_NORM, share=shares["cell_moments"], noise_seed=seed
-            )
-        data.in_parts = True
-
-    def _classes(self, data: Any) -> int:
-        stated = getattr(data, "n_classes", None)
-        classes = stated if self.n_classes is None else self.n_classes
-        if classes is None:
-            raise InputError("Expected n_classes, which the data do not state; set model.n_classes, 0 for no classes.")
-        if classes and stated is not None and classes != stated:
-            raise InputError(f"Expected n_classes={stated}, as many as the data have, got {classes}.")
-        if classes and bool((data.private.labels >= classes).any()):
-            raise InputError(f"Expected labels between 0 and {classes - 1}, got labels beyond; set model.n_classes.")
-        return int(classes)
-
-    def _mu(self) -> float:
-        budgets = [each for each in self.trainer.callbacks if isinstance(each, PrivacyBudget)]  # type: ignore[attr-defined]
-        if not budgets:
-            return _UNLIMITED_MU
-        return mu_of_epsilon(budgets[0].target_epsilon, budgets[0].target_delta)
-
-    def _build(self, structure: Structure) -> None:
-        """Makes features and generator; their values are set by releases or a checkpoint."""
-        shape, p = structure.sample_shape, structure.n_components
-        self.structure = structure
-        images = len(shape) == 3
-        residual = images and shape[0] == 3 if self.residual is None else self.residual
-        base: FeatureMap
-        if images:
-            center = 0.5 if self.center is None else self.center
-            base = Frequencies(shape, structure.size, structure.chroma_size, center)  # type: ignore[arg-type]
-        else:
-            base = Flatten(shape, self.center or 0.0, self.radius)
-        self.features = Basis(base, p)
-        self.generator = MixtureGenerator(
-            shape,
-            structure.n_classes,
-            structure.n_cells,
-            p,
-            structure.dim,
-            bounded=images,
-            n_levels=structure.n_levels,
-            residual=residual,
-            contrast=_CONTRAST if residual else 0.0,
-            **self.jitter,
-        )
-        self.register_buffer("proportions", torch.full((max(1, structure.n_classes),), 1 / max(1, structure.n_classes)))
-        self.register_buffer("fitted", torch.tensor(False))
-
-    def _parts(self, features: FeatureMap) -> Iterator[tuple[Tensor, Tensor]]:
-        """Read the records of this rank in one pass: their rows under a map, and their classes.
-
-        A rank has a share of all records, so that each record is on one rank.
-        """
-        private, processes = self.trainer.datamodule.private, Processes()  # type: ignore[attr-defined]
-        index = processes.share(torch.arange(len(private)), len(private))
-        shown = processes.rank == 0 and getattr(self.trainer, "progress_bar_callback", None) is not None
-        for part in passing(index.split(_PART), "Reading records", shown=shown):
-            rows = private_rows(features, private.floats(part).to(self.device)).cpu().double()
-            labels = private.labels[part].cpu()
-            yield rows, labels if self.generator.n_classes else torch.zeros_like(labels)
-
-    def _rows(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The private rows along the released directions, and their classes, in one pass."""
-        features = self.features
-        mean, scale, directions = (each.cpu().double() for each in (features.mean, features.scale, features.directions))
-        for rows, labels in self._parts(features.base):
-            yield (rows - mean) * scale @ directions, labels
-
-    @torch.no_grad()
-    def _mix(self) -> None:
-        """Releases sums and second moments, and gives the generator its mixture."""
-        structure, generator, features = self.structure, self.generator, self.features
-        assert structure is not None
-        p, n, base = structure.n_components, len(self.trainer.datamodule.private), features.base  # type: ignore[attr-defined]
-        total, squares = self.overall.release(self._rows())
-        features.mean.copy_(total / n)
-        noise_sq = structure.dim * (self.overall.mechanism.sigma / n) ** 2
-        spread = squares / n - float((total / n).square().sum()) + noise_sq
-        spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
-        features.scale.fill_(ROW_NORM / (structure.headroom * math.sqrt(spread)))
-        reference = base.reference if isinstance(base, Frequencies) else torch.full((base.dim,), 0.25 / base.dim)
-        total_variance = (ROW_NORM / structure.headroom) ** 2  # of the scaled rows
-        reference = reference.double() * (total_variance / reference.double().sum())
-
-        pixels = self._release_histogram() if structure.n_levels else None
-        counts, sums = self.class_sums.release(self._rows())
+        # 2. brightness
+        below = None
+        if queries.tones is not None:
+            levels = queries.tones.release(records, rows=Histogram(shape, structure.n_levels))[1][0].clamp(min=0)  # type: ignore[arg-type]
+            below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]
+        # 3. classes
+        counts, sums = queries.class_sums.release(records, rows=rows)
         counts = counts.clamp(min=0.2 * n / len(counts))
-        means = mixture.class_means(counts, sums, reference, self.class_sums.mechanism.sigma)
-        if structure.pooled:
-            parts = ((rows - means[labels], torch.zeros_like(labels)) for rows, labels in self._rows())
-            pooled = self.class_moments.release(parts, torch.zeros_like(means[:1]))[0] / n
-        else:
-            moments = self.class_moments.release(self._rows(), means)
-            pooled = moments.sum(0) / counts.sum()
-        pooled = mixture.nearest_spectrum(pooled)
+        reference_variances = _reference_variances(base, structure)
+        means = moments.class_means(counts, sums, reference_variances, queries.class_sums.mechanism.sigma)
+        # 4. variety within classes
+        pooled, of_class = _release_class_moments(records, queries.class_moments, rows, structure, counts, means)
         between = means - sums.sum(0) / counts.sum()
         between = (between * (counts / counts.sum())[:, None]).T @ between
-        directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
-        features.directions.copy_(directions)
+        rows.directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
+        classes = _Classes.of(counts, means, pooled, of_class, rows.directions)
+        generator.proportions = (counts / counts.sum()).tolist()
+        # 5. and 6. cells
+        if structure.n_cells == 1:
+            _set_classes(generator, classes, structure, float(between.trace()), float(reference_variances.sum()))
+        else:
+            _release_cells(generator, records, queries, rows, classes, structure, reference)
+
+    _set_map(generator, rows)
+    if below is not None:
+        _set_tones(generator, below)
+    if generator.jittered:
+        picture = generator.linear(_overall_mean(generator)[None])[0].mean(0)
+        border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
+        generator.reflect.fill_(bool(border.mean() > _DARK))
+    generator.class_names, generator.layout, generator.kinds = records.classes, records.layout, records.kinds
+    generator.structure = structure
+    mark_runs(generator, budget.statement()["weights_from_runs"])
+    return generator.eval()
+
+
+def _public_map(
+    records: PrivateRecords, structure: Structure, centre: float | None, radius: float | None
+) -> Frequencies | Columns | Flatten:
+    """Return the map from records to rows."""
+    if len(records.shape) == 3:
+        return Frequencies(
+            records.shape,  # type: ignore[arg-type]
+            structure.size,
+            structure.chroma_size,
+            0.5 if centre is None else centre,
+        )
+    if records.bounds is not None:
+        if radius is not None or centre is not None:
+            raise InputError("Expected bounds, or centre and radius, got both; leave centre and radius out.")
+        return Columns(records.bounds)
+    if radius is None:
+        raise InputError(
+            "Expected bounds=[(low, high), ...], public limits of every column of the vectors, got none; state them, "
+            "or radius, a public guess of the norm of a vector (1 for normalised embeddings)."
+        )
+    positive(radius=radius)
+    return Flatten(records.shape, centre or 0.0, radius)
+
+
+def _generator(
+    structure: Structure, residual: bool | None, base: FeatureMap, jitter: dict[str, float]
+) -> MixtureGenerator:
+    shape = structure.sample_shape
+    residual = len(shape) == 3 and shape[0] == 3 if residual is None else residual
+    generator = MixtureGenerator(
+        shape,
+        structure.n_classes,
+        structure.n_cells,
+        structure.n_components,
+        structure.dim,
+        bounded=len(shape) == 3 or isinstance(base, Columns),
+        n_levels=structure.n_levels,
+        residual=residual,
+        contrast=_CONTRAST if residual else 0.0,
+        **jitter,
+    )
+    if isinstance(base, Columns):
+        generator.low.copy_(base.low)
+        generator.high.copy_(base.low + base.width)
+    return generator
+
+
+@dataclasses.dataclass(frozen=True)
+class _Queries:
+    """The releases, with their shares of the budget."""
+
+    overall: SumAndNorm
+    tones: ClassMeans | None
+    class_sums: ClassMeans
+    class_moments: ClassCovariances
+    cell_sums: list[ClassMeans]
+    cell_moments: ClassCovariances | None
+
+    @classmethod
+    def of(cls, structure: Structure, seed: int | None) -> "_Queries":
+        shares, dim, p = structure.shares, structure.dim, structure.n_components
+        classes, cells = max(1, structure.n_classes), max(1, structure.n_classes) * structure.n_cells
+
+        def query(kind: Any, *sizes: int, norm: float = ROW_NORM, share: float, seed: int | None = seed) -> Any:
+            return kind(*sizes, row_norm=norm, share=share, noise_seed=seed)
+
+        return cls(
+            query(SumAndNorm, dim, norm=RAW_NORM, share=shares["overall"]),
+            query(ClassMeans, 1, structure.n_levels, share=shares["tones"]) if structure.n_levels else None,
+            query(ClassMeans, classes, dim, share=shares["means"]),
+            query(
+                ClassCovariances,
+                1 if structure.pooled else classes,
+                dim,
+                norm=structure.class_bound,
+                share=shares["moments"],
+            ),
+            [
+                query(
+                    ClassMeans,
+                    cells,
+                    p,
+                    share=shares["cell_means"] / structure.n_rounds,
+                    seed=None if seed is None else seed + i,
+                )
+                for i in range(structure.n_rounds)
+            ],
+            query(ClassCovariances, cells, p, share=shares["cell_moments"]) if "cell_moments" in shares else None,
+        )
+
+    def in_order(self) -> list[Any]:
+        """Return the queries in the order of their releases."""
+        every = [self.overall, self.tones, self.class_sums, self.class_moments, *self.cell_sums, self.cell_moments]
+        return [query for query in every if query is not None]
+
+
+class _Rows:
+    """Row function: a public map, centred, scaled and rotated by released values."""
+
+    def __init__(self, base: FeatureMap, mean: Tensor, scale: float) -> None:
+        self.base, self.mean, self.scale = base, mean, scale
+        self.directions = torch.eye(base.dim, dtype=torch.float64)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return (self.base(values).double() - self.mean) * self.scale @ self.directions
+
+    def decode(self, rows: Tensor) -> Tensor:
+        """Map rows (n, D) to records."""
+        return self.base.decode((rows @ self.directions.T / self.scale + self.mean).float())
+
+
+def _scale(total: Tensor, squares: float, n: int, noise: float | None, structure: Structure) -> float:
+    """Return the factor that gives centred rows the root mean square norm of the structure."""
+    assert noise is not None
+    spread = squares / n - float((total / n).square().sum()) + len(total) * (noise / n) ** 2
+    spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
+    return ROW_NORM / (structure.headroom * math.sqrt(spread))
+
+
+def _reference_variances(base: FeatureMap, structure: Structure) -> Tensor:
+    """Return public variances (D,) of the scaled rows."""
+    variances = base.reference if isinstance(base, Frequencies) else torch.ones(base.dim, dtype=torch.float64)
+    return variances * ((ROW_NORM / structure.headroom) ** 2 / variances.sum())
+
+
+def _release_class_moments(
+    records: PrivateRecords,
+    query: ClassCovariances,
+    rows: _Rows,
+    structure: Structure,
+    counts: Tensor,
+    means: Tensor,
+) -> tuple[Tensor, Tensor | None]:
+    """Release second moments; return the pooled covariance (D, D), and those of the classes if they are separate."""
+    if structure.pooled:
+
+        def about(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            return rows(values) - means[labels], torch.zeros_like(labels)
+
+        together = query.release(records, torch.zeros_like(means[:1]), rows=LabelledRows(about))[0]
+        return moments.nearest_spectrum(together / len(records)), None
+    separate = query.release(records, means, rows=rows)
+    return moments.nearest_spectrum(separate.sum(0) / counts.sum()), separate / counts[:, None, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Classes:
+    """Proportions (C,), means (C, D) and covariances (C, D, D) of classes, and the pooled covariance (D, D)."""
+
+    proportions: Tensor
+    means: Tensor
+    covariances: Tensor
+    pooled: Tensor
+
+    @classmethod
+    def of(
+        cls, counts: Tensor, means: Tensor, pooled: Tensor, of_class: Tensor | None, directions: Tensor
+    ) -> "_Classes":
         shared = directions.T @ pooled @ directions
-        variances = shared.diagonal().clamp(min=1e-9)
-        means = means @ directions
-        if structure.pooled:
+        if of_class is None:
             covariances = shared.expand(len(means), -1, -1)
         else:
-            covariances = mixture.positive_part(directions.T @ (moments / counts[:, None, None]) @ directions)
-        generator.spread.copy_(variances[p:].sqrt())
-        shares = (counts / counts.sum()).float()
-        self.proportions.copy_(shares)
-        if structure.n_cells == 1:
-            generator.means.copy_(means)
-            covariances = covariances[:, :p, :p]
-            # back to the released total variance, which clipping made smaller and noise made larger
-            wanted = total_variance - between.trace() - variances[p:].sum()
-            found = (shares.double() * covariances.diagonal(dim1=1, dim2=2).sum(1)).sum()
-            limit = ROW_NORM / structure.class_bound  # where all of them are clipped
-            scale = float((wanted / found.clamp(min=1e-9)).clamp(1.0, limit**2).sqrt())
-            generator.roots.copy_(scale * mixture.root(covariances))
-        else:
-            self._mix_cells(means, shared[:p, :p], covariances[:, :p, :p])
-        decoded = features.decode(torch.eye(base.dim, device=self.device))
-        offset = features.decode(torch.zeros(1, base.dim, device=self.device))
-        generator.offset.copy_(offset.flatten())
-        generator.synthesis.copy_((decoded - offset).flatten(1))
-        if generator.residual:
-            self._set_residual()
-        if pixels is not None:
-            self._set_tones(pixels)
-        if generator.jittered:
-            mean = (self.proportions @ generator.means.unflatten(0, (len(counts), -1)).mean(1))[None]
-            picture = generator.linear(mean.to(self.device))[0].mean(0)
-            border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
-            generator.reflect.fill_(bool(border.mean() > _DARK))
-
-    def _mix_cells(self, means: Tensor, pooled: Tensor, covariances: Tensor) -> None:
-        """Releases counts, sums and, without a reference, second moments per cell in the leading directions.
-
-        Args:
-            means: (C, D), of classes.
-            pooled: (p, p), covariance pooled over the classes.
-            covariances: (C, p, p), of classes.
-        """
-        structure, generator = self.structure, self.generator
-        assert structure is not None
-        n_cells, p = structure.n_cells, structure.n_components
-        if structure.by_reference:
-            public = self.features(self.trainer.datamodule.reference.to(self.device)).cpu().double()  # type: ignore[attr-defined]
-            centres, within = mixture.reference_cells(mixture.like_reference(public, means[0, :p], pooled), n_cells)
-            found = centres
-        else:
-            found = mixture.centres(means[:, :p], pooled, n_cells).flatten(0, 1)
-        variances = pooled.diagonal().clamp(min=1e-9)
-        deviation = float(variances.sum().sqrt())
-        bounds = {"sums": SUM_BOUND * deviation, "moments": MOMENT_BOUND * deviation}  # of rows, by clipping
-
-        def parts(centres: Tensor, unit: float, about: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
-            for rows, labels in self._rows():
-                leading = rows[:, :p]
-                cells = mixture.cell_of(leading, labels, centres.unflatten(0, (-1, n_cells)))
-                yield (leading if about is None else leading - about[cells]) / unit, cells
-
-        unit = bounds["sums"] / ROW_NORM
-        for query in self.cell_sums:
-            assert isinstance(query, ClassMeans)
-            centres = found
-            counts, sums = query.release(parts(centres, unit, centres))
-            counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
-            noise = query.mechanism.sigma * unit
-            found = centres + mixture.cell_means(counts, sums * unit, variances, noise)
-        weights = counts.unflatten(0, (-1, n_cells))
-        weights = weights / weights.sum(1, keepdim=True)
-        if not structure.by_reference:
-            unit = bounds["moments"] / ROW_NORM
-            moments = self.cell_moments.release(parts(centres, unit, None), found / unit) * unit**2
-            noise = self.cell_moments.mechanism.sigma * unit**2
-            within = mixture.cell_covariances(counts, moments, noise, weights, found, covariances)
-        generator.weights.copy_(weights)
-        generator.means.copy_(torch.cat([found, means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
-        generator.roots.copy_(mixture.root(within))
-
-    def _set_residual(self) -> None:
-        """Frequencies that are not released get a part of the reference spectrum, at the contrast of the records."""
-        base = self.features.base
-        assert isinstance(base, Frequencies)
-        spectrum = reference_spectrum(base.sample_shape).flatten()
-        spectrum[base.kept.cpu()] = 0
-        contrast = min(1.0, 1 / float(self.features.scale))  # of the records, over that of the reference
-        self.generator.residual_scale.copy_(_RESIDUAL * contrast * spectrum.unflatten(0, base.sample_shape))
-
-    def _release_histogram(self) -> Tensor:
-        """Releases the shares of pixels below the edges between levels, (n_levels - 1,)."""
-        assert self.structure is not None
-        levels = Histogram(self.structure.sample_shape, self.structure.n_levels)  # type: ignore[arg-type]
-        parts = ((rows, torch.zeros_like(labels)) for rows, labels in self._parts(levels))
-        released = self.histogram.release(parts)[1][0].clamp(min=0)
-        return (released / released.sum().clamp(min=1e-9)).cumsum(0)[:-1]
-
-    def _set_tones(self, below: Tensor) -> None:
-        """Sets the tone curve so that generated pixels have the released shares ``below`` the edges between levels."""
-        generator = self.generator
-        labels = self._labels(1000)
-        latent = Processes().broadcast(lambda: generator.latent(len(labels)))  # the same on every rank
-        rows = generator.rows(latent, generator.cell(latent, labels))
-        codes = latent[:, -generator.offset.numel() :] if generator.residual else None
-        values = generator.linear(rows, codes).flatten().sort().values
-        generator.tones.copy_(values[(below.to(values.device) * (len(values) - 1)).long()])
-
-    def _labels(self, n: int) -> Tensor:
-        """Returns n classes (n,) in the released proportions."""
-        edges = (self.proportions.double().cumsum(0) * n).round().long()
-        return torch.bucketize(torch.arange(n, device=edges.device), edges[:-1], right=True)
-
-    def sample(self, labels: Tensor) -> Tensor:
-        """Generates one record for each class in ``labels`` (n,)."""
-        result: Tensor = self.generator(self.generator.latent(len(labels)), labels)
-        return result
-
-    def training_step(self, batch: Tensor, batch_idx: int) -> None:
-        """Makes all releases, unless a checkpoint holds their results, and ends the run."""
-        if not bool(self.fitted):
-            if self.overall.recorder is None:
-                raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
-            self._mix()
-            self.fitted.fill_(True)
-        self.trainer.should_stop = True
-
-    def teardown(self, stage: str) -> None:
-        """Lets another module read batches of records."""
-        if stage == "fit":
-            self.trainer.datamodule.in_parts = False  # type: ignore[attr-defined]
+            covariances = moments.positive_part(directions.T @ of_class @ directions)
+        return cls(counts / counts.sum(), means @ directions, covariances, shared)
 
     @property
-    def public_buffers(self) -> list[str]:
-        """Names of the buffers and weights that depend on released values only: all of them."""
-        return list(self.state_dict())
+    def variances(self) -> Tensor:
+        """Variances (D,) of the pooled covariance."""
+        return self.pooled.diagonal().clamp(min=_LEAST_VARIANCE)
 
-    def predict_step(self, batch: Tensor, batch_idx: int) -> tuple[Tensor, Tensor]:
-        """Generates a record for each class in the batch (n,)."""
-        return self.sample(batch), batch
 
-    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """No optimiser: the mixture follows from the releases."""
-        return []
+def _set_classes(
+    generator: MixtureGenerator, classes: _Classes, structure: Structure, between: float, total: float
+) -> None:
+    """Set one cell per class, with the released total variance, which clipping made smaller and noise larger.
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the structure, from which the parts are built."""
-        assert self.structure is not None
-        checkpoint["structure"] = dataclasses.asdict(self.structure)
+    Args:
+        generator: The generator.
+        classes: The released classes.
+        structure: The structure.
+        between: Variance between classes.
+        total: Variance of the scaled rows.
+    """
+    p = structure.n_components
+    covariances, tail = classes.covariances[:, :p, :p], classes.variances[p:]
+    found = float(classes.proportions @ covariances.diagonal(dim1=1, dim2=2).sum(1))
+    wanted = total - between - float(tail.sum())
+    limit = ROW_NORM / structure.class_bound  # where all of them are clipped
+    scale = math.sqrt(min(max(wanted / max(found, _LEAST_VARIANCE), 1.0), limit**2))
+    generator.means.copy_(classes.means)
+    generator.roots.copy_(scale * moments.root(covariances))
+    generator.tail.copy_(tail.sqrt())
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Builds the parts as they were."""
-        if self.structure is None:
-            self._build(Structure(**checkpoint["structure"]))
+
+def _release_cells(
+    generator: MixtureGenerator,
+    records: PrivateRecords,
+    queries: _Queries,
+    rows: _Rows,
+    classes: _Classes,
+    structure: Structure,
+    reference: Tensor | None,
+) -> None:
+    """Release counts, sums and, without a reference, second moments per cell in the leading directions."""
+    n_cells, p = structure.n_cells, structure.n_components
+    pooled, variances = classes.pooled[:p, :p], classes.variances[:p]
+    deviation = float(variances.sum().sqrt())
+
+    def in_cells(centres: Tensor, about: Tensor, unit: float) -> LabelledRows:
+        """Return leading coordinates about those of the cell, which is that of the nearest centre."""
+
+        def cells(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            leading = rows(values)[:, :p]
+            found = moments.cell_of(leading, labels, centres.unflatten(0, (-1, n_cells)))
+            return (leading - about[found]) / unit, found
+
+        return LabelledRows(cells)
+
+    if structure.by_reference:
+        assert reference is not None
+        public = rows(reference)[:, :p]
+        like = moments.like_reference(public, classes.means[0, :p], pooled)
+        means, covariances = moments.reference_cells(like, n_cells)
+    else:
+        means = moments.centres(classes.means[:, :p], pooled, n_cells).flatten(0, 1)
+    unit = SUM_BOUND * deviation / ROW_NORM  # a row at the bound gets norm R
+    for query in queries.cell_sums:
+        centres = means
+        counts, sums = query.release(records, rows=in_cells(centres, centres, unit))
+        counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
+        assert query.mechanism.sigma is not None
+        means = centres + moments.cell_means(counts, sums * unit, variances, query.mechanism.sigma * unit)
+    weights = counts.unflatten(0, (-1, n_cells))
+    weights = weights / weights.sum(1, keepdim=True)
+    if queries.cell_moments is not None:
+        unit, zero = MOMENT_BOUND * deviation / ROW_NORM, torch.zeros_like(means)
+        scaled = queries.cell_moments.release(records, zero, rows=in_cells(centres, means, unit))
+        assert queries.cell_moments.mechanism.sigma is not None
+        noise = queries.cell_moments.mechanism.sigma * unit**2
+        covariances = moments.cell_covariances(
+            counts, scaled * unit**2, noise, weights, means, classes.covariances[:, :p, :p]
+        )
+    generator.weights.copy_(weights)
+    generator.means.copy_(torch.cat([means, classes.means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
+    generator.roots.copy_(moments.root(covariances))
+    generator.tail.copy_(classes.variances[p:].sqrt())
+
+
+def _set_map(generator: MixtureGenerator, rows: _Rows) -> None:
+    """Set the map from rows to records, and the spectrum of the frequencies that are not released."""
+    identity = torch.eye(rows.base.dim, dtype=torch.float64)
+    offset = rows.decode(torch.zeros_like(identity[:1]))
+    generator.offset.copy_(offset.flatten())
+    generator.synthesis.copy_((rows.decode(identity) - offset).flatten(1))
+    if generator.residual:
+        assert isinstance(rows.base, Frequencies)
+        spectrum = reference_spectrum(rows.base.sample_shape).flatten()  # type: ignore[arg-type]
+        spectrum[rows.base.kept] = 0
+        contrast = min(1.0, 1 / rows.scale)  # of the records, over that of the reference
+        generator.residual_scale.copy_(_RESIDUAL * contrast * spectrum.unflatten(0, rows.base.sample_shape))
+
+
+def _overall_mean(generator: MixtureGenerator) -> Tensor:
+    proportions = generator.means.new_tensor(generator.proportions)
+    return proportions @ generator.means.unflatten(0, (len(proportions), -1)).mean(1)
+
+
+@torch.no_grad()
+def _set_tones(generator: MixtureGenerator, below: Tensor) -> None:
+    """Set the tone curve so that generated pixels have the released shares ``below`` the edges between levels.
+
+    The latent codes are seeded: they hide nothing, and every process must draw the same.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        labels = generator.labels(1000, "released")
+        latent = generator.latent(len(labels))
+    codes = latent[:, -generator.offset.numel() :] if generator.residual else None
+    values = generator.linear(generator.rows(latent, generator.cell(latent, labels)), codes).flatten().sort().values
+    generator.tones.copy_(values[(below * (len(values) - 1)).long()])

@@ -31,7 +31,7 @@ def jitter(
     elastic: float = 0.0,
     padding: str = "zeros",
 ) -> Tensor:
-    """Transforms every image by independent draws; those of the affine map are uniform.
+    """Transform every image by independent draws; those of the affine map are uniform.
 
     Args:
         images: (n, channels, height, width).

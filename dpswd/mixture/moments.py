@@ -22,7 +22,7 @@ _POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in 
 
 
 def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
-    """Lifts the eigenvalues of symmetric matrices (..., d, d) to at least ``floor``."""
+    """Lift the eigenvalues of symmetric matrices (..., d, d) to at least ``floor``."""
     values, vectors = torch.linalg.eigh(matrix)
     result: Tensor = (vectors * values.clamp(min=floor)[..., None, :]) @ vectors.mT
     return result
@@ -96,7 +96,7 @@ def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 
 
 
 def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
-    """Moves rows (n, d) to a mean (d,) and a covariance (d, d), by the optimal transport of normal laws.
+    """Move rows (n, d) to a mean (d,) and a covariance (d, d), by the optimal transport of normal laws.
 
     Args:
         reference: Rows with a covariance of full rank; smaller eigenvalues than 0.001 of their mean count as this.

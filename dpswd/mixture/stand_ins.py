@@ -16,7 +16,7 @@ _FAR = 2.0  # ratio of signals beyond which a row is not comparable
 
 
 def nearest(channels: int, signal: float) -> list[str]:
-    r"""Describes the closest row of each data set with these channels, within a factor of 2.
+    r"""Describe the closest row of each data set with these channels, within a factor of 2.
 
     Args:
         channels: 1 for grey images, 3 for colour.
@@ -39,5 +39,5 @@ def nearest(channels: int, signal: float) -> list[str]:
 
 @cache
 def _table() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((files("dpswd.generation") / "stand_ins.json").read_text())["rows"]
+    rows: list[dict[str, Any]] = json.loads((files("dpswd.mixture") / "stand_ins.json").read_text())["rows"]
     return rows

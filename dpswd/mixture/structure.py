@@ -22,6 +22,7 @@ classes and 0.85 to differences within them; within classes coordinates vary as 
   number for which the noise of the mean of a cell is at most a quarter of the root mean square norm of a row,
   :math:`2.6 n \sqrt p / (\mu_i N) \le 1/4` with :math:`\mu_i` of these sums; at most 64, and at most a tenth of the
   reference. Where n is below 12, the reference is not used.
+- Means stand out of the noise from a signal :math:`\mu N / \sqrt C` of about 80, variety within classes from 2,000.
 - The shares of pixels at n levels of brightness are released at 0.02 :math:`\mu^2`; n is the largest number, at most
   32, for which the pixels of N / n images are four times the noise of a level; none where n is below 4.
 """
@@ -32,8 +33,8 @@ import math
 import torch
 
 from dpswd._validate import at_least, positive
-from dpswd.generation import stand_ins
-from dpswd.generation.features import Frequencies
+from dpswd.mixture import stand_ins
+from dpswd.mixture.features import Frequencies
 
 __all__ = ["Structure", "forecast"]
 
@@ -48,6 +49,15 @@ MOMENT_BOUND = 0.7  # the same in a second moment of a cell
 _MAX_REFERENCE_CELLS, _LEAST_REFERENCE_CELLS = 64, 12
 _MAX_LEVELS = 32
 _TONE_SHARE = 0.02
+_MEANS_SIGNAL, _VARIETY_SIGNAL = 80.0, 2000.0  # signals from which on means, and directions about them, stand out
+_TERMS = {  # of the table
+    "overall": "mean and size of all records",
+    "tones": "shares of pixels at each level of brightness",
+    "means": "mean of every class",
+    "moments": "variety within classes",
+    "cell_means": "means of cells, into which a class is cut",
+    "cell_moments": "variety within cells",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +85,7 @@ class Structure:
 
     Example:
         >>> print(forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0).verdict)
-        Expect class means with little variety (8 releases, 5 cells per class).
+        Expect class means and variety (8 releases, 5 cells per class).
     """
 
     sample_shape: tuple[int, ...]
@@ -97,12 +107,14 @@ class Structure:
     n_rounds: int = 0
 
     def __str__(self) -> str:
-        """Returns a table of the releases, what public data sets gave, and what to expect."""
+        """Return a table of the releases, what public data sets gave, and what to expect."""
         lines = [f"{'release':<14}{'share of mu^2':>14}{'signal / noise':>16}"]
         lines += [
-            f"{name:<14}{share:>13.0%} {self.signal_to_noise[name]:>15.2f}" for name, share in self.shares.items()
+            f"{name:<14}{share:>13.0%} {self.signal_to_noise[name]:>15.2f}   {_TERMS[name]}"
+            for name, share in self.shares.items()
         ]
-        lines.append(f"Directions above the noise: {self.n_surviving} of {self.dim}.")
+        lines.append("signal / noise: of one number of the release, on average; leading ones are far better.")
+        lines.append(f"Directions of variety above the noise: {self.n_surviving} of {self.dim}.")
         comparable = len(self.sample_shape) == 3 and self.n_classes > 1
         if comparable and (found := stand_ins.nearest(self.sample_shape[0], self.signal)):
             lines.append(f"Logistic regression on synthetic records of public data sets: {', '.join(found)}.")
@@ -114,19 +126,23 @@ class Structure:
         return len(self.shares) + max(0, self.n_rounds - 1)
 
     @property
+    def is_noise(self) -> bool:
+        """Whether even the means are expected to be hidden by the noise."""
+        return self.signal < _MEANS_SIGNAL
+
+    @property
     def verdict(self) -> str:
-        """What to expect of the generated records, in one sentence."""
-        means = self.signal_to_noise["means"]
+        """What to expect of the generated records, in one sentence; monotone in the number of records."""
         kind = f"{self.n_releases} releases, {self.n_cells} cell{'s' * (self.n_cells > 1)} per class"
-        if means < 1:
-            return f"Expect noise: class means need {math.ceil(1 / means)} times as many records, or a larger budget."
-        if self.n_surviving < 10:
-            return f"Expect class means with little variety ({kind})."
-        return f"Expect class means and variety ({kind})."
+        if self.is_noise:
+            times = math.ceil(_MEANS_SIGNAL / self.signal)
+            return f"Expect noise: class means need {times:,} times as many records, or a larger budget."
+        variety = "and variety" if self.signal >= _VARIETY_SIGNAL else "with little variety"
+        return f"Expect class means {variety} ({kind})."
 
 
 def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_reference: int = 0) -> Structure:
-    """Chooses the structure for a budget and forecasts the signal-to-noise ratio of each release.
+    """Choose the structure for a budget and forecast the signal-to-noise ratio of each release.
 
     Args:
         n: Number N of records.
