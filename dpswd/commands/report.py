@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from dpswd.commands import Command
-from dpswd.diagnostics.appendix import NOTE, TITLES, WARNING
 from dpswd.report.render import banner, summary, write_report
 
 _FACTS = ("private", "sound", "reasons", "outside_guarantee", "runs", "accountant", "assumptions", "caveats")
@@ -13,11 +12,6 @@ _FACTS = ("private", "sound", "reasons", "outside_guarantee", "runs", "accountan
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="directory with ledger.jsonl and privacy.json")
-    parser.add_argument(
-        "--diagnostics",
-        action="store_true",
-        help="append RUN_DIR/diagnostics.json (from dpswd wdp and dpswd tangent); outside the guarantee",
-    )
     parser.add_argument(
         "--include-private-evaluation",
         action="store_true",
@@ -28,7 +22,6 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> dict[str, Any]:
     report = write_report(
         arguments.run_dir,
-        diagnostics=arguments.diagnostics,
         include_private_evaluation=arguments.include_private_evaluation,
     )
     guarantee = report["guarantee"]
@@ -41,7 +34,6 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         "ledger_head": report["ledger"]["head"],
         "banner": banner(report),
         "summary": summary(report),
-        "diagnostics": report["diagnostics"],
     }
 
 
@@ -50,8 +42,6 @@ def _show(result: dict[str, Any]) -> None:
         print(": ".join(result["banner"]))
     for line in (*result["summary"], *result["caveats"]):
         print(line)
-    if result["diagnostics"] is not None:
-        print(f"Appendix: {', '.join(TITLES[name] for name in sorted(result['diagnostics']))}. {NOTE} {WARNING}")
     print("Written: " + ", ".join(result["files"]))
 
 

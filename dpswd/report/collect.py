@@ -21,10 +21,9 @@ import numpy as np
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import Ledger, ReleaseGroup
-from dpswd.diagnostics.appendix import read_diagnostics
 from dpswd.errors import InputError
 from dpswd.report.gdp import TABLE_FPR, TradeOff
-from dpswd.training.budget import NOT_COVERED
+from dpswd.budget import NOT_COVERED
 
 __all__ = ["collect"]
 
@@ -150,14 +149,13 @@ def _accuracies(path: Path) -> list[dict[str, Any]]:
 
 
 def collect(
-    run_dir: str | Path, *, diagnostics: bool = False, include_private_evaluation: bool = False
+    run_dir: str | Path, *, include_private_evaluation: bool = False
 ) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Collect everything that a report states.
 
     Args:
         run_dir: Directory with ``ledger.jsonl`` and ``privacy.json``; ``config.yaml``, ``samples.png`` and
             ``evaluation.json`` are used if they exist.
-        diagnostics: Whether to add ``diagnostics.json`` as an appendix, outside the guarantee.
         include_private_evaluation: Whether to add ``private_evaluation.json``: accuracies that were measured on private
             records without noise. Without this option the file is not read.
 
@@ -180,7 +178,6 @@ def collect(
         True
     """
     run = read_run(run_dir)
-    appendix = read_diagnostics(run.path) if diagnostics else None
     private_evaluation = _accuracies(run.path / "private_evaluation.json") if include_private_evaluation else None
     groups = _planned_groups(run)
     header, privacy = run.ledger.header, run.privacy
@@ -194,7 +191,7 @@ def collect(
     _cross_check(run, chosen, {"epsilon": at_target, "mu": curve.mu}, target_delta)
     seedless = all(mechanism.is_private for mechanism, _, _ in groups)
     private = bool(privacy["private"]) and bool(header.get("private", True)) and seedless
-    outside = {"evaluation": run.evaluation, "private_evaluation": private_evaluation, "diagnostics": appendix}
+    outside = {"evaluation": run.evaluation, "private_evaluation": private_evaluation}
     report = {
         "schema_version": SCHEMA_VERSION,
         "name": run.path.resolve().name,  # the rest of the path may hold names of people or projects

@@ -13,7 +13,6 @@ from typing import Any
 
 from dpswd._files import atomic_write
 from dpswd.accounting.accountant import round_up
-from dpswd.diagnostics.appendix import NOTE, WARNING, diagnostics_appendix
 from dpswd.report.collect import collect
 from dpswd.report.gdp import REGRET_LIMIT, RESOLUTION
 from dpswd.report.plots import SUPERSCRIPTS, draw
@@ -25,13 +24,12 @@ SAMPLES = "![Synthetic samples](samples.png)"
 
 
 def write_report(
-    run_dir: str | Path, *, diagnostics: bool = False, include_private_evaluation: bool = False
+    run_dir: str | Path, *, include_private_evaluation: bool = False
 ) -> dict[str, Any]:
     """Write report.html, report.md and report.json into a run directory.
 
     Args:
         run_dir: The run directory.
-        diagnostics: Whether to append ``diagnostics.json`` (Wasserstein DP, tangent DP).
         include_private_evaluation: Whether to add ``private_evaluation.json``, which the guarantee does not cover.
 
     Returns:
@@ -52,7 +50,7 @@ def write_report(
         ...     sorted(path.name for path in Path(folder).glob("report.*"))
         ['report.html', 'report.json', 'report.md']
     """
-    report, curve = collect(run_dir, diagnostics=diagnostics, include_private_evaluation=include_private_evaluation)
+    report, curve = collect(run_dir, include_private_evaluation=include_private_evaluation)
     texts = {
         "report.html": html(report, draw(report, curve)),
         "report.md": markdown(report),
@@ -153,10 +151,6 @@ def _parts(report: dict[str, Any]) -> list[str]:
     if report["config"]["text"] is not None:
         parts += ["#### config.yaml", _code(report["config"]["text"], "yaml")]
     parts += ["#### Code that computes these numbers", _code(snippet(report), "python")]
-    if report["diagnostics"] is not None:
-        parts += ["### Appendix: diagnostics", f"**{_escape(NOTE)}**", _escape(WARNING)]
-        for title, rows in diagnostics_appendix(report["diagnostics"]):
-            parts += [f"#### {_escape(title)}", _facts([(name, _value(value)) for name, value in rows])]
     return [*parts, "*All numbers are rounded towards less privacy.*"]
 
 
