@@ -1,13 +1,13 @@
 """Generators, the file that holds one, and synthetic records in the format of the private ones.
 
-``generator.pt`` is the file to publish. It holds tensors and plain values only, with the guarantee and what is needed to
-return records in the caller's format; :func:`read_generator` loads it with ``weights_only=True``.
+``generator.pt`` is the file to publish. It holds tensors and plain values only, with the guarantee and the format of the
+records; :func:`read_generator` loads it with ``weights_only=True``.
 
 ====================  =======================================================  ===================================
 class                 generator                                                defined in
 ====================  =======================================================  ===================================
 ``MixtureGenerator``  normal distributions of cells, a tone curve, jitter      :mod:`dpswd.mixture.generator`
-``Table3Generator``   convolutions (Rakotomamonjy2021, Table 3)                :mod:`dpswd.lightning.networks`
+``ConvGenerator``     two linear layers, two upsampled convolutions            :mod:`dpswd.lightning.networks`
 ``MLPGenerator``      three linear layers                                      :mod:`dpswd.lightning.networks`
 ====================  =======================================================  ===================================
 """
@@ -60,7 +60,7 @@ SCOPE = (
 _CLASSES = {
     "MixtureGenerator": "dpswd.mixture.generator",
     "MLPGenerator": "dpswd.lightning.networks",
-    "Table3Generator": "dpswd.lightning.networks",
+    "ConvGenerator": "dpswd.lightning.networks",
 }
 _PART = 500  # records that are generated at a time
 _GRID = 56  # least side of an image in a picture, in pixels

@@ -189,7 +189,7 @@ class DCT(FeatureMap):
 
     def rows(self, centred: Tensor) -> Tensor:
         """Return the low frequencies."""
-        return (self.basis_h @ centred @ self.basis_w.T * self.weight).flatten(1)
+        return (self.basis_h @ centred @ self.basis_w.T).flatten(1)
 
     def records(self, rows: Tensor) -> Tensor:
         """Reconstruct images from the low frequencies."""
