@@ -383,8 +383,8 @@ class RunBudget(Recorder):
                 stored = StoredRelease(mechanism, int(content["ordinal"]), dict(content["tensors"]))
             except Exception as error:  # torch.load raises many exception types on damaged files
                 raise InputError(
-                    f"Expected a stored release at {path}, got a damaged file ({type(error).__name__}); restore it from "
-                    "a copy of the run directory."
+                    f"Expected a stored release at {path}, got a damaged file ({type(error).__name__}); restore it "
+                    "from a copy of the run directory."
                 ) from None
             if run != self.run or stored.ordinal > ledger.count(mechanism, self.sample_size):
                 raise InputError(

@@ -61,7 +61,7 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         self.share = share
 
     def worst_pair(self, size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return the arguments of ``release`` for two neighbours of ``size`` records at the distance of the sensitivity.
+        """Return the arguments of ``release`` for two neighbours of ``size`` records that attain the sensitivity.
 
         For audits (:mod:`dpswd.audit`). The first record differs, and its norm exceeds the clipping bound.
         """
@@ -95,7 +95,9 @@ class GaussianQuery(Releasing[GaussianMechanism]):
             raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
         if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
-                raise InputError("Expected the queries of the interrupted run, got another one; resume with its config.")
+                raise InputError(
+                    "Expected the queries of the interrupted run, got another one; resume with its config."
+                )
             return stored["values"]
         processes = Processes()
         values = torch.zeros(shape, dtype=torch.float64)

@@ -18,7 +18,7 @@ from torch import nn
 from dpswd._distributed import Processes
 from dpswd._provenance import mark_runs, seen_runs
 from dpswd._validate import at_least
-from dpswd.accounting.ledger import Ledger, plan_of
+from dpswd.accounting.ledger import plan_of
 from dpswd.budget import Plan, RunBudget
 from dpswd.errors import BudgetExceededError, DpswdError, InputError
 from dpswd.loss import DPSlicedWassersteinLoss
@@ -277,7 +277,7 @@ def _check_hyperparameters(*owners: Any) -> None:
             if hasattr(value, "__array__") and getattr(value, "ndim", 0):
                 raise InputError(
                     f"Expected hyperparameters without records, got {name}, a {type(value).__name__}, in hparams of "
-                    f"{type(owner).__name__}, which checkpoints contain; call self.save_hyperparameters(ignore=[{name!r}])."
+                    f"{type(owner).__name__}, which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])."
                 )
 
 

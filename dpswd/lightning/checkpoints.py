@@ -67,7 +67,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 class LastCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/last.ckpt``: before the first release, twenty times in a run, and at its end.
 
-    The releases of short runs are stored by the budget itself, see :mod:`dpswd.training.budget`.
+    Releases are stored by the budget itself, see :mod:`dpswd.budget`.
 
     Args:
         directory: The run directory.
@@ -103,7 +103,7 @@ class LastCheckpoint(ModelCheckpoint):
         trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt", weights_only=False)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Saves, except after refused input, and on several ranks, which must not wait for a lost one."""
+        """Save, except after refused input, and on several ranks, which must not wait for a lost one."""
         if not isinstance(exception, InputError) and trainer.world_size == 1:
             super().on_exception(trainer, pl_module, exception)
 
@@ -124,16 +124,16 @@ class KeepsRelease(L.LightningModule):
     released: Release | None = None
 
     def on_train_start(self) -> None:
-        """Moves a restored release to the device of the module."""
+        """Move a restored release to the device of the module."""
         if self.released is not None:
             self.released = self.released.to(self.device)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Stores the last release."""
+        """Store the last release."""
         if self.released is not None:
             checkpoint["released"] = self.released.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restores the last release."""
+        """Restore the last release."""
         if "released" in checkpoint:
             self.released = Release.from_state_dict(checkpoint["released"])

@@ -18,18 +18,18 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO
 
 from dpswd._files import atomic_write
-from dpswd.accounting.ledger import Ledger
+from dpswd.budget import Budget
 from dpswd.errors import InputError
-from dpswd.training.callback import PrivacyBudget
-from dpswd.training.checkpoints import AtomicCheckpointIO, LastCheckpoint
+from dpswd.lightning.budget import PrivacyBudget
+from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
 
 __all__ = ["PrivateCLI", "StepProgressBar"]
 
 HELP = """\
-usage: dpswd {command} --config NAME|FILE [options]
+usage: dpswd fit --config NAME|FILE [options]
 
   --config NAME|FILE                a shipped config (dpswd configs lists them) or a file; may be repeated
-  --data.path PATH                  records of your own: a folder of images, or a file of vectors
+  --data.path PATH                  records: a folder of images, a file of vectors, or a benchmark's name
   --data.download true              let a benchmark's data set be downloaded
 
   --privacy.target_epsilon E        budget of the run
@@ -37,12 +37,12 @@ usage: dpswd {command} --config NAME|FILE [options]
   --privacy.accountant pld|rdp      exact composition, or Renyi differential privacy
   --privacy.shared_ledger FILE      ledger of several runs on the same records (dpswd ledger create)
 
-  --trainer.default_root_dir DIR    the run directory; runs/DATE-TIME by default
-  --trainer.max_steps N             training steps, of mnist_steps and mnist_rows
+  --trainer.default_root_dir DIR    the run directory; that of the config by default
+  --trainer.max_steps N             training steps, which the budget is planned over
   --trainer.accelerator cpu|gpu|auto
   --trainer.enable_progress_bar false
   --seed_everything N               weights and public samples; never noise, batches or directions
-  --ckpt_path FILE                  resume from RUN_DIR/checkpoints/last.ckpt, or the checkpoint for predict
+  --ckpt_path FILE                  resume from RUN_DIR/checkpoints/last.ckpt
 
   --print_config                    print the whole config and exit
   --help all                        list every option of trainer, model and data
@@ -162,14 +162,14 @@ class PrivateCLI(LightningCLI):
 
     Example:
         >>> sorted(PrivateCLI.subcommands())  # PrivateCLI(["fit", "--config", "digits"])
-        ['fit', 'predict']
+        ['fit']
     """
 
     def __init__(self, args: list[str], run: bool = True) -> None:
         self._arguments = list(args)
         if {"--help", "-h"} & set(args):
             if "all" not in args:
-                print(HELP.format(command=args[0]), end="")  # noqa: T201
+                print(HELP, end="")  # noqa: T201
                 raise SystemExit(0)
             args = [word for word in args if word != "all"]
         for name in ("lightning.pytorch", "lightning.fabric"):  # hardware, tips, seeds
@@ -191,9 +191,8 @@ class PrivateCLI(LightningCLI):
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """Offer ``fit`` and ``predict``: validation and test loops make no release and train nothing."""
-        every = LightningCLI.subcommands()
-        return {name: every[name] for name in ("fit", "predict")}
+        """Offer ``fit`` only: validation and test loops make no release, and ``dpswd sample`` draws records."""
+        return {"fit": LightningCLI.subcommands()["fit"]}
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Verify the checkpoint before Lightning reads hyperparameters from it."""
@@ -226,12 +225,6 @@ class PrivateCLI(LightningCLI):
         plugins = _as_list(given.get("plugins"))
         if not any(isinstance(each, CheckpointIO) for each in plugins):
             kwargs.setdefault("plugins", [*plugins, AtomicCheckpointIO()])
-        if self.subcommand == "fit":
-            kwargs.setdefault("use_distributed_sampler", False)  # FixedSizeSampler draws one subset for all ranks
-            several = str(given.get("devices")) not in ("1", "auto") or given.get("num_nodes") not in (None, 1)
-            manual = not self.model.automatic_optimization  # a step may use only some of the parameters
-            if several and manual and str(given.get("strategy")) in ("ddp", "auto"):
-                kwargs.setdefault("strategy", "ddp_find_unused_parameters_true")
         trainer: L.Trainer = super().instantiate_trainer(**kwargs)
         trainer.callbacks.sort(key=lambda each: not isinstance(each, PrivacyBudget))  # type: ignore[attr-defined]
         return trainer
@@ -242,12 +235,16 @@ class PrivateCLI(LightningCLI):
         return config.get(str(self.subcommand), config)
 
     def before_instantiate_classes(self) -> None:
-        """Refuse a missing checkpoint."""
+        """Refuse a missing checkpoint, and the directory of an earlier run, before records are read."""
         path = self._options().get("ckpt_path")
-        if path is None and self.subcommand == "predict":
-            raise InputError("Expected --ckpt_path for predict, got none; pass the .ckpt file of a run.")
         if path is not None and path not in ("last", "best", "hpc") and not Path(path).is_file():
             raise InputError(f"Expected a checkpoint at {path}, got no file; see checkpoints/ in the run directory.")
+        directory = self._options().get("trainer.default_root_dir")
+        if path is None and directory and not Budget.is_free(directory):
+            raise InputError(
+                f"Expected a new run directory, got {directory}, which holds the ledger of a run; choose another "
+                f"--trainer.default_root_dir, or resume with --ckpt_path {directory}/checkpoints/last.ckpt."
+            )
 
     def before_fit(self) -> None:
         """Direct the trainer's own checkpoints to the run directory; refuse processes that cannot be started."""
@@ -269,25 +266,6 @@ class PrivateCLI(LightningCLI):
             raise InputError(
                 f"Expected one process where dpswd is called from Python, got {world_size}; set trainer.devices to 1, "
                 "or start dpswd fit from the command line."
-            )
-
-    def before_predict(self) -> None:
-        """Refuse the checkpoint of another run in a run directory: its output would lie beside a wrong guarantee."""
-        if self.trainer.world_size != 1:
-            raise InputError(
-                f"Expected one process for predict, got {self.trainer.world_size}; set trainer.devices to 1."
-            )
-        path = self._options().get("ckpt_path")
-        directory = Path(self._options().get("privacy.run_dir") or self.trainer.default_root_dir)
-        ledger = directory / "ledger.jsonl"
-        if not ledger.is_file() or not Path(path).is_file():
-            return
-        states = AtomicCheckpointIO().load_checkpoint(path, weights_only=True).get("callbacks", {})
-        heads = [state.get("ledger_head") for name, state in states.items() if name.startswith("PrivacyBudget")]
-        if not set(heads) & set(Ledger.open_existing(ledger).heads):
-            raise InputError(
-                f"Expected a checkpoint of the run in {directory}, got {path}, of a different run; set "
-                "--trainer.default_root_dir to its directory."
             )
 
     def after_fit(self) -> None:
