@@ -168,7 +168,7 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = Tru
         return Layout(dtypes=(str(dtype),) if typed else ())
     if dtype.kind != "f" and dtype != np.uint8:
         raise InputError(
-            f"Expected pixels as uint8 or as floats in [0, 1], got {dtype}; convert them: X.astype('uint8') for 0 to 255."
+            f"Expected pixels as uint8 or as floats in [0, 1], got {dtype}; convert them by X.astype('uint8')."
         )
     first, last = (len(shape) == 4 and shape[axis] in (1, 3) for axis in (1, 3))
     if len(shape) == 4 and first == last:
@@ -192,9 +192,7 @@ def convert(array: Array, layout: Layout, unreadable: Unreadable) -> Tensor:
         images = array[:, None] if layout.channels == "none" else array.transpose(0, 3, 1, 2) if last else array
         pixels: Array = np.array(images, dtype=np.uint8 if layout.as_bytes else np.float32, order="C")
     if not layout.as_bytes and not bool(((pixels >= 0) & (pixels <= 1) | ~np.isfinite(pixels)).all()):
-        raise InputError(
-            "Expected pixels as bytes or as floats in [0, 1], got floats outside; divide them by a public constant such as 255."
-        )
+        raise InputError("Expected pixels as bytes or as floats in [0, 1], got floats outside; divide by 255.")
     return finite(torch.from_numpy(pixels), unreadable)
 
 
