@@ -22,7 +22,7 @@ Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to t
 
 R is ``row_norm``, to which the x_i (or v_i) are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
 normal: the Gaussian mechanism in the space of symmetric matrices with the Frobenius norm. Proofs:
-docs/theory/sensitivity.md, Propositions 6 to 9 and 24.
+docs/theory/sensitivity.md, Propositions 6 to 10.
 """
 
 import math
@@ -358,7 +358,7 @@ class SumAndNorm(_RowQuery):
     r"""Sum of all rows, and the sum of their squared norms, which adds nothing to the sensitivity.
 
     With rows of norm at most R a record contributes :math:`(x, \|x\|^2 / R)`; the sensitivity is 2R
-    (docs/theory/sensitivity.md, Proposition 24).
+    (docs/theory/sensitivity.md, Proposition 10).
 
     Args:
         dim: Dimension d of the rows.
