@@ -1,9 +1,10 @@
-"""``python -m experiments list | run NAME | tables``: one module per table or figure of the documentation.
+"""``python -m experiments list | run NAME [--OPTION VALUE ...] | tables``: tables and figures of the documentation.
 
-A module below ``experiments`` with ``HELP`` and ``run(out, *, quick, data, full)`` is an experiment (it may leave out
-options that it does not need). The dictionary that it returns is written to ``OUT/NAME.json``, or to a name that it
-gives as ``file``, together with the command, the version and the machine; ``docs/results`` holds these files.
-``tables`` makes the tables of the documentation from them.
+A module below ``experiments`` with ``HELP`` and ``run(out, *, ...)`` is an experiment of the module's name; a module
+with ``EXPERIMENTS`` has several: their help and function by name. The keyword arguments of the function are its
+options on the command line. The dictionary that it returns is written to ``OUT/NAME.json``, or to a name that it gives
+as ``file``, together with the command, the version and the machine; ``docs/results`` holds these files. ``tables``
+makes the tables of the documentation from them.
 """
 
 import argparse
@@ -13,10 +14,10 @@ import pkgutil
 import platform
 import shlex
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import experiments
 from dpswd import __version__
@@ -26,16 +27,26 @@ from dpswd.errors import InputError
 from experiments.tables import write_tables
 
 CPUINFO = Path("/proc/cpuinfo")
+COMMON = ("data", "quick", "full")  # accepted, and left out where an experiment has no use for them
 
 
-def available() -> dict[str, ModuleType]:
+class Experiment(NamedTuple):
+    """Line of ``list``, and the function that runs it."""
+
+    help: str
+    run: Callable[..., dict[str, Any]]
+
+
+def available() -> dict[str, Experiment]:
     """Return the experiments by name."""
-    modules = {
-        info.name.rpartition(".")[2]: import_module(info.name)
-        for info in pkgutil.walk_packages(experiments.__path__, "experiments.")
-        if not info.ispkg and "__main__" not in info.name
-    }
-    found = {name: module for name, module in modules.items() if hasattr(module, "run") and hasattr(module, "HELP")}
+    found: dict[str, Experiment] = {}
+    for info in pkgutil.walk_packages(experiments.__path__, "experiments."):
+        if info.ispkg or "__main__" in info.name:
+            continue
+        module = import_module(info.name)
+        if hasattr(module, "run") and hasattr(module, "HELP"):
+            found[info.name.rpartition(".")[2]] = Experiment(module.HELP, module.run)
+        found |= {name: Experiment(*pair) for name, pair in getattr(module, "EXPERIMENTS", {}).items()}
     return dict(sorted(found.items()))
 
 
@@ -55,50 +66,54 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="list the experiments")
     commands.add_parser("tables", help="write the tables of README.md and docs from docs/results")
-    run = commands.add_parser("run", help="run one and write its JSON and figures")
+    run = commands.add_parser("run", help="run one and write its JSON and figures", add_help=False)
     run.add_argument("name")
-    run.add_argument("--quick", action="store_true", help="fewer seeds, points or settings")
-    run.add_argument("--full", action="store_true", help="all settings, where that is not the default")
-    run.add_argument("--seeds", type=int, help="number of seeds, where it can be chosen")
-    run.add_argument("--only", help="one method, where it can be chosen")
-    run.add_argument("--dataset", help="data sets (A or A,B), where they can be chosen")
-    run.add_argument("--epsilon", type=float, help="one budget, where it can be chosen")
-    run.add_argument("--data", type=Path, help="directory of the data sets (default: DPSWD_DATA or ./data)")
-    run.add_argument("--weights", type=Path, help="Inception weights of pytorch-fid, for fig6 and imagebench")
-    run.add_argument("--out", type=Path, default=Path("runs/experiments"), help="directory of the results")
-    arguments = parser.parse_args(argv)
+    arguments, options = parser.parse_known_args(argv)
     try:
         if arguments.command == "run":
-            _run(arguments)
+            _run(arguments.name, options)
+        elif options:
+            parser.error(f"unrecognized arguments: {' '.join(options)}")
         elif arguments.command == "tables":
             write_tables()
         else:
-            for name, module in available().items():
-                print(f"{name:<20} {module.HELP}")
+            for name, experiment in available().items():
+                print(f"{name:<20} {experiment.help}")
     except InputError as error:
         print(f"experiments: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _run(name: str, argv: list[str]) -> None:
     found = available()
-    if arguments.name not in found:
-        raise InputError(f"Expected the name of an experiment ({', '.join(found)}), got {arguments.name!r}.")
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    module = found[arguments.name]
-    flags = [f"--{flag}" for flag in ("quick", "full") if getattr(arguments, flag)]
-    chosen = {name: getattr(arguments, name) for name in ("only", "dataset", "epsilon", "seeds")}
-    flags += [f"--{name} {shlex.quote(_short(value))}" for name, value in chosen.items() if value is not None]
-    accepted = inspect.signature(module.run).parameters
-    names = ("quick", "full", "data", "weights", *chosen)
-    options = {name: getattr(arguments, name) for name in names if name in accepted}
-    result = module.run(arguments.out, **options)
+    if name not in found:
+        raise InputError(f"Expected the name of an experiment ({', '.join(found)}), got {name!r}.")
+    parser = argparse.ArgumentParser(prog=f"python -m experiments run {name}", description=found[name].help)
+    parser.add_argument("--out", type=Path, default=Path("runs/experiments"), help="directory of the results")
+    hints = {"data": Path | None, "quick": bool, "full": bool, **get_type_hints(found[name].run)}
+    accepted = dict(inspect.signature(found[name].run).parameters)
+    accepted.pop("out")
+    for option in dict.fromkeys([*COMMON, *accepted]):
+        default = accepted[option].default if option in accepted else None
+        kind = next((each for each in get_args(hints[option]) if each is not type(None)), hints[option])
+        how: Any = {"action": "store_true"} if kind is bool else {"type": kind, "default": default}
+        parser.add_argument(f"--{option}", **how)
+    given = vars(parser.parse_args(argv))
+    out = given.pop("out")
+    out.mkdir(parents=True, exist_ok=True)
+    options = {option: given[option] for option in accepted}
+    result = found[name].run(out, **options)
     for row in result.get("rows", []):
-        shown = {name: value for name, value in row.items() if not isinstance(value, dict | list | None)}
-        print("  ".join(f"{name} {_short(value)}" for name, value in shown.items()))
-    command = " ".join(["python -m experiments run", arguments.name, *flags])
-    path = arguments.out / f"{result.pop('file', arguments.name)}.json"
+        shown = {key: value for key, value in row.items() if not isinstance(value, dict | list | None)}
+        print("  ".join(f"{key} {_short(value)}" for key, value in shown.items()))
+    flags = [
+        f"--{option}" if value is True else f"--{option} {shlex.quote(_short(value))}"
+        for option, value in given.items()
+        if value != parser.get_default(option) and not isinstance(value, Path)
+    ]
+    command = " ".join(["python -m experiments run", name, *flags])
+    path = out / f"{result.pop('file', name)}.json"
     write_json(path, {"command": command, "version": __version__, "machine": machine(), **result})
     print(f"Written: {path}")
 

@@ -15,13 +15,13 @@ which implementations use, is a statistic of them and would need a release of it
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
-from dpswd.generation.generators import Generator
 from dpswd.generation.rows import rows_in_parts
 from dpswd.queries import ClassMeans
 from dpswd.training.budget import Budget
@@ -67,7 +67,7 @@ class DPMERF(nn.Module):
         n_frequencies: Number of random frequencies.
         lengthscale: Public lengthscale of the kernel; about 10 in Harder2021 for images of 28 x 28 pixels.
         generated: Generated records per training step.
-        lr: Learning rate of Adam, which falls to a tenth by a cosine.
+        lr: Learning rate of Adam at the start.
     """
 
     counts: Tensor
@@ -75,7 +75,7 @@ class DPMERF(nn.Module):
 
     def __init__(
         self,
-        generator: Generator,
+        generator: Any,
         n_frequencies: int = 5000,
         lengthscale: float = 10.0,
         generated: int = 500,
@@ -128,11 +128,21 @@ class DPMERF(nn.Module):
         there = one_hot.sum(0) > 0
         return (means - self.embedding)[there].square().sum()
 
-    def train_generator(self, steps: int) -> None:
-        """Train for ``steps`` steps on equally many generated records of each class; no release is made."""
+    def train_generator(self, steps: int, epoch: int | None = None) -> None:
+        """Train for ``steps`` steps on equally many generated records of each class; no release is made.
+
+        Args:
+            steps: Training steps.
+            epoch: Steps after which the learning rate is multiplied by 0.9, as in the code of Harder2021; by default it
+                falls to a tenth by a cosine.
+        """
         at_least(1, steps=steps)
         optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
+        schedule: torch.optim.lr_scheduler.LRScheduler
+        if epoch is None:
+            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
+        else:
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, epoch, 0.9)
         labels = torch.arange(self.generated) % len(self.counts)
         self.train()
         for _ in range(steps):

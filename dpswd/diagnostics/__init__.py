@@ -1,6 +1,6 @@
 """Wasserstein DP (Yang2024) and tangent DP (Ying2024): diagnostics, not guarantees.
 
-``callback`` has the Lightning callback and ``gibbs`` the classifiers in torch; both are imported from their modules.
+``gibbs`` has the classifiers in torch and is imported from its module.
 """
 
 from dpswd.diagnostics.tangent import gibbs_distribution, removal_changes, tangent_norms

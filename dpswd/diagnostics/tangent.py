@@ -129,7 +129,7 @@ class TangentNorms:
     is_guarantee = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of ``diagnostics.json``: Definition 2 as tangent DP, Definition 1 beside it."""
+        """Return plain values: Definition 2 as tangent DP, Definition 1 beside it."""
 
         def values(theorem: int) -> dict[str, float | None]:
             centred, printed = self.centred[theorem], self.printed[theorem]

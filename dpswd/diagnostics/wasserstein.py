@@ -13,7 +13,6 @@ module may satisfy a privacy budget.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -414,15 +413,3 @@ class WassersteinAccountant:
     def get_delta(self, wdp: float) -> float:
         """Theorem 3: the delta at a level in gradient units; the inverse of :meth:`get_wdp`."""
         return advanced_composition_delta(self.total_loss, wdp, self.beta)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the settings and the sums as plain values."""
-        return dict(vars(self))
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the result of :meth:`state_dict`."""
-        vars(self).update({key: state[key] for key in self.state_dict()})
-
-    def to_dict(self, delta: float) -> dict[str, Any]:
-        """Return the entry of ``diagnostics.json``; no key of it is called epsilon."""
-        return {"wdp_diagnostic": self.get_wdp(delta), "delta": delta, "is_guarantee": False, **self.state_dict()}

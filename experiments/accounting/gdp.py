@@ -1,6 +1,25 @@
-"""Curves of Gomez2025: loss distributions, trade-off curves from privacy profiles, and one way to draw them."""
+"""Gomez2025: its tables and figures (docs/gdp.md), with the package of its authors, ``gdpnum``.
+
+- ``gdp_fig1``: what one (epsilon, delta) pair says of attacks on DP-SGD, beside the whole curve and mu-GDP.
+- ``gdp_fig2``: trade-off curves of one mechanism from (epsilon, delta), zCDP, a numerical accountant and GDP. The sigma
+  is not in the text; here it is 1 at sensitivity 1, so that rho = 1/2 and mu = 1 for continuous noise.
+- ``gdp_fig3``: regret of DP-SGD (Poisson sampling, add or remove) against rate, noise and compositions; the ranges are
+  ours. Beside it the releases of this library (subsets of fixed size without replacement, replace-one).
+- ``gdp_fig4``: curve and f_mu of DP-SGD, of the 2020 US census (TopDown) and of pure epsilon-DP (epsilon 2 is ours).
+  TopDown is a composition of discrete Gaussians on counts, for adding or removing a person: a level of geography gets a
+  share of the total rho (zCDP), split equally over its ten queries. ``gomez2025``: eight levels and rho 3.65, from the
+  authors' notebook (Felipe-Gomez/gdp-numeric, notebooks/Plots_for_dpsgd_and_TopDown.ipynb), the budget of 25 August
+  2022. ``production``: the six levels of the published production settings for persons, rho 2.56
+  (uscensusbureau/DAS_2020_Redistricting_Production_Code, configs/production/pl94/person_US.ini), where the split over
+  the queries of a level is unequal.
+- ``gdp_table3``: Table 3 and Proposition 6.1, mu of Gaussian noise that is (epsilon, delta)-DP, and of pure epsilon-DP.
+- ``gdp_dpsgd``: Figures 5 and 6, curves of the DP-SGD settings of Tables 4 and 5 (De et al., 2022: CIFAR-10, batches of
+  16,384 of 50,000, Poisson sampling, add or remove). Which four of Table 4 the paper's Figure 5 shows is not in the
+  text; here they are those of nominal epsilon 1, 2, 4 and 8.
+"""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +29,37 @@ from dp_accounting.pld.privacy_loss_distribution import (
     from_discrete_gaussian_mechanism,
     from_gaussian_mechanism,
 )
+from gdpnum import PLDConverter
+from gdpnum.converter import gaussian_fdp
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from dpswd.accounting.pld import Releases, compose, gaussian_delta
+from dpswd.sensitivity import ConstantLaw
 
 Array = NDArray[np.float64]
 AUTHORS_STEP = 1e-4  # discretisation of the loss in gdpnum's examples
 QUERIES = 10  # of a level of geography in TopDown
+NOISE, RATE, UPDATES, DELTA, SIGMA = 9.4, 16_384 / 50_000, 2000, 1e-5, 1.0
+NOISES, SAMPLING_RATES, COMPOSITIONS = (0.7, 1.0, 2.0, 5.0), (0.01, 0.03, 0.1, 0.3, 0.6, 1.0), (30, 100, 300, 1000)
+CENSUS_DELTA = 1e-10  # the Census Bureau's
+PURE_EPSILON = 2.0
+GOMEZ_LEVELS = ("US", "State", "County", "PEPG", "Tract Subset Group", "Tract Subset", "Block Group", "Block")
+PRODUCTION = {"US": 104, "State": 1440, "County": 447, "Tract": 687, "Block Group": 1256, "Block": 165}
+ALLOCATIONS: dict[str, tuple[float, dict[str, float]]] = {
+    "gomez2025": (
+        3.65,
+        dict(zip(GOMEZ_LEVELS, (0.02, 0.274, 0.085, 0.131, 0.131, 0.238, 0.118, 0.003), strict=True)),
+    ),
+    "production": (2.56, {level: share / 4099 for level, share in PRODUCTION.items()}),
+}
+EPSILONS, DELTAS = (0.1, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0), (1e-5, 1e-6, 1e-9)
+SETTINGS = {  # table of the paper: nominal epsilon, noise multiplier, updates
+    4: ((1, 40.0, 906), (2, 24.0, 1156), (3, 20.0, 1656), (4, 16.0, 1765), (6, 12.0, 2007), (8, 9.4, 2000)),
+    5: ((1, 21.1, 250), (2, 15.8, 500), (4, 12.0, 1000), (8, 9.4, 2000)),
+}
+SHOWN = (1, 2, 4, 8)
 
 
 def dp_sgd(noise: float, rate: float, updates: int, step: float | None = None) -> PrivacyLossDistribution:
@@ -71,3 +116,213 @@ def draw_curves(axes: Any, alpha: Array, curves: dict[str, Array], *, logarithmi
     axes.set(xlabel="false-positive rate", ylabel="false-negative rate")
     axes.grid(True, alpha=0.3)
     axes.legend(fontsize=7)
+
+
+def gdp_fig1(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Account for the WRN-40 setting of De et al. (2022); draw ``gdp_fig1.png``."""
+    rates = (1e-3, 1e-2, 1e-1)
+    loss = dp_sgd(NOISE, RATE, UPDATES, AUTHORS_STEP)
+    converter = PLDConverter(loss)
+    mu, epsilon = float(converter.get_mu()), float(loss.get_epsilon_for_delta(DELTA))
+    pair = np.array([epsilon]), np.array([DELTA])
+
+    def powers(alpha: np.ndarray) -> dict[str, np.ndarray]:
+        betas = {
+            f"one pair, ({epsilon:.2f}, {DELTA:g})": curve_of_profile(alpha, *pair),
+            "numerical accountant": converter.get_beta(alpha),
+            f"{mu:.2f}-GDP": gaussian_fdp(mu)(alpha),
+        }
+        return {name: 1 - beta for name, beta in betas.items()}
+
+    at = [power.tolist() for power in powers(np.array(rates)).values()]
+    rows = [
+        {"false_positive_rate": rate, "power_pair": pair_, "power_curve": curve, "power_gdp": gdp}
+        for rate, pair_, curve, gdp in zip(rates, *at, strict=True)
+    ]
+    advantages = {
+        "advantage_pair": (math.exp(epsilon) - 1 + 2 * DELTA) / (math.exp(epsilon) + 1),
+        "advantage_curve": float(converter.get_advantage()),
+    }
+    alpha = np.geomspace(1e-6, 1, 400)
+    figure = Figure(figsize=(5, 4.2), layout="constrained")
+    axes = figure.subplots()
+    draw_curves(axes, alpha, powers(alpha))
+    axes.set(xscale="log", ylabel="true-positive rate, at most")
+    figure.savefig(out / "gdp_fig1.png", dpi=80)
+    return {"rows": rows, "epsilon": epsilon, "delta": DELTA, "mu": mu, **advantages}
+
+
+def gdp_fig2(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Compute the curves of both mechanisms; draw ``gdp_fig2.png``."""
+    epsilons = np.linspace(0, 12, 200 if quick else 1000)
+    rates = (1e-4, 1e-2, 1e-1)
+    rho = 1 / (2 * SIGMA**2)
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    rows = []
+    mechanisms = {"Gaussian": from_gaussian_mechanism, "discrete Gaussian": from_discrete_gaussian_mechanism}
+    for axes, (name, distribution) in zip(figure.subplots(1, 2), mechanisms.items(), strict=True):
+        loss = distribution(SIGMA, value_discretization_interval=1e-3)
+        converter = PLDConverter(loss)
+        mu, epsilon = float(converter.get_mu()), float(loss.get_epsilon_for_delta(DELTA))
+
+        def curves(alpha: np.ndarray, mu: float = mu, epsilon: float = epsilon, by: Any = converter) -> dict[str, Any]:
+            return {
+                f"({epsilon:.2f}, {DELTA:g})": curve_of_profile(alpha, np.array([epsilon]), np.array([DELTA])),
+                f"{rho:g}-zCDP": curve_of_profile(alpha, epsilons, zcdp_delta(rho, epsilons)),
+                "numerical accountant": by.get_beta(alpha),
+                f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha),
+            }
+
+        values = zip(*(beta.tolist() for beta in curves(np.array(rates)).values()), strict=True)
+        for rate, found in zip(rates, values, strict=True):
+            betas = dict(zip(("beta_pair", "beta_zcdp", "beta_accountant", "beta_gdp"), found, strict=True))
+            rows.append({"mechanism": name, "sigma": SIGMA, "mu": mu, "false_positive_rate": rate, **betas})
+        alpha = np.linspace(0, 1, 400)
+        draw_curves(axes, alpha, curves(alpha))
+        axes.set_title(f"{name}, sigma = {SIGMA:g}")
+    figure.savefig(out / "gdp_fig2.png", dpi=80)
+    return {"rows": rows, "rho": rho, "delta": DELTA}
+
+
+def gdp_fig3(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Account for every combination; draw ``gdp_fig3.png``."""
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    rows: list[dict[str, Any]] = []
+    for noise, color in list(zip(NOISES, ("C3", "C1", "C2", "C0"), strict=True))[2 if quick else 0 :]:
+        for times, shade in list(zip(COMPOSITIONS, (0.25, 0.5, 0.75, 1.0), strict=True))[2 if quick else 0 :]:
+            same = [_regrets(rate, noise, times) for rate in SAMPLING_RATES[1::2]] if quick else []
+            same = same or [_regrets(rate, noise, times) for rate in SAMPLING_RATES]
+            rows += same
+            for axes, kind in zip(panels, ("poisson", "ours"), strict=True):
+                known = [row for row in same if row[f"regret_{kind}"] is not None]
+                points = [row["rate"] for row in known], [max(row[f"regret_{kind}"], 1e-9) for row in known]
+                axes.plot(*points, "o-", color=color, alpha=shade, markersize=3, label=f"noise {noise:g}, {times} x")
+    titles = ("DP-SGD: Poisson, add or remove", "without replacement, replace-one")
+    for axes, title in zip(panels, titles, strict=True):
+        axes.axhline(1e-2, color="gray", linestyle=":")
+        axes.set(xscale="log", yscale="log", ylim=(1e-6, 0.1), xlabel="sampling rate", title=title)
+    panels[0].set_ylabel("regret")
+    panels[0].legend(fontsize=6, ncols=2)
+    figure.savefig(out / "gdp_fig3.png", dpi=90)
+    return {"rows": rows}
+
+
+def _regrets(rate: float, noise: float, times: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"rate": rate, "noise": noise, "times": times}
+    losses = {
+        "poisson": lambda: dp_sgd(noise, rate, times),
+        "ours": lambda: compose([Releases(ConstantLaw(1.0), 1 / noise, rate, times)]),
+    }
+    for kind, loss in losses.items():
+        try:
+            mu, regret = PLDConverter(loss()).get_mu_and_regret()
+        except (ValueError, AssertionError):  # the loss is too large, or its curve is at the rounding error everywhere
+            mu, regret = None, None
+        row |= {f"mu_{kind}": None if mu is None else float(mu), f"regret_{kind}": regret}
+    return row
+
+
+def gdp_fig4(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Account for all four; draw ``gdp_fig4.png``."""
+    rows: list[dict[str, Any]] = []
+    losses: dict[str, tuple[PrivacyLossDistribution, float, dict[str, Any]]] = {
+        "DP-SGD, noise 9.4": (dp_sgd(9.4, 16_384 / 50_000, 2000, AUTHORS_STEP), 1e-5, {})
+    }
+    for name, (rho, shares) in ALLOCATIONS.items():
+        facts = {"rho": rho, "queries_per_level": QUERIES, "shares": shares, "mu_continuous": math.sqrt(2 * rho)}
+        losses[f"TopDown, {name}"] = (top_down(rho, shares, 1e-3 if quick else 5e-5), CENSUS_DELTA, facts)
+    losses[f"pure epsilon = {PURE_EPSILON:g}"] = (randomised_response(PURE_EPSILON), 1e-10, {})
+    alpha = np.linspace(0, 1, 1001)
+    figure = Figure(figsize=(13, 3.6), layout="constrained")
+    for axes, (name, (loss, delta, facts)) in zip(figure.subplots(1, 4), losses.items(), strict=True):
+        converter = PLDConverter(loss)
+        mu, regret = (float(value) for value in converter.get_mu_and_regret())
+        epsilon = float(loss.get_epsilon_for_delta(delta))
+        rows.append({"mechanism": name, "mu": mu, "regret": regret, "epsilon": epsilon, "delta": delta, **facts})
+        draw_curves(axes, alpha, {name: converter.get_beta(alpha), f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)})
+    figure.savefig(out / "gdp_fig4.png", dpi=80)
+    return {"rows": rows}
+
+
+def pure_mu(epsilon: float) -> float:
+    """The least mu for which every epsilon-DP mechanism is mu-GDP (Gomez2025, Proposition 6.1)."""
+    return float(-2 * stats.norm.ppf(1 / (1 + math.exp(epsilon))))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The mu of the Gaussian mechanism that is exactly (epsilon, delta)-DP (Gomez2025, Eq. 19)."""
+    return float(optimize.brentq(lambda mu: float(gaussian_delta(mu, epsilon)) - delta, 1e-6, 50))
+
+
+def gdp_table3(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Convert every epsilon; draw ``gdp_table3.png``."""
+    rows = []
+    for epsilon in EPSILONS:
+        mu, regret = (float(value) for value in PLDConverter(randomised_response(epsilon)).get_mu_and_regret())
+        row = {"epsilon": epsilon, "mu_pure": pure_mu(epsilon), "mu_pure_gdpnum": mu, "regret_pure": regret}
+        row |= {f"mu_gaussian_delta_{delta:g}": gaussian_mu(epsilon, delta) for delta in DELTAS}
+        rows.append(row)
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(EPSILONS, [row["mu_pure"] for row in rows], "o-", label="pure epsilon-DP")
+    for delta in DELTAS:
+        axes.plot(
+            EPSILONS,
+            [row[f"mu_gaussian_delta_{delta:g}"] for row in rows],
+            label=f"Gaussian, delta = {delta:g}",
+        )
+    axes.set(xlabel="epsilon", ylabel="mu")
+    axes.legend(fontsize=8)
+    axes.grid(True, alpha=0.3)
+    figure.savefig(out / "gdp_table3.png", dpi=80)
+    return {"rows": rows}
+
+
+def gdp_dpsgd(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Account for every setting; draw ``gdp_dpsgd.png``: curves, the same log-log, and the difference to f_mu."""
+    alpha = np.concatenate([np.geomspace(1e-6, 1e-2, 200), np.linspace(1e-2, 1, 800)])
+    figure = Figure(figsize=(12, 7.2), layout="constrained")
+    rows: list[dict[str, Any]] = []
+    for panels, (table, settings) in zip(figure.subplots(2, 3), SETTINGS.items(), strict=True):
+        curves: dict[str, np.ndarray] = {}
+        differences: dict[str, np.ndarray] = {}
+        for nominal, noise, updates in settings[-1:] if quick else settings:
+            loss = dp_sgd(noise, RATE, updates, AUTHORS_STEP)
+            converter = PLDConverter(loss)
+            mu, regret = (float(value) for value in converter.get_mu_and_regret())
+            row = {"table": table, "nominal_epsilon": nominal, "noise_multiplier": noise, "updates": updates}
+            row |= {"sampling_rate": RATE, "mu": mu, "regret": regret}
+            row |= {"epsilon": float(loss.get_epsilon_for_delta(DELTA)), "delta": DELTA}
+            rows.append(row)
+            if nominal in SHOWN:
+                label, beta = f"noise {noise:g}, {updates} updates", converter.get_beta(alpha)
+                curves |= {label: beta, f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)}
+                differences[label] = beta - gaussian_fdp(mu)(alpha)
+        draw_curves(panels[0], alpha, curves)
+        draw_curves(panels[1], alpha, curves, logarithmic=True)
+        draw_curves(panels[2], alpha, differences)
+        panels[0].set_title(f"Figure {table + 1}: settings of Table {table}")
+        panels[2].set(xscale="log", ylabel="difference to f of mu")
+    figure.savefig(out / "gdp_dpsgd.png", dpi=80)
+    return {"rows": rows}
+
+
+EXPERIMENTS = {
+    "gdp_fig1": (
+        "Gomez2025, Figure 1: power of attacks by one (epsilon, delta) pair, by the whole curve, by mu-GDP",
+        gdp_fig1,
+    ),
+    "gdp_fig2": (
+        "Gomez2025, Figure 2: curves of Gaussian noise from (epsilon, delta), zCDP, accountant and GDP",
+        gdp_fig2,
+    ),
+    "gdp_fig3": (
+        "Gomez2025, Figure 3: regret of DP-SGD against rate, noise and compositions; ours beside it",
+        gdp_fig3,
+    ),
+    "gdp_fig4": ("Gomez2025, Figure 4: DP-SGD, the 2020 census and pure epsilon-DP as mu-GDP", gdp_fig4),
+    "gdp_table3": ("Gomez2025, Table 3, Proposition 6.1: from epsilon to mu, Gaussian noise and pure DP", gdp_table3),
+    "gdp_dpsgd": ("Gomez2025, Figures 5 and 6: curves, mu and regret of published DP-SGD settings", gdp_dpsgd),
+}

@@ -1,59 +1,42 @@
-"""Rakotomamonjy2021, Figure 4: MNIST images of SWD, DP-SWD-b and DP-MERF, as in the paper; below them ours."""
+"""Rakotomamonjy2021, Figures 4 and 5: images of SWD, DP-SWD-b and DP-MERF, as in the paper; below them ours."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from dpswd.errors import InputError
 from experiments.generation.table2 import LABELS, directory_of, evaluate_cells
-from experiments.generation.table2_methods import PUBLISHED, Cell
+from experiments.generation.table2_methods import Cell
+from experiments.generation.table2_published import run as run_published
 
-HELP = "Rakotomamonjy2021, Figure 4: MNIST images of SWD, DP-SWD-b, DP-MERF, and of ours"
-
-LINES: tuple[tuple[str, float | None], ...] = (
-    ("SWD", None),
-    ("DP-SWD-b", 10.0),
-    ("DP-MERF as published", 10.0),
-    ("without noise", None),
-    ("mixture", 10.0),
-    ("Gaussian", 10.0),
-)
+PUBLISHED = ("SWD", "DP-SWD-b", "DP-MERF")
+OURS: tuple[tuple[str, float | None], ...] = (("without noise", None), ("mixture", 10.0), ("Gaussian", 10.0))
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Runs the missing cells of Table 2; draws ``fig4.png``; without ``full`` only the lines of ours."""
-    return dict(run_grid(out, "fig4", "MNIST", data, full=full))
+def grid(name: str, dataset: str, out: Path, *, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+    """Run the missing cells of Table 2; draw ``NAME.png``; without ``full`` only the lines of ours."""
+    lines, rows = [], []
+    for method in PUBLISHED if full else ():
+        found = run_published(out, data=data, only=dataset, method=method)["rows"]
+        rows += [row for row in found if (row["dataset"], row["method"], row["changed"]) == (dataset, method, {})]
+        budget = "no privacy" if method == "SWD" else "ε = 10" + (" (unsound)" if method == "DP-SWD-b" else "")
+        lines.append((f"{method}\n{budget}", _images(out / "table2_published" / f"{dataset}-{method}-0.npz")))
+    results = evaluate_cells([Cell(dataset, *line, 0, full) for line in OURS], out, data)
+    for result in results:
+        budget = "no privacy" if result["epsilon"] is None else f"ε = {result['epsilon']:g}"
+        path = directory_of(out, full=full) / "runs" / result["run"] / "samples.npz"
+        lines.append((f"{LABELS[result['method']]}\n{budget}", _images(path)))
+        facts = {key: result[key] for key in ("dataset", "method", "epsilon", "sound", "accuracy")}
+        rows.append(facts | {"method": LABELS[result["method"]]})
+    draw_samples(lines, out / f"{name}.png")
+    return {"rows": rows}
 
 
-def run_grid(out: Path, name: str, dataset: str, data: Path | None, *, full: bool, workers: int | None = None) -> Any:
-    """Draws ``NAME.png``, one line for each method, and returns the accuracies that belong to the images."""
-    lines = [line for line in LINES if full or line[0] not in PUBLISHED]
-    results = evaluate_cells([Cell(dataset, *line, 0, full) for line in lines], out, data, workers)
-    runs = directory_of(out, full=full) / "runs"
-    draw_samples([(_title(result), _samples(runs / result["run"])) for result in results], out / f"{name}.png")
-    kept = ("dataset", "epsilon", "sound")
-    return {
-        "rows": [
-            {"method": LABELS[result["method"]]}
-            | {key: result[key] for key in kept}
-            | {"steps": result.get("steps")}
-            | {f"{classifier}_accuracy": value for classifier, value in result["accuracy"].items()}
-            for result in results
-        ]
-    }
-
-
-def _title(result: dict[str, Any]) -> str:
-    budget = "no privacy" if result["epsilon"] is None else f"ε = {result['epsilon']:g}"
-    unsound = " (unsound)" if result["sound"] is False else ""
-    steps = f", {result['steps']:,} steps" if "steps" in result else ""
-    return f"{LABELS[result['method']]}\n{budget}{unsound}{steps}"
-
-
-def _samples(run: Path) -> np.ndarray:
-    path = run / "samples.npz"
+def _images(path: Path) -> np.ndarray:
     if not path.exists():
         raise InputError(f"Expected images at {path}, got no file; remove the cell of that name to make them again.")
     with np.load(path) as archive:
@@ -61,9 +44,7 @@ def _samples(run: Path) -> np.ndarray:
 
 
 def draw_samples(lines: Sequence[tuple[str, np.ndarray]], path: Path, per_class: int = 2) -> None:
-    """Draws grey images (n, h, w), ordered by class in tens: ``per_class`` of each class in the line of a method."""
-    from matplotlib.figure import Figure
-
+    """Draw grey images (n, h, w), ordered by class in tens: ``per_class`` of each class in the line of a method."""
     figure = Figure(figsize=(9, 0.62 * len(lines) + 0.2), layout="constrained")
     for axes, (title, images) in zip(np.atleast_1d(figure.subplots(len(lines), 1)), lines, strict=True):
         each = len(images) // 10
@@ -73,3 +54,12 @@ def draw_samples(lines: Sequence[tuple[str, np.ndarray]], path: Path, per_class:
         axes.set_xticks([])
         axes.set_yticks([])
     figure.savefig(path, dpi=100)
+
+
+EXPERIMENTS = {
+    name: (
+        f"Rakotomamonjy2021, Figure {name[3:]}: {dataset} images of SWD, DP-SWD-b, DP-MERF, and of ours",
+        partial(grid, name, dataset),
+    )
+    for name, dataset in (("fig4", "MNIST"), ("fig5", "FashionMNIST"))
+}

@@ -2,8 +2,9 @@
 
 As printed: generator of Table 5, code of 32, batches of 256, 2,000 directions in the 8,192 features of a discriminator,
 sigma of Table 4 for N = 162,000 (0.37 by the CLT's bound, 2.392 by Bernstein's), Adam with a learning rate of 5e-4,
-100 epochs by the count of the authors' code: 63,300 steps. As in the code that the paper builds on, the discriminator
-is trained at every step on the private images, without noise (item 7).
+100 epochs by the count of the authors' code: 63,300 steps. From the code that the paper builds on (VinAIResearch/DSW):
+Adam with betas (0.5, 0.999), and a discriminator that is trained at every step on the private images, without noise
+(item 7).
 
 The full CelebA (torchvision's layout) is used where it is found, else the faces of ``celeba64``, with the same noise.
 A step takes seconds on a CPU core: use a GPU for ``--full``.
@@ -22,7 +23,7 @@ from dpswd.generation.export import to_bytes
 from experiments.accounting.published import TABLE4
 from experiments.generation.fig6 import N_GENERATED, SHOWN, draw
 from experiments.generation.frechet import fidelity
-from experiments.generation.published_training import train_resumably
+from experiments.generation.table2_published import train_resumably
 from models.networks import FaceDiscriminator, Table5Generator
 from models.published import published_loss
 
@@ -31,13 +32,13 @@ HELP = "Rakotomamonjy2021, Figure 6: the published algorithm on faces (30 steps;
 SETTING = TABLE4[6]
 SIGMAS = {"SWD": 0.0, "DP-SWD-c": TABLE4[7].sigma, "DP-SWD-b": TABLE4[6].sigma}
 STEPS = {False: 30, True: SETTING.n_releases}
-LEARNING_RATE = 5e-4
+LEARNING_RATE, BETAS = 5e-4, (0.5, 0.999)
 
 
 def run(
     out: Path, *, data: Path | None = None, full: bool = False, only: str | None = None, weights: Path | None = None
 ) -> dict[str, Any]:
-    """Trains the three rows, or one with ``only``; draws ``fig6_published.png``; measures generated faces.
+    """Train the three rows, or one with ``only``; draw ``fig6_published.png``; measure generated faces.
 
     A run that was interrupted goes on from ``OUT/fig6_published/NAME.pt``.
     """
@@ -76,17 +77,18 @@ def run(
 
 
 def train(private: Records, sigma: float, steps: int, checkpoint: Path | None) -> tuple[Table5Generator, float]:
-    """Trains generator and discriminator; returns the generator on the CPU and the seconds of training."""
+    """Train generator and discriminator; return the generator on the CPU and the seconds of training."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     generator, discriminator = Table5Generator().to(device), FaceDiscriminator().to(device)
     models = {"generator": generator, "discriminator": discriminator}
-    optimizers = {name: torch.optim.Adam(model.parameters(), lr=LEARNING_RATE) for name, model in models.items()}
+    optimizers = {
+        name: torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, betas=BETAS) for name, model in models.items()
+    }
     batch = min(SETTING.batch_size, len(private))
-    none = torch.zeros(batch, dtype=torch.int64, device=device)
 
     def work(step: int) -> float:
         real = private.floats(torch.randperm(len(private))[:batch]).to(device)
-        fake = generator(generator.latent(batch), none)
+        fake = generator(torch.randn(batch, generator.latent_dim, device=device))
         told = [discriminator(side) for side in (real, fake.detach())]
         goals = [torch.ones_like(told[0]), torch.zeros_like(told[1])]
         optimizers["discriminator"].zero_grad()
@@ -107,6 +109,5 @@ def train(private: Records, sigma: float, steps: int, checkpoint: Path | None) -
 
 @torch.no_grad()
 def sample(generator: Table5Generator, n: int) -> torch.Tensor:
-    """Returns ``n`` images (n, 3, 64, 64)."""
-    sizes = torch.zeros(n, dtype=torch.int64).split(500)
-    return torch.cat([generator(generator.latent(len(part)), part) for part in sizes])
+    """Return ``n`` images (n, 3, 64, 64)."""
+    return torch.cat([generator(part) for part in torch.randn(n, generator.latent_dim).split(500)])

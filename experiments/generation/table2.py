@@ -2,7 +2,7 @@
 
 ``OUT/table2-quick`` or ``OUT/table2-full`` holds ``cells/NAME.json`` and ``runs/NAME``, a run directory with ledger,
 privacy.json, report, evaluation.json, samples.png and samples.npz. An interrupted run keeps its directory and ledger,
-and its cell starts again in a new directory; a row trained as printed goes on from ``runs/NAME.pt``.
+and its cell starts again in a new directory. ``table2_published`` has the rows of the paper.
 """
 
 import time
@@ -27,10 +27,8 @@ from dpswd.report.render import write_report
 from experiments.cells import results_of, run_cells
 from experiments.generation.table2_methods import (
     DATASETS,
-    DELTA,
     GENERATED,
     METHODS,
-    PUBLISHED,
     Cell,
     Trained,
     shipped_configs,
@@ -38,52 +36,28 @@ from experiments.generation.table2_methods import (
 )
 from experiments.generation.train_config import configs_digest
 
-HELP = "Rakotomamonjy2021, Table 2: ours and baselines (one seed, cut short; --full: also as printed, for days)"
+HELP = "Rakotomamonjy2021, Table 2: ours and baselines in one protocol (one seed, cut short; --full: five)"
 
 N_SYNTHETIC = {False: 20_000, True: 60_000}  # training records of a classifier, synthetic or real: quick, full
 SEEDS = 5
-PUBLISHED_SEEDS = 1  # of the rows trained as printed
 PER_CLASS = 10  # images kept per class
 LABELS = {
     "real records": "real records",
-    "SWD": "SWD",
-    "DP-SWD-b": "DP-SWD-b as published",
-    "DP-SWD-c": "DP-SWD-c as published",
     "without noise": "ours without noise",
     "rows": "DP-SWD, rows per step",
     "quantiles": "DP-SWD, quantiles per step",
     "mixture": "one-shot mixture",
-    "DP-MERF as published": "DP-MERF with its authors' settings",
     "DP-MERF": "DP-MERF",
     "Gaussian": "class-wise Gaussian",
-}
-PRINTED = {  # (MLP, logistic regression) at epsilon = 10 (SWD: none)
-    "MNIST": {
-        "SWD": (87, 82),
-        "DP-SWD-b": (76, 77),
-        "DP-SWD-c": (77, 78),
-        "DP-MERF as published": (76, 75),
-        "GS-WGAN": (79, 79),
-        "DP-CGAN": (60, 60),
-    },
-    "FashionMNIST": {
-        "SWD": (77, 76),
-        "DP-SWD-b": (67, 66),
-        "DP-SWD-c": (67, 66),
-        "DP-MERF as published": (72, 71),
-        "GS-WGAN": (65, 68),
-        "DP-CGAN": (50, 51),
-    },
 }
 
 
 def plan(*, full: bool) -> list[Cell]:
-    """Lists the cells: every method, data set and budget; five seeds if ``full``, else one and nothing as printed."""
+    """List the cells: every method, data set and budget; five seeds if ``full``, else one."""
     return [
         Cell(dataset, method, epsilon, seed, full)
         for seed in range(SEEDS if full else 1)
         for method, (_, budgets) in METHODS.items()
-        if method not in PUBLISHED or (full and seed < PUBLISHED_SEEDS)
         for dataset in DATASETS
         for epsilon in budgets
     ]
@@ -92,13 +66,13 @@ def plan(*, full: bool) -> list[Cell]:
 def run(
     out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False, only: str | None = None
 ) -> dict[str, Any]:
-    """Runs the missing cells; draws ``table2.png``.
+    """Run the missing cells; draw ``table2.png``.
 
-    With ``only``, runs the cells whose names begin with it, and returns the rows of all cells that have a result.
+    With ``only``, run the cells whose names begin with it, and return the rows of all cells that have a result.
     """
     cells = plan(full=full)
     if only is None:
-        rows = summarise(evaluate_cells(cells, out, data), full=full)
+        rows = summarise(evaluate_cells(cells, out, data))
         show(rows)
         draw(rows, out / "table2.png")
         return {"rows": rows}
@@ -107,7 +81,7 @@ def run(
         raise InputError(f"Expected --only as the beginning of a name, such as {cells[0].name}, got {only!r}.")
     evaluate_cells(chosen, out, data, workers=0)
     directory = directory_of(out, full=full) / "cells"
-    rows = summarise(results_of(cells, directory, config_digest), full=full)
+    rows = summarise(results_of(cells, directory, config_digest))
     show(rows)
     return {"rows": rows, "file": directory.parent.name.replace("-", "_")}
 
@@ -115,26 +89,26 @@ def run(
 def evaluate_cells(
     cells: Sequence[Cell], out: Path, data: Path | None, workers: int | None = None
 ) -> list[dict[str, Any]]:
-    """Trains and evaluates the cells that have no result yet (see :func:`experiments.cells.run_cells`)."""
+    """Train and evaluate the cells that have no result yet (see :func:`experiments.cells.run_cells`)."""
     directory = directory_of(out, full=cells[0].full)
     work = partial(evaluate_cell, directory=directory, data=data)
     return run_cells(cells, work, directory / "cells", version=config_digest, workers=workers)
 
 
 def directory_of(out: Path, *, full: bool) -> Path:
-    """Names the directory of cells and runs."""
+    """Name the directory of cells and runs."""
     return out / f"table2-{'full' if full else 'quick'}"
 
 
 def config_digest(cell: Cell) -> str | None:
-    """Digest of the shipped configs that a cell follows: a cell is run again when they change."""
+    """Return the digest of the shipped configs that a cell follows: a cell is run again when they change."""
     if cell.method not in ("mixture", "without noise"):
         return None
     return configs_digest(shipped_configs(cell))
 
 
 def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
-    """Trains one cell, trains classifiers on what it generates, writes report and samples."""
+    """Train one cell, train classifiers on what it generates, write report and samples."""
     run = _new_directory(directory / "runs" / cell.name)
     with warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")  # Lightning's, on workers
@@ -166,7 +140,7 @@ def _new_directory(path: Path) -> Path:
 
 
 def _evaluate(cell: Cell, trained: Trained, data: Path | None, run: Path) -> list[dict[str, Any]]:
-    """Trains the classifiers; writes evaluation.json and images."""
+    """Train the classifiers; write evaluation.json and images."""
     loaded = GENERATED[cell.dataset](root=None if data is None else str(data))
     started = time.monotonic()
     torch.manual_seed(cell.seed)
@@ -199,11 +173,8 @@ def _evaluate(cell: Cell, trained: Trained, data: Path | None, run: Path) -> lis
     return rows
 
 
-def summarise(results: list[dict[str, Any]], *, full: bool = False) -> list[dict[str, Any]]:
-    """Averages cells over seeds: one row for each data set, method, budget and classifier, with the printed number.
-
-    If ``full``, the methods that are printed in the paper and not implemented here have rows without measured numbers.
-    """
+def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Average cells over seeds: one row for each data set, method, budget and classifier."""
     groups: dict[tuple[str, str, float | None], list[dict[str, Any]]] = defaultdict(list)
     for result in results:
         groups[result["dataset"], result["method"], result["epsilon"]].append(result)
@@ -213,39 +184,21 @@ def summarise(results: list[dict[str, Any]], *, full: bool = False) -> list[dict
         dataset, method, epsilon = key
         found = groups[key]
         facts = {name: found[0][name] for name in ("statistic", "delta", "mu", "sound")}
-        printed = dict(zip(("mlp", "logreg"), PRINTED.get(dataset, {}).get(method, ()), strict=False))
         for classifier in IMAGE_CLASSIFIERS:
             values = [result["accuracy"][classifier] for result in found]
             row = {"dataset": dataset, "method": LABELS[method], "epsilon": epsilon, **facts, "classifier": classifier}
             row |= {"mean": round(mean(values), 1), "std": round(stdev(values), 1) if len(values) > 1 else None}
-            row |= {"printed": printed.get(classifier) if epsilon in (10.0, None) else None, "seeds": len(values)}
+            row |= {"seeds": len(values)}
             seconds = round(mean(result["train_seconds"] for result in found))
             rows.append(row | {"train_seconds": None if method == "real records" else seconds})
-    rows += _absent() if full else []
     return sorted(rows, key=lambda row: order[row["dataset"]])
 
 
-def _absent() -> list[dict[str, Any]]:
-    """Rows of the methods that are printed in the paper and not implemented here."""
-    nothing = dict.fromkeys(("statistic", "mu", "sound", "mean", "std", "train_seconds"))
-    return [
-        {"dataset": dataset, "method": method, "epsilon": 10.0, "delta": DELTA, "classifier": classifier, "seeds": 0}
-        | nothing
-        | {"printed": value}
-        for dataset, methods in PRINTED.items()
-        for method, values in methods.items()
-        if method not in LABELS
-        for classifier, value in zip(("mlp", "logreg"), values, strict=True)
-    ]
-
-
 def show(rows: list[dict[str, Any]]) -> None:
-    """Prints one line for each data set, method and budget that was measured."""
+    """Print one line for each data set, method and budget that was measured."""
     for row in rows:
-        if row["mean"] is None:
-            continue
         if row["classifier"] == IMAGE_CLASSIFIERS[0]:
-            budget = "-" if row["epsilon"] is None else f"{row['epsilon']:g}" + ("" if row["sound"] else " (unsound)")
+            budget = "-" if row["epsilon"] is None else f"{row['epsilon']:g}"
             print(f"\n{row['dataset']:<13}{row['method']:<28}{budget:<14}", end="")
         spread = "" if row["std"] is None else f" ± {row['std']}"
         print(f"{row['classifier']} {row['mean']:5.1f}{spread}   ", end="")
@@ -253,7 +206,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draws accuracy against epsilon, one panel for each data set and classifier."""
+    """Draw accuracy against epsilon, one panel for each data set and classifier."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6), layout="constrained")
@@ -262,20 +215,17 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         for axes, classifier in zip(line, IMAGE_CLASSIFIERS, strict=True):
             same = [row for row in rows if row["dataset"] == dataset and row["classifier"] == classifier]
             for method in dict.fromkeys(row["method"] for row in same):
-                points = [row for row in same if row["method"] == method and row["mean"] is not None]
-                if not points:
-                    continue
+                points = [row for row in same if row["method"] == method]
                 if points[0]["epsilon"] is None:
-                    style = {"real records": "-", "ours without noise": ":"}.get(method, "--")
+                    style = "-" if method == "real records" else ":"
                     axes.axhline(points[0]["mean"], color="grey", linestyle=style, linewidth=1)
                     continue
                 x, y = [row["epsilon"] for row in points], [row["mean"] for row in points]
-                form = "o-" if points[0]["sound"] else "x"
-                axes.errorbar(x, y, [row["std"] or 0.0 for row in points], fmt=form, label=method)
+                axes.errorbar(x, y, [row["std"] or 0.0 for row in points], fmt="o-", label=method)
             axes.set_xscale("log")
             axes.set_title(f"{dataset}, {classifier}", fontsize=9)
             axes.grid(True, alpha=0.3)
-    figure.supxlabel("epsilon (grey: real records; dotted: ours without noise; dashed: SWD)", fontsize=9)
+    figure.supxlabel("epsilon (grey: real records; dotted: ours without noise)", fontsize=9)
     figure.supylabel("accuracy, %", fontsize=9)
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)

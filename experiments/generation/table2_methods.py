@@ -4,13 +4,11 @@
 method              training                                                                            guarantee
 ==================  ==================================================================================  ==============
 real records        none: classifiers are trained on real records                                       none
-SWD                 Rakotomamonjy2021 as printed, without noise                                         none
-DP-SWD-b, DP-SWD-c  Rakotomamonjy2021 as printed, noise by Bernstein's bound and by the CLT's           claimed, unsound
 without noise       the shipped config without noise                                                    none
 rows                noisy rows at every step                                                            exact
 quantiles           noisy block means at every fifth step                                               exact
 mixture             the shipped config: moments of all records, each released once                      exact
-DP-MERF             Harder2021: noisy mean embedding; *as published* has the settings of its code       exact
+DP-MERF             Harder2021: noisy mean embedding                                                    exact
 Gaussian            class-wise normal law with private count, mean and covariance                       exact
 ==================  ==================================================================================  ==============
 
@@ -29,12 +27,11 @@ from torch import Tensor
 from dpswd.data import CIFAR10, MNIST, USPS, Digits, FashionMNIST, PrivateData
 from dpswd.generation.export import generate
 from dpswd.generation.features import DCT
-from dpswd.generation.generators import Table3Generator
 from dpswd.training.budget import Budget
-from experiments.generation.published_training import PUBLISHED_STEPS, Bound, published_run
 from experiments.generation.train_config import train_config
 from models.dp_merf import DPMERF
 from models.gaussian import ClassGaussian
+from models.networks import Table3Generator
 
 __all__ = ["DATASETS", "DELTA", "GENERATED", "METHODS", "Cell", "Trained", "shipped_configs", "train"]
 
@@ -48,10 +45,7 @@ SHIPPED = {
     "CIFAR10": [str(Path(__file__).with_name("cifar10.yaml"))],
 }
 DELTA = 1e-5
-BOUNDS: dict[str, Bound] = {"SWD": "none", "DP-SWD-b": "bernstein", "DP-SWD-c": "clt"}
-PUBLISHED = dict.fromkeys(BOUNDS, PUBLISHED_STEPS) | {"DP-MERF as published": 3000}  # steps; with --full only
 STEPS = {"rows": (800, 4000), "quantiles": (400, 2000), "DP-MERF": (300, 1200)}  # quick, full
-MERF_LENGTHSCALES = {"MNIST": 105**0.5, "FashionMNIST": 127**0.5}  # ParkLabML/DP-MERF, mnist_sr_gen.py
 BUDGETS: tuple[float | None, ...] = (10.0, 1.0, 0.2)
 
 
@@ -94,7 +88,7 @@ def _config(cell: Cell, configs: list[str], data: Path | None, directory: Path, 
 
 def _steps(cell: Cell) -> int:
     """Training steps of the methods whose length is not that of a shipped config."""
-    return PUBLISHED[cell.method] if cell.method in PUBLISHED else STEPS[cell.method][cell.full]
+    return STEPS[cell.method][cell.full]
 
 
 def _of_dataset(cell: Cell) -> list[str]:
@@ -116,25 +110,11 @@ def _rows(cell: Cell, data: Path | None, directory: Path) -> Trained:
     return _config(cell, ["mnist_steps.yaml"], data, directory, *more)
 
 
-def _published(cell: Cell, data: Path | None, directory: Path) -> Trained:
-    torch.manual_seed(cell.seed)
-    private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    checkpoint = directory.parent / f"{cell.name}.pt"  # the same for every run directory of the cell
-    generator, sigma, seconds = published_run(private, BOUNDS[cell.method], _steps(cell), checkpoint)
-    sound = None if cell.method == "SWD" else False
-    facts = {"sound": sound, "mu": None, "delta": DELTA, "statistic": "rows", "sigma": sigma, "steps": _steps(cell)}
-    return Trained(_sampler(lambda y: generator(generator.latent(len(y)), y)), facts, seconds)
-
-
 def _dp_merf(cell: Cell, data: Path | None, directory: Path) -> Trained:
     started = time.monotonic()
     torch.manual_seed(cell.seed)
     private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
-    options: dict[str, Any] = {"n_frequencies": 1000, "lengthscale": 6.0}
-    if cell.method == "DP-MERF as published":
-        options = {"n_frequencies": 5000, "lengthscale": MERF_LENGTHSCALES[cell.dataset], "generated": 100}
-    model = DPMERF(Table3Generator(latent_dim=10), **options)
+    model = DPMERF(Table3Generator(), n_frequencies=1000, lengthscale=6.0)
     assert cell.epsilon is not None
     budget = model.release(private.values, private.labels, directory, cell.epsilon, DELTA)
     model.train_generator(_steps(cell))
@@ -170,14 +150,10 @@ def _sampler(sample: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
 METHODS: dict[str, tuple[Callable[[Cell, Path | None, Path], Trained], tuple[float | None, ...]]] = {
     "real records": (_real, (None,)),
-    "SWD": (_published, (None,)),
-    "DP-SWD-b": (_published, (10.0,)),
-    "DP-SWD-c": (_published, (10.0,)),
     "without noise": (_mixture, (None,)),
     "rows": (_rows, BUDGETS),
     "quantiles": (_quantiles, BUDGETS),
     "mixture": (_mixture, BUDGETS),
-    "DP-MERF as published": (_dp_merf, (10.0,)),
     "DP-MERF": (_dp_merf, BUDGETS),
     "Gaussian": (_gaussian, BUDGETS),
 }

@@ -1,6 +1,5 @@
 """Accounting experiments: they run, Table 4 by the paper's conventions, errata 1 to 3 and 6, regret of DP-SGD."""
 
-import importlib
 import json
 
 import numpy as np
@@ -11,10 +10,12 @@ from scipy import stats
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.sensitivity import bernstein_bound
+from experiments.__main__ import available
 from experiments.accounting import gdp
 from experiments.accounting.fig1 import draw_sensitivities
 from experiments.accounting.published import TABLE4, published_bound, published_epsilon
 
+EXPERIMENTS = available()
 ROWS = {row.name: row for row in TABLE4}
 QUICK = ["fig7", "table4", "gdp_fig1", "gdp_fig2", "gdp_table3", "gdp_fig4"]
 SLOW = ["fig1", "bounds", "gdp_fig3", "gdp_dpsgd"]
@@ -22,8 +23,7 @@ SLOW = ["fig1", "bounds", "gdp_fig3", "gdp_dpsgd"]
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_quick_run(name, tmp_path):
-    module = importlib.import_module(f"experiments.accounting.{name}")
-    result = module.run(tmp_path, quick=True)
+    result = EXPERIMENTS[name].run(tmp_path, quick=True)
     json.dumps(result, allow_nan=False)
     assert result["rows"]
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

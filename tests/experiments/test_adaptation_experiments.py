@@ -130,13 +130,11 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
 
 
 def test_published_algorithm_as_printed(tmp_path, monkeypatch):
-    """Cut short, on digits: noise of every row, batches of equal size, resumed cells, and the curve of Figure 3."""
+    """Cut short, on digits: noise of every row, kept cells, changed settings, and the curve of Figure 3."""
     data = Digits()
     small = [Records(F.interpolate(part.floats(), (28, 28)), part.labels) for part in data.load()]
-    monkeypatch.setattr(table1_published, "domains", lambda name, root: (small[0], small[1]))
-    monkeypatch.setattr(table1_published, "EPOCHS", 3)
-    monkeypatch.setattr(table1_published, "FIRST", 1)
-    rows = table1_published.run(tmp_path, only="USPS-MNIST")["rows"]
+    monkeypatch.setattr(table1_published, "domains", lambda name, root, box: (small[0], small[1]))
+    rows = table1_published.run(tmp_path, only="USPS-MNIST", steps=20)["rows"]
     assert [(row["noise"], row["sigma"], row["sound"]) for row in rows] == [
         ("source only", 0.0, None),
         ("none", 0.0, None),
@@ -144,14 +142,29 @@ def test_published_algorithm_as_printed(tmp_path, monkeypatch):
         ("corrected", pytest.approx(4.79, abs=0.01), False),
     ]
     assert [row["printed"] for row in rows] == [None, 84.8, 83.4, None]
-    assert all(5 < row["mean"] <= 100 for row in rows)
-    full = table1_published.run(tmp_path, only="USPS-MNIST", full=True)["rows"]
+    assert all(5 < row["mean"] <= 100 and len(row["curve"]) == 10 for row in rows)
+    full = table1_published.run(tmp_path, only="USPS-MNIST", steps=20, full=True)["rows"]
     assert full[:4] == rows
     sigmas = [row["sigma"] for row in full[4:]]
-    assert sigmas == sorted(sigmas, reverse=True)
+    assert sigmas == sorted(sigmas)  # from epsilon 5 to 0.5
     assert min(sigmas) > 4.74  # epsilon below 10
+    changed = {"steps": 20, "initial": "normal", "dropout": True, "weight": 0.01, "box": 20}
+    more = table1_published.run(tmp_path, only="USPS-MNIST", noise="none", seeds=2, **changed)["rows"]
+    (row,) = [row for row in more if row["changed"] == changed]
+    assert (row["seeds"], len(row["values"])) == (2, 2)
     with pytest.raises(InputError, match="--only"):
         table1_published.run(tmp_path, only="A-W")
+
+
+@pytest.mark.data
+def test_published_domains(data_root):
+    """Enlarged to a box and padded to 28, the ink of USPS ends where the box does."""
+    usps, mnist = table1_published.domains("USPS-MNIST", data_root, 20)
+    assert (len(usps), len(mnist)) == (7438, 10_000)
+    inked = (usps.floats() > -1).any(0)[0]
+    assert inked[4:24, 4:24].any()
+    assert not inked[:4].any()
+    assert not inked[:, 24:].any()
 
 
 def test_rows_of_pixel_vectors():

@@ -2,7 +2,6 @@
 
 import json
 import platform
-import types
 
 import pytest
 
@@ -20,7 +19,7 @@ def fake(monkeypatch):
         calls.append({"out": out, "quick": quick, "data": data})
         return {"rows": [{"value": 1}]}
 
-    monkeypatch.setattr(runner, "available", lambda: {"fake": types.SimpleNamespace(HELP="a fake", run=run)})
+    monkeypatch.setattr(runner, "available", lambda: {"fake": runner.Experiment("a fake", run)})
     return calls
 
 

@@ -10,8 +10,7 @@ from scipy import stats
 
 from dpswd import PrivacyAccountant, ProjectionMechanism
 from dpswd.sensitivity import bernstein_bound
-from experiments.accounting.gdp import dp_sgd, randomised_response
-from experiments.accounting.gdp_table3 import pure_mu
+from experiments.accounting.gdp import dp_sgd, pure_mu, randomised_response
 
 # Rakotomamonjy2021
 

@@ -1,4 +1,4 @@
-"""Table 2: plan, cells, averages, published noise and training, figures 2, 4 and 5."""
+"""Table 2: plan, cells, averages; the rows of the paper: training, resumption, groupings, rows."""
 
 import json
 
@@ -11,20 +11,19 @@ from dpswd.data.benchmarks import Digits
 from dpswd.errors import InputError
 from dpswd.generation.features import DCT
 from dpswd.report.render import write_report
-from experiments.generation import generation, published_training, table2
+from experiments.generation import generation, table2, table2_published
 from experiments.generation import table2_methods as methods
-from experiments.generation.published_training import published_run
 from experiments.generation.table2 import evaluate_cells, plan
 from experiments.generation.table2_methods import (
     BUDGETS,
     DATASETS,
     METHODS,
-    PUBLISHED,
     Cell,
     Trained,
     shipped_configs,
     train,
 )
+from experiments.generation.table2_published import published_run
 from experiments.generation.train_config import CONFIGS
 from models.gaussian import ClassGaussian
 from models.published import published_loss
@@ -64,9 +63,8 @@ def small(monkeypatch):
 
 def test_plan():
     quick, full = plan(full=False), plan(full=True)
-    ours = [method for method in METHODS if method not in PUBLISHED]
-    assert {(cell.dataset, cell.method) for cell in quick} == {(d, m) for d in DATASETS for m in ours}
-    assert len({cell.name for cell in full}) == len(full) == 5 * len(quick) + 4 * 2  # four as printed, one seed
+    assert {(cell.dataset, cell.method) for cell in quick} == {(d, m) for d in DATASETS for m in METHODS}
+    assert len({cell.name for cell in full}) == len(full) == 5 * len(quick)
     for method in ("rows", "quantiles", "mixture", "DP-MERF", "Gaussian"):
         assert METHODS[method][1] == BUDGETS == (10.0, 1.0, 0.2)
     assert set(table2.LABELS) == set(METHODS)
@@ -96,12 +94,12 @@ def test_cells_resume_in_new_run_directories(small, tmp_path):
 
 def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
     """Stopped after a checkpoint, a run ends with the weights of a run that was never stopped, bit for bit."""
-    monkeypatch.setattr(published_training, "EVERY", 2)
+    monkeypatch.setattr(table2_published, "EVERY", 2)
     private, path = Small().private, tmp_path / "run.pt"
 
     def trained(checkpoint):
         torch.manual_seed(0)
-        return published_run(private, "clt", 5, checkpoint).generator.state_dict()
+        return published_run(private, 0.84, 5, checkpoint).state_dict()
 
     whole = trained(None)
     calls = []
@@ -113,7 +111,7 @@ def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
         return published_loss(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(published_training, "published_loss", killed)
+        patch.setattr(table2_published, "published_loss", killed)
         with pytest.raises(KeyboardInterrupt):
             trained(path)
     assert torch.load(path)["step"] == 2
@@ -121,11 +119,12 @@ def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
     assert all(torch.equal(whole[name], value) for name, value in resumed.items())
     assert all(torch.equal(whole[name], value) for name, value in trained(path).items())  # finished: no step is added
     with pytest.raises(InputError, match="checkpoint"):
-        published_run(private, "bernstein", 5, path)
+        published_run(private, 2.94, 5, path)
 
 
-def test_published_run_learns(monkeypatch):
-    """Without noise the distance to the images falls."""
+@pytest.mark.parametrize("grouping", table2_published.GROUPINGS)
+def test_published_run_learns(grouping, monkeypatch):
+    """Without noise the distance to the images falls, in every grouping of classes."""
     values = []
 
     def kept(*arguments, **options):
@@ -133,10 +132,32 @@ def test_published_run_learns(monkeypatch):
         values.append(loss.item())
         return loss
 
-    monkeypatch.setattr(published_training, "published_loss", kept)
+    monkeypatch.setattr(table2_published, "published_loss", kept)
     torch.manual_seed(0)
-    published_run(Small().private, "none", 60)
+    published_run(Small().private, 0.0, 60, lr=1e-3, grouping=grouping)
     assert sum(values[-10:]) < 0.9 * sum(values[:10])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rows_of_the_paper(tmp_path, monkeypatch):
+    """Cut short, on digits: a row for each method and changed setting, with the printed number; cells are kept."""
+    monkeypatch.setattr(table2_published, "DATASETS", {"MNIST": Small})
+    monkeypatch.setattr(table2_published, "N_SYNTHETIC", {True: 200, False: 200})
+    first = table2_published.run(tmp_path, steps=2)["rows"]
+    assert {(row["method"], row["sound"]) for row in first} == {
+        ("SWD", None),
+        ("DP-SWD-b", False),
+        ("DP-SWD-c", False),
+        ("DP-MERF", True),
+    }
+    rows = table2_published.run(tmp_path, method="DP-SWD-b", steps=2, lr=1e-3, grouping="one")["rows"]
+    assert len(rows) == len(first) + 2
+    (changed,) = [row for row in rows if row["changed"].get("grouping") == "one" and row["classifier"] == "mlp"]
+    assert (changed["printed"], changed["lr"], changed["sigma"], changed["seeds"]) == (76, 1e-3, 2.94, 1)
+    with np.load(tmp_path / "table2_published" / "MNIST-SWD-steps_2-0.npz") as images:
+        assert images["data"].shape == (100, 28, 28)
+    with pytest.raises(InputError, match="--grouping"):
+        table2_published.run(tmp_path, grouping="two")
 
 
 def test_only_one_cell(small, tmp_path, monkeypatch):
@@ -150,16 +171,6 @@ def test_only_one_cell(small, tmp_path, monkeypatch):
     assert small == ["MNIST-Gaussian-10-0"]
     with pytest.raises(InputError, match="--only"):
         table2.run(tmp_path, only="CIFAR")
-
-
-def test_full_table_has_printed_rows():
-    rows = table2.summarise([], full=True)
-    assert {(row["dataset"], row["method"]) for row in rows} == {
-        (d, m) for d in DATASETS for m in ("GS-WGAN", "DP-CGAN")
-    }
-    assert all(row["mean"] is None and row["printed"] for row in rows)
-    table2.show(rows)
-    assert table2.summarise([]) == []
 
 
 @pytest.mark.slow
