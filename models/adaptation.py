@@ -31,18 +31,18 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
+from dpswd.data.base import Records, release_loader, whole_blocks
+from dpswd.generation.features import FeatureMap, check_rowwise
+from dpswd.rowwise import BATCH_NORMS, INSTANCE_NORMS, check_encoder, digest, finite_or_zero, rowwise
+from dpswd.training.checkpoints import KeepsRelease
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from dpswd._validate import at_least, choice, nonnegative, positive
-from dpswd.data.base import Records, release_loader, whole_blocks
 from dpswd.errors import InputError
-from dpswd.generation.features import FeatureMap, check_rowwise
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.rowwise import BATCH_NORMS, INSTANCE_NORMS, check_encoder, digest, finite_or_zero, rowwise
 from dpswd.sampling import ReleaseLoader
-from dpswd.training.checkpoints import KeepsRelease
 from models.encoders import classifier as two_layers
 
 __all__ = [
@@ -125,15 +125,15 @@ class AlignmentData(L.LightningDataModule):
         self.release_every = 1
 
     def source_loader(self) -> SourceBatches:
-        """Returns labelled public batches."""
+        """Return labelled public batches."""
         return SourceBatches(self.source, self.source_batch, self.augment)
 
     def release_size(self, n_quantiles: int | None) -> int:
-        """Returns the number of private records in a release, a multiple of ``n_quantiles``."""
+        """Return the number of private records in a release, a multiple of ``n_quantiles``."""
         return whole_blocks(len(self.private), None, n_quantiles)
 
     def train_dataloader(self) -> ReleaseLoader:
-        """Returns one batch per training step, empty in steps without a release."""
+        """Return one batch per training step, empty in steps without a release."""
         assert self.trainer is not None
         return release_loader(self.trainer, TargetRecords(self.private), self.release_every)
 
@@ -224,23 +224,23 @@ class AdaptationModule(KeepsRelease):
         self._frozen = [layer for layer in encoder.modules() if isinstance(layer, kinds) and not layer.training]
 
     def train(self, mode: bool = True) -> "AdaptationModule":
-        """Sets the mode; batch normalisation that was given in evaluation mode stays in it."""
+        """Set the mode; batch normalisation that was given in evaluation mode stays in it."""
         super().train(mode)
         for layer in getattr(self, "_frozen", []):
             layer.eval()
         return self
 
     def forward(self, records: Tensor) -> Tensor:
-        """Returns scores (n, n_classes)."""
+        """Return scores (n, n_classes)."""
         scores: Tensor = self.classifier(self.encoder(records))
         return scores
 
     def features(self, records: Tensor, batch: int = 2048) -> Tensor:
-        """Returns adapted features (n, dim) in evaluation mode, without gradients."""
+        """Return adapted features (n, dim) in evaluation mode, without gradients."""
         return torch.cat([rowwise(self.encoder, part.to(self.device)) for part in records.split(batch)])
 
     def mechanism(self, batch_size: int) -> ProjectionMechanism:
-        """Returns the mechanism of one release of ``batch_size`` records; the budget replaces its sigma."""
+        """Return the mechanism of one release of ``batch_size`` records; the budget replaces its sigma."""
         dim = self.dim if self.space is None else self.space.dim
         return ProjectionMechanism(
             dim=dim,
@@ -254,7 +254,7 @@ class AdaptationModule(KeepsRelease):
         )
 
     def setup(self, stage: str) -> None:
-        """Checks source and encoder and makes the loss, before target records are read or files are written."""
+        """Check source and encoder and makes the loss, before target records are read or files are written."""
         if stage != "fit":
             return
         if self.trainer.world_size > 1:
@@ -279,7 +279,7 @@ class AdaptationModule(KeepsRelease):
         self.criterion = DPSlicedWassersteinLoss(self.mechanism(size))
 
     def on_train_start(self) -> None:
-        """Trains on the source alone for ``pretrain_steps``, except in a resumed run."""
+        """Train on the source alone for ``pretrain_steps``, except in a resumed run."""
         super().on_train_start()
         if self.released is None and self.pretrain_steps:
             self.train()
@@ -287,7 +287,7 @@ class AdaptationModule(KeepsRelease):
             fit_source(self.encoder, self.classifier, self._next_source, steps, self.lr)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Makes a release if the batch holds private records, and takes one step against the last release."""
+        """Make a release if the batch holds private records, and takes one step against the last release."""
         if not isinstance(batch, Tensor):
             raise InputError(
                 f"Expected target batches of records alone, got {type(batch).__name__} of {len(batch)} parts; labels "
@@ -315,7 +315,7 @@ class AdaptationModule(KeepsRelease):
         return (features - self.center) / (2 * self.spread)
 
     def receive(self, records: Tensor) -> Release:
-        """Makes one release of private records (B, ...) through the present map, and records the map's digest."""
+        """Make one release of private records (B, ...) through the present map, and records the map's digest."""
         assert self.criterion is not None
         if self.criterion.recorder is None:
             raise InputError("Expected a PrivacyBudget among the trainer's callbacks, got none; it sets the noise.")
@@ -331,7 +331,7 @@ class AdaptationModule(KeepsRelease):
 
     @torch.no_grad()
     def _measure_source(self) -> None:
-        """Sets centre and radius from the present features of public source records."""
+        """Set centre and radius from the present features of public source records."""
         parts: list[Tensor] = []
         while sum(map(len, parts)) < _REFERENCE:
             parts.append(rowwise(self.encoder, self._next_source()[0]))
@@ -362,7 +362,7 @@ class AdaptationModule(KeepsRelease):
         return scores.argmax(1)
 
     def configure_optimizers(self) -> Any:
-        """Returns Adam with a cosine that ends near zero, and a learning rate of its own for the adapter."""
+        """Return Adam with a cosine that ends near zero, and a learning rate of its own for the adapter."""
         network = [*self.encoder.parameters(), *self.classifier.parameters()]
         groups: list[dict[str, Any]] = [{"params": network, "lr": self.lr}]
         if self.adapter is not None:
@@ -376,7 +376,7 @@ class AdaptationModule(KeepsRelease):
 
 
 def source_batches(source: Iterable[Any], n_classes: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Returns an endless iterator over labelled public batches, after checking the classes in one pass.
+    """Return an endless iterator over labelled public batches, after checking the classes in one pass.
 
     Raises:
         InputError: If batches are not (records, classes), or a class is empty or out of range.
@@ -410,7 +410,7 @@ def source_batches(source: Iterable[Any], n_classes: int) -> Iterator[tuple[Tens
 def fit_source(
     encoder: nn.Module, classifier: nn.Module, batches: Callable[[], tuple[Tensor, Tensor]], steps: int, lr: float
 ) -> None:
-    """Trains encoder and classifier on the source alone, by Adam with a one-cycle learning rate.
+    """Train encoder and classifier on the source alone, by Adam with a one-cycle learning rate.
 
     Args:
         encoder: Maps records to features.
@@ -434,7 +434,7 @@ def fit_source(
 
 @torch.no_grad()
 def accuracy(module: torch.nn.Module, records: Records) -> float:
-    """Returns the accuracy of a module's predictions in percent, in evaluation mode."""
+    """Return the accuracy of a module's predictions in percent, in evaluation mode."""
     training = module.training
     module.eval()
     device = next(module.parameters()).device

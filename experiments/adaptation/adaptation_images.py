@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
-
 from dpswd.adaptation.data import DigitAdaptation
+from dpswd.data.base import Records
+
 from dpswd.adaptation.methods import ImageMap
 from dpswd.adaptation.space import channels_last
-from dpswd.data.base import Records
 from dpswd.estimators import PrivateAdapter
 from experiments.cells import run_cells, silence
 
@@ -56,7 +56,7 @@ def run(
     data: Path | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Runs the missing cells, seed by seed; returns one row per pair, method and budget."""
+    """Run the missing cells, seed by seed; returns one row per pair, method and budget."""
     cells = [
         Cell(*pair, seed, *method)
         for seed in range(QUICK_SEEDS if quick else SEEDS)

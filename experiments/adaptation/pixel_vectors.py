@@ -23,16 +23,16 @@ import numpy as np
 import ot
 import torch
 import torch.nn.functional as F
+from dpswd.adaptation.data import OfficeCaltech
+from dpswd.data.base import Records
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torchvision.transforms.functional import affine, gaussian_blur
 
-from dpswd.adaptation.data import OfficeCaltech
 from dpswd.adaptation.methods import class_shift
 from dpswd.adaptation.space import MAX_DIRECTIONS
-from dpswd.data.base import Records
 from dpswd.data.benchmarks import MNIST, USPS, FashionMNIST
 from dpswd.errors import InputError
 from dpswd.estimators import PrivateAdapter
@@ -87,7 +87,7 @@ def run(
     only: str | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Runs the missing cells, of one group with ``only``; returns one row per problem, method and budget."""
+    """Run the missing cells, of one group with ``only``; returns one row per problem, method and budget."""
     if only is not None and only not in PROBLEMS:
         raise InputError(f"Expected --only as one of {', '.join(PROBLEMS)}, got {only!r}.")
     wanted = range(seeds or (QUICK_SEEDS if quick else SEEDS))
@@ -133,7 +133,7 @@ def _work(cell: Cell, root: str | None) -> dict[str, Any]:
 
 
 def _records(cell: Cell, root: str | None) -> tuple[Labelled, Labelled, Labelled]:
-    """Returns records with labels of source, private target and test."""
+    """Return records with labels of source, private target and test."""
     rng = np.random.default_rng(cell.seed)
     if cell.group == "changed":
         return _changed(*CHANGES[cell.problem], root, rng)
@@ -154,7 +154,7 @@ def _records(cell: Cell, root: str | None) -> tuple[Labelled, Labelled, Labelled
 def _changed(
     kind: str, change: Callable[[Tensor], Tensor], root: str | None, rng: np.random.Generator
 ) -> tuple[Labelled, Labelled, Labelled]:
-    """Returns source, changed target, and changed test records: the target itself for the few digits."""
+    """Return source, changed target, and changed test records: the target itself for the few digits."""
     if kind == "digits":
         digits = load_digits()
         order = rng.permutation(len(digits.target))

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from dpswd.data.base import Records
+from dpswd.generation.export import read_generator
 from torch import Tensor
 
 from dpswd._validate import at_least
 from dpswd.audit.canaries import one_run_epsilon
 from dpswd.commands.main import fit
-from dpswd.data.base import Records
 from dpswd.data.benchmarks import Digits
 from dpswd.errors import InputError
-from dpswd.generation.export import read_generator
 
 
 class CanaryDigits(Digits):

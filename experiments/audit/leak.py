@@ -28,17 +28,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from dpswd.data.features import ArrayData
+from dpswd.generation.mixture_module import MixtureModule
+from dpswd.rowwise import rowwise
 from torch import Tensor, nn
 
 from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.adaptation.space import SourceSpace
 from dpswd.audit.bounds import evaluate
-from dpswd.data.features import ArrayData
-from dpswd.generation.mixture_module import MixtureModule
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import GaussianQuery
-from dpswd.rowwise import rowwise
 from dpswd.sliced import random_projections, wasserstein_1d
 from models.published import published_distance
 
@@ -190,7 +190,7 @@ class Transcript:
         self.module.trainer = trainer
 
     def run(self, which: int) -> float:
-        """Makes all releases on data set ``which``; returns the log-likelihood ratio of the second to the first."""
+        """Make all releases on data set ``which``; returns the log-likelihood ratio of the second to the first."""
         seen: list[tuple[GaussianQuery, Tensor]] = []
 
         def publish(query: GaussianQuery, values: Tensor, **options: Any) -> Tensor:
@@ -213,7 +213,7 @@ class Transcript:
         return logs[1] - logs[0]
 
     def _mix(self, which: int, publish: Any) -> None:
-        """Fits the module to data set ``which``, with another way to publish values."""
+        """Fit the module to data set ``which``, with another way to publish values."""
         self._use(which)
         features = self.module.features  # as before the first release
         features.mean.zero_()

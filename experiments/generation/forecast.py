@@ -1,6 +1,6 @@
 """Forecast and realised signal-to-noise ratios of the releases on public benchmarks.
 
-*Forecast* is the ratio that :func:`dpswd.generation.structure.forecast` computes from public numbers. *Realised* is the
+*Forecast* is the ratio that :func:`dpswd.mixture.structure.forecast` computes from public numbers. *Realised* is the
 ratio computed from the exact statistic of the records: NOT private, for benchmarks only.
 """
 
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.data import Records
-from dpswd.generation import mixture
-from dpswd.generation.features import Frequencies
-from dpswd.generation.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, Structure, forecast, moment_edge
+from dpswd.mixture import moments
+from dpswd.mixture.features import Frequencies
+from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, Structure, forecast, moment_edge
+from dpswd.records import Records
 from experiments.cells import run_cells
 from experiments.generation.table2_methods import DELTA, GENERATED
+from experiments.generation.training import load
 
 HELP = "signal-to-noise ratios of the releases, forecast and realised, on five benchmarks (a minute, resumes)"
 
@@ -41,17 +42,15 @@ class Cell:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None) -> dict[str, Any]:
-    """Runs the missing cells; with ``quick`` those of the digits of scikit-learn only. One row per release."""
+    """Run the missing cells; with ``quick`` those of the digits of scikit-learn only. One row per release."""
     cells = [Cell(name, epsilon) for name in GENERATED for epsilon in BUDGETS if not quick or name == "digits"]
     found = run_cells(cells, partial(measure, data=data), out / "forecast", workers=workers)
     return {"rows": [row for cell in found for row in cell["rows"]]}
 
 
 def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
-    """Computes both ratios of every release."""
-    source = GENERATED[cell.dataset](**({} if data is None or cell.dataset == "digits" else {"root": str(data)}))
-    source.setup("fit")
-    records, mu = source.private, mu_of_epsilon(cell.epsilon, DELTA)
+    """Compute both ratios of every release."""
+    records, mu = load(cell.dataset, data).train, mu_of_epsilon(cell.epsilon, DELTA)
     made = forecast(len(records), tuple(records.values.shape[1:]), 10, mu)
     found = realised(records, made, mu)
     facts = {"dataset": cell.dataset, "n_records": len(records), "epsilon": cell.epsilon, "delta": DELTA}
@@ -63,7 +62,7 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
 
 
 def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
-    """Computes the signal-to-noise ratio of each release of ``made`` from the exact statistics of the records."""
+    """Compute the signal-to-noise ratio of each release of ``made`` from the exact statistics of the records."""
     shares = dict(made.shares)
     if made.n_rounds:
         shares["cell_means"] /= made.n_rounds
@@ -88,7 +87,7 @@ def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
     directions = torch.linalg.eigh(pooled + means.T @ means / classes).eigenvectors.flip(1)[:, :p]
     leading, centre, shared = within @ directions, means @ directions, directions.T @ pooled @ directions
     if made.n_cells > 1:
-        cells = mixture.cell_of(leading + centre[labels], labels, mixture.centres(centre, shared, made.n_cells))
+        cells = moments.cell_of(leading + centre[labels], labels, moments.centres(centre, shared, made.n_cells))
         counts = torch.bincount(cells, minlength=classes * made.n_cells)
         offsets = _means(leading, cells, counts)
         deviation = float(shared.trace().sqrt())
