@@ -1,16 +1,16 @@
 r"""Classifier of target records, trained on labelled source records and a synthetic target: post-processing.
 
-Fallback. Let m be the mean of the synthetic target minus that of the source in the leading coordinates of
-:mod:`dpswd.adaptation.space`, W the covariance of the source within classes, and :math:`\nu^2` the variance of the noise
-of the released mean, per coordinate. The shift is
+Fallback. Let m be the mean of the synthetic target minus that of the source, in the leading coordinates of
+:mod:`dpswd.adaptation.space`, W the covariance of the source within classes, and :math:`\nu^2` the variance of the
+noise of the released mean, per coordinate. The shift is
 
 .. math:: s = m^\top W^{-1} m - \nu^2 \operatorname{tr} W^{-1},
 
-the squared Mahalanobis distance of the means less what noise explains. Where the forecast puts the signal-to-noise ratio
-of the mean below 2, or s is below ``min_shift``, the result is the plain classifier of the source: trained on the
-source records as they came, without scaling, coordinates or adaptation. The second condition does not apply to the image
-map, whose few parameters stay near the identity where the target looks like the source. The default of ``min_shift`` was
-chosen on other data than those of the table in docs/adaptation.md.
+the squared Mahalanobis distance of the means less what noise explains. Where the forecast puts the signal-to-noise
+ratio of the mean below 2, or s is below ``min_shift``, the result is the plain classifier of the source, trained on its
+records as they came. The second condition does not apply to the image map, whose few parameters stay near the identity
+where the target looks like the source. ``experiments.adaptation.fallback`` chose the default of ``min_shift``, and
+measures both kinds of error on other data.
 """
 
 import copy
@@ -298,6 +298,6 @@ def _verdict(adapted: bool, shift: float, signal: float, min_shift: float) -> st
     if signal < _LEAST_SIGNAL:
         return "Classifier of the source: the noise hides the mean of the target."
     return (
-        f"Classifier of the source: the mean of the target moved by {shift:.3g}, in variances within classes, less than "
-        f"min_shift={min_shift:g}."
+        f"Classifier of the source: the mean of the target moved by {shift:.3g}, in variances within classes, less "
+        f"than min_shift={min_shift:g}."
     )

@@ -321,7 +321,7 @@ def _new_run_dir(run_dir: str | Path | None) -> Path:
     if run_dir is not None:
         return Path(run_dir)
     now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-    return Path("runs") / Processes().broadcast(lambda: f"adapter-{now}")
+    return Path("runs", Processes().broadcast(lambda: f"adapter-{now}"))
 
 
 def _config(adapter: PrivateAdapter, n_source: int, records: PrivateRecords) -> dict[str, Any]:
