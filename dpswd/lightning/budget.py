@@ -274,7 +274,7 @@ def _check_hyperparameters(*owners: Any) -> None:
     """Refuse arrays, tensors and frames among hyperparameters, which every checkpoint contains."""
     for owner in owners:
         for name, value in dict(getattr(owner, "hparams", None) or {}).items():
-            if hasattr(value, "__array__") and getattr(value, "ndim", 0):
+            if hasattr(value, "__array__") and int(getattr(value, "ndim", 0)):
                 raise InputError(
                     f"Expected hyperparameters without records, got {name}, a {type(value).__name__}, in hparams of "
                     f"{type(owner).__name__}, which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])."
