@@ -75,7 +75,7 @@ class Layout:
             import pandas as pd  # type: ignore[import-untyped]
         except ImportError:  # of a table in a file; a caller's DataFrame comes from pandas
             return values
-        dtypes = self.dtypes or ("float64",) * len(self.columns)
+        dtypes = self.dtypes or ("float32",) * len(self.columns)
         frame = pd.DataFrame({i: _typed(values[:, i], dtype) for i, dtype in enumerate(dtypes)})
         frame = frame.astype(dict(enumerate(dtypes)))
         frame.columns = pd.Index(self.columns)

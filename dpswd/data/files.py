@@ -235,7 +235,7 @@ def find_table(
     return Found(
         path.resolve().stem,
         convert(rows, Layout(), unreadable),
-        Layout(dtypes=("float64",) * len(columns), columns=tuple(names)),
+        Layout(dtypes=("float32",) * len(columns), columns=tuple(names)),
         *labels[:2],
         kinds=[_kind(column) for column in rows.T],
         taken=() if labels[2] is None else (labels[2],),

@@ -49,7 +49,7 @@ class Found:
         if kinds is None and bounds is not None and self.kinds is not None and set(self.kinds) != {"numeric"}:
             kinds, taken = self.kinds, (*taken, taken_from_records(kinds=self.kinds))
         if kinds is not None and self.kinds is not None:
-            layout = replace(layout, dtypes=tuple("float64" if kind == "numeric" else "int64" for kind in kinds))
+            layout = replace(layout, dtypes=tuple("float32" if kind == "numeric" else "int64" for kind in kinds))
         for line in (self.note, *taken):
             if line:
                 say(line)

@@ -227,7 +227,7 @@ def test_a_table_of_numbers(tmp_path, capsys, delimiter):
     pd = pytest.importorskip("pandas")
     restored = taken.layout.restore(values)
     assert isinstance(restored, pd.DataFrame)
-    assert restored.dtypes.astype(str).tolist() == ["int64", "float64", "int64"]
+    assert restored.dtypes.astype(str).tolist() == ["int64", "float32", "int64"]
 
 
 def test_a_table_without_names_or_classes(tmp_path):
