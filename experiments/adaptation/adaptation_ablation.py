@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dpswd.training.callback import PrivacyBudget
+from dpswd.lightning.budget import PrivacyBudget
 from experiments.adaptation.adaptation_methods import PROBLEMS, NoNoise, Start, make_module, make_start, train_module
 from experiments.cells import silence
 from models.adaptation import accuracy, source_batches
@@ -59,7 +59,7 @@ def one(start: Start, step: str) -> float:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Returns one row per problem and step."""
+    """Return one row per problem and step."""
     silence()
     rows = []
     for name in [name for name in PROBLEMS if name.endswith("as they are")]:

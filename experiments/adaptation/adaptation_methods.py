@@ -21,13 +21,13 @@ import lightning as L
 import torch
 from torch import nn
 
-from dpswd.adaptation.data import AdaptationData, DigitAdaptation, OfficeCaltech
 from dpswd.adaptation.methods import ImageAdapter
-from dpswd.data.base import Records
-from dpswd.generation.features import DCT, FeatureMap, Flatten
-from dpswd.loss import Recorder
+from dpswd.lightning.budget import PrivacyBudget
 from dpswd.mechanism import Mechanism
-from dpswd.training.callback import PrivacyBudget
+from dpswd.mixture.features import DCT, FeatureMap, Flatten
+from dpswd.records import Records
+from dpswd.release import Recorder
+from experiments.adaptation.pairs import Pair, digits, office
 from models.adaptation import AdaptationModule, AlignmentData, accuracy, fit_source, source_batches
 from models.alignment import DANNTerm, JDOTTerm, Side, SWDTerm, fit_unprotected, raw_batches
 from models.dp_dann import fit_dp_dann
@@ -54,7 +54,7 @@ class Problem:
     """Source, target and public settings of one adaptation problem."""
 
     name: str
-    data: Callable[[str | None], AdaptationData]
+    data: Callable[[str | None], Pair]
     encoder: Callable[[], Any]
     adapter: Callable[[], nn.Module]
     space: Callable[[], FeatureMap]
@@ -69,11 +69,10 @@ class Problem:
 
 
 def _digits(source: str, target: str, framing: str) -> Problem:
-    names: Any = (source, target, framing)
     suffix = "" if framing == "framed" else ", as they are"
     return Problem(
         name=f"{source}-{target}{suffix}",
-        data=lambda root: DigitAdaptation(names[0], names[1], names[2], root),
+        data=lambda root: digits(source, target, framing, root),
         encoder=DigitEncoder,
         adapter=ImageAdapter,
         space=lambda: DCT((1, 28, 28), 10, radius=12.0),
@@ -89,10 +88,9 @@ def _digits(source: str, target: str, framing: str) -> Problem:
 
 
 def _office(source: str, target: str) -> Problem:
-    names: Any = (source, target)
     return Problem(
         name=f"{source}-{target}",
-        data=lambda root: OfficeCaltech(names[0], names[1], root),
+        data=lambda root: office(source, target, root),
         encoder=lambda: FeatureEncoder(1024, 50),
         adapter=lambda: ShiftAdapter(1024),
         space=lambda: Flatten((1024,), radius=45.0),
@@ -125,23 +123,22 @@ class Start:
     """Encoder and classifier trained on the source, and the data."""
 
     problem: Problem
-    pair: AdaptationData
+    pair: Pair
     data: AlignmentData
     module: AdaptationModule
     seed: int
 
     def parts(self) -> tuple[Any, nn.Module]:
-        """Returns copies of encoder and classifier."""
+        """Return copies of encoder and classifier."""
         return copy.deepcopy(self.module.encoder), copy.deepcopy(self.module.classifier)
 
     def score(self, encoder: Any, classifier: nn.Module) -> float:
-        """Returns the accuracy on the labelled test records of the target."""
+        """Return the accuracy on the labelled test records of the target."""
         return accuracy(AdaptationModule(encoder, CLASSES, self.module.dim, classifier=classifier), self.test)
 
     @property
     def test(self) -> Records:
         """Labelled test records of the target."""
-        assert self.pair.test is not None
         return self.pair.test
 
 
@@ -149,17 +146,17 @@ class NoNoise(Recorder, L.Callback):
     """Replaces the budget by a run without noise. NOT PRIVATE."""
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Sets the noise to zero, up to rounding."""
+        """Set the noise to zero, up to rounding."""
         criterion: Any = pl_module.criterion
         criterion.mechanism = criterion.mechanism.replace(sigma=1e-12)
         criterion.recorder = self
 
     def record(self, mechanism: Mechanism) -> None:
-        """Records nothing."""
+        """Record nothing."""
 
 
 def make_start(problem: Problem, seed: int, root: str | None) -> Start:
-    """Trains encoder and classifier on the source alone."""
+    """Train encoder and classifier on the source alone."""
     torch.manual_seed(seed)
     pair = problem.data(root)
     augment = jitter if pair.source.values.ndim > 2 else None
@@ -190,7 +187,7 @@ def _unprotected(make: Callable[[int], nn.Module], weighed: bool) -> Callable[[S
 
 @torch.no_grad()
 def _weight(term: nn.Module, encoder: nn.Module, classifier: nn.Module, source: Any, target: Any) -> float:
-    """Returns a tenth of ln C divided by the term at the start, the mean of five raw batches. NOT PRIVATE."""
+    """Return a tenth of ln C divided by the term at the start, the mean of five raw batches. NOT PRIVATE."""
     values = []
     for (records, classes), others in islice(zip(source, target, strict=False), 5):
         ours, theirs = encoder(records), encoder(others)
@@ -200,7 +197,7 @@ def _weight(term: nn.Module, encoder: nn.Module, classifier: nn.Module, source: 
 
 
 def make_module(start: Start, **changes: Any) -> AdaptationModule:
-    """Returns our module: adapter, public space, one release."""
+    """Return our module: adapter, public space, one release."""
     problem, (encoder, classifier) = start.problem, start.parts()
     space = problem.space()
     options: dict[str, Any] = {
@@ -216,7 +213,7 @@ def make_module(start: Start, **changes: Any) -> AdaptationModule:
 
 
 def train_module(module: AdaptationModule, start: Start, callback: L.Callback) -> dict[str, Any]:
-    """Trains a module; returns its accuracy and the guarantee in ``privacy.json``."""
+    """Train a module; return its accuracy and the guarantee in ``privacy.json``."""
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(
             default_root_dir=directory,
@@ -284,7 +281,7 @@ METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[
 
 
 def run_method(start: Start, method: str, epsilon: float | None) -> dict[str, Any]:
-    """Runs one method; returns its accuracy in percent, the privacy spent, and seconds."""
+    """Run one method; return its accuracy in percent, the privacy spent, and seconds."""
     torch.manual_seed(1000 + start.seed)
     began = time.monotonic()
     found = METHODS[method][0](start, epsilon)
