@@ -131,6 +131,7 @@ LABELS = [0, 2, 1, 0]
         (np.array([LABELS], dtype=float) + 1, [1, 2, 3], [1, 2, 3]),  # MATLAB
         (torch.tensor(LABELS), ["a", "b", "c"], ["a", "b", "c"]),  # names of the numbers
         (np.array(LABELS) + 1, ["1", "2", "3"], [1, 2, 3]),  # a command line
+        (np.array(LABELS, dtype=object), None, [0, 1, 2]),
         ([*"acba"], None, ["a", "b", "c"]),
         (np.array([*"acba"], dtype=object), ["a", "b", "c"], ["a", "b", "c"]),
     ],

@@ -75,7 +75,7 @@ def find_images(
     files, folders = _from_zip(path, classes is None) if path.is_file() else _from_folder(path)
     if not files:
         raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
-    names = folders if classes is None else as_classes(classes)
+    names = folders if classes is None else [str(name) for name in as_classes(classes)]
     for file in files:
         if _folder(file) not in names:
             raise InputError(

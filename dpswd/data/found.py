@@ -72,7 +72,12 @@ class Found:
 
 
 def data_root(root: str | Path | None) -> Path:
-    """Return the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``."""
+    """Return the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``.
+
+    Example:
+        >>> data_root("sets").as_posix()
+        'sets'
+    """
     return Path(root or os.environ.get("DPSWD_DATA") or "data")
 
 

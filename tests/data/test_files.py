@@ -1,6 +1,7 @@
 """NumPy files and tables: what is read, from memory and from disk, and what is refused. No pickle is ever loaded."""
 
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -228,6 +229,12 @@ def test_a_table_of_numbers(tmp_path, capsys, delimiter):
     restored = taken.layout.restore(values)
     assert isinstance(restored, pd.DataFrame)
     assert restored.dtypes.astype(str).tolist() == ["int64", "float32", "int64"]
+
+
+def test_a_table_needs_no_pandas(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    found = table(tmp_path, "a,b\n1,2\n3,0\n")
+    assert found.layout.restore(opened(found)[0]).tolist() == [[1, 2], [3, 0]]
 
 
 def test_a_table_without_names_or_classes(tmp_path):
