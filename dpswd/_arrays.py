@@ -7,6 +7,7 @@ itself, so a conversion costs no privacy. Shape, number format and the names and
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -75,7 +76,7 @@ class Layout:
             import pandas as pd  # type: ignore[import-untyped]
         except ImportError:  # of a table in a file; a caller's DataFrame comes from pandas
             return values
-        dtypes = self.dtypes or ("float64",) * len(self.columns)
+        dtypes = self.dtypes or ("float32",) * len(self.columns)
         frame = pd.DataFrame({i: _typed(values[:, i], dtype) for i, dtype in enumerate(dtypes)})
         frame = frame.astype(dict(enumerate(dtypes)))
         frame.columns = pd.Index(self.columns)
@@ -248,6 +249,8 @@ def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any],
     if labels.ndim != 1:
         remedy = "; pass y.argmax(1) for one-hot labels" if labels.ndim == 2 else ""
         raise InputError(f"Expected y as classes (N,), got shape {labels.shape}{remedy}.")
+    if labels.dtype.kind == "O" and all(isinstance(label, Real) for label in labels):  # nullable columns of pandas
+        labels = np.array(labels.tolist())
     if labels.dtype.kind == "f":
         if not bool((np.isfinite(labels) & (labels == np.rint(labels)) & (abs(labels) < _EXACT)).all()):
             raise InputError("Expected y as classes, got numbers that are not integers; check which array is y.")

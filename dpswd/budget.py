@@ -118,7 +118,8 @@ class RunBudget(Recorder):
     def _reset(self) -> None:
         self._ledger: Ledger | None = None  # on rank 0
         self._shared: SharedLedger | None = None  # on rank 0
-        self._made: Counter[Mechanism] | None = None  # on every rank
+        self._made: Counter[Mechanism] = Counter()  # on every rank
+        self._running = False
         self._stored: list[StoredRelease] = []  # of earlier processes, not asked for so far
         self._again: Mechanism | None = None  # in the ledger's last line, without a file
         self._facts: dict[str, Any] = {}
@@ -146,7 +147,7 @@ class RunBudget(Recorder):
     @property
     def n_releases(self) -> int:
         """Releases in the ledger, by this process and by those that it resumes."""
-        return self._ledger.n_releases if self._ledger else sum((self._made or {}).values())
+        return self._ledger.n_releases if self._ledger else sum(self._made.values())
 
     @property
     def mechanism(self) -> Mechanism:
@@ -164,7 +165,7 @@ class RunBudget(Recorder):
             BudgetExceededError: As :meth:`check`.
         """
         with _LOCK:
-            if self._made is not None and records is not self.records:
+            if self._running and records is not self.records:
                 wanted = "the records of this budget" if self.records is not None else "tensors, as planned"
                 got = "a tensor" if records is None else "another handle"
                 raise InputError(
@@ -193,7 +194,7 @@ class RunBudget(Recorder):
                 self._ledger.record(mechanism, self.sample_size)
             if self._shared is not None:
                 self._record_shared(mechanism)
-            if self._made is not None and not again:
+            if not again:
                 self._made[mechanism] += 1
 
     def _record_shared(self, mechanism: Mechanism) -> None:
@@ -222,7 +223,7 @@ class RunBudget(Recorder):
             BudgetExceededError: If the run has not started or has ended, all planned releases have been made, or the
                 mechanism is not in the plan.
         """
-        if self._made is None:
+        if not self._running:
             raise BudgetExceededError(
                 "Expected a release within a run of its budget, got one outside; it is not accounted for."
             )
@@ -252,7 +253,7 @@ class RunBudget(Recorder):
     def _count(self, mechanism: Mechanism) -> int:
         if self._ledger is not None:
             return self._ledger.count(mechanism, self.sample_size)
-        return self._made[mechanism] if self._made is not None else 0
+        return self._made[mechanism]
 
     def _n_used(self, mechanism: Mechanism) -> int:
         """Number of releases of a mechanism that are neither waiting in a file nor to be drawn again."""
@@ -277,6 +278,7 @@ class RunBudget(Recorder):
             _released[digest] = str(self.run_dir)
         opened = processes.broadcast(lambda: self._open_files(wanted, shares))
         self.plan, self._made, self._stored, self._again, self.run = opened
+        self._running = True
 
     def _open_files(self, wanted: Plan, shares: list[float]) -> tuple[Any, ...]:
         """Start or resume the run, on rank 0."""
@@ -420,7 +422,7 @@ class RunBudget(Recorder):
 
     def _close(self) -> None:
         """End the run: no further release, the directory is free."""
-        self._made = None
+        self._running = False
         self._lock.free()
 
     # Statements

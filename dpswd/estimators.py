@@ -294,7 +294,7 @@ def _new_run_dir(run_dir: str | Path | None) -> Path:
     if run_dir is not None:
         return Path(run_dir)
     now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-    return Path("runs") / Processes().broadcast(lambda: f"generator-{now}")
+    return Path("runs") / str(Processes().broadcast(lambda: f"generator-{now}"))
 
 
 def _config(estimator: PrivateGenerator, records: PrivateRecords) -> dict[str, Any]:

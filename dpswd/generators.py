@@ -1,7 +1,7 @@
 """Generators, the file that holds one, and synthetic records in the format of the private ones.
 
-``generator.pt`` is the file to publish. It holds tensors and plain values only, with the guarantee and the format of the
-records; :func:`read_generator` loads it with ``weights_only=True``.
+``generator.pt`` is the file to publish: weights, guarantee and format of the records, as tensors and plain values only.
+:func:`read_generator` loads it with ``weights_only=True``.
 
 ====================  =======================================================  ===================================
 class                 generator                                                defined in
@@ -16,7 +16,7 @@ import csv
 import inspect
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -323,7 +323,7 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
     return generator.eval(), guarantee
 
 
-def export(path: str | Path, records: Any, classes: Sequence[Any] | None = None) -> None:
+def export(path: str | Path, records: Any, classes: Any = None) -> None:
     """Write synthetic records to a file or a folder.
 
     Args:
@@ -358,7 +358,7 @@ def export(path: str | Path, records: Any, classes: Sequence[Any] | None = None)
         _write_folder(path, values, classes)
 
 
-def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Sequence[Any] | None) -> None:
+def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Any) -> None:
     names = [str(name) for name in getattr(records, "columns", range(values.shape[1]))]
     columns = [np.asarray(records[name]) for name in records.columns] if hasattr(records, "columns") else values.T
     text = io.StringIO()
@@ -369,7 +369,7 @@ def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Sequence
     atomic_write(path, text.getvalue().encode())
 
 
-def _write_folder(path: Path, images: NDArray[Any], classes: Sequence[Any] | None) -> None:
+def _write_folder(path: Path, images: NDArray[Any], classes: Any) -> None:
     from PIL import Image
 
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):

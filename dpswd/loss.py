@@ -11,7 +11,7 @@ A :class:`Release` holds everything that was released, and the distance reads th
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from dpswd._sorting import sort_columns, sort_rows
 from dpswd._validate import tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
-from dpswd.records import PrivateBatch
+from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.release import Recorder, Releasing, RowFunction, clip_rows
 from dpswd.sliced import padded_block_means, power_cost, random_projections, sum_over_projections, wasserstein_1d
 
@@ -151,19 +151,17 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         With ``torch.distributed`` initialised, every rank calls this method; of a tensor each hands over its part of
         the B rows.
         """
-        mechanism, records = self.mechanism, None
-        if isinstance(private, PrivateBatch):
-            records = private.records or private.take()  # the empty batch raises
+        mechanism = self.mechanism
+        records = private.take() if isinstance(private, PrivateBatch) else None
+        if records is not None:
+            self._check_batch(records, len(private), labels)
         if (stored := self._ask(records)) is not None:
-            if isinstance(private, PrivateBatch):
-                private.take()
             return Release(stored["values"], stored["projections"], mechanism)
-        if isinstance(private, PrivateBatch):
-            self._check_batch(private, labels, rows)
-            found, classes = self._open_batch(private, rows)
+        if records is not None:
+            found, classes = self._open_batch(records, len(private), rows)
             classes = classes if mechanism.n_classes else None
         else:
-            found, classes = self._gather(private, labels, rows)
+            found, classes = self._gather(cast(Tensor, private), labels, rows)
         processes = Processes()
         device = "cpu" if found is None else found.device
         projections = processes.broadcast(self.draw_projections).to(device)  # (d, k)
@@ -260,17 +258,14 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             each = [_block_distance(z, projections, t, len(public)) for z, t in zip(groups, target, strict=True)]
             return torch.stack(each).mean()
 
-    def _check_batch(self, batch: PrivateBatch, labels: Tensor | None, rows: RowFunction | None) -> None:
+    def _check_batch(self, records: PrivateRecords, size: int, labels: Tensor | None) -> None:
         """Compare public facts of a batch with the mechanism."""
-        self.mechanism.check_calibrated()
-        records, mechanism = batch.records, self.mechanism
-        assert records is not None
+        mechanism = self.mechanism
         if labels is not None:
             raise InputError("Expected no private_labels with a PrivateBatch, which has its classes, got some.")
-        if len(batch) != mechanism.batch_size:
+        if size != mechanism.batch_size:
             raise InputError(
-                f"Expected batches of batch_size={mechanism.batch_size} as the mechanism, got {len(batch)}; make them "
-                "equal."
+                f"Expected batches of batch_size={mechanism.batch_size} as the mechanism, got {size}; make them equal."
             )
         if mechanism.n_classes and records.n_classes != mechanism.n_classes:
             raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")

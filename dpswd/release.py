@@ -19,6 +19,7 @@ Formal guarantee: docs/theory/private-side.md.
 import contextlib
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -31,7 +32,7 @@ from dpswd._provenance import track_runs
 from dpswd._random import random_source, subset
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
-from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.records import PrivateRecords
 
 __all__ = ["LabelledRows", "Recorder", "RowFunction", "clip_rows"]
 
@@ -132,8 +133,6 @@ class Releasing(nn.Module, Generic[M]):
                 f"Expected {type(self).__name__} within a budget, got none; release in 'with Budget(records, [...])' "
                 "or in a fit with the callback PrivacyBudget."
             )
-        if records is not None and self.mechanism.noise_seed is None:
-            Processes().run_on_all(self.mechanism.check_calibrated)
         return None if self.recorder is None else self.recorder.before_release(self.mechanism, records)
 
     def _publish(self, exact: Any, add_noise: Callable[[Any], Tensor], **published: Tensor) -> Tensor:
@@ -172,11 +171,13 @@ class Releasing(nn.Module, Generic[M]):
             mapped, groups = _apply(rows, values, labels)
             yield mapped.cpu(), groups.cpu()
 
-    def _open_batch(self, batch: PrivateBatch, rows: RowFunction | None) -> tuple[Tensor | None, Tensor | None]:
-        """Draw the indices of a batch, and return its rows (B, d) and groups (B,) on rank 0."""
-        records, processes = batch.take(), Processes()
+    def _open_batch(
+        self, records: PrivateRecords, size: int, rows: RowFunction | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Draw ``size`` of the records, and return their rows (B, d) and groups (B,) on rank 0."""
+        processes = Processes()
         self._check_rows(records, rows)
-        drawn = processes.broadcast(lambda: subset(self._source, len(records), len(batch)))
+        drawn = processes.broadcast(lambda: subset(self._source, len(records), size))
         own = torch.tensor_split(torch.from_numpy(drawn), processes.world_size)[processes.rank]
 
         def mapped() -> tuple[Tensor, Tensor]:
@@ -251,7 +252,8 @@ def _apply(rows: RowFunction | None, values: Tensor, labels: Tensor) -> tuple[Te
         mapped = values.flatten(1)
     else:
         modules = _modules(rows)
-        device = next((each.device for root in modules for each in root.parameters()), values.device)
+        held = (each for root in modules for each in itertools.chain(root.parameters(), root.buffers()))
+        device = next((each.device for each in held), values.device)
         values, labels = values.to(device), labels.to(device)
         with _evaluating(modules):
             if isinstance(rows, LabelledRows):

@@ -58,7 +58,7 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             skada contains its own; the classifier is then used for the source alone. ``image_map`` ignores it.
         normalise: Scale every vector to norm 1 before it is adapted, as is usual for features of a network and for
             pixels.
-        min_shift: Least shift of the mean for which the method is used; see :mod:`dpswd.adaptation.classifier`. 0
+        min_shift: Least shift of the classes for which the method is used; see :mod:`dpswd.adaptation.classifier`. 0
             always uses it, unless noise hides the mean.
         n_synthetic: Number of synthetic target records.
         device: Device on which a network is trained.
@@ -73,7 +73,7 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         classes_: Classes (C,) of the source.
         adapted_: Whether the method was used; ``False`` if the classifier is that of the source, trained on its
             records as they came.
-        shift_: Shift of the mean in variances within classes, less what its noise explains.
+        shift_: Squared displacement of classes, in variances within classes.
         verdict_: One sentence on what was done and why.
         synthetic_: Synthetic target records (n_synthetic, ...): images in [0, 1], or vectors without the directions
             that were left out.
@@ -321,7 +321,7 @@ def _new_run_dir(run_dir: str | Path | None) -> Path:
     if run_dir is not None:
         return Path(run_dir)
     now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-    return Path("runs") / Processes().broadcast(lambda: f"adapter-{now}")
+    return Path("runs", Processes().broadcast(lambda: f"adapter-{now}"))
 
 
 def _config(adapter: PrivateAdapter, n_source: int, records: PrivateRecords) -> dict[str, Any]:

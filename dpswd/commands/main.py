@@ -87,7 +87,7 @@ def _run(arguments: list[str]) -> int:
 
 def _fit(arguments: list[str]) -> int:
     with _packages():
-        from dpswd.lightning.cli import fit
+        from dpswd.commands.fit import fit
     if "--json" not in arguments:
         fit(arguments)
         return 0

@@ -16,11 +16,11 @@ from dpswd.records import PrivateRecords
 __all__ = ["Benchmark", "benchmark", "data_root", "every_fifth", "read", "read_public"]
 
 _READERS: dict[str, tuple[Callable[..., Found], set[str]]] = {  # by ending, with the options
-    "": (find_images, {"size", "channels", "classes", "in_memory"}),
-    ".zip": (find_images, {"size", "channels", "classes", "in_memory"}),
-    ".npz": (find_arrays, {"bounds", "kinds", "classes", "in_memory"}),
-    ".npy": (find_arrays, {"bounds", "kinds", "in_memory"}),
-    ".csv": (find_table, {"bounds", "kinds", "classes", "target", "in_memory"}),
+    "": (find_images, {"size", "channels", "classes"}),
+    ".zip": (find_images, {"size", "channels", "classes"}),
+    ".npz": (find_arrays, {"bounds", "kinds", "classes"}),
+    ".npy": (find_arrays, {"bounds", "kinds"}),
+    ".csv": (find_table, {"bounds", "kinds", "classes", "target"}),
 }
 
 
@@ -31,6 +31,7 @@ def read(
     size: int | None = None,
     channels: int | None = None,
     classes: Sequence[Any] | None = None,
+    labelled: bool = True,
     target: str | None = None,
     bounds: Sequence[tuple[float, float]] | None = None,
     kinds: Sequence[str] | None = None,
@@ -52,6 +53,7 @@ def read(
         size: Side to which images of a folder are cropped and resized.
         channels: Channels of images of a folder: 1 for grey, 3 for RGB.
         classes: Public list of classes.
+        labelled: ``False`` leaves the classes of the records out.
         target: Column of the classes in a ``.csv`` file.
         bounds: Public bounds (low, high) of every column of rows.
         kinds: Public kind of every column of rows: ``"numeric"``, ``"integer"`` or ``"binary"``.
@@ -67,8 +69,8 @@ def read(
         >>> read("digits")
         PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10)
     """
-    options = {"size": size, "channels": channels, "classes": classes, "target": target}
-    options |= {"bounds": bounds, "kinds": kinds, "in_memory": in_memory}
+    options = {"size": size, "channels": channels, "classes": classes, "labelled": labelled}
+    options |= {"target": target, "bounds": bounds, "kinds": kinds, "in_memory": in_memory}
     return _found(data, root, download, unreadable, options).private(bounds, kinds)
 
 
@@ -79,6 +81,7 @@ def read_public(
     size: int | None = None,
     channels: int | None = None,
     classes: Sequence[Any] | None = None,
+    labelled: bool = True,
     target: str | None = None,
     unreadable: Unreadable = "refuse",
     download: bool = False,
@@ -92,7 +95,8 @@ def read_public(
         >>> len(read_public("digits").test)
         359
     """
-    options = {"size": size, "channels": channels, "classes": classes, "target": target, "in_memory": True}
+    options = {"size": size, "channels": channels, "classes": classes, "labelled": labelled}
+    options |= {"target": target, "in_memory": True}
     found = _found(data, root, download, unreadable, options)
     return Benchmark(found.name, found.public(), found.test, True, found.classes)
 
@@ -115,8 +119,8 @@ def _found(
             )
         reader, known = _READERS[suffix]
     else:
-        known = {"in_memory", "size"} if name == "CelebA" else {"in_memory"}
-    if unknown := sorted(set(given) - known):
+        known = {"size"} if name == "CelebA" else set()
+    if unknown := sorted(set(given) - known - {"labelled", "in_memory"}):
         raise InputError(f"Expected no {unknown[0]} for {data}, got one; leave it out.")
     if path is not None:
         given = {key: option for key, option in given.items() if key not in ("bounds", "kinds")}
@@ -124,6 +128,7 @@ def _found(
     if Path(data).exists():
         say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")
     found = benchmark(str(data), root, download, **{key: given[key] for key in ("size",) if key in given})
-    records = found.train
-    labels = None if found.classes is None else records.labels
-    return Found(found.name, records.values, Layout.of(records.values), labels, found.classes, test=found.test)
+    classes = found.classes if options["labelled"] else None
+    labels = None if classes is None else found.train.labels
+    values = found.train.values
+    return Found(found.name, values, Layout.of(values), labels, classes, test=found.test)

@@ -108,6 +108,7 @@ def find_arrays(
     path: Path,
     *,
     classes: Sequence[Any] | None = None,
+    labelled: bool = True,
     unreadable: Unreadable = "refuse",
     in_memory: bool | None = None,
 ) -> Found:
@@ -128,11 +129,11 @@ def find_arrays(
                 f"Expected an array 'features' or 'images' (and 'labels') in {path}, got {', '.join(names)[:200]}; "
                 "rename it."
             )
-        listed = arrays.read("classes").tolist() if "classes" in names and path.suffix != ".npy" else None
+        label_key = _TRAIN.get(key) if labelled and _TRAIN.get(key) in names else None
+        listed = arrays.read("classes").tolist() if label_key is not None and "classes" in names else None
     listed = listed if classes is None else list(classes)
-    label_key = _TRAIN.get(key)
-    found = _part(arrays, key, label_key if label_key in names else None, listed, unreadable, in_memory)
-    pair = next((pair for pair in _TEST.items() if set(pair) <= set(names)), None)
+    found = _part(arrays, key, label_key, listed, unreadable, in_memory)
+    pair = next((pair for pair in _TEST.items() if labelled and set(pair) <= set(names)), None)
     if key not in _SPLIT or pair is None:
         return found
     if in_memory:
@@ -190,6 +191,7 @@ def find_table(
     *,
     target: str | None = None,
     classes: Sequence[Any] | None = None,
+    labelled: bool = True,
     unreadable: Unreadable = "refuse",
     in_memory: bool | None = None,
 ) -> Found:
@@ -220,7 +222,8 @@ def find_table(
             )
         at = header.index(target)
         header.pop(at)
-        labels = as_labels(_labels(columns.pop(at), path), classes)
+        column = columns.pop(at)
+        labels = as_labels(_labels(column, path), classes) if labelled else labels
     names = list(range(len(columns))) if header is None else header
     other = [name for name, column in zip(names, columns, strict=True) if not all(map(_is_number, column))]
     if other or not columns:
@@ -232,7 +235,7 @@ def find_table(
     return Found(
         path.resolve().stem,
         convert(rows, Layout(), unreadable),
-        Layout(dtypes=("float64",) * len(columns), columns=tuple(names)),
+        Layout(dtypes=("float32",) * len(columns), columns=tuple(names)),
         *labels[:2],
         kinds=[_kind(column) for column in rows.T],
         taken=() if labels[2] is None else (labels[2],),

@@ -53,6 +53,7 @@ def find_images(
     channels: int | None = None,
     classes: Sequence[str] | None = None,
     unreadable: Unreadable = "refuse",
+    labelled: bool = True,
     in_memory: bool | None = None,
 ) -> Found:
     """Read the images of a folder or zip, cropped to the middle square and resized; see :func:`dpswd.data.read`.
@@ -74,7 +75,7 @@ def find_images(
     files, folders = _from_zip(path, classes is None) if path.is_file() else _from_folder(path)
     if not files:
         raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
-    names = folders if classes is None else as_classes(classes)
+    names = folders if classes is None else [str(name) for name in as_classes(classes)]
     for file in files:
         if _folder(file) not in names:
             raise InputError(
@@ -89,14 +90,14 @@ def find_images(
         facts = {"size": side} if size is None else {}
         facts |= {"channels": depth} if channels is None else {}
         size, channels = size or side, channels or depth
-    if classes is None and len(names) > 1:
+    labelled = labelled and len(names) > 1
+    if classes is None and labelled:
         facts["classes"] = names
     images = Images(dict(sorted(files.items())), size, channels, unreadable)
     key = hashlib.sha256("\0".join(images.files).encode(errors="surrogateescape")).hexdigest()
     stored = Stored(images.decode, (len(files), channels, size, size), torch.uint8, key)
     values = stored if stays_on_disk(stored, in_memory) else images.whole()
     place = {folder: number for number, folder in enumerate(names)}
-    labelled = len(names) > 1
     return Found(
         path.resolve().stem,
         values,

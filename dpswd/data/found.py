@@ -49,7 +49,7 @@ class Found:
         if kinds is None and bounds is not None and self.kinds is not None and set(self.kinds) != {"numeric"}:
             kinds, taken = self.kinds, (*taken, taken_from_records(kinds=self.kinds))
         if kinds is not None and self.kinds is not None:
-            layout = replace(layout, dtypes=tuple("float64" if kind == "numeric" else "int64" for kind in kinds))
+            layout = replace(layout, dtypes=tuple("float32" if kind == "numeric" else "int64" for kind in kinds))
         for line in (self.note, *taken):
             if line:
                 say(line)
@@ -72,7 +72,12 @@ class Found:
 
 
 def data_root(root: str | Path | None) -> Path:
-    """Return the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``."""
+    """Return the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``.
+
+    Example:
+        >>> data_root("sets").as_posix()
+        'sets'
+    """
     return Path(root or os.environ.get("DPSWD_DATA") or "data")
 
 

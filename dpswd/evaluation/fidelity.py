@@ -79,4 +79,4 @@ def _covered(points: Rows, about: Rows) -> float:
 
 def _correlations(rows: Rows) -> Rows:
     with np.errstate(divide="ignore", invalid="ignore"):  # of constant columns
-        return np.nan_to_num(np.corrcoef(rows, rowvar=False))
+        return np.asarray(np.nan_to_num(np.corrcoef(rows, rowvar=False)))

@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 from dpswd._distributed import Processes
 from dpswd._provenance import mark_runs, seen_runs
@@ -97,7 +98,7 @@ class PrivacyBudget(RunBudget, L.Callback):
             raise InputError("Expected one PrivacyBudget among the trainer's callbacks, got several; keep one.")
         trainer.callbacks = [self, *others]  # type: ignore[attr-defined]  # a new list: Lightning iterates over the old
         self._stage = TrainerFn(stage).value
-        self._made = None
+        self._running = False
         parts = _releasing_parts(pl_module)
         if stage == "fit":
             if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
@@ -271,14 +272,23 @@ def _records_of(trainer: L.Trainer) -> PrivateRecords | None:
 
 
 def _check_hyperparameters(*owners: Any) -> None:
-    """Refuse arrays, tensors and frames among hyperparameters, which every checkpoint contains."""
+    """Refuse arrays, tensors, frames, data sets and loaders among hyperparameters, which every checkpoint contains."""
     for owner in owners:
         for name, value in dict(getattr(owner, "hparams", None) or {}).items():
-            if hasattr(value, "__array__") and getattr(value, "ndim", 0):
+            if _holds_records(value):
                 raise InputError(
                     f"Expected hyperparameters without records, got {name}, a {type(value).__name__}, in hparams of "
                     f"{type(owner).__name__}, which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])."
                 )
+
+
+def _holds_records(value: Any) -> bool:
+    """Whether a hyperparameter is or contains an array, a tensor, a frame, a data set or a loader."""
+    if isinstance(value, dict):
+        return any(map(_holds_records, value.values()))
+    if isinstance(value, list | tuple | set):
+        return any(map(_holds_records, value))
+    return isinstance(value, Dataset | DataLoader) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0)
 
 
 def _releasing_parts(module: nn.Module) -> list[Releasing[Any]]:

@@ -78,7 +78,7 @@ class SampleGrid(L.Callback):
         images = draw(generator, labels if generator.n_classes else torch.zeros_like(labels))
         save_grid(images, Path(trainer.default_root_dir) / "samples.png", self.columns)
         board = getattr(trainer.logger, "experiment", None)
-        if hasattr(board, "add_image"):
+        if board is not None and hasattr(board, "add_image"):
             from torchvision.utils import make_grid
 
             board.add_image("samples", make_grid(images.clamp(0, 1), nrow=self.columns), trainer.global_step)

@@ -9,8 +9,8 @@ from statistics import mean
 from typing import Any
 
 import torch
-from dpswd.training.callback import PrivacyBudget
 
+from dpswd.lightning.budget import PrivacyBudget
 from experiments.adaptation.adaptation_methods import PROBLEMS, NoNoise, Start, make_module, make_start, train_module
 from experiments.cells import silence
 from models.adaptation import accuracy, source_batches

@@ -19,15 +19,15 @@ from typing import Any
 
 import lightning as L
 import torch
-from dpswd.adaptation.data import AdaptationData, DigitAdaptation, OfficeCaltech
-from dpswd.data.base import Records
-from dpswd.generation.features import DCT, FeatureMap, Flatten
-from dpswd.training.callback import PrivacyBudget
 from torch import nn
 
 from dpswd.adaptation.methods import ImageAdapter
-from dpswd.loss import Recorder
+from dpswd.lightning.budget import PrivacyBudget
 from dpswd.mechanism import Mechanism
+from dpswd.mixture.features import DCT, FeatureMap, Flatten
+from dpswd.records import Records
+from dpswd.release import Recorder
+from experiments.adaptation.pairs import Pair, digits, office
 from models.adaptation import AdaptationModule, AlignmentData, accuracy, fit_source, source_batches
 from models.alignment import DANNTerm, JDOTTerm, Side, SWDTerm, fit_unprotected, raw_batches
 from models.dp_dann import fit_dp_dann
@@ -54,7 +54,7 @@ class Problem:
     """Source, target and public settings of one adaptation problem."""
 
     name: str
-    data: Callable[[str | None], AdaptationData]
+    data: Callable[[str | None], Pair]
     encoder: Callable[[], Any]
     adapter: Callable[[], nn.Module]
     space: Callable[[], FeatureMap]
@@ -69,11 +69,10 @@ class Problem:
 
 
 def _digits(source: str, target: str, framing: str) -> Problem:
-    names: Any = (source, target, framing)
     suffix = "" if framing == "framed" else ", as they are"
     return Problem(
         name=f"{source}-{target}{suffix}",
-        data=lambda root: DigitAdaptation(names[0], names[1], names[2], root),
+        data=lambda root: digits(source, target, framing, root),
         encoder=DigitEncoder,
         adapter=ImageAdapter,
         space=lambda: DCT((1, 28, 28), 10, radius=12.0),
@@ -89,10 +88,9 @@ def _digits(source: str, target: str, framing: str) -> Problem:
 
 
 def _office(source: str, target: str) -> Problem:
-    names: Any = (source, target)
     return Problem(
         name=f"{source}-{target}",
-        data=lambda root: OfficeCaltech(names[0], names[1], root),
+        data=lambda root: office(source, target, root),
         encoder=lambda: FeatureEncoder(1024, 50),
         adapter=lambda: ShiftAdapter(1024),
         space=lambda: Flatten((1024,), radius=45.0),
@@ -125,7 +123,7 @@ class Start:
     """Encoder and classifier trained on the source, and the data."""
 
     problem: Problem
-    pair: AdaptationData
+    pair: Pair
     data: AlignmentData
     module: AdaptationModule
     seed: int
@@ -141,7 +139,6 @@ class Start:
     @property
     def test(self) -> Records:
         """Labelled test records of the target."""
-        assert self.pair.test is not None
         return self.pair.test
 
 
@@ -155,7 +152,7 @@ class NoNoise(Recorder, L.Callback):
         criterion.recorder = self
 
     def record(self, mechanism: Mechanism) -> None:
-        """Records nothing."""
+        """Record nothing."""
 
 
 def make_start(problem: Problem, seed: int, root: str | None) -> Start:
@@ -216,7 +213,7 @@ def make_module(start: Start, **changes: Any) -> AdaptationModule:
 
 
 def train_module(module: AdaptationModule, start: Start, callback: L.Callback) -> dict[str, Any]:
-    """Train a module; returns its accuracy and the guarantee in ``privacy.json``."""
+    """Train a module; return its accuracy and the guarantee in ``privacy.json``."""
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(
             default_root_dir=directory,
@@ -284,7 +281,7 @@ METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[
 
 
 def run_method(start: Start, method: str, epsilon: float | None) -> dict[str, Any]:
-    """Run one method; returns its accuracy in percent, the privacy spent, and seconds."""
+    """Run one method; return its accuracy in percent, the privacy spent, and seconds."""
     torch.manual_seed(1000 + start.seed)
     began = time.monotonic()
     found = METHODS[method][0](start, epsilon)

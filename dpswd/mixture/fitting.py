@@ -14,12 +14,11 @@ Releases of all N records, each with its share of the squared mu of the budget
 Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
 depends on this record besides. So each of 2 to 6 is a release of :mod:`dpswd.queries` under replace-one with public
 parameters. All are Gaussian mechanisms of constant sensitivity that read all records, and compose adaptively, as
-:math:`\mu^2 = \sum \mu_i^2` (docs/theory/accounting.md, Propositions 14 and 17). Everything else is post-processing.
+:math:`\mu^2 = \sum \mu_i^2` (docs/theory/accounting.md, Propositions 16 and 19). Everything else is post-processing.
 """
 
 import dataclasses
 import math
-import warnings
 from typing import Any
 
 import torch
@@ -94,20 +93,17 @@ def fit(
     generator = _generator(structure, residual, base, jitter | dict(shear=shear, elastic=elastic))
     queries = _Queries.of(structure, noise_seed)
     budget.queries = queries.in_order()
-    if structure.is_noise:
-        warnings.warn(structure.verdict, stacklevel=3)
-    elif progress:
-        say(structure.verdict)
+    if structure.is_noise or progress:
+        say(f"{'Warning: ' if structure.is_noise else ''}{structure.verdict}")
 
     with budget:
         # 1. centre and scale
         total, squares = queries.overall.release(records, rows=base)
         rows = _Rows(base, total / n, _scale(total, squares, n, queries.overall.mechanism.sigma, structure))
         if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and isinstance(base, Flatten):
-            warnings.warn(
-                f"Most vectors are longer than twice radius={base.radius:g} and were clipped, so that the synthetic "
-                "ones are too short; state bounds of the columns, or a larger radius, in the next run.",
-                stacklevel=3,
+            say(
+                f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, so that the "
+                "synthetic ones are too short; state bounds of the columns, or a larger radius, in the next run."
             )
         # 2. brightness
         below = None
@@ -151,7 +147,7 @@ def _public_map(
     """Return the map from records to rows."""
     if len(records.shape) == 3:
         return Frequencies(
-            records.shape,  # type: ignore[arg-type]
+            records.shape,
             structure.size,
             structure.chroma_size,
             0.5 if centre is None else centre,
@@ -162,8 +158,8 @@ def _public_map(
         return Columns(records.bounds)
     if radius is None:
         raise InputError(
-            "Expected bounds=[(low, high), ...], public limits of every column of the vectors, got none; state them, "
-            "or radius, a public guess of the norm of a vector (1 for normalised embeddings)."
+            "Expected public limits of every column of the vectors, got none; pass bounds=[(low, high), ...] (--bounds "
+            "FILE), or radius, a guess of the norm of a vector (1 for normalised embeddings)."
         )
     positive(radius=radius)
     return Flatten(records.shape, centre or 0.0, radius)
@@ -249,7 +245,8 @@ class _Rows:
         self.directions = torch.eye(base.dim, dtype=torch.float64)
 
     def __call__(self, values: Tensor) -> Tensor:
-        return (self.base(values).double() - self.mean) * self.scale @ self.directions
+        rows: Tensor = (self.base(values).double() - self.mean) * self.scale @ self.directions
+        return rows
 
     def decode(self, rows: Tensor) -> Tensor:
         """Map rows (n, D) to records."""
@@ -401,7 +398,7 @@ def _set_map(generator: MixtureGenerator, rows: _Rows) -> None:
     generator.synthesis.copy_((rows.decode(identity) - offset).flatten(1))
     if generator.residual:
         assert isinstance(rows.base, Frequencies)
-        spectrum = reference_spectrum(rows.base.sample_shape).flatten()  # type: ignore[arg-type]
+        spectrum = reference_spectrum(rows.base.sample_shape).flatten()
         spectrum[rows.base.kept] = 0
         contrast = min(1.0, 1 / rows.scale)  # of the records, over that of the reference
         generator.residual_scale.copy_(_RESIDUAL * contrast * spectrum.unflatten(0, rows.base.sample_shape))
@@ -409,7 +406,8 @@ def _set_map(generator: MixtureGenerator, rows: _Rows) -> None:
 
 def _overall_mean(generator: MixtureGenerator) -> Tensor:
     proportions = generator.means.new_tensor(generator.proportions)
-    return proportions @ generator.means.unflatten(0, (len(proportions), -1)).mean(1)
+    mean: Tensor = proportions @ generator.means.unflatten(0, (len(proportions), -1)).mean(1)
+    return mean
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpswd import InputError
-from dpswd.generation.jitter import N_CODES, jitter
+from dpswd.mixture.jitter import N_CODES, jitter
 
 FAR = 10.0  # a code whose uniform draw is 1
 

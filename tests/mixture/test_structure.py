@@ -1,12 +1,13 @@
 """Structure from public numbers: the stated inequalities, monotony, and shares of one budget."""
 
 import math
+import re
 
 import pytest
 
-from dpswd.generation import stand_ins
-from dpswd.generation.features import Frequencies, reference_spectrum
-from dpswd.generation.structure import forecast
+from dpswd.mixture import stand_ins
+from dpswd.mixture.features import Frequencies, reference_spectrum
+from dpswd.mixture.structure import forecast
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (64,)]
 
@@ -42,6 +43,29 @@ def test_the_benchmarks():
     assert large.n_cells > 8
     assert small.shares["means"] > 0.7
     assert small.signal_to_noise["means"] < middle.signal_to_noise["means"] < large.signal_to_noise["means"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("classes", [0, 2, 10])
+def test_what_to_expect_is_monotone_in_the_number_of_records(shape, classes):
+    """Issue 31: more records never promise less, and the number that a forecast asks for is enough."""
+    levels = []
+    for tenth in range(10, 61):
+        made = forecast(round(10 ** (tenth / 10)), shape, classes, 0.5)
+        levels.append(0 if made.is_noise else 1 + ("and variety" in made.verdict))
+    assert levels == sorted(levels)
+    assert (levels[0], levels[-1]) == (0, 2)
+    few = forecast(7, shape, classes, 0.5)
+    times = int(re.search(r"need ([\d,]+) times", few.verdict)[1].replace(",", ""))
+    assert not forecast(7 * times, shape, classes, 0.5).is_noise
+    assert forecast(7 * (times - 1), shape, classes, 0.5).is_noise
+
+
+def test_every_line_of_a_forecast_is_explained():
+    made = forecast(60_000, (1, 28, 28), 10, 2.0)
+    lines = str(made).splitlines()[1 : 1 + len(made.shares)]
+    assert [line.split()[0] for line in lines] == list(made.shares)
+    assert all(len(line.split()) > 5 for line in lines)
 
 
 def test_levels_of_the_histogram_grow_with_the_budget_and_need_images():
