@@ -354,7 +354,8 @@ TABLES: dict[str, Table] = {
         "table2_gap",
         columns(
             "method -> {method} | grouping -> {grouping} | learning rate -> {lr:g} | steps -> {steps:,} | "
-            "classifier -> * | accuracy -> * | printed -> {printed:g} | seeds -> {seeds} | training, s -> {train_seconds:d}",
+            "classifier -> * | accuracy -> * | printed -> {printed:g} | seeds -> {seeds} | "
+            "training, s -> {train_seconds:d}",
             lambda row: HEADINGS[row["classifier"]],
             score,
         ),
