@@ -108,7 +108,7 @@ def reverse(features: Tensor, factor: float = 1.0) -> Tensor:
 
 
 class DomainClassifier(nn.Sequential):
-    """Maps features (n, d) to logits (n,) of belonging to the target.
+    """Map features (n, d) to logits (n,) of belonging to the target.
 
     Args:
         dim: Size d of the features.

@@ -28,7 +28,7 @@ from dpswd.training.budget import Budget
 
 
 class FourierFeatures(nn.Module):
-    """Maps records (n, ...) of ``dim`` entries to features (n, 2 * n_frequencies) of norm 1.
+    """Map records (n, ...) of ``dim`` entries to features (n, 2 * n_frequencies) of norm 1.
 
     Args:
         dim: Number of entries of a record.

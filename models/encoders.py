@@ -13,7 +13,7 @@ __all__ = ["DigitEncoder", "FeatureEncoder", "ShiftAdapter", "classifier", "jitt
 
 
 class DigitEncoder(nn.Sequential):
-    """Maps grey images (n, 1, 28, 28) to 320 features by two 5 x 5 convolutions with 10 and 20 maps.
+    """Map grey images (n, 1, 28, 28) to 320 features by two 5 x 5 convolutions with 10 and 20 maps.
 
     The encoder of Rakotomamonjy2021 has 32 and 20 maps and a sigmoid: ``models.networks.PublishedDigitEncoder``.
     """
@@ -32,7 +32,7 @@ class DigitEncoder(nn.Sequential):
         )
 
     def forward(self, records: Tensor) -> Tensor:
-        """Maps (n, 1, 28, 28) to (n, 320)."""
+        """Map (n, 1, 28, 28) to (n, 320)."""
         if tuple(records.shape[1:]) != (1, 28, 28):
             raise InputError(f"Expected images (n, 1, 28, 28), got {tuple(records.shape)}; frame or resize them.")
         for layer in self:
@@ -41,7 +41,7 @@ class DigitEncoder(nn.Sequential):
 
 
 class FeatureEncoder(nn.Sequential):
-    """Maps feature vectors (n, d) of a pre-trained network to ``dim`` features by one layer and a tanh.
+    """Map feature vectors (n, d) of a pre-trained network to ``dim`` features by one layer and a tanh.
 
     Args:
         input_dim: d: 1,024 for GoogLeNet, 2,048 for ResNet-50.
@@ -55,7 +55,7 @@ class FeatureEncoder(nn.Sequential):
         self.input_dim, self.dim, self.normalise = input_dim, dim, normalise
 
     def forward(self, records: Tensor) -> Tensor:
-        """Maps (n, d) to (n, dim)."""
+        """Map (n, d) to (n, dim)."""
         if records.ndim != 2 or records.shape[1] != self.input_dim:
             raise InputError(
                 f"Expected feature vectors (n, {self.input_dim}), got {tuple(records.shape)}; set input_dim."
@@ -68,7 +68,7 @@ class FeatureEncoder(nn.Sequential):
 
 
 class ShiftAdapter(nn.Module):
-    """Scales and shifts every entry of feature vectors (n, d); starts as the identity.
+    """Scale and shift every entry of feature vectors (n, d); the identity at first.
 
     Args:
         dim: Size d of the vectors.
@@ -80,12 +80,12 @@ class ShiftAdapter(nn.Module):
         self.log_scale, self.shift = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.zeros(dim))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Maps (n, d) to (n, d)."""
+        """Map (n, d) to (n, d)."""
         return rows * self.log_scale.exp() + self.shift
 
 
 def jitter(images: Tensor) -> Tensor:
-    """Augments public images (n, 1, h, w) by random rotation, scale, shear, shift and stroke width.
+    """Augment public images (n, 1, h, w) by random rotation, scale, shear, shift and stroke width.
 
     Rotations reach 10 degrees, scale and shear 10%, shifts 1.5 pixels of 28, either way. A quarter of the images is
     dilated, a quarter eroded, a quarter blurred, mixed with the original at a random weight.
@@ -108,7 +108,7 @@ def jitter(images: Tensor) -> Tensor:
 
 
 def classifier(dim: int, n_classes: int, hidden: int = 100) -> nn.Module:
-    """Returns a classifier of two layers with dropout between them, or of one layer if ``hidden`` is 0."""
+    """Return a classifier of two layers with dropout between them, or of one layer if ``hidden`` is 0."""
     at_least(1, dim=dim)
     at_least(2, n_classes=n_classes)
     at_least(0, hidden=hidden)

@@ -54,7 +54,7 @@ def _start(problem: Problem, seed: int, root: str | None) -> Start:
 def run_adaptation(
     cells: Sequence[Cell], root: Path | None, out: Path, workers: int | None = None
 ) -> list[dict[str, Any]]:
-    """Runs the missing cells; returns one row for each, in their order."""
+    """Run the missing cells; return one row for each, in their order."""
     work = partial(_work, root=None if root is None else str(root))
     return run_cells(cells, work, out / "adaptation_cells", workers=workers)
 

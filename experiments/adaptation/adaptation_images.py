@@ -56,7 +56,7 @@ def run(
     data: Path | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Runs the missing cells, seed by seed; returns one row per pair, method and budget."""
+    """Run the missing cells, seed by seed; return one row per pair, method and budget."""
     cells = [
         Cell(*pair, seed, *method)
         for seed in range(QUICK_SEEDS if quick else SEEDS)

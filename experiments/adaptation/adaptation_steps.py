@@ -19,7 +19,7 @@ METHODS = (("source only", None), ("DP-SWD, adapter", 10.0))
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None) -> dict[str, Any]:
-    """Runs the missing cells; returns one row per problem, method and number of steps."""
+    """Run the missing cells; return one row per problem, method and number of steps."""
     keys = [(name, method, budget, steps) for name in NAMES for method, budget in METHODS for steps in STEPS]
     seeds = range(QUICK_SEEDS if quick else SEEDS)
     cells = [_cell(seed, *key) for seed in seeds for key in keys]

@@ -87,7 +87,7 @@ def run(
     only: str | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Runs the missing cells, of one group with ``only``; returns one row per problem, method and budget."""
+    """Run the missing cells, of one group with ``only``; return one row per problem, method and budget."""
     if only is not None and only not in PROBLEMS:
         raise InputError(f"Expected --only as one of {', '.join(PROBLEMS)}, got {only!r}.")
     wanted = range(seeds or (QUICK_SEEDS if quick else SEEDS))
@@ -133,7 +133,7 @@ def _work(cell: Cell, root: str | None) -> dict[str, Any]:
 
 
 def _records(cell: Cell, root: str | None) -> tuple[Labelled, Labelled, Labelled]:
-    """Returns records with labels of source, private target and test."""
+    """Return records with labels of source, private target and test."""
     rng = np.random.default_rng(cell.seed)
     if cell.group == "changed":
         return _changed(*CHANGES[cell.problem], root, rng)
@@ -154,7 +154,7 @@ def _records(cell: Cell, root: str | None) -> tuple[Labelled, Labelled, Labelled
 def _changed(
     kind: str, change: Callable[[Tensor], Tensor], root: str | None, rng: np.random.Generator
 ) -> tuple[Labelled, Labelled, Labelled]:
-    """Returns source, changed target, and changed test records: the target itself for the few digits."""
+    """Return source, changed target, and changed test records: the target itself for the few digits."""
     if kind == "digits":
         digits = load_digits()
         order = rng.permutation(len(digits.target))
@@ -190,7 +190,7 @@ def _pixels(records: Records, index: NDArray[Any]) -> Labelled:
 def _accuracies(
     source: Labelled, target: Labelled, test: Labelled, delta: float, seed: int
 ) -> Iterator[tuple[str, float | None, float]]:
-    """Yields method, epsilon and accuracy in percent."""
+    """Yield method, epsilon and accuracy in percent."""
     records, labels = source
     raw = LogisticRegression(max_iter=300)
     yield "source only, as they are", None, 100 * raw.fit(records, labels).score(*test)

@@ -190,7 +190,7 @@ class Transcript:
         self.module.trainer = trainer
 
     def run(self, which: int) -> float:
-        """Makes all releases on data set ``which``; returns the log-likelihood ratio of the second to the first."""
+        """Make all releases on data set ``which``; return the log-likelihood ratio of the second to the first."""
         seen: list[tuple[GaussianQuery, Tensor]] = []
 
         def publish(query: GaussianQuery, values: Tensor, **options: Any) -> Tensor:
@@ -213,7 +213,7 @@ class Transcript:
         return logs[1] - logs[0]
 
     def _mix(self, which: int, publish: Any) -> None:
-        """Fits the module to data set ``which``, with another way to publish values."""
+        """Fit the module to data set ``which``, with another way to publish values."""
         self._use(which)
         features = self.module.features  # as before the first release
         features.mean.zero_()

@@ -50,7 +50,7 @@ class RepeatedFaces(CelebA):
 
 
 def run(out: Path, *, data: Path | None = None, weights: Path | None = None) -> dict[str, Any]:
-    """Trains ``celeba.yaml`` for every line; draws ``fig6.png``; measures Frechet distances, precision and recall.
+    """Train ``celeba.yaml`` for every line; draw ``fig6.png``; measure Frechet distances, precision and recall.
 
     The figure shows generated faces only, because those of CelebA may not be redistributed.
 
@@ -116,7 +116,7 @@ def _row(name: str, epsilon: float | None, made: ConfigRun) -> dict[str, Any]:
 
 
 def draw(lines: list[tuple[str, np.ndarray]], path: Path) -> None:
-    """Draws 16 colour images (n, h, w, 3) for each line."""
+    """Draw 16 colour images (n, h, w, 3) for each line."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 0.75 * len(lines)), layout="constrained")

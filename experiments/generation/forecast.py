@@ -41,14 +41,14 @@ class Cell:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None) -> dict[str, Any]:
-    """Runs the missing cells; with ``quick`` those of the digits of scikit-learn only. One row per release."""
+    """Run the missing cells; with ``quick`` those of the digits of scikit-learn only. One row per release."""
     cells = [Cell(name, epsilon) for name in GENERATED for epsilon in BUDGETS if not quick or name == "digits"]
     found = run_cells(cells, partial(measure, data=data), out / "forecast", workers=workers)
     return {"rows": [row for cell in found for row in cell["rows"]]}
 
 
 def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
-    """Computes both ratios of every release."""
+    """Compute both ratios of every release."""
     source = GENERATED[cell.dataset](**({} if data is None or cell.dataset == "digits" else {"root": str(data)}))
     source.setup("fit")
     records, mu = source.private, mu_of_epsilon(cell.epsilon, DELTA)
@@ -63,7 +63,7 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
 
 
 def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
-    """Computes the signal-to-noise ratio of each release of ``made`` from the exact statistics of the records."""
+    """Compute the signal-to-noise ratio of each release of ``made`` from the exact statistics of the records."""
     shares = dict(made.shares)
     if made.n_rounds:
         shares["cell_means"] /= made.n_rounds

@@ -43,7 +43,7 @@ _NEIGHBOURS_OF = 5000  # images for precision and recall
 
 
 def frechet_distance(first: Tensor, second: Tensor) -> float:
-    """Computes the distance between features (n, d) and (m, d), in float64.
+    """Compute the distance between features (n, d) and (m, d), in float64.
 
     Raises:
         InputError: If the dimensions differ or there are fewer than two rows.
@@ -130,7 +130,7 @@ def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
 
 
 def check_weights(weights: Path) -> None:
-    """Checks that a file is the one that pytorch-fid downloads.
+    """Check that a file is the one that pytorch-fid downloads.
 
     Raises:
         InputError: If it is missing or has another checksum.

@@ -17,7 +17,7 @@ SEEDS_CIFAR10 = 3
 
 
 def plan(seeds: int = SEEDS) -> list[Cell]:
-    """Lists the cells, one seed after the other: the default generator first, then the methods it is compared with."""
+    """List the cells, one seed after the other: the default generator first, then the methods it is compared with."""
     wanted = [("mixture", GENERATED, BUDGETS), ("Gaussian", COMPARED, BUDGETS), ("real records", GENERATED, (None,))]
     return [
         Cell(dataset, method, epsilon, seed, full=True)
@@ -38,7 +38,7 @@ def run(
     seeds: int | None = None,
     only: str | None = None,
 ) -> dict[str, Any]:
-    """Runs the missing cells; one row per classifier.
+    """Run the missing cells; one row per classifier.
 
     With ``quick`` one seed of the digits. With ``only`` the cells of one method; rows of other methods are
     kept from ``OUT/generation.json``, with the version that measured them.

@@ -77,12 +77,12 @@ class Cell:
 
 
 def plan(seeds: int = SEEDS) -> list[Cell]:
-    """Lists the cells, one seed after the other."""
+    """List the cells, one seed after the other."""
     return [Cell(dataset, part, seed) for seed in range(seeds) for part in PARTS for dataset in part.datasets]
 
 
 def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
-    """Trains, generates, and returns the row with its accuracies."""
+    """Train, generate, and return the row with its accuracies."""
     silence()
     part = cell.part
     with ExitStack() as stack:
@@ -123,7 +123,7 @@ def run(
     dataset: str | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Makes the missing runs; with ``quick`` the first one only.
+    """Make the missing runs; with ``quick`` the first one only.
 
     With ``dataset`` the runs of one data set, or of several with commas between them; the rows are of all that are
     finished.
@@ -141,7 +141,7 @@ def run(
 
 
 def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Averages over seeds: one row for each data set, part and classifier, with the mean Frechet distance."""
+    """Average over seeds: one row for each data set, part and classifier, with the mean Frechet distance."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for result in results:
         groups.setdefault((result["dataset"], result["change"]), []).append(result)

@@ -67,7 +67,7 @@ PUBLISHED: list[tuple[str, str, float, dict[str, float]]] = [  # as printed, by 
 
 
 class LargerCNN(nn.Module):
-    """Maps images (n, channels, h, w) in [0, 1] to scores (n, n_outputs), with more maps than the small CNN.
+    """Map images (n, channels, h, w) in [0, 1] to scores (n, n_outputs), with more maps than the small CNN.
 
     Two blocks of a 3 x 3 convolution and max-pooling, with 32 and 64 maps, and one hidden layer of 128 units with
     dropout. The second pooling ends in 7 x 7 maps for every size of the images.
@@ -91,7 +91,7 @@ class LargerCNN(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns the scores (n, n_outputs)."""
+        """Return the scores (n, n_outputs)."""
         scores: Tensor = self.body(images - 0.5)
         return scores
 
@@ -185,7 +185,7 @@ class Cell:
 
 
 def plan(seeds: int = SEEDS, *, quick: bool = False) -> list[Cell]:
-    """Lists the cells, one seed after the other; real records once."""
+    """List the cells, one seed after the other; real records once."""
     wanted = {name: task for name, task in TASKS.items() if quick == (name == "digits")}
     n = N_QUICK if quick else N_SYNTHETIC
     real = [Cell(name, "real records", None, 0, n) for name in wanted]
@@ -209,7 +209,7 @@ def run(
     epsilon: float | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Runs the missing cells; returns rows on classifiers and on fidelity, and draws ``imagebench.png``.
+    """Run the missing cells; return rows on classifiers and on fidelity, and draw ``imagebench.png``.
 
     Args:
         out: Directory of the results.
@@ -254,7 +254,7 @@ def run(
 
 
 def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path | None) -> dict[str, Any]:
-    """Trains the generator of a cell, then the classifiers, and measures fidelity."""
+    """Train the generator of a cell, then the classifiers, and measure fidelity."""
     silence()
     task = TASKS[cell.dataset]
     source = task.data(root=None if data is None else str(data))
@@ -294,7 +294,7 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path 
 
 
 def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
-    """Keeps two images for each of ten columns, for the figure: (10, 2, h, w, 3) in bytes."""
+    """Keep two images for each of ten columns, for the figure: (10, 2, h, w, 3) in bytes."""
     classes = int(labels.max()) + 1
     index = torch.stack([torch.nonzero(labels == i % classes)[i // classes * 2 :][:2, 0] for i in range(10)])
     shown = to_bytes(images[index.flatten()].expand(-1, 3, -1, -1))
@@ -303,7 +303,7 @@ def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
 
 
 def draw(directory: Path, path: Path) -> None:
-    """Draws images of the first seed, epsilon 10 beside epsilon 1, of the data sets that have both."""
+    """Draw images of the first seed, epsilon 10 beside epsilon 1, of the data sets that have both."""
     lines = [[directory / f"{dataset}-mixture-{epsilon}-0.npz" for epsilon in (10, 1)] for dataset in TASKS]
     pairs = [
         (np.load(left)["data"] / 255, np.load(right)["data"] / 255)
@@ -315,7 +315,7 @@ def draw(directory: Path, path: Path) -> None:
 
 
 def summarise(results: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Averages cells over seeds: rows on classifiers, and rows on fidelity."""
+    """Average cells over seeds: rows on classifiers, and rows on fidelity."""
     groups: dict[tuple[str, str, float | None], list[dict[str, Any]]] = defaultdict(list)
     for result in results:
         three = [result["accuracy"][name] for name in NETWORKS]

@@ -19,7 +19,7 @@ DATA: dict[str, type[PrivateData]] = {"mnist": MNIST, "fashion": FashionMNIST, "
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str | None = None) -> dict[str, Any]:
-    """Trains one generator per data set (``--only mnist,fashion`` for two) and draws ``readme.png``.
+    """Train one generator per data set (``--only mnist,fashion`` for two) and draw ``readme.png``.
 
     A generator that is found in ``OUT/readme_picture`` is not trained again.
     """
@@ -69,7 +69,7 @@ def _layout(images: NDArray[Any]) -> NDArray[Any]:
 
 
 def draw_pairs(pairs: list[tuple[NDArray[Any], NDArray[Any]]], titles: tuple[str, str], path: Path) -> None:
-    """Draws one column per class, real images in the left panel and synthetic ones in the right panel.
+    """Draw one column per class, real images in the left panel and synthetic ones in the right panel.
 
     Args:
         pairs: Images (10, PER_CLASS, h, w, 3) in [0, 1] of each data set, real and synthetic.

@@ -48,7 +48,7 @@ class Cell:
 
 
 def plan() -> list[Cell]:
-    """Lists the cells."""
+    """List the cells."""
     return [
         Cell(name, size, epsilon) for name in GENERATED for size in SIZES if size <= ALL[name] for epsilon in BUDGETS
     ]
@@ -63,7 +63,7 @@ def run(
     epsilon: float | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Runs the missing cells, of some data sets or a budget if given; with ``quick`` 300 of the digits at epsilon 10.
+    """Run the missing cells, of some data sets or a budget if given; with ``quick`` 300 of the digits at epsilon 10.
 
     ``--dataset digits,USPS`` names two data sets.
     """
@@ -77,7 +77,7 @@ def run(
 
 
 def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
-    """Fits the default generator and trains the classifier."""
+    """Fit the default generator and train the classifier."""
     silence()
     source = GENERATED[cell.dataset](**({} if data is None or cell.dataset == "digits" else {"root": str(data)}))
     order = torch.randperm(len(source.private), generator=torch.Generator().manual_seed(0))

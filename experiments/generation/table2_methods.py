@@ -76,12 +76,12 @@ class Trained:
 
 
 def shipped_configs(cell: Cell) -> list[str]:
-    """Names the config that a cell follows."""
+    """Name the config that a cell follows."""
     return SHIPPED[cell.dataset]
 
 
 def _config(cell: Cell, configs: list[str], data: Path | None, directory: Path, *more: str) -> Trained:
-    """Trains a shipped config."""
+    """Train a shipped config."""
     run = train_config(configs, directory, epsilon=cell.epsilon, delta=DELTA, seed=cell.seed, data=data, more=more)
     return Trained(lambda labels: generate(run.module, labels), run.facts, run.seconds)
 
@@ -160,6 +160,6 @@ METHODS: dict[str, tuple[Callable[[Cell, Path | None, Path], Trained], tuple[flo
 
 
 def train(cell: Cell, data: Path | None, directory: Path) -> Trained:
-    """Trains one cell; a method with a guarantee makes ``directory`` its run directory, which must be new."""
+    """Train one cell; a method with a guarantee makes ``directory`` its run directory, which must be new."""
     method, _ = METHODS[cell.method]
     return method(cell, data, directory)

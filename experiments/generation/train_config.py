@@ -36,17 +36,17 @@ class ConfigRun:
 
 
 class _Unprotected(Recorder, L.Callback):
-    """Replaces the budget of a run without noise: sigma 1e-12 and a fixed seed, hence NOT PRIVATE."""
+    """Replace the budget of a run without noise: sigma 1e-12 and a fixed seed, hence NOT PRIVATE."""
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Turns off the noise."""
+        """Turn off the noise."""
         for part in pl_module.modules():
             if isinstance(part, DPSlicedWassersteinLoss | GaussianQuery):
                 part.mechanism = dataclasses.replace(part.mechanism, sigma=1e-12, noise_seed=0)
                 part.recorder = self
 
     def record(self, mechanism: Mechanism) -> None:
-        """Keeps no ledger."""
+        """Keep no ledger."""
 
 
 def configs_digest(configs: Sequence[str]) -> str:
@@ -65,7 +65,7 @@ def train_config(
     data: Path | None = None,
     more: Sequence[str] = (),
 ) -> ConfigRun:
-    """Trains a file below ``configs/`` through the class behind the command line.
+    """Train a file below ``configs/`` through the class behind the command line.
 
     Args:
         configs: Names of files; a later one overrides an earlier one.
