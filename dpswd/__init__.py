@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpswd.accounting.accountant import PrivacyAccountant
     from dpswd.accounting.calibrate import calibrate_sigma
+    from dpswd.adaptation.estimator import PrivateAdapter
+    from dpswd.budget import Budget
     from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError, ProcessLostError
-    from dpswd.estimators import PrivateAdapter, PrivateGenerator
+    from dpswd.estimators import PrivateGenerator
+    from dpswd.lightning.budget import PrivacyBudget
     from dpswd.loss import DPSlicedWassersteinLoss, Release
     from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
-    from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMoment
+    from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMoment, SumAndNorm
+    from dpswd.records import PrivateBatch, PrivateRecords, Records
+    from dpswd.release import LabelledRows, Recorder
     from dpswd.sampling import FixedSizeSampler, ReleaseLoader
-    from dpswd.sketch import release_sketch
     from dpswd.sliced import random_projections, sliced_wasserstein
-    from dpswd.training.budget import Budget
-    from dpswd.training.callback import PrivacyBudget
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _MODULES = {
-    "Budget": "training.budget",
+    "Budget": "budget",
     "BudgetExceededError": "errors",
     "ClassCounts": "queries",
     "ClassCovariances": "queries",
@@ -36,17 +38,22 @@ _MODULES = {
     "InputError": "errors",
     "LedgerError": "errors",
     "PrivacyAccountant": "accounting.accountant",
-    "PrivacyBudget": "training.callback",
-    "PrivateAdapter": "estimators",
+    "LabelledRows": "release",
+    "PrivacyBudget": "lightning.budget",
+    "PrivateAdapter": "adaptation.estimator",
+    "PrivateBatch": "records",
     "PrivateGenerator": "estimators",
+    "PrivateRecords": "records",
     "ProcessLostError": "errors",
     "ProjectionMechanism": "mechanism",
+    "Recorder": "release",
+    "Records": "records",
     "Release": "loss",
     "ReleaseLoader": "sampling",
     "SecondMoment": "queries",
+    "SumAndNorm": "queries",
     "calibrate_sigma": "accounting.calibrate",
     "random_projections": "sliced",
-    "release_sketch": "sketch",
     "sliced_wasserstein": "sliced",
 }
 
@@ -61,19 +68,24 @@ __all__ = [
     "FixedSizeSampler",
     "GaussianMechanism",
     "InputError",
+    "LabelledRows",
     "LedgerError",
     "PrivacyAccountant",
     "PrivacyBudget",
     "PrivateAdapter",
+    "PrivateBatch",
     "PrivateGenerator",
+    "PrivateRecords",
     "ProcessLostError",
     "ProjectionMechanism",
+    "Recorder",
+    "Records",
     "Release",
     "ReleaseLoader",
     "SecondMoment",
+    "SumAndNorm",
     "calibrate_sigma",
     "random_projections",
-    "release_sketch",
     "sliced_wasserstein",
 ]
 

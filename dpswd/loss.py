@@ -2,138 +2,33 @@
 
 axes: B private rows, n public rows, d dimension, k directions, m values per column, C classes.
 
-A private record takes one path, which this file follows from top to bottom::
+The loss releases a batch (:mod:`dpswd.release` opens it) and compares public rows with the release::
 
-    sampling (dpswd.sampling) -> clip -> project -> sort and average -> ledger -> noise -> loss
+    clip -> project -> sort and average -> ledger -> noise -> distance
 
-The private tensor is detached on entry, a :class:`Release` holds everything that was released, and the distance reads
-the release only.
-
-Several processes (``torch.distributed``) make one release together. Rank 0 draws the batch and gathers the rows, then
-computes, records and perturbs them as a single process does, and broadcasts the release. See
-docs/theory/private-side.md, Proposition 19.
+A :class:`Release` holds everything that was released, and the distance reads the release only.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpswd._distributed import Processes
-from dpswd._provenance import track_runs
-from dpswd._random import normal, on_grid, random_source
+from dpswd._random import normal, on_grid
 from dpswd._sorting import sort_columns, sort_rows
 from dpswd._validate import tensor
 from dpswd.errors import InputError
-from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
+from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
+from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.release import Recorder, Releasing, RowFunction, clip_rows
 from dpswd.sliced import padded_block_means, power_cost, random_projections, sum_over_projections, wasserstein_1d
 
-__all__ = ["DPSlicedWassersteinLoss", "Recorder", "Release", "clip_rows"]
+__all__ = ["DPSlicedWassersteinLoss", "Release"]
 
 _CHUNK_BYTES = 2**27  # of projected private rows in memory at a time
-
-
-class Recorder:
-    """Base of the objects that record releases. Its methods are called on every rank.
-
-    Example:
-        >>> class Counter(Recorder):
-        ...     count = 0
-        ...     def record(self, mechanism):
-        ...         self.count += 1
-        >>> mechanism = ProjectionMechanism(dim=5, n_projections=20, sigma=0.1, batch_size=64)
-        >>> loss = DPSlicedWassersteinLoss(mechanism, recorder=Counter())
-        >>> release = loss.release(torch.randn(64, 5))
-        >>> loss.recorder.count
-        1
-    """
-
-    def before_release(
-        self, mechanism: Mechanism, rows: Tensor | None, labels: Tensor | None
-    ) -> dict[str, Tensor] | None:
-        """Called first, with the rows as given (the first ones of a sketch, ``None`` for a query); raises to refuse.
-
-        Returns:
-            Tensors of a stored release, which are used instead of a new one, or ``None``.
-        """
-        return None
-
-    def record(self, mechanism: Mechanism) -> None:
-        """Write one release to stable storage before its noise is drawn; raise to refuse it."""
-        raise NotImplementedError
-
-    def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
-        """Called with the noisy values of a release as soon as they exist."""
-
-
-class BudgetWatch:
-    """Number of privacy budgets that are active in this process; with one active, every release needs a recorder."""
-
-    running = 0
-
-
-M = TypeVar("M", bound=ProjectionMechanism | GaussianMechanism)
-
-
-class ReleasingModule(nn.Module, Generic[M]):
-    """Base of the loss and of the queries: a mechanism, its source of noise, and a count of releases.
-
-    Args:
-        mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.
-        recorder: Object that records every release before it is made; ``None`` counts releases in ``n_releases`` only.
-    """
-
-    def __init__(self, mechanism: M, recorder: Recorder | None = None) -> None:
-        super().__init__()
-        track_runs(self)
-        self.mechanism, self.recorder, self.n_releases = mechanism, recorder, 0
-
-    @property
-    def mechanism(self) -> M:
-        """The mechanism of a release."""
-        return self._mechanism
-
-    @mechanism.setter
-    def mechanism(self, mechanism: M) -> None:
-        self._mechanism: M = mechanism
-        self._source = random_source(mechanism.noise_seed)
-
-    def stored_release(self, rows: Tensor | None = None, labels: Tensor | None = None) -> dict[str, Tensor] | None:
-        """Announce a release to the recorder; return the tensors of a stored release if it has one."""
-        return None if self.recorder is None else self.recorder.before_release(self.mechanism, rows, labels)
-
-    def record_release(self) -> None:
-        """Record one release; raise if a privacy budget is active and there is no recorder."""
-        self.mechanism.check_calibrated()
-        if self.recorder is not None:
-            self.recorder.record(self.mechanism)
-        elif BudgetWatch.running:
-            raise InputError(
-                "Expected a recorder for every release while a PrivacyBudget is active, got none; make the loss or "
-                "query an attribute of the LightningModule."
-            )
-        self.n_releases += 1
-
-    def record_and_draw(self, noisy: Callable[[], Tensor]) -> Tensor:
-        """Record a release on every rank, any of which may refuse; then draw its noise on rank 0 and broadcast it."""
-        processes = Processes()
-        processes.run_on_all(self.record_release)
-        released: Tensor = processes.broadcast(noisy)
-        return released
-
-    def store(self, **tensors: Tensor) -> None:
-        """Hand the noisy values of a release to the recorder."""
-        if self.recorder is not None:
-            self.recorder.store(self.mechanism, tensors)
-
-    def extra_repr(self) -> str:
-        """Describe the mechanism for ``print(module)``."""
-        status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
-        sigma = "not calibrated" if self.mechanism.sigma is None else f"{self.mechanism.sigma:.4g}"
-        return f"{status}{self.mechanism.description}, sigma={sigma}"
 
 
 @dataclass(frozen=True)
@@ -173,14 +68,17 @@ class Release:
         return Release(self.values.to(device), self.projections.to(device), self.mechanism)
 
 
-class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
+class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
     """Squared sliced 2-Wasserstein loss between private and public rows. Each call makes one release.
 
     Formal guarantee:
-        One call is the subsampled Gaussian mechanism that ``mechanism`` describes, under replace-one, provided that
-        the private rows are a uniform subset of fixed size, drawn without replacement and afresh for every call
-        (:class:`dpswd.sampling.FixedSizeSampler`), and that each row depends on one record only. Rows are clipped
-        inside, and directions and noise are fresh cryptographic randomness. No gradient reaches the private rows.
+        One call with a :class:`~dpswd.PrivateBatch` is the subsampled Gaussian mechanism that ``mechanism`` describes,
+        under replace-one. The library draws the batch, maps its records to rows, and clips them; directions and noise
+        are fresh cryptographic randomness; no gradient reaches the private rows (docs/theory/private-side.md).
+
+        A call with a tensor is the same *on conditions that the caller answers for*: each tensor holds a uniform subset
+        of fixed size, drawn without replacement and afresh; each row depends on one record; nothing else reads the
+        records. Ledger and statements name these conditions.
 
     The value depends on the ``statistic`` of the mechanism. With ``"rows"`` it is the smoothed distance of the paper:
     the public projections get noise of the same size. With ``"quantiles"`` it is the distance of noisy block means:
@@ -192,7 +90,7 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
 
     Args:
         mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.
-        recorder: Object that records every release before it is made; ``None`` counts releases in ``n_releases`` only.
+        recorder: Object that records every release before it is made; ``PrivacyBudget`` and ``Budget`` set it.
 
     Raises:
         InputError: If ``mechanism`` is not a ProjectionMechanism.
@@ -216,18 +114,22 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
 
     def forward(
         self,
-        private: Tensor,
+        private: PrivateBatch | Tensor,
         public: Tensor,
         private_labels: Tensor | None = None,
         public_labels: Tensor | None = None,
+        *,
+        rows: RowFunction | None = None,
     ) -> Tensor:
         """Make one release of ``private`` and return its distance to ``public``.
 
         Args:
-            private: Rows (B, d), B being the ``batch_size`` of the mechanism.
+            private: A batch of :class:`~dpswd.ReleaseLoader`; or rows (B, d) that the caller answers for, B being the
+                ``batch_size`` of the mechanism.
             public: Rows (n, d), n >= 1. They receive the gradient and are not clipped.
-            private_labels: Classes (B,) if the mechanism has ``n_classes``; as private as the rows.
+            private_labels: Classes (B,) of rows that are handed over, if the mechanism has ``n_classes``.
             public_labels: Classes (n,) if the mechanism has ``n_classes``.
+            rows: Maps the records of the batch to rows (n, d), each by itself; ``None`` flattens them.
 
         Returns:
             Scalar tensor.
@@ -237,28 +139,53 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
             BudgetExceededError: If the recorder refuses the release.
         """
         self._check_public(public, public_labels)
-        return self.distance(self.release(private, private_labels), public, public_labels)
+        release = self.release(private, private_labels, rows=rows).to(public.device)
+        return self.distance(release, public, public_labels)
 
     @torch.no_grad()
-    def release(self, private: Tensor, labels: Tensor | None = None) -> Release:
-        """Make one release of ``private`` (B, d) and its classes (B,); see :meth:`forward`.
+    def release(
+        self, private: PrivateBatch | Tensor, labels: Tensor | None = None, *, rows: RowFunction | None = None
+    ) -> Release:
+        """Make one release of a batch; see :meth:`forward`.
 
-        With ``torch.distributed`` initialised, every rank calls this method with its part of the B rows; rank 0
-        computes the values.
+        With ``torch.distributed`` initialised, every rank calls this method; of a tensor each hands over its part of
+        the B rows.
         """
-        if (stored := self.stored_release(private, labels)) is not None:
-            return Release(stored["values"], stored["projections"], self.mechanism).to(private.device)
+        mechanism = self.mechanism
+        records = private.take() if isinstance(private, PrivateBatch) else None
+        if records is not None:
+            self._check_batch(records, len(private), labels)
+        if (stored := self._ask(records)) is not None:
+            return Release(stored["values"], stored["projections"], mechanism)
+        if records is not None:
+            found, classes = self._open_batch(records, len(private), rows)
+            classes = classes if mechanism.n_classes else None
+        else:
+            found, classes = self._gather(cast(Tensor, private), labels, rows)
+        processes = Processes()
+        device = "cpu" if found is None else found.device
+        projections = processes.broadcast(self.draw_projections).to(device)  # (d, k)
+
+        def exact() -> Tensor | None:
+            if found is None:
+                return None
+            check_rows("private rows", found, mechanism.dim)
+            return self.exact_values(found, classes, projections)
+
+        return self.publish(processes.run_on_all(exact), projections)
+
+    def _gather(
+        self, private: Tensor, labels: Tensor | None, rows: RowFunction | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the rows (B, d) and classes (B,) that all ranks hand over, on rank 0."""
+        if rows is not None:
+            raise InputError("Expected rows=... with a batch of ReleaseLoader only, got a tensor; pass it mapped.")
         processes = Processes()
         processes.run_on_all(partial(self._check_private, private, labels, processes))
         counts = processes.all_gather(len(private))
-        rows = processes.gather(private.detach().double().T, counts)  # (d, B), or None on other ranks
+        found = processes.gather(private.detach().double().T, counts)
         classes = None if labels is None else processes.gather(labels, counts)
-        projections = processes.broadcast(self.draw_projections).to(private.device)  # (d, k)
-
-        def exact() -> Tensor | None:
-            return None if rows is None else self.exact_values(rows.T, classes, projections)
-
-        return self.publish(processes.run_on_all(exact), projections)
+        return None if found is None else found.T, classes
 
     def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
         """Compute the values before noise. PRIVATE: for :meth:`release`, tests and audits.
@@ -296,13 +223,11 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
     def publish(self, values: Tensor | None, projections: Tensor) -> Release:
         """Record a release of exact values (m, k) or (C, m, k), ``None`` on ranks above 0; then add noise to them."""
 
-        def noisy() -> Tensor:
-            assert values is not None  # on rank 0
-            return self.discard_order(self.add_noise(values)).cpu()
+        def noisy(exact: Tensor) -> Tensor:
+            return self.discard_order(self.add_noise(exact))
 
-        released = self.record_and_draw(noisy).to(projections.device)
-        self.store(values=released, projections=projections)
-        return Release(released, projections, self.mechanism)
+        released = self._publish(values, noisy, projections=projections)
+        return Release(released.to(projections.device), projections, self.mechanism)
 
     def add_noise(self, values: Tensor) -> Tensor:
         """Add fresh Gaussian noise to exact values and round them to a public grid."""
@@ -333,6 +258,18 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
             each = [_block_distance(z, projections, t, len(public)) for z, t in zip(groups, target, strict=True)]
             return torch.stack(each).mean()
 
+    def _check_batch(self, records: PrivateRecords, size: int, labels: Tensor | None) -> None:
+        """Compare public facts of a batch with the mechanism."""
+        mechanism = self.mechanism
+        if labels is not None:
+            raise InputError("Expected no private_labels with a PrivateBatch, which has its classes, got some.")
+        if size != mechanism.batch_size:
+            raise InputError(
+                f"Expected batches of batch_size={mechanism.batch_size} as the mechanism, got {size}; make them equal."
+            )
+        if mechanism.n_classes and records.n_classes != mechanism.n_classes:
+            raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")
+
     def _check_private(self, private: Tensor, labels: Tensor | None, processes: Processes) -> None:
         self.mechanism.check_calibrated()
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
@@ -355,29 +292,6 @@ class DPSlicedWassersteinLoss(ReleasingModule[ProjectionMechanism]):
         if not len(public):
             raise InputError("Expected at least one row in public rows, got none.")
         check_labels("public_labels", labels, self.mechanism.n_classes, len(public))
-
-
-def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
-    """Scale every row with an L2 norm above ``row_norm`` down to it, row by row, in float64.
-
-    The target is ``row_norm (1 - 1e-12 - d u)`` with u = 2^-53, so that rounding cannot leave a row above the bound
-    (docs/theory/sensitivity.md, Proposition 1). A row whose norm overflows becomes zero.
-
-    Args:
-        rows: (B, d), any floating-point type.
-        row_norm: Public bound.
-
-    Returns:
-        Tensor (B, d) in float64, detached.
-
-    Example:
-        >>> clip_rows(torch.tensor([[3.0, 4.0], [0.1, 0.0]]), row_norm=0.5).norm(dim=1)
-        tensor([0.5000, 0.1000], dtype=torch.float64)
-    """
-    rows = rows.detach().to(torch.float64)
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    margin = 1e-12 + rows.shape[1] * 2.0**-53
-    return rows * (row_norm * (1 - margin) / norms).clamp(max=1.0)
 
 
 def check_rows(name: str, rows: Tensor, dim: int) -> None:

@@ -17,17 +17,16 @@ query                      statistic (per class c where it applies)    sensitivi
                            :math:`v_i = x_i - m_c`
 =========================  ==========================================  =======================  ===================
 
-With ``torch.distributed`` initialised, every rank calls ``release`` with records of its own, each record on one rank,
-and gets the same result (docs/theory/private-side.md, Proposition 26). A budget refuses another number of records than
-its N.
+Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by itself
+(:mod:`dpswd.release`). With ``torch.distributed`` initialised, every rank calls it and gets the same result.
 
 R is ``row_norm``, to which the x_i (or v_i) are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
 normal: the Gaussian mechanism in the space of symmetric matrices with the Frobenius norm. Proofs:
-docs/theory/sensitivity.md, Propositions 6 to 9 and 24.
+docs/theory/sensitivity.md, Propositions 6 to 10.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,44 +36,32 @@ from dpswd._distributed import Processes
 from dpswd._random import normal, on_grid
 from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
-from dpswd.loss import Recorder, ReleasingModule, check_finite, check_labels, check_rows, clip_rows
 from dpswd.mechanism import GaussianMechanism
+from dpswd.records import PrivateRecords
+from dpswd.release import LabelledRows, Releasing, RowFunction, clip_rows
 
-__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "GaussianQuery", "Parts", "SecondMoment", "SumAndNorm"]
-
-Parts = Iterable[tuple[Tensor, Tensor]]
-"""Rows (n, d) and their classes (n,), one part of the records after the other."""
-
-_ROWS = 8192  # rows that are clipped at a time
+__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "GaussianQuery", "SecondMoment", "SumAndNorm"]
 
 
-class GaussianQuery(ReleasingModule[GaussianMechanism]):
-    """Base class of a query with fixed sensitivity.
-
-    Every query takes ``share``, and ``noise_seed``, which is for tests only: NOT PRIVATE.
+class GaussianQuery(Releasing[GaussianMechanism]):
+    """Base of the queries of all records; a :class:`dpswd.Budget` sets sigma and recorder.
 
     Args:
-        mechanism: Sensitivity and noise. A budget may set ``sigma`` later.
-        share: Fraction of the squared mu of a budget for this query.
-        recorder: Object that records each release before it is made.
+        mechanism: Sensitivity and noise.
+        share: Part of the squared mu of a budget that this query gets, below 1.
 
     Raises:
-        InputError: If ``share`` is not strictly between 0 and 1.
-
-    Example:
-        >>> query = ClassCounts(2, sigma=2.0, share=0.1)
-        >>> isinstance(query, GaussianQuery), round(query.mechanism.unit_sensitivity, 4)
-        (True, 1.4142)
+        InputError: If ``share`` is out of range.
     """
 
-    def __init__(self, mechanism: GaussianMechanism, share: float, recorder: Recorder | None = None) -> None:
-        super().__init__(mechanism, recorder)
+    def __init__(self, mechanism: GaussianMechanism, share: float) -> None:
         if not 0 < real("share", share) < 1:
-            raise InputError(f"Expected share of the budget strictly between 0 and 1, got share={share!r}.")
+            raise InputError(f"Expected share strictly between 0 and 1, got share={share!r}.")
+        super().__init__(mechanism)
         self.share = share
 
     def worst_pair(self, size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return arguments of ``release`` for two neighbours of ``size`` records whose distance is the sensitivity.
+        """Return the arguments of ``release`` for two neighbours of ``size`` records that attain the sensitivity.
 
         For audits (:mod:`dpswd.audit`). The first record differs, and its norm exceeds the clipping bound.
         """
@@ -85,15 +72,28 @@ class GaussianQuery(ReleasingModule[GaussianMechanism]):
         values: Tensor = released
         return values
 
-    def _sum(self, shape: tuple[int, ...], total: Callable[[Tensor], int], *, symmetric: bool = False) -> Tensor:
-        """Release the sum over the records of all ranks, or return a stored release without reading a record.
+    @torch.no_grad()
+    def _sum(
+        self,
+        records: PrivateRecords,
+        rows: RowFunction | None,
+        shape: tuple[int, ...],
+        add: Callable[[Tensor, Tensor, Tensor], None],
+        *,
+        symmetric: bool = False,
+    ) -> Tensor:
+        """Release a sum over all records, or return a stored release without opening a record.
 
         Args:
+            records: The records.
+            rows: The row function.
             shape: Shape of the sum.
-            total: Adds the records of this rank to a tensor (``*shape``) of zeros and returns their number.
+            add: Adds rows (n, d) with groups (n,) to a tensor (``*shape``) in float64.
             symmetric: Whether the sum and its noise are symmetric matrices.
         """
-        if (stored := self.stored_release()) is not None:
+        if not isinstance(records, PrivateRecords):
+            raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
+        if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
                 raise InputError(
                     "Expected the queries of the interrupted run, got another one; resume with its config."
@@ -101,28 +101,21 @@ class GaussianQuery(ReleasingModule[GaussianMechanism]):
             return stored["values"]
         processes = Processes()
         values = torch.zeros(shape, dtype=torch.float64)
-        number = sum(processes.all_gather(processes.run_on_all(lambda: total(values))))
-        wanted = getattr(self.recorder, "sample_size", number)
-        if number != wanted:
-            raise InputError(
-                f"Expected every one of the {wanted} records once, got {number} records on {processes.world_size} "
-                "ranks; pass the records of this rank, each record on one rank."
-            )
-        values = processes.sum(values)
-        return self._publish((values + values.mT) / 2 if symmetric else values, symmetric=symmetric)
 
-    def _publish(self, values: Tensor, *, symmetric: bool = False) -> Tensor:
-        """Record a release of exact values, which rank 0 has, then add noise to them."""
+        def total() -> None:
+            for mapped, groups in self._open_all(records, rows):
+                add(values, mapped, groups)
 
-        def noisy() -> Tensor:
-            noise = torch.from_numpy(normal(self._source, tuple(values.shape)))
+        processes.run_on_all(total)
+        exact = processes.sum(values)
+
+        def noisy(exact: Tensor) -> Tensor:
+            noise = torch.from_numpy(normal(self._source, shape))
             if symmetric:
-                noise = (noise + noise.mT) / 2
-            return on_grid(values + self.mechanism.sigma * noise, self.mechanism.sigma)
+                exact, noise = (exact + exact.mT) / 2, (noise + noise.mT) / 2
+            return on_grid(exact + self.mechanism.sigma * noise, self.mechanism.sigma)
 
-        released = self.record_and_draw(noisy)
-        self.store(values=released)
-        return released
+        return self._publish(exact, noisy)
 
 
 class ClassCounts(GaussianQuery):
@@ -138,9 +131,8 @@ class ClassCounts(GaussianQuery):
         InputError: If a value is out of range.
 
     Example:
-        >>> counts = ClassCounts(2, sigma=1.0).release(torch.tensor([0, 0, 1]))
-        >>> counts.shape
-        torch.Size([2])
+        >>> ClassCounts(2, share=0.02).mechanism.description
+        'class counts (Gaussian mechanism, sensitivity 1.41421)'
     """
 
     def __init__(
@@ -150,30 +142,29 @@ class ClassCounts(GaussianQuery):
         super().__init__(_mechanism("class counts", math.sqrt(2), sigma, noise_seed), share)
         self.n_classes = n_classes
 
-    @torch.no_grad()
-    def release(self, labels: Tensor) -> Tensor:
-        """Release the counts of ``labels`` (N,), neither rounded nor clamped at 0.
+    def release(self, records: PrivateRecords) -> Tensor:
+        """Release the number of records of each class, neither rounded nor clamped at 0.
 
         Returns:
             Tensor (C,) in float64.
 
         Raises:
-            InputError: If a label is not an integer in [0, C - 1]; nothing was released.
+            InputError: If the records have another number of classes; nothing was released.
         """
+        _check_classes(records, None, self.n_classes)
 
-        def total(counts: Tensor) -> int:
-            check_labels("labels", labels, self.n_classes, labels.numel() if isinstance(labels, Tensor) else 0)
-            counts += torch.bincount(labels.cpu(), minlength=self.n_classes)
-            return len(labels)
+        def add(counts: Tensor, rows: Tensor, groups: Tensor) -> None:
+            counts += torch.bincount(groups, minlength=self.n_classes)
 
-        return self._sum((self.n_classes,), total)
+        return self._sum(records, None, (self.n_classes,), add)
 
-    def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
+    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords], tuple[PrivateRecords]]:
         """A record changes from class 0 to class 1."""
         first = torch.zeros(size, dtype=torch.int64)
         second = first.clone()
         second[0] = 1
-        return (first,), (second,)
+        rows = torch.zeros(size, 1)
+        return (_handle(rows, first, self.n_classes),), (_handle(rows, second, self.n_classes),)
 
 
 class _RowQuery(GaussianQuery):
@@ -194,26 +185,13 @@ class _RowQuery(GaussianQuery):
         positive(row_norm=row_norm)
         sensitivity = 2 * float(row_norm) if self.order == 1 else math.sqrt(2) * float(row_norm) ** 2
         super().__init__(_mechanism(self.name, sensitivity, sigma, noise_seed), share)
-        self.dim, self.row_norm, self.n_classes = dim, row_norm, 0
+        self.dim, self.row_norm = dim, row_norm
 
-    def _over(self, parts: Parts, add: Callable[[Tensor, Tensor, Tensor], None]) -> Callable[[Tensor], int]:
-        """Return a function that adds all parts to a tensor and counts their rows; it raises at an invalid part."""
-
-        def total(values: Tensor) -> int:
-            number = 0
-            for rows, labels in parts:
-                self._check_rows(rows)
-                if self.n_classes:
-                    check_labels("labels", labels, self.n_classes, len(rows))
-                add(values, rows, labels.long())
-                number += len(rows)
-            return number
-
-        return total
-
-    def _check_rows(self, rows: Tensor) -> None:
-        check_rows("rows", rows, self.dim)
-        check_finite(rows)
+    def _clip(self, rows: Tensor) -> Tensor:
+        """Return clipped rows in float64."""
+        if rows.shape[1] != self.dim:
+            raise InputError(f"Expected rows of dim={self.dim}, got {rows.shape[1]}; set dim to that of the rows.")
+        return clip_rows(rows, self.row_norm)
 
 
 class _ClassQuery(_RowQuery):
@@ -233,6 +211,14 @@ class _ClassQuery(_RowQuery):
         super().__init__(dim, row_norm, sigma, share, noise_seed)
         self.n_classes = n_classes
 
+    def _groups(self, groups: Tensor) -> Tensor:
+        """Check the groups of records; a single one takes all of them."""
+        if self.n_classes == 1:
+            return torch.zeros_like(groups)
+        if bool(((groups < 0) | (groups >= self.n_classes)).any()):
+            raise InputError(f"Expected groups in [0, {self.n_classes - 1}], got groups outside; check n_classes.")
+        return groups
+
 
 class ClassMeans(_ClassQuery):
     """Number of records of each class and the sum of their rows; the counts add nothing to the sensitivity.
@@ -244,34 +230,32 @@ class ClassMeans(_ClassQuery):
         sigma: Standard deviation of the noise on a sum (on a count: sigma / R); ``None`` until a budget sets it.
 
     Example:
-        >>> query = ClassMeans(2, dim=3, sigma=1.0)
-        >>> counts, sums = query.release([(torch.rand(5, 3), torch.tensor([0, 1, 1, 0, 0]))])
-        >>> counts.shape, sums.shape
-        (torch.Size([2]), torch.Size([2, 3]))
+        >>> ClassMeans(2, dim=3).mechanism.description
+        'ClassMeans of 2 classes (Gaussian mechanism, sensitivity 1)'
     """
 
     name = "counts and sums"
 
-    @torch.no_grad()
-    def release(self, parts: Parts) -> tuple[Tensor, Tensor]:
-        """Read every record once and release noisy counts (C,) and sums (C, d) in float64.
+    def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> tuple[Tensor, Tensor]:
+        """Open every record once and release noisy counts (C,) and sums (C, d) in float64.
 
         Raises:
             InputError: If rows or classes are not valid; nothing was released.
         """
+        _check_classes(records, rows, self.n_classes)
 
-        def add(totals: Tensor, rows: Tensor, labels: Tensor) -> None:
-            clipped = clip_rows(rows, self.row_norm)
+        def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
+            clipped = self._clip(rows)
             with_count = torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1)
-            totals.index_add_(0, labels, with_count)
+            totals.index_add_(0, self._groups(groups), with_count)
 
-        released = self._sum((self.n_classes, 1 + self.dim), self._over(parts, add))
+        released = self._sum(records, rows, (self.n_classes, 1 + self.dim), add)
         return released[:, 0] / self.row_norm, released[:, 1:]
 
-    def worst_pair(self, size: int) -> tuple[tuple[Parts], tuple[Parts]]:
+    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords], tuple[PrivateRecords]]:
         """A record changes its class: two blocks move by sqrt(2) R each."""
         first, second = _change_of_class(size, self.dim, self.n_classes, self.row_norm)
-        return ([first],), ([second],)
+        return (first,), (second,)
 
     def coordinates(self, released: tuple[Tensor, Tensor]) -> Tensor:
         """Return (C, 1 + d): counts times R, which have the noise of the sums, and the sums."""
@@ -289,41 +273,33 @@ class SecondMoment(_RowQuery):
             it.
 
     Example:
-        >>> moment = SecondMoment(3, sigma=1.0).release(torch.rand(5, 3))
-        >>> torch.equal(moment, moment.T)
-        True
+        >>> round(SecondMoment(3, row_norm=0.5).mechanism.sensitivity, 4)
+        0.3536
     """
 
     name = "second moment"
     order = 2
 
-    @torch.no_grad()
-    def release(self, rows: Tensor) -> Tensor:
-        """Release the second moment of ``rows`` (N, d), clipped here.
-
-        Returns:
-            Symmetric tensor (d, d) in float64.
+    def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> Tensor:
+        """Open every record once and release the noisy second moment, symmetric (d, d), in float64.
 
         Raises:
             InputError: If the rows are not valid; nothing was released.
         """
 
-        def total(moment: Tensor) -> int:
-            self._check_rows(rows)
-            for part in torch.split(rows, _ROWS):
-                clipped = clip_rows(part, self.row_norm)
-                moment += (clipped.T @ clipped).cpu()
-            return len(rows)
+        def add(moment: Tensor, rows: Tensor, groups: Tensor) -> None:
+            clipped = self._clip(rows)
+            moment += clipped.T @ clipped
 
-        return self._sum((self.dim, self.dim), total, symmetric=True).to(rows.device)
+        return self._sum(records, rows, (self.dim, self.dim), add, symmetric=True)
 
-    def worst_pair(self, size: int) -> tuple[tuple[Tensor], tuple[Tensor]]:
+    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords], tuple[PrivateRecords]]:
         """A row is replaced by an orthogonal one."""
         at_least(2, dim=self.dim)
-        first = torch.zeros(size, self.dim, dtype=torch.float64)
+        first = torch.zeros(size, self.dim)
         second = first.clone()
         first[0, 0] = second[0, 1] = 1000 * self.row_norm
-        return (first,), (second,)
+        return (_handle(first),), (_handle(second),)
 
 
 class ClassCovariances(_ClassQuery):
@@ -337,51 +313,52 @@ class ClassCovariances(_ClassQuery):
             it.
 
     Example:
-        >>> query = ClassCovariances(2, dim=3, sigma=1.0)
-        >>> query.release([(torch.rand(4, 3), torch.tensor([0, 1, 1, 0]))], torch.zeros(2, 3)).shape
-        torch.Size([2, 3, 3])
+        >>> ClassCovariances(2, dim=3).mechanism.description
+        'ClassCovariances of 2 classes (Gaussian mechanism, sensitivity 0.353553)'
     """
 
     name = "second moments"
     order = 2
 
-    @torch.no_grad()
-    def release(self, parts: Parts, centers: Tensor) -> Tensor:
-        """Read every record once and release noisy sums (C, d, d), symmetric, in float64.
+    def release(self, records: PrivateRecords, centres: Tensor, rows: RowFunction | None = None) -> Tensor:
+        """Open every record once and release noisy sums (C, d, d), symmetric, in float64.
 
         Args:
-            parts: Rows and classes.
-            centers: (C, d); public, or computed from earlier releases of the same budget.
+            records: The records.
+            centres: (C, d); public, or computed from earlier releases of the same budget.
+            rows: The row function.
 
         Raises:
             InputError: If rows, classes or centres are not valid; nothing was released.
         """
-        if tuple(centers.shape) != (self.n_classes, self.dim) or not bool(torch.isfinite(centers).all()):
+        if tuple(centres.shape) != (self.n_classes, self.dim) or not bool(torch.isfinite(centres).all()):
             raise InputError(
-                f"Expected finite centers of shape {(self.n_classes, self.dim)}, got shape {tuple(centers.shape)}."
+                f"Expected finite centres of shape {(self.n_classes, self.dim)}, got shape {tuple(centres.shape)}."
             )
+        _check_classes(records, rows, self.n_classes)
 
-        def add(moments: Tensor, rows: Tensor, labels: Tensor) -> None:
-            residuals = clip_rows(rows.double() - centers.double()[labels], self.row_norm)
+        def add(moments: Tensor, rows: Tensor, groups: Tensor) -> None:
+            groups = self._groups(groups)
+            residuals = self._clip(rows.double() - centres.double()[groups])
             for c in range(self.n_classes):
-                of_class = residuals[labels == c]
+                of_class = residuals[groups == c]
                 moments[c] += of_class.T @ of_class
 
-        return self._sum((self.n_classes, self.dim, self.dim), self._over(parts, add), symmetric=True)
+        return self._sum(records, rows, (self.n_classes, self.dim, self.dim), add, symmetric=True)
 
-    def worst_pair(self, size: int) -> tuple[tuple[Parts, Tensor], tuple[Parts, Tensor]]:
+    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords, Tensor], tuple[PrivateRecords, Tensor]]:
         """A record changes its class: R^2 in each of two matrices. The centres are not zero, to audit them too."""
         first, second = _change_of_class(size, self.dim, self.n_classes, self.row_norm)
         steps = torch.arange(1, 1 + self.n_classes * self.dim, dtype=torch.float64)
-        centers = self.row_norm * steps.sin().reshape(self.n_classes, self.dim) / math.sqrt(self.dim)
-        return ([first], centers), ([second], centers)
+        centres = self.row_norm * steps.sin().reshape(self.n_classes, self.dim) / math.sqrt(self.dim)
+        return (first, centres), (second, centres)
 
 
 class SumAndNorm(_RowQuery):
     r"""Sum of all rows, and the sum of their squared norms, which adds nothing to the sensitivity.
 
     With rows of norm at most R a record contributes :math:`(x, \|x\|^2 / R)`; the sensitivity is 2R
-    (docs/theory/sensitivity.md, Proposition 24).
+    (docs/theory/sensitivity.md, Proposition 10).
 
     Args:
         dim: Dimension d of the rows.
@@ -389,35 +366,32 @@ class SumAndNorm(_RowQuery):
         sigma: Standard deviation of the noise on an entry of the sum; ``None`` until a budget sets it.
 
     Example:
-        >>> total, squares = SumAndNorm(3, sigma=1.0).release([(torch.rand(4, 3), torch.zeros(4).long())])
-        >>> total.shape
-        torch.Size([3])
+        >>> SumAndNorm(3).mechanism.sensitivity
+        1.0
     """
 
     name = "sum of rows and squared norms"
 
-    @torch.no_grad()
-    def release(self, parts: Parts) -> tuple[Tensor, float]:
-        """Read every record once and release the noisy sum (d,) in float64 and the noisy sum of squared norms.
+    def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> tuple[Tensor, float]:
+        """Open every record once and release the noisy sum (d,) in float64 and the noisy sum of squared norms.
 
         Raises:
             InputError: If rows are not valid; nothing was released.
         """
 
-        def add(totals: Tensor, rows: Tensor, labels: Tensor) -> None:
-            clipped = clip_rows(rows, self.row_norm)
+        def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
+            clipped = self._clip(rows)
             totals[:-1] += clipped.sum(0)
             totals[-1] += clipped.square().sum() / self.row_norm
 
-        released = self._sum((self.dim + 1,), self._over(parts, add))
+        released = self._sum(records, rows, (self.dim + 1,), add)
         return released[:-1], float(released[-1]) * self.row_norm
 
-    def worst_pair(self, size: int) -> tuple[tuple[Parts], tuple[Parts]]:
+    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords], tuple[PrivateRecords]]:
         """A row is replaced by its negative."""
-        labels = torch.zeros(size, dtype=torch.int64)
-        first = torch.zeros(size, self.dim, dtype=torch.float64)
+        first = torch.zeros(size, self.dim)
         first[0] = 1000 * self.row_norm
-        return ([(first, labels)],), ([(-first, labels)],)
+        return (_handle(first),), (_handle(-first),)
 
     def coordinates(self, released: tuple[Tensor, float]) -> Tensor:
         """Return (d + 1,): the sum, and the sum of squared norms over R, which has the noise of the sum."""
@@ -430,12 +404,28 @@ def _mechanism(name: str, sensitivity: float, sigma: float | None, noise_seed: i
     return GaussianMechanism(sensitivity=sensitivity, name=name, noise_seed=noise_seed, **noise)
 
 
-def _change_of_class(size: int, dim: int, n_classes: int, row_norm: float) -> tuple[tuple[Tensor, Tensor], ...]:
+def _check_classes(records: PrivateRecords, rows: RowFunction | None, n_classes: int) -> None:
+    """Compare the public number of classes with that of a query, whose groups are the classes."""
+    if n_classes > 1 and not isinstance(rows, LabelledRows) and getattr(records, "n_classes", 0) != n_classes:
+        raise InputError(
+            f"Expected records of n_classes={n_classes} classes, got {getattr(records, 'n_classes', 0)}; make them "
+            "equal."
+        )
+
+
+def _handle(rows: Tensor, labels: Tensor | None = None, n_classes: int = 0) -> PrivateRecords:
+    if labels is None or n_classes < 2:
+        return PrivateRecords(rows)
+    return PrivateRecords(rows, labels, classes=range(n_classes))
+
+
+def _change_of_class(size: int, dim: int, n_classes: int, row_norm: float) -> tuple[PrivateRecords, PrivateRecords]:
     """Two neighbours: short rows of all classes; row 0 is long, and changes its direction and its class."""
-    rows = torch.full((size, dim), row_norm / (2 * math.sqrt(dim)), dtype=torch.float64)
+    rows = torch.full((size, dim), row_norm / (2 * math.sqrt(dim)))
     labels = torch.arange(size) % n_classes
     rows[0] = 1000 * row_norm
     changed_rows, changed_labels = rows.clone(), labels.clone()
     changed_rows[0, ::2] *= -1
-    changed_labels[0] = 1
-    return (rows, labels), (changed_rows, changed_labels)
+    if n_classes > 1:
+        changed_labels[0] = 1
+    return _handle(rows, labels, n_classes), _handle(changed_rows, changed_labels, n_classes)

@@ -323,7 +323,7 @@ def test_query_without_sigma(query):
 
 
 def test_sum_and_norm_sensitivity_at_a_larger_weight():
-    """Control of Proposition 24: at twice the weight, norms R and R / 2 in opposite directions move it beyond 2 R."""
+    """Control of Proposition 10: at twice the weight, norms R and R / 2 in opposite directions move it beyond 2 R."""
     label = torch.zeros(1, dtype=torch.int64)
     difference = overall(UNIT[:1], label) - overall(-UNIT[:1] / 2, label)
     difference[-1] *= 2

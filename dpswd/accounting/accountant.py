@@ -307,7 +307,7 @@ class PrivacyAccountant:
         """Sum the tails of releases with a ``failure_prob``, or count those without.
 
         For the Renyi accountant (unless ``pld``) and 1/3 < q < 1 a release counts 3 q times: the proof of Wang2019
-        compares three subsets that may contain a record (Proposition 16).
+        compares three subsets that may contain a record (Proposition 18).
         """
         total = 0.0
         for mechanism, size, count in self.history:

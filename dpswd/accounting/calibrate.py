@@ -157,7 +157,7 @@ def _spend_tpr(account: Account, fpr: float) -> Spend:
 
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
-    """Return the mu, to 0.1 %, of a Gaussian mechanism with this budget.
+    """Return the mu of a Gaussian mechanism with this budget.
 
     Args:
         epsilon: Above 0.
@@ -175,7 +175,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
         return math.log(float(gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(delta)
 
     try:
-        return math.exp(optimize.brentq(gap, -25, 10, xtol=1e-3))
+        return math.exp(optimize.brentq(gap, -25, 10, xtol=1e-10))
     except ValueError:
         raise InputError(
             f"Expected a budget that a Gaussian mechanism can have, got epsilon={epsilon:g} and delta={delta:g}; use "

@@ -45,7 +45,13 @@ with contextlib.suppress(ImportError):  # Windows
 
 __all__ = ["Ledger", "ReleaseGroup", "SharedLedger"]
 
-FORMAT = 2
+FORMAT = 3
+HANDED_OVER = "handed over by the caller"
+CONDITIONS = [
+    "Every batch is a uniform subset of fixed size, drawn without replacement and afresh for each release.",
+    "Every row depends on one record only.",
+    "Nothing else that leaves the private side reads the records.",
+]
 Entry = dict[str, Any]
 
 
@@ -81,6 +87,7 @@ class Ledger:
         self.torn = False
         self._mechanisms: list[tuple[dict[str, Any], int, str | None]] = []
         self._counts: list[int] = []
+        self._last: int | None = None  # mechanism of the last line, if it is a release
         self._n_lines = 0
         self._n_bytes = 0
         self._last_line = b""
@@ -141,6 +148,11 @@ class Ledger:
             entry = {"kind": "mechanism", "id": index, "sample_size": sample_size, "mechanism": key[0]}
             entries = [] if known else [entry if run is None else {**entry, "run": run}]
             self._append(file, [*entries, {"kind": "release", "n": self.n_releases + 1, "mechanism": index}])
+
+    @property
+    def last_mechanism(self) -> Mechanism | None:
+        """The mechanism of the last line, if that line is a release."""
+        return None if self._last is None else mechanism_from_dict(self._mechanisms[self._last][0])
 
     def count(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> int:
         """Return the number of releases of one mechanism."""
@@ -326,6 +338,7 @@ class Ledger:
                 self._counts.append(0)
             elif kind == "release" and entry["n"] == self.n_releases + 1 and entry["mechanism"] >= 0:
                 self._counts[entry["mechanism"]] += 1
+                self._last = entry["mechanism"]
                 self.n_releases += 1
             else:
                 raise InputError(f"{kind!r} number {entry.get('n')!r} after {self.n_releases} releases")
@@ -503,7 +516,11 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
     facts = cost(groups, delta, accountant)
     sentences = [f"{each['kind']}: run {each['run']}: {each['why']}." for each in found]
     if found:
-        consequence = "do not hold" if found[0]["kind"] == "NOT PRIVATE" else "are not proven upper bounds"
+        consequence = {
+            "NOT PRIVATE": "do not hold",
+            "NOT SOUND": "are not proven upper bounds",
+            "CONDITIONAL": "hold on these conditions",
+        }[found[0]["kind"]]
         sentences.append(f"The numbers for all runs together {consequence}.")
     if ledger.shared:
         budget = ledger.header["target_epsilon"]
@@ -543,9 +560,13 @@ def shortcomings(ledger: Ledger) -> list[dict[str, str]]:
             found.append((run, "NOT PRIVATE", "its noise seed is fixed, so that its noise can be computed and removed"))
         elif not facts.get("private", True):
             found.append((run, "NOT PRIVATE", "the run declares itself not private"))
+        elif facts.get("records") == HANDED_OVER:
+            conditions = " ".join(f"({i}) {line}" for i, line in enumerate(CONDITIONS, 1))
+            found.append((run, "CONDITIONAL", f"records were {HANDED_OVER}, who answers for: {conditions}"))
         elif not PrivacyAccountant.from_groups(groups).sound:
             found.append((run, "NOT SOUND", "its sensitivity bound is a normal approximation (CLT), not a theorem"))
-    found.sort(key=lambda each: each[1])
+    order = ["NOT PRIVATE", "NOT SOUND", "CONDITIONAL"]
+    found.sort(key=lambda each: order.index(each[1]))
     return [{"run": run, "kind": kind, "why": why} for run, kind, why in found]
 
 

@@ -1,6 +1,6 @@
 r"""Privacy loss distributions of releases, composed by FFT.
 
-Assumptions and proofs: docs/theory/accounting.md, Propositions 11 to 14.
+Assumptions and proofs: docs/theory/accounting.md, Propositions 13 to 16.
 
 - One release. Given U it is a Gaussian mechanism with :math:`\mu = \mathtt{scale}\sqrt S`, and U is part of the output.
   Its privacy profile is the mixture over S, which increases with S, so that S is rounded up:
@@ -201,7 +201,7 @@ def _symmetric(upper: Array, infinite: float, step: float) -> _Losses:
 
     Every delta at epsilon >= 0 depends on the upper half only. The lower half of an FFT, and differences of profiles
     near 1, have absolute errors of about 1e-16 per release. Those add up over many releases, and gdpnum reads small
-    false-positive rates off the lower half (Proposition 18).
+    false-positive rates off the lower half (Proposition 20).
     """
     upper = np.maximum(upper, 0.0)
     lower = upper * np.exp(-step * np.arange(1, len(upper) + 1))

@@ -1,6 +1,6 @@
 r"""Renyi accounting with ``autodp``: an upper bound to compare with the privacy loss distribution.
 
-The Renyi divergence of one release is exact (docs/theory/accounting.md, Proposition 15):
+The Renyi divergence of one release is exact (docs/theory/accounting.md, Proposition 17):
 
 .. math:: \varepsilon(\alpha) = \frac1{\alpha-1} \ln E \exp\Bigl(\tfrac{\alpha(\alpha-1)}2 \mathtt{scale}^2 S\Bigr).
 

@@ -11,7 +11,7 @@ __all__ = ["frame"]
 
 @torch.no_grad()
 def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, stretch: float = 0.5) -> Tensor:
-    """Frames each digit by itself: upright, centred and of one size.
+    """Frame each digit by itself: upright, centred and of one size.
 
     A digit is sheared such that its second moments are uncorrelated. Its bounding box (pixels above ``ink``) is centred
     and scaled to ``inner`` pixels along the longer side; the shorter side is stretched by the power ``stretch``. An
@@ -30,10 +30,6 @@ def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, 
 
     Raises:
         InputError: If the images have another shape.
-
-    Example:
-        >>> frame(torch.rand(2, 1, 16, 16), size=28).shape
-        torch.Size([2, 1, 28, 28])
     """
     positive(ink=ink)
     at_least(1, size=size, inner=inner)
@@ -64,7 +60,7 @@ def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, 
 
 
 def _box(position: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns middle and length (n,) of the interval of the positions (n, h, w) inside; (0, 1) without one."""
+    """Return middle and length (n,) of the interval of the positions (n, h, w) inside; (0, 1) without one."""
     low = torch.where(inside, position, torch.inf).amin((1, 2))
     high = torch.where(inside, position, -torch.inf).amax((1, 2))
     empty = ~inside.any(2).any(1)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, nonnegative
-from dpswd.generation.evaluation import SmallCNN
-from dpswd.generation.features import DCT
-from dpswd.generation.jitter import N_CODES, jitter
+from dpswd.evaluation.accuracy import SmallCNN
+from dpswd.mixture.features import DCT
+from dpswd.mixture.jitter import N_CODES, jitter
 from dpswd.sliced import random_projections, sliced_wasserstein
 
 __all__ = ["ImageAdapter", "ImageMap", "class_shift"]
@@ -39,7 +39,7 @@ Array = NDArray[Any]
 
 
 def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
-    """Moves each class by the mean displacement of its rows under optimal transport onto the target.
+    """Move each class by the mean displacement of its rows under optimal transport onto the target.
 
     The mean of a class averages over the errors of single matches, and it keeps the shape of the class.
 
@@ -51,12 +51,6 @@ def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
 
     Returns:
         Moved rows (n, p).
-
-    Example:
-        >>> rows, numbers = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
-        >>> moved = class_shift(rows, numbers, rows + [3.0, 0.0], seed=0)
-        >>> (moved - rows).mean(0).round(6)
-        array([3., 0.])
     """
     pick = np.random.default_rng(seed).permutation(len(rows))[:_MOST_MATCHED]
     transport = ot.da.EMDTransport(max_iter=_EMD_ITERATIONS).fit(Xs=rows[pick], Xt=target)
@@ -69,15 +63,10 @@ def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
 
 
 class ImageAdapter(nn.Module):
-    """Maps images (n, channels, h, w) by one affine map, one filter and one gain; starts as the identity.
+    """Map images (n, channels, h, w) by one affine map, one filter and one gain; starts as the identity.
 
     The affine map has 6 parameters, the 5 x 5 filter 25, the gain one. So few parameters describe how the target was
     framed and scanned, but not what its images show. Pixels stay in [0, 1].
-
-    Example:
-        >>> images = torch.rand(2, 3, 8, 8)
-        >>> bool(torch.allclose(ImageAdapter()(images), images, atol=1e-5))
-        True
     """
 
     def __init__(self) -> None:
@@ -87,7 +76,7 @@ class ImageAdapter(nn.Module):
         self.log_gain = nn.Parameter(torch.zeros(()))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps (n, channels, h, w) to the same shape."""
+        """Map (n, channels, h, w) to the same shape."""
         grid = F.affine_grid(self.plane.expand(len(images), 2, 3), list(images.shape), align_corners=False)
         moved = F.grid_sample(images, grid, align_corners=False)
         channels = moved.flatten(0, 1).unsqueeze(1)
@@ -96,11 +85,11 @@ class ImageAdapter(nn.Module):
 
 
 class ImageMap:
-    """Trains a convolutional network on source images that a fitted map makes look like the target's.
+    """Train a convolutional network on source images that a fitted map makes look like the target's.
 
     Args:
         n_steps: Training steps of the network, of 128 images.
-        shift: Jitter of the mapped images; see :func:`dpswd.generation.jitter.jitter`. Public constants.
+        shift: Jitter of the mapped images; see :func:`dpswd.mixture.jitter.jitter`. Public constants.
         rotation: As ``shift``.
         zoom: As ``shift``.
         shear: As ``shift``.
@@ -135,43 +124,44 @@ class ImageMap:
             "elastic": elastic,
         }
 
-    def fit(self, images: Tensor, numbers: Tensor, target: Tensor | None, seed: int) -> SmallCNN:
-        """Trains the network; the global random state stays as it is.
+    def fit(self, images: Tensor, numbers: Tensor, target: Tensor | None, seed: int, device: str = "cpu") -> SmallCNN:
+        """Train the network; the global random state stays as it is.
 
         Args:
             images: Source images (n, channels, h, w) in [0, 1].
             numbers: Their classes (n,), from 0.
             target: Synthetic target images (m, channels, h, w); ``None`` trains on the source as it is.
             seed: Seed of weights, order and jitter.
+            device: Device of the training.
         """
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.enable_grad():
             torch.manual_seed(seed)
             if target is not None:
                 adapter = fit_adapter(images, target, seed)
                 with torch.no_grad():
                     images = torch.cat([adapter(part) for part in images.split(_PART)])
-            network = image_network(images.shape[1], int(numbers.max()) + 1)
-            optimizer = torch.optim.Adam(network.parameters(), lr=_PEAK_LR)
-            schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _PEAK_LR, max(2, self.n_steps))
+            network = image_network(images.shape[1], int(numbers.max()) + 1).to(device)
+            optimiser = torch.optim.Adam(network.parameters(), lr=_PEAK_LR)
+            schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _PEAK_LR, max(2, self.n_steps))
             for _ in range(self.n_steps):
                 pick = torch.randint(len(images), (_BATCH,))
                 shown = images[pick]
                 if any(self.amounts.values()):
                     shown = jitter(shown, torch.randn(len(shown), N_CODES), **self.amounts)
-                optimizer.zero_grad()
-                F.cross_entropy(network(shown), numbers[pick]).backward()
-                optimizer.step()
+                optimiser.zero_grad()
+                F.cross_entropy(network(shown.to(device)), numbers[pick].to(device)).backward()
+                optimiser.step()
                 schedule.step()
-        return network.eval()
+        return network.cpu().eval()
 
 
 def image_network(channels: int, n_classes: int) -> SmallCNN:
-    """Returns the network of :class:`ImageMap`, untrained."""
+    """Return the network of :class:`ImageMap`, untrained."""
     return SmallCNN(channels, n_classes, hidden=128)
 
 
 def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
-    """Fits the map of the module's docstring by Adam, with fresh directions at every step.
+    """Fit the map of the module's docstring by Adam, with fresh directions at every step.
 
     Args:
         images: Source images (n, channels, h, w).
@@ -181,8 +171,8 @@ def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
     channels, height, width = images.shape[1:]
     space = DCT((channels, height, width), min(_FREQUENCIES, height, width))
     adapter, generator = ImageAdapter(), torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(adapter.parameters(), lr=_MAP_LR)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _MAP_STEPS, eta_min=_MAP_LR / 20)
+    optimiser = torch.optim.Adam(adapter.parameters(), lr=_MAP_LR)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, _MAP_STEPS, eta_min=_MAP_LR / 20)
     with torch.no_grad():
         aim = torch.cat([space(part) for part in target.split(_PART)])
     for _ in range(_MAP_STEPS):
@@ -190,8 +180,8 @@ def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
         wanted = aim[torch.randint(len(aim), (_MAP_BATCH,))]
         directions = random_projections(space.dim, space.dim, kind="orthogonal", generator=generator).float()
         loss = space.dim * sliced_wasserstein(space(adapter(source)), wanted, directions)
-        optimizer.zero_grad()
+        optimiser.zero_grad()
         loss.backward()
-        optimizer.step()
+        optimiser.step()
         schedule.step()
     return adapter

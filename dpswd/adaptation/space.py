@@ -3,7 +3,7 @@ r"""Public coordinates of records, from the source and public numbers.
 Records are centred at the mean of the source and divided by its root mean square distance from it. The leading
 coordinates are the projections on the first p principal directions of the source. p is at most
 :math:`(\mu N)^{2/3} / 2` for N target records, half the number of directions whose second moment can be released
-(:mod:`dpswd.generation.structure`), and at most 32.
+(:mod:`dpswd.mixture.structure`), and at most 32.
 
 For a target of vectors, the private generator is fitted to the leading coordinates; for a target of images, to the
 images.
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
 from torch import Tensor
 
 from dpswd.errors import InputError
-from dpswd.rowwise import finite_or_zero
 
-__all__ = ["MAX_DIRECTIONS", "SourceSpace"]
+__all__ = ["MAX_DIRECTIONS", "SourceSpace", "channels_first", "channels_last", "flat"]
 
 MAX_DIRECTIONS = 32
 
@@ -31,64 +31,65 @@ Array = NDArray[Any]
 class SourceSpace:
     """Map from records to coordinates.
 
-    Args:
+    Attributes:
         shape: Shape of a record: (d,), or (H, W) or (H, W, C) for images.
         normalise: Scale every vector to norm 1 first.
-        center: Mean of the source (d,), after the scaling.
+        centre: Mean of the source (d,), after the scaling.
         radius: Root mean square distance of the source from the mean.
-        basis: Principal directions (d, p) of the source.
-
-    Example:
-        >>> X = np.random.default_rng(0).normal(size=(60, 5))
-        >>> space = SourceSpace.of(X, n_target=16, mu=0.5, normalise=False)
-        >>> space.coordinates(X).shape, space.leading(X).shape
-        ((60, 5), (60, 2))
+        basis: Principal directions (d, p) of the source; ``None`` for all of the space.
     """
 
     shape: tuple[int, ...]
     normalise: bool
-    center: Array
+    centre: Array
     radius: float
-    basis: Array
+    basis: Array | None = None
 
     @classmethod
     def of(cls, source: Array, n_target: int, mu: float, normalise: bool) -> "SourceSpace":
-        """Returns the coordinates for a source, the number N of target records and the budget mu."""
-        flat = _flat(source, normalise)
-        center = flat.mean(0)
-        radius = float(np.sqrt(np.square(flat - center).sum(1).mean())) or 1.0
-        p = int(min(MAX_DIRECTIONS, max(2.0, (mu * n_target) ** (2 / 3) / 2)))
-        spread = np.cov((flat - center) / radius, rowvar=False).reshape(flat.shape[1], -1)
-        return cls(source.shape[1:], normalise, center, radius, np.linalg.eigh(spread)[1][:, ::-1][:, :p])
+        """Return the coordinates for a source, the number N of target records and the budget mu."""
+        rows = flat(source, normalise)
+        centre = rows.mean(0)
+        radius = float(np.sqrt(np.square(rows - centre).sum(1).mean())) or 1.0
+        p = int(min(MAX_DIRECTIONS, max(2.0, (mu * n_target) ** (2 / 3) / 2), *rows.shape))
+        basis = PCA(p, random_state=0).fit(rows).components_.T
+        return cls(source.shape[1:], normalise, centre, radius, basis)
+
+    @classmethod
+    def identity(cls, source: Array) -> "SourceSpace":
+        """Return the coordinates that are the records as they came."""
+        d = int(np.prod(source.shape[1:]))
+        return cls(source.shape[1:], False, np.zeros(d), 1.0)
 
     def coordinates(self, records: Array) -> Array:
-        """Returns all coordinates (n, d) of records (n, ...), before the projection.
+        """Return all coordinates (n, d) of records (n, ...), before the projection.
 
         Raises:
             InputError: If the records have another shape.
         """
         if records.shape[1:] != self.shape:
             raise InputError(f"Expected X with records of shape {self.shape}, got {records.shape[1:]}.")
-        rows: Array = (_flat(records, self.normalise) - self.center) / self.radius
+        rows: Array = (flat(records, self.normalise) - self.centre) / self.radius
         return rows
 
     def leading(self, records: Array) -> Array:
-        """Returns the leading coordinates (n, p) of records (n, ...)."""
-        rows: Array = self.coordinates(records) @ self.basis
-        return rows
+        """Return the leading coordinates (n, p) of records (n, ...)."""
+        rows = self.coordinates(records)
+        return rows if self.basis is None else rows @ self.basis
 
-    def target_rows(self, target: Array) -> Array:
-        """Returns leading coordinates in float32; a record that overflows becomes the zero row (Proposition 22)."""
-        rows: Array = finite_or_zero(torch.from_numpy(self.leading(target)).float()).numpy()
-        return rows
+    def target_rows(self, target: Array) -> Tensor:
+        """Return leading coordinates (n, p) in float32; a record that overflows becomes the zero row."""
+        rows = torch.from_numpy(self.leading(target)).float()
+        return torch.where(rows.isfinite().all(1, keepdim=True), rows, torch.zeros_like(rows))
 
     def vectors(self, leading: Array) -> Array:
-        """Returns the vectors (n, d) with these leading coordinates, and 0 for the remaining ones."""
-        rows: Array = leading @ self.basis.T * self.radius + self.center
-        return rows
+        """Return the vectors (n, d) with these leading coordinates, and 0 for the remaining ones."""
+        rows: Array = leading if self.basis is None else leading @ self.basis.T
+        return rows * self.radius + self.centre
 
 
-def _flat(records: Array, normalise: bool) -> Array:
+def flat(records: Array, normalise: bool = False) -> Array:
+    """Return records (n, ...) as vectors (n, d) in float64; bytes of images become pixels in [0, 1]."""
     rows: Array = records.reshape(len(records), -1).astype(np.float64)
     if records.ndim > 2 and records.dtype == np.uint8:
         return rows / 255
@@ -98,14 +99,14 @@ def _flat(records: Array, normalise: bool) -> Array:
 
 
 def channels_first(images: Array) -> Tensor:
-    """Converts images (n, H, W) or (n, H, W, C), bytes or floats, to (n, C, H, W) in [0, 1]."""
+    """Convert images (n, H, W) or (n, H, W, C), bytes or floats, to (n, C, H, W) in [0, 1]."""
     values = torch.from_numpy(np.ascontiguousarray(images)).float()
     values = values / 255 if images.dtype == np.uint8 else values
     return values.unsqueeze(1) if values.ndim == 3 else values.permute(0, 3, 1, 2)
 
 
 def channels_last(records: Tensor) -> Array:
-    """Converts images (n, C, H, W) to (n, H, W), or (n, H, W, C) in colour; returns vectors (n, d) as they are."""
+    """Convert images (n, C, H, W) to (n, H, W), or (n, H, W, C) in colour; return vectors (n, d) as they are."""
     if records.ndim != 4:
         return records.numpy()
     return records[:, 0].numpy() if records.shape[1] == 1 else records.permute(0, 2, 3, 1).numpy()

@@ -51,10 +51,6 @@ def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
 
     Raises:
         InputError: If a value is out of range.
-
-    Example:
-        >>> bool(abs(upper_limit(0, 100, 0.05) - (1 - 0.05 ** (1 / 100))) < 1e-12)
-        True
     """
     at_least(1, trials=trials)
     probability(level=level)
@@ -83,11 +79,6 @@ class Attack:
         threshold: Scores above it are classified as the second data set.
         fpr: Upper limit on the false-positive rate.
         fnr: Upper limit on the false-negative rate.
-
-    Example:
-        >>> attack = Attack(threshold=0.0, fpr=0.1, fnr=0.2)
-        >>> round(attack.mu, 3), round(attack.epsilon(1e-5), 3)
-        (2.123, 2.079)
     """
 
     threshold: float
@@ -115,12 +106,6 @@ class Evidence:
         confidence: As given.
         trials: Runs per data set, those for choosing thresholds included.
         best_provable_mu: Bound on mu that these runs would give without a single error.
-
-    Example:
-        >>> scores = np.arange(1000.0)
-        >>> evidence = evaluate(scores, scores + 1000)  # an attack without errors
-        >>> evidence.mu <= evidence.best_provable_mu, evidence.trials
-        (True, 1000)
     """
 
     for_mu: Attack
@@ -217,13 +202,6 @@ class Claim:
         delta: As given.
         curve: The trade-off curve, which is stronger than mu wherever mu is not tight.
         assumptions: What the accountant assumes.
-
-    Example:
-        >>> from dpswd.mechanism import GaussianMechanism
-        >>> account = PrivacyAccountant().step(GaussianMechanism(sensitivity=1.0, sigma=1.0), sample_size=100)
-        >>> claim = Claim.of(account, delta=1e-5)
-        >>> claim.allows(Attack(0.0, fpr=0.01, fnr=0.95)), claim.allows(Attack(0.0, fpr=0.01, fnr=0.5))
-        (True, False)
     """
 
     mu: float

@@ -40,10 +40,6 @@ def one_run_p_value(slots: int, guesses: int, right: int, epsilon: float, delta:
 
     Raises:
         InputError: If ``right <= guesses <= slots`` does not hold.
-
-    Example:
-        >>> round(one_run_p_value(slots=100, guesses=100, right=60, epsilon=0.0, delta=0.0), 4)
-        0.0284
     """
     at_least(0, guesses=guesses, right=right)
     at_least(1, slots=slots)

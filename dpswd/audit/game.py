@@ -1,4 +1,4 @@
-r"""The distinguishing game, played on the loss, the sampler and the queries of the library.
+r"""The distinguishing game, played on the loss and on the queries as users call them.
 
 axes: B rows, d dimension, k directions, m values per column, b = B / m rows per value.
 
@@ -7,7 +7,8 @@ This pair is worst. All entries of a column are :math:`c = z^\top u`, and one be
 column: the column's values move by :math:`2|c|/b` in one place, which attains the sensitivity of
 :mod:`dpswd.mechanism` in all columns at once. The law of S does not depend on z. With subsampling, equal records make
 the rest of the batch the same in both data sets, the case in which the bound of Balle2018 is attained. z is far longer
-than the bound on rows, so clipping is part of the game.
+than the bound on rows, so clipping is part of the game. Each release is that of a :class:`~dpswd.PrivateBatch`: the
+library draws the batch, opens the records and makes the release.
 
 The score is the log-likelihood ratio, which no test beats (Neyman and Pearson). With :math:`s_j = -2 c_j / b` and y the
 released values in the places that move,
@@ -15,8 +16,7 @@ released values in the places that move,
 .. math:: \ell = \frac1{\sigma^2} \sum_j s_j (y_j - c_j - s_j / 2), \qquad
           \text{score} = \sum_{t=1}^T \ln(1 - q + q e^{\ell_t}).
 
-Noisy rows are scored before their last sort, because the claim does not rely on it. With ``as_released`` the score is
-that of the sorted rows, :math:`\ell = \sum_j \ln \frac1B \sum_i e^{-2 c_j y_{ij} / \sigma^2}`.
+Noisy rows are scored before their last sort, because the claim does not rely on it.
 
 A pair of runs, one on each data set, uses the same directions, which halves the cost. Their law is the same for both
 data sets, so each error rate remains that of independent runs.
@@ -35,16 +35,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpswd._arrays import Layout
 from dpswd._validate import at_least, positive
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import MIN_TRIALS, Claim, Evidence, evaluate
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss, Release
-from dpswd.mechanism import ProjectionMechanism
+from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.queries import GaussianQuery
-from dpswd.sampling import FixedSizeSampler
+from dpswd.records import PrivateBatch, PrivateRecords, Stored
+from dpswd.release import Recorder
 
-__all__ = ["AuditResult", "Game", "ProjectionGame", "QueryGame", "audit", "run_game"]
+__all__ = ["AuditResult", "Game", "ProjectionGame", "QueryGame", "Unrecorded", "audit", "run_game"]
 
 _LENGTH = 1000.0  # norm of z, in units of the bound on rows
 _FEW_TRIALS, _MANY_TRIALS = 20_000, 200_000  # runs per data set, if there is time
@@ -53,16 +55,15 @@ _ENOUGH_TRIALS = 1000  # with fewer runs per data set, releases per run are redu
 _SILENT = 1e-9  # noise, relative to sigma, of the releases that give the exact values of a query
 
 
-class Game(Protocol):
-    """Two neighbouring data sets and an attack.
+class Unrecorded(Recorder):
+    """Recorder of releases that are simulated for an audit: it allows all of them and keeps nothing."""
 
-    Example:
-        >>> class Coin:
-        ...     def play(self, replaced):
-        ...         return float(np.random.default_rng().normal())  # the score of a mechanism that hides everything
-        >>> run_game(Coin(), trials=100, confidence=1 - 1e-6).mu
-        0.0
-    """
+    def record(self, mechanism: Mechanism) -> None:
+        """Do nothing."""
+
+
+class Game(Protocol):
+    """Two neighbouring data sets and an attack."""
 
     def play(self, replaced: bool) -> float:
         """Make one run on the first or the second data set; a large score is evidence for the second."""
@@ -101,7 +102,7 @@ class _Audited(DPSlicedWassersteinLoss):
     again = False
 
     def __init__(self, mechanism: ProjectionMechanism) -> None:
-        super().__init__(mechanism)
+        super().__init__(mechanism, recorder=Unrecorded())
         self.used: list[Tensor] = []
 
     def draw_projections(self) -> Tensor:
@@ -122,7 +123,6 @@ class ProjectionGame:
         sample_size: Number N of records.
         n_releases: Number T of releases per run.
         seed: Seed of z. Noise, directions and subsets come from the system's entropy.
-        as_released: Whether to attack noisy rows after their last sort.
         loss: The class of the loss under attack.
 
     Raises:
@@ -142,33 +142,47 @@ class ProjectionGame:
         n_releases: int = 1,
         *,
         seed: int = 0,
-        as_released: bool = False,
         loss: type[DPSlicedWassersteinLoss] = DPSlicedWassersteinLoss,
     ) -> None:
         at_least(1, sample_size=sample_size, n_releases=n_releases)
         at_least(0, seed=seed)
         self.mechanism, self.sample_size, self.n_releases = mechanism, sample_size, n_releases
-        self.sorted = as_released and mechanism.statistic == "rows"
         self.rate = mechanism.batch_size / sample_size
         z = np.random.default_rng(seed).standard_normal(mechanism.dim)
         z *= _LENGTH * mechanism.row_norm / np.linalg.norm(z)
         self.record = torch.from_numpy(z).to(torch.float32)
         self.clipped = mechanism.row_norm * self.record.double() / self.record.double().norm()  # (d,)
-        self.labels = None if mechanism.n_classes is None else torch.zeros(mechanism.batch_size, dtype=torch.int64)
         audited = _Audited if loss is DPSlicedWassersteinLoss else type("Audited", (_Audited, loss), {})
         self.loss: _Audited = audited(mechanism)
-        self._plain = self.record.expand(mechanism.batch_size, -1).contiguous()
+        self.records = [self._private(replaced) for replaced in (False, True)]
+
+    def _private(self, replaced: bool) -> PrivateRecords:
+        """Return the handle of one data set, whose records are computed when they are opened."""
+        size, classes = self.sample_size, self.mechanism.n_classes
+        rows = Stored(lambda index: self.rows(index, replaced), (size, len(self.record)), torch.float32)
+        labels = torch.zeros(size, dtype=torch.int64) if classes else None
+        return PrivateRecords.from_values(
+            rows, labels, classes=range(classes) if classes else None, layout=Layout.of(self.record[None])
+        )
+
+    def rows(self, index: Tensor, replaced: bool) -> Tensor:
+        """Return the records (n, d) at ``index`` of one data set; record 0 is the one that differs."""
+        rows = self.record.repeat(len(index), 1)
+        if replaced:
+            rows[index == 0] *= -1
+        return rows
 
     def play(self, replaced: bool) -> float:
         """Make one run; see :class:`Game`."""
         self.loss.again = replaced and bool(self.loss.used)
         if not self.loss.again:
             self.loss.used.clear()
-        return self.score(np.array([self._play_release(indices, replaced) for indices in self.subsets()]))
+        return self.score(np.array([self.log_ratio(release) for release in self.releases(replaced)]))
 
-    def subsets(self) -> Iterable[Tensor]:
-        """Return the batches of one run, drawn by the sampler of the library."""
-        return FixedSizeSampler(self.sample_size, self.mechanism.batch_size, n_steps=self.n_releases)
+    def releases(self, replaced: bool) -> Iterable[Release]:
+        """Make the releases of one run on one data set."""
+        for _ in range(self.n_releases):
+            yield self.loss.release(PrivateBatch(self.records[replaced], self.mechanism.batch_size))
 
     def score(self, ratios: NDArray[np.float64]) -> float:
         """Return the log-likelihood ratio of a run from those of its releases (T,), given the record is in each."""
@@ -176,22 +190,11 @@ class ProjectionGame:
             return float(ratios.sum())
         return float(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + ratios).sum())
 
-    def _play_release(self, indices: Tensor, replaced: bool) -> float:
-        """Make and score one release on the subset ``indices``. Record 0 is the one that differs."""
-        batch = self._plain
-        if replaced and bool((indices == 0).any()):
-            batch = self._plain.clone()
-            batch[indices == 0] *= -1
-        return self.log_ratio(self.loss.release(batch, self.labels))
-
     def log_ratio(self, release: Release) -> float:
         """Return the log of the likelihood of a release with the replaced record over that without it."""
         mechanism = self.mechanism
         values = release.values if mechanism.n_classes is None else release.values[0]  # (m, k); all rows are of class 0
         c = release.projections.T @ self.clipped  # (k,)
-        if self.sorted:
-            each = torch.logsumexp(-2 * c * values / mechanism.sigma**2, dim=0) - math.log(len(values))
-            return float(each.sum())
         moved = torch.where(c > 0, values[0], values[-1])
         shift = -2 * c / mechanism.block_size
         return float(shift @ (moved - c - shift / 2)) / mechanism.sigma**2
@@ -206,7 +209,7 @@ class QueryGame:
     the query with a billionth of the noise, so that a fault in the query (a missing clip) makes the attack stronger.
 
     Args:
-        query: The query.
+        query: The query. The game plays a copy of it.
         size: Number N >= 1 of records.
 
     Attributes:
@@ -224,10 +227,10 @@ class QueryGame:
     def __init__(self, query: GaussianQuery, size: int = 10) -> None:
         if not isinstance(query, GaussianQuery):
             raise InputError(f"Expected query to be a GaussianQuery, got {type(query).__name__}.")
-        self.query: Any = query
         self.data = query.worst_pair(size)
-        silent: Any = copy.copy(query)
-        silent.recorder = None
+        self.query: Any = copy.copy(query)
+        self.query.recorder = Unrecorded()
+        silent: Any = copy.copy(self.query)
         silent.mechanism = dataclasses.replace(query.mechanism, sigma=_SILENT * query.mechanism.sigma)
         first, second = (silent.coordinates(silent.release(*records)) for records in self.data)
         self.difference: Tensor = second - first
@@ -251,7 +254,6 @@ class AuditResult:
         claim_of_all: The claim for all T releases.
         n_releases: Number T of releases.
         releases_audited: Releases per run of the game; fewer than T if time was short.
-        attacked: Values that the attack used.
 
     Example:
         >>> mechanism = ProjectionMechanism(4, 8, sigma=1.0, batch_size=10, kind="orthogonal")
@@ -265,7 +267,6 @@ class AuditResult:
     claim_of_all: Claim
     n_releases: int
     releases_audited: int
-    attacked: str
 
     @property
     def mu_lower(self) -> float:
@@ -301,7 +302,6 @@ class AuditResult:
             "n_releases": self.n_releases,
             "releases_audited": self.releases_audited,
             "mu_claimed_of_all": self.claim_of_all.mu,
-            "attacked": self.attacked,
         }
 
 
@@ -315,7 +315,6 @@ def audit(
     seed: int = 0,
     confidence: float = 0.99,
     accountant: str = "pld",
-    as_released: bool = False,
     seconds: float = 45.0,
     loss: type[DPSlicedWassersteinLoss] = DPSlicedWassersteinLoss,
 ) -> AuditResult:
@@ -331,7 +330,6 @@ def audit(
         seed: Seed of the record that is replaced. Noise, directions and subsets come from the system's entropy.
         confidence: Probability with which the lower bounds hold.
         accountant: ``"pld"`` or ``"rdp"``, for the claimed epsilon.
-        as_released: Whether to attack noisy rows after their last sort, on which the claim does not rely.
         seconds: See ``trials``.
         loss: The class of the loss under attack: your own, to audit it against the claim of the mechanism.
 
@@ -359,7 +357,7 @@ def audit(
         return Claim.of(account, delta)
 
     def game(count: int) -> ProjectionGame:
-        return ProjectionGame(mechanism, sample_size, count, seed=seed, as_released=as_released, loss=loss)
+        return ProjectionGame(mechanism, sample_size, count, seed=seed, loss=loss)
 
     claim_of_all = claim = claimed(n_releases)
     audited = n_releases
@@ -367,10 +365,7 @@ def audit(
         trials, audited = _affordable(_time_of(game(1)), n_releases, claim.mu, seconds)
         claim = claim_of_all if audited == n_releases else claimed(audited)
     evidence = run_game(game(audited), trials, delta=delta, confidence=confidence)
-    attacked = "noisy block means" if mechanism.statistic == "quantiles" else "noisy rows before the last sort"
-    if as_released and mechanism.statistic == "rows":
-        attacked = "sorted noisy rows"
-    return AuditResult(evidence, claim, claim_of_all, n_releases, audited, attacked)
+    return AuditResult(evidence, claim, claim_of_all, n_releases, audited)
 
 
 def _time_of(game: Game) -> float:

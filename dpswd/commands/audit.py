@@ -15,7 +15,6 @@ def _add_arguments(parser: ArgumentParser) -> None:
     game = parser.add_argument_group("the game")
     game.add_argument("--trials", type=int, help="runs on each data set (default: as many as about 45 seconds allow)")
     game.add_argument("--seed", type=int, default=0, help="of the record that differs; the noise is never seeded")
-    game.add_argument("--as-released", action="store_true", help="attack noisy rows after their last sort")
 
 
 def _run(arguments: Namespace) -> dict[str, Any]:
@@ -30,7 +29,6 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         trials=arguments.trials,
         seed=arguments.seed,
         accountant=arguments.accountant,
-        as_released=arguments.as_released,
     )
     return {**result.to_dict(), "assumptions": result.claim.assumptions}
 
@@ -41,7 +39,7 @@ def _show(result: dict[str, Any]) -> None:
     print(f"epsilon  at least {result['epsilon_lower']:.4g}, claimed {result['epsilon_claimed']:.4g}", end="")
     print(f"   at delta {result['delta']:g}")
     print(f"verdict  {'passed: the claim was not refuted' if result['passed'] else 'REFUTED: the claim is false'}")
-    print(f"game     {result['trials']} runs on each of two neighbouring data sets; attacked: {result['attacked']}")
+    print(f"game     {result['trials']} runs on each of two neighbouring data sets")
     print(f"test     error rates at most {result['fpr']:.3g} and {result['fnr']:.3g}, with {confidence} confidence;")
     print(f"         the claimed curve allows mu = {result['mu_claimed_at_fpr']:.4g} there")
     if result["releases_audited"] < result["n_releases"]:

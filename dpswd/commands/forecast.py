@@ -1,53 +1,55 @@
-"""``dpswd forecast``: signal-to-noise ratios of the releases for a budget, from public facts only."""
+"""``dpswd forecast``: what to expect of ``dpswd generate`` for a budget, from public facts only."""
 
 import dataclasses
-from argparse import ArgumentParser, Namespace
-from pathlib import Path
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import Any
 
-from dpswd import _validate
 from dpswd.commands import Command
+from dpswd.commands.generate import add_data, constants_of, read_records
 from dpswd.errors import InputError
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--config", required=True, metavar="NAME|FILE", help="config of the run that is planned")
-    parser.add_argument("--data.path", dest="path", metavar="PATH", help="folder or file of the records")
-    parser.add_argument("--data.root", dest="root", metavar="DIR", help="directory of the data sets")
-    parser.add_argument("--epsilon", type=float, help="budget (default: that of the config)")
-    parser.add_argument("--delta", type=float, help="budget (default: that of the config)")
+    add_data(parser)
+    for action in parser._actions:  # DATA may be left out
+        if action.dest == "data":
+            action.nargs, action.required = "?", False
+    parser.add_argument("--config", metavar="NAME|FILE", help="as for generate")
+    parser.add_argument("--name", help=SUPPRESS)
+    parser.add_argument("--shape", help="instead of DATA: 28,28 or 32,32,3 or 54 (columns)")
+    parser.add_argument("--n", type=int, metavar="N", help="instead of DATA: number of records")
+    parser.add_argument("--n-classes", type=int, help="instead of DATA: number of classes (default: none)")
+    parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
+    parser.add_argument("--delta", type=float, default=1e-5, help="default: 1e-5")
 
 
 def _run(arguments: Namespace) -> dict[str, Any]:
-    from dpswd.accounting.calibrate import mu_of_epsilon
-    from dpswd.commands.main import fit
-    from dpswd.generation.structure import forecast
+    from dpswd.estimators import PrivateGenerator
 
-    options = ["--config", arguments.config]
-    for name in ("path", "root"):
-        if (value := getattr(arguments, name)) is not None:
-            options += [f"--data.{name}", str(Path(value))]
-    cli = fit(options, run=False)
-    data: Any = cli.datamodule
-    if not hasattr(data, "public_facts"):
-        raise InputError(f"Expected a config of a generator, got data of type {type(data).__name__}.")
-    n_records, shape, n_classes = data.public_facts()
-    budget = cli.config["privacy"]
-    epsilon = budget["target_epsilon"] if arguments.epsilon is None else arguments.epsilon
-    delta = budget["target_delta"] if arguments.delta is None else arguments.delta
-    _validate.positive(epsilon=epsilon)
-    _validate.probability(delta=delta)
-    structure = forecast(n_records, shape, n_classes, mu_of_epsilon(epsilon, delta))
-    facts = {"n_records": n_records, "epsilon": epsilon, "delta": delta}
-    return {**facts, **dataclasses.asdict(structure), "text": str(structure)}
+    if (arguments.data is None) == (arguments.shape is None or arguments.n is None):
+        raise InputError("Expected DATA, or --shape and --n, got both or neither; see dpswd forecast --help.")
+    if arguments.data is not None:
+        records = read_records(arguments, constants_of(arguments.config), in_memory=False)
+        shape, n, n_classes = records.shape, len(records), records.n_classes
+        source = (
+            f"From {arguments.data}: {n} records of shape {tuple(shape)}, {n_classes or 'no'} classes. These facts are "
+            "treated as public, by generate too; nothing else is used."
+        )
+    else:
+        try:
+            shape = tuple(int(side) for side in arguments.shape.replace("x", ",").split(","))
+        except ValueError:
+            raise InputError(f"Expected --shape as 28,28 or 32,32,3, got {arguments.shape}.") from None
+        n, n_classes = arguments.n, arguments.n_classes or 0
+        source = f"As stated: {n} records of shape {shape}, {n_classes or 'no'} classes. No data were read."
+    structure = PrivateGenerator(arguments.epsilon, arguments.delta).forecast(shape, n, n_classes)
+    facts = {"n_records": n, "epsilon": arguments.epsilon, "delta": arguments.delta, "source": source}
+    return {**facts, **dataclasses.asdict(structure), "verdict": structure.verdict, "text": str(structure)}
 
 
 def _show(result: dict[str, Any]) -> None:
+    print(result["source"])
     print(result["text"])
 
 
-COMMANDS = {
-    "forecast": Command(
-        help="forecast signal-to-noise ratios from public facts", add_arguments=_add_arguments, run=_run, show=_show
-    )
-}
+COMMANDS = {"forecast": Command("what to expect, from public facts only", _add_arguments, _run, _show)}

@@ -5,43 +5,29 @@ from pathlib import Path
 from typing import Any
 
 from dpswd.commands import Command
-from dpswd.diagnostics.appendix import NOTE, TITLES, WARNING
-from dpswd.report.render import banner, summary, write_report
 
-_FACTS = ("private", "sound", "reasons", "outside_guarantee", "runs", "accountant", "assumptions", "caveats")
+_FACTS = ("title", "private", "conditions", "sound", "reasons", "runs", "accountant", "assumptions", "caveats")
+_NUMBERS = ("tier", "mu", "regret", "epsilon", "delta", "attack", "epsilon_delta")
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="directory with ledger.jsonl and privacy.json")
-    parser.add_argument(
-        "--diagnostics",
-        action="store_true",
-        help="append RUN_DIR/diagnostics.json (from dpswd wdp and dpswd tangent); outside the guarantee",
-    )
-    parser.add_argument(
-        "--include-private-evaluation",
-        action="store_true",
-        help="add RUN_DIR/private_evaluation.json: accuracies on private records, which the guarantee does not cover",
-    )
+    parser.add_argument("--title", help="default: Synthetic records of NAME, as the run states it")
 
 
 def _run(arguments: Namespace) -> dict[str, Any]:
-    report = write_report(
-        arguments.run_dir,
-        diagnostics=arguments.diagnostics,
-        include_private_evaluation=arguments.include_private_evaluation,
-    )
-    guarantee = report["guarantee"]
+    from dpswd.report.render import banner, summary, write_report  # imports torch
+
+    report = write_report(arguments.run_dir, title=arguments.title)
     return {
         "files": [str(arguments.run_dir / name) for name in ("report.html", "report.md", "report.json")],
         **{name: report[name] for name in _FACTS},
-        **{name: guarantee[name] for name in ("tier", "mu", "regret", "epsilon", "delta", "attack", "epsilon_delta")},
+        **{name: report["guarantee"][name] for name in _NUMBERS},
         "releases_made": report["releases"]["made"],
         "releases_planned": report["releases"]["planned"],
         "ledger_head": report["ledger"]["head"],
         "banner": banner(report),
         "summary": summary(report),
-        "diagnostics": report["diagnostics"],
     }
 
 
@@ -50,16 +36,9 @@ def _show(result: dict[str, Any]) -> None:
         print(": ".join(result["banner"]))
     for line in (*result["summary"], *result["caveats"]):
         print(line)
-    if result["diagnostics"] is not None:
-        print(f"Appendix: {', '.join(TITLES[name] for name in sorted(result['diagnostics']))}. {NOTE} {WARNING}")
     print("Written: " + ", ".join(result["files"]))
 
 
 COMMANDS = {
-    "report": Command(
-        help="write report.html, report.md and report.json for a run",
-        add_arguments=_add_arguments,
-        run=_run,
-        show=_show,
-    )
+    "report": Command("write report.html, report.md and report.json for a run", _add_arguments, _run, _show),
 }

@@ -1,20 +1,134 @@
-"""Data modules of private records: benchmarks, image folders, feature files, arrays."""
+"""Readers of folders, files and benchmarks, which return handles of private records."""
 
-from dpswd.data.base import PrivateData, Records
-from dpswd.data.benchmarks import CIFAR10, MNIST, USPS, CelebA, Digits, FashionMNIST
-from dpswd.data.features import ArrayData, FeatureFile
-from dpswd.data.images import ImageFolder
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-__all__ = [
-    "CIFAR10",
-    "MNIST",
-    "USPS",
-    "ArrayData",
-    "CelebA",
-    "Digits",
-    "FashionMNIST",
-    "FeatureFile",
-    "ImageFolder",
-    "PrivateData",
-    "Records",
-]
+from dpswd._arrays import Layout, Unreadable
+from dpswd._progress import say
+from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
+from dpswd.data.files import find_arrays, find_table, has_arrays
+from dpswd.data.folders import find_images
+from dpswd.data.found import Found, data_root
+from dpswd.errors import InputError
+from dpswd.records import PrivateRecords
+
+__all__ = ["Benchmark", "benchmark", "data_root", "every_fifth", "read", "read_public"]
+
+_READERS: dict[str, tuple[Callable[..., Found], set[str]]] = {  # by ending, with the options
+    "": (find_images, {"size", "channels", "classes"}),
+    ".zip": (find_images, {"size", "channels", "classes"}),
+    ".npz": (find_arrays, {"bounds", "kinds", "classes"}),
+    ".npy": (find_arrays, {"bounds", "kinds"}),
+    ".csv": (find_table, {"bounds", "kinds", "classes", "target"}),
+}
+
+
+def read(
+    data: str | Path,
+    *,
+    root: str | Path | None = None,
+    size: int | None = None,
+    channels: int | None = None,
+    classes: Sequence[Any] | None = None,
+    labelled: bool = True,
+    target: str | None = None,
+    bounds: Sequence[tuple[float, float]] | None = None,
+    kinds: Sequence[str] | None = None,
+    unreadable: Unreadable = "refuse",
+    download: bool = False,
+    in_memory: bool | None = None,
+) -> PrivateRecords:
+    """Read private records from files.
+
+    Size, channels and classes are public. If they are not given, they are taken from the records, and a line on the
+    screen says so. Kinds are taken likewise for a ``.csv`` file with bounds.
+
+    Args:
+        data: A folder of class folders of images, or a zip of it; an ``.npz`` file (``features`` or ``images``, and
+            ``labels``; also of MedMNIST), a folder of such arrays as ``.npy`` files, or one ``.npy`` file; a ``.csv``
+            file of numbers; or a benchmark's name, whose training records are read (see :func:`benchmark`). Paths are
+            relative to the working directory or to ``root``.
+        root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
+        size: Side to which images of a folder are cropped and resized.
+        channels: Channels of images of a folder: 1 for grey, 3 for RGB.
+        classes: Public list of classes.
+        labelled: ``False`` leaves the classes of the records out.
+        target: Column of the classes in a ``.csv`` file.
+        bounds: Public bounds (low, high) of every column of rows.
+        kinds: Public kind of every column of rows: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        unreadable: ``"zero"`` maps a record with NaN, or an unreadable image, to zeros; ``"refuse"`` raises.
+        download: Let torchvision fetch a benchmark.
+        in_memory: ``False`` leaves records on disk where possible, for public facts alone. By default, those of more
+            than 1 GiB stay there.
+
+    Raises:
+        InputError: If the records are missing or damaged, or an option does not fit them.
+
+    Example:
+        >>> read("digits")
+        PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10)
+    """
+    options = {"size": size, "channels": channels, "classes": classes, "labelled": labelled}
+    options |= {"target": target, "bounds": bounds, "kinds": kinds, "in_memory": in_memory}
+    return _found(data, root, download, unreadable, options).private(bounds, kinds)
+
+
+def read_public(
+    data: str | Path,
+    *,
+    root: str | Path | None = None,
+    size: int | None = None,
+    channels: int | None = None,
+    classes: Sequence[Any] | None = None,
+    labelled: bool = True,
+    target: str | None = None,
+    unreadable: Unreadable = "refuse",
+    download: bool = False,
+) -> Benchmark:
+    """Read records that the user may look at: a public source, synthetic records or test records.
+
+    The arguments are those of :func:`read`. The records are ``train``; the test part of a benchmark, or of a file of
+    MedMNIST or Keras, is ``test``.
+
+    Example:
+        >>> len(read_public("digits").test)
+        359
+    """
+    options = {"size": size, "channels": channels, "classes": classes, "labelled": labelled}
+    options |= {"target": target, "in_memory": True}
+    found = _found(data, root, download, unreadable, options)
+    return Benchmark(found.name, found.public(), found.test, True, found.classes)
+
+
+def _found(
+    data: str | Path, root: str | Path | None, download: bool, unreadable: Unreadable, options: dict[str, Any]
+) -> Found:
+    """Find records by the reader that knows them, and refuse options that it does not know."""
+    given = {name: option for name, option in options.items() if option is not None}
+    name, path = benchmark_name(data), None
+    if name is None:
+        path = next((path for path in (Path(data), data_root(root) / data) if path.exists()), None)
+        if path is None:
+            raise InputError(f"Expected a folder, a file or a benchmark's name, got nothing at {data}; check the path.")
+        suffix = (".npz" if has_arrays(path) else "") if path.is_dir() else path.suffix.lower()
+        if suffix not in _READERS or (path.is_file() and not suffix):
+            raise InputError(
+                f"Expected a folder or zip of images, or a file ending in .npz, .npy or .csv, got {path.name}; convert "
+                "it, or pass its arrays to PrivateRecords."
+            )
+        reader, known = _READERS[suffix]
+    else:
+        known = {"size"} if name == "CelebA" else set()
+    if unknown := sorted(set(given) - known - {"labelled", "in_memory"}):
+        raise InputError(f"Expected no {unknown[0]} for {data}, got one; leave it out.")
+    if path is not None:
+        given = {key: option for key, option in given.items() if key not in ("bounds", "kinds")}
+        return reader(path, unreadable=unreadable, **given)
+    if Path(data).exists():
+        say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")
+    found = benchmark(str(data), root, download, **{key: given[key] for key in ("size",) if key in given})
+    classes = found.classes if options["labelled"] else None
+    labels = None if classes is None else found.train.labels
+    values = found.train.values
+    return Found(found.name, values, Layout.of(values), labels, classes, test=found.test)

@@ -1,28 +1,33 @@
-"""Benchmark data sets: digits of scikit-learn, MNIST, Fashion-MNIST, USPS, CIFAR-10 and CelebA.
+"""Benchmarks: digits of scikit-learn, MNIST, Fashion-MNIST, USPS, CIFAR-10 and CelebA, with exact access.
 
-Nothing is downloaded unless ``download`` is set. A data set counts as a public benchmark if its files have the official
-checksums, or if the user states it with ``public_benchmark``: private records may lie in the layout of MNIST.
+Nothing is downloaded unless the user asks for it. Records count as public if their files have the official checksums,
+or if the user states it: private records may lie in the layout of MNIST.
 """
 
 import bz2
 import hashlib
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
-import numpy as np
 import torch
-import torchvision
-from PIL import Image
 
-from dpswd._validate import at_least, choice
-from dpswd.data.base import PrivateData, Records, data_root, every_fifth, held_out
-from dpswd.data.images import ImageFolder
+from dpswd._validate import at_least
+from dpswd.data.folders import Images, find_images
+from dpswd.data.found import data_root
 from dpswd.errors import InputError
-
-__all__ = ["CIFAR10", "MNIST", "USPS", "CelebA", "Digits", "FashionMNIST"]
+from dpswd.records import PrivateRecords, Records
 
 CROP = 140  # side of the square in the middle of the aligned 178 x 218 pictures of CelebA
+_NAMES = {  # what a user writes, and the name in reports
+    "digits": "digits",
+    "mnist": "MNIST",
+    "fashion": "FashionMNIST",
+    "fashionmnist": "FashionMNIST",
+    "usps": "USPS",
+    "cifar10": "CIFAR10",
+    "celeba": "CelebA",
+}
 # SHA-256 of the unpacked files that torchvision reads
 _OFFICIAL = {
     "MNIST/raw/train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -38,315 +43,175 @@ _OFFICIAL = {
 }
 
 
-class Digits(PrivateData):
-    """1,438 private scans of handwritten digits, 8 x 8, and 359 for testing; they ship with scikit-learn.
+@dataclass(frozen=True)
+class Benchmark:
+    """Records of a benchmark, which the user may look at.
+
+    Attributes:
+        name: Name in reports.
+        train: Records that play the private ones.
+        test: Records for evaluation, if there are any.
+        public: Whether all records are public, so that exact statistics of them may be published.
+        classes: Names of the classes; ``None`` without classes.
 
     Example:
-        >>> data = Digits()
-        >>> data.private.values.shape, len(data.test)
-        (torch.Size([1438, 1, 8, 8]), 359)
+        >>> digits = benchmark("digits")
+        >>> digits.shape, digits.n_classes, len(digits.train), len(digits.test), digits.private()
+        ((1, 8, 8), 10, 1438, 359, PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10))
     """
 
-    name = "digits"
-    public_benchmark = True
+    name: str
+    train: Records
+    test: Records | None
+    public: bool
+    classes: list[Any] | None = None
 
     @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Scans of 8 x 8."""
-        return 1, 8, 8
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one record; images as (channels, height, width)."""
+        return tuple(self.train.values.shape[1:])
 
     @property
-    def n_classes(self) -> int | None:
-        """Ten digits."""
-        return 10
+    def n_classes(self) -> int:
+        """Number of classes; 0 for none."""
+        return len(self.classes or ())
 
-    def _count(self) -> int:
-        return 1438
-
-    def load(self) -> tuple[Records, Records | None]:
-        """See :class:`PrivateData`."""
-        from sklearn.datasets import load_digits
-
-        digits = load_digits()
-        values = torch.from_numpy(digits.images).float().unsqueeze(1) / 16
-        return every_fifth(Records(values, torch.from_numpy(digits.target).long()))
+    def private(self) -> PrivateRecords:
+        """Return a handle of the training records."""
+        return self.train.private(classes=self.classes, name=self.name)
 
 
-class _Benchmark(PrivateData):
-    """Base of the data sets that torchvision reads: ten classes, official training and test set.
+def benchmark_name(name: Any) -> str | None:
+    """Return the name in reports of a benchmark, ``None`` for anything else."""
+    return _NAMES.get(name.lower()) if isinstance(name, str) else None
+
+
+def benchmark(
+    name: str,
+    root: str | Path | None = None,
+    download: bool = False,
+    *,
+    size: int = 64,
+    public: bool | None = None,
+) -> Benchmark:
+    """Read a benchmark.
 
     Args:
-        download: Let torchvision fetch the files if they are missing.
-        public_benchmark: States whether the records are public; by the checksums of the files if not given.
-    """
-
-    dataset: ClassVar[Any]
-    official: ClassVar[tuple[int, tuple[int, ...]]]  # number and shape of the official training records
-    folder: ClassVar[str] = ""  # below the root, beyond the folder that torchvision adds itself
-
-    def __init__(
-        self,
-        root: str | None = None,
-        batch_size: int | None = None,
-        n_synthetic: int = 20_000,
-        download: bool = False,
-        public_benchmark: bool | None = None,
-    ) -> None:
-        super().__init__(root, batch_size, n_synthetic)
-        self.download, self._stated = download, public_benchmark
-
-    @property
-    def n_classes(self) -> int | None:
-        """Ten, for all data sets of this kind."""
-        return 10
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """See :class:`PrivateData`."""
-        return self._header()[1] if self._splits is None else super().sample_shape
-
-    def _count(self) -> int:
-        return self._header()[0]
-
-    def _header(self) -> tuple[int, tuple[int, ...]]:
-        """Number and shape of the private records: the official ones, or those of the records that are found."""
-        if self._verified:
-            return self.official
-        records = self.private
-        return len(records), tuple(records.values.shape[1:])
-
-    @property
-    def public_benchmark(self) -> bool:  # type: ignore[override]
-        """What the user states; otherwise whether every file has the official checksum."""
-        return self._verified if self._stated is None else self._stated
-
-    @cached_property
-    def _verified(self) -> bool:
-        return self._is_official()
-
-    def _is_official(self) -> bool:
-        files = {name: digest for name, digest in _OFFICIAL.items() if name.startswith(f"{self.name}/")}
-        return all(_digest(data_root(self.root) / name) == digest for name, digest in files.items())
-
-    def load(self) -> tuple[Records, Records | None]:
-        """See :class:`PrivateData`."""
-        return self._read(train=True), self._read(train=False)
-
-    def _read(self, train: bool) -> Records:
-        root = data_root(self.root) / self.folder
-        remedy = "pass --data.root or set DPSWD_DATA, or let torchvision fetch it with --data.download true"
-        try:
-            data: Any = self.dataset(root, train=train, download=self.download)
-        except (RuntimeError, FileNotFoundError) as error:
-            raise InputError(f"Expected {self.name} under {root}, got: {_first(error)}; {remedy}.") from None
-        except Exception as error:  # torchvision raises many types on damaged files
-            raise InputError(f"Expected readable {self.name} files under {root}, got: {error}; fetch them.") from None
-        values, labels = torch.as_tensor(data.data), torch.as_tensor(data.targets).long()
-        if values.ndim not in (3, 4) or len(values) != len(labels):
-            raise InputError(f"Expected images and labels under {root}, got {tuple(values.shape)} and {len(labels)}.")
-        return Records(values.unsqueeze(1) if values.ndim == 3 else values.permute(0, 3, 1, 2), labels)
-
-
-class MNIST(_Benchmark):
-    """60,000 private handwritten digits, 28 x 28; 10,000 for testing.
-
-    Example:
-        >>> data = MNIST(root="data", public_benchmark=True)
-        >>> data.official, data.n_classes
-        ((60000, (1, 28, 28)), 10)
-    """
-
-    name = "MNIST"
-    dataset = torchvision.datasets.MNIST
-    official = 60_000, (1, 28, 28)
-
-
-class FashionMNIST(_Benchmark):
-    """60,000 private pictures of clothes, 28 x 28; 10,000 for testing.
-
-    Example:
-        >>> data = FashionMNIST(root="data", public_benchmark=True)
-        >>> data.official, data.n_classes
-        ((60000, (1, 28, 28)), 10)
-    """
-
-    name = "FashionMNIST"
-    dataset = torchvision.datasets.FashionMNIST
-    official = 60_000, (1, 28, 28)
-
-
-class USPS(_Benchmark):
-    """7,291 private handwritten digits, 16 x 16; 2,007 for testing.
-
-    Example:
-        >>> data = USPS(root="data", public_benchmark=True)
-        >>> data.official, data.n_classes
-        ((7291, (1, 16, 16)), 10)
-    """
-
-    name = "USPS"
-    dataset = torchvision.datasets.USPS
-    official = 7291, (1, 16, 16)
-    folder = "USPS"
-
-    def _is_official(self) -> bool:
-        files = [(name, md5) for _, name, md5 in torchvision.datasets.USPS.split_list.values()]
-        root = data_root(self.root) / self.folder
-        return super()._is_official() or all(_digest(root / name, "md5") == md5 for name, md5 in files)
-
-
-class CIFAR10(_Benchmark):
-    """50,000 private colour photographs, 32 x 32; 10,000 for testing.
-
-    ``ROOT/cifar10_images/{train,test}/CLASS/*.jpg`` is read where it exists: class folders of JPEG, a lossy copy that
-    counts as public only if the user states it. Otherwise torchvision reads ``ROOT/cifar-10-batches-py``, whose
-    checksums it compares.
-
-    Example:
-        >>> data = CIFAR10(root="data", public_benchmark=True)
-        >>> data.official, data.n_classes
-        ((50000, (3, 32, 32)), 10)
-    """
-
-    name = "CIFAR10"
-    dataset = torchvision.datasets.CIFAR10
-    official = 50_000, (3, 32, 32)
-
-    @property
-    def _images(self) -> Path:
-        return data_root(self.root) / "cifar10_images"
-
-    def _is_official(self) -> bool:
-        return not self._images.is_dir()
-
-    def _header(self) -> tuple[int, tuple[int, ...]]:
-        return self._folder("train").public_facts()[:2] if self._images.is_dir() else self.official
-
-    def _folder(self, part: str) -> ImageFolder:
-        return ImageFolder(str(self._images / part), size=32, channels=3, test_split=False)
-
-    def _read(self, train: bool) -> Records:
-        if not self._images.is_dir():
-            return super()._read(train)
-        return self._folder("train" if train else "test").private
-
-
-class CelebA(PrivateData):
-    """Faces without labels, resized to ``size`` x ``size``.
-
-    Args:
-        source: ``"torchvision"`` for the full set below ``ROOT/celeba``, whose training split has 162,770 pictures
-            (Rakotomamonjy2021 has N = 162,000), or ``"faces"`` for a folder ``ROOT/celeba64`` or a zip
-            ``ROOT/celeba64_5000.zip`` of cropped faces, of which every fifth by name is held out for testing;
-            the list of file names is public then (:class:`ImageFolder` keeps it private).
-        n_records: Number of private records with ``"torchvision"``: the first ones, in the order of the files.
-        n_test: Number of test records with ``"torchvision"``.
-        size: Side to which pictures are resized.
-        download: Let torchvision fetch the full set.
-        public_benchmark: States that the faces are public.
-        root: See :class:`~dpswd.data.base.PrivateData`.
-        batch_size: As ``root``.
-        n_synthetic: As ``root``.
+        name: ``"digits"`` (1,438 and 359 scans of 8 x 8, which ship with scikit-learn), ``"mnist"`` and ``"fashion"``
+            (60,000 and 10,000 of 28 x 28), ``"usps"`` (7,291 and 2,007 of 16 x 16), ``"cifar10"`` (50,000 and 10,000 of
+            32 x 32) or ``"celeba"`` (faces without classes: 162,770 and 19,962 of a folder ``celeba`` as torchvision
+            has it, or those of a folder ``celeba64`` or a zip ``celeba64_5000.zip``, every fifth by name for testing).
+        root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
+        download: Let torchvision fetch missing files.
+        size: Side to which faces are resized.
+        public: States whether the records are public; by the checksums of the files if not given.
 
     Raises:
-        InputError: If a value is out of range.
+        InputError: If the name is unknown, or files are missing or damaged.
 
     Example:
-        >>> data = CelebA("torchvision", size=32, root="data")
-        >>> data.public_facts()
-        (162000, (3, 32, 32), 0)
+        >>> benchmark("digits").train.floats().shape
+        torch.Size([1438, 1, 8, 8])
     """
-
-    name = "CelebA"
-
-    def __init__(
-        self,
-        source: Literal["faces", "torchvision"] = "faces",
-        n_records: int = 162_000,
-        n_test: int = 5_000,
-        size: int = 64,
-        root: str | None = None,
-        batch_size: int | None = None,
-        n_synthetic: int = 1_000,
-        download: bool = False,
-        public_benchmark: bool = False,
-    ) -> None:
-        super().__init__(root, batch_size, n_synthetic)
-        choice(("faces", "torchvision"), source=source)
-        at_least(1, n_records=n_records, n_test=n_test)
+    found, folder = benchmark_name(name), data_root(root)
+    if found is None:
+        raise InputError(f"Expected a benchmark out of {', '.join(_NAMES)}, got {name!r}.")
+    if found == "digits":
+        return Benchmark(found, *_digits(), public is not False, list(range(10)))
+    if found == "CelebA":
         at_least(8, size=size)
-        self.source, self.n_records, self.n_test, self.size = source, n_records, n_test, size
-        self.download, self.public_benchmark = download, public_benchmark
+        return Benchmark(found, *_celeba(folder, size), bool(public))
+    images = folder / "cifar10_images"
+    if found == "CIFAR10" and images.is_dir():  # JPEG, a lossy copy: public only if the user states it
+        parts = [find_images(images / part, size=32, channels=3, in_memory=True) for part in ("train", "test")]
+        return Benchmark(found, parts[0].public(), parts[1].public(), bool(public), parts[0].classes)
+    train, test = (_torchvision(found, folder, train, download) for train in (True, False))
+    return Benchmark(found, train, test, _is_official(found, folder) if public is None else public, list(range(10)))
 
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Colour images of ``size``."""
-        return 3, self.size, self.size
 
-    @property
-    def n_classes(self) -> int | None:
-        """Faces have no labels."""
-        return 0
+def every_fifth(records: Records) -> tuple[Records, Records]:
+    """Hold out every fifth record, by position, for testing.
 
-    def _count(self) -> int:
-        if self.source == "torchvision":
-            return min(self.n_records, 162_770)
-        n = self._faces().public_facts()[0]
-        return n - held_out(n)
+    Example:
+        >>> train, test = every_fifth(Records(torch.rand(10, 3), torch.zeros(10, dtype=torch.int64)))
+        >>> len(train), len(test)
+        (8, 2)
+    """
+    index = torch.arange(len(records))
+    return records.select(index[index % 5 != 4]), records.select(index[index % 5 == 4])
 
-    def load(self) -> tuple[Records, Records | None]:
-        """See :class:`PrivateData`."""
-        if self.source == "torchvision":
-            return self._split("train", self.n_records), self._split("test", self.n_test)
-        faces = self._faces().private
-        return every_fifth(faces) if len(faces) >= 5 else (faces, None)
 
-    def _faces(self) -> ImageFolder:
-        root = data_root(self.root)
-        for name in ("celeba64", "celeba64_5000.zip"):
-            if (root / name).exists():
-                return ImageFolder(str(root / name), size=self.size, channels=3, test_split=False)
-        raise InputError(
-            f"Expected faces in {root / 'celeba64'} or {root / 'celeba64_5000.zip'}, got neither; set DPSWD_DATA, or "
-            "take the full set with --data.source torchvision."
-        )
+def _digits() -> tuple[Records, Records]:
+    from sklearn.datasets import load_digits
 
-    def _split(self, split: Literal["train", "test"], most: int) -> Records:
-        root = data_root(self.root)
-        try:
-            found = torchvision.datasets.CelebA(str(root), split=split, download=self.download)
-        except (RuntimeError, FileNotFoundError, OSError, ValueError) as error:
-            raise InputError(
-                f"Expected CelebA in {root / 'celeba'} as torchvision lays it out, got: {_first(error)}; fetch "
-                "img_align_celeba.zip and the list_*.txt files from its authors' page, or use --data.source faces."
-            ) from None
-        names = found.filename[:most]
-        values = np.empty((len(names), 3, self.size, self.size), dtype=np.uint8)  # 2 GB for the full set
-        for i, name in enumerate(names):
-            values[i] = self._read(Path(found.root) / found.base_folder / "img_align_celeba" / name)
-        return Records(torch.from_numpy(values), torch.zeros(len(names), dtype=torch.int64))
+    digits = load_digits()
+    values = torch.from_numpy(digits.images).float().unsqueeze(1) / 16
+    return every_fifth(Records(values, torch.from_numpy(digits.target).long()))
 
-    def _read(self, path: Path) -> np.ndarray:
-        try:
-            with Image.open(path) as image:
-                rgb = image.convert("RGB")
-                left, top = (rgb.width - CROP) // 2, (rgb.height - CROP) // 2
-                box = (left, top, left + CROP, top + CROP)
-                square = rgb.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
-        except (OSError, ValueError) as error:
-            raise InputError(f"Expected a readable picture at {path}, got: {error}; unpack CelebA again.") from None
-        return np.asarray(square, dtype=np.uint8).transpose(2, 0, 1)
+
+def _torchvision(name: str, root: Path, train: bool, download: bool) -> Records:
+    """Read a part of a data set that torchvision knows."""
+    import torchvision
+
+    root = root / "USPS" if name == "USPS" else root
+    remedy = "pass its root, set DPSWD_DATA, or let torchvision fetch it with download"
+    try:
+        data: Any = getattr(torchvision.datasets, name)(root, train=train, download=download)
+    except (RuntimeError, FileNotFoundError) as error:
+        raise InputError(f"Expected {name} under {root}, got: {_first(error)}; {remedy}.") from None
+    except Exception as error:  # torchvision raises many types on damaged files
+        raise InputError(f"Expected readable {name} files under {root}, got: {error}; fetch them.") from None
+    values, labels = torch.as_tensor(data.data), torch.as_tensor(data.targets).long()
+    if values.ndim not in (3, 4) or len(values) != len(labels):
+        raise InputError(f"Expected images and labels under {root}, got {tuple(values.shape)} and {len(labels)}.")
+    return Records(values.unsqueeze(1) if values.ndim == 3 else values.permute(0, 3, 1, 2).contiguous(), labels)
+
+
+def _is_official(name: str, root: Path) -> bool:
+    """Return whether every file has the official checksum; those of CIFAR-10 are compared by torchvision."""
+    files = {file: digest for file, digest in _OFFICIAL.items() if file.startswith(f"{name}/")}
+    if all(_digest(root / file) == digest for file, digest in files.items()):
+        return True
+    if name != "USPS":
+        return False
+    import torchvision
+
+    packed = [(file, md5) for _, file, md5 in torchvision.datasets.USPS.split_list.values()]
+    return all(_digest(root / "USPS" / file, "md5") == md5 for file, md5 in packed)
+
+
+def _celeba(root: Path, size: int) -> tuple[Records, Records | None]:
+    """Read the full set in the layout of torchvision, or else the folder or zip of cropped faces."""
+    partition = root / "celeba" / "list_eval_partition.txt"
+    if partition.is_file():
+        lines = [line.split() for line in partition.read_text().splitlines() if line]
+        return _faces(partition.parent, lines, "0", size), _faces(partition.parent, lines, "2", size)
+    for name in ("celeba64", "celeba64_5000.zip"):
+        if (root / name).exists():
+            faces = find_images(root / name, size=size, channels=3, in_memory=True).public()
+            return every_fifth(faces) if len(faces) >= 5 else (faces, None)
+    raise InputError(
+        f"Expected faces in {partition.parent}, {root / 'celeba64'} or {root / 'celeba64_5000.zip'}, got none; set "
+        "DPSWD_DATA, or fetch img_align_celeba.zip and list_eval_partition.txt from the authors' page."
+    )
+
+
+def _faces(folder: Path, lines: list[list[str]], part: str, size: int) -> Records:
+    """Read the middle squares of a part of the full set; 2 GB of training records at 64 x 64."""
+    files: dict[str, Path | bytes] = {name: folder / "img_align_celeba" / name for name, kind in lines if kind == part}
+    values = Images(files, size, 3, "refuse", crop=CROP).whole()
+    return Records(values, torch.zeros(len(values), dtype=torch.int64))
 
 
 def _first(error: Exception) -> str:
-    """First sentence of an error of torchvision."""
+    """Return the first sentence of an error of torchvision."""
     if isinstance(error, FileNotFoundError) or not str(error):
         return "Dataset not found"
     return str(error).split(". ")[0].splitlines()[0]
 
 
 def _digest(path: Path, kind: str = "sha256") -> str | None:
-    """Digest of a file: SHA-256 of what it holds, unpacked, or MD5 of the file as it is; ``None`` if unreadable."""
+    """Return SHA-256 of what a file holds, unpacked, or MD5 of the file as it is; ``None`` if unreadable."""
     try:
         content = path.read_bytes()
         unpack = kind == "sha256" and path.suffix == ".bz2"

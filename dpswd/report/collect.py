@@ -2,8 +2,8 @@
 
 The ledger holds the plan and what was released. Where a run stopped early the plan counts, since the decision to stop
 may depend on private data. ``privacy.json`` adds what the releases do not contain: other runs that the weights depend
-on, and whether the run declares itself not private or not sound. schema.json, in this directory, describes the
-dictionary.
+on, and whether the run declares itself not private or not sound. ``config.yaml`` adds the name and the public facts of
+the records. schema.json, in this directory, describes the dictionary.
 """
 
 import base64
@@ -11,101 +11,150 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml  # type: ignore[import-untyped]
 
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.ledger import Ledger, ReleaseGroup
-from dpswd.diagnostics.appendix import read_diagnostics
+from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, ReleaseGroup
+from dpswd.budget import NOT_COVERED
 from dpswd.errors import InputError
 from dpswd.report.gdp import TABLE_FPR, TradeOff
-from dpswd.training.budget import NOT_COVERED
 
 __all__ = ["collect"]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 ATTACK_FPR = 1e-3  # false-positive rate of the attacker in the first sentence of the report
+PICTURES = ("samples.png", "columns.png")
 TOLERANCE = 1e-3  # relative; rounding on another machine differs by less, a wrong claim by more
 PROFILE_POINTS = 61
-PNG = b"\x89PNG\r\n\x1a\n"
-MAX_PICTURE = 8 * 2**20  # bytes; a larger picture is not embedded
+_UNNAMED = "records"  # name of records that were not given one
+_MOST_CLASSES = 12  # that are listed by name
 
 _NUMBER = (int, float)
-_OPTIONAL = (type(None),)
+_NONE = (type(None),)
 _PRIVACY: dict[str, tuple[type, ...]] = {
     **{name: (bool,) for name in ("sound", "private")},
     "releases_made": (int,),
-    **{name: _NUMBER + _OPTIONAL for name in ("epsilon", "delta", "mu")},
+    **{name: _NUMBER + _NONE for name in ("epsilon", "delta", "mu")},
     **{name: (list,) for name in ("assumptions", "not_covered")},
-    **{name: (list, *_OPTIONAL) for name in ("covered_runs", "weights_from_runs")},
-    "across_runs": (dict, *_OPTIONAL),
+    **{name: (list, *_NONE) for name in ("covered_runs", "weights_from_runs")},
+    "across_runs": (dict, *_NONE),
 }
-_EVALUATION: dict[str, tuple[type, ...]] = {
-    "dataset": (str,),
-    "classifier": (str,),
-    "train": (str,),
+_ACCURACY: dict[str, tuple[type, ...]] = {
+    **{name: (str,) for name in ("dataset", "classifier", "train")},
     "accuracy": _NUMBER,
-    "n_train": (int, *_OPTIONAL),
-    "n_test": (int, *_OPTIONAL),
+    **{name: (int, *_NONE) for name in ("n_train", "n_test")},
+}
+_RECORDS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "shape": (list,),
+    "n_classes": (int,),
+    "classes": (list,),
+    "bounds": (list,),
+    "taken": (list,),
 }
 
 
-@dataclass(frozen=True)
-class Run:
-    """Content of a run directory.
+def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Collect everything that a report states.
 
-    Attributes:
-        path: The directory.
-        ledger: Its ledger, with the hash chain verified.
-        privacy: ``privacy.json``, what the run states.
-        config: ``config.yaml``, or ``None``.
-        picture: ``samples.png``, or ``None`` if it does not exist or is too large to embed.
-        evaluation: Rows of ``evaluation.json``: accuracies on a declared public benchmark.
-    """
+    Args:
+        run_dir: Directory with ``ledger.jsonl`` and ``privacy.json``; ``config.yaml``, ``samples.png``,
+            ``columns.png`` and ``evaluation.json`` are used if they exist.
+        title: Title; by default that of ``config.yaml``, or "Synthetic records of NAME".
 
-    path: Path
-    ledger: Ledger
-    privacy: dict[str, Any]
-    config: bytes | None
-    picture: bytes | None
-    evaluation: list[dict[str, Any]]
-
-    @property
-    def config_sha256(self) -> str | None:
-        """SHA-256 of ``config.yaml``."""
-        return None if self.config is None else hashlib.sha256(self.config).hexdigest()
-
-
-def read_run(path: str | Path) -> Run:
-    """Read and check a run directory.
+    Returns:
+        A dictionary that is valid against schema.json (the same run gives the same dictionary), and points ``fpr``,
+        ``fnr`` of the trade-off curve for the plots.
 
     Raises:
-        InputError: If the directory, its ledger or ``privacy.json`` is missing, or a file is corrupt.
+        InputError: If a file is missing or corrupt, or the ledger and ``privacy.json`` contradict each other.
     """
-    path = Path(path)
+    path = Path(run_dir)
     if not path.is_dir():
         found = "a file" if path.exists() else "nothing there"
         raise InputError(f"Expected a run directory, got {path} ({found}); give the directory that the run wrote to.")
     ledger = Ledger.open_existing(path / "ledger.jsonl")
     privacy = _json_object(path / "privacy.json", "the run writes it at its end: let it finish or resume it")
     _check_fields(path / "privacy.json", privacy, _PRIVACY)
-    picture = _content(path / "samples.png")
-    if picture is not None and not picture.startswith(PNG):
-        raise InputError(f"Expected a PNG picture at {path / 'samples.png'}, got another format; remove the file.")
-    evaluation = path / "evaluation.json"
-    return Run(
-        path=path,
-        ledger=ledger,
-        privacy=privacy,
-        config=_content(path / "config.yaml"),
-        picture=picture if picture is None or len(picture) <= MAX_PICTURE else None,
-        evaluation=_accuracies(evaluation) if evaluation.exists() else [],
-    )
+    config = _content(path / "config.yaml")
+    config_hash = None if config is None else hashlib.sha256(config).hexdigest()
+    settings = _settings(config)
+
+    header, groups = ledger.header, _planned_groups(path, ledger, privacy)
+    target_delta, name = float(header.get("target_delta", 1e-5)), str(header.get("accountant", "pld"))
+    accountants = {kind: PrivacyAccountant.from_groups(groups, kind) for kind in ("pld", "rdp")}
+    exact = accountants["pld"].resolve(target_delta)  # the curve needs a failure_prob for every bound that may fail
+    curve = TradeOff.of(exact)
+    epsilons = [_epsilons(delta, target_delta, name, accountants) for delta in _deltas(groups[0][1], target_delta)]
+    at_target = next(row["epsilon"] for row in epsilons if row["target"])
+    _cross_check(path, privacy, accountants[name], {"epsilon": at_target, "mu": curve.mu}, target_delta)
+    private = all([privacy["private"], header.get("private", True), *(each.is_private for each, _, _ in groups)])
+    handed_over = HANDED_OVER in (header.get("records"), privacy.get("records"))
+    proven = accountants[name].sound and (privacy["sound"] or handed_over)
+    records = _records(settings, groups[0][1], header.get("records"))
+    this = header.get("run")
+    covered = [str(each) for each in privacy.get("covered_runs") or ([this] if this else [])]
+    runs = {
+        "this": this,
+        "covered": covered,
+        "weights_from": [str(each) for each in privacy.get("weights_from_runs") or covered],
+    }
+    report = {
+        "schema_version": SCHEMA_VERSION,
+        "title": title or _title(path, settings, records),
+        "private": private,
+        "conditions": CONDITIONS if handed_over else [],
+        "sound": private and proven and not handed_over,
+        "reasons": _reasons(groups, privacy["private"], proven),
+        "records": records,
+        "public": _public(records),
+        "protected": _protected(private, handed_over),
+        "not_covered": list(dict.fromkeys([*NOT_COVERED, *map(str, privacy["not_covered"])])),
+        "guarantee": {
+            "tier": curve.tier,
+            "mu": curve.mu,
+            "regret": curve.regret,
+            "advantage": curve.advantage,
+            "exactly_gaussian": curve.is_gaussian,
+            "epsilon": at_target,
+            "delta": target_delta,
+            "attack": curve.rows([ATTACK_FPR])[0],
+            "attacks": curve.rows([1e-1, 1e-2, 1e-3, 1e-4, 1e-6]),
+            "trade_off": curve.rows(TABLE_FPR),
+            "epsilon_delta": epsilons,
+            "profile": _profile(exact, curve.advantage),
+        },
+        "budget": {"epsilon": header.get("target_epsilon"), "delta": header.get("target_delta")},
+        "releases": {
+            "made": ledger.n_releases,
+            "planned": sum(count for _, _, count in groups),
+            "sample_size": groups[0][1],
+            "neighboring_relation": "replace-one",
+            "groups": [_group(*group) for group in exact.history],
+        },
+        "runs": runs,
+        "accountant": name,
+        "assumptions": list(dict.fromkeys([*accountants[name].assumptions, *map(str, privacy["assumptions"])])),
+        "caveats": _caveats(ledger, groups, target_delta, runs, privacy.get("across_runs") or {}, config_hash),
+        "ledger": {key: header.get(key) for key in ("config_sha256", "version")} | {"head": ledger.head},
+        "config": {"sha256": config_hash, "text": None if config is None else config.decode(errors="replace")},
+        "versions": package_versions(),
+        "pictures": {
+            each: base64.b64encode(found).decode("ascii") for each in PICTURES if (found := _content(path / each))
+        },
+        "evaluation": _accuracies(path / "evaluation.json"),
+    }
+    fpr = np.unique(np.concatenate([np.geomspace(1e-10, 1.0, 301), np.linspace(0.0, 1.0, 201)]))
+    return report, {"fpr": fpr.tolist(), "fnr": curve.fnr(fpr).tolist()}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files
 
 
 def _content(path: Path) -> bytes | None:
@@ -139,125 +188,86 @@ def _check_fields(path: Path, values: Any, fields: dict[str, tuple[type, ...]]) 
 
 
 def _accuracies(path: Path) -> list[dict[str, Any]]:
+    """Return accuracies on a declared public benchmark."""
+    if not path.exists():
+        return []
     rows = _json_object(path, "evaluate the run again").get("rows")
     if not isinstance(rows, list):
         raise InputError(f"Expected a list 'rows' in {path}, got {rows!r}; evaluate the run again.")
     for row in rows:
-        _check_fields(path, row, _EVALUATION)
+        _check_fields(path, row, _ACCURACY)
         if not 0 <= row["accuracy"] <= 100:
             raise InputError(f"Expected accuracies from 0 to 100 percent in {path}, got {row['accuracy']!r}.")
-    return [{name: row.get(name) for name in _EVALUATION} for row in rows]
+    return [{name: row.get(name) for name in _ACCURACY} for row in rows]
 
 
-def collect(
-    run_dir: str | Path, *, diagnostics: bool = False, include_private_evaluation: bool = False
-) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """Collect everything that a report states.
-
-    Args:
-        run_dir: Directory with ``ledger.jsonl`` and ``privacy.json``; ``config.yaml``, ``samples.png`` and
-            ``evaluation.json`` are used if they exist.
-        diagnostics: Whether to add ``diagnostics.json`` as an appendix, outside the guarantee.
-        include_private_evaluation: Whether to add ``private_evaluation.json``: accuracies that were measured on private
-            records without noise. Without this option the file is not read.
-
-    Returns:
-        A dictionary that is valid against schema.json (the same run gives the same dictionary), and points ``fpr``,
-        ``fnr`` of the trade-off curve for the plots.
-
-    Raises:
-        InputError: If a file is missing or corrupt, or the ledger and ``privacy.json`` contradict each other.
-
-    Example:
-        >>> import tempfile, torch
-        >>> from dpswd import Budget, ClassCounts
-        >>> query = ClassCounts(2)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Budget([query], 10, target_epsilon=1.0, target_delta=1e-5, run_dir=folder):
-        ...         counts = query.release(torch.arange(10) % 2)
-        ...     report, curve = collect(folder)
-        >>> report["guarantee"]["epsilon"] <= 1.0
-        True
-    """
-    run = read_run(run_dir)
-    appendix = read_diagnostics(run.path) if diagnostics else None
-    private_evaluation = _accuracies(run.path / "private_evaluation.json") if include_private_evaluation else None
-    groups = _planned_groups(run)
-    header, privacy = run.ledger.header, run.privacy
-    target_delta, name = float(header.get("target_delta", 1e-5)), str(header.get("accountant", "pld"))
-    accountants = {kind: PrivacyAccountant.from_groups(groups, kind) for kind in ("pld", "rdp")}
-    chosen = accountants[name]
-    exact = accountants["pld"].resolve(target_delta)  # the curve needs a failure_prob for every bound that may fail
-    curve = TradeOff.of(exact)
-    epsilons = [_epsilons(delta, target_delta, name, accountants) for delta in _deltas(groups[0][1], target_delta)]
-    at_target = next(row["epsilon"] for row in epsilons if row["target"])
-    _cross_check(run, chosen, {"epsilon": at_target, "mu": curve.mu}, target_delta)
-    seedless = all(mechanism.is_private for mechanism, _, _ in groups)
-    private = bool(privacy["private"]) and bool(header.get("private", True)) and seedless
-    outside = {"evaluation": run.evaluation, "private_evaluation": private_evaluation, "diagnostics": appendix}
-    report = {
-        "schema_version": SCHEMA_VERSION,
-        "name": run.path.resolve().name,  # the rest of the path may hold names of people or projects
-        "private": private,
-        "sound": private and bool(privacy["sound"]) and chosen.sound,
-        "reasons": _reasons(run, groups, chosen.sound),
-        "outside_guarantee": [key for key, value in outside.items() if value],
-        "guarantee": {
-            "tier": curve.tier,
-            "mu": curve.mu,
-            "regret": curve.regret,
-            "advantage": curve.advantage,
-            "exactly_gaussian": curve.is_gaussian,
-            "epsilon": at_target,
-            "delta": target_delta,
-            "attack": curve.rows([ATTACK_FPR])[0],
-            "attacks": curve.rows([1e-1, 1e-2, 1e-3, 1e-4, 1e-6]),
-            "trade_off": curve.rows(TABLE_FPR),
-            "epsilon_delta": epsilons,
-            "profile": _profile(exact, curve.advantage),
-        },
-        "budget": {"epsilon": header.get("target_epsilon"), "delta": header.get("target_delta")},
-        "releases": {
-            "made": run.ledger.n_releases,
-            "planned": sum(count for _, _, count in groups),
-            "sample_size": groups[0][1],
-            "neighboring_relation": "replace-one",
-            "groups": [_group(*group) for group in exact.history],
-        },
-        "runs": _runs(run),
-        "accountant": name,
-        "assumptions": _merge(chosen.assumptions, privacy["assumptions"]),
-        "not_covered": _merge(NOT_COVERED, privacy["not_covered"], by_topic=True),
-        "caveats": _caveats(run, groups, target_delta, include_private_evaluation),
-        "ledger": {
-            "head": run.ledger.head,
-            "config_sha256": header.get("config_sha256"),
-            "version": header.get("version"),
-        },
-        "config": {
-            "sha256": run.config_sha256,
-            "matches_ledger": None if run.config is None else run.config_sha256 == header.get("config_sha256"),
-            "text": None if run.config is None else run.config.decode(errors="replace"),
-        },
-        "versions": package_versions(),
-        "samples_png": None if run.picture is None else base64.b64encode(run.picture).decode("ascii"),
-        **outside,
-    }
-    fpr = np.unique(np.concatenate([np.geomspace(1e-10, 1.0, 301), np.linspace(0.0, 1.0, 201)]))
-    return report, {"fpr": fpr.tolist(), "fnr": curve.fnr(fpr).tolist()}
+def _settings(config: bytes | None) -> dict[str, Any]:
+    """Return the content of config.yaml; empty if there is none, or it was edited into another format."""
+    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        found = yaml.safe_load((config or b"").decode())
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
-def _planned_groups(run: Run) -> list[ReleaseGroup]:
+# ---------------------------------------------------------------------------------------------------------------------
+# Records
+
+
+def _records(settings: dict[str, Any], size: int, opened: Any) -> dict[str, Any]:
+    """Return the public facts of the records, as far as config.yaml states them."""
+    stated = settings.get("records")
+    stated = stated if isinstance(stated, dict) else {}
+    stated = {**stated, "shape": stated.get("sample_shape", stated.get("shape"))}
+    facts = {key: value for key, kinds in _RECORDS.items() if isinstance(value := stated.get(key), kinds)}
+    facts |= {"n_classes": len(facts["classes"])} if facts.get("classes") else {}
+    facts["taken"] = [str(line) for line in facts.get("taken", [])]
+    return {"size": size, "opened": opened, **{key: facts.get(key) for key in _RECORDS}}
+
+
+def _title(path: Path, settings: dict[str, Any], records: dict[str, Any]) -> str:
+    if isinstance(stated := settings.get("title"), str):
+        return stated
+    if records["name"] not in (None, "", _UNNAMED):
+        return f"Synthetic records of {records['name']}"
+    return f"Privacy report: {path.resolve().name}"  # the rest of the path may hold names of people or projects
+
+
+def _public(records: dict[str, Any]) -> list[str]:
+    """Return one sentence for each fact that the guarantee treats as public."""
+    lines = [f"The number of records: {records['size']:,}."]
+    if records["shape"]:
+        lines.append(f"The shape of a record: {' x '.join(map(str, records['shape']))}.")
+    names = [str(each) for each in records["classes"] or []]
+    if names and len(names) <= _MOST_CLASSES:
+        lines.append(f"The classes: {', '.join(names)}.")
+    elif records["n_classes"]:
+        lines.append(f"The list of {records['n_classes']} classes.")
+    if records["bounds"]:
+        lines.append("The bounds of every column.")
+    return [*lines, *records["taken"], "The settings below, and everything that was released."]
+
+
+def _protected(private: bool, handed_over: bool) -> list[str]:
+    if not private:
+        return ["Nothing: the run is not private."]
+    lines = ["Each single record, its class included, against everyone who knows all other records and the releases."]
+    return [*lines, "On the conditions above only."] if handed_over else lines
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Guarantee
+
+
+def _planned_groups(path: Path, ledger: Ledger, privacy: dict[str, Any]) -> list[ReleaseGroup]:
     """Return the plan in the ledger, or the releases where they exceed it."""
-    made, stated = run.ledger.n_releases, run.privacy["releases_made"]
-    if not made:
-        raise InputError(f"Expected at least one release in the ledger of {run.path}, got none: nothing to report.")
-    if stated > made:
+    if not ledger.n_releases:
+        raise InputError(f"Expected at least one release in the ledger of {path}, got none: nothing to report.")
+    if privacy["releases_made"] > ledger.n_releases:
         raise InputError(
-            f"Expected a ledger with at least {stated} releases as {run.path / 'privacy.json'} says, got {made}: "
-            "the ledger was truncated; do not rely on it."
+            f"Expected a ledger with at least {privacy['releases_made']} releases as {path / 'privacy.json'} says, got "
+            f"{ledger.n_releases}: the ledger was truncated; do not rely on it."
         )
-    return run.ledger.planned()
+    return ledger.planned()
 
 
 def _deltas(sample_size: int, target: float) -> list[float]:
@@ -297,54 +307,43 @@ def _profile(accountant: PrivacyAccountant, at_zero: float) -> list[dict[str, fl
 
 def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
     batch = sample_size if mechanism.batch_size is None else int(mechanism.batch_size)
-    law = mechanism.law
     return {
         "count": count,
         "description": mechanism.description,
         "sample_size": sample_size,
         "batch_size": batch,
         "sampling_rate": batch / sample_size,
-        "subsampling": "none: every record is read" if batch == sample_size else "fixed size, without replacement",
         "sigma": mechanism.sigma,
-        "unit_sensitivity": mechanism.unit_sensitivity,
-        "sensitivity": mechanism.unit_sensitivity * math.sqrt(law.mean),
-        "sensitivity_is_random": not law.is_constant,
+        "sensitivity": mechanism.unit_sensitivity * math.sqrt(mechanism.law.mean),
+        "sensitivity_is_random": not mechanism.law.is_constant,
         "mechanism": mechanism.to_dict(),
     }
 
 
-def _runs(run: Run) -> dict[str, Any]:
-    """Return the ids of this run, of the runs that the guarantee covers, and of those that the weights depend on."""
-    stated, this = run.privacy, run.ledger.header.get("run")
-    covered = [str(name) for name in stated.get("covered_runs") or ([this] if this else [])]
-    return {
-        "this": this,
-        "covered": covered,
-        "weights_from": [str(n) for n in stated.get("weights_from_runs") or covered],
-    }
-
-
-def _reasons(run: Run, groups: list[ReleaseGroup], sound: bool) -> list[str]:
+def _reasons(groups: list[ReleaseGroup], declared_private: bool, proven: bool) -> list[str]:
+    """Return why the run is not private or the numbers are not proven."""
     reasons = []
     if not all(mechanism.is_private for mechanism, _, _ in groups):
         reasons.append("A fixed noise seed makes the noise repeatable: anyone can subtract it.")
     if any(getattr(m, "spends_tail", False) and getattr(m, "bound", "") == "clt" for m, _, _ in groups):
         reasons.append("The bound on the sensitivity is a normal approximation (CLT), not a theorem.")
-    if not run.privacy["private"] and not reasons:
+    if not declared_private and not reasons:
         reasons.append("The run declares itself not private; see its assumptions below.")
-    if (not run.privacy["sound"] or not sound) and not reasons:
+    if not proven and not reasons:
         reasons.append("The run declares its account not sound; see its assumptions below.")
     return reasons
 
 
-def _caveats(run: Run, groups: list[ReleaseGroup], delta: float, private_evaluation: bool) -> list[str]:
-    made, planned = run.ledger.n_releases, sum(count for _, _, count in groups)
-    caveats = []
-    if private_evaluation:
-        caveats.append(
-            "This report contains accuracies that were measured on private records without noise. The guarantee does "
-            "not cover them: do not publish this report. It holds for everything else in the report."
-        )
+def _caveats(
+    ledger: Ledger,
+    groups: list[ReleaseGroup],
+    delta: float,
+    runs: dict[str, Any],
+    together: dict[str, Any],
+    config_hash: str | None,
+) -> list[str]:
+    """Return what a reader of these particular numbers should know."""
+    made, planned, caveats = ledger.n_releases, sum(count for _, _, count in groups), []
     if planned > made:
         caveats.append(
             f"The run made {made} of {planned} planned releases. All planned releases are counted, because the "
@@ -355,44 +354,38 @@ def _caveats(run: Run, groups: list[ReleaseGroup], delta: float, private_evaluat
             f"δ = {delta:g} is not below 1/N. A mechanism that publishes one whole record would satisfy (ε, δ) "
             "with such a δ; read the trade-off curve and μ instead."
         )
-    runs = _runs(run)
     if foreign := [name for name in runs["weights_from"] if name not in runs["covered"]]:
         caveats.append(
             f"The weights also depend on releases of other runs ({', '.join(foreign)}), which this guarantee does not "
             "cover. If those runs read the same records, all costs add up."
         )
-    if run.ledger.header.get("shared"):
-        caveats.append(_shared_ledger(run.privacy.get("across_runs") or {}))
-    stated = run.ledger.header.get("config_sha256")
-    if run.config_sha256 is not None and stated is not None and run.config_sha256 != stated:
+    if ledger.header.get("shared"):
+        hint = "Other runs share the ledger of this run, and their costs add up. See dpswd ledger show."
+        sentence = str(together.get("sentence") or hint)
+        marked = sentence.startswith(("NOT ", "CONDITIONAL"))
+        if not (marked or (together.get("sound", True) and together.get("private", True))):
+            kind = "SOUND" if together.get("private", True) else "PRIVATE"
+            sentence = f"NOT {kind}: a run in the ledger is not. {sentence}"
+        caveats.append(sentence)
+    stated = ledger.header.get("config_sha256")
+    if config_hash is not None and stated is not None and config_hash != stated:
         caveats.append("The SHA-256 of config.yaml differs from that in the ledger: it was edited after the run began.")
     return caveats
 
 
-def _shared_ledger(facts: dict[str, Any]) -> str:
-    """Return the run's sentence on all runs in its ledger, with a warning where one of them is not sound."""
-    hint = "See dpswd ledger show."
-    sentence = str(facts.get("sentence") or f"Other runs share the ledger of this run, and their costs add up. {hint}")
-    if sentence.startswith("NOT ") or (facts.get("sound", True) and facts.get("private", True)):
-        return sentence
-    return f"NOT {'SOUND' if facts.get('private', True) else 'PRIVATE'}: a run in the ledger is not. {sentence}"
-
-
-def _cross_check(run: Run, accountant: PrivacyAccountant, found: dict[str, float | None], target_delta: float) -> None:
+def _cross_check(
+    path: Path,
+    privacy: dict[str, Any],
+    accountant: PrivacyAccountant,
+    found: dict[str, float | None],
+    target_delta: float,
+) -> None:
     """Raise if ``privacy.json`` states another epsilon or mu than the ledger gives."""
-    if run.privacy.get("epsilon") is not None and run.privacy.get("delta") not in (None, target_delta):
-        found = {**found, "epsilon": accountant.get_epsilon(run.privacy["delta"])}
+    if privacy.get("epsilon") is not None and privacy.get("delta") not in (None, target_delta):
+        found = {**found, "epsilon": accountant.get_epsilon(privacy["delta"])}
     for name, value in found.items():
-        claimed = run.privacy.get(name)
+        claimed = privacy.get(name)
         if claimed is not None and (value is None or not math.isclose(claimed, value, rel_tol=TOLERANCE)):
             raise InputError(
-                f"Expected {name}={value} in {run.path / 'privacy.json'} as computed from the ledger, got {claimed!r}."
+                f"Expected {name}={value} in {path / 'privacy.json'} as computed from the ledger, got {claimed!r}."
             )
-
-
-def _merge(ours: Iterable[str], theirs: Iterable[Any], *, by_topic: bool = False) -> list[str]:
-    """Return our sentences and those of the run that differ (with ``by_topic``: in the words before the colon)."""
-    lines: dict[str, str] = {}
-    for line in map(str, [*ours, *theirs]):
-        lines.setdefault(line.split(":")[0] if by_topic else line, line)
-    return list(lines.values())

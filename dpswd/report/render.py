@@ -1,6 +1,7 @@
 """Report of a run as Markdown and JSON, and the Markdown as one HTML page.
 
-All numbers are rounded towards less privacy. The page has no script and loads nothing; all text of the run is escaped.
+Numbers are rounded to three digits, towards less privacy; report.json has them unrounded. The page has no script and
+loads nothing; all text of the run is escaped.
 """
 
 import importlib.resources
@@ -13,26 +14,22 @@ from typing import Any
 
 from dpswd._files import atomic_write
 from dpswd.accounting.accountant import round_up
-from dpswd.diagnostics.appendix import NOTE, WARNING, diagnostics_appendix
-from dpswd.report.collect import collect
+from dpswd.report.collect import PICTURES, collect
 from dpswd.report.gdp import REGRET_LIMIT, RESOLUTION
 from dpswd.report.plots import SUPERSCRIPTS, draw
 
 __all__ = ["write_report"]
 
+DIGITS = 3
 PLOTS = "<plots>"  # where the plots stand in the HTML page
-SAMPLES = "![Synthetic samples](samples.png)"
 
 
-def write_report(
-    run_dir: str | Path, *, diagnostics: bool = False, include_private_evaluation: bool = False
-) -> dict[str, Any]:
+def write_report(run_dir: str | Path, *, title: str | None = None) -> dict[str, Any]:
     """Write report.html, report.md and report.json into a run directory.
 
     Args:
         run_dir: The run directory.
-        diagnostics: Whether to append ``diagnostics.json`` (Wasserstein DP, tangent DP).
-        include_private_evaluation: Whether to add ``private_evaluation.json``, which the guarantee does not cover.
+        title: Title; by default "Synthetic records of NAME", with the name that the run states.
 
     Returns:
         The content of report.json.
@@ -43,16 +40,16 @@ def write_report(
 
     Example:
         >>> import tempfile, torch
-        >>> from dpswd import Budget, ClassCounts
-        >>> query = ClassCounts(2)
+        >>> from dpswd import Budget, ClassCounts, PrivateRecords
+        >>> records, query = PrivateRecords(torch.rand(10, 3), torch.arange(10) % 2, classes=[0, 1]), ClassCounts(2)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Budget([query], 10, target_epsilon=1.0, target_delta=1e-5, run_dir=folder):
-        ...         counts = query.release(torch.arange(10) % 2)
-        ...     report = write_report(folder)
-        ...     sorted(path.name for path in Path(folder).glob("report.*"))
-        ['report.html', 'report.json', 'report.md']
+        ...     with Budget(records, [query], target_epsilon=1, target_delta=1e-5, run_dir=folder):
+        ...         counts = query.release(records)
+        ...     report = write_report(folder, title="Counts")
+        >>> report["title"], report["guarantee"]["epsilon"] <= 1.0
+        ('Counts', True)
     """
-    report, curve = collect(run_dir, diagnostics=diagnostics, include_private_evaluation=include_private_evaluation)
+    report, curve = collect(run_dir, title=title)
     texts = {
         "report.html": html(report, draw(report, curve)),
         "report.md": markdown(report),
@@ -64,35 +61,27 @@ def write_report(
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Return a Markdown section, which can be pasted into a model card.
-
-    Args:
-        report: From :func:`dpswd.report.collect.collect`.
-    """
+    """Return a Markdown section, which can be pasted into a model card."""
     return "\n\n".join(part for part in _parts(report) if part != PLOTS) + "\n"
 
 
-def html(report: dict[str, Any], pictures: dict[str, str]) -> str:
-    """Return the same as one self-contained HTML page, with plots.
-
-    Args:
-        report: From :func:`dpswd.report.collect.collect`.
-        pictures: From :func:`dpswd.report.plots.draw`.
-    """
+def html(report: dict[str, Any], plots: dict[str, str]) -> str:
+    """Return the same as one self-contained HTML page, with the plots of :func:`dpswd.report.plots.draw`."""
     from markdown_it import MarkdownIt  # needed here only
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    figures = "\n".join(_figure(name, svg) for name, svg in pictures.items())
-    plots = f'<div class="plots">\n{figures}\n</div>'
-    parts = (plots if part == PLOTS else parser.render(part.removeprefix("#")) for part in _parts(report))
-    body = "\n".join(parts).replace('src="samples.png"', f'src="data:image/png;base64,{report["samples_png"]}"')
+    figures = "\n".join(_figure(name, svg) for name, svg in plots.items())
+    together = f'<div class="plots">\n{figures}\n</div>'
+    body = "\n".join(together if part == PLOTS else parser.render(part.removeprefix("#")) for part in _parts(report))
+    for name, content in report["pictures"].items():
+        body = body.replace(f'src="{name}"', f'src="data:image/png;base64,{content}"')
     style = importlib.resources.files("dpswd.report").joinpath("report.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
-        f"<title>Privacy report: {escape(report['name'])}</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<title>{escape(report['title'])}</title>\n<style>\n{style}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
@@ -122,42 +111,68 @@ def _figure(name: str, svg: str) -> str:
 
 def _parts(report: dict[str, Any]) -> list[str]:
     """Return headings, paragraphs, lists and tables in Markdown."""
-    guarantee = report["guarantee"]
+    guarantee, releases = report["guarantee"], report["releases"]
     warning = banner(report)
     headline, attack, tier = summary(report)
-    parts = [f"## Privacy report: {_escape(report['name'])}"]
+    parts = [f"## {_escape(report['title'])}"]
     parts += [f"> **{warning[0]}.** {_escape(warning[1])}"] if warning else []
-    parts += [_escape(attack), f"**{_escape(headline)}**", *map(_escape, report["caveats"])]
+    shown = [name for name in PICTURES if name in report["pictures"]]
+    parts += [" ".join(f"![Synthetic records]({name})" for name in shown)] if shown else []
+    parts += ["*Synthetic records: post-processing of the releases.*"] if shown else []
+    parts += [_box(report), _escape(attack), f"**{_escape(headline)}**", *map(_escape, report["caveats"])]
     parts += ["### What is guaranteed", _escape(tier)]
-    parts += [_escape(_closed_form(guarantee))] if guarantee["exactly_gaussian"] else []
+    if guarantee["exactly_gaussian"]:
+        parts.append(
+            "Every release reads all records with a constant sensitivity, so their composition is Gaussian: μ has a "
+            "closed form, and the two curves below coincide."
+        )
     attacks = [(_one_in(row["fpr"]), percent(row["tpr"])) for row in guarantee["attacks"]]
     parts += [PLOTS, "#### What an attacker can do"]
     parts += [_table(("non-members accused", "members found, at most"), attacks, right=(1,))]
     if guarantee["tier"] == 2:
-        rates = ("FPR", "FNR, at least", "TPR, at most", "TPR of μ-GDP")
-        parts += ["#### Tier II: trade-off curve", _table(rates, _trade_off(guarantee), right=(0, 1, 2, 3))]
-    accountants = ("δ", "ε (exact, PLD)", "ε (second accountant, RDP)")
-    parts += ["#### (ε, δ)", _table(accountants, _epsilons(guarantee), right=(1, 2))]
+        rates = [tuple(number(row[key]) for key in ("fpr", "tpr", "tpr_gaussian")) for row in guarantee["trade_off"]]
+        parts += ["#### Tier II: trade-off curve"]
+        parts += [_table(("FPR", "TPR, at most", "TPR of μ-GDP"), rates, right=(0, 1, 2))]
+    epsilons = [
+        (number(row["delta"]) + " (target)" * row["target"], number(row["epsilon_pld"]), number(row["epsilon_rdp"]))
+        for row in guarantee["epsilon_delta"]
+    ]
+    parts += ["#### (ε, δ)", _table(("δ", "ε (exact, PLD)", "ε (second accountant, RDP)"), epsilons, right=(1, 2))]
     parts += ["*Both columns are valid upper bounds; the smaller one is tighter.*"]
     profile = [(number(point["epsilon"]), number(point["delta"])) for point in guarantee["profile"][::4]]
     parts += ["#### Privacy profile", _table(("ε", "δ(ε)"), profile, right=(0, 1))]
-    parts += ["### What was released", _escape(_released(report)), _escape(_covered_runs(report))]
-    for group in report["releases"]["groups"]:
-        parts += [f"#### {_escape(group['description'])}", _facts(_group(group))]
-    if report["samples_png"] is not None:
-        parts += ["### Samples", SAMPLES, "*Drawn from the generator: post-processing.*"]
-    parts += _accuracies(report)
+    parts += ["### What was released"]
+    parts += [
+        f"Releases made: {releases['made']:,}; accounted for: {releases['planned']:,}. Everything that is computed from "
+        "the releases (training, samples, pictures) is post-processing and costs nothing.",
+        _escape(_covered_runs(report)),
+    ]
+    for group in releases["groups"]:
+        parts += [f"#### {_escape(group['mechanism'].get('name') or group['description'])}", _facts(_group(group))]
+    if report["evaluation"]:
+        rows = [(r["dataset"], r["classifier"], r["train"], f"{r['accuracy']:.1f}") for r in report["evaluation"]]
+        columns = ("data set", "classifier", "trained on", "accuracy, %")
+        parts += ["### Accuracy on a public benchmark", _table(columns, rows, right=(3,))]
+        parts += ["*Measured on records that the run declares a public benchmark; outside the guarantee.*"]
     parts += ["### Assumptions", _items(report["assumptions"])]
     parts += ["### What is not covered", _items(report["not_covered"])]
     parts += ["### Provenance", _facts(_provenance(report))]
     if report["config"]["text"] is not None:
-        parts += ["#### config.yaml", _code(report["config"]["text"], "yaml")]
+        set_lines = [line for line in report["config"]["text"].splitlines() if not line.rstrip().endswith(": null")]
+        parts += ["#### Settings", _code("\n".join(set_lines), "yaml")]
     parts += ["#### Code that computes these numbers", _code(snippet(report), "python")]
-    if report["diagnostics"] is not None:
-        parts += ["### Appendix: diagnostics", f"**{_escape(NOTE)}**", _escape(WARNING)]
-        for title, rows in diagnostics_appendix(report["diagnostics"]):
-            parts += [f"#### {_escape(title)}", _facts([(name, _value(value)) for name, value in rows])]
-    return [*parts, "*All numbers are rounded towards less privacy.*"]
+    return [*parts, "*All numbers are rounded towards less privacy; report.json has them unrounded.*"]
+
+
+def _box(report: dict[str, Any]) -> str:
+    """Return the table of what is public, protected and not covered."""
+    topics = ", ".join(line.split(":")[0].lower() for line in report["not_covered"])
+    rows = [
+        ("public", " ".join(report["public"])),
+        ("protected", " ".join(report["protected"])),
+        ("not covered", f"{topics[:1].upper()}{topics[1:]}; see below."),
+    ]
+    return _table(("", ""), rows)
 
 
 def _escape(text: str) -> str:
@@ -192,21 +207,16 @@ def _code(text: str, language: str) -> str:
 # Numbers, sentences and rows
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """Format a number, rounded up, with a power of ten where it is very small or large; a dash for ``None``.
-
-    Example:
-        >>> number(0.57201), number(1e-5), number(3.2e-7), number(60100, 6), number(None)
-        ('0.573', '10⁻⁵', '3.2 × 10⁻⁷', '60100', '—')
-    """
+def number(value: float | None, *, down: bool = False) -> str:
+    """Format a number with three digits, rounded up (or ``down``); a dash for ``None``."""
     if value is None:
         return "—"
-    value = round_up(value, digits)
+    value = -round_up(-value, DIGITS) if down else round_up(value, DIGITS)
     if value == 0 or 1e-3 <= abs(value) < 1e6:
-        return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
-    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{value:.{DIGITS}g}" if abs(value) < 10**DIGITS else f"{value:.0f}"
+    mantissa, exponent = f"{value:.{DIGITS - 1}e}".split("e")
     power = "10" + str(int(exponent)).translate(SUPERSCRIPTS)
-    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    mantissa = mantissa.rstrip("0").rstrip(".")
     return power if mantissa == "1" else f"{mantissa} × {power}"
 
 
@@ -220,28 +230,34 @@ def _one_in(rate: float) -> str:
 
 
 def banner(report: dict[str, Any]) -> tuple[str, str] | None:
-    """Return a title and a sentence where the numbers must not be relied upon, else ``None``."""
+    """Return a title and a sentence where the numbers are conditional or must not be relied upon, else ``None``."""
     reasons = " ".join(report["reasons"])
     if not report["private"]:
         return "NOT PRIVATE", f"The numbers below do not hold for this run. {reasons}"
-    if not report["sound"]:
-        return "NOT SOUND", f"The numbers below are not proven upper bounds. {reasons}"
-    return None
+    if report["conditions"]:
+        listed = " ".join(f"({i}) {line}" for i, line in enumerate(report["conditions"], 1))
+        unproven = f" Besides, they are not proven upper bounds. {reasons}" if reasons else ""
+        return (
+            "CONDITIONAL" + " AND NOT SOUND" * bool(reasons),
+            f"The records were handed over by the caller, as tensors. The numbers below hold on these conditions, which "
+            f"the library did not check and the caller answers for: {listed}{unproven}",
+        )
+    return None if report["sound"] else ("NOT SOUND", f"The numbers below are not proven upper bounds. {reasons}")
 
 
 def summary(report: dict[str, Any]) -> tuple[str, str, str]:
     """Return three sentences: the numbers of the guarantee, the same as an attack, and the tier of Gomez2025."""
     guarantee = report["guarantee"]
-    mu, regret = number(guarantee["mu"]), number(guarantee["regret"], 2)
+    mu, regret = number(guarantee["mu"]), number(guarantee["regret"])
     where = "" if guarantee["exactly_gaussian"] else f" at error rates above {number(RESOLUTION)}"
-    headline = (
-        f"{'' if report['private'] else 'void: '}μ = {mu}{where} (regret {regret}); "
-        f"(ε, δ) = ({number(guarantee['epsilon'])}, {number(guarantee['delta'])})"
-    )
+    kind = "void: " if not report["private"] else "conditional: " if report["conditions"] else ""
+    headline = f"{kind}μ = {mu}{where} (regret {regret}); "
+    headline += f"(ε, δ) = ({number(guarantee['epsilon'])}, {number(guarantee['delta'])})"
     attack = "There is no bound on what an attacker finds."
     if report["private"]:
+        premise = "On the three conditions above, an" if report["conditions"] else "If the account holds, an"
         attack = (
-            f"{'An' if report['sound'] else 'If the account holds, an'} attacker who accuses at most "
+            f"{'An' if report['sound'] else premise} attacker who accuses at most "
             f"{_one_in(guarantee['attack']['fpr'])} non-members finds at most {percent(guarantee['attack']['tpr'])} of "
             "the members, even if the attacker knows every other record, all releases, and everything computed from "
             "them."
@@ -259,45 +275,6 @@ def summary(report: dict[str, Any]) -> tuple[str, str, str]:
     return headline, attack, tier
 
 
-def _closed_form(guarantee: dict[str, Any]) -> str:
-    return (
-        "Every release reads all records with a constant sensitivity, so their composition is Gaussian: "
-        f"μ = {number(guarantee['mu'], 6)} in closed form, and the two curves below coincide."
-    )
-
-
-def _trade_off(guarantee: dict[str, Any]) -> list[tuple[str, ...]]:
-    return [
-        (
-            number(row["fpr"]),
-            f"{-round_up(-row['fnr'], 10):.10g}",  # rounded down
-            number(row["tpr"]),
-            number(row["tpr_gaussian"]),
-        )
-        for row in guarantee["trade_off"]
-    ]
-
-
-def _epsilons(guarantee: dict[str, Any]) -> list[tuple[str, ...]]:
-    return [
-        (
-            number(row["delta"]) + (" (target)" if row["target"] else ""),
-            number(row["epsilon_pld"]),
-            number(row["epsilon_rdp"]),
-        )
-        for row in guarantee["epsilon_delta"]
-    ]
-
-
-def _released(report: dict[str, Any]) -> str:
-    releases = report["releases"]
-    return (
-        f"Releases made: {releases['made']:,}; accounted for: {releases['planned']:,}; records in the data set: "
-        f"{releases['sample_size']:,}. Neighbouring data sets: {releases['neighboring_relation']}. Everything that is "
-        "computed from the releases (training, samples, pictures) is post-processing and costs nothing."
-    )
-
-
 def _covered_runs(report: dict[str, Any]) -> str:
     covered = report["runs"]["covered"]
     which = f"run{'s' if len(covered) > 1 else ''} {', '.join(covered)}" if covered else "the run in this directory"
@@ -308,16 +285,15 @@ def _covered_runs(report: dict[str, Any]) -> str:
 
 
 def _group(group: dict[str, Any]) -> list[tuple[str, str]]:
-    mechanism = group["mechanism"]
+    mechanism, rate = group["mechanism"], group["sampling_rate"]
     kind = "root mean square; random, its law is accounted for" if group["sensitivity_is_random"] else "L2, replace-one"
+    subset = f" (q = {number(rate)}, a fresh subset of fixed size)" if rate < 1 else " (all)"
     rows = [
         ("releases", f"{group['count']:,}"),
-        ("records", f"{group['sample_size']:,}"),
-        ("records read by one release", f"{group['batch_size']:,} (q = {number(group['sampling_rate'], 4)})"),
-        ("subsampling", group["subsampling"]),
-        ("noise, standard deviation", f"{group['sigma']:.6g}"),
-        ("sensitivity", f"{number(group['sensitivity'], 4)} ({kind})"),
-        ("noise / sensitivity", f"{group['sigma'] / group['sensitivity']:.4g}"),
+        ("records read by one release", f"{group['batch_size']:,}{subset}"),
+        ("noise, standard deviation", number(group["sigma"], down=True)),
+        ("sensitivity", f"{number(group['sensitivity'])} ({kind})"),
+        ("noise / sensitivity", number(group["sigma"] / group["sensitivity"], down=True)),
     ]
     if mechanism["mechanism"] == "projections":
         rows += [
@@ -330,47 +306,19 @@ def _group(group: dict[str, Any]) -> list[tuple[str, str]]:
     return rows + [(name, str(mechanism[name])) for name in names if mechanism.get(name) is not None]
 
 
-def _accuracies(report: dict[str, Any]) -> list[str]:
-    titles = {
-        "evaluation": (
-            "### Accuracy on a public benchmark",
-            "*Measured without noise on records that the run declares a public benchmark; outside the guarantee.*",
-        ),
-        "private_evaluation": (
-            "### Accuracy on private records: NOT COVERED",
-            "*Measured without noise on private records; outside the guarantee.*",
-        ),
-    }
-    columns = ("data set", "classifier", "trained on", "accuracy, %")
-    parts: list[str] = []
-    for key, (title, note) in titles.items():
-        rows = [(r["dataset"], r["classifier"], r["train"], f"{r['accuracy']:.1f}") for r in report[key] or []]
-        parts += [title, _table(columns, rows, right=(3,)), note] if rows else []
-    return parts
-
-
 def _provenance(report: dict[str, Any]) -> list[tuple[str, str]]:
-    ledger, config = report["ledger"], report["config"]
-    return [
-        ("run", str(report["runs"]["this"] or "—")),
-        ("ledger, hash of the last entry", str(ledger["head"])),
-        ("config, SHA-256 in the ledger", str(ledger["config_sha256"] or "—")),
-        ("config.yaml, SHA-256", str(config["sha256"] or "no such file")),
+    ledger = report["ledger"]
+    versions = ", ".join(f"{name} {found}" for name, found in report["versions"].items() if found)
+    rows = [
+        ("run", report["runs"]["this"]),
+        ("ledger, hash of the last entry", ledger["head"]),
+        ("config, SHA-256 in the ledger", ledger["config_sha256"]),
+        ("config.yaml, SHA-256", report["config"]["sha256"] or "no such file"),
         ("accountant of the budget", "PLD (dp_accounting)" if report["accountant"] == "pld" else "RDP (autodp)"),
-        ("dpswd of the run", str(ledger["version"] or "—")),
-        (
-            "versions of this report",
-            ", ".join(f"{name} {found}" for name, found in report["versions"].items() if found),
-        ),
+        ("dpswd of the run", ledger["version"]),
+        ("versions of this report", versions),
     ]
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(_value(part) for part in value)
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "—"}[value]
-    return number(value, 4) if isinstance(value, float) else str(value)
+    return [(name, str(value or "—")) for name, value in rows]
 
 
 def snippet(report: dict[str, Any]) -> str:
@@ -379,18 +327,19 @@ def snippet(report: dict[str, Any]) -> str:
     groups, delta = report["releases"]["groups"], report["guarantee"]["delta"]
     used = sorted({kinds[group["mechanism"]["mechanism"]] for group in groups})
     lines = [
-        "from dpswd.accounting.accountant import PrivacyAccountant",
-        f"from dpswd.mechanism import {', '.join(used)}",
+        f"from dpswd import PrivacyAccountant, {', '.join(used)}",
         "from dpswd.report.gdp import TABLE_FPR, TradeOff",
         "",
-        'accountant = PrivacyAccountant("pld")',
+        "accountant = PrivacyAccountant()",
     ]
     for group in groups:
         fields = {name: value for name, value in group["mechanism"].items() if name != "mechanism"}
         lines.append(f"mechanism = {kinds[group['mechanism']['mechanism']]}(")
         lines += [f"    {name}={value!r}," for name, value in fields.items() if value is not None]
-        lines.append(")")
-        lines.append(f"accountant.step(mechanism, sample_size={group['sample_size']}, n_releases={group['count']})")
+        lines += [
+            ")",
+            f"accountant.step(mechanism, sample_size={group['sample_size']}, n_releases={group['count']})",
+        ]
     lines += [
         "",
         f"curve = TradeOff.of(accountant.resolve({delta!r}))  # conversions by gdpnum",

@@ -1,4 +1,4 @@
-"""Table 1, new rows: digits as they are, by a synthetic target and the image map (``dpswd fit --config adaptation``).
+"""Table 1, new rows: digits as they are, by a synthetic target and the image map (``dpswd adapt --config adapt_digits``).
 
 ``source only`` trains the same network on the source for as many steps. ``real target`` fits the map to the private
 images themselves and is NOT PRIVATE.
@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpswd.adaptation.data import DigitAdaptation
+from dpswd.adaptation.estimator import PrivateAdapter
 from dpswd.adaptation.methods import ImageMap
 from dpswd.adaptation.space import channels_last
-from dpswd.data.base import Records
-from dpswd.estimators import PrivateAdapter
+from dpswd.records import Records
+from experiments.adaptation.fallback import JITTER
+from experiments.adaptation.pairs import digits
 from experiments.cells import run_cells, silence
 
 HELP = "digits by a synthetic target and the image map: 3 seeds, about a minute and a half per cell"
@@ -28,7 +29,6 @@ SEEDS, QUICK_SEEDS = 3, 1
 DELTA = 1e-5
 PAIRS = (("MNIST", "USPS"), ("USPS", "MNIST"))
 METHODS = (("synthetic target", 10.0), ("source only", None), ("synthetic target", 1.0), ("real target", None))
-JITTER = {"shift": 1.5, "rotation": 10.0, "zoom": 0.1, "shear": 0.1, "elastic": 0.6}  # as in the config
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ def summarise(cells: list[Cell], found: list[dict[str, Any]]) -> list[dict[str, 
 def _work(cell: Cell, root: str | None) -> dict[str, Any]:
     silence()
     warnings.filterwarnings("ignore", "Expect")
-    data = DigitAdaptation(cell.source, cell.target, "resized", root)  # type: ignore[arg-type]
-    assert data.test is not None
+    data = digits(cell.source, cell.target, "resized", root)
     method = ImageMap(cell.n_steps, **JITTER)
     images, labels = data.source.floats(), data.source.labels
     if cell.epsilon is None:

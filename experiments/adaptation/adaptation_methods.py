@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpswd.adaptation.data import AdaptationData, DigitAdaptation, OfficeCaltech
 from dpswd.adaptation.methods import ImageAdapter
-from dpswd.data.base import Records
-from dpswd.generation.features import DCT, FeatureMap, Flatten
+from dpswd.mixture.features import DCT, FeatureMap, Flatten
+from dpswd.records import Records
+from experiments.adaptation.pairs import Pair, digits, office
 from models.adaptation import accuracy, fit_aligned, fit_source, source_batches
 from models.alignment import DANNTerm, JDOTTerm, Side, SWDTerm, fit_unprotected, raw_batches
 from models.dp_dann import fit_dp_dann
@@ -38,7 +38,7 @@ class Problem:
     """Source, target and public settings of one adaptation problem."""
 
     name: str
-    data: Callable[[str | None], AdaptationData]
+    data: Callable[[str | None], Pair]
     encoder: Callable[[], Any]
     adapter: Callable[[], nn.Module]
     space: Callable[[], FeatureMap]
@@ -53,11 +53,10 @@ class Problem:
 
 
 def _digits(source: str, target: str, framing: str) -> Problem:
-    names: Any = (source, target, framing)
     suffix = "" if framing == "framed" else ", as they are"
     return Problem(
         name=f"{source}-{target}{suffix}",
-        data=lambda root: DigitAdaptation(names[0], names[1], names[2], root),
+        data=lambda root: digits(source, target, framing, root),
         encoder=DigitEncoder,
         adapter=ImageAdapter,
         space=lambda: DCT((1, 28, 28), 10, radius=12.0),
@@ -73,10 +72,9 @@ def _digits(source: str, target: str, framing: str) -> Problem:
 
 
 def _office(source: str, target: str) -> Problem:
-    names: Any = (source, target)
     return Problem(
         name=f"{source}-{target}",
-        data=lambda root: OfficeCaltech(names[0], names[1], root),
+        data=lambda root: office(source, target, root),
         encoder=lambda: FeatureEncoder(1024, 50),
         adapter=lambda: ShiftAdapter(1024),
         space=lambda: Flatten((1024,), radius=45.0),
@@ -109,7 +107,7 @@ class Start:
     """Encoder and classifier trained on the source, and the data."""
 
     problem: Problem
-    pair: AdaptationData
+    pair: Pair
     encoder: Any
     classifier: nn.Module
     seed: int
@@ -136,7 +134,6 @@ class Start:
     @property
     def test(self) -> Records:
         """Labelled test records of the target."""
-        assert self.pair.test is not None
         return self.pair.test
 
 

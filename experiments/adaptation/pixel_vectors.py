@@ -1,18 +1,14 @@
-"""PrivateAdapter on feature vectors: 16 x 16 pixels of MNIST and USPS, Office-Caltech-10, and images that were changed.
+"""PrivateAdapter on feature vectors: 16 x 16 pixels of MNIST and USPS, Office-Caltech-10, and changed images.
 
-Pixel vectors: 2,000 labelled training images of one data set, 1,800 private training images of the other one, tests on
-2,000 official test images. MNIST is scaled to 16 x 16. Office-Caltech-10: GoogLeNet features, split as for Table 1.
-``changed``: halves of the digits of scikit-learn (8 x 8) and 2,000 / 1,800 images of Fashion-MNIST (16 x 16), where the
-target was rotated, reduced, blurred, inverted or left as it is. The thresholds of the fallback were chosen on one seed
-of the first two groups and not on this one.
-Every row is a logistic regression (L2, C = 1). ``as they are``: of the vectors. All other rows: of vectors of norm 1,
-centred at the mean of the source and divided by its root mean square; adapted ones in the directions of the adapter.
-``always`` switches the fallback off.
+The pairs are those of :mod:`experiments.adaptation.pairs`; all vectors are scaled to norm 1 (``normalise``). Every row
+is a logistic regression (L2, C = 1). ``as they are``: of the vectors. All other rows: of vectors of norm 1, centred at
+the mean of the source and divided by its root mean square; adapted ones in the directions of the adapter. ``always``
+switches the fallback off.
 """
 
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,37 +17,23 @@ from typing import Any
 
 import numpy as np
 import ot
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from torch import Tensor
-from torchvision.transforms.functional import affine, gaussian_blur
 
-from dpswd.adaptation.data import OfficeCaltech
+from dpswd.adaptation.classifier import MIN_SHIFT
+from dpswd.adaptation.estimator import PrivateAdapter
 from dpswd.adaptation.methods import class_shift
 from dpswd.adaptation.space import MAX_DIRECTIONS
-from dpswd.data.base import Records
-from dpswd.data.benchmarks import MNIST, USPS, FashionMNIST
 from dpswd.errors import InputError
-from dpswd.estimators import PrivateAdapter
+from dpswd.records import Records
+from experiments.adaptation.pairs import vectors
 from experiments.cells import run_cells, silence
 
 HELP = "PrivateAdapter on pixel vectors, Office-Caltech-10 and changed images: 10 seeds, two hours (1 with --quick)"
 
 SEEDS, QUICK_SEEDS = 10, 1
 BUDGETS = (10.0, 1.0)
-N_SOURCE, N_TARGET, N_TEST = 2000, 1800, 2000
 DELTA = {"pixels": 1e-5, "Office-Caltech-10": 1e-3, "changed": 1e-5}
-CHANGES: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
-    "digits": ("digits", lambda images: images),
-    "digits, rotated": ("digits", lambda images: affine(images, 15.0, [0, 0], 1.0, [0.0, 0.0])),
-    "digits, reduced": ("digits", lambda images: affine(images, 0.0, [0, 0], 0.8, [0.0, 0.0])),
-    "Fashion": ("Fashion", lambda images: images),
-    "Fashion, blurred": ("Fashion", lambda images: gaussian_blur(images, [5, 5], [1.5, 1.5])),
-    "Fashion, inverted": ("Fashion", lambda images: 1 - images),
-}
 
 Labelled = tuple[NDArray[Any], NDArray[Any]]
 
@@ -73,7 +55,10 @@ class Cell:
 PROBLEMS = {
     "pixels": ("MNIST-USPS", "USPS-MNIST"),
     "Office-Caltech-10": ("A-W", "A-D", "W-A", "W-D", "D-A", "D-W"),
-    "changed": tuple(CHANGES),
+    "changed": (
+        *("digits, same", "digits, rotated", "digits, reduced"),
+        *("fashion, same", "fashion, blurred", "fashion, inverted"),
+    ),
 }
 FILES = {"Office-Caltech-10": "pixel_vectors_office", "changed": "pixel_vectors_changed"}  # of one group
 
@@ -128,63 +113,13 @@ def summarise(cells: list[Cell], results: list[dict[str, Any]]) -> list[dict[str
 def _work(cell: Cell, root: str | None) -> dict[str, Any]:
     silence()
     warnings.filterwarnings("ignore", "Expect")
-    source, target, test = _records(cell, root)
-    return {"accuracies": list(_accuracies(source, target, test, DELTA[cell.group], cell.seed))}
+    pair = vectors(cell.problem, cell.seed, root)
+    parts = (_labelled(records) for records in (pair.source, pair.target, pair.test))
+    return {"accuracies": list(_accuracies(*parts, DELTA[cell.group], cell.seed))}
 
 
-def _records(cell: Cell, root: str | None) -> tuple[Labelled, Labelled, Labelled]:
-    """Return records with labels of source, private target and test."""
-    rng = np.random.default_rng(cell.seed)
-    if cell.group == "changed":
-        return _changed(*CHANGES[cell.problem], root, rng)
-    names = cell.problem.split("-")
-    if cell.group == "Office-Caltech-10":
-        office = OfficeCaltech(names[0], names[1], root=root)  # type: ignore[arg-type]
-        assert office.test is not None
-        return _flat(office.source), _flat(office.target), _flat(office.test)
-    first, second = ({"MNIST": MNIST, "USPS": USPS}[name](root=root) for name in names)
-    assert second.test is not None
-    source, target, test = (
-        _pixels(records, rng.permutation(len(records))[:size])
-        for records, size in ((first.private, N_SOURCE), (second.private, N_TARGET), (second.test, N_TEST))
-    )
-    return source, target, test
-
-
-def _changed(
-    kind: str, change: Callable[[Tensor], Tensor], root: str | None, rng: np.random.Generator
-) -> tuple[Labelled, Labelled, Labelled]:
-    """Return source, changed target, and changed test records: the target itself for the few digits."""
-    if kind == "digits":
-        digits = load_digits()
-        order = rng.permutation(len(digits.target))
-        images, labels = torch.from_numpy(digits.images[order] / 16).float()[:, None], digits.target[order]
-        target = change(images[900:]).flatten(1).numpy(), labels[900:]
-        return (images[:900].flatten(1).numpy(), labels[:900]), target, target
-    fashion = FashionMNIST(root=root)
-    assert fashion.test is not None
-    order = rng.permutation(len(fashion.private))[: N_SOURCE + N_TARGET]
-    chosen = ((fashion.private, order[:N_SOURCE]), (fashion.private, order[N_SOURCE:]))
-    source, target = (_pixels(*each) for each in chosen)
-    test = _pixels(fashion.test, rng.permutation(len(fashion.test))[:N_TEST])
-
-    def changed(rows: NDArray[Any]) -> NDArray[Any]:
-        return change(torch.from_numpy(rows).unflatten(1, (1, 16, 16))).flatten(1).numpy()
-
-    return source, (changed(target[0]), target[1]), (changed(test[0]), test[1])
-
-
-def _flat(records: Records) -> Labelled:
-    return records.floats().flatten(1).numpy(), records.labels.numpy()
-
-
-def _pixels(records: Records, index: NDArray[Any]) -> Labelled:
-    """Pixel vectors (n, 256) in [0, 1] and classes."""
-    chosen = torch.from_numpy(index)
-    images = records.floats(chosen)
-    if images.shape[-1] != 16:
-        images = F.interpolate(images, size=(16, 16), mode="bilinear", antialias=True)
-    return images.flatten(1).numpy(), records.labels[chosen].numpy()
+def _labelled(records: Records) -> Labelled:
+    return records.floats().numpy(), records.labels.numpy()
 
 
 def _accuracies(
@@ -216,7 +151,7 @@ def _accuracies(
         if not adapter.adapted_:
             adapter.set_params(min_shift=0.0).adapt(*source)
         yield "class shift, synthetic target, always", epsilon, 100 * adapter.score(*test)
-        adapter.set_params(min_shift=0.3, method=ot.da.EMDTransport(max_iter=1_000_000)).adapt(*source)
+        adapter.set_params(min_shift=MIN_SHIFT, method=ot.da.EMDTransport(max_iter=1_000_000)).adapt(*source)
         yield "transport, synthetic target", epsilon, 100 * adapter.score(*test)
 
 

@@ -1,13 +1,12 @@
-"""End-to-end audit of a trained generator with canaries among the digits of scikit-learn.
+"""End-to-end audit of a generator with canaries among the digits of scikit-learn.
 
-Each slot of the training set holds one of two canaries, a random black-and-white pattern or its negative, as a coin of
-the auditor decides. The generator is trained by ``dpswd fit``. The score of a slot compares the distances of its two
-canaries to the nearest generated record of the class.
+Each slot of the data set holds one of two canaries, a random black-and-white pattern or its negative, as a coin of the
+auditor decides. The generator is that of :class:`dpswd.PrivateGenerator`. The score of a slot compares the distances of
+its two canaries to the nearest generated record of the class.
 """
 
 import tempfile
-from contextlib import redirect_stdout
-from io import StringIO
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,55 +14,44 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpswd import PrivateGenerator
 from dpswd._validate import at_least
 from dpswd.audit.canaries import one_run_epsilon
-from dpswd.commands.main import fit
-from dpswd.data.base import Records
-from dpswd.data.benchmarks import Digits
+from dpswd.data.benchmarks import benchmark
 from dpswd.errors import InputError
-from dpswd.generation.export import read_generator
+from dpswd.records import Records
 
 
-class CanaryDigits(Digits):
-    """The digits of scikit-learn with ``slots`` private records replaced by canaries.
+@dataclass(frozen=True)
+class Canaries:
+    """The digits with canaries in the first m records.
 
-    Args:
-        slots: Number m of canary slots; 0 for none.
-        auditor_seed: Seed of canaries and coins, known to the auditor only.
+    Attributes:
+        records: Records that the generator is fitted to.
+        pairs: Canaries (m, 2, 1, 8, 8).
+        classes: Their classes (m,).
+        coins: Which canary of each pair is in the data (m,).
     """
 
-    name = "digits with canaries"
+    records: Records
+    pairs: Tensor
+    classes: Tensor
+    coins: Tensor
 
-    def __init__(
-        self,
-        slots: int = 200,
-        auditor_seed: int = 0,
-        root: str | None = None,
-        batch_size: int | None = None,
-        n_synthetic: int = 10_000,
-    ) -> None:
-        super().__init__(root, batch_size, n_synthetic)
-        at_least(0, slots=slots, auditor_seed=auditor_seed)
-        self.slots, self.auditor_seed = slots, auditor_seed
-
-    def canaries(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return canaries (m, 2, 1, 8, 8), their classes (m,), and which of each pair is in the data (m,)."""
-        rng = np.random.default_rng(self.auditor_seed)
-        pattern = torch.from_numpy(rng.integers(0, 2, (self.slots, 1, 8, 8))).float()
-        classes = torch.from_numpy(rng.integers(0, 10, self.slots))
-        coins = torch.from_numpy(rng.integers(0, 2, self.slots))
-        return torch.stack([pattern, 1 - pattern], dim=1), classes, coins
-
-    def load(self) -> tuple[Records, Records | None]:
-        """See :class:`dpswd.data.base.PrivateData`."""
-        private, test = super().load()
-        if self.slots > len(private):
-            raise InputError(f"Expected slots <= {len(private)} (number of records), got slots={self.slots}.")
-        pairs, classes, coins = self.canaries()
-        values, labels = private.values.clone(), private.labels.clone()
-        values[: self.slots] = pairs[torch.arange(self.slots), coins]
-        labels[: self.slots] = classes
-        return Records(values, labels), test
+    @classmethod
+    def of(cls, slots: int, seed: int) -> "Canaries":
+        """Draw ``slots`` pairs and coins from the seed of the auditor and put them among the digits."""
+        at_least(0, slots=slots, seed=seed)
+        train = benchmark("digits").train
+        if slots > len(train):
+            raise InputError(f"Expected slots <= {len(train)} (number of records), got slots={slots}.")
+        rng = np.random.default_rng(seed)
+        pattern = torch.from_numpy(rng.integers(0, 2, (slots, 1, 8, 8))).float()
+        classes, coins = (torch.from_numpy(rng.integers(0, n, slots)) for n in (10, 2))
+        pairs = torch.stack([pattern, 1 - pattern], dim=1)
+        values, labels = train.floats().clone(), train.labels.clone()
+        values[:slots], labels[:slots] = pairs[torch.arange(slots), coins], classes
+        return cls(Records(values, labels), pairs, classes, coins)
 
 
 def scores_of(pairs: Tensor, classes: Tensor, records: Tensor, labels: Tensor) -> Tensor:
@@ -83,43 +71,36 @@ def scores_of(pairs: Tensor, classes: Tensor, records: Tensor, labels: Tensor) -
 def audit_generator(
     *,
     slots: int = 200,
-    steps: int = 1500,
     epsilon: float = 10.0,
     seed: int = 0,
     published: float | None = None,
     confidence: float = 0.99,
 ) -> dict[str, Any]:
-    """Train a generator on the digits with canaries and compute a lower bound on its epsilon.
+    """Fit a generator to the digits with canaries and compute a lower bound on its epsilon.
 
     Args:
         slots: Number m of canary slots.
-        steps: Training steps.
         epsilon: Budget, at delta = 1e-5.
-        seed: Seed of the auditor and of the weights.
-        published: Control: instead of training, this fraction of the records is published as "synthetic".
+        seed: Seed of the auditor and of the generated records.
+        published: Control: instead of a fit, this fraction of the records is published as "synthetic".
         confidence: Probability with which the lower bound holds.
     """
-    data = CanaryDigits(slots, seed)
-    pairs, classes, coins = data.canaries()
+    data = Canaries.of(slots, seed)
     if published is None:
-        records, labels = _generated(slots, steps, epsilon, seed)
+        records, labels = _generated(data.records, epsilon, seed)
     else:
-        private, _ = data.load()
+        private = data.records
         pick = np.random.default_rng(seed + 1).permutation(len(private))[: round(published * len(private))]
         records, labels = private.values[pick], private.labels[pick]
-    scores = scores_of(pairs, classes, records, labels)
-    right = float(((scores > 0) == (coins == 1)).float().mean())
-    shown = coins.numpy()
-    lower = one_run_epsilon(scores.numpy(), shown, delta=1e-5, confidence=confidence)
-    best = one_run_epsilon(shown - 0.5, shown, delta=1e-5, confidence=confidence)
+    scores = scores_of(data.pairs, data.classes, records, labels)
+    coins = data.coins.numpy()
+    lower = one_run_epsilon(scores.numpy(), coins, delta=1e-5, confidence=confidence)
     return {
-        "what": "generator of configs/digits.yaml"
-        if published is None
-        else f"{published:.0%} of the records published",
+        "what": "PrivateGenerator" if published is None else f"{published:.0%} of the records published",
         "slots": slots,
-        "guessed_right": right,
+        "guessed_right": float(((scores > 0) == (data.coins == 1)).float().mean()),
         "epsilon_lower": lower,
-        "best_provable_epsilon": best,
+        "best_provable_epsilon": one_run_epsilon(coins - 0.5, coins, delta=1e-5, confidence=confidence),
         "epsilon_claimed": epsilon,
         "delta": 1e-5,
         "confidence": confidence,
@@ -127,24 +108,10 @@ def audit_generator(
     }
 
 
-def _generated(slots: int, steps: int, epsilon: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Train by the command line and generate 20,000 records from ``generator.pt``."""
-    with tempfile.TemporaryDirectory() as directory, redirect_stdout(StringIO()):
-        options = {
-            "config": "digits",
-            "trainer.default_root_dir": directory,
-            "trainer.logger": "false",
-            "trainer.max_steps": steps,
-            "trainer.enable_progress_bar": "false",
-            "trainer.callbacks": "[{class_path: dpswd.generation.export.GeneratorFile}]",
-            "privacy.target_epsilon": epsilon,
-            "seed_everything": seed,
-            "data": "experiments.audit.canaries.CanaryDigits",
-            "data.init_args.slots": slots,
-            "data.init_args.auditor_seed": seed,
-        }
-        fit(["fit", *(word for name, value in options.items() for word in (f"--{name}", str(value)))])
-        generator, _ = read_generator(Path(directory) / "generator.pt")
-    labels = torch.arange(20_000) % 10
-    with torch.no_grad():
-        return generator(generator.latent(len(labels)), labels), labels
+def _generated(records: Records, epsilon: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Fit a generator and draw 20,000 records with their classes."""
+    with tempfile.TemporaryDirectory() as directory:
+        generator = PrivateGenerator(epsilon, run_dir=Path(directory) / "run", random_state=seed, verbose=False)
+        generator.fit(records.private(classes=range(10)))
+        drawn, labels = generator.sample(20_000, np.arange(20_000) % 10)
+    return torch.as_tensor(drawn).float().reshape(-1, 1, 8, 8), torch.as_tensor(labels)

@@ -12,33 +12,32 @@ Clopper-Pearson limits on its error rates, with 95 % confidence, give lower boun
 
 All four claim the same mu for one full batch, whose rows are assumed to move by at most 1.
 
-``synthetic target`` is the path of :class:`dpswd.PrivateAdapter`: the attacker sees all releases of a
-:class:`~dpswd.generation.mixture_module.MixtureModule` without classes and scores them by the likelihood ratio of the
-whole transcript. Synthetic records, the method and the classifier are functions of the releases and public numbers, so
-that no attack on them has more power. Records are vectors of digits in the coordinates of a source of other digits,
-which gives the cells from mu = 1 on. The record is a digit, or white everywhere.
+``synthetic target`` is the path of :class:`dpswd.PrivateAdapter`: the attacker sees all releases of
+:func:`dpswd.mixture.fit` without classes and scores them by the likelihood ratio of the whole transcript. Synthetic
+records, the method and the classifier are functions of the releases and public numbers, so that no attack on them has
+more power. Records are vectors of digits in the coordinates of a source of other digits, which gives the cells from
+mu = 1 on. The record is a digit, or white everywhere.
 """
 
 import dataclasses
 import math
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dpswd import mixture
 from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.adaptation.space import SourceSpace
 from dpswd.audit.bounds import evaluate
-from dpswd.data.features import ArrayData
-from dpswd.generation.mixture_module import MixtureModule
-from dpswd.loss import DPSlicedWassersteinLoss, Release
+from dpswd.audit.game import Unrecorded
+from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import GaussianQuery
-from dpswd.rowwise import rowwise
+from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.sliced import random_projections, wasserstein_1d
 from models.published import published_distance
 
@@ -67,11 +66,17 @@ class World:
         second = first.clone()
         second[0] = INK  # in every pixel
         self.batches = (first, second)
+        self.records = [PrivateRecords(batch) for batch in self.batches]
         self.encoder = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, DIM))
         with torch.no_grad():
             for parameter in self.encoder.parameters():
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) / math.sqrt(parameter.shape[-1]))
             self.radius = float(self.encoder(self.source).norm(dim=1).quantile(0.99))  # public
+
+    def rows(self, values: Tensor) -> Tensor:
+        """Row function: features of records, scaled by a public constant."""
+        rows: Tensor = self.encoder(values) / (2 * self.radius)
+        return rows
 
     def gradient(self, loss: Tensor) -> np.ndarray:
         """Return the published gradient of all parameters, flat."""
@@ -98,22 +103,14 @@ def published_gradient(world: World, batch: Tensor, sigma: float, variant: str) 
     return world.gradient(wasserstein_1d(noisy[0], noisy[1]).mean())
 
 
-def sound_step(world: World, batch: Tensor, criterion: DPSlicedWassersteinLoss) -> tuple[np.ndarray, float]:
-    """Return the gradient of one sound step and the log-likelihood ratio of its release."""
-    rows = rowwise(world.encoder, batch) / (2 * world.radius)
-    release = criterion.release(rows)
-    source = world.encoder(world.source) / (2 * world.radius)
-    return world.gradient(criterion.distance(release, source)), _log_ratio(world, criterion, release)
-
-
-def _log_ratio(world: World, criterion: DPSlicedWassersteinLoss, release: Release) -> float:
-    """Return the log-likelihood ratio of noisy block means (m, k), the most powerful test."""
-    logs = []
+def sound_step(world: World, which: int, criterion: DPSlicedWassersteinLoss) -> tuple[np.ndarray, float]:
+    """Return the gradient of one sound step on data set ``which`` and the log-likelihood ratio of its release."""
+    release = criterion.release(PrivateBatch(world.records[which], BATCH), rows=world.rows)
+    logs = []  # of noisy block means (m, k): the most powerful test
     for batch in world.batches:
-        rows = rowwise(world.encoder, batch) / (2 * world.radius)
-        means = criterion.exact_values(rows, None, release.projections)
+        means = criterion.exact_values(world.rows(batch), None, release.projections)
         logs.append(-(release.values - means).square().sum() / (2 * release.mechanism.sigma**2))
-    return float(logs[1] - logs[0])
+    return world.gradient(criterion.distance(release, world.rows(world.source))), float(logs[1] - logs[0])
 
 
 def _scores(gradients: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -137,8 +134,8 @@ def attack(world: World, variant: str, mu: float, trials: int) -> list[dict[str,
         mechanism = mechanism.replace(statistic="quantiles", n_quantiles=BLOCKS, kind="orthogonal")
     mechanism = mechanism.replace(sigma=calibrate_sigma(mechanism, sample_size=BATCH, n_releases=1, target_mu=mu))
     if variant == "sound":
-        criterion = DPSlicedWassersteinLoss(mechanism)
-        found = [[sound_step(world, batch, criterion) for _ in range(trials)] for batch in world.batches]
+        criterion = DPSlicedWassersteinLoss(mechanism, recorder=Unrecorded())
+        found = [[sound_step(world, which, criterion) for _ in range(trials)] for which in (0, 1)]
         gradients = [np.stack([gradient for gradient, _ in runs]) for runs in found]
         ratios = [np.array([ratio for _, ratio in runs]) for runs in found]
         return [
@@ -152,15 +149,52 @@ def attack(world: World, variant: str, mu: float, trials: int) -> list[dict[str,
     return [_row(variant, "gradient", mu, _scores((worlds[0], worlds[1])))]
 
 
-class Transcript:
-    """Releases of a :class:`MixtureModule` on one of two data sets, and their likelihood ratio.
+class Transcript(Unrecorded):
+    """Stands in for a :class:`dpswd.Budget`: makes all releases of a fit, or replays those of another fit.
 
     Args:
         mu: Claim of all releases together.
-        reference: Whether the cells are those of the source.
+        replayed: Noisy values that every query returns, in place of new ones.
     """
 
-    def __init__(self, mu: float, *, reference: bool = True) -> None:
+    def __init__(self, mu: float, replayed: list[Tensor] | None = None) -> None:
+        self.mu, self.queries = mu, list[GaussianQuery]()
+        self.seen: list[Tensor] = []
+        self.replayed = replayed
+        self.log_likelihood = 0.0  # of the replayed values, up to a constant
+
+    def __enter__(self) -> Self:
+        shares = [query.share for query in self.queries[:-1]]
+        for query, share in zip(self.queries, [*shares, 1 - sum(shares)], strict=True):
+            sigma = query.mechanism.sensitivity / (self.mu * math.sqrt(share))
+            query.mechanism, query.recorder = dataclasses.replace(query.mechanism, sigma=sigma), self
+            query._publish = self._publisher(query, query._publish)  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing."""
+
+    def statement(self) -> dict[str, Any]:
+        """Return what the weights have seen: no run."""
+        return {"weights_from_runs": []}
+
+    def _publisher(self, query: GaussianQuery, publish: Any) -> Any:
+        def published(exact: Tensor, *arguments: Any, **options: Any) -> Tensor:
+            if self.replayed is None:
+                self.seen.append(publish(exact, *arguments, **options))
+            else:
+                self.seen.append(self.replayed[len(self.seen)])
+                squares = ((self.seen[-1] - exact) / query.mechanism.sigma).square().sum()
+                self.log_likelihood -= float(squares) / 2
+            return self.seen[-1]
+
+        return published
+
+
+class Target:
+    """Two neighbouring sets of target vectors in the coordinates of a source, and a reference out of the source."""
+
+    def __init__(self, mu: float) -> None:
         from sklearn.datasets import load_digits
 
         digits = load_digits().data / 16
@@ -168,66 +202,27 @@ class Transcript:
         second = first.copy()
         second[0] = 1.0
         space = SourceSpace.of(source, N_TARGET, mu, normalise=False)
-        self.data = [ArrayData(space.target_rows(vectors)) for vectors in (first, second)]
-        if reference:
-            for each in self.data:
-                each.reference = torch.from_numpy(space.leading(source)).float()
-        self.module = MixtureModule()
-        self.module._mu = lambda: mu  # type: ignore[method-assign]  # in place of a PrivacyBudget
-        self._use(0)
+        self.mu, self.reference = mu, torch.from_numpy(space.leading(source)).float()
+        self.records = [PrivateRecords(space.target_rows(vectors)) for vectors in (first, second)]
+
+    def fit(self, which: int, replayed: list[Tensor] | None = None) -> Transcript:
+        """Fit the mixture to data set ``which``; return the transcript of its releases."""
+        transcript: Any = Transcript(self.mu, replayed)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Expect")
-            self.module.setup("fit")
-        self._publish: dict[GaussianQuery, Any] = {}
-        for query in self.module.modules():
-            if isinstance(query, GaussianQuery):
-                part = mu * math.sqrt(query.share)
-                query.mechanism = dataclasses.replace(query.mechanism, sigma=query.mechanism.sensitivity / part)
-                self._publish[query] = query._publish
-
-    def _use(self, which: int) -> None:
-        trainer: Any = SimpleNamespace(datamodule=self.data[which], callbacks=[])
-        self.module.trainer = trainer
+            mixture.fit(self.records[which], transcript, radius=1.0, reference=self.reference)
+        return transcript  # type: ignore[no-any-return]
 
     def run(self, which: int) -> float:
         """Make all releases on data set ``which``; return the log-likelihood ratio of the second to the first."""
-        seen: list[tuple[GaussianQuery, Tensor]] = []
-
-        def publish(query: GaussianQuery, values: Tensor, **options: Any) -> Tensor:
-            seen.append((query, self._publish[query](values, **options)))
-            return seen[-1][1]
-
-        self._mix(which, publish)
-        logs = [0.0, 0.0]
-        for other in (0, 1):
-            transcript = iter(seen)
-            squares: list[float] = []
-
-            def replay(query: GaussianQuery, values: Tensor, **options: Any) -> Tensor:
-                noisy = next(transcript)[1]  # noqa: B023
-                squares.append(float(((noisy - values) / query.mechanism.sigma).square().sum()))  # noqa: B023
-                return noisy
-
-            self._mix(other, replay)
-            logs[other] = -sum(squares) / 2
-        return logs[1] - logs[0]
-
-    def _mix(self, which: int, publish: Any) -> None:
-        """Fit the module to data set ``which``, with another way to publish values."""
-        self._use(which)
-        features = self.module.features  # as before the first release
-        features.mean.zero_()
-        features.scale.fill_(1.0)
-        features.directions.copy_(torch.eye(len(features.directions)))
-        for query in self._publish:
-            query._publish = lambda values, query=query, **options: publish(query, values, **options)  # type: ignore[method-assign]
-        self.module._mix()
+        seen = self.fit(which).seen
+        return self.fit(1, seen).log_likelihood - self.fit(0, seen).log_likelihood
 
 
 def attack_synthetic_target(mu: float, trials: int) -> dict[str, Any]:
     """Make ``trials`` runs on each data set; return one row."""
-    transcript = Transcript(mu)
-    found = [np.array([transcript.run(which) for _ in range(trials)]) for which in (0, 1)]
+    target = Target(mu)
+    found = [np.array([target.run(which) for _ in range(trials)]) for which in (0, 1)]
     return _row(SYNTHETIC, "all releases", mu, (found[0], found[1]))
 
 

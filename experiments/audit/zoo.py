@@ -1,7 +1,8 @@
 """Nine broken mechanisms that an audit must catch, each with its sound twin, which must pass.
 
-All but the twins are NOT PRIVATE. A specimen overrides one documented step of the library's loss and is attacked where
-it leaks; its twin is the sound mechanism under the same attack and the same claim.
+All but the twins are NOT PRIVATE. A specimen overrides one documented step of the library's loss, or hands over tensors
+against the conditions of that path, and is attacked where it leaks. Its twin is the sound mechanism, with private
+records behind a handle, under the same attack and the same claim.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,10 +16,11 @@ from torch import Tensor
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import Claim
-from dpswd.audit.game import Game, ProjectionGame, run_game
+from dpswd.audit.game import Game, ProjectionGame, Unrecorded, run_game
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCounts
+from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.sampling import FixedSizeSampler
 from dpswd.sliced import block_means
 
@@ -38,11 +40,14 @@ EPOCH = 4  # batches in an epoch of the shuffled loader
 
 
 class Loss(DPSlicedWassersteinLoss):
-    """The sound loss, composed of its documented steps, of which a specimen overrides one."""
+    """The sound loss, which a specimen breaks, within no budget."""
 
-    def release(self, private: Tensor, labels: Tensor | None = None) -> Release:
-        projections = self.draw_projections()
-        return self.publish(self.exact_values(private, labels, projections), projections)
+    def __init__(self, mechanism: ProjectionMechanism) -> None:
+        super().__init__(mechanism, recorder=Unrecorded())
+
+    def release_all(self, records: PrivateRecords, **options: Any) -> Release:
+        """Release one batch of all records, behind their handle."""
+        return self.release(PrivateBatch(records, len(records)), **options)
 
 
 class BatchMax(Loss):
@@ -75,7 +80,7 @@ class BlockSums(Loss):
 
 def _batches(rng: np.random.Generator, length: float = 1.0) -> tuple[Tensor, Tensor]:
     """Return equal rows z of the largest norm, and the same with row 0 replaced by -z, ``length`` times as long."""
-    z = torch.from_numpy(rng.standard_normal(MECHANISM.dim))
+    z = torch.from_numpy(rng.standard_normal(MECHANISM.dim)).float()
     first = (MECHANISM.row_norm * z / z.norm()).expand(MECHANISM.batch_size, -1).clone()
     second = first.clone()
     second[0] *= -length
@@ -92,9 +97,10 @@ class OneRelease:
 
     def __init__(self, loss: Loss, rng: np.random.Generator, length: float = 1.0) -> None:
         self.loss, self.batches = loss, _batches(rng, length)
+        self.records = [PrivateRecords(batch) for batch in self.batches]
 
     def play(self, replaced: bool) -> float:
-        release = self.loss.release(self.batches[replaced])
+        release = self.loss.release_all(self.records[replaced])
         first, second = (self.loss.exact_values(batch, None, release.projections) for batch in self.batches)
         return _log_ratio(release.values, first, second, self.loss.mechanism.sigma)
 
@@ -104,11 +110,12 @@ class Difference:
 
     def __init__(self, losses: Callable[[], tuple[Loss, Loss]], rng: np.random.Generator, *, ranks: bool) -> None:
         self.losses, self.ranks, self.batches = losses, ranks, _batches(rng)
+        self.records = [PrivateRecords(batch) for batch in self.batches]
 
     def play(self, replaced: bool) -> float:
         one, two = self.losses()
-        left = one.release(self.batches[replaced])
-        right = two.release(self.batches[replaced and not self.ranks])
+        left = one.release_all(self.records[replaced])
+        right = two.release_all(self.records[replaced and not self.ranks])
         first, second = (
             one.exact_values(batch, None, left.projections)
             - two.exact_values(self.batches[0] if self.ranks else batch, None, right.projections)
@@ -121,15 +128,18 @@ class Labels:
     """A record changes its class; class counts are released beside the projections."""
 
     def __init__(self, rng: np.random.Generator, *, exact_counts: bool) -> None:
-        self.loss, self.counts, self.exact_counts = DPSlicedWassersteinLoss(LABELLED), _counts(), exact_counts
-        self.rows = _batches(rng)[0]
+        self.loss, self.counts, self.exact_counts = Loss(LABELLED), _counts(), exact_counts
+        self.counts.recorder = Unrecorded()
+        rows, first = _batches(rng)[0], torch.zeros(MECHANISM.batch_size, dtype=torch.int64)
+        second = first.clone()
+        second[0] = 1
+        self.labels = (first, second)
+        self.records = [PrivateRecords(rows, labels, classes=range(2)) for labels in self.labels]
 
     def play(self, replaced: bool) -> float:
-        labels = torch.zeros(len(self.rows), dtype=torch.int64)
-        labels[0] = int(replaced)
-        self.loss.release(self.rows, labels)
-        exact = torch.bincount(labels, minlength=2).double()
-        counts = exact if self.exact_counts else self.counts.release(labels)
+        self.loss.release_all(self.records[replaced])
+        exact = torch.bincount(self.labels[replaced], minlength=2).double()
+        counts = exact if self.exact_counts else self.counts.release(self.records[replaced])
         return float(counts[1] - counts[0])
 
 
@@ -145,12 +155,21 @@ class Gradient:
             self.encoder.weight[:, :3] = torch.stack([z, -z, z], dim=1)
         self.source = torch.from_numpy(rng.standard_normal((4, 6)))
         self.raw = [torch.eye(6, dtype=torch.float64)[[pixel] + [2] * (MECHANISM.batch_size - 1)] for pixel in (0, 1)]
+        self.records = [PrivateRecords(raw) for raw in self.raw]
+
+    def rows(self, values: Tensor) -> Tensor:
+        """Row function: the library gives float32 to the encoder, which computes in float64 for the attack."""
+        rows: Tensor = self.encoder(values.double())
+        return rows
 
     def play(self, replaced: bool) -> float:
-        private = self.encoder(self.raw[replaced])
-        release = self.loss.release(private.detach())
-        explained = published = self._gradient(release)  # computable from the release alone
-        if self.through:
+        if not self.through:
+            release = self.loss.release_all(self.records[replaced], rows=self.rows)
+            explained = published = self._gradient(release)  # computable from the release alone
+        else:
+            private = self.encoder(self.raw[replaced])
+            release = self.loss.release(private.detach())
+            explained = self._gradient(release)
             live = self._values(private, release)
             attached = Release(release.values + live - live.detach(), release.projections, release.mechanism)
             published = self._gradient(attached)
@@ -170,11 +189,12 @@ class Gradient:
 
 
 class ShuffledEpoch(ProjectionGame):
-    """Batches of a shuffled epoch instead of fresh subsets: the record is in exactly one of them."""
+    """Batches of a shuffled epoch, handed over by the caller: the record is in exactly one of them."""
 
-    def subsets(self) -> Iterable[Tensor]:
+    def releases(self, replaced: bool) -> Iterable[Release]:
         (order,) = FixedSizeSampler(self.sample_size, self.sample_size, n_steps=1)
-        return torch.split(order, self.mechanism.batch_size)
+        for index in torch.split(order, self.mechanism.batch_size):
+            yield self.loss.release(self.rows(index, replaced))
 
     def score(self, ratios: NDArray[np.float64]) -> float:
         return float(np.logaddexp.reduce(ratios) - np.log(len(ratios)))

@@ -1,4 +1,4 @@
-"""Benchmark data sets on small files made here, on damaged files, and on the real ones."""
+"""Benchmarks on small files made here, on damaged files, and on the real ones."""
 
 import bz2
 import hashlib
@@ -7,10 +7,13 @@ import struct
 
 import numpy as np
 import pytest
+import torch
+import torchvision
 from PIL import Image
 
 from dpswd import InputError
-from dpswd.data import CIFAR10, MNIST, USPS, FashionMNIST, benchmarks
+from dpswd.data import benchmark, benchmarks, every_fifth, read
+from dpswd.records import Records
 
 
 def write_idx(path, shape, content):
@@ -28,33 +31,51 @@ def idx(tmp_path):
     return raw
 
 
+def test_digits():
+    digits = benchmark("digits")
+    assert (digits.shape, digits.n_classes, digits.public) == ((1, 8, 8), 10, True)
+    assert (len(digits.train), len(digits.test)) == (1438, 359)
+    assert len(digits.private()) == len(read("digits")) == 1438
+    with pytest.raises(InputError, match="no size"):
+        read("digits", size=16)
+    with pytest.raises(InputError, match="digits, mnist"):
+        benchmark("imagenet")
+
+
+def test_a_folder_with_the_name_of_a_benchmark(tmp_path, monkeypatch, capsys):
+    (tmp_path / "digits").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "digits" / "1.png")
+    monkeypatch.chdir(tmp_path)
+    assert len(read("digits")) == 1438
+    assert "pass ./digits for the folder" in capsys.readouterr().err
+    assert len(read("./digits")) == 1
+
+
+def test_every_fifth_by_position():
+    train, test = every_fifth(Records(torch.arange(12.0)[:, None], torch.zeros(12, dtype=torch.int64)))
+    assert test.values.flatten().tolist() == [4, 9]
+    assert len(train) == 10
+
+
 def test_mnist(idx, tmp_path):
-    data = MNIST(root=str(tmp_path))
-    assert data.sample_shape == (1, 28, 28)
-    assert data.n_classes == 10
-    assert data.private.labels.tolist() == [0, 1, 2, 3, 4]
+    data = benchmark("MNIST", tmp_path)
+    assert (data.name, data.shape, data.n_classes) == ("MNIST", (1, 28, 28), 10)
+    assert data.train.labels.tolist() == [0, 1, 2, 3, 4]
     assert len(data.test) == 2
+    assert (read("mnist", root=tmp_path).n_classes, read("mnist", root=tmp_path).name) == (10, "MNIST")
 
 
-def test_private_scans_in_the_layout_of_mnist_are_not_public(idx, tmp_path):
-    """Issue 15, item 4: only official checksums or a statement make a public benchmark."""
-    assert MNIST(root=str(tmp_path)).public_benchmark is False
-    assert MNIST(root=str(tmp_path), public_benchmark=True).public_benchmark is True
-    assert MNIST(root=str(tmp_path / "none")).public_benchmark is False
-    (tmp_path / "USPS").mkdir()
-    for name in ("usps.bz2", "usps.t.bz2"):
-        (tmp_path / "USPS" / name).write_bytes(bz2.compress(b"1 1:0\n"))
-    assert USPS(root=str(tmp_path)).public_benchmark is False
-
-
-def test_one_changed_file_is_not_official(idx, tmp_path, monkeypatch):
+def test_private_scans_in_the_layout_of_mnist_are_not_public(idx, tmp_path, monkeypatch):
+    """Only official checksums or a statement make a public benchmark; one changed file is not official."""
+    assert benchmark("mnist", tmp_path).public is False
+    assert benchmark("mnist", tmp_path, public=True).public is True
     official = {f"MNIST/raw/{path.name}": benchmarks._digest(path) for path in idx.iterdir()}
     monkeypatch.setattr(benchmarks, "_OFFICIAL", official)
-    assert MNIST(root=str(tmp_path)).public_benchmark is True  # control
+    assert benchmark("mnist", tmp_path).public is True  # control
     for path in sorted(idx.iterdir()):
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        assert MNIST(root=str(tmp_path)).public_benchmark is False
+        assert benchmark("mnist", tmp_path).public is False
         path.write_bytes(content)
 
 
@@ -63,12 +84,13 @@ def test_usps_as_torchvision_checks_it(tmp_path, monkeypatch):
     content = bz2.compress(b"1 1:0\n")
     for name in ("usps.bz2", "usps.t.bz2"):
         (tmp_path / "USPS" / name).write_bytes(content)
+    assert not benchmarks._is_official("USPS", tmp_path)
     md5 = hashlib.md5(content).hexdigest()
     split_list = {"train": ("url", "usps.bz2", md5), "test": ("url", "usps.t.bz2", md5)}
-    monkeypatch.setattr(benchmarks.torchvision.datasets.USPS, "split_list", split_list)
-    assert USPS(root=str(tmp_path)).public_benchmark is True
+    monkeypatch.setattr(torchvision.datasets.USPS, "split_list", split_list)
+    assert benchmarks._is_official("USPS", tmp_path)
     (tmp_path / "USPS" / "usps.bz2").write_bytes(content + b"x")
-    assert USPS(root=str(tmp_path)).public_benchmark is False
+    assert not benchmarks._is_official("USPS", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +101,14 @@ def test_usps_as_torchvision_checks_it(tmp_path, monkeypatch):
 def test_wrong_idx_files(idx, tmp_path, shape, size):
     write_idx(idx / "train-images-idx3-ubyte", shape, bytes(size))
     with pytest.raises(InputError, match=r"MNIST|images and labels") as caught:
-        MNIST(root=str(tmp_path)).load()
+        benchmark("mnist", tmp_path)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", [MNIST, FashionMNIST, USPS, CIFAR10])
-def test_missing_directory(tmp_path, kind):
-    with pytest.raises(InputError, match=rf"{kind.name} under .*none.*--data\.root"):
-        kind(root=str(tmp_path / "none")).load()
+@pytest.mark.parametrize("name", ["mnist", "fashion", "usps", "cifar10", "celeba"])
+def test_missing_directory(tmp_path, name):
+    with pytest.raises(InputError, match=r"none.*DPSWD_DATA.*fetch"):
+        benchmark(name, tmp_path / "none")
     assert not (tmp_path / "none" / "MNIST").exists()
 
 
@@ -95,26 +117,58 @@ def test_cifar10_from_class_folders(tmp_path):
         folder = tmp_path / "cifar10_images" / ("train" if i < 20 else "test") / f"class{i % 10}"
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((32, 32, 3), i, dtype=np.uint8)).save(folder / f"{i}.png")
-    data = CIFAR10(root=str(tmp_path))
-    assert data.private.values.shape == data.test.values.shape == (20, 3, 32, 32)
-    assert sorted(data.private.labels.tolist()) == sorted([*range(10)] * 2)
-    assert data.public_benchmark is False  # a lossy copy has no official checksum
+    data = benchmark("cifar10", tmp_path)
+    assert data.train.values.shape == data.test.values.shape == (20, 3, 32, 32)
+    assert sorted(data.train.labels.tolist()) == sorted([*range(10)] * 2)
+    assert data.classes == [f"class{i}" for i in range(10)]
+    assert data.public is False  # a lossy copy has no official checksum
     shutil.rmtree(tmp_path / "cifar10_images" / "test")
     with pytest.raises(InputError, match="test"):
-        CIFAR10(root=str(tmp_path)).load()
+        benchmark("cifar10", tmp_path)
+
+
+# CelebA
+
+
+def test_faces_from_a_folder_and_from_a_zip(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "celeba64").mkdir()
+    for i in range(50):
+        Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "celeba64" / f"{i:06}.png")
+    data = benchmark("celeba", tmp_path)
+    assert (data.train.values.shape, data.test.values.shape) == ((40, 3, 64, 64), (10, 3, 64, 64))
+    assert (data.n_classes, data.public, data.private().n_classes) == (0, False, 0)
+    assert read("celeba", root=tmp_path, size=32).shape == (3, 32, 32)
+    shutil.make_archive(str(tmp_path / "celeba64_5000"), "zip", tmp_path / "celeba64")
+    shutil.rmtree(tmp_path / "celeba64")
+    assert torch.equal(benchmark("celeba", tmp_path).train.values, data.train.values)
+    with pytest.raises(InputError, match="size"):
+        benchmark("celeba", tmp_path, size=4)
+
+
+def test_the_full_set_of_faces(tmp_path):
+    """Nine pictures in the layout of torchvision: in order, the middle square only."""
+    folder = tmp_path / "celeba" / "img_align_celeba"
+    folder.mkdir(parents=True)
+    names = [f"{i:06}.jpg" for i in range(1, 10)]
+    for i, name in enumerate(names):
+        pixels = np.zeros((218, 178, 3), dtype=np.uint8)
+        pixels[39:179, 19:159] = 20 * (i + 1)  # the square that is kept
+        pixels[:39] = 255  # control: what lies outside
+        Image.fromarray(pixels).save(folder / name, quality=100, subsampling=0)
+    lines = [f"{name} {0 if i < 6 else 2}\n" for i, name in enumerate(names)]
+    (folder.parent / "list_eval_partition.txt").write_text("".join(lines))
+    data = benchmark("celeba", tmp_path)
+    assert (data.train.values.shape, len(data.test)) == ((6, 3, 64, 64), 3)
+    assert torch.allclose(data.train.values.double().mean((1, 2, 3)), 20.0 * torch.arange(1, 7).double(), atol=2)
+    (folder / "000002.jpg").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"000002\.jpg"):
+        benchmark("celeba", tmp_path)
 
 
 @pytest.mark.data
-@pytest.mark.parametrize(
-    ("kind", "shape", "n_test"),
-    [
-        (MNIST, (60_000, 1, 28, 28), 10_000),
-    ],
-)
-def test_real_data(data_root, kind, shape, n_test):
-    data = kind(root=str(data_root))
-    assert tuple(data.private.values.shape) == shape
-    assert len(data.test) == n_test
-    assert sorted(data.private.labels.unique().tolist()) == list(range(10))
-    assert data.public_benchmark is True
-    assert kind(root=str(data_root)).public_facts() == (shape[0], shape[1:], 10)
+def test_real_data(data_root):
+    data = benchmark("mnist", data_root)
+    assert tuple(data.train.values.shape) == (60_000, 1, 28, 28)
+    assert (len(data.test), data.public) == (10_000, True)
+    assert sorted(data.train.labels.unique().tolist()) == list(range(10))

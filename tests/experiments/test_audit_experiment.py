@@ -1,25 +1,30 @@
+import numpy as np
 import pytest
 import torch
 
 import dpswd.queries
-from dpswd.data.benchmarks import Digits
+from dpswd.data.benchmarks import benchmark
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import GaussianQuery
 from experiments.audit.audit import QUERIES, SETTINGS
-from experiments.audit.canaries import CanaryDigits, audit_generator
+from experiments.audit.canaries import Canaries, audit_generator
+from experiments.audit.leak import Target, World, attack
 
 
-def test_canary_digits_replaces_the_slots_only():
-    data, plain = CanaryDigits(50, 3), Digits()
-    pairs, classes, coins = data.canaries()
-    assert 10 < int(coins.sum()) < 40
-    assert torch.equal(pairs[:, 0], 1 - pairs[:, 1])
-    for i in range(50):
-        assert torch.equal(data.private.values[i], pairs[i, coins[i]])
-    assert torch.equal(data.private.labels[:50], classes)
-    assert torch.equal(data.private.values[50:], plain.private.values[50:])
-    assert torch.equal(data.test.values, plain.test.values)
-    assert not torch.equal(CanaryDigits(50, 4).canaries()[2], coins)
+def test_canaries_replace_the_slots_only():
+    data, plain = Canaries.of(50, 3), benchmark("digits").train
+    assert 10 < int(data.coins.sum()) < 40
+    assert torch.equal(data.pairs[:, 0], 1 - data.pairs[:, 1])
+    assert torch.equal(data.records.values[:50], data.pairs[torch.arange(50), data.coins])
+    assert torch.equal(data.records.labels[:50], data.classes)
+    assert torch.equal(data.records.values[50:], plain.floats()[50:])
+    assert not torch.equal(Canaries.of(50, 4).coins, data.coins)
+
+
+def test_audit_of_a_generator():
+    row = audit_generator(slots=100, epsilon=1.0)
+    assert row["passed"]
+    assert 0.3 < row["guessed_right"] < 0.7  # 4 standard deviations around 1/2
 
 
 @pytest.mark.parametrize("published", [0.25, 1.0])
@@ -41,3 +46,19 @@ def test_settings_cover_every_mechanism_and_query():
     public = {value for name, value in vars(dpswd.queries).items() if not name.startswith("_")}
     queries = {value for value in public if isinstance(value, type) and issubclass(value, GaussianQuery)}
     assert {type(query) for query in QUERIES} == queries - {GaussianQuery}
+
+
+def test_leak_of_the_gradient():
+    world = World()
+    assert attack(world, "as published", 1.0, 300)[0]["caught"]
+    gradient, release = attack(world, "sound", 4.0, 300)
+    assert not gradient["caught"]
+    assert 0.3 < release["mu_lower"] <= 4  # control: a blind attack gives 0
+
+
+def test_leak_of_the_synthetic_target_scores_have_the_law_of_the_claim():
+    """The ratio is normal with mean -m^2/2 and variance m^2 for the mu of this record, m <= 1."""
+    target = Target(1.0)
+    scores = np.array([target.run(0) for _ in range(30)])
+    assert scores.mean() < 0
+    assert 0.3 < scores.std() < 1 + 4 / 58**0.5  # 4 standard deviations above the claim

@@ -1,0 +1,331 @@
+"""Conversion of arrays, tensors and data frames to records and classes, and back.
+
+A record is an image (C, H, W), in uint8 or as floats in [0, 1], or a row (d,) in float32. Each record is converted by
+itself, so a conversion costs no privacy. Shape, number format and the names and types of columns are public.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpswd._validate import choice
+from dpswd.errors import InputError
+
+Unreadable = Literal["refuse", "zero"]  # what happens to a record that cannot be read
+Array = NDArray[Any]
+
+MIXED = (  # the end of a sentence
+    "mixed tables with categories are another field: see smartnoise-synth or dpmm, or pass the columns of numbers only"
+)
+_NUMBERS = re.compile(r"(u?int|float)\d+(\[pyarrow\])?|double\[pyarrow\]|bool(ean|\[pyarrow\])?", re.IGNORECASE)
+_EXACT = 2**53  # integers up to it are exact as float64
+_MOST_CLASSES = 10_000  # where their list is not stated
+_MOST_NAMES = 100  # as above, of names
+_SHOWN = 12  # names of classes in a message
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Public facts of the caller's format, in which synthetic records are returned.
+
+    Attributes:
+        kind: What a record is.
+        channels: Where the caller's images have their channels.
+        as_bytes: Whether the caller's pixels are uint8.
+        dtypes: Types of the columns of a data frame, or the single type of an array; empty for lists.
+        columns: Names of the columns of a data frame or table.
+    """
+
+    kind: Literal["images", "rows"] = "rows"
+    channels: Literal["first", "last", "none"] = "none"
+    as_bytes: bool = False
+    dtypes: tuple[str, ...] = ()
+    columns: tuple[str | int, ...] | None = None
+
+    @classmethod
+    def of(cls, values: Tensor) -> "Layout":
+        """Return the layout of records (N, C, H, W) or (N, d) that come from no caller's array."""
+        if values.ndim == 2:
+            return cls()
+        return cls("images", "none" if values.shape[1] == 1 else "last", values.dtype == torch.uint8)
+
+    def column_kinds(self, dim: int) -> list[str] | None:
+        """Return the kinds of ``dim`` columns as their types state them, ``None`` if all are floats."""
+        dtypes = self.dtypes * dim if self.columns is None else self.dtypes
+        kinds = ["binary" if _is_bool(each) else "integer" if _is_integer(each) else "numeric" for each in dtypes]
+        return kinds if set(kinds) - {"numeric"} else None
+
+    def restore(self, records: Tensor) -> Any:
+        """Return records (n, C, H, W) in [0, 1], or rows (n, d), as an array or a DataFrame in the caller's format."""
+        values = records.detach().cpu().numpy()
+        if self.kind == "images":
+            images = values if values.dtype == np.uint8 else values.astype(np.float32).clip(0, 1)
+            if self.as_bytes and images.dtype != np.uint8:
+                images = np.rint(images * 255).astype(np.uint8)
+            return {"none": images[:, 0], "first": images, "last": images.transpose(0, 2, 3, 1)}[self.channels]
+        if self.columns is None:
+            return _typed(values, self.dtypes[0]) if self.dtypes else values
+        try:
+            import pandas as pd  # type: ignore[import-untyped]
+        except ImportError:  # of a table in a file; a caller's DataFrame comes from pandas
+            return values
+        dtypes = self.dtypes or ("float32",) * len(self.columns)
+        frame = pd.DataFrame({i: _typed(values[:, i], dtype) for i, dtype in enumerate(dtypes)})
+        frame = frame.astype(dict(enumerate(dtypes)))
+        frame.columns = pd.Index(self.columns)
+        return frame
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, which :meth:`from_dict` reads."""
+        plain = asdict(self)
+        return {**plain, "dtypes": list(self.dtypes), "columns": None if self.columns is None else list(self.columns)}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> "Layout":
+        """Return the layout of :meth:`to_dict`."""
+        columns = plain["columns"]
+        return cls(
+            **{**plain, "dtypes": tuple(plain["dtypes"]), "columns": None if columns is None else tuple(columns)}
+        )
+
+
+def _is_bool(dtype: str) -> bool:
+    return dtype.lower().startswith("bool")
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype.lower().startswith(("int", "uint"))
+
+
+def _typed(values: Array, dtype: str) -> Array:
+    """Convert floats to the NumPy type of this name, integers and booleans by rounding."""
+    plain = dtype.lower().removesuffix("[pyarrow]").replace("double", "float64")
+    if _is_bool(plain):
+        return np.asarray(values > 0.5)
+    if _is_integer(plain):
+        limits = np.iinfo(plain)
+        rounded = np.rint(values.astype(np.float64))
+        return rounded.clip(max(limits.min, -_EXACT), min(limits.max, _EXACT)).astype(plain)
+    return values.astype(plain)
+
+
+def as_array(name: str, value: Any) -> Array:
+    """Return anything array-like as a NumPy array."""
+    try:
+        if isinstance(value, Tensor):
+            value = value.detach().cpu()
+            return np.asarray((value.float() if value.dtype == torch.bfloat16 else value).numpy())
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError):  # lists of different lengths
+        raise InputError(f"Expected {name} as an array, all entries of one shape, got none; make them alike.") from None
+
+
+def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, Layout]:
+    """Convert images or rows to records.
+
+    Args:
+        X: Images (N, H, W), (N, H, W, C) or (N, C, H, W) with C = 1 or 3, in uint8 or as floats in [0, 1]; or rows
+            (N, d) of numbers: an array, a tensor, lists or a DataFrame.
+        unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
+
+    Returns:
+        Records (N, C, H, W) in uint8 or float32, or (N, d) in float32, and the caller's format.
+
+    Raises:
+        InputError: If X has another form, pixels lie outside [0, 1], or a record is not finite.
+    """
+    choice(("refuse", "zero"), unreadable=unreadable)
+    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+        array, layout = _frame(X)
+    else:
+        array = as_array("X", X)
+        layout = layout_of(array.shape, array.dtype, typed=hasattr(X, "dtype"))
+    return convert(array, layout, unreadable), layout
+
+
+def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = True) -> Layout:
+    """Return the layout of an array of records; its type is a public fact if the array is ``typed`` (no list).
+
+    Raises:
+        InputError: If no records have this form.
+    """
+    if len(shape) == 2 and dtype.kind in "OSU":
+        raise InputError(f"Expected X as numbers, got an array of {dtype}; {MIXED}.")
+    if len(shape) == 1 and dtype.kind in "biuf":
+        raise InputError(f"Expected X as rows (N, d) or images, got shape {shape}; pass X.reshape(-1, 1) for d = 1.")
+    if dtype.kind not in "biuf" or len(shape) not in (2, 3, 4) or 0 in shape:
+        raise InputError(
+            "Expected at least one record: numbers as images (N, H, W), (N, H, W, C) or (N, C, H, W), or as rows "
+            f"(N, d), all of one shape; got {dtype} {shape}."
+        )
+    if len(shape) == 2:
+        return Layout(dtypes=(str(dtype),) if typed else ())
+    if dtype.kind != "f" and dtype != np.uint8:
+        raise InputError(
+            f"Expected pixels as uint8 or as floats in [0, 1], got {dtype}; convert them by X.astype('uint8')."
+        )
+    first, last = (len(shape) == 4 and shape[axis] in (1, 3) for axis in (1, 3))
+    if len(shape) == 4 and first == last:
+        remedy = "it can be read both ways; pad the images" if first else "move the axes, or drop channels"
+        raise InputError(
+            f"Expected images (N, H, W, C) or (N, C, H, W) with 1 or 3 channels C, got shape {shape}; {remedy}."
+        )
+    return Layout("images", "first" if first else "last" if last else "none", dtype == np.uint8)
+
+
+def convert(array: Array, layout: Layout, unreadable: Unreadable) -> Tensor:
+    """Return records of an array of this layout, all finite.
+
+    Raises:
+        InputError: If pixels lie outside [0, 1], or a record is not finite and ``unreadable="refuse"``.
+    """
+    with np.errstate(over="ignore"):  # numbers beyond float32 are handled with the other unreadable ones
+        if layout.kind == "rows":
+            return finite(torch.from_numpy(array.astype(np.float32)), unreadable)
+        last = layout.channels == "last"
+        images = array[:, None] if layout.channels == "none" else array.transpose(0, 3, 1, 2) if last else array
+        pixels: Array = np.array(images, dtype=np.uint8 if layout.as_bytes else np.float32, order="C")
+    if not layout.as_bytes and not bool(((pixels >= 0) & (pixels <= 1) | ~np.isfinite(pixels)).all()):
+        raise InputError("Expected pixels as bytes or as floats in [0, 1], got floats outside; divide by 255.")
+    return finite(torch.from_numpy(pixels), unreadable)
+
+
+def finite(values: Tensor, unreadable: Unreadable) -> Tensor:
+    """Return records (n, ...), those with NaN or inf mapped to zeros if ``unreadable="zero"``.
+
+    The map acts on each record by itself and costs no privacy (docs/theory/private-side.md).
+    """
+    if not values.is_floating_point() or bool(torch.isfinite(values).all()):
+        return values
+    if unreadable == "refuse":
+        raise InputError(
+            'Expected finite records, got NaN or inf; pass PrivateRecords(..., unreadable="zero"), or --unreadable '
+            "zero, which maps such a record to zeros. Do not drop it: the number of records is public."
+        )
+    readable = torch.isfinite(values).flatten(1).all(1).reshape(-1, *[1] * (values.ndim - 1))
+    return torch.where(readable, values, torch.zeros_like(values))
+
+
+def _frame(X: Any) -> tuple[Array, Layout]:
+    """Return the numbers (N, d) and the layout of a DataFrame."""
+    names = [name if isinstance(name, str | int) else str(name) for name in X.columns]
+    dtypes = [str(dtype) for dtype in X.dtypes]
+    other = [str(name) for name, dtype in zip(names, dtypes, strict=True) if not _NUMBERS.fullmatch(dtype)]
+    if other:
+        raise InputError(f"Expected columns of numbers, got others ({_shown(other)}); {MIXED}.")
+    if 0 in X.shape:
+        raise InputError(f"Expected a DataFrame with records and columns, got shape {tuple(X.shape)}.")
+    try:
+        array = np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
+    except (TypeError, ValueError):  # not of pandas
+        raise InputError("Expected a DataFrame of pandas, got another one; convert it by to_pandas().") from None
+    return array, Layout(dtypes=tuple(dtypes), columns=tuple(names))
+
+
+def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any], str | None]:
+    """Convert labels to numbers of classes.
+
+    Args:
+        y: Labels (N,), (N, 1) or (1, N): integers, floats that are integers, booleans, or names.
+        classes: Public list of classes. Names for labels 0, 1, ... are accepted, too. ``None`` takes 0 to the largest
+            integer, or the names that occur.
+
+    Returns:
+        Numbers (N,) in int64, the classes, and the line for the screen if the classes were taken from the records.
+
+    Raises:
+        InputError: If a label is missing or not among the classes, or there is one class only.
+    """
+    labels = as_array("y", y)
+    if labels.ndim == 2 and 1 in labels.shape:
+        labels = labels.reshape(-1)
+    if labels.ndim != 1:
+        remedy = "; pass y.argmax(1) for one-hot labels" if labels.ndim == 2 else ""
+        raise InputError(f"Expected y as classes (N,), got shape {labels.shape}{remedy}.")
+    if labels.dtype.kind == "O" and all(isinstance(label, Real) for label in labels):  # nullable columns of pandas
+        labels = np.array(labels.tolist())
+    if labels.dtype.kind == "f":
+        if not bool((np.isfinite(labels) & (labels == np.rint(labels)) & (abs(labels) < _EXACT)).all()):
+            raise InputError("Expected y as classes, got numbers that are not integers; check which array is y.")
+        labels = labels.astype(np.int64)
+    names = None if classes is None else as_classes(classes)
+    if names is not None:
+        return _numbered(labels, names)
+    if labels.dtype.kind == "b":
+        return torch.from_numpy(labels.astype(np.int64)), [False, True], None
+    if labels.dtype.kind in "iu":
+        if len(labels) and labels.min() < 0:
+            raise InputError(
+                "Expected y with labels of at least 0, got negative ones; pass classes=, the list of them."
+            )
+        count = int(labels.max()) + 1 if len(labels) else 0
+        if count > _MOST_CLASSES:
+            raise InputError(f"Expected labels below {_MOST_CLASSES}, got larger ones; pass classes=.")
+        names = as_classes(range(count))
+        return torch.from_numpy(labels.astype(np.int64)), names, taken_from_records(classes=names)
+    try:
+        names = sorted(set(labels.tolist()))
+    except TypeError:
+        raise InputError("Expected y as integers or names, got a mixture; pass labels of one type.") from None
+    if len(names) > _MOST_NAMES:
+        raise InputError(f"Expected at most {_MOST_NAMES} names of classes in y, got more; pass classes=.")
+    numbers, names, _ = _numbered(labels, as_classes(names))
+    return numbers, names, taken_from_records(classes=names)
+
+
+def as_classes(classes: Sequence[Any]) -> list[Any]:
+    """Return a public list of classes as plain values.
+
+    Raises:
+        InputError: If there are less than two classes, or one is repeated.
+    """
+    if isinstance(classes, str | int):
+        raise InputError(f"Expected classes as a list, got {classes!r}; pass range(n) or a list of names.")
+    names = [name.item() if isinstance(name, np.generic | Tensor) else name for name in classes]
+    if len(set(names)) != len(names):
+        raise InputError("Expected classes without repetition, got a repeated one.")
+    if len(names) < 2:
+        raise InputError(f"Expected at least 2 classes, got {len(names)}; leave the labels out.")
+    return names
+
+
+def _numbered(labels: Array, names: list[Any]) -> tuple[Tensor, list[Any], None]:
+    """Look labels up among the stated classes."""
+    if labels.dtype.kind in "iu" and all(isinstance(name, str) for name in names):
+        spelled = all(re.fullmatch(r"-?\d+", name) for name in names)  # integers of a command line
+        known = {int(name) if spelled else number: number for number, name in enumerate(names)}
+        names = list(known) if spelled else names
+    else:
+        known = {name: number for number, name in enumerate(names)}
+    try:
+        return torch.tensor([known[label] for label in labels.tolist()], dtype=torch.int64), names, None
+    except (KeyError, TypeError):
+        raise InputError(
+            f"Expected labels among the {len(names)} classes {_shown(names)}, got a label that is not listed."
+        ) from None
+
+
+def taken_from_records(**facts: Any) -> str:
+    """Return the line for the screen about public facts that were taken from the records."""
+    stated = [f"{name}={_shown(fact) if isinstance(fact, list) else fact}" for name, fact in facts.items()]
+    options = _joined([f"{name}=" for name in facts])
+    verb = "are" if len(facts) > 1 or isinstance(next(iter(facts.values())), list) else "is"
+    return f"{_joined(stated)} {verb} taken from the records and treated as public; pass {options} to state them."
+
+
+def _joined(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _shown(names: list[Any]) -> str:
+    if names == list(range(len(names))):
+        return f"range({len(names)})"
+    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return f"[{', '.join(map(repr, names[:_SHOWN]))}{more}]"

@@ -1,0 +1,333 @@
+"""Adapted classifier with the interface of scikit-learn.
+
+The target is released once, as a synthetic target: a generator without labels (:mod:`dpswd.mixture`). An adaptation
+method then runs between the source and the synthetic target (:mod:`dpswd.adaptation.classifier`). It reads no private
+record, so everything after the release is post-processing (docs/theory/private-side.md).
+"""
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+
+from dpswd import mixture
+from dpswd._arrays import as_array, as_records
+from dpswd._distributed import Processes
+from dpswd._files import atomic_write
+from dpswd._progress import say
+from dpswd._validate import at_least, nonnegative, positive, probability
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt, check_method
+from dpswd.adaptation.space import SourceSpace, channels_last
+from dpswd.budget import Budget
+from dpswd.errors import InputError
+from dpswd.generators import guarantee_line, stated_guarantee
+from dpswd.records import PrivateRecords
+
+__all__ = ["PrivateAdapter"]
+
+_RADIUS = 1.0  # root mean square norm of the source in its coordinates
+_FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
+
+Array = NDArray[Any]
+
+
+class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Adapts a classifier from labelled public records to unlabelled private ones.
+
+    Formal guarantee:
+        ``fit`` makes the releases of one generator without labels (:func:`dpswd.mixture.fit`) within a
+        :class:`~dpswd.Budget`: (epsilon, delta) differential privacy of the target under replace-one. The classifier,
+        predictions on public records, files and reports are post-processing. The source, its labels, and the shape and
+        the number of target records are public.
+
+    Args:
+        epsilon: Budget epsilon of one fit.
+        delta: Budget delta of one fit; well below 1 / N.
+        method: ``"class_shift"`` moves each class of the source by its mean displacement under optimal transport onto
+            the synthetic target. ``"image_map"``, for images, trains a network on source images that a fitted map makes
+            look like the target's; pass :class:`dpswd.adaptation.methods.ImageMap` for its options. Otherwise a
+            transport of ``ot.da`` or a classifier of skada.
+        classifier: Classifier trained on the transported source; ``None`` for logistic regression. An estimator of
+            skada contains its own; the classifier is then used for the source alone. ``image_map`` ignores it.
+        normalise: Scale every vector to norm 1 before it is adapted, as is usual for features of a network and for
+            pixels.
+        min_shift: Least shift of the classes for which the method is used; see :mod:`dpswd.adaptation.classifier`. 0
+            always uses it, unless noise hides the mean.
+        n_synthetic: Number of synthetic target records.
+        device: Device on which a network is trained.
+        run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
+        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
+        random_state: Seed of public randomness. Noise has no seed.
+        resume: Finish an interrupted run in ``run_dir``.
+        verbose: Print what to expect, the verdict and the guarantee.
+
+    Attributes:
+        classifier_: The trained :class:`~dpswd.adaptation.classifier.TargetClassifier`.
+        classes_: Classes (C,) of the source.
+        adapted_: Whether the method was used; ``False`` if the classifier is that of the source, trained on its
+            records as they came.
+        shift_: Squared displacement of classes, in variances within classes.
+        verdict_: One sentence on what was done and why.
+        synthetic_: Synthetic target records (n_synthetic, ...): images in [0, 1], or vectors without the directions
+            that were left out.
+        generator_: The fitted :class:`~dpswd.generators.Generator` of the target.
+        guarantee_: Facts of the guarantee: epsilon, delta, mu, regret, sound, ...
+        run_dir_: The run directory.
+
+    Example:
+        >>> adapter = PrivateAdapter(epsilon=10, delta=1e-5)  # .fit(X, y, sample_domain).predict(new)
+        >>> adapter.get_params()["method"]
+        'class_shift'
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 10.0,
+        delta: float = 1e-5,
+        *,
+        method: Any = "class_shift",
+        classifier: Any = None,
+        normalise: bool = False,
+        min_shift: float = MIN_SHIFT,
+        n_synthetic: int = 4000,
+        device: str = "cpu",
+        run_dir: str | Path | None = None,
+        shared_ledger: str | Path | None = None,
+        random_state: int = 0,
+        resume: bool = False,
+        verbose: bool = True,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.classifier = classifier
+        self.normalise = normalise
+        self.min_shift = min_shift
+        self.n_synthetic = n_synthetic
+        self.device = device
+        self.run_dir = run_dir
+        self.shared_ledger = shared_ledger
+        self.random_state = random_state
+        self.resume = resume
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_domain: Any) -> "PrivateAdapter":
+        """Release a synthetic target and train a classifier for it.
+
+        Args:
+            X: Source and target records: rows (N, d), or images (N, H, W), (N, H, W, C) or (N, C, H, W); NumPy, torch
+                or pandas.
+            y: Classes (N,). Those of target records are ignored.
+            sample_domain: (N,), positive for source records and negative for target records.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            InputError: If the records do not fit; nothing is released or written then.
+            BudgetExceededError: If the shared ledger does not cover the run.
+        """
+        at_least(10, n_synthetic=self.n_synthetic)
+        nonnegative(min_shift=self.min_shift)
+        positive(epsilon=self.epsilon)
+        probability(delta=self.delta)
+        self._check_first_fit()
+        directory = _new_run_dir(self.run_dir)
+        if not self.resume:
+            Budget.check_free(directory)
+        source, labels, target = _split(X, y, sample_domain)
+        check_method(self.method, images=source.ndim > 2)
+        self._release(source, target, directory)
+        return self.adapt(source, labels)
+
+    def _release(self, source: Array, target: Array, directory: Path) -> None:
+        """Release the synthetic target: of images as they are, of vectors by their leading coordinates."""
+        space = SourceSpace.of(source, len(target), mu_of_epsilon(self.epsilon, self.delta), self.normalise)
+        images = source.ndim > 2
+        records = PrivateRecords(target if images else space.target_rows(target), name="target")
+        budget = Budget(
+            records,
+            target_epsilon=self.epsilon,
+            target_delta=self.delta,
+            run_dir=directory,
+            config=_config(self, len(source), records),
+            shared_ledger=self.shared_ledger,
+            resume=self.resume,
+        )
+        options: dict[str, Any] = {"progress": self.verbose}
+        if not images:
+            options |= {"radius": _RADIUS, "reference": torch.from_numpy(space.leading(source)).float()}
+        try:
+            self.generator_: Any = mixture.fit(records, budget, **options)
+        finally:
+            self._released = budget.n_releases > 0
+        self.guarantee_: dict[str, Any] = Processes().broadcast(lambda: stated_guarantee(budget.statement()))
+        self.run_dir_, self._space = directory, space
+        self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, self.random_state)
+        self.synthetic_ = self._target.records
+        if self.verbose:
+            say(guarantee_line(self.guarantee_))
+
+    def adapt(self, X: Any, y: Any) -> "PrivateAdapter":
+        """Train a classifier on the synthetic target of the last fit; spends nothing and reads no private record.
+
+        ``fit`` calls it. Call it after ``set_params(method=...)`` to compare methods on one synthetic target.
+
+        Args:
+            X: Source records, those of the fit.
+            y: Their classes (N,).
+
+        Returns:
+            The estimator.
+
+        Raises:
+            InputError: If the estimator was not fitted, or the records do not fit.
+        """
+        if not hasattr(self, "generator_"):
+            raise NotFittedError("Expected a PrivateAdapter with a synthetic target, got none; call fit first.")
+        self._set(
+            adapt(
+                self._space,
+                self._target,
+                _records(X),
+                np.asarray(y),
+                method=self.method,
+                classifier=self.classifier,
+                min_shift=self.min_shift,
+                seed=self.random_state,
+                device=self.device,
+            )
+        )
+        if self.verbose:
+            say(self.verdict_)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Return the classes (n,) of records in the layout of those that were fitted.
+
+        Raises:
+            NotFittedError: If the estimator is not fitted.
+            InputError: If the records do not fit.
+        """
+        return self._fitted().predict(_records(X))
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probabilities (n, C) of the classes, as :meth:`predict`."""
+        return self._fitted().predict_proba(_records(X))
+
+    def report(self, path: str | Path) -> None:
+        """Write the report of the run.
+
+        Args:
+            path: File ending in ``.html``, ``.md`` or ``.json``.
+
+        Raises:
+            InputError: If the estimator was loaded from a file, which holds no ledger, or the ending is unknown.
+        """
+        self._fitted()
+        if (name := _FORMATS.get(Path(path).suffix)) is None:
+            raise InputError(f"Expected a path ending in .html, .md or .json, got {Path(path).name!r}.")
+        if not hasattr(self, "run_dir_"):
+            raise InputError("Expected an estimator with the ledger of its run, got one read from a file.")
+        from dpswd.report.render import write_report  # matplotlib, needed here only
+
+        write_report(self.run_dir_)
+        atomic_write(Path(path), (self.run_dir_ / name).read_bytes())
+
+    def save(self, path: str | Path) -> None:
+        """Write weights, preprocessing, classes and guarantee to one file, which :meth:`load` reads.
+
+        Raises:
+            InputError: If the estimator is not fitted, its classifier is neither a logistic regression nor a network of
+                this library, or the file cannot be written.
+        """
+        self._fitted().save(path, self.guarantee_)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "PrivateAdapter":
+        """Read a file of :meth:`save`, or the ``classifier.pt`` of a run; no code of the file is run.
+
+        Raises:
+            InputError: If the file is missing or is not a classifier.
+        """
+        classifier, guarantee = TargetClassifier.load(path)
+        result = cls(guarantee.get("epsilon") or 0.0, guarantee.get("delta") or 0.0)
+        result._set(classifier)
+        result.guarantee_ = guarantee
+        return result
+
+    def _set(self, found: TargetClassifier) -> None:
+        self.classifier_, self.classes_ = found, found.classes
+        self.adapted_, self.shift_, self.verdict_ = found.adapted, found.shift, found.verdict
+        self.n_features_in_ = int(np.prod(found.space.shape))
+
+    def _fitted(self) -> TargetClassifier:
+        if not hasattr(self, "classifier_"):
+            raise NotFittedError("Expected a fitted PrivateAdapter, got one before fit; call fit or load first.")
+        return self.classifier_
+
+    def _check_first_fit(self) -> None:
+        spent = hasattr(self, "generator_") or getattr(self, "_released", False)
+        if spent and self.shared_ledger is None and not self.resume:
+            raise InputError(
+                "Expected one fit of a PrivateAdapter, got a second one, which would spend a further budget (an "
+                "interrupted fit counts if it made a release); pass shared_ledger, or make a new estimator and add the "
+                "budgets up."
+            )
+
+
+def _records(X: Any) -> Array:
+    """Return rows (N, d) as they came, or images (N, H, W) or (N, H, W, C)."""
+    if as_array("X", X).ndim == 2 and not hasattr(X, "columns"):
+        rows = as_array("X", X)
+        if rows.dtype.kind not in "biuf":
+            raise InputError(f"Expected X as rows (N, d) of numbers, got {rows.dtype} {rows.shape}.")
+        if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+            raise InputError("Expected finite numbers in X, got NaN or inf; set these records to zero.")
+        return rows
+    return channels_last(as_records(X)[0])
+
+
+def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:
+    """Return source records, their classes, and target records."""
+    records, labels, domain = _records(X), np.asarray(y), np.asarray(sample_domain)
+    for name, given in (("y", labels), ("sample_domain", domain)):
+        if given.shape != records.shape[:1]:
+            raise InputError(f"Expected {name} of shape {records.shape[:1]}, as many as X, got {given.shape}.")
+    if domain.dtype.kind not in "if" or bool((domain == 0).any()):
+        raise InputError("Expected sample_domain > 0 (source) or < 0 (target) for every record, got other values.")
+    is_source = domain > 0
+    if is_source.all() or not is_source.any():
+        missing = "target (sample_domain < 0)" if is_source.all() else "source (sample_domain > 0)"
+        raise InputError(f"Expected source and target records, got no {missing}; check sample_domain.")
+    # one target label can change the dtype of the array; classes_ must not depend on it
+    names = y if isinstance(y, list | tuple) else labels.tolist()
+    classes = np.array([name for name, mine in zip(names, is_source, strict=True) if mine])
+    if classes.dtype.kind == "f" and bool(((classes == classes.round()) & (abs(classes) < 2**53)).all()):
+        classes = classes.astype(np.int64)
+    if len(np.unique(classes)) < 2:
+        raise InputError("Expected y with at least 2 classes in the source, got 1.")
+    return records[is_source], classes, records[~is_source]
+
+
+def _new_run_dir(run_dir: str | Path | None) -> Path:
+    if run_dir is not None:
+        return Path(run_dir)
+    now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
+    return Path("runs", Processes().broadcast(lambda: f"adapter-{now}"))
+
+
+def _config(adapter: PrivateAdapter, n_source: int, records: PrivateRecords) -> dict[str, Any]:
+    """Return the public constants of the run, which the report shows."""
+    names = ("method", "normalise", "min_shift", "n_synthetic", "random_state")
+    options = {name: getattr(adapter, name) for name in names}
+    public = {"name": records.name, "n_records": len(records), "shape": list(records.shape), "n_source": n_source}
+    plain: dict[str, Any] = json.loads(json.dumps({"adapter": options, "records": public}, default=str))
+    return plain

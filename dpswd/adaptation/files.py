@@ -1,0 +1,86 @@
+"""Arrays for :class:`dpswd.PrivateAdapter` from the files and benchmarks that :mod:`dpswd.data` reads.
+
+As a user who loads arrays does, the command line reads both domains and passes them to the estimator, which makes the
+handle of the private ones. Size and channels of private images are those of the public source, never taken from them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpswd._progress import say
+from dpswd.adaptation.space import channels_last
+from dpswd.data import data_root, read_public
+from dpswd.data.files import has_arrays
+from dpswd.errors import InputError
+
+__all__ = ["read_records", "read_source"]
+
+Array = NDArray[Any]
+
+
+def read_source(
+    data: str, *, size: int | None = None, channels: int | None = None, target: str | None = None
+) -> tuple[Array, Array]:
+    """Read labelled public records.
+
+    Args:
+        data: Folder, file or benchmark; see :func:`dpswd.data.read`.
+        size: Side of the images; their own one if not given.
+        channels: Channels of the images of a folder.
+        target: Column of the classes in a ``.csv`` file.
+
+    Returns:
+        Rows (n, d), or images (n, H, W) or (n, H, W, C) in [0, 1], and their classes (n,).
+
+    Raises:
+        InputError: If the records are missing, damaged or without classes.
+    """
+    found = read_public(data, target=target, **_options(data, size, channels))
+    if found.classes is None:
+        raise InputError(f"Expected classes for the records of {data}, the labelled source, got none.")
+    names = np.array(found.classes)
+    return channels_last(_resized(found.train.floats(), size, size)), names[found.train.labels.numpy()]
+
+
+def read_records(data: str, shape: tuple[int, ...]) -> Array:
+    """Read records without classes, in the shape of a source or classifier.
+
+    Args:
+        data: Folder, file or benchmark; see :func:`dpswd.data.read`. Labels are ignored.
+        shape: Shape (d,), (H, W) or (H, W, C) of a record; images of another size are scaled to it.
+
+    Raises:
+        InputError: If the records are missing, damaged or of another form.
+    """
+    height, width = (*shape, None)[:2]
+    channels = None if len(shape) == 1 else (*shape, 1)[2]
+    options = _options(data, height if height == width else None, channels)
+    values = read_public(data, **options).train.floats()
+    own = tuple(values.shape[2:])
+    records = channels_last(_resized(values, height, width) if len(shape) > 1 else values)
+    if records.shape[1:] != shape:
+        raise InputError(f"Expected records of shape {shape} in {data}, as in the source, got {records.shape[1:]}.")
+    if own and own != shape[:2]:
+        say(f"The images of {data} are scaled to {height} x {width}, the size of the source.")
+    return records
+
+
+def _options(data: str, size: int | None, channels: int | None) -> dict[str, Any]:
+    """Return the options for a folder or zip of images; other readers know none of them."""
+    path = next((path for path in (Path(data), data_root(None) / data) if path.exists()), None)
+    if path is None or (path.is_file() and path.suffix.lower() != ".zip") or (path.is_dir() and has_arrays(path)):
+        return {}
+    given = {"size": size, "channels": channels}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _resized(values: Tensor, height: int | None, width: int | None) -> Tensor:
+    """Scale images (n, C, h, w), each by itself; return vectors as they are."""
+    if values.ndim != 4 or height is None or width is None or tuple(values.shape[2:]) == (height, width):
+        return values
+    return F.interpolate(values, size=(height, width), mode="bilinear", antialias=True).clamp(0, 1)

@@ -1,0 +1,601 @@
+"""Privacy budget of a run: plan, calibration, ledger, stored releases, resume and statement. Knows no framework.
+
+A run has a plan: a list of mechanisms with their numbers of releases. The budget calibrates the noise of the plan,
+writes every release to the ledger before its noise is drawn, and refuses releases outside the plan. Where several
+processes work together, rank 0 keeps the ledger; all ranks count, and each of them can refuse.
+
+Releases are written to ``RUN_DIR/releases/`` before they are returned, unless those of their mechanism would take more
+than ``STORED_BYTES``. A run that was killed and is resumed takes them from there: nothing is paid twice. A release that
+the ledger's last line announces, and that has no file, was seen by nothing that survives. The resumed run draws it
+afresh, under the same line (docs/theory/private-side.md).
+"""
+
+import dataclasses
+import hashlib
+import io
+import math
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+import yaml  # type: ignore[import-untyped]
+from torch import Tensor
+
+from dpswd import __version__
+from dpswd._distributed import Processes
+from dpswd._files import DirectoryLock, atomic_write, verified_archive, write_json
+from dpswd._progress import say
+from dpswd._validate import positive, probability
+from dpswd._versions import package_versions
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
+from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, SharedLedger
+from dpswd.errors import BudgetExceededError, InputError, LedgerError
+from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
+from dpswd.queries import GaussianQuery
+from dpswd.records import PrivateRecords
+from dpswd.release import Recorder, check_same_records
+
+__all__ = ["NOT_COVERED", "Budget", "RunBudget"]
+
+STORED_BYTES = 2**28  # of all releases of one mechanism, up to which each is stored
+_FEW = 20  # releases of one mechanism that are stored in any case
+
+_LOCK = threading.Lock()  # no thread may release between the check of another thread and its ledger entry
+_released: dict[str, str] = {}  # run directory by digest of the records that this process has released from
+
+Plan = list[tuple[Any, int]]  # (mechanism, n_releases); a loss is the last entry
+
+OTHER_RUNS = "Other runs: further runs on the same records, copies of this one included; their guarantees compose."
+NOT_COVERED = [
+    "Choices: architecture, hyperparameters, number of steps or selection of a run after looking at private records.",
+    "Evaluation: an accuracy measured on private records is a release without noise.",
+    OTHER_RUNS,
+    "Several records of one person: the unit of protection is one record.",
+    "Floating-point arithmetic: the noise is a 53-bit approximation of the Gaussian of the proofs.",
+    "Side channels: running time, memory, and error messages about private records (finite records are assumed).",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredRelease:
+    """A release of an earlier process of this run.
+
+    Attributes:
+        mechanism: The calibrated mechanism.
+        ordinal: Position among the releases of this mechanism, from 1.
+        tensors: The noisy values and what is published with them.
+    """
+
+    mechanism: Mechanism
+    ordinal: int
+    tensors: dict[str, Tensor]
+
+
+class RunBudget(Recorder):
+    """Base of the budgets: plans the releases of a run and keeps them within (target_epsilon, target_delta).
+
+    Args:
+        target_epsilon: Budget of this run.
+        target_delta: Budget of this run; below 1 / N.
+        accountant: ``"pld"`` or ``"rdp"``.
+        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
+
+    Raises:
+        InputError: If a number is out of range.
+    """
+
+    run_dir: Path
+    sample_size: int
+
+    def __init__(
+        self,
+        target_epsilon: float,
+        target_delta: float,
+        accountant: str = "pld",
+        shared_ledger: str | Path | None = None,
+    ) -> None:
+        positive(target_epsilon=target_epsilon)
+        probability(target_delta=target_delta)
+        PrivacyAccountant(accountant)
+        self.target_epsilon, self.target_delta, self.accountant = target_epsilon, target_delta, accountant
+        self.shared_ledger = shared_ledger
+        self.records: PrivateRecords | None = None  # None: the caller hands tensors over
+        self.plan: Plan = []
+        self.run = ""
+        self.weights_from_runs: set[str] = set()
+        self.before_ledger: Callable[[], None] | None = None
+        self._checkpoint: dict[str, Any] | None = None
+        self._lock = DirectoryLock()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._ledger: Ledger | None = None  # on rank 0
+        self._shared: SharedLedger | None = None  # on rank 0
+        self._made: Counter[Mechanism] = Counter()  # on every rank
+        self._running = False
+        self._stored: list[StoredRelease] = []  # of earlier processes, not asked for so far
+        self._again: Mechanism | None = None  # in the ledger's last line, without a file
+        self._facts: dict[str, Any] = {}
+        self._epsilon_of: dict[int, float] = {}
+
+    @property
+    def mu(self) -> float:
+        """Budget of Gaussian differential privacy, of which queries and structure take their shares."""
+        if self.accountant == "pld":
+            return mu_of_epsilon(self.target_epsilon, self.target_delta)
+        unit = GaussianMechanism(sensitivity=1.0, sigma=1.0)
+        return 1 / calibrate_sigma(unit, sample_size=1, n_releases=1, **self.settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The budget as the ledger's header states it."""
+        names = ("target_epsilon", "target_delta", "accountant")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def n_planned(self) -> int:
+        """Releases in the plan, of the queries and of the loss."""
+        return sum(count for _, count in self.plan)
+
+    @property
+    def n_releases(self) -> int:
+        """Releases in the ledger, by this process and by those that it resumes."""
+        return self._ledger.n_releases if self._ledger else sum(self._made.values())
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The calibrated mechanism of the loss, or of the last query."""
+        mechanism: Mechanism = self.plan[-1][0]
+        return mechanism
+
+    # Recorder: called by the loss and the queries, on every rank
+
+    def before_release(self, mechanism: Mechanism, records: PrivateRecords | None) -> dict[str, Tensor] | None:
+        """Check that a release is allowed now; return a stored one if an earlier process of this run has made it.
+
+        Raises:
+            InputError: If the records are not those of this budget.
+            BudgetExceededError: As :meth:`check`.
+        """
+        with _LOCK:
+            if self._running and records is not self.records:
+                wanted = "the records of this budget" if self.records is not None else "tensors, as planned"
+                got = "a tensor" if records is None else "another handle"
+                raise InputError(
+                    f"Expected {wanted}, got {got}; pass the batch of the ReleaseLoader, or the PrivateRecords, that "
+                    "the budget was opened with."
+                )
+            stored = next((each for each in self._stored if each.mechanism == mechanism), None)
+            if stored is None:
+                self.check(mechanism)
+                return None
+            self._stored.remove(stored)
+            return stored.tensors
+
+    def record(self, mechanism: Mechanism) -> None:
+        """Write a release to the ledger, before its noise is drawn.
+
+        Raises:
+            BudgetExceededError: As :meth:`check`.
+            LedgerError: If the release cannot be written; it must not be made then.
+        """
+        with _LOCK:
+            self.check(mechanism)
+            again = self._again == mechanism
+            self._again = None
+            if self._ledger is not None and not again:
+                self._ledger.record(mechanism, self.sample_size)
+            if self._shared is not None:
+                self._record_shared(mechanism)
+            if not again:
+                self._made[mechanism] += 1
+
+    def _record_shared(self, mechanism: Mechanism) -> None:
+        """Write a release to the shared ledger, unless a killed process has written it already."""
+        assert self._shared is not None
+        if self._shared.count(mechanism, self.sample_size, self.run) < self._count(mechanism):
+            self._shared.record(mechanism, self.sample_size, self.run)
+
+    def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
+        """Write the noisy values of the last release, on rank 0, before they are returned.
+
+        Raises:
+            InputError: If the file cannot be written.
+        """
+        if self._ledger is None or not self._is_stored(mechanism):
+            return
+        facts = {"run": self.run, "ordinal": self._count(mechanism), "mechanism": mechanism.to_dict()}
+        buffer = io.BytesIO()
+        torch.save(facts | {"tensors": {name: value.cpu() for name, value in tensors.items()}}, buffer)
+        atomic_write(self.run_dir / "releases" / f"{self._ledger.n_releases:06d}.pt", buffer.getvalue())
+
+    def check(self, mechanism: Mechanism) -> None:
+        """Raise unless a new release is allowed now; change nothing.
+
+        Raises:
+            BudgetExceededError: If the run has not started or has ended, all planned releases have been made, or the
+                mechanism is not in the plan.
+        """
+        if not self._running:
+            raise BudgetExceededError(
+                "Expected a release within a run of its budget, got one outside; it is not accounted for."
+            )
+        planned = self._n_planned_of(mechanism)
+        if not planned:
+            raise BudgetExceededError(
+                "Expected a mechanism of the plan of this budget, got another one; do not change a loss or query after "
+                "the budget is calibrated."
+            )
+        if self._count(mechanism) >= planned and self._again != mechanism:
+            raise BudgetExceededError(
+                f"Expected at most {planned} releases within epsilon={self.target_epsilon:g}, got a further one; the "
+                "budget is used up."
+            )
+
+    def _is_stored(self, mechanism: Mechanism) -> bool:
+        """Whether every release of a mechanism is written to a file."""
+        planned = self._n_planned_of(mechanism)
+        if planned <= _FEW or not isinstance(mechanism, ProjectionMechanism):
+            return True
+        values = mechanism.n_projections * (mechanism.dim + mechanism.n_values * (mechanism.n_classes or 1))
+        return 8 * values * planned <= STORED_BYTES
+
+    def _n_planned_of(self, mechanism: Mechanism) -> int:
+        return sum(count for other, count in self.plan if other == mechanism)
+
+    def _count(self, mechanism: Mechanism) -> int:
+        if self._ledger is not None:
+            return self._ledger.count(mechanism, self.sample_size)
+        return self._made[mechanism]
+
+    def _n_used(self, mechanism: Mechanism) -> int:
+        """Number of releases of a mechanism that are neither waiting in a file nor to be drawn again."""
+        waiting = sum(each.mechanism == mechanism for each in self._stored) + (self._again == mechanism)
+        return self._count(mechanism) - waiting
+
+    # Opening
+
+    def _open(self, wanted: Plan, shares: list[float]) -> None:
+        """Start or resume the run, together with the other ranks.
+
+        Everything that can be refused is refused before a file is written.
+        """
+        processes = Processes()
+        if self.records is not None:
+            digest = check_same_records(self.records)
+            if digest in _released and self.shared_ledger is None and self._checkpoint is None:
+                say(
+                    f"Warning: these records were released before, in {_released[digest]}. This run spends a further "
+                    "budget, and both guarantees compose; pass shared_ledger to keep one budget for all runs."
+                )
+            _released[digest] = str(self.run_dir)
+        opened = processes.broadcast(lambda: self._open_files(wanted, shares))
+        self.plan, self._made, self._stored, self._again, self.run = opened
+        self._running = True
+
+    def _open_files(self, wanted: Plan, shares: list[float]) -> tuple[Any, ...]:
+        """Start or resume the run, on rank 0."""
+        try:
+            path = self.run_dir / "ledger.jsonl"
+            self._lock.take(self.run_dir)
+            if self.target_delta * self.sample_size >= 1:
+                raise InputError(
+                    f"Expected target_delta below 1 / N = {1 / self.sample_size:.2g}, got {self.target_delta:g}; at "
+                    "1 / N the guarantee permits publishing a whole record. Choose a smaller one."
+                )
+            if self.shared_ledger is not None:
+                if Path(self.shared_ledger).resolve() == path.resolve():
+                    raise InputError(f"Expected shared_ledger to differ from the ledger of this run, got {path}.")
+                self._shared = SharedLedger.open_existing(self.shared_ledger)
+            ledger = self._start(path, wanted, shares) if self._checkpoint is None else self._resume(path, wanted)
+        except BaseException:
+            self._lock.free()
+            raise
+        self._ledger = ledger
+        made = Counter({mechanism: ledger.count(mechanism, self.sample_size) for mechanism, _ in self.plan})
+        return self.plan, made, self._stored, self._again, self.run
+
+    def _start(self, path: Path, wanted: Plan, shares: list[float]) -> Ledger:
+        Ledger.check_free(path)
+        known = set(self._shared.runs) if self._shared is not None else set()
+        if foreign := sorted(self.weights_from_runs - known):
+            raise InputError(
+                f"Expected weights that no earlier private run has trained, got weights from run {', '.join(foreign)}; "
+                "start from new weights, or set shared_ledger to a ledger that contains these runs."
+            )
+        self.plan = self._calibrate(wanted, shares)
+        self._facts = self._planned_facts()  # before any file is written, since it may fail
+        groups = [(mechanism, self.sample_size, count) for mechanism, count in self.plan]
+        if self._shared is not None:
+            self._shared.check(groups)
+        if self.before_ledger is not None:
+            self.before_ledger()
+        header = self._header()
+        ledger = Ledger.create(path, header)
+        self._lock.take(self.run_dir)  # the directory may not have existed before
+        if self._shared is not None:
+            names = ("version", "config_sha256", *self.settings, "sample_size", "records", "private", "plan")
+            self._shared.reserve(self.run, {name: header[name] for name in names if name != "accountant"})
+        return ledger
+
+    def _resume(self, path: Path, wanted: Plan) -> Ledger:
+        """Take plan and stored releases from the directory of the interrupted run."""
+        assert self._checkpoint is not None
+        ledger = self._verified_ledger(path)
+        header = ledger.header
+        plan: Plan = [(mechanism_from_dict(part["mechanism"]), part["n_releases"]) for part in header.get("plan", [])]
+        now = {**self.settings, "sample_size": self.sample_size, "planned_releases": sum(count for _, count in wanted)}
+        now["records"] = self._records_stated
+        for name, value in now.items():
+            if header.get(name) != value:
+                raise InputError(
+                    f"Expected {name}={header.get(name)!r} as in the ledger of the resumed run, got {value!r}; start "
+                    "a new run for another budget or plan."
+                )
+        if _without_sigma(plan) != _without_sigma(wanted):
+            raise InputError(
+                "Expected the mechanisms of the resumed run, got different ones; resume with its config.yaml."
+            )
+        if bool(header.get("shared")) != (self._shared is not None):
+            wanted_word, got = ("the", "none") if self._shared is None else ("no", "one")
+            raise InputError(f"Expected {wanted_word} shared_ledger as in the resumed run, got {got}.")
+        self.run = str(header.get("run", ""))
+        if self._shared is not None:
+            self._shared.resume(self.run, self._checkpoint["releases"], self._checkpoint.get("shared_head", ""))
+        self.plan = plan
+        self._read_stored(ledger)
+        self._facts = self._planned_facts()
+        return ledger
+
+    def _verified_ledger(self, path: Path) -> Ledger:
+        """Read the ledger of the resumed run; refuse one that does not contain the checkpoint's releases."""
+        assert self._checkpoint is not None
+        ledger = Ledger.open_existing(path)
+        if ledger.n_releases < self._checkpoint["releases"]:
+            raise LedgerError(
+                f"Expected at least {self._checkpoint['releases']} releases in {path}, as in the checkpoint, got "
+                f"{ledger.n_releases}; the ledger was cut, so the run cannot be resumed."
+            )
+        if self._checkpoint["ledger_head"] not in {*ledger.heads, ""}:
+            raise InputError(
+                f"Expected the ledger of the resumed run at {path}, got the ledger of a different run; resume in the "
+                "directory of that run."
+            )
+        return ledger
+
+    def _read_stored(self, ledger: Ledger) -> None:
+        """Read the stored releases that the checkpoint does not contain, and find a last release without a file.
+
+        A mechanism with one planned release is kept in any case: a module that has its value does not ask for it.
+        """
+        assert self._checkpoint is not None
+        found: list[StoredRelease] = []
+        files: Counter[Mechanism] = Counter()
+        for path in sorted((self.run_dir / "releases").glob("*.pt")):
+            try:
+                content = torch.load(verified_archive(path), weights_only=True)
+                run, mechanism = content["run"], mechanism_from_dict(content["mechanism"])
+                stored = StoredRelease(mechanism, int(content["ordinal"]), dict(content["tensors"]))
+            except Exception as error:  # torch.load raises many exception types on damaged files
+                raise InputError(
+                    f"Expected a stored release at {path}, got a damaged file ({type(error).__name__}); restore it "
+                    "from a copy of the run directory."
+                ) from None
+            if run != self.run or stored.ordinal > ledger.count(mechanism, self.sample_size):
+                raise InputError(
+                    f"Expected a release of run {self.run} at {path}, got one of run {run} that its ledger does not "
+                    "contain; move the file out of the directory."
+                )
+            files[mechanism] = max(files[mechanism], stored.ordinal)
+            used = self._checkpoint.get("used", 0) if mechanism == self.mechanism else 0
+            if self._n_planned_of(mechanism) == 1 or stored.ordinal > used:
+                found.append(stored)
+        self._stored = sorted(found, key=lambda stored: stored.ordinal)
+        last = ledger.last_mechanism
+        if last is not None and self._is_stored(last) and files[last] == ledger.count(last, self.sample_size) - 1:
+            self._again = last
+
+    def _calibrate(self, wanted: Plan, shares: list[float]) -> Plan:
+        """Give each query its share of the squared mu of the whole budget, and the last entry what remains."""
+        if sum(shares) >= 1:
+            raise InputError(f"Expected shares of the budget that add up to less than 1, got {sum(shares):g}.")
+        plan: Plan = []
+        spent: PrivacyAccountant | None = None
+        if shares:
+            spent, mu = PrivacyAccountant(self.accountant), self.mu
+            for (query, count), share in zip(wanted[:-1], shares, strict=True):
+                sigma = query.unit_sensitivity / (mu * math.sqrt(share))
+                plan.append((dataclasses.replace(query, sigma=sigma), count))
+                spent.step(plan[-1][0], sample_size=self.sample_size, n_releases=count)
+        mechanism, n_releases = wanted[-1]
+        sigma = calibrate_sigma(
+            mechanism, sample_size=self.sample_size, n_releases=n_releases, spent=spent, **self.settings
+        )
+        return [*plan, (dataclasses.replace(mechanism, sigma=sigma), n_releases)]
+
+    def _close(self) -> None:
+        """End the run: no further release, the directory is free."""
+        self._running = False
+        self._lock.free()
+
+    # Statements
+
+    @property
+    def _records_stated(self) -> str:
+        return "behind a handle" if self.records is not None else HANDED_OVER
+
+    def _header(self) -> dict[str, Any]:
+        config = self.run_dir / "config.yaml"
+        digest = hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None
+        self.run = secrets.token_hex(8)  # two runs of one plan have different ledgers
+        return {
+            "version": __version__,
+            "versions": package_versions(),
+            "config_sha256": digest,
+            **self.settings,
+            "sample_size": self.sample_size,
+            "records": self._records_stated,
+            "planned_releases": self.n_planned,
+            "private": all(mechanism.is_private for mechanism, _ in self.plan),
+            "plan": [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in self.plan],
+            "run": self.run,
+            **({"shared": True} if self._shared is not None else {}),
+        }
+
+    def _account(self, n_releases: int | None = None) -> PrivacyAccountant:
+        """Account for the plan, or for its queries and ``n_releases`` of the loss."""
+        plan = [*self.plan[:-1], (self.plan[-1][0], n_releases or self.plan[-1][1])]
+        groups = [(mechanism, self.sample_size, count) for mechanism, count in plan]
+        return PrivacyAccountant.from_groups(groups, self.accountant)
+
+    def _spent(self) -> float:
+        """Upper bound of the epsilon spent so far: the number of releases is rounded up to a power of two."""
+        mechanism, planned = self.plan[-1]
+        if not self.n_releases:
+            return 0.0
+        count = min(planned, 2 ** math.ceil(math.log2(max(self._count(mechanism), 1))))
+        if count not in self._epsilon_of:
+            self._epsilon_of[count] = self._account(count).get_epsilon(self.target_delta)
+        return self._epsilon_of[count]
+
+    def _planned_facts(self) -> dict[str, Any]:
+        """Guarantee of the whole plan."""
+        guarantee = self._account().guarantee(self.target_delta)
+        conditional = self.records is None
+        return {
+            "private": all(mechanism.is_private for mechanism, _ in self.plan),
+            **guarantee,
+            "sound": guarantee["sound"] and not conditional,
+            "records": self._records_stated,
+            "conditions": CONDITIONS if conditional else [],
+            **self.settings,
+            "sample_size": self.sample_size,
+            "planned_releases": self.n_planned,
+            "neighboring_relation": "replace-one",
+            "mechanism": self.mechanism.to_dict(),
+            "not_covered": NOT_COVERED,
+            "version": __version__,
+        }
+
+    def statement(self) -> dict[str, Any]:
+        """Return the content of ``privacy.json``.
+
+        ``epsilon`` and ``mu`` cover ``covered_runs``. The weights have seen the releases of ``weights_from_runs``; the
+        total of a shared ledger is in ``across_runs``. Where the caller hands records over as tensors, ``sound`` is
+        False, and ``conditions`` lists what the guarantee depends on.
+        """
+        facts = {**self._facts, "releases_made": self.n_releases, "run": self.run, "covered_runs": [self.run]}
+        facts["weights_from_runs"] = sorted(self.weights_from_runs | {self.run})
+        if self._shared is None:
+            return facts
+        others = [line for line in NOT_COVERED if line != OTHER_RUNS]
+        return {**facts, "across_runs": self._shared.statement(), "not_covered": others}
+
+    def _write(self) -> None:
+        if self._ledger is not None:  # on rank 0
+            write_json(self.run_dir / "privacy.json", self.statement())
+
+
+class Budget(RunBudget):
+    r"""Budget of a method that releases a few queries of all records, as a context manager.
+
+    Within the context each query may be released once, with noise for its share of :math:`\mu^2` (Dong2022, Corollary
+    3.3). The directory then holds config.yaml, ledger.jsonl, privacy.json and the releases for ``dpswd report``. Only
+    the ``privacy.json`` of rank 0 is written where several processes work together.
+
+    Args:
+        records: The records; every query reads all of them.
+        queries: The queries; the last one gets what the shares of the others leave. They may be set later, before the
+            context is entered.
+        target_epsilon: Budget of this run.
+        target_delta: Budget of this run; below 1 / N.
+        run_dir: The run directory; a directory with the ledger of a run is refused.
+        config: Plain values that describe the method, written to config.yaml.
+        accountant: ``"pld"`` or ``"rdp"``.
+        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
+        resume: Finish the run in ``run_dir``, if there is one. Its releases are taken from their files.
+
+    Raises:
+        InputError: If a share or a number is out of range, or the directory cannot be used.
+        BudgetExceededError: In the context, if a release is not in the plan.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from dpswd.queries import ClassCounts
+        >>> records = PrivateRecords(torch.rand(10, 3), torch.arange(10) % 2, classes=[0, 1])
+        >>> query = ClassCounts(2)
+        >>> with Budget(records, [query], target_epsilon=1, target_delta=1e-5, run_dir=tempfile.mkdtemp()) as budget:
+        ...     released = query.release(records)
+        >>> len(released), budget.n_releases
+        (2, 1)
+    """
+
+    def __init__(
+        self,
+        records: PrivateRecords,
+        queries: Sequence[GaussianQuery] = (),
+        *,
+        target_epsilon: float,
+        target_delta: float,
+        run_dir: str | Path,
+        config: Mapping[str, Any] | None = None,
+        accountant: str = "pld",
+        shared_ledger: str | Path | None = None,
+        resume: bool = False,
+    ) -> None:
+        super().__init__(target_epsilon, target_delta, accountant, shared_ledger)
+        if not isinstance(records, PrivateRecords):
+            raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
+        self.records, self.sample_size = records, len(records)
+        self.queries, self.run_dir = list(queries), Path(run_dir)
+        self.before_ledger = None if config is None else partial(self._save_config, config)
+        if resume and not Budget.is_free(run_dir):
+            self._checkpoint = {"releases": 0, "ledger_head": "", "used": 0}
+        else:
+            Budget.check_free(run_dir)
+
+    @staticmethod
+    def is_free(run_dir: str | Path) -> bool:
+        """Return whether a directory holds no ledger with releases."""
+        try:
+            Budget.check_free(run_dir)
+        except InputError:
+            return False
+        return True
+
+    @staticmethod
+    def check_free(run_dir: str | Path) -> None:
+        """Raise an :class:`InputError` if a directory holds the ledger of a run."""
+        Processes().broadcast(lambda: Ledger.check_free(Path(run_dir) / "ledger.jsonl"))
+
+    def __enter__(self) -> Self:
+        """Calibrate the queries and open the ledger."""
+        if not self.queries:
+            raise InputError("Expected at least one query in queries, got none.")
+        wanted: Plan = [(query.mechanism, 1) for query in self.queries]
+        self._open(wanted, [query.share for query in self.queries[:-1]])
+        for query, (mechanism, _) in zip(self.queries, self.plan, strict=True):
+            query.mechanism, query.recorder = mechanism, self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the budget and write ``privacy.json``."""
+        self._close()
+        self._write()
+
+    def _save_config(self, config: Mapping[str, Any]) -> None:
+        text = yaml.safe_dump(dict(config), sort_keys=False)
+        atomic_write(self.run_dir / "config.yaml", text.encode())
+
+
+def _without_sigma(plan: Plan) -> list[tuple[Mechanism, int]]:
+    return [(dataclasses.replace(mechanism, sigma=1.0), count) for mechanism, count in plan]

@@ -1,0 +1,118 @@
+"""``dpswd adapt SOURCE TARGET``: a classifier for unlabelled private records, from labelled public ones."""
+
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from pathlib import Path
+from typing import Any
+
+from dpswd.commands import Command
+from dpswd.errors import InputError
+
+_JITTER = ("shift", "rotation", "zoom", "shear", "elastic")
+_DEFAULTS: dict[str, Any] = {
+    "epsilon": 10.0,
+    "delta": 1e-5,
+    "method": "class_shift",
+    "normalise": False,
+    "min_shift": None,
+    "size": None,
+    "channels": None,
+    "label": None,
+    "n_steps": None,
+    **dict.fromkeys(_JITTER, 0.0),
+}
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    text = "folder of class folders of images, .npz, .npy, .csv of numbers, or the name of a benchmark"
+    parser.add_argument("source", help=f"labelled public records: {text}")
+    parser.add_argument("target", help="private records, in the same forms; their labels are ignored")
+    parser.add_argument("--epsilon", type=float, help="budget of the target (default: 10)")
+    parser.add_argument("--delta", type=float, help="budget of the target, well below 1 / N (default: 1e-5)")
+    parser.add_argument("--method", choices=("class_shift", "image_map"), help="default: class_shift")
+    parser.add_argument("--normalise", action=BooleanOptionalAction, help="scale every vector to norm 1 first")
+    parser.add_argument("--min-shift", type=float, help="least shift for which the classifier is adapted; 0: always")
+    parser.add_argument("--size", type=int, help="side to which images are scaled (default: that of the source)")
+    parser.add_argument("--channels", type=int, choices=(1, 3), help="channels of images of a folder")
+    parser.add_argument("--label", help="column of the classes in a .csv source")
+    parser.add_argument("--config", help="YAML file of these options and those of the image map, or a shipped one")
+    parser.add_argument("--out", type=Path, default=Path("runs/adapted"), help="directory (default: runs/adapted)")
+    parser.add_argument("--resume", action="store_true", help="finish an interrupted run in --out")
+
+
+def _run(arguments: Namespace) -> dict[str, Any]:
+    options = _options(arguments)
+    from dpswd.budget import Budget
+
+    if not arguments.resume and not Budget.is_free(arguments.out):
+        raise InputError(f"Expected a directory without a run, got {arguments.out}; pass another one as --out.")
+    import numpy as np
+
+    from dpswd._distributed import Processes
+    from dpswd.adaptation.estimator import PrivateAdapter
+    from dpswd.adaptation.files import read_records, read_source
+    from dpswd.adaptation.methods import ImageMap
+
+    source, labels = read_source(
+        arguments.source, size=options["size"], channels=options["channels"], target=options["label"]
+    )
+    target = read_records(arguments.target, source.shape[1:])
+    given = {name: options[name] for name in ("epsilon", "delta", "method", "normalise")}
+    if options["method"] == "image_map":
+        steps = {} if options["n_steps"] is None else {"n_steps": options["n_steps"]}
+        given["method"] = ImageMap(**steps, **{name: options[name] for name in _JITTER})
+    if options["min_shift"] is not None:
+        given["min_shift"] = options["min_shift"]
+    adapter = PrivateAdapter(**given, run_dir=arguments.out, resume=arguments.resume, verbose=not arguments.json)
+    adapter.fit(
+        np.concatenate([source, target]),
+        [*labels.tolist(), *[None] * len(target)],
+        np.repeat([1, -1], [len(source), len(target)]),
+    )
+    files = [str(arguments.out / name) for name in ("classifier.pt", "report.html")]
+    if Processes().rank == 0:
+        adapter.save(files[0])
+        adapter.report(files[1])
+    return {
+        "out": str(arguments.out),
+        "files": files,
+        "n_source": len(source),
+        "n_target": len(target),
+        "adapted": adapter.adapted_,
+        "shift": adapter.shift_,
+        "verdict": adapter.verdict_,
+        "guarantee": adapter.guarantee_,
+    }
+
+
+def _options(arguments: Namespace) -> dict[str, Any]:
+    """Return the options: those of the command line, else of the config, else the defaults."""
+    content: Any = {}
+    if arguments.config is not None:
+        import yaml  # type: ignore[import-untyped]
+
+        from dpswd.commands.configs import config_path
+
+        try:
+            content = yaml.safe_load(config_path(arguments.config).read_text(encoding="utf-8")) or {}
+        except yaml.YAMLError as error:
+            raise InputError(f"Expected a YAML file as --config, got: {error}.") from None
+        if not isinstance(content, dict) or (unknown := sorted(set(content) - set(_DEFAULTS))):
+            got = ", ".join(map(str, unknown)) if isinstance(content, dict) else type(content).__name__
+            raise InputError(f"Expected options of dpswd adapt in --config, got {got}; known: {', '.join(_DEFAULTS)}.")
+    stated = {name: value for name, value in vars(arguments).items() if name in _DEFAULTS and value is not None}
+    return {**_DEFAULTS, **content, **stated}
+
+
+def _show(result: dict[str, Any]) -> None:
+    print(f"Files: {', '.join(result['files'])}")
+    print(f"Next: dpswd predict {result['files'][0]} DATA")
+
+
+COMMANDS = {
+    "adapt": Command(
+        help="adapt a classifier from labelled public records to unlabelled private ones",
+        add_arguments=_add_arguments,
+        run=_run,
+        show=_show,
+    )
+}

@@ -1,0 +1,137 @@
+"""``dpswd evaluate``: utility and fidelity of synthetic records."""
+
+import csv
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from dpswd.commands import Command
+from dpswd.errors import InputError
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("synthetic", metavar="SYNTHETIC", help="synthetic records: .npz, .csv or a folder of images")
+    parser.add_argument(
+        "test", metavar="TEST", help="real records that you may look at: .npz, .csv, a folder, or a benchmark"
+    )
+    parser.add_argument("--root", metavar="DIR", help="directory of benchmarks (default: $DPSWD_DATA or ./data)")
+    parser.add_argument("--target", metavar="COLUMN", help="column of the classes in .csv files (default: class)")
+    parser.add_argument("--classifiers", nargs="+", metavar="NAME", help="out of logreg, mlp, cnn, boosting")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="for the JSON file and the figure (default: that of SYNTHETIC)"
+    )
+
+
+def _run(arguments: Namespace) -> dict[str, Any]:
+    from dpswd.data import read_public
+
+    made = read_public(arguments.synthetic, **_options(arguments.synthetic, arguments.target))
+    options = _options(arguments.test, arguments.target)
+    if Path(arguments.test).is_dir() and len(made.shape) == 3 and not list(Path(arguments.test).glob("*.npy")):
+        options |= {"size": made.shape[1], "channels": made.shape[0]}
+    found = read_public(arguments.test, root=arguments.root, **options)
+    return evaluate_pair(
+        made.train,
+        found.test or found.train,
+        (made.classes, found.classes),
+        arguments.out or Path(arguments.synthetic).parent,
+        name=found.name,
+        public=_is_benchmark(arguments.test, arguments.root),
+        classifiers=None if arguments.classifiers is None else tuple(arguments.classifiers),
+    )
+
+
+def evaluate_pair(
+    made: Any,
+    test: Any,
+    classes: tuple[list[Any] | None, list[Any] | None],
+    directory: Path,
+    *,
+    name: str,
+    public: bool,
+    classifiers: tuple[str, ...] | None = None,
+) -> dict[str, Any]:
+    """Evaluate, and write the JSON file and the figure.
+
+    Args:
+        made: Synthetic :class:`~dpswd.records.Records`.
+        test: Real ones.
+        classes: Names of the classes of both.
+        directory: Where to write.
+        name: Name of the test records.
+        public: Whether they are a public benchmark, whose figures a report may show.
+        classifiers: Names of the classifiers.
+    """
+    from dpswd.evaluation.evaluate import WARNING, evaluate, figure, write_evaluation
+
+    ours, theirs = classes
+    if ours is not None and theirs is not None:
+        test = _same_classes(test, ours, theirs)
+    labelled = ours is not None and theirs is not None
+    result = evaluate(made, test, classes=labelled, name=name, classifiers=classifiers)
+    path = write_evaluation(directory, result["rows"], public=public, fidelity=result["fidelity"])
+    picture = path.with_suffix(".png")
+    figure(picture, made, test)
+    return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
+
+
+def _same_classes(test: Any, ours: list[Any], theirs: list[Any]) -> Any:
+    """Number the classes of the test records as those of the synthetic ones."""
+    import torch
+
+    from dpswd.records import Records
+
+    known = {str(name): i for i, name in enumerate(ours)}
+    if unknown := [str(name) for name in theirs if str(name) not in known]:
+        raise InputError(
+            f"Expected test records of the classes {', '.join(known)}, got {', '.join(unknown[:5])}; leave them out."
+        )
+    numbers = torch.tensor([known[str(name)] for name in theirs])
+    return Records(test.values, numbers[test.labels])
+
+
+def _options(path: str, target: str | None) -> dict[str, Any]:
+    """Return the options of a table: its column of classes."""
+    if not path.lower().endswith(".csv"):
+        return {}
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            header = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError):
+        return {}  # the reader says what is wrong
+    name = target if target in header else "class"
+    return {"target": name} if name in header else {}
+
+
+def _is_benchmark(test: str, root: str | None) -> bool:
+    from dpswd.data import benchmark
+    from dpswd.data.benchmarks import benchmark_name
+
+    return benchmark_name(test) is not None and benchmark(test, root).public
+
+
+def _show(result: dict[str, Any]) -> None:
+    print(result["note"])
+    if result["rows"]:
+        print(f"{'trained on synthetic':<22}{'accuracy':>10}{'balanced':>10}{'AUC':>8}")
+        for row in result["rows"]:
+            area = "-" if row["auc"] is None else f"{row['auc']:.3f}"
+            print(f"{row['classifier']:<22}{row['accuracy']:>8.1f} %{row['balanced_accuracy']:>8.1f} %{area:>8}")
+    found = result["fidelity"]
+    halves = found.get("halves", {})
+    print(f"{'fidelity':<26}{'synthetic':>10}{'real halves':>13}")
+    for name, text in (
+        ("frechet", "Frechet distance"),
+        ("precision", "precision"),
+        ("recall", "recall"),
+        ("correlation_difference", "correlation difference"),
+    ):
+        if name in found:
+            print(f"{text:<26}{found[name]:>10.3f}{halves.get(name, float('nan')):>13.3f}")
+    if "column_distances" in found:
+        ordered = sorted(found["column_distances"])
+        print(f"{'columns, 1-Wasserstein':<26}median {ordered[len(ordered) // 2]:.3f}, largest {ordered[-1]:.3f} sd")
+    print(f"Files: {', '.join(result['files'])}")
+
+
+COMMANDS = {"evaluate": Command("utility and fidelity of synthetic records", _add_arguments, _run, _show)}

@@ -1,0 +1,80 @@
+"""``dpswd fit``: the command line of Lightning, with errors in one line."""
+
+import logging
+import signal
+import warnings
+from collections.abc import Sequence
+
+from jsonargparse import ArgumentError
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from dpswd._distributed import lost
+from dpswd.commands.configs import config_path
+from dpswd.errors import DpswdError, InputError
+from dpswd.lightning.cli import PrivateCLI
+
+
+def fit(arguments: Sequence[str], run: bool = True) -> PrivateCLI:
+    """Run ``fit`` and return the LightningCLI.
+
+    With ``run=False``, ``arguments`` name no subcommand; the classes are instantiated and nothing is run.
+
+    Raises:
+        InputError: If an option, a config key or a value is not valid.
+    """
+    _quiet()
+    try:
+        return PrivateCLI(args=_with_config_paths(arguments), run=run)
+    except SIGTERMException:  # Lightning would exit with status 0
+        raise SystemExit(128 + signal.SIGTERM) from None
+    except (ArgumentError, MisconfigurationException) as error:
+        said = " ".join(str(error).split())
+        raise _cause(error) or InputError(f"Expected a valid config, got: {said} (dpswd fit --help).") from None
+    except ValueError as error:
+        cause = _cause(error)  # jsonargparse wraps the errors of the classes that it instantiates
+        if cause is None:
+            raise
+        raise cause from None
+    except RuntimeError as error:
+        # torch.distributed has no exception class for a lost connection
+        if not isinstance(error, DpswdError) and any(
+            word in str(error) for word in ("gloo", "NCCL", "onnection closed")
+        ):
+            raise lost(error) from None
+        raise
+
+
+def _cause(error: BaseException | None) -> DpswdError | None:
+    """Return the error of this package that another exception was raised from, or while handling."""
+    while error is not None and not isinstance(error, DpswdError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _with_config_paths(arguments: Sequence[str]) -> list[str]:
+    """Replace the name of a shipped config by its path."""
+    result = list(arguments)
+    for i, argument in enumerate(result):
+        if argument == "--config" and i + 1 < len(result):
+            result[i + 1] = str(config_path(result[i + 1]))
+        elif argument.startswith("--config="):
+            result[i] = f"--config={config_path(argument.removeprefix('--config='))}"
+    return result
+
+
+def _quiet() -> None:
+    """Hide messages of Lightning about settings that are intended."""
+    words = ("litlogger", "litmodels", "Tip:", "`weights_only` was not set")
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
+        lambda record: not any(word in record.getMessage() for word in words)
+    )
+    for message in (
+        ".*does not have many workers.*",  # batches are handles
+        ".*LightningCLI's args parameter is intended.*",  # main() passes its arguments
+        ".*isinstance.treespec, LeafSpec.. is deprecated.*",  # inside Lightning
+        ".*Using ModelCheckpoint with manual optimization.*",  # checkpoints are written after a step
+        ".*Checkpoint directory .* exists and is not empty.*",  # a resumed run
+        ".*find_unused_parameters=True was specified.*",  # needed by modules that train a part of their parameters
+    ):
+        warnings.filterwarnings("ignore", message=message)

@@ -1,0 +1,232 @@
+"""``dpswd generate``: a private generator of the records in a folder, a file or a benchmark."""
+
+import csv
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpswd.commands import Command
+from dpswd.commands.configs import config_path
+from dpswd.errors import InputError
+
+if TYPE_CHECKING:
+    from dpswd.records import PrivateRecords
+
+CONSTANTS = {  # keys of a config, which are options of generate, too
+    "centre": float,
+    "radius": float,
+    "shift": float,
+    "rotation": float,
+    "zoom": float,
+    "shear": float,
+    "elastic": float,
+    "size": int,
+    "channels": int,
+    "classes": list,
+}
+_MOST = 60_000  # synthetic records, unless -n says otherwise
+
+
+def add_data(parser: ArgumentParser) -> None:
+    """Add the options of :func:`read_records`."""
+    parser.add_argument(
+        "data", metavar="DATA", help="folder or zip of class folders, .npz, .npy, .csv of numbers, or a benchmark"
+    )
+    parser.add_argument("--root", metavar="DIR", help="directory of benchmarks (default: $DPSWD_DATA or ./data)")
+    what = parser.add_argument_group("public facts, stated without looking at the records")
+    what.add_argument("--classes", nargs="+", metavar="NAME", help="all classes")
+    what.add_argument("--size", type=int, help="side of images of a folder, in pixels")
+    what.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
+    what.add_argument("--target", metavar="COLUMN", help="column of the classes in a .csv file")
+    what.add_argument(
+        "--bounds",
+        type=Path,
+        metavar="FILE",
+        help=".csv file with a line column,low,high (and a fourth word: numeric, integer or binary) per column",
+    )
+    what.add_argument("--unreadable", choices=["refuse", "zero"], default="refuse", help="records with NaN, bad files")
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    add_data(parser)
+    parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
+    parser.add_argument("--delta", type=float, default=1e-5, help="well below 1/N, N records (default: 1e-5)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/NAME of the data)")
+    parser.add_argument("--resume", action="store_true", help="finish the interrupted run in --out")
+    parser.add_argument("--shared-ledger", type=Path, metavar="FILE", help="of several runs (dpswd ledger create)")
+    parser.add_argument("-n", type=int, metavar="N", help="synthetic records (default: as many as private ones)")
+    parser.add_argument("--proportions", choices=["equal", "released"], default="equal", help="of the classes")
+    parser.add_argument("--seed", type=int, default=0, help="of the synthetic records; noise has no seed")
+    parser.add_argument("--device", default="cpu", help="where records are generated (default: cpu)")
+    parser.add_argument("--name", help="of the records, in reports")
+    how = parser.add_argument_group("public constants of the method")
+    how.add_argument("--config", metavar="NAME|FILE", help="file of constants; dpswd configs lists the shipped ones")
+    how.add_argument("--radius", type=float, help="guess of the norm of a vector, instead of --bounds")
+    how.add_argument("--centre", type=float, help="typical pixel (default: 0.5)")
+    for name in ("shift", "rotation", "zoom", "shear", "elastic"):
+        how.add_argument(f"--{name}", type=float, help="jitter of generated images; dpswd configs mnist")
+
+
+def read_records(arguments: Namespace, constants: dict[str, Any], *, in_memory: bool | None = None) -> "PrivateRecords":
+    """Read private records as the options say; options go before constants."""
+    from dpswd.data import read
+
+    bounds, kinds, names = (None, None, None) if arguments.bounds is None else _read_bounds(arguments.bounds)
+    stated = {name: constants.get(name) for name in ("size", "channels", "classes")}
+    records = read(
+        arguments.data,
+        root=arguments.root,
+        **{name: value for name in stated if (value := getattr(arguments, name) or stated[name]) is not None},
+        target=arguments.target,
+        bounds=bounds,
+        kinds=kinds,
+        unreadable=arguments.unreadable,
+        in_memory=in_memory,
+    )
+    columns = records.layout.columns
+    if names is not None and columns is not None and [str(name) for name in columns] != names:
+        raise InputError(
+            f"Expected a line for each column of {arguments.data} in its order in {arguments.bounds}, got "
+            f"{', '.join(names[:5])}, ... for {', '.join(map(str, columns[:5]))}, ...; mend the file."
+        )
+    if arguments.name:
+        records.name = arguments.name
+    return records
+
+
+def constants_of(name: str | None) -> dict[str, Any]:
+    """Return the constants of a config.
+
+    Raises:
+        InputError: If the file is not a config of ``dpswd generate``.
+    """
+    if name is None:
+        return {}
+    import yaml  # type: ignore[import-untyped]
+
+    path = config_path(name)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise InputError(f"Expected YAML in {path}, got: {' '.join(str(error).split())[:120]}.") from None
+    if isinstance(content, dict) and "model" in content:
+        raise InputError(f"Expected constants of dpswd generate in {name}, got a config of dpswd fit; run that.")
+    if not isinstance(content, dict) or set(content) - set(CONSTANTS):
+        unknown = sorted(set(content) - set(CONSTANTS)) if isinstance(content, dict) else [type(content).__name__]
+        raise InputError(f"Expected keys out of {', '.join(CONSTANTS)} in {path}, got {', '.join(unknown)}.")
+    return content
+
+
+def run_directory(out: Path | None, name: str, *, resume: bool = False) -> Path:
+    """Return the run directory; refuse one with a ledger before a record is read."""
+    out = Path("runs") / (Path(name).stem or "records") if out is None else out
+    if (out / "ledger.jsonl").exists() and not resume:
+        raise InputError(
+            f"Expected a new run directory, got {out}, which holds the ledger of a run; choose another one with --out, "
+            "or finish that run with --resume."
+        )
+    return out
+
+
+def _read_bounds(path: Path) -> tuple[list[tuple[float, float]], list[str] | None, list[str]]:
+    """Return bounds, kinds and names of columns from a file."""
+    try:
+        lines = [line for line in csv.reader(path.read_text(encoding="utf-8").splitlines()) if line]
+        if lines and lines[0][1:3] == ["low", "high"]:
+            lines = lines[1:]
+        bounds = [(float(line[1]), float(line[2])) for line in lines]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Expected bounds of columns in {path}, got: {error}.") from None
+    except (ValueError, IndexError):
+        raise InputError(f"Expected lines column,low,high in {path}, got another line; write one per column.") from None
+    kinds = [line[3].strip() if len(line) > 3 else "numeric" for line in lines]
+    return bounds, kinds if any(len(line) > 3 for line in lines) else None, [line[0].strip() for line in lines]
+
+
+def join_processes() -> None:
+    """Join the other processes of ``torchrun``, if there are any."""
+    import torch.distributed as dist
+
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1 and not dist.is_initialized():
+        dist.init_process_group("gloo")
+
+
+def _run(arguments: Namespace) -> dict[str, Any]:
+    constants = constants_of(arguments.config)
+    for name in CONSTANTS:
+        if (value := getattr(arguments, name)) is not None:
+            constants[name] = value
+    directory = run_directory(arguments.out, arguments.data, resume=arguments.resume)
+    join_processes()
+    records = read_records(arguments, constants)
+    return generate(
+        records,
+        directory,
+        {name: value for name, value in constants.items() if name not in ("size", "channels", "classes")},
+        n=arguments.n or min(len(records), _MOST),
+        proportions=arguments.proportions,
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        device=arguments.device,
+        random_state=arguments.seed,
+        shared_ledger=arguments.shared_ledger,
+        resume=arguments.resume,
+    )
+
+
+def generate(
+    records: "PrivateRecords", directory: Path, constants: dict[str, Any], *, n: int, proportions: str, **options: Any
+) -> dict[str, Any]:
+    """Fit a generator and write its files on rank 0; the report comes last, since it shows the pictures.
+
+    Args:
+        records: The private records.
+        directory: The run directory.
+        constants: Public constants of :class:`dpswd.PrivateGenerator`.
+        n: Number of synthetic records.
+        proportions: Of the classes.
+        options: Further arguments of :class:`dpswd.PrivateGenerator`.
+    """
+    from dpswd._distributed import Processes
+    from dpswd._validate import at_least
+    from dpswd.estimators import PrivateGenerator
+    from dpswd.generators import export, guarantee_line, save_samples
+    from dpswd.report.render import write_report
+
+    at_least(1, n=n)
+    made = PrivateGenerator(**options, **constants, run_dir=directory, verbose=False).fit(records)
+
+    def write() -> list[str]:
+        made.save(directory / "generator.pt")
+        synthetic, labels = made.sample(n, proportions=proportions)
+        export(directory / "synthetic.npz", synthetic, labels)
+        files = ["generator.pt", "synthetic.npz"]
+        if len(records.shape) == 3:
+            save_samples(made.generator_, directory / "samples.png")
+            files.append("samples.png")
+        write_report(directory)
+        return [*files, "report.html"]
+
+    files = Processes().broadcast(write)
+    return {
+        "run_dir": str(directory),
+        "files": [str(directory / name) for name in files],
+        "n_records": len(records),
+        "n_synthetic": n,
+        "expected": made.generator_.structure.verdict,
+        "guarantee": made.guarantee_,
+        "summary": guarantee_line(made.guarantee_),
+        "next": f"dpswd sample {directory / 'generator.pt'} -n 10000 --out more.npz",
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the guarantee, the files and the next command."""
+    print(result["summary"])
+    print(result["expected"])
+    print(f"Files:     {', '.join(result['files'])}")
+    print(f"Next:      {result['next']}")
+
+
+COMMANDS = {"generate": Command("private generator and synthetic records", _add_arguments, _run, show)}

@@ -1,0 +1,235 @@
+"""Images from a folder or a zip, with one class per sub-folder."""
+
+import hashlib
+import io
+import os
+import warnings
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpswd._arrays import Array, Layout, Unreadable, as_classes, taken_from_records
+from dpswd._progress import passing
+from dpswd._validate import at_least, choice
+from dpswd.data.found import Found, stays_on_disk
+from dpswd.errors import InputError
+from dpswd.records import PrivateRecords, Stored
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
+_GREY = {"1", "L", "LA", "I", "I;16", "F"}  # modes of Pillow without colour
+_SMALL, _LARGE = 64, 128  # side of photographs; largest side that is taken over as it is
+_PART = 1000  # images that are decoded at a time
+_HEADERS = 100  # images whose headers decide on size and channels
+
+Files = dict[str, Path | bytes]  # by relative path
+
+
+def read_folder(
+    path: str | Path,
+    *,
+    size: int | None = None,
+    channels: int | None = None,
+    classes: Sequence[str] | None = None,
+    unreadable: Unreadable = "refuse",
+) -> PrivateRecords:
+    """Return a handle of the images of a folder or zip; see :func:`dpswd.data.read`."""
+    return find_images(Path(path), size=size, channels=channels, classes=classes, unreadable=unreadable).private()
+
+
+def find_images(
+    path: Path,
+    *,
+    size: int | None = None,
+    channels: int | None = None,
+    classes: Sequence[str] | None = None,
+    unreadable: Unreadable = "refuse",
+    labelled: bool = True,
+    in_memory: bool | None = None,
+) -> Found:
+    """Read the images of a folder or zip, cropped to the middle square and resized; see :func:`dpswd.data.read`.
+
+    A record is one image file: pixels, file name and folder, all private. The number of images is public. Replacing one
+    of them, its class and its name included, replaces one record (docs/theory/private-side.md).
+
+    Without ``size`` it is the most frequent side of the first 100 images if that is at most 128, else 64; ``channels``
+    likewise. Without ``classes`` they are the innermost folders in alphabetical order, the empty ones, too; one folder,
+    or none, means no labels. Images that are not held in memory are decoded anew at every pass.
+    """
+    if size is not None:
+        at_least(4, size=size)
+    if channels not in (None, 1, 3):
+        raise InputError(f"Expected channels=1 (grey) or 3 (RGB), got channels={channels!r}.")
+    choice(("refuse", "zero"), unreadable=unreadable)
+    if not path.exists():
+        raise InputError(f"Expected a folder or zip of images at {path}, got nothing there; check the path.")
+    files, folders = _from_zip(path, classes is None) if path.is_file() else _from_folder(path)
+    if not files:
+        raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
+    names = folders if classes is None else [str(name) for name in as_classes(classes)]
+    for file in files:
+        if _folder(file) not in names:
+            raise InputError(
+                f"Expected images in the innermost folders of {path} (they are the classes), got {file} beside "
+                "folders; move it into one of them."
+                if classes is None
+                else f"Expected images of {path} in the folders {', '.join(names)}, got {file}; check classes."
+            )
+    facts: dict[str, Any] = {}
+    if size is None or channels is None:
+        side, depth = _most_frequent(files)
+        facts = {"size": side} if size is None else {}
+        facts |= {"channels": depth} if channels is None else {}
+        size, channels = size or side, channels or depth
+    labelled = labelled and len(names) > 1
+    if classes is None and labelled:
+        facts["classes"] = names
+    images = Images(dict(sorted(files.items())), size, channels, unreadable)
+    key = hashlib.sha256("\0".join(images.files).encode(errors="surrogateescape")).hexdigest()
+    stored = Stored(images.decode, (len(files), channels, size, size), torch.uint8, key)
+    values = stored if stays_on_disk(stored, in_memory) else images.whole()
+    place = {folder: number for number, folder in enumerate(names)}
+    return Found(
+        path.resolve().stem,
+        values,
+        Layout("images", "none" if channels == 1 else "last", as_bytes=True),
+        torch.tensor([place[_folder(file)] for file in images.files]) if labelled else None,
+        names if labelled else None,
+        taken=(taken_from_records(**facts),) if facts else (),
+    )
+
+
+def _most_frequent(files: Files) -> tuple[int, int]:
+    """Return size and channels of most images, from their headers."""
+    from PIL import Image
+
+    sides: Counter[int] = Counter()
+    grey: Counter[bool] = Counter()
+    for _, content in sorted(files.items())[:_HEADERS]:
+        try:
+            with warnings.catch_warnings(action="ignore"), Image.open(_source(content)) as image:
+                sides[min(image.size)] += 1
+                grey[image.mode in _GREY] += 1
+        except Exception:  # a file that cannot be decoded is reported, or mapped to zeros, when it is read
+            continue
+    side = sides.most_common(1)[0][0] if sides else _SMALL
+    return max(4, side) if side <= _LARGE else _SMALL, 1 if grey and grey.most_common(1)[0][0] else 3
+
+
+@dataclass(frozen=True)
+class Images:
+    """Image files in the order of their names, and the format to which they are decoded."""
+
+    files: Files
+    size: int
+    channels: int
+    unreadable: Unreadable
+    crop: int | None = None  # side of the square; that of the image if not given
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names by record number."""
+        return list(self.files)
+
+    def decode(self, index: Tensor) -> Tensor:
+        """Decode some images (n, channels, size, size), in threads."""
+        wanted = [self.names[i] for i in index.tolist()]
+        values = np.empty((len(wanted), self.channels, self.size, self.size), dtype=np.uint8)
+
+        def read(i: int) -> None:
+            values[i] = self._read(wanted[i])
+
+        with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(read, range(len(wanted))))
+        return torch.from_numpy(values)
+
+    def whole(self) -> Tensor:
+        """Decode all images."""
+        values = torch.empty((len(self.files), self.channels, self.size, self.size), dtype=torch.uint8)
+        for part in passing(torch.arange(len(values)).split(_PART), "Reading images"):
+            values[part] = self.decode(part)
+        return values
+
+    def _read(self, name: str) -> Array:
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(_source(self.files[name])) as opened:
+                image = opened.convert("L" if self.channels == 1 else "RGB")
+            side = self.crop or min(image.size)
+            left, top = (image.width - side) // 2, (image.height - side) // 2
+            square = image.resize((self.size, self.size), box=(left, top, left + side, top + side))
+            pixels = np.asarray(square, dtype=np.uint8)
+        except MemoryError:  # may depend on the images that other threads decode, so it must not give a black image
+            raise InputError(f"Expected memory to decode {name}, got none; free memory or repair the image.") from None
+        except Exception as error:  # decoders raise many types on damaged files
+            if self.unreadable == "zero":
+                return np.zeros((self.channels, self.size, self.size), dtype=np.uint8)
+            reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
+            raise InputError(
+                f'Expected a readable image, got {name} ({reason}); pass unreadable="zero", which maps it to a black '
+                "one, or repair it. Do not remove it: the number of records is public."
+            ) from None
+        return pixels.reshape(self.size, self.size, self.channels).transpose(2, 0, 1)
+
+
+def _source(content: Path | bytes) -> Path | io.BytesIO:
+    return io.BytesIO(content) if isinstance(content, bytes) else content
+
+
+def _folder(name: str) -> str:
+    return PurePosixPath(name).parent.as_posix()
+
+
+def _ignored(name: str) -> bool:
+    """Return whether a path belongs to a system or tool: .git, .ipynb_checkpoints, __MACOSX."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
+
+
+def _innermost(folders: set[str]) -> list[str]:
+    """Return the folders without sub-folders, sorted; the root, ".", if there are no folders."""
+    outer = {parent.as_posix() for folder in folders for parent in PurePosixPath(folder).parents}
+    return sorted(folders - outer - {"."}) or ["."]
+
+
+def _from_folder(path: Path) -> tuple[Files, list[str]]:
+    below = {file.relative_to(path).as_posix(): file for file in path.rglob("*")}
+    below = {name: file for name, file in below.items() if not _ignored(name)}
+    folders = {name for name, file in below.items() if file.is_dir()}
+    images = {name: file for name, file in below.items() if file.suffix.lower() in SUFFIXES and file.is_file()}
+    return dict(images), _innermost(folders)
+
+
+def _from_zip(path: Path, list_folders: bool) -> tuple[Files, list[str]]:
+    images: Files = {}
+    folders: set[str] = set()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                name = PurePosixPath(entry.filename).as_posix()
+                if _ignored(name):
+                    continue
+                if entry.is_dir():
+                    folders.add(name)
+                elif PurePosixPath(name).suffix.lower() in SUFFIXES:
+                    if name in images:
+                        raise InputError(f"Expected one image of each name in {path}, got two of {name}; rename one.")
+                    images[name] = archive.read(entry)
+    except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error) as error:  # RuntimeError: encrypted
+        raise InputError(f"Expected a zip of images at {path}, got: {error}; make it again.") from None
+    used = {_folder(name) for name in images}
+    if list_folders and len(used) > 1 and (missing := sorted(used - folders - {"."})):
+        raise InputError(
+            f"Expected a zip that lists its folders (an empty one is a class too), got no entry for {missing[0]}; "
+            "make it with zip -r, or pass classes."
+        )
+    return images, _innermost(folders | used)

@@ -1,0 +1,86 @@
+"""What a reader found in files, until it is handed over to :class:`~dpswd.PrivateRecords`."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpswd._arrays import Layout, taken_from_records
+from dpswd._progress import say
+from dpswd.records import PrivateRecords, Records, Stored
+
+
+@dataclass(frozen=True)
+class Found:
+    """Records of a folder or file. PRIVATE.
+
+    Attributes:
+        name: Name of the records in reports.
+        values: ``(N, *sample_shape)``, in memory or on disk.
+        layout: Format in which synthetic records are returned.
+        labels: Numbers (N,) of the classes in int64, or ``None``.
+        classes: Public list of classes, if there are labels.
+        kinds: Kinds of the columns of a table; they are public only if they are stated or taken.
+        taken: Lines about facts that were taken from the records.
+        note: Line about what was read.
+        test: Public records for evaluation, if they were asked for and there are any.
+    """
+
+    name: str
+    values: Tensor | Stored
+    layout: Layout
+    labels: Tensor | None = None
+    classes: list[Any] | None = None
+    kinds: list[str] | None = None
+    taken: tuple[str, ...] = ()
+    note: str = ""
+    test: Records | None = None
+
+    def private(self, bounds: Any = None, kinds: Sequence[str] | None = None) -> PrivateRecords:
+        """Show the lines, and return the handle.
+
+        Kinds of a table are taken if there are bounds, which make them of use.
+        """
+        taken, layout = self.taken, self.layout
+        if kinds is None and bounds is not None and self.kinds is not None and set(self.kinds) != {"numeric"}:
+            kinds, taken = self.kinds, (*taken, taken_from_records(kinds=self.kinds))
+        if kinds is not None and self.kinds is not None:
+            layout = replace(layout, dtypes=tuple("float32" if kind == "numeric" else "int64" for kind in kinds))
+        for line in (self.note, *taken):
+            if line:
+                say(line)
+        return PrivateRecords.from_values(
+            self.values,
+            self.labels,
+            classes=self.classes,
+            layout=layout,
+            name=self.name,
+            taken=taken,
+            bounds=bounds,
+            kinds=kinds,
+        )
+
+    def public(self) -> Records:
+        """Return records that the user may look at; labels are 0 where there are none."""
+        assert isinstance(self.values, Tensor)
+        n = len(self.values)
+        return Records(self.values, torch.zeros(n, dtype=torch.int64) if self.labels is None else self.labels)
+
+
+def data_root(root: str | Path | None) -> Path:
+    """Return the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``.
+
+    Example:
+        >>> data_root("sets").as_posix()
+        'sets'
+    """
+    return Path(root or os.environ.get("DPSWD_DATA") or "data")
+
+
+def stays_on_disk(stored: Stored, in_memory: bool | None) -> bool:
+    """Return whether records stay on disk: as stated, else if they need more than 1 GiB."""
+    return stored.large if in_memory is None else not in_memory

@@ -1,1 +1,0 @@
-"""Private generators: modules, networks, feature maps, evaluation, and the file that is handed out."""

@@ -1,0 +1,406 @@
+"""Generators, the file that holds one, and synthetic records in the format of the private ones.
+
+``generator.pt`` is the file to publish: weights, guarantee and format of the records, as tensors and plain values only.
+:func:`read_generator` loads it with ``weights_only=True``.
+
+====================  =======================================================  ===================================
+class                 generator                                                defined in
+====================  =======================================================  ===================================
+``MixtureGenerator``  normal distributions of cells, a tone curve, jitter      :mod:`dpswd.mixture.generator`
+``ConvGenerator``     two linear layers, two upsampled convolutions            :mod:`dpswd.lightning.networks`
+``MLPGenerator``      three linear layers                                      :mod:`dpswd.lightning.networks`
+====================  =======================================================  ===================================
+"""
+
+import csv
+import inspect
+import io
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dpswd import __version__
+from dpswd._arrays import Layout
+from dpswd._files import atomic_write, verified_archive
+from dpswd._provenance import mark_runs, track_runs
+from dpswd._validate import at_least, choice, positive
+from dpswd.accounting.accountant import round_up
+from dpswd.errors import InputError
+
+__all__ = ["Generator", "draw", "read_generator", "write_generator"]
+
+FORMAT = 2
+GUARANTEE = (  # facts of privacy.json that state the guarantee
+    "private",
+    "sound",
+    "epsilon",
+    "delta",
+    "mu",
+    "regret",
+    "neighboring_relation",
+    "records",
+    "conditions",
+    "run",
+    "covered_runs",
+    "weights_from_runs",
+)
+SCOPE = (
+    "The guarantee covers the releases of all runs that the weights depend on (weights_from_runs). Releases of other "
+    "runs on the same records compose with it."
+)
+_CLASSES = {
+    "MixtureGenerator": "dpswd.mixture.generator",
+    "MLPGenerator": "dpswd.lightning.networks",
+    "ConvGenerator": "dpswd.lightning.networks",
+}
+_PART = 500  # records that are generated at a time
+_GRID = 56  # least side of an image in a picture, in pixels
+
+
+class Generator(nn.Module):
+    """Base class of generators: sizes, latent codes, and the format of the records.
+
+    A subclass stores its arguments as attributes of the same names, from which :func:`write_generator` writes them.
+
+    Args:
+        sample_shape: Shape of one record.
+        n_classes: Number C of classes; 0 for none.
+        latent_dim: Size of the latent code.
+
+    Attributes:
+        class_names: Public names of the classes, in the order of their numbers.
+        proportions: Released proportions of the classes, if they were released.
+        layout: Format of the private records, in which synthetic ones are returned.
+        kinds: Public kinds of columns.
+        structure: Facts of the fit, for reports; not in the file.
+
+    Raises:
+        InputError: If a value is out of range.
+
+    Example:
+        >>> class Linear(Generator):
+        ...     def __init__(self, sample_shape, n_classes, latent_dim):
+        ...         super().__init__(sample_shape, n_classes, latent_dim)
+        ...         self.map = nn.Linear(latent_dim + n_classes, sample_shape[0])
+        ...     def forward(self, latent, labels):
+        ...         return self.map(self.code(latent, labels))
+        >>> draw(Linear((3,), n_classes=2, latent_dim=4), torch.zeros(5, dtype=torch.int64)).shape
+        torch.Size([5, 3])
+    """
+
+    def __init__(self, sample_shape: tuple[int, ...], n_classes: int, latent_dim: int) -> None:
+        super().__init__()
+        track_runs(self)
+        at_least(1, latent_dim=latent_dim)
+        at_least(0, n_classes=n_classes)
+        self.sample_shape, self.n_classes, self.latent_dim = tuple(sample_shape), n_classes, latent_dim
+        self.class_names: list[Any] | None = None
+        self.proportions: list[float] | None = None
+        self.layout: Layout | None = None
+        self.kinds: list[str] | None = None
+        self.structure: Any = None
+
+    def latent(self, n: int, spread: float = 1.0) -> Tensor:
+        """Draw normal codes (n, latent_dim) of standard deviation ``spread``."""
+        device = next(itertools.chain(self.parameters(), self.buffers())).device
+        codes = torch.randn(n, self.latent_dim, device=device)
+        return codes if spread == 1 else spread * codes
+
+    def code(self, latent: Tensor, labels: Tensor) -> Tensor:
+        """Concatenate codes and one-hot classes: (n, latent_dim + C)."""
+        if not self.n_classes:
+            return latent
+        return torch.cat([latent, F.one_hot(labels, self.n_classes).to(latent.dtype)], dim=1)
+
+    def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
+        """Map codes (n, latent_dim) and classes (n,) to records ``(n, *sample_shape)``; pixels in [0, 1]."""
+        raise NotImplementedError
+
+    def labels(self, n: int, proportions: str = "equal") -> Tensor:
+        """Return n classes (n,), every class equally often or in the released proportions; 0 without classes.
+
+        Raises:
+            InputError: If ``proportions`` is unknown, or none were released.
+        """
+        at_least(1, n=n)
+        choice(("equal", "released"), proportions=proportions)
+        if proportions == "equal" or not self.n_classes:
+            return torch.arange(n) % max(1, self.n_classes)
+        if self.proportions is None:
+            raise InputError("Expected released proportions of the classes, got a generator without; use 'equal'.")
+        edges = (torch.tensor(self.proportions, dtype=torch.float64).cumsum(0) * n).round().long()
+        return torch.bucketize(torch.arange(n), edges[:-1], right=True)[torch.randperm(n)]
+
+    def numbers(self, names: Any) -> Tensor:
+        """Return the numbers (n,) of classes that are given by name.
+
+        Raises:
+            InputError: If there are no classes, or a name is unknown.
+        """
+        known = {name: i for i, name in enumerate(self.class_names or range(self.n_classes))}
+        given = np.asarray(names).ravel().tolist()
+        if unknown := sorted({str(name) for name in given if name not in known}):
+            raise InputError(f"Expected classes out of {list(known)}, got {', '.join(unknown[:5])}.")
+        return torch.tensor([known[name] for name in given])
+
+
+@torch.no_grad()
+def draw(generator: Generator, labels: Tensor, spread: float = 1.0) -> Tensor:
+    """Generate a record for each class in evaluation mode.
+
+    Args:
+        generator: The generator.
+        labels: Numbers (n,) of the classes; 0 without classes.
+        spread: Factor on the noise about the means of cells; below 1 draws are closer to them.
+
+    Returns:
+        Records ``(n, *sample_shape)`` in float32 on the CPU.
+
+    Raises:
+        InputError: If ``spread`` is not positive.
+    """
+    positive(spread=spread)
+    training = generator.training
+    generator.eval()
+    parts = []
+    for part in labels.split(_PART):
+        latent = generator.latent(len(part), spread)
+        parts.append(generator(latent, part.to(latent.device)).cpu())
+    generator.train(training)
+    return torch.cat(parts)
+
+
+def in_layout(generator: Generator, records: Tensor) -> Any:
+    """Convert records ``(n, *sample_shape)`` to the format of the private ones: bytes or floats, array or DataFrame."""
+    if generator.kinds is not None:
+        low, high = getattr(generator, "low", None), getattr(generator, "high", None)
+        for column, kind in enumerate(generator.kinds):
+            if kind == "integer":
+                records[:, column] = records[:, column].round()
+            elif kind == "binary" and low is not None and high is not None:
+                above = records[:, column] > (low[column] + high[column]).cpu() / 2
+                records[:, column] = torch.where(above, high[column].cpu(), low[column].cpu())
+    layout = generator.layout or Layout.of(records if records.ndim == 2 else records[:1].to(torch.uint8))
+    return layout.restore(records)
+
+
+def to_bytes(images: Tensor) -> NDArray[np.uint8]:
+    """Convert pixels (n, channels, h, w) in [0, 1] to bytes in torchvision's layout, (n, h, w) or (n, h, w, 3)."""
+    pixels: NDArray[np.uint8] = (images.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+    return pixels[:, 0] if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
+
+
+def write_generator(generator: Generator, path: str | Path, guarantee: dict[str, Any] | None = None) -> None:
+    """Write a generator atomically.
+
+    Args:
+        generator: One of the classes of this module's table.
+        path: File to write.
+        guarantee: Facts as in ``privacy.json``; those that state the guarantee are kept, with its scope.
+
+    Raises:
+        InputError: If the class is another one, or the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from dpswd.mixture.generator import MixtureGenerator
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_generator(MixtureGenerator((1, 8, 8), n_classes=2), f"{folder}/generator.pt")
+        ...     read_generator(f"{folder}/generator.pt")[0].sample_shape
+        (1, 8, 8)
+    """
+    name = type(generator).__name__
+    if _CLASSES.get(name) != type(generator).__module__:
+        raise InputError(f"Expected a generator out of {', '.join(_CLASSES)}, got {name}; save its state_dict instead.")
+    content = {
+        "format": FORMAT,
+        "version": __version__,
+        "generator": name,
+        "options": {option: getattr(generator, option) for option in inspect.signature(type(generator)).parameters},
+        "classes": None if generator.class_names is None else list(generator.class_names),
+        "proportions": generator.proportions,
+        "layout": None if generator.layout is None else generator.layout.to_dict(),
+        "kinds": generator.kinds,
+        "guarantee": stated_guarantee(guarantee or {}),
+        "state": {key: value.detach().cpu().clone() for key, value in generator.state_dict().items()},
+    }
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    atomic_write(Path(path), buffer.getvalue())
+
+
+def stated_guarantee(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts that state the guarantee of the weights, and its scope.
+
+    Weights that have seen releases of further runs get the guarantee of all runs in the shared ledger.
+    """
+    stated = {key: value for key, value in facts.items() if key in GUARANTEE}
+    if set(facts.get("weights_from_runs") or ()) - set(facts.get("covered_runs") or ()):
+        across = facts.get("across_runs") or {"sound": False}
+        stated |= {name: across.get(name) for name in ("epsilon", "delta", "mu", "regret", "sound")}
+    if stated.get("private"):
+        stated["scope"] = SCOPE
+    return stated
+
+
+def guarantee_line(facts: dict[str, Any]) -> str:
+    """Return the guarantee in one line, rounded up."""
+    if not facts.get("private") or facts.get("mu") is None:
+        return "Guarantee: none (not private)."
+    conditions = "" if facts.get("sound") else ", ON CONDITIONS (see privacy.json)"
+    return (
+        f"Guarantee: mu = {round_up(facts['mu'], 3):g}, (epsilon, delta) = ({round_up(facts['epsilon'], 3):g}, "
+        f"{facts['delta']:g}), replace-one{conditions}."
+    )
+
+
+@contextmanager
+def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[str, Any]]:
+    """Yield the content of a file of weights; no code of the file is run.
+
+    Args:
+        path: File written by ``torch.save``.
+        kind: What it should hold, for messages.
+        file_format: Number that the file should state.
+
+    Raises:
+        InputError: If the file is missing, or reading or using its content fails.
+    """
+    try:
+        content = torch.load(verified_archive(path), map_location="cpu", weights_only=True)
+        if content["format"] != file_format:
+            raise InputError(f"Expected format {file_format} in {path}, got {content['format']!r}; use that version.")
+        yield content
+    except OSError as error:
+        raise InputError(f"Expected a {kind} at {path}, got: {error.strerror}.") from None
+    except InputError:
+        raise
+    except Exception:  # torch.load raises many types on damaged files
+        raise InputError(f"Expected a {kind} written by dpswd at {path}, got another or a damaged file.") from None
+
+
+def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
+    """Read a generator in evaluation mode, and its guarantee; no code of the file is run.
+
+    Args:
+        path: File written by :func:`write_generator`.
+
+    Returns:
+        The generator and its guarantee.
+
+    Raises:
+        InputError: If the file is missing or is not a generator.
+
+    Example:
+        >>> import tempfile
+        >>> from dpswd.mixture.generator import MixtureGenerator
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_generator(MixtureGenerator((1, 8, 8), n_classes=2), f"{folder}/generator.pt", {"epsilon": 1.0})
+        ...     generator, guarantee = read_generator(f"{folder}/generator.pt")
+        >>> draw(generator, torch.tensor([0, 1, 1])).shape, guarantee["epsilon"]
+        (torch.Size([3, 1, 8, 8]), 1.0)
+    """
+    with read_file(path, "generator", FORMAT) as content:
+        name = content["generator"]
+        if name not in _CLASSES:
+            raise InputError(f"Expected a generator out of {', '.join(_CLASSES)} in {path}, got {name!r}.")
+        generator: Generator = getattr(import_module(_CLASSES[name]), name)(**content["options"])
+        generator.load_state_dict(content["state"])
+        generator.class_names, generator.proportions = content["classes"], content["proportions"]
+        generator.layout = None if content["layout"] is None else Layout.from_dict(content["layout"])
+        generator.kinds = content["kinds"]
+        guarantee: dict[str, Any] = content["guarantee"]
+        mark_runs(generator, guarantee.get("weights_from_runs") or ())
+    return generator.eval(), guarantee
+
+
+def export(path: str | Path, records: Any, classes: Any = None) -> None:
+    """Write synthetic records to a file or a folder.
+
+    Args:
+        path: ``.npz`` (arrays ``data``, ``targets`` and, where the classes have names, ``classes``), ``.csv`` for rows
+            (the last column is the class), or a folder, which gets one PNG per image in class folders.
+        records: Records in the caller's format, from ``sample``.
+        classes: Classes (n,), or ``None``.
+
+    Raises:
+        InputError: If the path does not suit the records, or is not empty, or cannot be written.
+    """
+    path = Path(path)
+    values = np.asarray(records)
+    if path.suffix == ".npz":
+        content: dict[str, Any] = {"data": values}
+        if hasattr(records, "columns"):
+            content["columns"] = np.array([str(name) for name in records.columns])
+        if classes is not None:
+            content["targets"] = np.asarray(classes)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **content)
+        atomic_write(path, buffer.getvalue())
+    elif path.suffix == ".csv":
+        if values.ndim != 2:
+            raise InputError(f"Expected rows for {path.name}, got images; pass FILE.npz or a folder.")
+        _write_csv(path, records, values, classes)
+    elif path.suffix:
+        raise InputError(f"Expected FILE.npz, FILE.csv or a folder, got {path.name}.")
+    else:
+        if values.ndim == 2:
+            raise InputError(f"Expected images for the folder {path}, got rows; pass FILE.npz or FILE.csv.")
+        _write_folder(path, values, classes)
+
+
+def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Any) -> None:
+    names = [str(name) for name in getattr(records, "columns", range(values.shape[1]))]
+    columns = [np.asarray(records[name]) for name in records.columns] if hasattr(records, "columns") else values.T
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names if classes is None else [*names, "class"])
+    listed = [column.tolist() for column in columns]
+    writer.writerows(zip(*listed, *([] if classes is None else [np.asarray(classes).tolist()]), strict=True))
+    atomic_write(path, text.getvalue().encode())
+
+
+def _write_folder(path: Path, images: NDArray[Any], classes: Any) -> None:
+    from PIL import Image
+
+    if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+        raise InputError(f"Expected an empty or new folder, got {path}; choose another one.")
+    if images.dtype != np.uint8:
+        images = (images.clip(0, 1) * 255).round().astype(np.uint8)
+    names = [""] * len(images) if classes is None else [str(name).replace("/", "_") for name in np.asarray(classes)]
+    digits = len(str(len(images) - 1))
+    for i, (image, name) in enumerate(zip(images, names, strict=True)):
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, "PNG")
+        atomic_write(path / name / f"{i:0{digits}d}.png", buffer.getvalue())
+
+
+def save_grid(images: Tensor, path: Path, columns: int) -> None:
+    """Write images (n, channels, h, w) as one PNG, small images enlarged."""
+    from PIL import Image
+
+    n, channels, height, width = images.shape
+    rows = -(-n // columns)
+    grid = torch.full((channels, rows * (height + 1) + 1, columns * (width + 1) + 1), 0.5)
+    for i, image in enumerate(images):
+        top, left = i // columns * (height + 1) + 1, i % columns * (width + 1) + 1
+        grid[:, top : top + height, left : left + width] = image
+    scale = max(1, round(_GRID / width))
+    buffer = io.BytesIO()
+    Image.fromarray(to_bytes(grid[None].repeat_interleave(scale, 2).repeat_interleave(scale, 3))[0]).save(buffer, "PNG")
+    atomic_write(path, buffer.getvalue())
+
+
+def save_samples(generator: Generator, path: Path, columns: int = 10) -> None:
+    """Write a picture with a row of generated images per class."""
+    labels = torch.arange(generator.n_classes or columns).repeat_interleave(columns)
+    save_grid(draw(generator, labels if generator.n_classes else torch.zeros_like(labels)), path, columns)

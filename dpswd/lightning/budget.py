@@ -1,0 +1,309 @@
+"""Lightning callback that keeps a training run within its privacy budget.
+
+It takes records, batch size and number of releases from the :class:`~dpswd.ReleaseLoader`, calibrates sigma, is the
+recorder of the loss, shows epsilon beside the loss and writes ``privacy.json``.
+"""
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.trainer.states import TrainerFn
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from dpswd._distributed import Processes
+from dpswd._provenance import mark_runs, seen_runs
+from dpswd._validate import at_least
+from dpswd.accounting.ledger import plan_of
+from dpswd.budget import Plan, RunBudget
+from dpswd.errors import BudgetExceededError, DpswdError, InputError
+from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.mechanism import Mechanism
+from dpswd.queries import GaussianQuery
+from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.release import Releasing
+from dpswd.sampling import ReleaseLoader
+
+__all__ = ["PrivacyBudget"]
+
+_log = logging.getLogger("dpswd")  # shown on stderr, written to no file
+
+
+class PrivacyBudget(RunBudget, L.Callback):
+    """Calibrates the noise of a module's releases and keeps the run within the budget.
+
+    The module has one :class:`~dpswd.DPSlicedWassersteinLoss`, or queries of all records, or both. The training loader
+    is a :class:`~dpswd.ReleaseLoader`; its number of releases is the plan, whatever ``max_epochs`` and ``max_steps``
+    say, and training ends when the plan is used up. Each query has its share of the budget; the loss, or the last query
+    where there is none, has what the others leave.
+
+    A module may hand tensors of its own loader to the loss instead. The records, their number and the sampling are then
+    the caller's: give ``sample_size`` and ``n_releases``. Ledger, ``privacy.json`` and report call such a run
+    conditional and name the conditions.
+
+    Several processes (``strategy="ddp"``) make every release together: N, B, T and epsilon are those of one process;
+    rank 0 keeps the ledger. Every rank generates public records of its own, and the gradients are averaged.
+
+    Args:
+        target_epsilon: Budget of this run.
+        target_delta: Budget of this run; well below 1 / N.
+        accountant: ``"pld"`` (exact) or ``"rdp"`` (autodp's bound).
+        run_dir: Directory of ``ledger.jsonl``, ``privacy.json`` and ``releases/``; the trainer's ``default_root_dir``
+            if not given.
+        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``, whose header states
+            their total budget. The whole plan of this run is charged to it before the first release.
+        sample_size: Number N of records, where tensors are handed over.
+        n_releases: Number T of releases, where tensors are handed over.
+
+    Raises:
+        InputError: At the start of training, if the budget is out of range, records or tensors are among the
+            hyperparameters, the processes are not those of DDP, the module has made releases, or ledger or checkpoint
+            do not fit the run.
+
+    Example:
+        >>> budget = PrivacyBudget(target_epsilon=10.0, target_delta=1e-5)  # L.Trainer(callbacks=[budget], ...)
+        >>> budget.target_epsilon
+        10.0
+    """
+
+    def __init__(
+        self,
+        target_epsilon: float,
+        target_delta: float,
+        accountant: str = "pld",
+        run_dir: str | None = None,
+        shared_ledger: str | None = None,
+        sample_size: int | None = None,
+        n_releases: int | None = None,
+    ) -> None:
+        super().__init__(target_epsilon, target_delta, accountant, shared_ledger)
+        if (sample_size is None) != (n_releases is None):
+            raise InputError("Expected sample_size and n_releases together, for tensors that are handed over, got one.")
+        if sample_size is not None:
+            at_least(1, sample_size=sample_size, n_releases=n_releases)
+        self._given_run_dir, self._handed_over = run_dir, (sample_size, n_releases)
+        self.epsilon = 0.0
+        self._stage = "fit"
+        self._n_earlier = self._n_used_before = 0
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Move this callback to the front, and become the recorder of the module's losses and queries."""
+        others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
+        if any(isinstance(callback, PrivacyBudget) for callback in others):
+            raise InputError("Expected one PrivacyBudget among the trainer's callbacks, got several; keep one.")
+        trainer.callbacks = [self, *others]  # type: ignore[attr-defined]  # a new list: Lightning iterates over the old
+        self._stage = TrainerFn(stage).value
+        self._running = False
+        parts = _releasing_parts(pl_module)
+        if stage == "fit":
+            if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
+                raise InputError(
+                    f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got "
+                    f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1."
+                )
+            self._checkpoint, self._n_used_before = None, 0
+            self._reset()
+            if any(part.n_releases and part.recorder is None for part in parts):
+                raise InputError(
+                    "Expected a module without releases before the fit, got one with releases that no ledger contains; "
+                    "release in training steps only, and start with a new module."
+                )
+        self._n_earlier = sum(part.n_releases for part in parts)
+        for part in parts:
+            part.recorder = self
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse records among the hyperparameters, modules with releases, and checkpoints of other runs."""
+        _check_hyperparameters(pl_module, getattr(trainer, "datamodule", None))
+        if self._checkpoint is None and trainer.ckpt_path is not None:
+            raise InputError(
+                f"Expected a checkpoint of a run within a PrivacyBudget, got {trainer.ckpt_path}, which states no "
+                "releases; its weights may depend on private records. Start a new run without it."
+            )
+        if self._checkpoint is None and self._n_earlier:
+            raise InputError(
+                f"Expected a module without releases before a new run, got one with {self._n_earlier}; start with a "
+                "new module, or resume from the checkpoint."
+            )
+        for part in _releasing_parts(pl_module):  # made in the module's own hooks
+            part.recorder = self
+        self.weights_from_runs = seen_runs(pl_module)
+        self.run_dir = Path(self._given_run_dir or trainer.default_root_dir)
+        if self._checkpoint is not None:  # also where no step is left to train
+            Processes().broadcast(lambda: self._verified_ledger(self.run_dir / "ledger.jsonl").head)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Calibrate the noise and open the ledger."""
+        loss, queries = _the_loss(pl_module), _queries(pl_module)
+        loader = trainer.train_dataloader
+        self.records = _records_of(trainer)
+        if self.records is not None:
+            self.sample_size, n_releases = len(self.records), getattr(loader, "n_releases", 0)
+        elif None not in self._handed_over:
+            self.sample_size, n_releases = self._handed_over  # type: ignore[assignment]
+        else:
+            raise InputError(
+                "Expected a training loader of private batches (dpswd.ReleaseLoader), got "
+                f"{type(loader).__name__}; or give PrivacyBudget sample_size and n_releases, where the module hands "
+                "tensors to the loss."
+            )
+        wanted: Plan = [(query.mechanism, 1) for query in queries]
+        parts: list[Releasing[Any]] = [*queries]
+        if loss is not None:
+            if isinstance(loader, ReleaseLoader) and loader.batch_size != loss.mechanism.batch_size:
+                raise InputError(
+                    f"Expected batch_size of the loader to be that of the mechanism, got {loader.batch_size} and "
+                    f"{loss.mechanism.batch_size}; make them equal."
+                )
+            wanted.append((loss.mechanism, n_releases))
+            parts.append(loss)
+        shares = [query.share for query in queries][: len(wanted) - 1]
+        self._open(wanted, shares)
+        for part, (mechanism, _) in zip(parts, self.plan, strict=True):
+            part.mechanism = mechanism
+        mark_runs(pl_module, [self.run])
+        processes = Processes()
+        processes.run_on_all(self._write)
+        if processes.rank:  # latent codes: seed_everything gives all ranks the same seed
+            torch.manual_seed(torch.initial_seed() + processes.rank)
+
+    def check(self, mechanism: Mechanism) -> None:
+        """Raise BudgetExceededError unless a release is allowed now: in a fit, after the noise is calibrated."""
+        if self._stage != "fit":
+            raise BudgetExceededError(
+                f"Expected no release outside of a fit, got one in {self._stage}; it is not accounted for."
+            )
+        super().check(mechanism)
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """End the run where the plan is used up, as in a further epoch.
+
+        Raises:
+            BudgetExceededError: If all releases were lost, so that the module has learnt nothing.
+        """
+        if not isinstance(batch, PrivateBatch) or not len(batch) or not self._used_up:
+            return
+        if not self._n_used_before:
+            raise BudgetExceededError(
+                f"Expected a release to train on, got none: all {self.plan[-1][1]} planned releases are in the ledger, "
+                "but a crash lost their noisy values. The budget is used up; start a new run."
+            )
+        if not trainer.should_stop:
+            trainer.should_stop = True
+            _log.warning("All planned releases are made: the run ends at step %d.", trainer.global_step)
+            raise StopIteration  # ends the epoch: Lightning ignores the return value of a callback
+
+    @property
+    def _used_up(self) -> bool:
+        """Whether the loss has made its planned releases, and none of them waits in a file."""
+        mechanism, planned = self.plan[-1]
+        return mechanism.batch_size is not None and self._n_used(mechanism) >= planned
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Show epsilon beside the loss."""
+        self._n_used_before = self._n_used(self.mechanism)
+        self.epsilon = self._spent()
+        pl_module.log("epsilon", self.epsilon, prog_bar=True, batch_size=1)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """End the run where the plan is used up."""
+        if self._used_up:
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write ``privacy.json``."""
+        self._write()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Free the directory for the next run."""
+        self._close()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Write ``privacy.json`` when a run breaks off."""
+        with contextlib.suppress(DpswdError):  # report the original exception
+            self._write()
+        self._close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the budget and the releases that the ledger must contain at least, for a checkpoint."""
+        if self._ledger is None and self._checkpoint is not None:
+            return self._checkpoint
+        head = self._ledger.head if self._ledger else ""
+        counts = {"releases": self.n_releases, "used": self._n_used_before, "planned": self.n_planned}
+        shared = {"shared_head": self._shared.head} if self._shared is not None else {}
+        return {**self.settings, **counts, "ledger_head": head, **shared}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Mark the run as resumed."""
+        self._checkpoint, self._n_used_before = state_dict, int(state_dict.get("used", 0))
+
+    def statement(self) -> dict[str, Any]:
+        """Return the content of ``privacy.json`` at this moment, on rank 0; see :meth:`RunBudget.statement`.
+
+        Raises:
+            InputError: If no run has been started.
+        """
+        if self._ledger is None:  # a resumed run without a step left opens no ledger
+            if self._checkpoint is None:
+                raise InputError("Expected a run within this PrivacyBudget, got none; call statement() after training.")
+            ledger = self._verified_ledger(self.run_dir / "ledger.jsonl")
+            self.sample_size, self.run = ledger.header["sample_size"], str(ledger.header.get("run", ""))
+            self.plan = [(mechanism, count) for mechanism, _, count in plan_of(ledger.header)]
+            self._facts = self._planned_facts()
+            return {**super().statement(), "releases_made": ledger.n_releases}
+        return super().statement()
+
+
+def _records_of(trainer: L.Trainer) -> PrivateRecords | None:
+    """Return the handle of the training loader, or of the data module; ``None`` where tensors are handed over."""
+    found = getattr(trainer.train_dataloader, "records", None)
+    if not isinstance(found, PrivateRecords):
+        found = getattr(getattr(trainer, "datamodule", None), "records", None)
+    return found if isinstance(found, PrivateRecords) else None
+
+
+def _check_hyperparameters(*owners: Any) -> None:
+    """Refuse arrays, tensors, frames, data sets and loaders among hyperparameters, which every checkpoint contains."""
+    for owner in owners:
+        for name, value in dict(getattr(owner, "hparams", None) or {}).items():
+            if _holds_records(value):
+                raise InputError(
+                    f"Expected hyperparameters without records, got {name}, a {type(value).__name__}, in hparams of "
+                    f"{type(owner).__name__}, which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])."
+                )
+
+
+def _holds_records(value: Any) -> bool:
+    """Whether a hyperparameter is or contains an array, a tensor, a frame, a data set or a loader."""
+    if isinstance(value, dict):
+        return any(map(_holds_records, value.values()))
+    if isinstance(value, list | tuple | set):
+        return any(map(_holds_records, value))
+    return isinstance(value, Dataset | DataLoader) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0)
+
+
+def _releasing_parts(module: nn.Module) -> list[Releasing[Any]]:
+    return [child for child in module.modules() if isinstance(child, Releasing)]
+
+
+def _queries(module: nn.Module) -> list[GaussianQuery]:
+    return [child for child in module.modules() if isinstance(child, GaussianQuery)]
+
+
+def _the_loss(module: nn.Module) -> DPSlicedWassersteinLoss | None:
+    losses = [child for child in module.modules() if isinstance(child, DPSlicedWassersteinLoss)]
+    if len(losses) > 1 or not (losses or _queries(module)):
+        raise InputError(
+            f"Expected one DPSlicedWassersteinLoss or queries of all records in {type(module).__name__}, got "
+            f"{len(losses)} losses; make them attributes of the module."
+        )
+    return losses[0] if losses else None

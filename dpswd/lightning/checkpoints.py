@@ -1,0 +1,139 @@
+"""Checkpoints that a crash cannot damage, written at the moments that matter to a budget."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from dpswd._files import atomic_write, verified_archive
+from dpswd.errors import InputError
+from dpswd.loss import Release
+
+__all__ = ["AtomicCheckpointIO", "KeepsRelease", "LastCheckpoint"]
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes checkpoints atomically and verifies their checksums when it reads them.
+
+    Lightning's own plugin copies from a temporary directory, which may be another file system; a crash during the copy
+    leaves a partial file.
+
+    Example:
+        >>> import tempfile
+        >>> plugin = AtomicCheckpointIO()  # L.Trainer(plugins=[plugin], ...)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     plugin.save_checkpoint({"state_dict": {}}, f"{folder}/last.ckpt")
+        ...     plugin.load_checkpoint(f"{folder}/last.ckpt")
+        {'state_dict': {}}
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Save a checkpoint.
+
+        Raises:
+            InputError: If the file cannot be written; an old file is unchanged.
+        """
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        try:
+            atomic_write(Path(path), buffer.getvalue())
+        except InputError as error:
+            raise InputError(f"{error} The previous checkpoint is unchanged; make room and resume.") from None
+
+    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
+        """Load a checkpoint.
+
+        Raises:
+            InputError: If the file is damaged or is not a checkpoint.
+        """
+        try:
+            content = torch.load(verified_archive(path), map_location=map_location, weights_only=weights_only)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # torch.load raises many exception types on damaged files
+            raise InputError(
+                f"Expected a checkpoint at {path}, got a file that cannot be read ({type(error).__name__}); pass the "
+                ".ckpt file of a run."
+            ) from None
+        if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+            raise InputError(f"Expected a checkpoint at {path}, got another file; pass the .ckpt file of a run.")
+        return content
+
+
+class LastCheckpoint(ModelCheckpoint):
+    """Keeps ``checkpoints/last.ckpt``: before the first release, twenty times in a run, and at its end.
+
+    Releases are stored by the budget itself, see :mod:`dpswd.budget`.
+
+    Args:
+        directory: The run directory.
+        max_steps: Training steps of the run.
+
+    Example:
+        >>> callback = LastCheckpoint(Path("runs/a"), max_steps=1000)  # L.Trainer(callbacks=[budget, callback], ...)
+        >>> callback.filename
+        'last'
+    """
+
+    def __init__(self, directory: Path, max_steps: int) -> None:
+        super().__init__(
+            directory / "checkpoints",
+            filename="last",
+            every_n_train_steps=max(1, max_steps // 20),
+            save_on_exception=True,
+            enable_version_counter=False,
+        )
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Save before the first release of a new run, so that every release can be resumed from."""
+        super().on_train_start(trainer, pl_module)
+        if trainer.ckpt_path is None:
+            self._save(trainer)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Save the trained module."""
+        super().on_train_end(trainer, pl_module)
+        self._save(trainer)
+
+    def _save(self, trainer: L.Trainer) -> None:
+        trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt", weights_only=False)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Save, except after refused input, and on several ranks, which must not wait for a lost one."""
+        if not isinstance(exception, InputError) and trainer.world_size == 1:
+            super().on_exception(trainer, pl_module, exception)
+
+
+class KeepsRelease(L.LightningModule):
+    """Module whose checkpoints hold its last release, which is public, so that a resumed run does not pay for it again.
+
+    Attributes:
+        released: The last release; ``None`` before the first one.
+
+    Example:
+        >>> module, checkpoint = KeepsRelease(), {}
+        >>> module.on_save_checkpoint(checkpoint)
+        >>> checkpoint
+        {}
+    """
+
+    released: Release | None = None
+
+    def on_train_start(self) -> None:
+        """Move a restored release to the device of the module."""
+        if self.released is not None:
+            self.released = self.released.to(self.device)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Store the last release."""
+        if self.released is not None:
+            checkpoint["released"] = self.released.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore the last release."""
+        if "released" in checkpoint:
+            self.released = Release.from_state_dict(checkpoint["released"])

@@ -1,0 +1,284 @@
+"""The LightningCLI behind ``dpswd fit``: the budget is part of the config, and a run has one directory.
+
+The run directory (``trainer.default_root_dir``) gets config.yaml, ledger.jsonl, privacy.json, releases/, TensorBoard
+events, checkpoints/last.ckpt, and the files of the callbacks in the config.
+"""
+
+import datetime
+import logging
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, ProgressBar
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.plugins import CheckpointIO
+
+from dpswd._files import atomic_write
+from dpswd.budget import Budget
+from dpswd.errors import InputError
+from dpswd.lightning.budget import PrivacyBudget
+from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
+
+__all__ = ["PrivateCLI", "StepProgressBar"]
+
+HELP = """\
+usage: dpswd fit --config NAME|FILE [options]
+
+  --config NAME|FILE                a shipped config (dpswd configs lists them) or a file; may be repeated
+  --data.path PATH                  records: a folder of images, a file of vectors, or a benchmark's name
+  --data.download true              let a benchmark's data set be downloaded
+
+  --privacy.target_epsilon E        budget of the run
+  --privacy.target_delta D          budget of the run; below 1 / N
+  --privacy.accountant pld|rdp      exact composition, or Renyi differential privacy
+  --privacy.shared_ledger FILE      ledger of several runs on the same records (dpswd ledger create)
+
+  --trainer.default_root_dir DIR    the run directory; that of the config by default
+  --trainer.max_steps N             training steps, which the budget is planned over
+  --trainer.accelerator cpu|gpu|auto
+  --trainer.enable_progress_bar false
+  --seed_everything N               weights and public samples; never noise, batches or directions
+  --ckpt_path FILE                  resume from RUN_DIR/checkpoints/last.ckpt
+
+  --print_config                    print the whole config and exit
+  --help all                        list every option of trainer, model and data
+
+A key of the config is an option: --model.init_args.n_projections 200. Keys of the command line win.
+"""
+
+
+class _SaveConfig(SaveConfigCallback):
+    """Writes the config of a fit to its run directory right before the ledger; refused runs leave no file."""
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        if stage == "fit" and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            for callback in trainer.callbacks:  # type: ignore[attr-defined]
+                if isinstance(callback, PrivacyBudget):
+                    callback.before_ledger = partial(self._write, Path(trainer.default_root_dir))
+
+    def _write(self, directory: Path) -> None:
+        try:
+            atomic_write(directory / "config.yaml", self.parser.dump(self.config, skip_none=False).encode())
+        except InputError as error:
+            raise InputError(f"{error} Set trainer.default_root_dir.") from None
+
+
+class _LazyTensorBoard(TensorBoardLogger):
+    """TensorBoard events from the first metric on, so that a refused run leaves none; config.yaml has the rest."""
+
+    _has_metrics = False
+
+    @property
+    def experiment(self) -> Any:
+        if not self._has_metrics:
+            raise AttributeError("no metric has been logged")
+        return super().experiment
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        self._has_metrics = True
+        super().log_metrics(metrics, step)
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """Write nothing."""
+
+    def save(self) -> None:
+        """Write nothing."""
+
+    def finalize(self, status: str) -> None:
+        if self._has_metrics:
+            super().finalize(status)
+
+
+class StepProgressBar(ProgressBar):
+    """One line with a bar of the training steps and the metrics; nothing where ``max_steps`` is not set.
+
+    Example:
+        >>> callback = StepProgressBar()  # L.Trainer(callbacks=[callback], ...)
+        >>> isinstance(callback, ProgressBar)
+        True
+    """
+
+    _progress: Any = None
+
+    def enable(self) -> None:
+        """Do nothing: rank 0 shows the bar."""
+
+    disable = enable
+
+    def _open(self, total: int) -> None:
+        """Open the display, after the first step, since passes over the records show bars of their own."""
+        from rich import progress
+
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.description:<12}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.fields[metrics]}"),
+        )
+        self._progress.add_task("training", total=total, metrics="")
+        self._progress.start()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Advance the bar."""
+        if self._progress is None and trainer.is_global_zero and trainer.max_steps > 0:
+            self._open(trainer.max_steps)
+        if self._progress is None:
+            return
+        metrics = {name: value for name, value in self.get_metrics(trainer, pl_module).items() if name != "v_num"}
+        text = "  ".join(f"{name} {float(str(value)):.3g}" for name, value in metrics.items())
+        for task in self._progress.tasks:
+            self._progress.update(task.id, completed=trainer.global_step, metrics=text)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Close the display."""
+        self._close()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Close the display."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+class PrivateCLI(LightningCLI):
+    """``dpswd fit --config FILE``: any LightningModule and data module, with a privacy budget.
+
+    Args:
+        args: Command line without the name of the program.
+        run: Whether to run the subcommand at once; ``False`` for tests.
+
+    Raises:
+        InputError: If a checkpoint is missing or does not fit the run.
+
+    Example:
+        >>> sorted(PrivateCLI.subcommands())  # PrivateCLI(["fit", "--config", "digits"])
+        ['fit']
+    """
+
+    def __init__(self, args: list[str], run: bool = True) -> None:
+        self._arguments = list(args)
+        if {"--help", "-h"} & set(args):
+            if "all" not in args:
+                print(HELP, end="")  # noqa: T201
+                raise SystemExit(0)
+            args = [word for word in args if word != "all"]
+        for name in ("lightning.pytorch", "lightning.fabric"):  # hardware, tips, seeds
+            logging.getLogger(name).setLevel(logging.WARNING)
+        parser_options: dict[str, Any] = {"exit_on_error": False}
+        if run:
+            parser_options |= {name: {"exit_on_error": False} for name in self.subcommands()}
+        super().__init__(
+            L.LightningModule,
+            L.LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            save_config_callback=_SaveConfig,
+            seed_everything_default=True,
+            parser_kwargs=parser_options,
+            args=args,
+            run=run,
+        )
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Offer ``fit`` only: validation and test loops make no release, and ``dpswd sample`` draws records."""
+        return {"fit": LightningCLI.subcommands()["fit"]}
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Verify the checkpoint before Lightning reads hyperparameters from it."""
+        super().parse_arguments(parser, args)
+        path = self.config.get(f"{self.config.get('subcommand')}.ckpt_path")
+        if path and Path(path).is_file():
+            AtomicCheckpointIO().load_checkpoint(path, weights_only=True)
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the options of :class:`PrivacyBudget` as ``--privacy.*``."""
+        parser.add_lightning_class_args(PrivacyBudget, "privacy")
+
+    def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
+        """Set logger, checkpoints and progress bar where the config does not."""
+        given = self._options(self.config_init).get("trainer", {})
+        directory = Path(given.get("default_root_dir") or _default_run_dir())
+        kwargs.setdefault("default_root_dir", str(directory))
+        if given.get("enable_model_summary") is None:
+            kwargs.setdefault("enable_model_summary", False)
+        if given.get("logger") is None and not given.get("fast_dev_run"):
+            kwargs.setdefault("logger", _LazyTensorBoard(directory, name="", version="", default_hp_metric=False))
+        callbacks = _as_list(given.get("callbacks"))
+        if self.subcommand == "fit" and given.get("enable_progress_bar") is not False:
+            if not any(isinstance(each, ProgressBar) for each in callbacks):
+                callbacks.append(StepProgressBar())
+        checkpoints = given.get("enable_checkpointing") is not False and not given.get("fast_dev_run")
+        if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
+            callbacks.append(LastCheckpoint(directory, int(given.get("max_steps") or 0)))
+        kwargs.setdefault("callbacks", callbacks)
+        plugins = _as_list(given.get("plugins"))
+        if not any(isinstance(each, CheckpointIO) for each in plugins):
+            kwargs.setdefault("plugins", [*plugins, AtomicCheckpointIO()])
+        trainer: L.Trainer = super().instantiate_trainer(**kwargs)
+        trainer.callbacks.sort(key=lambda each: not isinstance(each, PrivacyBudget))  # type: ignore[attr-defined]
+        return trainer
+
+    def _options(self, config: Any = None) -> Any:
+        """Return the options of the subcommand."""
+        config = self.config if config is None else config
+        return config.get(str(self.subcommand), config)
+
+    def before_instantiate_classes(self) -> None:
+        """Refuse a missing checkpoint, and the directory of an earlier run, before records are read."""
+        path = self._options().get("ckpt_path")
+        if path is not None and path not in ("last", "best", "hpc") and not Path(path).is_file():
+            raise InputError(f"Expected a checkpoint at {path}, got no file; see checkpoints/ in the run directory.")
+        directory = self._options().get("trainer.default_root_dir")
+        if path is None and directory and not Budget.is_free(directory):
+            raise InputError(
+                f"Expected a new run directory, got {directory}, which holds the ledger of a run; choose another "
+                f"--trainer.default_root_dir, or resume with --ckpt_path {directory}/checkpoints/last.ckpt."
+            )
+
+    def before_fit(self) -> None:
+        """Direct the trainer's own checkpoints to the run directory; refuse processes that cannot be started."""
+        if self.trainer.world_size != 1:
+            self._check_processes()
+        for callback in self.trainer.checkpoint_callbacks:
+            if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
+                callback.dirpath = str(Path(self.trainer.default_root_dir) / "checkpoints")
+
+    def _check_processes(self) -> None:
+        world_size, strategy = self.trainer.world_size, str(self._options().get("trainer.strategy"))
+        environment = getattr(self.trainer.strategy, "cluster_environment", None)
+        if environment is None or any(word in strategy for word in ("spawn", "fork", "notebook")):
+            raise InputError(
+                f"Expected trainer.strategy=ddp for {world_size} processes, got {strategy}; use ddp, or "
+                "trainer.devices=1."
+            )
+        if not environment.creates_processes_externally and self._arguments != sys.argv[1:]:
+            raise InputError(
+                f"Expected one process where dpswd is called from Python, got {world_size}; set trainer.devices to 1, "
+                "or start dpswd fit from the command line."
+            )
+
+    def after_fit(self) -> None:
+        """Write the final state to checkpoints/last.ckpt."""
+        if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self.trainer.save_checkpoint(Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt", False)
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Return the entries of an option of the trainer that takes one object or a list."""
+    return list(value) if isinstance(value, list | tuple) else [value] if value else []
+
+
+def _default_run_dir() -> Path:
+    """Return a new directory name for a run without one."""
+    return Path("runs") / datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")

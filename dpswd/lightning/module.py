@@ -1,0 +1,152 @@
+"""LightningModule that trains a generator by DP-SWD at every step, as in the paper."""
+
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from dpswd._validate import at_least, positive
+from dpswd.errors import InputError
+from dpswd.generators import Generator
+from dpswd.lightning.checkpoints import KeepsRelease
+from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.mechanism import ProjectionMechanism
+from dpswd.mixture.features import FeatureMap
+from dpswd.records import PrivateBatch
+from dpswd.release import LabelledRows, RowFunction
+
+__all__ = ["GeneratorModule"]
+
+_LABEL_NORM = 0.25  # of the one-hot class that labels="concat" appends to a row
+
+
+class GeneratorModule(KeepsRelease):
+    """Fits a generator to the noisy projections of private batches.
+
+    A training step makes one release if its batch has records, and trains on the last release in any case. The callback
+    :class:`~dpswd.PrivacyBudget` calibrates the noise.
+
+    Labels are private. ``labels="blocks"`` releases the statistic of every class; ``"concat"`` appends the one-hot
+    class, times 1/4, to the row before it is clipped; ``"none"`` ignores the classes.
+
+    Args:
+        generator: Maps latent codes and classes to records.
+        features: Public map from private and generated records to the rows that are projected.
+        batch_size: Number B of records in a release, that of the loader.
+        n_projections: Number of directions; ``None`` for the dimension of the rows. With ``kind="orthogonal"``, the
+            sensitivity of a multiple of that dimension is a constant.
+        n_quantiles: Block means per column (``statistic="quantiles"``).
+        statistic: ``"quantiles"`` or ``"rows"``.
+        kind: ``"orthogonal"`` or ``"iid"`` directions.
+        bound: ``"exact"``, ``"bernstein"`` or ``"clt"``.
+        labels: How classes enter a record.
+        generated: Number of generated records per step, spread evenly over the classes.
+        lr: Learning rate of Adam; it decays to a tenth over the run (cosine schedule).
+        noise_seed: For tests only: NOT PRIVATE.
+
+    Raises:
+        InputError: If a number is out of range, or generator and features do not fit.
+
+    Example:
+        >>> from dpswd.lightning.networks import ConvGenerator
+        >>> from dpswd.mixture.features import DCT
+        >>> module = GeneratorModule(ConvGenerator(), DCT((1, 28, 28), size=12), batch_size=60_000)
+        >>> module.criterion.mechanism.description
+        '144 orthogonal projections of 144-d rows, 100 block means each for each of 10 classes'
+    """
+
+    def __init__(
+        self,
+        generator: Generator,
+        features: FeatureMap,
+        batch_size: int,
+        n_projections: int | None = None,
+        n_quantiles: int | None = 100,
+        statistic: Literal["rows", "quantiles"] = "quantiles",
+        kind: Literal["iid", "orthogonal"] = "orthogonal",
+        bound: Literal["exact", "bernstein", "clt"] = "exact",
+        labels: Literal["blocks", "concat", "none"] = "blocks",
+        generated: int = 500,
+        lr: float = 2e-3,
+        noise_seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        at_least(1, generated=generated)
+        positive(lr=lr)
+        self.save_hyperparameters(ignore=["generator", "features"])
+        self.generator, self.features = generator, features
+        self.labels, self.generated, self.lr = labels, generated, lr
+        if labels != "none" and not generator.n_classes:
+            raise InputError("Expected a generator with n_classes for private labels, got 0; or set labels: none.")
+        if tuple(generator.sample_shape) != tuple(features.sample_shape):
+            raise InputError(
+                f"Expected one sample_shape for generator and features, got {tuple(generator.sample_shape)} and "
+                f"{tuple(features.sample_shape)}."
+            )
+        dim = features.dim + (generator.n_classes if labels == "concat" else 0)
+        self.criterion = DPSlicedWassersteinLoss(
+            ProjectionMechanism(
+                dim=dim,
+                n_projections=n_projections or dim,
+                batch_size=batch_size,
+                statistic=statistic,
+                n_quantiles=n_quantiles if statistic == "quantiles" else None,
+                kind=kind,
+                bound=bound,
+                n_classes=generator.n_classes if labels == "blocks" else None,
+                noise_seed=noise_seed,
+            )
+        )
+        self._private_rows: RowFunction = LabelledRows(self._labelled) if labels == "concat" else self.features
+
+    def _labelled(self, records: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Map records and classes to rows with the one-hot class appended."""
+        one_hot = torch.nn.functional.one_hot(labels, self.generator.n_classes).to(records.dtype)
+        return torch.cat([self.features(records), _LABEL_NORM * one_hot], dim=1), labels
+
+    def rows(self, records: Tensor, labels: Tensor) -> Tensor:
+        """Map generated records ``(n, *sample_shape)`` with classes (n,) to the rows that are projected."""
+        return self._labelled(records, labels)[0] if self.labels == "concat" else self.features(records)
+
+    def sample(self, labels: Tensor) -> Tensor:
+        """Generate one record for each class in ``labels`` (n,)."""
+        return cast(Tensor, self.generator(self.generator.latent(len(labels)), labels))
+
+    def on_fit_start(self) -> None:
+        """Compare shape and classes with those of the records.
+
+        Raises:
+            InputError: If they differ.
+        """
+        records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
+        if records is None:
+            return
+        if tuple(records.shape) != tuple(self.generator.sample_shape):
+            raise InputError(
+                f"Expected records of shape {tuple(self.generator.sample_shape)}, got {records.shape}; set "
+                "sample_shape of generator and features to that of the data."
+            )
+        if self.labels != "none" and records.n_classes != self.generator.n_classes:
+            raise InputError(
+                f"Expected n_classes={records.n_classes} of the generator, as the data, got "
+                f"{self.generator.n_classes}; set model.generator.n_classes."
+            )
+
+    def training_step(self, batch: PrivateBatch, batch_idx: int) -> Tensor:
+        """Make a release if the batch has records; return the loss to the last release."""
+        if len(batch):
+            self.released = self.criterion.release(batch, rows=self._private_rows).to(self.device)
+        if self.released is None:
+            raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
+        labels = torch.arange(self.generated, device=self.device) % max(1, self.generator.n_classes)
+        rows = self.rows(self.sample(labels), labels)
+        loss = self.criterion.distance(self.released, rows, labels if self.labels == "blocks" else None)
+        self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        """Return Adam with a cosine schedule down to a tenth of the learning rate."""
+        optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.5, 0.99))
+        steps = max(1, int(self.trainer.estimated_stepping_batches))
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -1,0 +1,425 @@
+r"""Fit of the one-shot generator: a mixture of normal distributions, from sums over all records.
+
+Releases of all N records, each with its share of the squared mu of the budget
+(:func:`dpswd.mixture.structure.forecast`):
+
+1. the sum of the rows and of their squared norms, which centres and scales them;
+2. for images, the shares of pixels at each level of brightness;
+3. counts and sums per class;
+4. second moments about the released means, per class or of all classes together;
+5. counts and sums per cell, where the forecast has several cells per class, three times: the means of one are the
+   centres of the next (Lloyd's algorithm), except with a public reference;
+6. second moments per cell, likewise, unless the cells are those of a public reference.
+
+Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
+depends on this record besides. So each of 2 to 6 is a release of :mod:`dpswd.queries` under replace-one with public
+parameters. All are Gaussian mechanisms of constant sensitivity that read all records, and compose adaptively, as
+:math:`\mu^2 = \sum \mu_i^2` (docs/theory/accounting.md, Propositions 16 and 19). Everything else is post-processing.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpswd._progress import say
+from dpswd._provenance import mark_runs
+from dpswd._validate import positive
+from dpswd.budget import Budget
+from dpswd.errors import InputError
+from dpswd.mixture import moments
+from dpswd.mixture.features import Columns, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
+from dpswd.mixture.generator import MixtureGenerator
+from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
+from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
+from dpswd.records import PrivateRecords
+from dpswd.release import LabelledRows
+
+__all__ = ["fit"]
+
+_CONTRAST = 0.3  # of photographs, standard deviation of its logarithm
+_RESIDUAL = 0.6  # amplitude of the frequencies that are not released, over that of the reference spectrum
+_DARK = 0.1  # a mean border darker than this is taken for black
+_LEAST_VARIANCE = 1e-9
+_MOSTLY_CLIPPED = 0.75  # mean squared norm of clipped rows, over the bound, from which most of them were clipped
+
+
+def fit(
+    records: PrivateRecords,
+    budget: Budget,
+    *,
+    centre: float | None = None,
+    radius: float | None = None,
+    residual: bool | None = None,
+    shift: float = 0.0,
+    rotation: float = 0.0,
+    zoom: float = 0.0,
+    shear: float = 0.0,
+    elastic: float = 0.0,
+    reference: Tensor | None = None,
+    noise_seed: int | None = None,
+    progress: bool = False,
+) -> MixtureGenerator:
+    """Release moments of all records, and return the generator that has them.
+
+    Args:
+        records: The private records; their number, shape, classes, bounds and kinds are public.
+        budget: The budget, not entered; its queries are set here.
+        centre: Public constant subtracted from every entry; ``None`` for 0.5 (pixels) or 0 (vectors).
+        radius: Public guess of the norm of a centred vector, for vectors without bounds.
+        residual: Draw the frequencies that are not released from the spectrum of photographs, and vary the contrast;
+            ``None`` for colour images only.
+        shift: Jitter of the generated images; see :func:`dpswd.mixture.jitter.jitter`. Public constants.
+        rotation: As ``shift``.
+        zoom: As ``shift``.
+        shear: As ``shift``.
+        elastic: As ``shift``.
+        reference: Public vectors (n, d) like the private ones, for vectors without classes.
+        noise_seed: For tests only: NOT PRIVATE.
+        progress: Show what to expect.
+
+    Returns:
+        The generator; its ``structure`` is the :class:`~dpswd.mixture.structure.Structure`.
+
+    Raises:
+        InputError: If a number is out of range; nothing is released then.
+        BudgetExceededError: If the shared ledger does not cover the run.
+    """
+    n, shape, jitter = len(records), records.shape, dict(shift=shift, rotation=rotation, zoom=zoom)
+    structure = forecast(n, shape, records.n_classes, budget.mu, 0 if reference is None else len(reference))
+    base = _public_map(records, structure, centre, radius)
+    generator = _generator(structure, residual, base, jitter | dict(shear=shear, elastic=elastic))
+    queries = _Queries.of(structure, noise_seed)
+    budget.queries = queries.in_order()
+    if structure.is_noise or progress:
+        say(f"{'Warning: ' if structure.is_noise else ''}{structure.verdict}")
+
+    with budget:
+        # 1. centre and scale
+        total, squares = queries.overall.release(records, rows=base)
+        rows = _Rows(base, total / n, _scale(total, squares, n, queries.overall.mechanism.sigma, structure))
+        if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and isinstance(base, Flatten):
+            say(
+                f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, so that the "
+                "synthetic ones are too short; state bounds of the columns, or a larger radius, in the next run."
+            )
+        # 2. brightness
+        below = None
+        if queries.tones is not None:
+            levels = queries.tones.release(records, rows=Histogram(shape, structure.n_levels))[1][0].clamp(min=0)  # type: ignore[arg-type]
+            below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]
+        # 3. classes
+        counts, sums = queries.class_sums.release(records, rows=rows)
+        counts = counts.clamp(min=0.2 * n / len(counts))
+        reference_variances = _reference_variances(base, structure)
+        means = moments.class_means(counts, sums, reference_variances, queries.class_sums.mechanism.sigma)
+        # 4. variety within classes
+        pooled, of_class = _release_class_moments(records, queries.class_moments, rows, structure, counts, means)
+        between = means - sums.sum(0) / counts.sum()
+        between = (between * (counts / counts.sum())[:, None]).T @ between
+        rows.directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
+        classes = _Classes.of(counts, means, pooled, of_class, rows.directions)
+        generator.proportions = (counts / counts.sum()).tolist()
+        # 5. and 6. cells
+        if structure.n_cells == 1:
+            _set_classes(generator, classes, structure, float(between.trace()), float(reference_variances.sum()))
+        else:
+            _release_cells(generator, records, queries, rows, classes, structure, reference)
+
+    _set_map(generator, rows)
+    if below is not None:
+        _set_tones(generator, below)
+    if generator.jittered:
+        picture = generator.linear(_overall_mean(generator)[None])[0].mean(0)
+        border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
+        generator.reflect.fill_(bool(border.mean() > _DARK))
+    generator.class_names, generator.layout, generator.kinds = records.classes, records.layout, records.kinds
+    generator.structure = structure
+    mark_runs(generator, budget.statement()["weights_from_runs"])
+    return generator.eval()
+
+
+def _public_map(
+    records: PrivateRecords, structure: Structure, centre: float | None, radius: float | None
+) -> Frequencies | Columns | Flatten:
+    """Return the map from records to rows."""
+    if len(records.shape) == 3:
+        return Frequencies(
+            records.shape,
+            structure.size,
+            structure.chroma_size,
+            0.5 if centre is None else centre,
+        )
+    if records.bounds is not None:
+        if radius is not None or centre is not None:
+            raise InputError("Expected bounds, or centre and radius, got both; leave centre and radius out.")
+        return Columns(records.bounds)
+    if radius is None:
+        raise InputError(
+            "Expected public limits of every column of the vectors, got none; pass bounds=[(low, high), ...] (--bounds "
+            "FILE), or radius, a guess of the norm of a vector (1 for normalised embeddings)."
+        )
+    positive(radius=radius)
+    return Flatten(records.shape, centre or 0.0, radius)
+
+
+def _generator(
+    structure: Structure, residual: bool | None, base: FeatureMap, jitter: dict[str, float]
+) -> MixtureGenerator:
+    shape = structure.sample_shape
+    residual = len(shape) == 3 and shape[0] == 3 if residual is None else residual
+    generator = MixtureGenerator(
+        shape,
+        structure.n_classes,
+        structure.n_cells,
+        structure.n_components,
+        structure.dim,
+        bounded=len(shape) == 3 or isinstance(base, Columns),
+        n_levels=structure.n_levels,
+        residual=residual,
+        contrast=_CONTRAST if residual else 0.0,
+        **jitter,
+    )
+    if isinstance(base, Columns):
+        generator.low.copy_(base.low)
+        generator.high.copy_(base.low + base.width)
+    return generator
+
+
+@dataclasses.dataclass(frozen=True)
+class _Queries:
+    """The releases, with their shares of the budget."""
+
+    overall: SumAndNorm
+    tones: ClassMeans | None
+    class_sums: ClassMeans
+    class_moments: ClassCovariances
+    cell_sums: list[ClassMeans]
+    cell_moments: ClassCovariances | None
+
+    @classmethod
+    def of(cls, structure: Structure, seed: int | None) -> "_Queries":
+        shares, dim, p = structure.shares, structure.dim, structure.n_components
+        classes, cells = max(1, structure.n_classes), max(1, structure.n_classes) * structure.n_cells
+
+        def query(kind: Any, *sizes: int, norm: float = ROW_NORM, share: float, seed: int | None = seed) -> Any:
+            return kind(*sizes, row_norm=norm, share=share, noise_seed=seed)
+
+        return cls(
+            query(SumAndNorm, dim, norm=RAW_NORM, share=shares["overall"]),
+            query(ClassMeans, 1, structure.n_levels, share=shares["tones"]) if structure.n_levels else None,
+            query(ClassMeans, classes, dim, share=shares["means"]),
+            query(
+                ClassCovariances,
+                1 if structure.pooled else classes,
+                dim,
+                norm=structure.class_bound,
+                share=shares["moments"],
+            ),
+            [
+                query(
+                    ClassMeans,
+                    cells,
+                    p,
+                    share=shares["cell_means"] / structure.n_rounds,
+                    seed=None if seed is None else seed + i,
+                )
+                for i in range(structure.n_rounds)
+            ],
+            query(ClassCovariances, cells, p, share=shares["cell_moments"]) if "cell_moments" in shares else None,
+        )
+
+    def in_order(self) -> list[Any]:
+        """Return the queries in the order of their releases."""
+        every = [self.overall, self.tones, self.class_sums, self.class_moments, *self.cell_sums, self.cell_moments]
+        return [query for query in every if query is not None]
+
+
+class _Rows:
+    """Row function: a public map, centred, scaled and rotated by released values."""
+
+    def __init__(self, base: FeatureMap, mean: Tensor, scale: float) -> None:
+        self.base, self.mean, self.scale = base, mean, scale
+        self.directions = torch.eye(base.dim, dtype=torch.float64)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        rows: Tensor = (self.base(values).double() - self.mean) * self.scale @ self.directions
+        return rows
+
+    def decode(self, rows: Tensor) -> Tensor:
+        """Map rows (n, D) to records."""
+        return self.base.decode((rows @ self.directions.T / self.scale + self.mean).float())
+
+
+def _scale(total: Tensor, squares: float, n: int, noise: float | None, structure: Structure) -> float:
+    """Return the factor that gives centred rows the root mean square norm of the structure."""
+    assert noise is not None
+    spread = squares / n - float((total / n).square().sum()) + len(total) * (noise / n) ** 2
+    spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
+    return ROW_NORM / (structure.headroom * math.sqrt(spread))
+
+
+def _reference_variances(base: FeatureMap, structure: Structure) -> Tensor:
+    """Return public variances (D,) of the scaled rows."""
+    variances = base.reference if isinstance(base, Frequencies) else torch.ones(base.dim, dtype=torch.float64)
+    return variances * ((ROW_NORM / structure.headroom) ** 2 / variances.sum())
+
+
+def _release_class_moments(
+    records: PrivateRecords,
+    query: ClassCovariances,
+    rows: _Rows,
+    structure: Structure,
+    counts: Tensor,
+    means: Tensor,
+) -> tuple[Tensor, Tensor | None]:
+    """Release second moments; return the pooled covariance (D, D), and those of the classes if they are separate."""
+    if structure.pooled:
+
+        def about(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            return rows(values) - means[labels], torch.zeros_like(labels)
+
+        together = query.release(records, torch.zeros_like(means[:1]), rows=LabelledRows(about))[0]
+        return moments.nearest_spectrum(together / len(records)), None
+    separate = query.release(records, means, rows=rows)
+    return moments.nearest_spectrum(separate.sum(0) / counts.sum()), separate / counts[:, None, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Classes:
+    """Proportions (C,), means (C, D) and covariances (C, D, D) of classes, and the pooled covariance (D, D)."""
+
+    proportions: Tensor
+    means: Tensor
+    covariances: Tensor
+    pooled: Tensor
+
+    @classmethod
+    def of(
+        cls, counts: Tensor, means: Tensor, pooled: Tensor, of_class: Tensor | None, directions: Tensor
+    ) -> "_Classes":
+        shared = directions.T @ pooled @ directions
+        if of_class is None:
+            covariances = shared.expand(len(means), -1, -1)
+        else:
+            covariances = moments.positive_part(directions.T @ of_class @ directions)
+        return cls(counts / counts.sum(), means @ directions, covariances, shared)
+
+    @property
+    def variances(self) -> Tensor:
+        """Variances (D,) of the pooled covariance."""
+        return self.pooled.diagonal().clamp(min=_LEAST_VARIANCE)
+
+
+def _set_classes(
+    generator: MixtureGenerator, classes: _Classes, structure: Structure, between: float, total: float
+) -> None:
+    """Set one cell per class, with the released total variance, which clipping made smaller and noise larger.
+
+    Args:
+        generator: The generator.
+        classes: The released classes.
+        structure: The structure.
+        between: Variance between classes.
+        total: Variance of the scaled rows.
+    """
+    p = structure.n_components
+    covariances, tail = classes.covariances[:, :p, :p], classes.variances[p:]
+    found = float(classes.proportions @ covariances.diagonal(dim1=1, dim2=2).sum(1))
+    wanted = total - between - float(tail.sum())
+    limit = ROW_NORM / structure.class_bound  # where all of them are clipped
+    scale = math.sqrt(min(max(wanted / max(found, _LEAST_VARIANCE), 1.0), limit**2))
+    generator.means.copy_(classes.means)
+    generator.roots.copy_(scale * moments.root(covariances))
+    generator.tail.copy_(tail.sqrt())
+
+
+def _release_cells(
+    generator: MixtureGenerator,
+    records: PrivateRecords,
+    queries: _Queries,
+    rows: _Rows,
+    classes: _Classes,
+    structure: Structure,
+    reference: Tensor | None,
+) -> None:
+    """Release counts, sums and, without a reference, second moments per cell in the leading directions."""
+    n_cells, p = structure.n_cells, structure.n_components
+    pooled, variances = classes.pooled[:p, :p], classes.variances[:p]
+    deviation = float(variances.sum().sqrt())
+
+    def in_cells(centres: Tensor, about: Tensor, unit: float) -> LabelledRows:
+        """Return leading coordinates about those of the cell, which is that of the nearest centre."""
+
+        def cells(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            leading = rows(values)[:, :p]
+            found = moments.cell_of(leading, labels, centres.unflatten(0, (-1, n_cells)))
+            return (leading - about[found]) / unit, found
+
+        return LabelledRows(cells)
+
+    if structure.by_reference:
+        assert reference is not None
+        public = rows(reference)[:, :p]
+        like = moments.like_reference(public, classes.means[0, :p], pooled)
+        means, covariances = moments.reference_cells(like, n_cells)
+    else:
+        means = moments.centres(classes.means[:, :p], pooled, n_cells).flatten(0, 1)
+    unit = SUM_BOUND * deviation / ROW_NORM  # a row at the bound gets norm R
+    for query in queries.cell_sums:
+        centres = means
+        counts, sums = query.release(records, rows=in_cells(centres, centres, unit))
+        counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
+        assert query.mechanism.sigma is not None
+        means = centres + moments.cell_means(counts, sums * unit, variances, query.mechanism.sigma * unit)
+    weights = counts.unflatten(0, (-1, n_cells))
+    weights = weights / weights.sum(1, keepdim=True)
+    if queries.cell_moments is not None:
+        unit, zero = MOMENT_BOUND * deviation / ROW_NORM, torch.zeros_like(means)
+        scaled = queries.cell_moments.release(records, zero, rows=in_cells(centres, means, unit))
+        assert queries.cell_moments.mechanism.sigma is not None
+        noise = queries.cell_moments.mechanism.sigma * unit**2
+        covariances = moments.cell_covariances(
+            counts, scaled * unit**2, noise, weights, means, classes.covariances[:, :p, :p]
+        )
+    generator.weights.copy_(weights)
+    generator.means.copy_(torch.cat([means, classes.means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
+    generator.roots.copy_(moments.root(covariances))
+    generator.tail.copy_(classes.variances[p:].sqrt())
+
+
+def _set_map(generator: MixtureGenerator, rows: _Rows) -> None:
+    """Set the map from rows to records, and the spectrum of the frequencies that are not released."""
+    identity = torch.eye(rows.base.dim, dtype=torch.float64)
+    offset = rows.decode(torch.zeros_like(identity[:1]))
+    generator.offset.copy_(offset.flatten())
+    generator.synthesis.copy_((rows.decode(identity) - offset).flatten(1))
+    if generator.residual:
+        assert isinstance(rows.base, Frequencies)
+        spectrum = reference_spectrum(rows.base.sample_shape).flatten()
+        spectrum[rows.base.kept] = 0
+        contrast = min(1.0, 1 / rows.scale)  # of the records, over that of the reference
+        generator.residual_scale.copy_(_RESIDUAL * contrast * spectrum.unflatten(0, rows.base.sample_shape))
+
+
+def _overall_mean(generator: MixtureGenerator) -> Tensor:
+    proportions = generator.means.new_tensor(generator.proportions)
+    mean: Tensor = proportions @ generator.means.unflatten(0, (len(proportions), -1)).mean(1)
+    return mean
+
+
+@torch.no_grad()
+def _set_tones(generator: MixtureGenerator, below: Tensor) -> None:
+    """Set the tone curve so that generated pixels have the released shares ``below`` the edges between levels.
+
+    The latent codes are seeded: they hide nothing, and every process must draw the same.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        labels = generator.labels(1000, "released")
+        latent = generator.latent(len(labels))
+    codes = latent[:, -generator.offset.numel() :] if generator.residual else None
+    values = generator.linear(generator.rows(latent, generator.cell(latent, labels)), codes).flatten().sort().values
+    generator.tones.copy_(values[(below * (len(values) - 1)).long()])

@@ -1,0 +1,184 @@
+r"""Mixture of normal distributions as a generator.
+
+.. math:: x = J(T(D(m_c + (L_c z, s \odot z')) + r))
+
+One latent coordinate selects the cell c among those of the class; z and z' are the latent coordinates of the p leading
+and of the remaining directions. D maps rows to records, and r has the unreleased frequencies, drawn from the reference
+spectrum. With ``contrast``, z, z' and r of a record have one log-normal factor in common, since photographs differ in
+contrast. The tone curve T limits pixels to [0, 1], and clamping limits columns to their bounds; J is the jitter of
+:mod:`dpswd.mixture.jitter`.
+"""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from dpswd._validate import at_least, nonnegative
+from dpswd.errors import InputError
+from dpswd.generators import Generator
+from dpswd.mixture.features import Frequencies
+from dpswd.mixture.jitter import N_CODES, jitter
+
+__all__ = ["MixtureGenerator"]
+
+
+class MixtureGenerator(Generator):
+    """Mixture of normal distributions, a tone curve and jitter; :func:`dpswd.mixture.fit` sets the buffers.
+
+    Args:
+        sample_shape: Shape of one record.
+        n_classes: Number C of classes; 0 for none.
+        n_cells: Number of cells per class.
+        n_components: Number p of leading directions.
+        dim: Dimension D of the rows; ``None`` for ``n_components``.
+        bounded: Limit records to ``low`` and ``high``: pixels to [0, 1], columns to their bounds.
+        n_levels: Levels of the tone curve, at least 3; 0 clamps.
+        residual: Draw the unreleased frequencies from the reference spectrum.
+        contrast: Standard deviation of the logarithm of that factor, whose square has mean 1; 0 for none.
+        shift: Public amount of jitter, for images; see :func:`dpswd.mixture.jitter.jitter`.
+        rotation: As ``shift``.
+        zoom: As ``shift``.
+        shear: As ``shift``.
+        elastic: As ``shift``.
+
+    Raises:
+        InputError: If a number is out of range, or jitter is set for records that are not images.
+
+    Example:
+        >>> generator = MixtureGenerator((1, 8, 8), n_classes=10, n_cells=2, n_components=6, shift=1.0)
+        >>> generator(generator.latent(5), torch.arange(5)).shape
+        torch.Size([5, 1, 8, 8])
+    """
+
+    weights: Tensor
+    means: Tensor
+    roots: Tensor
+    tail: Tensor
+    low: Tensor
+    high: Tensor
+    synthesis: Tensor
+    offset: Tensor
+    residual_scale: Tensor
+    reflect: Tensor
+    tones: Tensor
+
+    def __init__(
+        self,
+        sample_shape: tuple[int, ...] = (1, 28, 28),
+        n_classes: int = 10,
+        n_cells: int = 5,
+        n_components: int = 40,
+        dim: int | None = None,
+        bounded: bool = True,
+        n_levels: int = 0,
+        residual: bool = False,
+        contrast: float = 0.0,
+        shift: float = 0.0,
+        rotation: float = 0.0,
+        zoom: float = 0.0,
+        shear: float = 0.0,
+        elastic: float = 0.0,
+    ) -> None:
+        dim = n_components if dim is None else dim
+        at_least(1, n_cells=n_cells, n_components=n_components)
+        at_least(n_components, dim=dim)
+        nonnegative(contrast=contrast, shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
+        jittered = any((shift, rotation, zoom, shear, elastic))
+        if (jittered or residual) and len(sample_shape) != 3:
+            raise InputError(
+                f"Expected sample_shape (channels, height, width) for jitter or residual, got {tuple(sample_shape)}; "
+                "leave the amounts of jitter at 0 and residual at false."
+            )
+        size, cells = math.prod(sample_shape), max(1, n_classes) * n_cells
+        super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if jittered else 0) + (size if residual else 0))
+        self.n_cells, self.n_components, self.dim = n_cells, n_components, dim
+        self.bounded, self.n_levels, self.residual, self.jittered = bounded, n_levels, residual, jittered
+        self.shift, self.rotation, self.zoom, self.shear = shift, rotation, zoom, shear
+        self.contrast, self.elastic = contrast, elastic
+        self.register_buffer("weights", torch.full((max(1, n_classes), n_cells), 1 / n_cells))
+        self.register_buffer("means", torch.zeros(cells, dim))
+        self.register_buffer("roots", torch.zeros(cells, n_components, n_components))
+        self.register_buffer("tail", torch.zeros(dim - n_components))
+        self.register_buffer("synthesis", torch.zeros(dim, size))
+        self.register_buffer("offset", torch.zeros(size))
+        self.register_buffer("residual_scale", torch.zeros(sample_shape if residual else (0,)))
+        self.register_buffer(
+            "tones", (torch.arange(n_levels - 1) + 0.5) / (n_levels - 1) if n_levels else torch.zeros(0)
+        )
+        self.register_buffer("reflect", torch.tensor(False))
+        self.register_buffer("low", torch.zeros(1 if len(sample_shape) == 3 else sample_shape))
+        self.register_buffer("high", torch.ones_like(self.low))
+        self.frequencies = Frequencies(sample_shape, 1) if residual else None  # type: ignore[arg-type]
+
+    def latent(self, n: int, spread: float = 1.0) -> Tensor:
+        """Draw normal codes (n, latent_dim); those of the noise within cells are multiplied by contrast and spread."""
+        latent = super().latent(n)
+        if not self.contrast and spread == 1:
+            return latent
+        factor = spread * torch.exp(self.contrast * torch.randn_like(latent[:, :1]) - self.contrast**2)
+        end = self.dim + 1 + (N_CODES if self.jittered else 0)
+        return torch.cat([factor * latent[:, : self.dim], latent[:, self.dim : end], factor * latent[:, end:]], dim=1)
+
+    def cell(self, latent: Tensor, labels: Tensor) -> Tensor:
+        """Return the cell (n,) that coordinate D of each code (n, latent_dim) selects."""
+        edges = self.weights.cumsum(1)[:, :-1][labels]
+        inside = (torch.special.ndtr(latent[:, self.dim, None]) > edges).sum(1)
+        return cast(Tensor, labels * self.n_cells + inside)
+
+    def rows(self, latent: Tensor, cells: Tensor) -> Tensor:
+        """Return rows (n, D) of the mixture."""
+        p = self.n_components
+        z = latent[:, :p, None]
+        rows = self.means[cells]
+        rows[:, p:] += self.tail * latent[:, p : self.dim]
+        for c in cells.unique().tolist():  # one product per cell; a root per code takes much memory
+            mine = cells == c
+            rows[mine, :p] += (self.roots[c] @ z[mine])[:, :, 0]
+        return rows
+
+    def render(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
+        """Map rows (n, D) to records, limited if ``bounded``, without jitter; see :meth:`linear`."""
+        records = self.linear(rows, codes)
+        if not self.bounded:
+            return records
+        if not self.n_levels:
+            return records.clamp(self.low, self.high)
+        upper = torch.bucketize(records, self.tones).clamp(1, len(self.tones) - 1)
+        start, end = self.tones[upper - 1], self.tones[upper]
+        part = ((records - start) / (end - start).clamp(min=1e-6)).clamp(0, 1)
+        values = (upper - 0.5 + part) / (self.n_levels - 1)
+        return values.where(records >= self.tones[0], 0.0).where(records <= self.tones[-1], 1.0)
+
+    def linear(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
+        """Map rows (n, D) to records without limits.
+
+        Args:
+            rows: (n, D).
+            codes: (n, size of a record), standard normal, of the residual; ``None`` for no residual.
+        """
+        records = (rows @ self.synthesis + self.offset).unflatten(1, self.sample_shape)
+        if codes is not None:
+            assert self.frequencies is not None
+            frequencies = codes.unflatten(1, self.sample_shape) * self.residual_scale
+            records = records + self.frequencies.from_frequencies(frequencies)
+        return cast(Tensor, records)
+
+    def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
+        """See :class:`Generator`."""
+        cells = self.cell(latent, labels)
+        rows = self.rows(latent, cells)
+        records = self.render(rows, latent[:, -math.prod(self.sample_shape) :] if self.residual else None)
+        if not self.jittered:
+            return records
+        return jitter(
+            records,
+            latent[:, self.dim + 1 : self.dim + 1 + N_CODES],
+            shift=self.shift,
+            rotation=self.rotation,
+            zoom=self.zoom,
+            shear=self.shear,
+            elastic=self.elastic,
+            padding="reflection" if bool(self.reflect) else "zeros",
+        )

@@ -1,0 +1,77 @@
+"""Random transformations of generated images: affine maps and elastic distortions.
+
+A normal distribution of pixels represents a shift only to first order. Shifting, rotating, scaling, shearing and
+bending the generated images themselves gives classifiers the whole transformation. The amounts are public constants and
+the transformations are functions of latent codes, so that jitter is post-processing.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dpswd._validate import nonnegative
+from dpswd.errors import InputError
+
+__all__ = ["N_CODES", "jitter"]
+
+_CONTROL = 5  # control points of the elastic distortion along each axis
+N_CODES = 6 + 2 * _CONTROL**2  # latent coordinates per image
+
+
+def jitter(
+    images: Tensor,
+    codes: Tensor,
+    *,
+    shift: float = 0.0,
+    rotation: float = 0.0,
+    zoom: float = 0.0,
+    shear: float = 0.0,
+    elastic: float = 0.0,
+    padding: str = "zeros",
+) -> Tensor:
+    """Transform every image by independent draws; those of the affine map are uniform.
+
+    Args:
+        images: (n, channels, height, width).
+        codes: (n, N_CODES), standard normal.
+        shift: Largest shift along either axis, in pixels.
+        rotation: Largest angle, in degrees.
+        zoom: Largest relative change of width and of height.
+        shear: Largest shear, in pixels per pixel.
+        elastic: Standard deviation of the displacements of 5 x 5 control points, in pixels; bicubic between them.
+        padding: Values outside the image: ``"zeros"``, or ``"reflection"`` for images whose border is not black.
+
+    Returns:
+        Images of the same shape, resampled bilinearly.
+
+    Raises:
+        InputError: If the shapes do not fit or an amount is negative.
+
+    Example:
+        >>> images = torch.rand(2, 1, 8, 8)
+        >>> jitter(images, torch.randn(2, N_CODES), shift=1.0, rotation=10.0).shape
+        torch.Size([2, 1, 8, 8])
+    """
+    nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
+    if images.ndim != 4 or tuple(codes.shape) != (len(images), N_CODES):
+        raise InputError(
+            f"Expected images (n, channels, height, width) and codes (n, {N_CODES}), got {tuple(images.shape)} and "
+            f"{tuple(codes.shape)}; set the amounts of jitter to 0 for records that are not images."
+        )
+    right, down, angle, wide, high, slant = (2 * torch.special.ndtr(codes[:, :6]) - 1).unbind(1)
+    height, width = images.shape[2:]
+    angle = angle * rotation * math.pi / 180
+    wide, high = 1 + wide * zoom, 1 + high * zoom
+    rows = [
+        [wide * angle.cos(), -angle.sin() + slant * shear, 2 * shift / width * right],
+        [angle.sin(), high * angle.cos(), 2 * shift / height * down],
+    ]
+    maps = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1).to(images.dtype)
+    grid = F.affine_grid(maps, list(images.shape), align_corners=False)
+    if elastic:
+        points = codes[:, 6:].to(images.dtype).unflatten(1, (2, _CONTROL, _CONTROL))
+        bends = F.interpolate(points, (height, width), mode="bicubic", align_corners=True)
+        grid = grid + 2 * elastic * bends.permute(0, 2, 3, 1) / grid.new_tensor([width, height])
+    return F.grid_sample(images, grid, padding_mode=padding, align_corners=False)

@@ -1,0 +1,186 @@
+r"""Means and covariances of classes and cells from released counts, sums and second moments: post-processing only.
+
+Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows, drawn from the released mean of the
+class and the pooled covariance, or on a public reference moved to the released mean and covariance. The cell of a
+record depends on this record, on public numbers and on released values only, so that a cell is a class like any other
+to :mod:`dpswd.queries`.
+
+Means are pulled towards their prior, entry by entry, by Wiener's weight: the variance of the signal over that of signal
+and noise. The former is a multiple of a reference, and the factor is fitted by moments. Covariances of cells are pulled
+likewise towards those within their classes; the reference of entry (i, j) is the product of the variances i and j.
+Covariances of classes keep what the noise adds to the variances, which makes classifiers of the synthetic records
+robust; only negative eigenvalues are cut off.
+"""
+
+import torch
+from sklearn.cluster import KMeans
+from torch import Tensor
+
+_LEAST_VARIANCE = 1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
+_MOST_CLIPPED = 4.0  # largest factor that gives clipped second moments their variance back
+_POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in that of one cell
+
+
+def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
+    """Lift the eigenvalues of symmetric matrices (..., d, d) to at least ``floor``."""
+    values, vectors = torch.linalg.eigh(matrix)
+    result: Tensor = (vectors * values.clamp(min=floor)[..., None, :]) @ vectors.mT
+    return result
+
+
+def root(matrix: Tensor) -> Tensor:
+    """Symmetric square root of symmetric matrices (..., d, d); negative eigenvalues count as 0."""
+    values, vectors = torch.linalg.eigh(matrix)
+    result: Tensor = (vectors * values.clamp(min=0).sqrt()[..., None, :]) @ vectors.mT
+    return result
+
+
+def nearest_spectrum(matrix: Tensor) -> Tensor:
+    """Nearest positive semidefinite matrix (d, d) of the same trace: noise spreads a spectrum and keeps its sum."""
+    values, vectors = torch.linalg.eigh(matrix)
+    descending = values.flip(0)
+    excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
+    n_positive = int((descending > excess).sum())
+    result: Tensor = (vectors * (values - excess[max(n_positive, 1) - 1]).clamp(min=0)) @ vectors.T
+    return result
+
+
+def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -> Tensor:
+    r"""Means (C, d) of classes, pulled towards the mean of all records.
+
+    Args:
+        counts: (C,), positive.
+        sums: (C, d), released.
+        reference: (d,), public variances.
+        noise: Standard deviation of an entry of a released sum.
+    """
+    overall = sums.sum(0) / counts.sum()
+    difference = sums / counts[:, None] - overall
+    return overall + difference * _weight(difference, reference, (noise / counts).square()[:, None])
+
+
+def _weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Tensor:
+    r"""Wiener's weights of entries whose variance is modelled as :math:`\beta` times ``reference``.
+
+    Args:
+        difference: Noisy differences from their prior mean.
+        reference: Variances up to the factor beta, which is fitted by moments; broadcast to ``difference``.
+        noise_sq: Variances of the noise, broadcast to ``difference``.
+    """
+    trust = (reference / (reference + noise_sq)).square().expand_as(difference)  # of entries above the noise
+    beta = ((difference.square() - noise_sq) / reference * trust).sum() / trust.sum()
+    signal_sq = beta.clamp(min=1e-3) * reference
+    return signal_sq / (signal_sq + noise_sq)
+
+
+def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
+    """Centres (C, n_cells, d) of cells, by k-means on rows drawn from the normal law of each class.
+
+    The random numbers are seeded: they hide nothing, and every process must find the same cells.
+
+    Args:
+        means: (C, d).
+        covariance: (d, d), pooled over the classes.
+        n_cells: Cells per class.
+        n_synthetic: Synthetic rows per class.
+    """
+    if n_cells == 1:
+        return means[:, None].clone()
+    generator = torch.Generator().manual_seed(0)
+    shape, found = root(positive_part(covariance, _LEAST_VARIANCE)), []
+    for mean in means:
+        rows = mean + torch.randn(n_synthetic, len(mean), generator=generator, dtype=torch.float64) @ shape
+        clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
+        found.append(torch.from_numpy(clusters.cluster_centers_))
+    return torch.stack(found)
+
+
+def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
+    """Move rows (n, d) to a mean (d,) and a covariance (d, d), by the optimal transport of normal laws.
+
+    Args:
+        reference: Rows with a covariance of full rank; smaller eigenvalues than 0.001 of their mean count as this.
+        mean: (d,).
+        covariance: (d, d); negative eigenvalues count as 0.
+    """
+    centred = reference - reference.mean(0)
+    own = centred.T @ centred / len(centred)
+    values, vectors = torch.linalg.eigh(own)
+    inverse = (vectors * values.clamp(min=1e-3 * float(values.mean()) + _LEAST_VARIANCE).rsqrt()) @ vectors.T
+    half = root(own)
+    result: Tensor = mean + centred @ (inverse @ root(half @ positive_part(covariance) @ half) @ inverse).T
+    return result
+
+
+def reference_cells(rows: Tensor, n_cells: int) -> tuple[Tensor, Tensor]:
+    """Centres (n_cells, d) and covariances (n_cells, d, d) of cells of public rows (n, d), by k-means.
+
+    The covariance of a cell is averaged with that within all cells, which counts as 5 rows.
+
+    Args:
+        rows: Public rows, at least ``n_cells``.
+        n_cells: Number of cells.
+    """
+    clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
+    centres, cells = torch.from_numpy(clusters.cluster_centers_), torch.from_numpy(clusters.labels_).long()
+    about = rows - centres[cells]
+    scatter = torch.stack([about[cells == c].T @ about[cells == c] for c in range(n_cells)])
+    counts = torch.bincount(cells, minlength=n_cells)[:, None, None]
+    return centres, (scatter + _POOLED_ROWS * scatter.sum(0) / len(rows)) / (counts + _POOLED_ROWS)
+
+
+def cell_of(rows: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
+    """Index (n,) of the cell of each row (n, d) with its class (n,): class times n_cells plus the nearest centre."""
+    classes, n_cells, dim = centres.shape
+    distance = torch.cdist(rows.double(), centres.reshape(-1, dim)).unflatten(1, (classes, n_cells))
+    result: Tensor = labels * n_cells + distance[torch.arange(len(rows)), labels].argmin(1)
+    return result
+
+
+def cell_means(counts: Tensor, sums: Tensor, variances: Tensor, noise: float) -> Tensor:
+    """Means (K, d) of deviations from the centres of cells, pulled towards 0.
+
+    Args:
+        counts: (K,), positive.
+        sums: (K, d), released sums of deviations.
+        variances: (d,), of the pooled covariance.
+        noise: Standard deviation of an entry of a released sum.
+    """
+    difference = sums / counts[:, None]
+    noise_sq = (noise / counts).square()[:, None]
+    spread = ((difference.square() - noise_sq).sum(1) / variances.sum()).clamp(min=0)[:, None] * variances
+    return difference * spread / (spread + noise_sq)
+
+
+def cell_covariances(
+    counts: Tensor, moments: Tensor, noise: float, weights: Tensor, means: Tensor, covariances: Tensor
+) -> Tensor:
+    """Covariances (K, d, d) of cells, pulled towards the covariance within the cells of their class.
+
+    Moments of clipped rows are too small. They are multiplied by one factor, so that all cells together have the
+    variance within cells that follows from the covariances of classes.
+
+    Args:
+        counts: (K,), positive.
+        moments: (K, d, d), released second moments of clipped rows about the means of cells.
+        noise: Standard deviation of a diagonal entry of a released moment.
+        weights: (C, K / C), proportions of the cells of each class.
+        means: (K, d), of cells.
+        covariances: (C, d, d), of classes.
+    """
+    n_cells = weights.shape[1]
+    about = means.unflatten(0, (-1, n_cells))
+    about = about - (weights[:, :, None] * about).sum(1, keepdim=True)
+    between = torch.einsum("ck,cki,ckj->cij", weights, about, about)
+    within = positive_part(covariances - between).repeat_interleave(n_cells, 0)
+    moments, noises = moments / counts[:, None, None], noise / counts
+    wanted, found = (
+        (weights.flatten() * each.diagonal(dim1=1, dim2=2).sum(1)).sum().clamp(min=_LEAST_VARIANCE)
+        for each in (within, moments)
+    )
+    scale = (wanted / found).clamp(1, _MOST_CLIPPED)
+    difference = scale * moments - within
+    variances = within.diagonal(dim1=1, dim2=2).clamp(min=_LEAST_VARIANCE)
+    reference = variances[:, :, None] * variances[:, None, :]
+    noise_sq = (scale * noises).square()[:, None, None] * (0.5 + 0.5 * torch.eye(means.shape[1]))
+    return within + difference * _weight(difference, reference, noise_sq)

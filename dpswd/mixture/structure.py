@@ -1,0 +1,250 @@
+r"""Structure of the default generator, from public numbers only.
+
+The number N of records, their shape, the number C of classes and the budget mu decide how many frequencies, cells and
+directions there are, and how the budget is shared. Nothing private is read, so the same function is the forecast.
+
+Definitions. Rows are centred and scaled to a root mean square norm equal to their bound R = 1/2 (to R / 1.2 where there
+are several cells per class). Of the squared norm the reference model gives the share 0.15 to differences between
+classes and 0.85 to differences within them; within classes coordinates vary as in the public reference spectrum.
+
+- A second moment of rows of norm at most R, released at mu, has noise of scale :math:`\tau = \sqrt2 R^2 / \mu`, whose
+  largest eigenvalue, the edge, is about :math:`\tau \sqrt{2 D}` in dimension D (semicircle law).
+- The number D of frequencies is the largest for which the edge of C such moments pooled is at most twice the average
+  variance of a coordinate: :math:`\sqrt2 R^2 \sqrt{2 D C} / (\mu N) \le 2 R^2 / D`, that is
+  :math:`D \le (\mu N / \sqrt C)^{2/3}`.
+- One second moment is released for all classes together where the edge of a single class hides the leading
+  coordinate: its reference variance is less than 0.6 of that edge.
+- Otherwise the number n of cells per class is the largest for which the edge of one cell is at most 2.5 times the
+  average variance in p directions: :math:`2 p^{3/2} C n / (\mu N) \le 2.5`; at most 12. Their sums are released three
+  times, each time about the means that were released before.
+- Of vectors without classes there may be a public reference: records that look like the private ones up to an affine
+  map. The cells are then its own, n of them, with its covariances, and only their sums are released: n is the largest
+  number for which the noise of the mean of a cell is at most a quarter of the root mean square norm of a row,
+  :math:`2.6 n \sqrt p / (\mu_i N) \le 1/4` with :math:`\mu_i` of these sums; at most 64, and at most a tenth of the
+  reference. Where n is below 12, the reference is not used.
+- Means stand out of the noise from a signal :math:`\mu N / \sqrt C` of about 80, variety within classes from 2,000.
+- The shares of pixels at n levels of brightness are released at 0.02 :math:`\mu^2`; n is the largest number, at most
+  32, for which the pixels of N / n images are four times the noise of a level; none where n is below 4.
+"""
+
+import dataclasses
+import math
+
+import torch
+
+from dpswd._validate import at_least, positive
+from dpswd.mixture import stand_ins
+from dpswd.mixture.features import Frequencies
+
+__all__ = ["Structure", "forecast"]
+
+ROW_NORM = 0.5  # bound on the norm of a centred, scaled row
+RAW_NORM = 1.0  # bound on the norm of a row of the public map, twice its root mean square under the reference spectrum
+BETWEEN = 0.15  # share of the squared norm that differs between classes, in the reference model
+MAX_COMPONENTS = 120  # directions that have cells
+MAX_CELLS = 12
+ROUNDS = 3  # releases of the sums of cells
+SUM_BOUND = 1.3  # bound on the distance of a row from its centre in a cell sum, in root mean square norms
+MOMENT_BOUND = 0.7  # the same in a second moment of a cell
+_MAX_REFERENCE_CELLS, _LEAST_REFERENCE_CELLS = 64, 12
+_MAX_LEVELS = 32
+_TONE_SHARE = 0.02
+_MEANS_SIGNAL, _VARIETY_SIGNAL = 80.0, 2000.0  # signals from which on means, and directions about them, stand out
+_TERMS = {  # of the table
+    "overall": "mean and size of all records",
+    "tones": "shares of pixels at each level of brightness",
+    "means": "mean of every class",
+    "moments": "variety within classes",
+    "cell_means": "means of cells, into which a class is cut",
+    "cell_moments": "variety within cells",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    r"""What is released and how the budget is shared; see :func:`forecast`.
+
+    Args:
+        sample_shape: Shape of a record.
+        n_classes: Number C of classes; 0 for none.
+        size: Frequencies per axis of luma; 0 for vectors.
+        chroma_size: Frequencies per axis of the other opponent colours; 0 for vectors.
+        dim: Dimension D of the rows.
+        n_components: Leading directions p with covariances of their own, per cell or class.
+        n_cells: Cells per class.
+        pooled: Whether one second moment is released for all classes together.
+        headroom: Row bound over the root mean square norm of a row.
+        class_bound: Bound on the distance of a row from the mean of its class, enforced by clipping.
+        n_levels: Levels of brightness of the histogram of pixels; 0 for none.
+        shares: Part of the squared mu of each release; they add up to 1.
+        signal_to_noise: Forecast for each release under the reference spectrum, as a ratio of norms.
+        n_surviving: Forecast number of directions above the noise edge of the pooled second moment.
+        signal: The number :math:`\mu N / \sqrt C`, on which all of this depends.
+        by_reference: Whether the cells are those of a public reference.
+        n_rounds: Releases of the counts and sums of cells; the means of one are the centres of the next.
+
+    Example:
+        >>> print(forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0).verdict)
+        Expect class means and variety (8 releases, 5 cells per class).
+    """
+
+    sample_shape: tuple[int, ...]
+    n_classes: int
+    size: int
+    chroma_size: int
+    dim: int
+    n_components: int
+    n_cells: int
+    pooled: bool
+    headroom: float
+    class_bound: float
+    n_levels: int
+    shares: dict[str, float]
+    signal_to_noise: dict[str, float]
+    n_surviving: int
+    signal: float
+    by_reference: bool = False
+    n_rounds: int = 0
+
+    def __str__(self) -> str:
+        """Return a table of the releases, what public data sets gave, and what to expect."""
+        lines = [f"{'release':<14}{'share of mu^2':>14}{'signal / noise':>16}"]
+        lines += [
+            f"{name:<14}{share:>13.0%} {self.signal_to_noise[name]:>15.2f}   {_TERMS[name]}"
+            for name, share in self.shares.items()
+        ]
+        lines.append("signal / noise: of one number of the release, on average; leading ones are far better.")
+        lines.append(f"Directions of variety above the noise: {self.n_surviving} of {self.dim}.")
+        comparable = len(self.sample_shape) == 3 and self.n_classes > 1
+        if comparable and (found := stand_ins.nearest(self.sample_shape[0], self.signal)):
+            lines.append(f"Logistic regression on synthetic records of public data sets: {', '.join(found)}.")
+        return "\n".join([*lines, self.verdict])
+
+    @property
+    def n_releases(self) -> int:
+        """Number of releases."""
+        return len(self.shares) + max(0, self.n_rounds - 1)
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether even the means are expected to be hidden by the noise."""
+        return self.signal < _MEANS_SIGNAL
+
+    @property
+    def verdict(self) -> str:
+        """What to expect of the generated records, in one sentence; monotone in the number of records."""
+        kind = f"{self.n_releases} releases, {self.n_cells} cell{'s' * (self.n_cells > 1)} per class"
+        if self.is_noise:
+            times = math.ceil(_MEANS_SIGNAL / self.signal)
+            return f"Expect noise: class means need {times:,} times as many records, or a larger budget."
+        variety = "and variety" if self.signal >= _VARIETY_SIGNAL else "with little variety"
+        return f"Expect class means {variety} ({kind})."
+
+
+def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_reference: int = 0) -> Structure:
+    """Choose the structure for a budget and forecast the signal-to-noise ratio of each release.
+
+    Args:
+        n: Number N of records.
+        shape: Shape of a record: (channels, height, width) or (d,).
+        n_classes: Number C of classes; 0 for none.
+        mu: Budget of Gaussian differential privacy.
+        n_reference: Number of public records that look like the private ones; of vectors without classes only.
+
+    Returns:
+        The structure, whose text is a table of the releases.
+
+    Raises:
+        InputError: If a number is out of range.
+
+    Example:
+        >>> structure = forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0)
+        >>> structure.dim, structure.n_cells
+        (400, 5)
+    """
+    at_least(1, n=n, **{f"shape_{i}": side for i, side in enumerate(shape)})
+    at_least(0, n_classes=n_classes)
+    positive(mu=mu)
+    classes = max(1, n_classes)
+    signal = mu * n / math.sqrt(classes)
+    size, chroma_size, spectrum = _frequencies(shape, signal ** (2 / 3))
+    dim = len(spectrum)
+    per_class = mu * n / classes
+    p = min(dim, MAX_COMPONENTS)
+    n_cells = int(min(MAX_CELLS, max(1.0, 1.25 * per_class / p**1.5)))
+    leading = float(spectrum.max() / spectrum.sum()) * (1 - BETWEEN) * ROW_NORM**2
+    pooled = classes > 1 and leading < 0.6 * 2 * ROW_NORM**2 * math.sqrt(dim) / per_class
+    shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.75}
+    found = min(mu * math.sqrt(shares["cell_means"]) * n / (8 * SUM_BOUND * math.sqrt(p)), n_reference / 10)
+    by_reference = len(shape) == 1 and not n_classes and found >= _LEAST_REFERENCE_CELLS
+    if by_reference:
+        n_cells, n_rounds = int(min(_MAX_REFERENCE_CELLS, found)), 1
+        class_bound, headroom = ROW_NORM, 1.2
+    elif n_cells > 1:
+        shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.12, "cell_moments": 0.63}
+        n_rounds, class_bound, headroom = ROUNDS, ROW_NORM, 1.2
+    else:
+        n_rounds, p = 0, min(dim, 2 * MAX_COMPONENTS)
+        shares = {"overall": 0.04, "means": 0.75} if pooled else {"overall": 0.02, "means": 0.1}
+        shares["moments"] = 1 - sum(shares.values())
+        class_bound, headroom = 0.35, 1.0
+    n_levels = min(_MAX_LEVELS, int(n * mu * math.sqrt(_TONE_SHARE) / 8)) if len(shape) == 3 else 0
+    n_levels = n_levels if n_levels >= 4 else 0
+    if n_levels:
+        shares = {"overall": shares.pop("overall"), "tones": _TONE_SHARE, **shares}
+        shares["cell_moments" if n_cells > 1 else "moments"] -= _TONE_SHARE
+    within = (1 - BETWEEN) * (ROW_NORM / headroom) ** 2
+    clipped = min(within, class_bound**2)
+
+    n_moments = 1 if pooled else classes
+    pooled_edge = moment_edge(class_bound, dim, mu * math.sqrt(shares["moments"])) * math.sqrt(n_moments) / n
+    ratios = {
+        "overall": ROW_NORM * mu * math.sqrt(shares["overall"] / dim) * n / (2 * RAW_NORM),
+        "means": math.sqrt(BETWEEN / dim) / headroom * per_class * math.sqrt(shares["means"]) / 2,
+        "moments": clipped / dim / pooled_edge,
+    }
+    if n_levels:
+        ratios["tones"] = n * mu * math.sqrt(_TONE_SHARE) / (2 * n_levels)
+    if n_cells > 1:
+        per_cell = per_class / n_cells
+        ratios["cell_means"] = 0.5 * per_cell * math.sqrt(shares["cell_means"] / n_rounds / p) / (2 * SUM_BOUND)
+    if "cell_moments" in shares:
+        ratios["cell_moments"] = 1 / (p * moment_edge(1.0, p, per_cell * math.sqrt(shares["cell_moments"])))
+    return Structure(
+        sample_shape=tuple(shape),
+        n_classes=n_classes,
+        size=size,
+        chroma_size=chroma_size,
+        dim=dim,
+        n_components=p,
+        n_cells=n_cells,
+        pooled=pooled,
+        headroom=headroom,
+        class_bound=class_bound,
+        n_levels=n_levels,
+        shares=shares,
+        signal_to_noise=ratios,
+        n_surviving=int((spectrum / spectrum.sum() * clipped > pooled_edge).sum()),
+        signal=signal,
+        by_reference=by_reference,
+        n_rounds=n_rounds,
+    )
+
+
+def moment_edge(bound: float, dim: int, mu: float) -> float:
+    """Largest eigenvalue of the noise of a second moment (dim, dim) of rows of norm at most ``bound``."""
+    return 2 * bound**2 * math.sqrt(dim) / mu
+
+
+def _frequencies(shape: tuple[int, ...], wanted: float) -> tuple[int, int, torch.Tensor]:
+    """Frequencies per axis of luma and chroma, and the reference variances (D,) of the rows, which sum to 1/4."""
+    if len(shape) != 3:
+        dim = math.prod(shape)
+        return 0, 0, torch.full((dim,), 0.25 / dim, dtype=torch.float64)
+    channels, height, width = shape
+    side = min(height, width)
+    per_square = 1.5 if channels == 3 else channels
+    largest = side if side < 20 else round((0.25 if channels == 3 else 0.72) * side)
+    size = max(min(2, side), min(round(math.sqrt(wanted / per_square)), largest))
+    features = Frequencies((channels, height, width), size, max(1, size // 2))
+    return size, features.chroma_size, features.reference

@@ -1,0 +1,355 @@
+"""Handles of private records, which show public facts and no record, and records that the user may look at.
+
+Public facts are the number N of records, their shape, the classes, and for columns their bounds and kinds. They are
+stated by the user, or taken from the records with a line on the screen. Records are opened in one place,
+:mod:`dpswd.release`. Proofs: docs/theory/private-side.md.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Self
+
+import torch
+from torch import Tensor
+
+from dpswd._arrays import Layout, as_labels, as_records
+from dpswd._progress import passing, say
+from dpswd._validate import at_least, choice, real
+from dpswd.errors import InputError
+
+__all__ = ["PrivateBatch", "PrivateRecords", "Records", "Stored"]
+
+IN_MEMORY = 2**30  # bytes of records above which readers leave them on disk
+_PART = 4096  # records that a check for copies reads at a time
+_KINDS = ("numeric", "integer", "binary")
+
+Unreadable = Literal["refuse", "zero"]  # what happens to a record with NaN or inf, or a file that cannot be decoded
+
+
+class _Handle:
+    """Base of the handles: neither pickled nor copied, so that no checkpoint or worker process holds a record."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise InputError(
+            f"Expected no copy of {type(self).__name__}, which would hold private records, got one (pickle, deepcopy, "
+            "torch.save or save_hyperparameters); leave it out: self.save_hyperparameters(ignore=[...])."
+        )
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Records ``(N, *sample_shape)`` on disk, of which :attr:`read` reads some.
+
+    Attributes:
+        read: Maps record numbers (n,) to records ``(n, *sample_shape)``; raises InputError at one that is not valid.
+        shape: ``(N, *sample_shape)``.
+        dtype: uint8 or float32.
+        key: Checksum of the records or of their names, equal on all ranks of a run.
+    """
+
+    read: Callable[[Tensor], Tensor]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    key: str = ""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        return self.read(index)
+
+    @property
+    def large(self) -> bool:
+        """Whether the records need more than ``IN_MEMORY`` bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize > IN_MEMORY
+
+
+class PrivateRecords(_Handle):
+    """Private records behind a handle: ``len``, ``shape`` and classes are shown, records are not.
+
+    Queries and losses release noisy statistics of them within a :class:`dpswd.Budget` or
+    :class:`dpswd.PrivacyBudget`. The handle can be neither indexed, iterated, pickled nor copied.
+
+    Args:
+        X: Images (N, H, W), (N, H, W, C) or (N, C, H, W), as bytes or as floats in [0, 1]; or rows (N, d). NumPy,
+            torch, or a DataFrame of numbers.
+        y: Classes (N,), or ``None``.
+        classes: Public list of classes. Without it, they are taken from ``y`` with a line on the screen.
+        bounds: Public bounds (low, high) of every column of rows.
+        kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
+        name: Name of the records in reports.
+
+    Attributes:
+        shape: Shape of one record; images as (channels, height, width).
+        n_classes: Number of classes; 0 for none.
+        classes: Names of the classes in the order of their numbers; ``None`` without classes.
+        taken: The lines that said which facts were taken from the records.
+
+    Raises:
+        InputError: If the records, classes or bounds have another form.
+
+    Example:
+        >>> records = PrivateRecords(torch.zeros(6, 8, 8), ["a", "b"] * 3, classes=["a", "b"])
+        >>> len(records), records.shape, records.n_classes
+        (6, (1, 8, 8), 2)
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        classes: Sequence[Any] | None = None,
+        bounds: Sequence[tuple[float, float]] | None = None,
+        kinds: Sequence[str] | None = None,
+        unreadable: Unreadable = "refuse",
+        name: str = "records",
+    ) -> None:
+        choice(("refuse", "zero"), unreadable=unreadable)
+        values, layout = as_records(X, unreadable=unreadable)
+        labels, names, taken = (None, None, None) if y is None else as_labels(y, classes)
+        if taken is not None:
+            say(taken)
+        self._set(values, labels, names, layout, name, () if taken is None else (taken,), bounds, kinds)
+
+    @classmethod
+    def from_folder(
+        cls,
+        path: str | Path,
+        *,
+        size: int | None = None,
+        channels: int | None = None,
+        classes: Sequence[str] | None = None,
+        unreadable: Unreadable = "refuse",
+    ) -> Self:
+        """Read images of a folder or zip, whose innermost folders are the classes; see :func:`dpswd.data.read`.
+
+        Args:
+            path: The folder or zip.
+            size: Side to which images are cropped and resized; taken from the images with a line on the screen if not
+                given.
+            channels: 1 for grey, 3 for RGB; as ``size``.
+            classes: Names of the class folders; as ``size``.
+            unreadable: ``"zero"`` maps a file that cannot be decoded to a black image; ``"refuse"`` raises.
+
+        Raises:
+            InputError: If the folder is missing or holds no image, or an image cannot be read.
+        """
+        from dpswd.data.folders import read_folder  # upwards: readers make handles
+
+        return read_folder(path, size=size, channels=channels, classes=classes, unreadable=unreadable)  # type: ignore[return-value]
+
+    @classmethod
+    def from_values(
+        cls,
+        values: Tensor | Stored,
+        labels: Tensor | None,
+        *,
+        classes: Sequence[Any] | None,
+        layout: Layout,
+        name: str = "records",
+        taken: Sequence[str] = (),
+        bounds: Sequence[tuple[float, float]] | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> Self:
+        """Make a handle of converted records; for readers.
+
+        Args:
+            values: ``(N, *sample_shape)``, bytes or floats, in memory or on disk.
+            labels: Numbers (N,) of the classes in int64, or ``None``.
+            classes: Names of the classes, if there are labels.
+            layout: Format of the caller's records.
+            name: Name in reports.
+            taken: Lines that were shown about facts taken from the records.
+            bounds: See :class:`PrivateRecords`.
+            kinds: As ``bounds``.
+        """
+        records = cls.__new__(cls)
+        names = None if labels is None or classes is None else list(classes)
+        records._set(values, labels, names, layout, name, tuple(taken), bounds, kinds)
+        return records
+
+    def _set(
+        self,
+        values: Tensor | Stored,
+        labels: Tensor | None,
+        names: list[Any] | None,
+        layout: Layout,
+        name: str,
+        taken: tuple[str, ...],
+        bounds: Sequence[tuple[float, float]] | None,
+        kinds: Sequence[str] | None,
+    ) -> None:
+        if not len(values):
+            raise InputError("Expected at least one record, got none; check the path or the array.")
+        if labels is not None and len(labels) != len(values):
+            raise InputError(f"Expected a class per record, got {len(values)} records and {len(labels)} classes.")
+        self.shape: tuple[int, ...] = tuple(values.shape[1:])
+        self.layout, self.name, self.taken = layout, name, taken
+        self.classes = names
+        self.n_classes = 0 if names is None else len(names)
+        if labels is not None and names is not None and bool(((labels < 0) | (labels >= len(names))).any()):
+            raise InputError(f"Expected classes out of the {len(names)} stated ones, got a class that is not listed.")
+        if self.n_classes == 1:
+            raise InputError("Expected at least 2 classes, got 1; leave the classes out.")
+        self.bounds, self.kinds = _columns(self.shape, bounds, kinds)
+        self._values = values
+        self._labels = torch.zeros(len(values), dtype=torch.int64) if labels is None else labels
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        classes = f", n_classes={self.n_classes}" if self.n_classes else ""
+        return f"PrivateRecords({len(self)} records of shape {self.shape}{classes})"
+
+    def open_records(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Return records at ``index`` as float32, pixels in [0, 1], and their classes. PRIVATE: for dpswd.release."""
+        values = self._values[index]
+        floats = values.to(torch.float32)
+        return floats / 255 if values.dtype == torch.uint8 else floats, self._labels[index]
+
+    def digest(self) -> str:
+        """Return a hash of the records, or of their names on disk, that tells two data sets apart. PRIVATE."""
+        found = hashlib.blake2b(repr((len(self), self.shape)).encode())
+        found.update(self._labels.contiguous().numpy().data)
+        values = self._values
+        found.update(values.key.encode() if isinstance(values, Stored) else values.cpu().contiguous().numpy().data)
+        return found.hexdigest()
+
+    def check(self) -> int:
+        """Print and return the number of records that repeat another one, for the owner of the records.
+
+        The guarantee is for one record: a record with c copies has c times the influence. The number is an exact
+        statistic of private records, which no guarantee covers.
+        """
+        seen: set[bytes] = set()
+        for index in passing(torch.arange(len(self)).split(_PART), "Checking records"):
+            rows = self._values[index].contiguous().flatten(1).view(torch.uint8).numpy()
+            seen |= {hashlib.blake2b(row, digest_size=16).digest() for row in rows}
+        repeated = len(self) - len(seen)
+        say(
+            f"{repeated} of {len(self)} records repeat another record. Keep this number to yourself; a record with "
+            "copies has the influence of all of them, so remove copies before you release anything."
+            if repeated
+            else f"No record repeats another one among {len(self)}."
+        )
+        return repeated
+
+
+class PrivateBatch(_Handle):
+    """Handle of one secret batch of private records; it has a length and nothing else.
+
+    A loss releases it once. Its records are drawn at that moment, by :mod:`dpswd.release`.
+
+    Args:
+        records: The records, or ``None`` for the empty batch of a training step without a release.
+        size: Number B of records in the batch.
+
+    Example:
+        >>> batch = PrivateBatch(PrivateRecords(torch.zeros(6, 3)), size=4)
+        >>> len(batch), batch.to("cpu") is batch
+        (4, True)
+    """
+
+    def __init__(self, records: PrivateRecords | None, size: int) -> None:
+        if records is not None:
+            at_least(1, batch_size=size)
+            if size > len(records):
+                raise InputError(
+                    f"Expected batch_size <= the number of records, got batch_size={size} and {len(records)} records."
+                )
+        self.records, self._size, self._released = records, 0 if records is None else size, False
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __repr__(self) -> str:
+        return f"PrivateBatch({self._size} records)"
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Return itself: the library moves the records."""
+        return self
+
+    def pin_memory(self, *args: Any) -> Self:
+        """Return itself."""
+        return self
+
+    def take(self) -> PrivateRecords:
+        """Return the handle of the records, once; for dpswd.release.
+
+        Raises:
+            InputError: If the batch is empty or was released before.
+        """
+        if self.records is None:
+            raise InputError("Expected a batch with records, got the empty batch of a step without a release.")
+        if self._released:
+            raise InputError("Expected a batch that was not released, got one that was; each batch serves one release.")
+        self._released = True
+        return self.records
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records that the user may look at: test sets, public sources, benchmarks.
+
+    Attributes:
+        values: ``(N, *sample_shape)`` in uint8 or float32.
+        labels: Classes (N,) in int64.
+
+    Raises:
+        InputError: If there are no records, or their numbers differ.
+
+    Example:
+        >>> records = Records(torch.full((4, 1, 2, 2), 255, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]))
+        >>> len(records), records.floats().max(), records.select(records.labels == 1).labels
+        (4, tensor(1.), tensor([1, 1]))
+    """
+
+    values: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        if not len(self.values) or len(self.values) != len(self.labels):
+            raise InputError(f"Expected a label per record, got {len(self.values)} and {len(self.labels)}.")
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def floats(self, index: Tensor | slice = slice(None)) -> Tensor:
+        """Return records as float32; bytes become pixels in [0, 1]."""
+        values = self.values[index]
+        return values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)
+
+    def select(self, index: Tensor) -> "Records":
+        """Return the records at ``index``."""
+        return Records(self.values[index], self.labels[index])
+
+    def private(self, *, classes: Sequence[Any] | None = None, name: str = "records") -> PrivateRecords:
+        """Return a handle of these records, which play the private ones; ``classes=None`` leaves the labels out."""
+        layout = Layout.of(self.values)
+        labels = None if classes is None else self.labels
+        return PrivateRecords.from_values(self.values, labels, classes=classes, layout=layout, name=name)
+
+
+def _columns(
+    shape: tuple[int, ...], bounds: Sequence[tuple[float, float]] | None, kinds: Sequence[str] | None
+) -> tuple[list[tuple[float, float]] | None, list[str] | None]:
+    """Check public bounds and kinds of the columns of rows."""
+    for what, given in (("bounds", bounds), ("kinds", kinds)):
+        if given is not None and (len(shape) != 1 or len(given) != shape[0]):
+            raise InputError(f"Expected {what} for each of the {shape[0]} columns of rows, got {len(given)}.")
+    pairs = None
+    if bounds is not None:
+        pairs = [(real("bounds", low), real("bounds", high)) for low, high in bounds]
+        for column, (low, high) in enumerate(pairs):
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise InputError(f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}.")
+    if kinds is not None:
+        for kind in kinds:
+            choice(_KINDS, kinds=kind)
+    return pairs, None if kinds is None else list(kinds)

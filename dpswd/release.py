@@ -1,0 +1,399 @@
+r"""The one place where private records are opened, and where a noisy statistic of them is made.
+
+A release takes these steps, all of them here::
+
+    recorder asked -> indices drawn (or all records) -> records opened -> row function -> statistic of clipped rows
+    -> ledger -> noise -> value stored -> value returned
+
+A row function maps records to rows, each row from one record: a public feature map, or an encoder that is being
+trained. The library calls it, in evaluation mode, without gradients, in chunks. Before the first release it is called
+on public random records of the same shape, of which one is then changed: the other rows must not change, and the
+modules must keep nothing of what they read.
+
+Several processes (``torch.distributed``) make one release together: each rank opens its share of the records, rank 0
+computes the statistic, writes the ledger and draws the noise, and broadcasts the value.
+
+Formal guarantee: docs/theory/private-side.md.
+"""
+
+import contextlib
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from dpswd._distributed import Processes
+from dpswd._progress import passing
+from dpswd._provenance import track_runs
+from dpswd._random import random_source, subset
+from dpswd.errors import InputError
+from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
+from dpswd.records import PrivateRecords
+
+__all__ = ["LabelledRows", "Recorder", "RowFunction", "clip_rows"]
+
+_CHUNK_BYTES = 2**26  # of records that are mapped at a time
+_MOST_RECORDS = 4096  # of them
+_N_PUBLIC = 6  # random records on which a row function is checked
+
+
+class LabelledRows:
+    """Row function of a record and its class.
+
+    Args:
+        function: Maps records (n, ...) and classes (n,) to rows (n, d) and groups (n,); the row and the group of a
+            record depend on this record and its class only.
+
+    Example:
+        >>> halves = LabelledRows(lambda values, labels: (values, (values[:, 0] > 0.5).long()))
+        >>> halves.function(torch.tensor([[0.2], [0.7]]), torch.tensor([0, 0]))[1]
+        tensor([0, 1])
+    """
+
+    def __init__(self, function: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+        self.function = function
+
+
+RowFunction = Callable[[Tensor], Tensor] | LabelledRows
+
+
+class Recorder:
+    """Base of the objects that record releases. Its methods are called on every rank, ``store`` on rank 0.
+
+    Example:
+        >>> class Counter(Recorder):
+        ...     count = 0
+        ...     def record(self, mechanism):
+        ...         self.count += 1
+        >>> from dpswd.queries import ClassCounts
+        >>> query = ClassCounts(2, sigma=1.0)
+        >>> query.recorder = Counter()
+        >>> released = query.release(PrivateRecords(torch.zeros(4, 3), [0, 1, 1, 0], classes=[0, 1]))
+        >>> query.recorder.count
+        1
+    """
+
+    def before_release(self, mechanism: Mechanism, records: PrivateRecords | None) -> dict[str, Tensor] | None:
+        """Raise to refuse a release of ``records`` (``None``: a tensor that the caller hands over).
+
+        Returns:
+            Tensors of a stored release, which are used instead of a new one, or ``None``.
+        """
+        return None
+
+    def record(self, mechanism: Mechanism) -> None:
+        """Write one release to stable storage before its noise is drawn; raise to refuse it."""
+        raise NotImplementedError
+
+    def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
+        """Store the noisy values of a release before they are returned."""
+
+
+M = TypeVar("M", bound=ProjectionMechanism | GaussianMechanism)
+
+
+class Releasing(nn.Module, Generic[M]):
+    """Base of the loss and of the queries: a mechanism, its source of noise, and a count of releases.
+
+    Args:
+        mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.
+        recorder: Object that records every release before it is made.
+    """
+
+    def __init__(self, mechanism: M, recorder: Recorder | None = None) -> None:
+        super().__init__()
+        track_runs(self)
+        self.mechanism, self.recorder, self.n_releases = mechanism, recorder, 0
+        self._checked: list[Any] = []  # row functions that were checked on public records
+
+    @property
+    def mechanism(self) -> M:
+        """The mechanism of a release."""
+        return self._mechanism
+
+    @mechanism.setter
+    def mechanism(self, mechanism: M) -> None:
+        self._mechanism: M = mechanism
+        self._source = random_source(mechanism.noise_seed)
+
+    def extra_repr(self) -> str:
+        """Describe the mechanism for ``print(module)``."""
+        status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
+        sigma = "not calibrated" if self.mechanism.sigma is None else f"{self.mechanism.sigma:.4g}"
+        return f"{status}{self.mechanism.description}, sigma={sigma}"
+
+    def _ask(self, records: PrivateRecords | None) -> dict[str, Tensor] | None:
+        """Announce a release to the recorder; return the tensors of a stored release if it has one."""
+        if records is not None and self.recorder is None:
+            raise InputError(
+                f"Expected {type(self).__name__} within a budget, got none; release in 'with Budget(records, [...])' "
+                "or in a fit with the callback PrivacyBudget."
+            )
+        return None if self.recorder is None else self.recorder.before_release(self.mechanism, records)
+
+    def _publish(self, exact: Any, add_noise: Callable[[Any], Tensor], **published: Tensor) -> Tensor:
+        """Record a release on every rank, then draw its noise and store it on rank 0, and broadcast it.
+
+        Args:
+            exact: The exact statistic, on rank 0.
+            add_noise: Returns the noisy values.
+            published: What is published with the values.
+        """
+        processes = Processes()
+        processes.run_on_all(self._record)
+
+        def draw() -> Tensor:
+            released = add_noise(exact).cpu()
+            if self.recorder is not None:
+                self.recorder.store(self.mechanism, {"values": released, **published})
+            return released
+
+        values: Tensor = processes.broadcast(draw)
+        return values
+
+    def _record(self) -> None:
+        self.mechanism.check_calibrated()
+        if self.recorder is not None:
+            self.recorder.record(self.mechanism)
+        self.n_releases += 1
+
+    def _open_all(self, records: PrivateRecords, rows: RowFunction | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield rows and groups of this rank's share of all records, chunk by chunk, on the CPU."""
+        self._check_rows(records, rows)
+        processes = Processes()
+        index = processes.share(torch.arange(len(records)), len(records))
+        for part in passing(index.split(_chunk(records)), "Reading records", shown=processes.rank == 0):
+            values, labels = records.open_records(part)
+            mapped, groups = _apply(rows, values, labels)
+            yield mapped.cpu(), groups.cpu()
+
+    def _open_batch(
+        self, records: PrivateRecords, size: int, rows: RowFunction | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Draw ``size`` of the records, and return their rows (B, d) and groups (B,) on rank 0."""
+        processes = Processes()
+        self._check_rows(records, rows)
+        drawn = processes.broadcast(lambda: subset(self._source, len(records), size))
+        own = torch.tensor_split(torch.from_numpy(drawn), processes.world_size)[processes.rank]
+
+        def mapped() -> tuple[Tensor, Tensor]:
+            parts = [_apply(rows, *records.open_records(part)) for part in own.split(_chunk(records))]
+            return torch.cat([each for each, _ in parts]).double(), torch.cat([groups for _, groups in parts])
+
+        found, groups = processes.run_on_all(mapped)
+        counts = processes.all_gather(len(found))
+        gathered = processes.gather(found.T, counts)
+        return None if gathered is None else gathered.T, processes.gather(groups, counts)
+
+    def _check_rows(self, records: PrivateRecords, rows: RowFunction | None) -> None:
+        """Check a row function on public random records, the first time that it is used."""
+        key = getattr(rows, "__func__", rows)  # a bound method is a new object at every access
+        if rows is None:
+            return
+        _refuse_hooks(rows)
+        if not any(each is key for each in self._checked):
+            check_row_function(rows, records.shape, max(1, records.n_classes))
+            self._checked.append(key)
+
+
+def check_same_records(records: PrivateRecords) -> str:
+    """Return the digest of the records, after comparing it between ranks.
+
+    Raises:
+        InputError: If ranks hold different records.
+    """
+    processes = Processes()
+    digest = str(processes.run_on_all(records.digest))
+    if len(set(processes.all_gather(digest))) > 1:
+        raise InputError(
+            "Expected the same list of records on every rank, got different ones; give every rank the same records in "
+            "the same order, of which the library reads a share on each."
+        )
+    return digest
+
+
+def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
+    """Scale every row with an L2 norm above ``row_norm`` down to it, row by row, in float64.
+
+    The target is ``row_norm (1 - 1e-12 - d u)`` with u = 2^-53, so that rounding cannot leave a row above the bound
+    (docs/theory/sensitivity.md, Proposition 1). A row whose norm overflows becomes zero.
+
+    Args:
+        rows: (B, d), any floating-point type.
+        row_norm: Public bound.
+
+    Returns:
+        Tensor (B, d) in float64, detached.
+
+    Example:
+        >>> clip_rows(torch.tensor([[3.0, 4.0], [0.1, 0.0]]), row_norm=0.5).norm(dim=1)
+        tensor([0.5000, 0.1000], dtype=torch.float64)
+    """
+    rows = rows.detach().to(torch.float64)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    margin = 1e-12 + rows.shape[1] * 2.0**-53
+    return rows * (row_norm * (1 - margin) / norms).clamp(max=1.0)
+
+
+def _chunk(records: PrivateRecords) -> int:
+    size = functools.reduce(lambda a, b: a * b, records.shape, 4)
+    return max(1, min(_MOST_RECORDS, _CHUNK_BYTES // size))
+
+
+@torch.no_grad()
+def _apply(rows: RowFunction | None, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Map records (n, ...) and classes (n,) to rows (n, d) and groups (n,). A row that is not finite becomes zero."""
+    groups = labels
+    if rows is None:
+        mapped = values.flatten(1)
+    else:
+        modules = _modules(rows)
+        held = (each for root in modules for each in itertools.chain(root.parameters(), root.buffers()))
+        device = next((each.device for each in held), values.device)
+        values, labels = values.to(device), labels.to(device)
+        with _evaluating(modules):
+            if isinstance(rows, LabelledRows):
+                mapped, groups = rows.function(values, labels)
+            else:
+                mapped, groups = rows(values), labels
+    if not isinstance(mapped, Tensor) or mapped.ndim != 2 or len(mapped) != len(values):
+        raise InputError(
+            f"Expected rows (n, d), one for each of {len(values)} records, got "
+            f"{tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__}; flatten the features."
+        )
+    finite = torch.isfinite(mapped).all(dim=1, keepdim=True)
+    return torch.where(finite, mapped, torch.zeros_like(mapped)).detach(), groups.detach()
+
+
+@contextlib.contextmanager
+def _evaluating(roots: list[nn.Module]) -> Iterator[None]:
+    """Set modules to evaluation mode, and every one of them back to its own mode afterwards."""
+    modes = [(module, module.training) for root in roots for module in root.modules()]
+    try:
+        for root in roots:
+            root.eval()
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int = 1) -> None:
+    """Check on public random records that every row depends on one record, and that nothing is kept.
+
+    Args:
+        rows: The row function.
+        shape: Shape of a record.
+        n_classes: Number of classes.
+
+    Raises:
+        InputError: If rows change with other records or between calls, or an attribute of a module changes.
+    """
+    modules = _modules(rows)
+    before = _state(modules)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        draw = torch.rand if len(shape) == 3 else torch.randn
+        values = draw(_N_PUBLIC, *shape)
+        labels = torch.arange(_N_PUBLIC) % n_classes
+        changed = values.clone()
+        changed[0] = draw(*shape) * 3 - 1
+        first, again, other, part = (
+            torch.cat([mapped.double(), groups.double()[:, None]], 1)
+            for mapped, groups in (
+                _apply(rows, values, labels),
+                _apply(rows, values, labels),
+                _apply(rows, changed, labels),
+                _apply(rows, values[1:3], labels[1:3]),
+            )
+        )
+    name = type(modules[0]).__name__ if modules else getattr(rows, "__name__", type(rows).__name__)
+    if not _same(first, again):
+        raise InputError(
+            f"Expected rows that are a function of the record, got {name}, whose rows change between two calls; remove "
+            "the randomness (the library calls it in evaluation mode)."
+        )
+    if not _same(first[1:], other[1:]) or not _same(first[1:3], part):
+        raise InputError(
+            f"Expected rows that are computed from one record each, got {name}, whose rows change with another record "
+            "of the batch; remove the statistic of the batch (mean, maximum, attention, BatchNorm without running "
+            "statistics), or use a public constant."
+        )
+    if kept := [name for name, value in _state(modules).items() if before.get(name) != value]:
+        raise InputError(
+            f"Expected a row function that keeps nothing of what it reads, got {kept[0]}, which changed; compute rows "
+            "without storing them."
+        )
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Compare rows up to rounding, which may differ between batches of another size."""
+    scale = float(one.abs().max()) if one.numel() else 0.0
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, atol=1e-4 * scale)
+
+
+def _modules(rows: Any) -> list[nn.Module]:
+    """Return the modules that a row function uses: itself, the object of a method, the variables of a closure."""
+    found: list[nn.Module] = []
+    seen: set[int] = set()
+    queue = [rows]
+    while queue:
+        each = queue.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, nn.Module):
+            found.append(each)
+        elif isinstance(each, LabelledRows):
+            queue.append(each.function)
+        elif isinstance(each, functools.partial):
+            queue += [each.func, *each.args, *each.keywords.values()]
+        elif inspect.ismethod(each):
+            queue += [each.__self__, each.__func__]
+        elif inspect.isfunction(each):
+            with contextlib.suppress(ValueError):  # of a variable that is not bound yet
+                variables = inspect.getclosurevars(each)
+                queue += [*variables.nonlocals.values(), *variables.globals.values()]
+    return found
+
+
+def _refuse_hooks(rows: RowFunction) -> None:
+    """Refuse forward hooks, which would see private records. Torch has no public list of them."""
+    for root in _modules(rows):
+        for name, module in root.named_modules():
+            hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+            if any(not (getattr(hook, "__module__", "") or "").startswith("torch.") for hook in hooks):
+                raise InputError(
+                    f"Expected rows without forward hooks, got one on {name or type(root).__name__}, which would see "
+                    "private records; remove it."
+                )
+
+
+def _state(roots: list[nn.Module]) -> dict[str, Any]:
+    """Return what the modules hold, to see whether a call changes it."""
+    return {
+        f"attribute {attribute} of {name or type(root).__name__}": _held(value)
+        for root in roots
+        for name, module in root.named_modules()
+        for attribute, value in vars(module).items()
+        if attribute != "training"
+    }
+
+
+def _held(value: Any, depth: int = 3) -> Any:
+    """Return what a value holds in tensors, arrays and floats, its containers included."""
+    if isinstance(value, Tensor):
+        return id(value), tuple(value.shape), float(value.detach().double().sum().nan_to_num())
+    if isinstance(value, float) or hasattr(value, "__array__"):
+        return repr(value)
+    if not depth:
+        return None
+    if isinstance(value, dict):
+        return {str(key): _held(each, depth - 1) for key, each in value.items() if not isinstance(each, nn.Module)}
+    if isinstance(value, list | tuple | set):
+        return [_held(each, depth - 1) for each in value]
+    return None

@@ -1,1 +1,0 @@
-"""Training with a budget: budget, Lightning callback, checkpoints, LightningCLI."""

@@ -1,0 +1,357 @@
+"""The one-shot generator: releases within the budget, cells, tones, resumption, processes, refusals."""
+
+import json
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from factories import BLOB_DIM, blobs, fine, fork_server, run_ranks, spy_on_exact_values
+from factories import BLOB_SIZE as N
+from PIL import Image
+
+from dpswd import Budget, InputError, PrivateRecords, mixture
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.accounting.ledger import Ledger
+from dpswd.data import read
+from dpswd.generators import draw
+from dpswd.mixture.features import reference_spectrum
+from dpswd.mixture.generator import MixtureGenerator
+from dpswd.mixture.structure import forecast
+
+
+def fit(directory, records=None, *, epsilon=20.0, delta=1e-4, resume=False, **options):
+    """Fits vectors with radius 1, or images."""
+    records = blobs() if records is None else records
+    if len(records.shape) == 1 and records.bounds is None:
+        options = {"radius": 1.0} | options
+    budget = Budget(records, target_epsilon=epsilon, target_delta=delta, run_dir=directory, resume=resume)
+    return mixture.fit(records, budget, **options)
+
+
+@pytest.fixture
+def as_if(monkeypatch):
+    """Gives a fit the structure of another budget."""
+
+    def patched(mu):
+        def other(n, shape, n_classes, _, n_reference=0):
+            return forecast(n, shape, n_classes, mu, n_reference)
+
+        monkeypatch.setattr("dpswd.mixture.fitting.forecast", other)
+
+    return patched
+
+
+def pictures(channels=3):
+    """Colour or grey images without classes; the right half is brighter."""
+    values = 0.3 + 0.1 * torch.randn(N, channels, 8, 8, generator=torch.Generator().manual_seed(0))
+    values[..., 4:] += 0.3
+    return PrivateRecords(values.clamp(0, 1))
+
+
+def unlabelled(n):
+    return torch.zeros(n, dtype=torch.int64)
+
+
+def facts_of(directory):
+    return json.loads((directory / "privacy.json").read_text())
+
+
+def test_releases_within_the_budget(tmp_path):
+    generator = fit(tmp_path)
+    facts = facts_of(tmp_path)
+    assert facts["sound"]
+    assert facts["epsilon"] <= 20.0
+    assert facts["planned_releases"] == facts["releases_made"] == generator.structure.n_releases
+    assert list(generator.parameters()) == []
+    assert not generator.training
+    assert torch.isfinite(draw(generator, torch.arange(3))).all()
+
+
+def test_proportions_and_means_of_classes_are_found(tmp_path):
+    """At epsilon 20 and N = 300 a count has a standard deviation of about 2 of 30 to 180."""
+    generator = fit(tmp_path)
+    assert generator.proportions == pytest.approx([0.6, 0.3, 0.1], abs=0.06)
+    means = draw(generator, torch.arange(3).repeat(200)).unflatten(0, (200, 3)).mean(0)
+    assert bool((means[:, :3].argmax(1) == torch.arange(3)).all())
+    assert torch.bincount(generator.labels(1000, "released")).tolist() == pytest.approx([600, 300, 100], abs=61)
+
+
+@pytest.mark.parametrize(("mu", "releases"), [(400.0, 7), (0.05, 3)])
+def test_many_records_have_cells_and_few_have_one_moment(tmp_path, as_if, mu, releases):
+    as_if(mu)
+    generator = fit(tmp_path)
+    assert generator.structure.n_cells == (12 if mu > 1 else 1)
+    assert generator.structure.pooled is (mu < 1)
+    assert facts_of(tmp_path)["releases_made"] == releases
+    assert torch.isfinite(draw(generator, torch.arange(3))).all()
+
+
+def test_every_round_has_its_share_of_the_budget(tmp_path, as_if):
+    as_if(400.0)
+    fit(tmp_path)
+    queries = [part["mechanism"] for part in Ledger.open_existing(tmp_path / "ledger.jsonl").header["plan"]]
+    mu_sq = [(query["sensitivity"] / query["sigma"]) ** 2 for query in queries]
+    whole = mu_of_epsilon(20.0, 1e-4) ** 2
+    np.testing.assert_allclose(np.array(mu_sq) / whole, [0.04, 0.05, 0.16, 0.04, 0.04, 0.04, 0.63], rtol=0.01)
+
+
+def spread_within_cells(directory, rounds):
+    """Mean variance of the generated rows within three cells, over that of all rows."""
+    values = 0.01 * torch.randn(900, 2, generator=torch.Generator().manual_seed(0))
+    values[:810, 0] += torch.rand(810, generator=torch.Generator().manual_seed(1))  # nine in ten are uniform
+    values[810:, 0] += 3
+    with patch.multiple("dpswd.mixture.structure", ROUNDS=rounds, MAX_CELLS=3):
+        generator = fit(directory, PrivateRecords(values), radius=3.0, noise_seed=1)
+    weights, means, roots = generator.weights[0], generator.means, generator.roots
+    within = float(weights @ roots.square().sum((1, 2)))
+    between = float(weights @ (means - weights @ means).square().sum(1))
+    return within / (within + between)
+
+
+def test_rounds_move_the_cells_to_the_rows(tmp_path):
+    """The first cells are those of a normal distribution, which these rows are not."""
+    once, thrice = (spread_within_cells(tmp_path / str(rounds), rounds) for rounds in (1, 3))
+    assert 0.01 < thrice < 0.8 * once
+
+
+def test_a_reference_gives_its_cells(tmp_path):
+    """Two clusters at a distance; the reference is the same up to an affine map."""
+    generator = torch.Generator().manual_seed(0)
+
+    def two(n):
+        return 0.1 * torch.randn(n, 4, generator=generator) + torch.eye(4)[torch.arange(n) % 2]
+
+    made = fit(tmp_path, PrivateRecords(two(2000)), reference=3 * two(1000) + 1)
+    assert made.structure.by_reference
+    assert "cell_moments" not in made.structure.shares
+    rows = draw(made, unlabelled(2000))
+    gap = (rows[:, 0] - rows[:, 1]).abs()  # near 1 in both clusters, rarely near 0
+    assert float((gap < 0.3).float().mean()) < 0.1
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_without_classes(tmp_path, channels):
+    generator = fit(tmp_path, pictures(channels), shift=1.0)
+    assert generator.residual is (channels == 3)
+    assert bool(generator.reflect)  # the border is not black
+    images = draw(generator, unlabelled(200))
+    assert images.shape == (200, channels, 8, 8)
+    assert 0 <= float(images.min()) <= float(images.max()) <= 1
+    contrast = images[..., 6:].mean() - images[..., :2].mean()
+    assert 0.15 < float(contrast) < 0.45  # 0.3 in the records
+
+
+def test_frequencies_that_are_not_released_are_weaker_than_in_the_reference(tmp_path):
+    """The records have the contrast of the reference or less, so that the ratio is 0.6 or less."""
+    generator = fit(tmp_path, pictures())
+    ratio = (generator.residual_scale / reference_spectrum((3, 8, 8))).flatten()
+    free = ratio > 0
+    assert 0 < int(free.sum()) < len(ratio)
+    assert torch.allclose(ratio[free], ratio[free][0])
+    assert 0.05 < float(ratio[free][0]) <= 0.6
+
+
+def test_tones_of_generated_images_are_those_of_the_records(tmp_path):
+    """A third of the pixels is black; without the tone curve a normal law has no black pixels beyond half of them."""
+    values = torch.rand(N, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    generator = fit(tmp_path, PrivateRecords(values * (values > 1 / 3)))
+    assert generator.structure.n_levels >= 4
+    latent = generator.latent(2000)
+    rows = generator.rows(latent, generator.cell(latent, unlabelled(2000)))
+    # noise of a cumulated share: 2 sqrt(levels) / (mu_tones N), mu about 4 at epsilon 20
+    assert float((generator.render(rows) == 0).float().mean()) == pytest.approx(1 / 3, abs=0.1)
+    assert abs(float((generator.linear(rows) <= 0).float().mean()) - 1 / 3) > 0.1  # control
+
+
+def test_clipped_deviations_get_the_variance_of_the_records_back(tmp_path, as_if):
+    """Deviations of norm about 1/2 are clipped to 0.35, which loses half of their variance."""
+    as_if(0.01)  # one cell
+    values = 0.3 * torch.randn(900, 6, generator=torch.Generator().manual_seed(0))
+    generator = fit(tmp_path, PrivateRecords(values))
+    assert (generator.structure.n_cells, generator.structure.class_bound) == (1, 0.35)
+    assert 0.85 < float(draw(generator, unlabelled(4000)).var(0).sum() / values.var(0).sum()) < 1.15
+
+
+def test_bounds_give_columns_their_scale(tmp_path, capsys):
+    """Columns between 0 and 4,000, and below 0.2."""
+    noise = torch.rand(2000, 2, generator=torch.Generator().manual_seed(0))
+    values = noise * torch.tensor([3000.0, 0.15]) + torch.tensor([500.0, 0.02])
+    rows = draw(fit(tmp_path / "a", PrivateRecords(values, bounds=[(0, 4000), (0, 0.2)])), unlabelled(4000))
+    torch.testing.assert_close(rows.mean(0), values.mean(0), rtol=0.1, atol=0)
+    torch.testing.assert_close(rows.std(0), values.std(0), rtol=0.15, atol=0)
+    assert bool(((rows >= 0) & (rows <= torch.tensor([4000.0, 0.2]))).all())
+    assert "clipped" not in capsys.readouterr().err
+    fit(tmp_path / "b", PrivateRecords(values), radius=1.0)  # control: the default of 0.2, silent garbage
+    assert "Warning: most vectors are longer than twice radius=1 and were clipped" in capsys.readouterr().err
+
+
+# what the releases read
+
+
+def exact_releases(directory, monkeypatch, as_if, records):
+    """Values of all releases before noise, which has a seed."""
+    seen = spy_on_exact_values(monkeypatch.setattr)
+    as_if(400.0)  # with cells
+    fit(directory, records, noise_seed=1)
+    monkeypatch.undo()
+    return seen
+
+
+def test_records_on_disk_have_the_releases_of_those_in_memory(tmp_path, monkeypatch, as_if):
+    numbers = np.random.default_rng(0).integers(0, 200, (N, 8, 8), dtype=np.uint8)
+    for i, pixels in enumerate(numbers):
+        (tmp_path / "images" / "abc"[i % 3]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "images" / "abc"[i % 3] / f"{i}.png")
+    np.savez(tmp_path / "vectors.npz", features=numbers[:, 0] / 255, labels=np.arange(N) % 3)
+    for name in ("images", "vectors.npz"):
+        memory, disk = (
+            exact_releases(
+                tmp_path / f"{name}{kept}", monkeypatch, as_if, read(tmp_path / name, in_memory=kept, **STATED[name])
+            )
+            for kept in (True, False)
+        )
+        assert len(memory) == 7 + (name == "images")
+        for value, expected in zip(disk, memory, strict=True):
+            torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
+
+
+STATED = {
+    "images": {"size": 8, "channels": 1, "classes": list("abc")},
+    "vectors.npz": {"classes": range(3)},
+}
+
+
+def fit_there(rank, directory):
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    try:
+        generator = fit(directory, noise_seed=1)
+        return {name: value.tolist() for name, value in generator.state_dict().items()}
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_two_processes_fit_what_one_does(tmp_path):
+    first, second = fine(run_ranks(fork_server(), fit_there, tmp_path / "two"))
+    assert first == second
+    alone = fit(tmp_path / "one", noise_seed=1).state_dict()
+    for name in ("weights", "tail"):  # directions have a sign
+        torch.testing.assert_close(torch.tensor(first[name]), alone[name], rtol=1e-4, atol=1e-6)
+    assert facts_of(tmp_path / "two")["releases_made"] == facts_of(tmp_path / "one")["releases_made"]
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_killed_run_is_finished_with_nothing_paid_twice(tmp_path, monkeypatch, lines):
+    """The process dies after ``lines`` releases; the resumed one reads those from their files."""
+    made = 0
+
+    def dies(self, mechanism):
+        nonlocal made
+        if made == lines:
+            raise KeyboardInterrupt
+        made += 1
+        return record(self, mechanism)
+
+    record = Budget.record
+    monkeypatch.setattr(Budget, "record", dies)
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path)
+    monkeypatch.undo()
+    before = (tmp_path / "ledger.jsonl").read_bytes()
+    assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == lines
+    with pytest.raises(InputError, match="ledger"):
+        fit(tmp_path)
+    generator = fit(tmp_path, resume=True)
+    ledger = Ledger.open_existing(tmp_path / "ledger.jsonl")
+    assert ledger.n_releases == generator.structure.n_releases
+    assert (tmp_path / "ledger.jsonl").read_bytes().startswith(before)
+    again = fit(tmp_path, resume=True)  # of a finished run: the same generator, and no release
+    assert Ledger.open_existing(tmp_path / "ledger.jsonl").n_releases == ledger.n_releases
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in generator.state_dict().items())
+
+
+# the generator
+
+
+def test_the_generator_draws_cells_in_their_proportions():
+    generator = MixtureGenerator((3,), n_classes=2, n_cells=3, n_components=2, bounded=False)
+    generator.weights.copy_(torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]]))
+    torch.manual_seed(0)
+    cells = generator.cell(generator.latent(8000), torch.arange(8000) % 2)
+    shares = torch.bincount(cells, minlength=6) / 4000
+    assert torch.allclose(shares, generator.weights.flatten(), atol=5 * (0.25 / 4000) ** 0.5)
+
+
+def test_spread_scales_the_noise_within_cells_and_not_the_choice_of_the_cell(tmp_path):
+    generator, codes = fit(tmp_path), []
+    for spread in (1.0, 0.5):
+        torch.manual_seed(0)
+        codes.append(generator.latent(2000, spread))
+    assert torch.equal(codes[1][:, : generator.dim], 0.5 * codes[0][:, : generator.dim])
+    assert torch.equal(codes[1][:, generator.dim :], codes[0][:, generator.dim :])
+    variances = [float(draw(generator, unlabelled(2000), spread).var(0).sum()) for spread in (1.0, 0.5)]
+    assert variances[1] < 0.8 * variances[0]
+    with pytest.raises(InputError, match="spread"):
+        draw(generator, unlabelled(2), spread=0.0)
+
+
+def test_tone_curve_gives_the_released_shares_of_black_and_white():
+    generator = MixtureGenerator((1, 4, 4), 0, 1, 2, n_levels=5)
+    generator.tones.copy_(torch.tensor([0.2, 0.4, 0.5, 0.6]))
+    values = torch.linspace(-1, 2, 301)
+    generator.synthesis[0] = 1.0
+    tones = generator.render(torch.stack([values, torch.zeros_like(values)], dim=1))[:, 0, 0, 0]
+    assert bool((tones.diff() >= 0).all())
+    assert bool((tones[values < 0.199] == 0).all())
+    assert bool((tones[values > 0.601] == 1).all())
+    expected = [0.125, 0.25, 0.375, 0.625, 0.75]  # edges of five levels at the knots, linear between them
+    found = generator.render(torch.tensor([[v, 0.0] for v in (0.2, 0.3, 0.4, 0.5, 0.55)]))[:, 0, 0, 0]
+    assert torch.allclose(found, torch.tensor(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_contrast_is_one_factor_of_mean_square_one_for_the_rows_and_the_residual_of_a_record(shift):
+    n, size, dim = 4000, 3 * 8 * 8, 6
+    plain, varied = (
+        MixtureGenerator((3, 8, 8), n_cells=2, n_components=4, dim=dim, residual=True, contrast=contrast, shift=shift)
+        for contrast in (0.0, 0.5)
+    )
+    torch.manual_seed(0)
+    codes = plain.latent(n)
+    torch.manual_seed(0)
+    factor = varied.latent(n) / codes
+    row, residual, rest = factor[:, :dim], factor[:, -size:], factor[:, dim:-size]
+    assert torch.allclose(rest, torch.ones_like(rest))
+    assert torch.allclose(row, row[:, :1].expand_as(row), rtol=1e-4)
+    assert torch.allclose(residual, row[:, :1].expand_as(residual), rtol=1e-4)
+    log = row[:, 0].log()
+    # log ~ N(-0.25, 0.25): five standard errors
+    assert abs(float(log.std()) - 0.5) < 5 * 0.5 / (2 * n) ** 0.5
+    assert abs(float(log.mean()) + 0.25) < 5 * 0.5 / n**0.5
+
+
+ROWS = PrivateRecords(torch.rand(N, BLOB_DIM))
+COLUMNS = PrivateRecords(torch.rand(N, BLOB_DIM), bounds=[(0, 1)] * BLOB_DIM)
+
+
+@pytest.mark.parametrize(
+    ("records", "options", "said"),
+    [
+        (ROWS, {"radius": None}, r"bounds=\[\(low, high\), ...\].* or radius"),
+        (ROWS, {"radius": 0.0}, "radius"),
+        (ROWS, {"shift": 1.0}, "for jitter"),
+        (ROWS, {"residual": True}, "residual"),
+        (COLUMNS, {"radius": 1.0}, "both"),
+        (pictures(), {"zoom": -0.1}, "zoom"),
+    ],
+)
+def test_refusals_release_nothing(tmp_path, records, options, said):
+    with pytest.raises(InputError, match=said):
+        fit(tmp_path / "run", records, **options)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("options", [{"n_components": 4, "dim": 3}, {"n_cells": 0}])
+def test_sizes_of_a_generator(options):
+    with pytest.raises(InputError, match=next(reversed(options))):
+        MixtureGenerator(**options)

@@ -1,0 +1,110 @@
+"""Post-processing of released moments: shrinkage, cells, spectra."""
+
+import pytest
+import torch
+
+from dpswd.mixture import moments
+
+
+def test_cells_depend_on_the_record_alone():
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(50, 4, generator=generator, dtype=torch.float64)
+    labels = torch.randint(3, (50,), generator=generator)
+    centres = torch.randn(3, 2, 4, generator=generator, dtype=torch.float64)
+    cells = moments.cell_of(rows, labels, centres)
+    assert bool((cells // 2 == labels).all())
+    alone = torch.cat(
+        [moments.cell_of(row[None], label[None], centres) for row, label in zip(rows, labels, strict=True)]
+    )
+    assert torch.equal(cells, alone)
+
+
+def test_centres_are_the_same_in_every_process():
+    means, shape = torch.eye(3, 4, dtype=torch.float64), torch.eye(4, dtype=torch.float64)
+    first = moments.centres(means, shape, 3)
+    torch.manual_seed(5)
+    assert torch.equal(first, moments.centres(means, shape, 3))
+    assert torch.equal(moments.centres(means, shape, 1)[:, 0], means)
+    assert torch.allclose(moments.centres(means, 0 * shape, 3), means[:, None], atol=1e-3)  # all noise, and no warning
+
+
+def test_a_reference_gets_the_released_moments():
+    generator = torch.Generator().manual_seed(0)
+    reference = torch.randn(300, 4, generator=generator, dtype=torch.float64) * torch.tensor([3.0, 2.0, 1.0, 0.5])
+    half = torch.randn(4, 4, generator=generator, dtype=torch.float64)
+    mean, covariance = half[0], half @ half.T
+    moved = moments.like_reference(reference, mean, covariance)
+    assert torch.allclose(moved.mean(0), mean)
+    assert torch.allclose(torch.cov(moved.T, correction=0), covariance)
+    own = moments.like_reference(reference, reference.mean(0), torch.cov(reference.T, correction=0))
+    assert torch.allclose(own, reference)  # the transport of a normal law to itself moves nothing
+
+
+def test_cells_of_a_reference():
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(2, 400, 3, generator=generator, dtype=torch.float64)
+    parts = [noise[0], 50 + 0.1 * noise[1]]
+    centres, covariances = moments.reference_cells(torch.cat(parts), 2)
+    order = centres[:, 0].argsort()
+    within = sum(torch.cov(part.T, correction=0) for part in parts) / 2
+    for cell, part in zip(order.tolist(), parts, strict=True):
+        assert torch.allclose(centres[cell], part.mean(0))
+        expected = (400 * torch.cov(part.T, correction=0) + 5 * within) / 405
+        assert torch.allclose(covariances[cell], expected)
+
+
+def test_cell_means_fall_back_to_the_centres():
+    sums = torch.tensor([[10.0, 0.0, 0.0], [0.01, 0.0, 0.0]], dtype=torch.float64)
+    ones = torch.ones(3, dtype=torch.float64)
+    found = moments.cell_means(ones[:2], sums, ones, 0.1)
+    assert abs(found[0, 0] - 10) < 0.1
+    assert found[1].abs().max() < 1e-9
+
+
+def test_class_means_are_pulled_together_as_far_as_the_noise_asks():
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randn(10, 50, generator=generator, dtype=torch.float64)
+    counts, reference = torch.full((10,), 100.0, dtype=torch.float64), torch.ones(50, dtype=torch.float64)
+    for noise, factor in ((1.0, 1.05), (500.0, 0.2)):
+        sums = counts[:, None] * truth + noise * torch.randn(10, 50, generator=generator, dtype=torch.float64)
+        error = (moments.class_means(counts, sums, reference, noise) - truth).square().mean()
+        assert error < factor * (noise / 100) ** 2
+
+
+def test_the_nearest_spectrum_keeps_the_trace():
+    matrix = torch.diag(torch.tensor([3.0, 1.0, -1.0], dtype=torch.float64))
+    found = moments.nearest_spectrum(matrix)
+    assert float(found.trace()) == pytest.approx(3.0)
+    assert torch.linalg.eigvalsh(found).min() >= -1e-12
+    assert torch.allclose(moments.nearest_spectrum(found), found)
+    assert float(moments.nearest_spectrum(-matrix @ matrix).abs().max()) == 0
+
+
+def test_root_and_positive_part():
+    matrix = torch.tensor([[2.0, 0.5], [0.5, -1.0]], dtype=torch.float64)
+    half = moments.root(matrix)
+    assert torch.allclose(half @ half, moments.positive_part(matrix))
+    assert torch.linalg.eigvalsh(moments.positive_part(matrix, 0.1)).min() >= 0.1 - 1e-12
+
+
+def test_covariances_of_cells_weigh_the_cell_against_its_class():
+    """With noise as large as the difference between cells, Wiener's weight halves the squared error of either."""
+    generator = torch.Generator().manual_seed(0)
+    d, n, n_cells = 6, 400.0, 100
+    two = torch.stack([torch.diag(torch.arange(1.0, d + 1)), torch.diag(torch.arange(d, 0.0, -1))]).double()
+    truth, of_class = two.repeat(n_cells // 2, 1, 1), two.mean(0)[None]
+    draws = torch.randn(n_cells, d, d, generator=generator, dtype=torch.float64)
+    counts, means = torch.full((n_cells,), n).double(), torch.zeros(n_cells, d).double()
+    weights = torch.full((1, n_cells), 1 / n_cells).double()
+
+    def error_sq(estimate):
+        return float((estimate - truth).square().sum((1, 2)).mean())
+
+    noise = n * (error_sq(of_class) / (d * (d + 1) / 2)) ** 0.5
+    released = n * truth + noise * (draws + draws.mT) / 2
+    found = moments.cell_covariances(counts, released, noise, weights, means, of_class)
+    assert error_sq(found) < 0.7 * min(error_sq(of_class), error_sq(released / n))
+    exact = moments.cell_covariances(counts, n * truth, 1e-9, weights, means, of_class)
+    assert error_sq(exact) < 1e-9
+    clipped = moments.cell_covariances(counts, 0.4 * n * truth, 1e-9, weights, means, of_class)
+    assert error_sq(clipped) < 1e-9  # has the variance of its class again

@@ -1,0 +1,127 @@
+"""Structure from public numbers: the stated inequalities, monotony, and shares of one budget."""
+
+import math
+import re
+
+import pytest
+
+from dpswd.mixture import stand_ins
+from dpswd.mixture.features import Frequencies, reference_spectrum
+from dpswd.mixture.structure import forecast
+
+SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (64,)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("mu", [0.06, 0.27, 2.0])
+def test_shares_are_those_of_the_whole_budget(shape, mu):
+    for n in (300, 5000, 60_000):
+        made = forecast(n, shape, 10, mu)
+        assert sum(made.shares.values()) == pytest.approx(1)
+        assert min(made.shares.values()) > 0
+        assert set(made.signal_to_noise) == set(made.shares)
+        assert 1 <= made.n_components <= made.dim
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if len(shape) == 3])
+def test_frequencies_keep_the_inequality_and_grow_with_the_budget(shape):
+    dims = []
+    for mu in (0.06, 0.27, 2.0, 50.0):
+        made = forecast(5000, shape, 10, mu)
+        limit = (mu * 5000 / math.sqrt(10)) ** (2 / 3)
+        assert made.dim <= 1.3 * limit + 6  # a square of frequencies is rounded
+        assert made.dim == Frequencies(shape, made.size, made.chroma_size).dim
+        dims.append(made.dim)
+    assert dims == sorted(dims)
+
+
+def test_the_benchmarks():
+    """MNIST at epsilon 10 and 1, digits at epsilon 1; mu as DESIGN states them."""
+    large, middle, small = forecast(60_000, (1, 28, 28), 10, 2.0), forecast(60_000, (1, 28, 28), 10, 0.268), None
+    small = forecast(1438, (1, 8, 8), 10, 0.269)
+    assert (large.size, large.pooled, middle.n_cells, middle.pooled, small.pooled) == (20, False, 1, False, True)
+    assert large.n_cells > 8
+    assert small.shares["means"] > 0.7
+    assert small.signal_to_noise["means"] < middle.signal_to_noise["means"] < large.signal_to_noise["means"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("classes", [0, 2, 10])
+def test_what_to_expect_is_monotone_in_the_number_of_records(shape, classes):
+    """Issue 31: more records never promise less, and the number that a forecast asks for is enough."""
+    levels = []
+    for tenth in range(10, 61):
+        made = forecast(round(10 ** (tenth / 10)), shape, classes, 0.5)
+        levels.append(0 if made.is_noise else 1 + ("and variety" in made.verdict))
+    assert levels == sorted(levels)
+    assert (levels[0], levels[-1]) == (0, 2)
+    few = forecast(7, shape, classes, 0.5)
+    times = int(re.search(r"need ([\d,]+) times", few.verdict)[1].replace(",", ""))
+    assert not forecast(7 * times, shape, classes, 0.5).is_noise
+    assert forecast(7 * (times - 1), shape, classes, 0.5).is_noise
+
+
+def test_every_line_of_a_forecast_is_explained():
+    made = forecast(60_000, (1, 28, 28), 10, 2.0)
+    lines = str(made).splitlines()[1 : 1 + len(made.shares)]
+    assert [line.split()[0] for line in lines] == list(made.shares)
+    assert all(len(line.split()) > 5 for line in lines)
+
+
+def test_levels_of_the_histogram_grow_with_the_budget_and_need_images():
+    levels = [forecast(1438, (1, 8, 8), 10, mu).n_levels for mu in (0.06, 0.269, 0.5, 50.0)]
+    assert levels == sorted(levels)
+    assert (levels[0], levels[-1]) == (0, 32)
+    assert "tones" not in forecast(60_000, (64,), 10, 2.0).shares
+
+
+def test_a_reference_gives_cells_to_vectors_without_classes():
+    made = forecast(1800, (32,), 0, 2.0, n_reference=2000)
+    noise = 2 * 1.3 * math.sqrt(32) * made.n_cells / (2.0 * math.sqrt(made.shares["cell_means"]) * 1800)
+    assert 0.24 < noise <= 0.25  # of the mean of a cell, in root mean square norms
+    assert made.by_reference
+    assert (made.n_rounds, forecast(1800, (32,), 0, 2.0).n_rounds) == (1, 3)
+    assert "cell_moments" not in made.shares
+    assert sum(made.shares.values()) == pytest.approx(1)
+    assert set(made.signal_to_noise) == set(made.shares)
+    assert forecast(1800, (32,), 0, 2.0, n_reference=200).n_cells == 20
+    for n, shape, classes, mu, n_reference in (
+        (1800, (32,), 0, 0.27, 2000),
+        (1800, (32,), 0, 2.0, 100),
+        (1800, (1, 8, 8), 0, 2.0, 2000),
+        (1800, (32,), 10, 2.0, 2000),
+    ):
+        assert forecast(n, shape, classes, mu, n_reference) == forecast(n, shape, classes, mu)
+
+
+def test_the_reference_spectrum_has_the_stated_contrast():
+    for shape in SHAPES[:3]:
+        spectrum = reference_spectrum(shape).double()
+        assert float(spectrum.square().sum() / math.prod(shape)) == pytest.approx(1 / 16, rel=1e-5)
+        assert float(Frequencies(shape, 4).reference.sum()) == pytest.approx(1 / 4, rel=1e-5)
+
+
+def test_stand_ins_are_the_nearest_rows_of_each_data_set(monkeypatch):
+    facts = {"channels": 1, "epsilon": 1.0}
+    rows = [
+        {"dataset": "A", "n_records": 100, "signal": 10.0, "accuracy": 50.0, **facts},
+        {"dataset": "A", "n_records": 300, "signal": 30.0, "accuracy": 70.4, **facts},
+        {"dataset": "B", "n_records": 500, "signal": 50.0, "accuracy": 60.0, **facts},
+        {"dataset": "C", "n_records": 300, "signal": 30.0, "accuracy": 40.0, **facts, "channels": 3},
+    ]
+    monkeypatch.setattr(stand_ins, "_table", lambda: rows)
+    assert stand_ins.nearest(1, 27.0) == ["A (300 records, epsilon 1) 70 %", "B (500 records, epsilon 1) 60 %"]
+    assert stand_ins.nearest(3, 27.0) == ["C (300 records, epsilon 1) 40 %"]
+    assert stand_ins.nearest(1, 1000.0) == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "named"),
+    [((1, 28, 28), 10, True), ((1, 28, 28), 0, False), ((3, 32, 32), 10, False), ((64,), 10, False)],
+)
+def test_the_text_of_a_forecast_names_stand_ins_of_images_with_classes(monkeypatch, shape, classes, named):
+    made = forecast(3000, shape, classes, 2.0)
+    row = {"dataset": "A", "channels": 1, "n_records": 9, "epsilon": 1.0, "signal": made.signal, "accuracy": 50.0}
+    monkeypatch.setattr(stand_ins, "_table", lambda: [row])
+    assert made.signal == pytest.approx(6000 / math.sqrt(max(1, classes)))
+    assert ("A (9 records, epsilon 1) 50 %" in str(made)) == named
