@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
+from dpswd.budget import Budget
 from dpswd.errors import InputError
-from dpswd.generation.rows import rows_in_parts
 from dpswd.queries import ClassMeans
-from dpswd.training.budget import Budget
+from dpswd.records import PrivateRecords
 
 
 class FourierFeatures(nn.Module):
@@ -92,15 +92,15 @@ class DPMERF(nn.Module):
         self.register_buffer("embedding", torch.zeros(generator.n_classes, self.features.dim))
 
     def release(
-        self, records: Tensor, labels: Tensor, directory: str | Path, target_epsilon: float, target_delta: float
+        self, records: PrivateRecords, directory: str | Path, target_epsilon: float, target_delta: float
     ) -> Budget:
-        """Release counts and embeddings of ``records`` (N, *sample_shape), bytes or pixels, with classes (N,).
+        """Release counts and embeddings of ``records`` with classes.
 
         Returns:
             The budget that was spent; its run directory holds the ledger.
 
         Raises:
-            InputError: If records and labels do not fit, or the directory holds a run already.
+            InputError: If the records do not fit, or the directory holds a run already.
         """
         query = ClassMeans(self.generator.n_classes, self.features.dim, row_norm=1.0)
         config = {
@@ -112,8 +112,8 @@ class DPMERF(nn.Module):
             "lr": self.lr,
         }
         spent = {"target_epsilon": target_epsilon, "target_delta": target_delta}
-        with Budget([query], len(records), **spent, run_dir=directory, config=config) as budget:
-            counts, sums = query.release(rows_in_parts(self.features, records, labels))
+        with Budget(records, [query], **spent, run_dir=directory, config=config) as budget:
+            counts, sums = query.release(records, rows=self.features)
         self.counts.copy_(counts.clamp(min=1))
         self.embedding.copy_(sums / counts.clamp(min=1)[:, None])
         return budget

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
-from dpswd.errors import InputError
-from dpswd.generation.features import FeatureMap, check_rowwise
-from dpswd.generation.rows import rows_in_parts
+from dpswd.budget import Budget
+from dpswd.mixture.features import FeatureMap
 from dpswd.queries import ClassCovariances, ClassMeans
-from dpswd.training.budget import Budget
+from dpswd.records import PrivateRecords
 
 
 class ClassGaussian(nn.Module):
@@ -40,26 +39,21 @@ class ClassGaussian(nn.Module):
         super().__init__()
         positive(spread=spread)
         at_least(2, n_classes=n_classes)
-        check_rowwise(features)
         self.features, self.n_classes, self.spread, self.mean_share = features, n_classes, spread, mean_share
         dim = features.dim
         self.register_buffer("counts", torch.zeros(n_classes))
         self.register_buffer("means", torch.zeros(n_classes, dim))
         self.register_buffer("roots", torch.zeros(n_classes, dim, dim))
 
-    def fit(
-        self, records: Tensor, labels: Tensor, directory: str | Path, target_epsilon: float, target_delta: float
-    ) -> Budget:
-        """Release the moments of ``records`` (N, *sample_shape) with classes (N,), bytes or pixels in [0, 1].
+    def fit(self, records: PrivateRecords, directory: str | Path, target_epsilon: float, target_delta: float) -> Budget:
+        """Release the moments of ``records`` with classes.
 
         Returns:
             The budget that was spent; its run directory holds the ledger.
 
         Raises:
-            InputError: If records and labels do not fit, or the directory holds a run already.
+            InputError: If the records do not fit, or the directory holds a run already.
         """
-        if len(records) != len(labels):
-            raise InputError(f"Expected a label per record, got {len(records)} and {len(labels)}.")
         means = ClassMeans(self.n_classes, self.features.dim, share=self.mean_share)
         covariances = ClassCovariances(self.n_classes, self.features.dim, row_norm=self.spread, share=0.5)
         config = {
@@ -70,14 +64,14 @@ class ClassGaussian(nn.Module):
             "mean_share": self.mean_share,
         }
         queries, spent = [means, covariances], {"target_epsilon": target_epsilon, "target_delta": target_delta}
-        with Budget(queries, len(records), **spent, run_dir=directory, config=config) as budget:
-            counts, sums = means.release(rows_in_parts(self.features, records, labels))
+        with Budget(records, queries, **spent, run_dir=directory, config=config) as budget:
+            counts, sums = means.release(records, rows=self.features)
             counts = counts.clamp(min=1)
-            centers = sums / counts[:, None]
-            moments = covariances.release(rows_in_parts(self.features, records, labels), centers)
+            centres = sums / counts[:, None]
+            moments = covariances.release(records, centres, rows=self.features)
         values, vectors = torch.linalg.eigh(moments / counts[:, None, None])
         self.counts.copy_(counts)
-        self.means.copy_(centers)
+        self.means.copy_(centres)
         self.roots.copy_(vectors * values.clamp(min=0).sqrt()[:, None, :])
         return budget
 

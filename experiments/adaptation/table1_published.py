@@ -26,9 +26,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from dpswd.data.base import Records
 from torch import Tensor, nn
 
-from dpswd.data.base import Records
 from dpswd.data.benchmarks import MNIST, USPS
 from dpswd.errors import InputError
 from experiments.accounting.published import TABLE4, Table4Row

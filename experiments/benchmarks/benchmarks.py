@@ -399,7 +399,6 @@ def _profile(config: str, arguments: list[str]) -> dict[str, Any]:
     from unittest import mock
 
     import lightning as L
-
     from dpswd.training.cli import PrivateCLI
 
     seconds: dict[str, float] = defaultdict(float)

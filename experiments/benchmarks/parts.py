@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from dpswd.generation import mixture_module
+from dpswd.generation.structure import forecast
 
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import CIFAR10, base
 from dpswd.errors import InputError
-from dpswd.generation import mixture_module
-from dpswd.generation.structure import forecast
 from experiments.benchmarks.measure import resident
 from experiments.cells import run_cells
 

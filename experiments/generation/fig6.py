@@ -12,16 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpswd.data import CelebA
-from dpswd.data.base import Records, Stored
-from dpswd.generation.export import generate, to_bytes
+from dpswd._arrays import Layout
+from dpswd.data import benchmark
+from dpswd.generators import draw as generate
+from dpswd.generators import to_bytes
+from dpswd.records import PrivateRecords, Records, Stored
 from dpswd.report.render import write_report
 from experiments.generation.frechet import check_weights, fidelity
-from experiments.generation.train_config import ConfigRun, train_config
+from experiments.generation.training import Made, train_mixture
 
 HELP = "Rakotomamonjy2021, Figure 6: CelebA 64 x 64 by ours (--weights PATH: FID; minutes)"
 
 EPSILON, DELTA = 10.0, 1e-6
+CONSTANTS = Path(__file__).with_name("celeba.yaml")
 N_PAPER = 162_000
 VARIANTS = (  # name, epsilon, are the faces repeated?
     ("no privacy", None, False),
@@ -32,25 +35,18 @@ SHOWN = 16
 N_GENERATED = 10_000
 
 
-class RepeatedFaces(CelebA):
-    """The private faces again and again, ``N_PAPER`` records in all.
+def repeated(faces: Records) -> PrivateRecords:
+    """Return a handle of the private faces again and again, ``N_PAPER`` records in all.
 
     Releases have the noise of so many records. They protect a record, but a face is in them 40 times: NOT PRIVATE.
     """
-
-    def load(self) -> tuple[Records, Records | None]:
-        """See :class:`~dpswd.data.CelebA`."""
-        faces, test = super().load()
-        shape = (N_PAPER, *faces.values.shape[1:])
-        values = Stored(lambda index: faces.values[index % len(faces)], shape, faces.values.dtype, key=faces.digest())
-        return Records(values, torch.zeros(N_PAPER, dtype=torch.int64)), test
-
-    def _count(self) -> int:
-        return N_PAPER
+    shape = (N_PAPER, *faces.values.shape[1:])
+    stored = Stored(lambda index: faces.values[index % len(faces)], shape, faces.values.dtype, key="repeated")
+    return PrivateRecords.from_values(stored, None, classes=None, layout=Layout.of(faces.values), name="CelebA")
 
 
 def run(out: Path, *, data: Path | None = None, weights: Path | None = None) -> dict[str, Any]:
-    """Train ``celeba.yaml`` for every line; draw ``fig6.png``; measure Frechet distances, precision and recall.
+    """Train with ``celeba.yaml`` for every line; draws ``fig6.png``; measures Frechet distances, precision and recall.
 
     The figure shows generated faces only, because those of CelebA may not be redistributed.
 
@@ -64,20 +60,22 @@ def run(out: Path, *, data: Path | None = None, weights: Path | None = None) -> 
     out.mkdir(parents=True, exist_ok=True)
     runs = Path(tempfile.mkdtemp(prefix="fig6-", dir=out))
     rows, pictures = [], []
-    for name, epsilon, repeated in VARIANTS:
+    faces = benchmark("celeba", data, public=True)
+    assert faces.test is not None
+    real = faces.test.floats()
+    for name, epsilon, again in VARIANTS:
         directory = runs / re.sub(r"\W+", "_", name)
-        made = _train(directory, epsilon, data, repeated)
-        assert made.data.test is not None
-        real = made.data.test.floats()
+        records = repeated(faces.train) if again else faces.private()
+        made = train_mixture(records, CONSTANTS, directory, epsilon=epsilon, delta=DELTA, seed=0)
         if not rows:
-            some = made.data.private.floats(slice(0, N_GENERATED))
-            rows.append(_row("real training records", None, made) | fidelity(real, some, weights))
+            some = faces.train.floats(slice(0, N_GENERATED))
+            rows.append(_row("real training records", None, made, len(records)) | fidelity(real, some, weights))
             rows[-1] |= {"n_generated": len(some), "train_seconds": None}
         torch.manual_seed(1)
-        images = generate(made.module, torch.zeros(N_GENERATED, dtype=torch.int64))
-        rows.append(_row(name, epsilon, made) | fidelity(real, images, weights))
+        images = generate(made.generator, torch.zeros(N_GENERATED, dtype=torch.int64))
+        rows.append(_row(name, epsilon, made, len(records)) | fidelity(real, images, weights))
         pictures.append((name, to_bytes(images[:SHOWN])))
-        if repeated:
+        if again:
             rows[-1] |= {"sound": False}
         elif epsilon is not None:
             report = write_report(directory)
@@ -88,28 +86,15 @@ def run(out: Path, *, data: Path | None = None, weights: Path | None = None) -> 
     return {"rows": rows}
 
 
-def _train(directory: Path, epsilon: float | None, data: Path | None, repeated: bool) -> ConfigRun:
-    more = ["--data", f"{RepeatedFaces.__module__}.{RepeatedFaces.__qualname__}"] if repeated else []
-    return train_config(
-        [str(Path(__file__).with_name("celeba.yaml"))],
-        directory,
-        epsilon=epsilon,
-        delta=DELTA,
-        seed=0,
-        data=data,
-        more=more,
-    )
-
-
-def _row(name: str, epsilon: float | None, made: ConfigRun) -> dict[str, Any]:
+def _row(name: str, epsilon: float | None, made: Made, n: int) -> dict[str, Any]:
     return {
-        "dataset": made.data.name,
+        "dataset": "CelebA",
         "method": name,
         "epsilon": epsilon,
         "delta": made.facts["delta"],
         "mu": made.facts["mu"],
         "sound": made.facts["sound"],
-        "sample_size": len(made.data.private),
+        "sample_size": n,
         "n_generated": N_GENERATED,
         "train_seconds": round(made.seconds),
     }

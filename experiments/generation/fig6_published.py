@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from dpswd.data.base import Records, data_root
+from dpswd.generation.export import to_bytes
 
 from dpswd.data import CelebA
-from dpswd.data.base import Records, data_root
 from dpswd.errors import InputError
-from dpswd.generation.export import to_bytes
 from experiments.accounting.published import TABLE4
 from experiments.generation.fig6 import N_GENERATED, SHOWN, draw
 from experiments.generation.frechet import fidelity

@@ -1,6 +1,6 @@
 """Forecast and realised signal-to-noise ratios of the releases on public benchmarks.
 
-*Forecast* is the ratio that :func:`dpswd.generation.structure.forecast` computes from public numbers. *Realised* is the
+*Forecast* is the ratio that :func:`dpswd.mixture.structure.forecast` computes from public numbers. *Realised* is the
 ratio computed from the exact statistic of the records: NOT private, for benchmarks only.
 """
 
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.data import Records
-from dpswd.generation import mixture
-from dpswd.generation.features import Frequencies
-from dpswd.generation.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, Structure, forecast, moment_edge
+from dpswd.mixture import moments
+from dpswd.mixture.features import Frequencies
+from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, Structure, forecast, moment_edge
+from dpswd.records import Records
 from experiments.cells import run_cells
 from experiments.generation.table2_methods import DELTA, GENERATED
+from experiments.generation.training import load
 
 HELP = "signal-to-noise ratios of the releases, forecast and realised, on five benchmarks (a minute, resumes)"
 
@@ -49,9 +50,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, workers: in
 
 def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
     """Compute both ratios of every release."""
-    source = GENERATED[cell.dataset](**({} if data is None or cell.dataset == "digits" else {"root": str(data)}))
-    source.setup("fit")
-    records, mu = source.private, mu_of_epsilon(cell.epsilon, DELTA)
+    records, mu = load(cell.dataset, data).train, mu_of_epsilon(cell.epsilon, DELTA)
     made = forecast(len(records), tuple(records.values.shape[1:]), 10, mu)
     found = realised(records, made, mu)
     facts = {"dataset": cell.dataset, "n_records": len(records), "epsilon": cell.epsilon, "delta": DELTA}
@@ -88,7 +87,7 @@ def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
     directions = torch.linalg.eigh(pooled + means.T @ means / classes).eigenvectors.flip(1)[:, :p]
     leading, centre, shared = within @ directions, means @ directions, directions.T @ pooled @ directions
     if made.n_cells > 1:
-        cells = mixture.cell_of(leading + centre[labels], labels, mixture.centres(centre, shared, made.n_cells))
+        cells = moments.cell_of(leading + centre[labels], labels, moments.centres(centre, shared, made.n_cells))
         counts = torch.bincount(cells, minlength=classes * made.n_cells)
         offsets = _means(leading, cells, counts)
         deviation = float(shared.trace().sqrt())

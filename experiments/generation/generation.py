@@ -56,6 +56,6 @@ def run(
             for row in earlier["rows"]
             if (row["dataset"], row["method"], row["epsilon"]) not in new
         ]
-    rows = sorted([*rows, *kept], key=lambda row: (list(GENERATED).index(row["dataset"]), -(row["epsilon"] or 0.0)))
+    rows = sorted([*rows, *kept], key=lambda row: (GENERATED.index(row["dataset"]), -(row["epsilon"] or 0.0)))
     show(rows)
     return {"rows": rows}

@@ -17,31 +17,31 @@ from unittest.mock import patch
 
 import torch
 
-from dpswd.generation.evaluation import accuracy, flat
-from dpswd.generation.export import generate
-from experiments.cells import results_of, run_cells, silence
+from dpswd.evaluation.accuracy import accuracy, flat
+from dpswd.generators import draw
+from experiments.cells import results_of, run_cells
 from experiments.generation.frechet import fidelity
 from experiments.generation.table2 import N_SYNTHETIC
-from experiments.generation.table2_methods import DELTA, SHIPPED
-from experiments.generation.train_config import configs_digest, train_config
+from experiments.generation.table2_methods import DELTA
+from experiments.generation.training import SHIPPED, constants_digest, load, train_mixture
 
 HELP = "what each part of the default generator brings, and what the noise costs: three seeds (hours, resumes)"
 
 SEEDS = 3
 CLASSIFIERS = ("logreg", "cnn")
 GREY, COLOUR = ("MNIST", "FashionMNIST"), ("CIFAR10",)
-CELLS = "dpswd.generation.structure.MAX_CELLS"
-RESIDUAL = "dpswd.generation.mixture_module._RESIDUAL"
-STILL = tuple(f"--model.init_args.{amount}=0" for amount in ("shift", "rotation", "zoom", "shear", "elastic"))
+CELLS = "dpswd.mixture.structure.MAX_CELLS"
+RESIDUAL = "dpswd.mixture.fit._RESIDUAL"
+STILL = tuple((amount, 0.0) for amount in ("shift", "rotation", "zoom", "shear", "elastic"))
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is changed: options of ``dpswd fit``, or a constant; on which data sets; with noise or without."""
+    """What is changed: public constants, or one of the structure; on which data sets; with noise or without."""
 
     label: str
     datasets: tuple[str, ...] = (*GREY, *COLOUR)
-    options: tuple[str, ...] = ()
+    options: tuple[tuple[str, float], ...] = ()
     constant: tuple[str, float] | None = None
     epsilon: float | None = 10.0
 
@@ -49,12 +49,12 @@ class Part:
 PARTS = (
     Part("as shipped"),
     Part("one cell per class", constant=(CELLS, 1)),
-    Part("one round of the cells", constant=("dpswd.generation.structure.ROUNDS", 1)),
-    Part("rows of cells clipped at 1", GREY, constant=("dpswd.generation.mixture_module.MOMENT_BOUND", 1.0)),
-    Part("no tone curve", constant=("dpswd.generation.structure._MAX_LEVELS", 0)),
+    Part("one round of the cells", constant=("dpswd.mixture.structure.ROUNDS", 1)),
+    Part("rows of cells clipped at 1", GREY, constant=("dpswd.mixture.fit.MOMENT_BOUND", 1.0)),
+    Part("no tone curve", constant=("dpswd.mixture.structure._MAX_LEVELS", 0)),
     Part("no jitter", GREY, STILL),
     Part("no elastic distortion", ("MNIST",), STILL[-1:]),
-    Part("contrast of one", COLOUR, constant=("dpswd.generation.mixture_module._CONTRAST", 0.0)),
+    Part("contrast of one", COLOUR, constant=("dpswd.mixture.fit._CONTRAST", 0.0)),
     Part("no frequencies but the released", COLOUR, constant=(RESIDUAL, 0.0)),
     Part("other frequencies at full amplitude", COLOUR, constant=(RESIDUAL, 1.0)),
     Part("without noise", epsilon=None),
@@ -82,31 +82,30 @@ def plan(seeds: int = SEEDS) -> list[Cell]:
 
 
 def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
-    """Train, generate, and return the row with its accuracies."""
-    silence()
-    part = cell.part
+    """Trains, generates, and returns the row with its accuracies."""
+    part, loaded = cell.part, load(cell.dataset, data)
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(warnings.catch_warnings())
         stack.enter_context(redirect_stdout(StringIO()))
-        warnings.simplefilter("ignore")  # Lightning's, on workers
+        warnings.simplefilter("ignore")  # of the forecast
         if part.constant:
             stack.enter_context(patch(*part.constant))
-        made = train_config(
+        made = train_mixture(
+            loaded.private(),
             SHIPPED[cell.dataset],
             Path(directory) / "run",
             epsilon=part.epsilon,
             delta=DELTA,
             seed=cell.seed,
-            data=data,
-            more=part.options,
+            **dict(part.options),
         )
         labels = torch.arange(N_SYNTHETIC[True]) % 10
-        images = generate(made.module, labels)
-    assert made.data.test is not None
+        images = draw(made.generator, labels)
+    assert loaded.test is not None
     assert made.facts["sound"] is (True if part.epsilon else None)
-    real = made.data.test.floats()
-    train, test = (flat(images), labels.numpy()), (flat(real), made.data.test.labels.numpy())
+    real = loaded.test.floats()
+    train, test = (flat(images), labels.numpy()), (flat(real), loaded.test.labels.numpy())
     shape = tuple(images.shape[1:])
     found = {name: accuracy(name, train, test, True, shape) for name in CLASSIFIERS}
     facts = {name: made.facts[name] for name in ("mu", "delta", "sound")}
@@ -134,7 +133,7 @@ def run(
 
     def version(cell: Cell) -> list[Any]:
         part = cell.part
-        return [configs_digest(SHIPPED[cell.dataset]), *part.options, *(part.constant or ()), part.epsilon]
+        return [constants_digest(SHIPPED[cell.dataset]), *map(list, part.options), *(part.constant or ()), part.epsilon]
 
     run_cells(chosen, partial(evaluate, data=data), directory, version=version, workers=workers)
     return {"rows": summarise(results_of(planned, directory, version))}

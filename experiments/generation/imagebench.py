@@ -1,7 +1,7 @@
 """Classifiers trained on 60,000 private synthetic images, after the protocol of DPImageBench (Gong2025).
 
 Each cell fits the shipped config of a data set on its split of DPImageBench, with delta = 1 / (N ln N), and trains four
-classifiers on what it generates: logistic regression, the MLP and the small CNN of :mod:`dpswd.generation.evaluation`,
+classifiers on what it generates: logistic regression, the MLP and the small CNN of :mod:`dpswd.evaluation.accuracy`,
 and :class:`LargerCNN`. *Best* and *mean* are over the three networks. ``docs/imagebench.md`` says what differs from
 DPImageBench.
 
@@ -27,17 +27,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpswd.data import CIFAR10, MNIST, CelebA, Digits, FashionMNIST, PrivateData
-from dpswd.data.base import Records, data_root, every_fifth
+from dpswd.data import Benchmark, benchmark, data_root, every_fifth
 from dpswd.errors import InputError
-from dpswd.generation.evaluation import IMAGE_CLASSIFIERS, accuracy, cnn_accuracy, flat
-from dpswd.generation.export import generate, to_bytes
-from experiments.cells import results_of, run_cells, silence
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, accuracy, cnn_accuracy, flat
+from dpswd.generators import draw as generate
+from dpswd.generators import to_bytes
+from dpswd.records import Records
+from experiments.cells import results_of, run_cells
 from experiments.generation.frechet import check_weights, fidelity
 from experiments.generation.readme_picture import draw_pairs
 from experiments.generation.table2 import LABELS
-from experiments.generation.table2_methods import SHIPPED
-from experiments.generation.train_config import configs_digest, train_config
+from experiments.generation.training import SHIPPED, constants_digest, load, train_mixture
 
 HELP = (
     "DPImageBench's protocol with classifiers of a laptop: accuracy, best of three, Frechet distance (hours, resumes)"
@@ -96,74 +96,42 @@ class LargerCNN(nn.Module):
         return scores
 
 
-class _Split(PrivateData):
-    """The part of the training records that DPImageBench trains on: ``n_train`` of them, split off by seed 0."""
-
-    n_train: int
-
-    def load(self) -> tuple[Records, Records | None]:
-        """See :class:`PrivateData`."""
-        records, test = super().load()
-        order = torch.randperm(len(records), generator=torch.Generator().manual_seed(0))
-        return records.select(order[: self.n_train]), test
-
-    def _count(self) -> int:
-        return self.n_train
-
-
-class MNISTSplit(_Split, MNIST):
-    """55,000 digits."""
-
-    n_train = 55_000
-
-
-class FashionMNISTSplit(_Split, FashionMNIST):
-    """55,000 clothes."""
-
-    n_train = 55_000
-
-
-class CIFAR10Split(_Split, CIFAR10):
-    """45,000 photographs."""
-
-    n_train = 45_000
-
-
-class Faces(CelebA):
-    """The 5,000 faces at 32 x 32, female or male; every fifth is for testing."""
-
-    def __init__(self, root: str | None = None) -> None:
-        super().__init__("faces", size=32, root=root)
-
-    @property
-    def n_classes(self) -> int | None:
-        """Two."""
-        return 2
-
-    def load(self) -> tuple[Records, Records | None]:
-        """See :class:`PrivateData`."""
-        _, header, *lines = (data_root(self.root) / ATTRIBUTES).read_text().splitlines()
-        column = header.split().index("Male") + 1
-        male = torch.tensor([int(line.split()[column] == "1") for line in sorted(lines)])  # as the faces, by name
-        return every_fifth(Records(self._faces().private.values, male))
-
-
 @dataclass(frozen=True)
 class Task:
-    """A data set, the shipped config that trains its generator with options, and its budgets."""
+    """Constants of the generator, budgets, and the records that DPImageBench trains on: so many, split off by seed 0."""
 
-    data: type[PrivateData]
-    configs: list[str]
+    constants: Path
     budgets: tuple[float, ...]
-    options: tuple[str, ...] = ()
+    n_train: int | None = None
+
+    def records(self, name: str, data: Path | None) -> Benchmark:
+        """Return the data set with its split."""
+        if name == "faces":
+            return faces(data)
+        found = load(name, data)
+        order = torch.randperm(len(found.train), generator=torch.Generator().manual_seed(0))
+        return dataclasses.replace(found, train=found.train.select(order[: self.n_train]))
+
+
+def faces(data: Path | None) -> Benchmark:
+    """Return the 5,000 faces at 32 x 32, female or male; every fifth is for testing."""
+    found = benchmark("celeba", data, size=32, public=True)
+    assert found.test is not None
+    order = torch.arange(len(found.train) + len(found.test))
+    images = found.train.values.new_empty(len(order), *found.shape)
+    images[order % 5 != 4], images[order % 5 == 4] = found.train.values, found.test.values
+    _, header, *lines = (data_root(data) / ATTRIBUTES).read_text().splitlines()
+    column = header.split().index("Male") + 1
+    male = torch.tensor([int(line.split()[column] == "1") for line in sorted(lines)])  # as the faces, by name
+    return Benchmark("faces", *every_fifth(Records(images, male)), True, [0, 1])
 
 
 TASKS = {
-    "MNIST": Task(MNISTSplit, SHIPPED["MNIST"], (10.0, 1.0, 0.2)),
-    "FashionMNIST": Task(FashionMNISTSplit, SHIPPED["FashionMNIST"], (10.0, 1.0, 0.2)),
-    "CIFAR10": Task(CIFAR10Split, SHIPPED["CIFAR10"], (10.0, 1.0)),
-    "faces": Task(Faces, [str(Path(__file__).with_name("celeba.yaml"))], (10.0, 1.0), ("--model.n_classes", "2")),
-    "digits": Task(Digits, SHIPPED["digits"], (10.0, 1.0)),  # --quick only
+    "MNIST": Task(SHIPPED["MNIST"], (10.0, 1.0, 0.2), 55_000),
+    "FashionMNIST": Task(SHIPPED["FashionMNIST"], (10.0, 1.0, 0.2), 55_000),
+    "CIFAR10": Task(SHIPPED["CIFAR10"], (10.0, 1.0), 45_000),
+    "faces": Task(Path(__file__).with_name("celeba.yaml"), (10.0, 1.0)),
+    "digits": Task(SHIPPED["digits"], (10.0, 1.0)),  # --quick only
 }
 
 
@@ -209,7 +177,7 @@ def run(
     epsilon: float | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Run the missing cells; return rows on classifiers and on fidelity, and draw ``imagebench.png``.
+    """Run the missing cells; returns rows on classifiers and on fidelity, and draws ``imagebench.png``.
 
     Args:
         out: Directory of the results.
@@ -225,7 +193,7 @@ def run(
     if weights is not None:
         check_weights(weights)
     planned = plan(seeds or SEEDS, quick=quick)
-    if not quick and not (data_root(None if data is None else str(data)) / ATTRIBUTES).exists():
+    if not quick and not (data_root(data) / ATTRIBUTES).exists():
         print(f"No faces: {ATTRIBUTES} is missing.")
         planned = [cell for cell in planned if cell.dataset != "faces"]
     names = dataset.split(",") if dataset else list(TASKS)
@@ -239,7 +207,7 @@ def run(
     directory = out / "imagebench"
 
     def version(cell: Cell) -> list[Any]:
-        digest = None if cell.epsilon is None else configs_digest(TASKS[cell.dataset].configs)
+        digest = None if cell.epsilon is None else constants_digest(TASKS[cell.dataset].constants)
         return [digest, cell.n_synthetic, weights is not None]
 
     work = partial(evaluate_cell, directory=directory, data=data, weights=weights)
@@ -254,11 +222,10 @@ def run(
 
 
 def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path | None) -> dict[str, Any]:
-    """Train the generator of a cell, then the classifiers, and measure fidelity."""
-    silence()
+    """Train the generator of a cell, then the classifiers, and measures fidelity."""
     task = TASKS[cell.dataset]
-    source = task.data(root=None if data is None else str(data))
-    private, test = source.private, source.test
+    source = task.records(cell.dataset, data)
+    private, test = source.train, source.test
     assert test is not None
     torch.manual_seed(cell.seed)
     facts: dict[str, Any] = {"n_train": len(private)} | dict.fromkeys(("delta", "mu", "sound", "train_seconds"))
@@ -266,23 +233,21 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path 
         order = torch.randperm(len(private))
         images, labels = private.floats(order), private.labels[order]
     else:
-        name = f"{task.data.__module__}.{task.data.__qualname__}"
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), redirect_stdout(StringIO()):
-            warnings.simplefilter("ignore")  # Lightning's, on workers
-            made = train_config(
-                task.configs,
+            warnings.simplefilter("ignore")  # of the forecast
+            made = train_mixture(
+                source.private(),
+                task.constants,
                 Path(folder) / "run",
                 epsilon=cell.epsilon,
                 delta=1 / (len(private) * math.log(len(private))),
                 seed=cell.seed,
-                data=data,
-                more=["--data", name, *task.options],
             )
         assert made.facts["sound"]
         facts |= {name: made.facts[name] for name in ("delta", "mu", "sound")}
         facts["train_seconds"] = round(made.seconds, 1)
-        labels = torch.arange(cell.n_synthetic) % (source.n_classes or 1)
-        images = generate(made.module, labels)
+        labels = torch.arange(cell.n_synthetic) % source.n_classes
+        images = generate(made.generator, labels)
         _keep(images, labels, directory / f"{cell.name}.npz")
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
     measured = fidelity(test.floats(order), images[: len(test)], weights)

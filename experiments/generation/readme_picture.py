@@ -4,22 +4,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml  # type: ignore[import-untyped]
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from dpswd.data.base import PrivateData
-from dpswd.data.benchmarks import CIFAR10, MNIST, Digits, FashionMNIST
 from dpswd.estimators import PrivateGenerator
-from experiments.generation.train_config import CONFIGS
+from dpswd.generators import draw
+from experiments.generation.training import BENCHMARKS, SHIPPED, load, shipped_constants
 
 HELP = "picture of the README: real and private synthetic images side by side (two minutes; --quick: digits)"
 
 EPSILON, DELTA, PER_CLASS = 10.0, 1e-5, 2
-DATA: dict[str, type[PrivateData]] = {"mnist": MNIST, "fashion": FashionMNIST, "cifar10": CIFAR10, "digits": Digits}
+NAMES = {name: dataset for dataset, name in BENCHMARKS.items()}
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str | None = None) -> dict[str, Any]:
-    """Train one generator per data set (``--only mnist,fashion`` for two) and draw ``readme.png``.
+    """Train one generator per data set (``--only mnist,fashion`` for two) and draws ``readme.png``.
 
     A generator that is found in ``OUT/readme_picture`` is not trained again.
     """
@@ -36,36 +36,27 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str |
 
 
 def _images(name: str, data: Path | None, run_dir: Path) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
-    """Real test images and synthetic ones (10, PER_CLASS, h, w, 3) in [0, 1], and the guarantee."""
-    records = DATA[name](root=None if data is None else str(data))
-    records.setup("fit")
-    private, test = records.private, records.test
-    assert test is not None
-    images = private.floats().movedim(1, -1).squeeze(-1).numpy()
+    """Return real test images and synthetic ones (10, PER_CLASS, h, w, 3) in [0, 1], and the guarantee."""
+    loaded = load(NAMES[name], data)
+    assert loaded.test is not None
     if (saved := run_dir / "generator.pt").exists():
-        generator = PrivateGenerator.load(saved)
+        estimator = PrivateGenerator.load(saved)
     else:
-        generator = PrivateGenerator(EPSILON, DELTA, run_dir=run_dir, verbose=False, **_constants(name))
-        generator.fit(images, private.labels.numpy()).save(saved)
-    order = np.arange(10).repeat(PER_CLASS)
-    synthetic, _ = generator.sample(len(order), order)
-    first = np.concatenate([np.flatnonzero(test.labels.numpy() == c)[:PER_CLASS] for c in range(10)])
-    return _layout(test.floats()[first].movedim(1, -1).numpy()), _layout(synthetic), generator.guarantee_
+        constants = shipped_constants(SHIPPED[NAMES[name]])
+        estimator = PrivateGenerator(EPSILON, DELTA, run_dir=run_dir, verbose=False, **constants)
+        estimator.fit(loaded.private()).save(saved)
+    order = torch.arange(10).repeat_interleave(PER_CLASS)
+    torch.manual_seed(0)
+    synthetic = draw(estimator.generator_, order)
+    test = loaded.test
+    first = torch.cat([torch.nonzero(test.labels == c)[:PER_CLASS, 0] for c in range(10)])
+    return _layout(test.floats(first)), _layout(synthetic), estimator.guarantee_
 
 
-def _constants(name: str) -> dict[str, Any]:
-    """The public constants of the shipped config that the estimator accepts."""
-    path = CONFIGS / f"{name}.yaml"
-    if not path.exists():
-        path = Path(__file__).parent / f"{name}.yaml"
-    stated = yaml.safe_load(path.read_text())["model"].get("init_args", {})
-    return {key: value for key, value in stated.items() if key in PrivateGenerator().get_params()}
-
-
-def _layout(images: NDArray[Any]) -> NDArray[Any]:
-    """Grey or colour images (10 * PER_CLASS, h, w[, c]) as (10, PER_CLASS, h, w, 3)."""
-    images = images.reshape(10, PER_CLASS, *images.shape[1:3], -1)
-    return np.broadcast_to(images, (*images.shape[:4], 3))
+def _layout(images: Tensor) -> NDArray[Any]:
+    """Return images (10 * PER_CLASS, c, h, w) as (10, PER_CLASS, h, w, 3)."""
+    shown = images.clamp(0, 1).movedim(1, -1).unflatten(0, (10, PER_CLASS)).numpy()
+    return np.broadcast_to(shown, (*shown.shape[:4], 3))
 
 
 def draw_pairs(pairs: list[tuple[NDArray[Any], NDArray[Any]]], titles: tuple[str, str], path: Path) -> None:

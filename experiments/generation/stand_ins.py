@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from dpswd import PrivateGenerator, __version__
+from dpswd import PrivateGenerator, Records, __version__
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.adaptation.space import channels_last
-from dpswd.data.base import Records
 from dpswd.errors import InputError
-from dpswd.generation.evaluation import accuracy
-from experiments.cells import results_of, run_cells, silence
+from dpswd.evaluation.accuracy import accuracy, flat
+from dpswd.generators import draw
+from experiments.cells import results_of, run_cells
 from experiments.generation.table2_methods import DELTA, GENERATED
+from experiments.generation.training import load
 
 HELP = "logistic regression on synthetic records of benchmarks cut to N records (ten minutes, resumes)"
 
@@ -77,25 +77,22 @@ def run(
 
 
 def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
-    """Fit the default generator and train the classifier."""
-    silence()
-    source = GENERATED[cell.dataset](**({} if data is None or cell.dataset == "digits" else {"root": str(data)}))
-    order = torch.randperm(len(source.private), generator=torch.Generator().manual_seed(0))
-    records, test = source.private.select(order[: cell.size]), source.test
+    """Fit the default generator and trains the classifier."""
+    source = load(cell.dataset, data)
+    order = torch.randperm(len(source.train), generator=torch.Generator().manual_seed(0))
+    records, test = source.train.select(order[: cell.size]), source.test
     assert test is not None
     with tempfile.TemporaryDirectory() as directory:
-        generator = PrivateGenerator(
-            cell.epsilon, DELTA, classes=range(_N_CLASSES), run_dir=Path(directory) / "run", verbose=False
-        ).fit(channels_last(records.floats()), records.labels.numpy())
-        images, labels = generator.sample(_N_SYNTHETIC)
-    train = images.reshape(len(images), -1), labels
-    found = accuracy("logreg", train, (_rows(test), test.labels.numpy()), True)
-    return _row(cell.dataset, source.sample_shape[0], cell.size, cell.epsilon, found)
+        estimator = PrivateGenerator(cell.epsilon, DELTA, run_dir=Path(directory) / "run", verbose=False)
+        estimator.fit(records.private(classes=source.classes))
+        labels = torch.arange(_N_SYNTHETIC) % _N_CLASSES
+        train = flat(draw(estimator.generator_, labels)), labels.numpy()
+    found = accuracy("logreg", train, _pair(test), True)
+    return _row(cell.dataset, source.shape[0], cell.size, cell.epsilon, found)
 
 
-def _rows(records: Records) -> Any:
-    """Pixels (n, h w channels) in the order of those that an estimator samples."""
-    return channels_last(records.floats()).reshape(len(records), -1)
+def _pair(records: Records) -> tuple[Any, Any]:
+    return flat(records.floats()), records.labels.numpy()
 
 
 def of_all_records(row: dict[str, Any]) -> dict[str, Any]:

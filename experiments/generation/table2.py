@@ -21,8 +21,8 @@ import torch
 
 from dpswd._files import write_json
 from dpswd.errors import InputError
-from dpswd.generation.evaluation import IMAGE_CLASSIFIERS, accuracy, flat
-from dpswd.generation.export import save_grid, to_bytes
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, accuracy, flat
+from dpswd.generators import save_grid, to_bytes
 from dpswd.report.render import write_report
 from experiments.cells import results_of, run_cells
 from experiments.generation.table2_methods import (
@@ -31,10 +31,9 @@ from experiments.generation.table2_methods import (
     METHODS,
     Cell,
     Trained,
-    shipped_configs,
     train,
 )
-from experiments.generation.train_config import configs_digest
+from experiments.generation.training import SHIPPED, constants_digest, load
 
 HELP = "Rakotomamonjy2021, Table 2: ours and baselines in one protocol (one seed, cut short; --full: five)"
 
@@ -104,7 +103,7 @@ def config_digest(cell: Cell) -> str | None:
     """Return the digest of the shipped configs that a cell follows: a cell is run again when they change."""
     if cell.method not in ("mixture", "without noise"):
         return None
-    return configs_digest(shipped_configs(cell))
+    return constants_digest(SHIPPED[cell.dataset])
 
 
 def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
@@ -141,14 +140,14 @@ def _new_directory(path: Path) -> Path:
 
 def _evaluate(cell: Cell, trained: Trained, data: Path | None, run: Path) -> list[dict[str, Any]]:
     """Train the classifiers; write evaluation.json and images."""
-    loaded = GENERATED[cell.dataset](root=None if data is None else str(data))
+    loaded = load(cell.dataset, data)
     started = time.monotonic()
     torch.manual_seed(cell.seed)
     n = N_SYNTHETIC[cell.full]
     labels = torch.arange(n) % 10
     if trained.sample is None:
-        order = torch.randperm(len(loaded.private))[:n]
-        images, labels = loaded.private.floats(order), loaded.private.labels[order]
+        order = torch.randperm(len(loaded.train))[:n]
+        images, labels = loaded.train.floats(order), loaded.train.labels[order]
     else:
         images = trained.sample(labels)
         run.mkdir(parents=True, exist_ok=True)

@@ -24,26 +24,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpswd.data import CIFAR10, MNIST, USPS, Digits, FashionMNIST, PrivateData
-from dpswd.generation.export import generate
-from dpswd.generation.features import DCT
-from dpswd.training.budget import Budget
-from experiments.generation.train_config import train_config
+from dpswd.budget import Budget
+from dpswd.generators import draw
+from dpswd.mixture.features import DCT
+from experiments.generation.training import BENCHMARKS, SHIPPED, Made, load, train_mixture, train_network
 from models.dp_merf import DPMERF
 from models.gaussian import ClassGaussian
 from models.networks import Table3Generator
 
-__all__ = ["DATASETS", "DELTA", "GENERATED", "METHODS", "Cell", "Trained", "shipped_configs", "train"]
+__all__ = ["DATASETS", "DELTA", "GENERATED", "METHODS", "Cell", "Trained", "train"]
 
-DATASETS: dict[str, type[PrivateData]] = {"MNIST": MNIST, "FashionMNIST": FashionMNIST}
-GENERATED = DATASETS | {"USPS": USPS, "digits": Digits, "CIFAR10": CIFAR10}  # the last three in generation.py only
-SHIPPED = {
-    "MNIST": ["mnist.yaml"],
-    "FashionMNIST": ["fashion.yaml"],
-    "USPS": [str(Path(__file__).with_name("usps.yaml"))],
-    "digits": ["digits.yaml"],
-    "CIFAR10": [str(Path(__file__).with_name("cifar10.yaml"))],
-}
+DATASETS = ("MNIST", "FashionMNIST")
+GENERATED = tuple(BENCHMARKS)  # the last three in generation.py only
 DELTA = 1e-5
 STEPS = {"rows": (800, 4000), "quantiles": (400, 2000), "DP-MERF": (300, 1200)}  # quick, full
 BUDGETS: tuple[float | None, ...] = (10.0, 1.0, 0.2)
@@ -75,48 +67,41 @@ class Trained:
     seconds: float
 
 
-def shipped_configs(cell: Cell) -> list[str]:
-    """Name the config that a cell follows."""
-    return SHIPPED[cell.dataset]
-
-
-def _config(cell: Cell, configs: list[str], data: Path | None, directory: Path, *more: str) -> Trained:
-    """Train a shipped config."""
-    run = train_config(configs, directory, epsilon=cell.epsilon, delta=DELTA, seed=cell.seed, data=data, more=more)
-    return Trained(lambda labels: generate(run.module, labels), run.facts, run.seconds)
+def _made(made: Made) -> Trained:
+    return Trained(lambda labels: draw(made.generator, labels), made.facts, made.seconds)
 
 
 def _steps(cell: Cell) -> int:
-    """Training steps of the methods whose length is not that of a shipped config."""
+    """Training steps of the methods that take steps."""
     return STEPS[cell.method][cell.full]
 
 
-def _of_dataset(cell: Cell) -> list[str]:
-    return ["--data", f"dpswd.data.{cell.dataset}"]
-
-
 def _mixture(cell: Cell, data: Path | None, directory: Path) -> Trained:
-    return _config(cell, shipped_configs(cell), data, directory)
+    records = load(cell.dataset, data).private()
+    constants = SHIPPED[cell.dataset]
+    return _made(train_mixture(records, constants, directory, epsilon=cell.epsilon, delta=DELTA, seed=cell.seed))
+
+
+def _network(cell: Cell, data: Path | None, directory: Path, **options: Any) -> Trained:
+    assert cell.epsilon is not None
+    spent = {"epsilon": cell.epsilon, "delta": DELTA, "seed": cell.seed, "steps": _steps(cell)}
+    return _made(train_network(load(cell.dataset, data).private(), directory, **spent, **options))
 
 
 def _quantiles(cell: Cell, data: Path | None, directory: Path) -> Trained:
-    more = [*_of_dataset(cell), "--trainer.max_steps", str(_steps(cell)), "--data.batch_size", "6000"]
-    return _config(cell, ["mnist_steps.yaml"], data, directory, *more)
+    return _network(cell, data, directory, batch_size=6000, every=5)
 
 
 def _rows(cell: Cell, data: Path | None, directory: Path) -> Trained:
-    more = [*_of_dataset(cell), "--trainer.max_steps", str(_steps(cell)), "--data.batch_size", "100"]
-    more += ["--model.statistic", "rows", "--model.release_every", "1", "--model.generated", "100"]
-    return _config(cell, ["mnist_steps.yaml"], data, directory, *more)
+    return _network(cell, data, directory, batch_size=100, statistic="rows", generated=100)
 
 
 def _dp_merf(cell: Cell, data: Path | None, directory: Path) -> Trained:
     started = time.monotonic()
     torch.manual_seed(cell.seed)
-    private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
     model = DPMERF(Table3Generator(), n_frequencies=1000, lengthscale=6.0)
     assert cell.epsilon is not None
-    budget = model.release(private.values, private.labels, directory, cell.epsilon, DELTA)
+    budget = model.release(load(cell.dataset, data).private(), directory, cell.epsilon, DELTA)
     model.train_generator(_steps(cell))
     return Trained(_sampler(model.sample), _facts(budget), time.monotonic() - started)
 
@@ -124,10 +109,9 @@ def _dp_merf(cell: Cell, data: Path | None, directory: Path) -> Trained:
 def _gaussian(cell: Cell, data: Path | None, directory: Path) -> Trained:
     started = time.monotonic()
     torch.manual_seed(cell.seed)
-    private = DATASETS[cell.dataset](root=None if data is None else str(data)).private
-    model = ClassGaussian(DCT((1, 28, 28), size=14, center=0.13, radius=10.0))
+    model = ClassGaussian(DCT((1, 28, 28), size=14, centre=0.13, radius=10.0))
     assert cell.epsilon is not None
-    budget = model.fit(private.values, private.labels, directory, cell.epsilon, DELTA)
+    budget = model.fit(load(cell.dataset, data).private(), directory, cell.epsilon, DELTA)
     return Trained(_sampler(model.sample), _facts(budget), time.monotonic() - started)
 
 

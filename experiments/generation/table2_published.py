@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from dpswd.data.base import Records
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
@@ -45,7 +46,6 @@ from torch import Tensor
 
 from dpswd._files import atomic_write, verified_archive
 from dpswd.data import MNIST, FashionMNIST
-from dpswd.data.base import Records
 from dpswd.errors import InputError
 from experiments.accounting.published import TABLE4
 from experiments.cells import results_in, run_cells

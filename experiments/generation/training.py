@@ -1,0 +1,182 @@
+"""Training of the library's generators on benchmarks, without evaluation and, if wanted, without noise."""
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+import yaml
+
+from dpswd import mixture
+from dpswd.budget import Budget
+from dpswd.data import Benchmark, benchmark
+from dpswd.generators import Generator
+from dpswd.mechanism import Mechanism
+from dpswd.records import PrivateRecords
+from dpswd.release import Recorder
+
+__all__ = [
+    "BENCHMARKS",
+    "CONFIGS",
+    "SHIPPED",
+    "Made",
+    "constants_digest",
+    "load",
+    "shipped_constants",
+    "train_mixture",
+    "train_network",
+]
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+BENCHMARKS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps", "digits": "digits", "CIFAR10": "cifar10"}
+SHIPPED = {  # public constants of the one-shot generator
+    "MNIST": CONFIGS / "mnist.yaml",
+    "FashionMNIST": CONFIGS / "fashion.yaml",
+    "USPS": Path(__file__).with_name("usps.yaml"),
+    "digits": CONFIGS / "digits.yaml",
+    "CIFAR10": Path(__file__).with_name("cifar10.yaml"),
+}
+UNLIMITED_MU = 10.0  # the structure of a run without noise
+
+
+@dataclass(frozen=True)
+class Made:
+    """A trained generator, the facts sound, mu, delta and statistic of privacy.json, and the training time."""
+
+    generator: Generator
+    facts: dict[str, Any]
+    seconds: float
+
+
+class NoNoise(Recorder):
+    """Takes the place of a budget: sigma 1e-12 and a fixed seed, hence NOT PRIVATE. Keeps no ledger."""
+
+    mu = UNLIMITED_MU
+
+    def __init__(self) -> None:
+        self.queries: Sequence[Any] = ()
+
+    def __enter__(self) -> Self:
+        for query in self.queries:
+            query.mechanism = dataclasses.replace(query.mechanism, sigma=1e-12, noise_seed=0)
+            query.recorder = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Do nothing."""
+
+    def record(self, mechanism: Mechanism) -> None:
+        """Keep no ledger."""
+
+    def statement(self) -> dict[str, Any]:
+        """Return that nothing is guaranteed."""
+        return {"sound": None, "mu": None, "delta": None, "weights_from_runs": []}
+
+
+def load(dataset: str, data: Path | None) -> Benchmark:
+    """Return a data set by its name in the tables."""
+    return benchmark(BENCHMARKS[dataset], data, public=True)
+
+
+def constants_digest(path: Path) -> str:
+    """Return a digest of the constants in a file: a cell is run again when they change."""
+    return hashlib.sha256(json.dumps(shipped_constants(path), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def shipped_constants(path: Path) -> dict[str, Any]:
+    """Return the constants in a file."""
+    return dict(yaml.safe_load(path.read_text()) or {})
+
+
+def train_mixture(
+    records: PrivateRecords,
+    constants: Path,
+    directory: Path,
+    *,
+    epsilon: float | None,
+    delta: float,
+    seed: int,
+    **changes: Any,
+) -> Made:
+    """Fit the one-shot generator.
+
+    Args:
+        records: The records that play the private ones.
+        constants: File of public constants.
+        directory: The run directory; new.
+        epsilon: Budget, together with ``delta``; ``None`` for a run without noise, which keeps no ledger.
+        delta: See ``epsilon``.
+        seed: Of latent codes; noise is fresh in any case.
+        changes: Constants that replace those of the file.
+    """
+    stated = {
+        key: value for key, value in shipped_constants(constants).items() if key not in ("size", "channels", "classes")
+    }
+    stated |= changes
+    budget: Any = NoNoise()
+    if epsilon is not None:
+        budget = Budget(records, target_epsilon=epsilon, target_delta=delta, run_dir=directory, config=stated)
+    torch.manual_seed(seed)
+    started = time.monotonic()
+    generator = mixture.fit(records, budget, **stated)
+    seconds = time.monotonic() - started
+    facts = {name: budget.statement()[name] for name in ("sound", "mu", "delta")}
+    return Made(generator, facts | {"statistic": None if epsilon is None else "moments"}, seconds)
+
+
+def train_network(
+    records: PrivateRecords,
+    directory: Path,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    steps: int,
+    batch_size: int,
+    every: int = 1,
+    **options: Any,
+) -> Made:
+    """Train a generator by DP-SWD at every ``every``-th step, as :class:`dpswd.lightning.module.GeneratorModule` does.
+
+    Args:
+        records: The records that play the private ones.
+        directory: The run directory; new.
+        epsilon: Budget.
+        delta: Budget.
+        seed: Of weights and latent codes.
+        steps: Training steps.
+        batch_size: Records in a release.
+        every: Training steps per release.
+        options: Options of the module.
+    """
+    import lightning as L
+
+    from dpswd import PrivacyBudget, ReleaseLoader
+    from dpswd.lightning.module import GeneratorModule
+    from dpswd.lightning.networks import ConvGenerator
+    from dpswd.mixture.features import DCT
+
+    torch.manual_seed(seed)
+    features = DCT((1, 28, 28), size=14, centre=0.13, radius=11.0)
+    module = GeneratorModule(ConvGenerator(latent_dim=100), features, batch_size, n_projections=392, **options)
+    budget = PrivacyBudget(epsilon, delta, run_dir=str(directory))
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = L.Trainer(max_steps=steps, accelerator="cpu", callbacks=[budget], default_root_dir=directory, **quiet)
+    loader = ReleaseLoader(records, batch_size=batch_size, n_releases=-(-steps // every), every=every)
+    started = time.monotonic()
+    trainer.fit(module, loader)
+    seconds = time.monotonic() - started
+    facts = budget.statement()
+    return Made(
+        module.generator.eval(),
+        {name: facts[name] for name in ("sound", "mu", "delta")} | {"statistic": facts["mechanism"]["statistic"]},
+        seconds,
+    )
