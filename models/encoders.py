@@ -68,7 +68,7 @@ class FeatureEncoder(nn.Sequential):
 
 
 class ShiftAdapter(nn.Module):
-    """Scales and shifts every entry of feature vectors (n, d); starts as the identity.
+    """Scale and shift every entry of feature vectors (n, d); the identity at first.
 
     Args:
         dim: Size d of the vectors.
@@ -85,7 +85,7 @@ class ShiftAdapter(nn.Module):
 
 
 def jitter(images: Tensor) -> Tensor:
-    """Augments public images (n, 1, h, w) by random rotation, scale, shear, shift and stroke width.
+    """Augment public images (n, 1, h, w) by random rotation, scale, shear, shift and stroke width.
 
     Rotations reach 10 degrees, scale and shear 10%, shifts 1.5 pixels of 28, either way. A quarter of the images is
     dilated, a quarter eroded, a quarter blurred, mixed with the original at a random weight.

@@ -1,8 +1,16 @@
-"""The distance of Rakotomamonjy2021 as in its code, for comparison. NOT PRIVATE (docs/errata.md).
+"""The distances of Rakotomamonjy2021 as printed and as in its code, for comparison. NOT PRIVATE (docs/errata.md).
 
-Rows are divided by the largest norm of the private batch, which moves with one record (item 4). The gradient passes
-through the private branch, whose Jacobian reads raw records (item 5).
+They differ in what divides the rows before they are projected:
+
+- Algorithm 1: nothing. It returns the q-th power (Eq. 4), here q = 2.
+- Algorithm 2: each side by twice its own largest norm.
+- the authors' code: both sides by twice the largest norm of the private batch, which multiplies the root afterwards.
+
+A largest norm moves with one record (item 4). The gradient passes through the private branch, whose Jacobian reads raw
+records (item 5).
 """
+
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +19,17 @@ from torch import Tensor
 from dpswd.sliced import power_cost, sum_over_projections
 
 
-def published_distance(source: Tensor, target: Tensor, sigma: float, n_projections: int, groups: int = 1) -> Tensor:
-    """Return the smoothed squared sliced distance of features (n, d) of Algorithm 1. NOT PRIVATE.
+def published_distance(
+    source: Tensor,
+    target: Tensor,
+    sigma: float,
+    n_projections: int,
+    groups: int = 1,
+    scaling: Literal["none", "own", "target"] = "target",
+) -> Tensor:
+    """Return the squared sliced distance of noisy projections of features (n, d). NOT PRIVATE.
 
-    Both sides are divided by twice the largest norm of the private batch, projected on fresh directions and noised;
-    the gradient passes through both.
+    Both sides are scaled, projected on fresh directions and noised; the gradient passes through both.
 
     Args:
         source: Public or generated rows (n, d).
@@ -23,14 +37,17 @@ def published_distance(source: Tensor, target: Tensor, sigma: float, n_projectio
         sigma: Standard deviation of the noise on a projection, from torch's generator.
         n_projections: Number of directions.
         groups: Number of consecutive parts of the rows that are compared separately.
+        scaling: ``"none"`` (Algorithm 1), ``"own"`` (Algorithm 2) or ``"target"`` (the authors' code).
     """
-    scale = _scale(target)
+    if scaling != "none":
+        source = source / _scale(source if scaling == "own" else target)
+        target = target / _scale(target)
     directions = F.normalize(torch.randn(n_projections, source.shape[1], device=source.device), dim=1).T
 
     def cost(columns: slice, ours: Tensor, theirs: Tensor) -> Tensor:
         return power_cost(ours, theirs, 2, ours.shape[1] / (n_projections * groups))
 
-    return sum_over_projections(cost, directions, source / scale, target / scale, groups=groups, blur=sigma)
+    return sum_over_projections(cost, directions, source, target, groups=groups, blur=sigma)
 
 
 def published_loss(source: Tensor, target: Tensor, sigma: float, n_projections: int, groups: int = 1) -> Tensor:

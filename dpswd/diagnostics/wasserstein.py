@@ -365,7 +365,7 @@ def advanced_composition_delta(expected_loss: float, wdp: float, beta: float) ->
 
 
 class WassersteinAccountant:
-    """Sums the losses of training steps (Yang2024, Theorem 3 and Corollary 1). A diagnostic.
+    """Sum of the losses of training steps (Yang2024, Theorem 3 and Corollary 1). A diagnostic.
 
     The losses are statistics of private gradients: a value made of them must not be published without noise.
     The authors' program computes ``beta * exp(loss - epsilon)`` for delta, which does not invert its own epsilon;

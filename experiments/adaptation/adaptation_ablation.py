@@ -10,10 +10,8 @@ from typing import Any
 
 import torch
 
-from dpswd.lightning.budget import PrivacyBudget
-from experiments.adaptation.adaptation_methods import PROBLEMS, NoNoise, Start, make_module, make_start, train_module
+from experiments.adaptation.adaptation_methods import FEATURES, PROBLEMS, Start, align, make_start
 from experiments.cells import silence
-from models.adaptation import accuracy, source_batches
 from models.alignment import SWDTerm, fit_unprotected, raw_batches
 
 HELP = "adaptation without an adapter: what costs accuracy, step by step (14 minutes; five with --quick)"
@@ -30,32 +28,21 @@ STEPS = (
 
 
 def one(start: Start, step: str) -> float:
-    """Accuracy after one of the steps."""
+    """Return the accuracy after one of the steps."""
     torch.manual_seed(1000 + start.seed)
     problem = start.problem
     if step == "source only":
-        return accuracy(start.module, start.test)
+        return start.score(*start.parts())
     if step == "both branches":
         encoder, classifier = start.parts()
-        source = source_batches(start.data.source_loader(), start.module.n_classes)
-        target = raw_batches(start.data.private, problem.batch)
-        fit_unprotected(
-            encoder, classifier, SWDTerm(), source, target, steps=problem.steps, weight=WEIGHT, lr=problem.lr
-        )
+        target = raw_batches(start.target, problem.batch)
+        options: dict[str, Any] = {"steps": problem.steps, "weight": WEIGHT, "lr": problem.lr}
+        fit_unprotected(encoder, classifier, SWDTerm(), start.source(), target, **options)
         return start.score(encoder, classifier)
-    budget = PrivacyBudget(EPSILON, problem.delta)
     if step == "adapter":
-        return float(train_module(make_module(start), start, budget)["accuracy"])
-    looks = 60 if "60" in step else 10
-    module = make_module(
-        start,
-        adapter=None,
-        space=None,
-        n_projections=None,
-        release_every=problem.steps // looks,
-        alignment=WEIGHT,
-    )
-    return float(train_module(module, start, budget if "noise" in step else NoNoise())["accuracy"])
+        return float(align(start, EPSILON)["accuracy"])
+    changes = FEATURES | {"n_releases": 60 if "60" in step else 10, "alignment": WEIGHT}
+    return float(align(start, EPSILON if "noise" in step else None, **changes)["accuracy"])
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:

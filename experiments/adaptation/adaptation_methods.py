@@ -7,43 +7,27 @@ the adapter alone.
 """
 
 import copy
-import json
 import math
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dpswd.adaptation.methods import ImageAdapter
-from dpswd.lightning.budget import PrivacyBudget
-from dpswd.mechanism import Mechanism
 from dpswd.mixture.features import DCT, FeatureMap, Flatten
 from dpswd.records import Records
-from dpswd.release import Recorder
 from experiments.adaptation.pairs import Pair, digits, office
-from models.adaptation import AdaptationModule, AlignmentData, accuracy, fit_source, source_batches
+from models.adaptation import accuracy, fit_aligned, fit_source, source_batches
 from models.alignment import DANNTerm, JDOTTerm, Side, SWDTerm, fit_unprotected, raw_batches
 from models.dp_dann import fit_dp_dann
 from models.encoders import DigitEncoder, FeatureEncoder, ShiftAdapter, jitter
+from models.encoders import classifier as two_layers
 
-__all__ = [
-    "METHODS",
-    "PROBLEMS",
-    "NoNoise",
-    "Problem",
-    "Start",
-    "make_module",
-    "make_start",
-    "run_method",
-    "train_module",
-]
+__all__ = ["METHODS", "PROBLEMS", "Problem", "Start", "align", "make_start", "run_method"]
 
 CLASSES = 10
 _SHARE = 0.1  # weighted term at the start, as a share of ln C
@@ -124,17 +108,28 @@ class Start:
 
     problem: Problem
     pair: Pair
-    data: AlignmentData
-    module: AdaptationModule
+    encoder: Any
+    classifier: nn.Module
     seed: int
 
     def parts(self) -> tuple[Any, nn.Module]:
         """Return copies of encoder and classifier."""
-        return copy.deepcopy(self.module.encoder), copy.deepcopy(self.module.classifier)
+        return copy.deepcopy(self.encoder), copy.deepcopy(self.classifier)
 
     def score(self, encoder: Any, classifier: nn.Module) -> float:
         """Return the accuracy on the labelled test records of the target."""
-        return accuracy(AdaptationModule(encoder, CLASSES, self.module.dim, classifier=classifier), self.test)
+        return accuracy(nn.Sequential(encoder, classifier), self.test)
+
+    def source(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return endless batches of the source."""
+        return source_batches(
+            self.pair.source, self.problem.batch, jitter if self.pair.source.values.ndim > 2 else None
+        )
+
+    @property
+    def target(self) -> Tensor:
+        """All private records."""
+        return self.pair.target.floats()
 
     @property
     def test(self) -> Records:
@@ -142,41 +137,23 @@ class Start:
         return self.pair.test
 
 
-class NoNoise(Recorder, L.Callback):
-    """Replaces the budget by a run without noise. NOT PRIVATE."""
-
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Set the noise to zero, up to rounding."""
-        criterion: Any = pl_module.criterion
-        criterion.mechanism = criterion.mechanism.replace(sigma=1e-12)
-        criterion.recorder = self
-
-    def record(self, mechanism: Mechanism) -> None:
-        """Record nothing."""
-
-
 def make_start(problem: Problem, seed: int, root: str | None) -> Start:
     """Train encoder and classifier on the source alone."""
     torch.manual_seed(seed)
-    pair = problem.data(root)
-    augment = jitter if pair.source.values.ndim > 2 else None
-    data = AlignmentData(pair.source, pair.target.floats(), problem.batch, augment)
     encoder = problem.encoder()
-    module = AdaptationModule(encoder, CLASSES, encoder.dim)
-    batches = source_batches(data.source_loader(), CLASSES)
-    fit_source(module.encoder, module.classifier, lambda: next(batches), problem.pretrain, problem.lr)
-    return Start(problem, pair, data, module, seed)
+    start = Start(problem, problem.data(root), encoder, two_layers(encoder.dim, CLASSES), seed)
+    fit_source(start.encoder, start.classifier, start.source(), problem.pretrain, problem.lr)
+    return start
 
 
 def _source_only(start: Start, epsilon: float | None) -> dict[str, Any]:
-    return {"accuracy": accuracy(start.module, start.test)}
+    return {"accuracy": start.score(*start.parts())}
 
 
 def _unprotected(make: Callable[[int], nn.Module], weighed: bool) -> Callable[[Start, float | None], dict[str, Any]]:
     def method(start: Start, epsilon: float | None) -> dict[str, Any]:
-        term, (encoder, classifier) = make(start.module.dim), start.parts()
-        source = source_batches(start.data.source_loader(), CLASSES)
-        target = raw_batches(start.data.private, start.problem.batch)
+        term, (encoder, classifier) = make(start.encoder.dim), start.parts()
+        source, target = start.source(), raw_batches(start.target, start.problem.batch)
         weight = _weight(term, encoder, classifier, source, target) if weighed else 1.0
         options: dict[str, Any] = {"steps": start.problem.steps, "weight": weight, "lr": start.problem.lr}
         fit_unprotected(encoder, classifier, term, source, target, **options)
@@ -196,56 +173,25 @@ def _weight(term: nn.Module, encoder: nn.Module, classifier: nn.Module, source: 
     return _SHARE * math.log(CLASSES) / (sum(values) / len(values))
 
 
-def make_module(start: Start, **changes: Any) -> AdaptationModule:
-    """Return our module: adapter, public space, one release."""
+def align(start: Start, epsilon: float | None, **changes: Any) -> dict[str, Any]:
+    """Run ours: adapter, public space, one release, or as ``changes`` say; ``None`` for no noise: NOT PRIVATE."""
     problem, (encoder, classifier) = start.problem, start.parts()
     space = problem.space()
     options: dict[str, Any] = {
         "adapter": problem.adapter(),
         "space": space,
-        "release_every": 0,
         "n_projections": 2 * space.dim if space.dim <= 100 else space.dim,
         "n_quantiles": problem.blocks,
         "lr": problem.lr,
         "adapter_lr": problem.adapter_lr,
+        "target_epsilon": epsilon,
+        "target_delta": problem.delta,
     }
-    return AdaptationModule(encoder, CLASSES, classifier=classifier, **(options | changes))
+    facts = fit_aligned(encoder, classifier, start.source(), start.target, steps=problem.steps, **(options | changes))
+    return {"accuracy": start.score(encoder, classifier), **facts}
 
 
-def train_module(module: AdaptationModule, start: Start, callback: L.Callback) -> dict[str, Any]:
-    """Train a module; return its accuracy and the guarantee in ``privacy.json``."""
-    with tempfile.TemporaryDirectory() as directory:
-        trainer = L.Trainer(
-            default_root_dir=directory,
-            max_steps=start.problem.steps,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            callbacks=[callback],
-        )
-        trainer.fit(module, datamodule=start.data)
-        path = Path(directory) / "privacy.json"
-        facts = json.loads(path.read_text()) if path.exists() else {}
-    return {"accuracy": accuracy(module, start.test)} | {
-        name: facts.get(name) for name in ("epsilon", "delta", "mu", "sound")
-    }
-
-
-def _sound(start: Start, epsilon: float | None) -> dict[str, Any]:
-    budget = NoNoise() if epsilon is None else PrivacyBudget(epsilon, start.problem.delta)
-    found = train_module(make_module(start), start, budget)
-    return {"accuracy": found["accuracy"]} if epsilon is None else found
-
-
-def _chase(start: Start, epsilon: float | None) -> dict[str, Any]:
-    """Ours without an adapter: features of the encoder, released ten times."""
-    assert epsilon is not None
-    module = make_module(
-        start, adapter=None, space=None, n_projections=None, release_every=start.problem.steps // 10, alignment=1e-2
-    )
-    return train_module(module, start, PrivacyBudget(epsilon, start.problem.delta))
+FEATURES: dict[str, Any] = {"adapter": None, "space": None, "n_projections": None, "alignment": 1e-2}  # no adapter
 
 
 def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:
@@ -255,10 +201,10 @@ def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:
         encoder,
         classifier,
         encoder.dim,
-        source_batches(start.data.source_loader(), CLASSES),
-        start.data.private,
+        start.source(),
+        start.target,
         steps=problem.steps // 2,
-        batch_size=min(problem.private_batch, len(start.data.private)),
+        batch_size=min(problem.private_batch, len(start.target)),
         weight=1.0,
         lr=problem.lr,
         clip=1.0,
@@ -273,10 +219,10 @@ METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[
     "DANN": (_unprotected(DANNTerm, weighed=False), (None,)),
     "SWD": (_unprotected(lambda dim: SWDTerm(), weighed=True), (None,)),
     "DeepJDOT": (_unprotected(lambda dim: JDOTTerm(), weighed=True), (None,)),
-    "SWD, adapter": (_sound, (None,)),
+    "SWD, adapter": (align, (None,)),
     "DP-DANN": (_dp_dann, (10.0, 1.0)),
-    "DP-SWD, features": (_chase, (10.0,)),
-    "DP-SWD, adapter": (_sound, (10.0, 1.0)),
+    "DP-SWD, features": (lambda start, epsilon: align(start, epsilon, n_releases=10, **FEATURES), (10.0,)),
+    "DP-SWD, adapter": (align, (10.0, 1.0)),
 }
 
 

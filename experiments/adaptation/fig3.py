@@ -35,7 +35,7 @@ def wanted(name: str, epsilons: tuple[float, ...]) -> list[tuple[str, float | No
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Run what is missing, draws ``fig3.png``, and returns one row per problem, method and budget."""
+    """Run what is missing, draw ``fig3.png``, and return one row per problem, method and budget."""
     epsilons, seeds = (QUICK, 1) if quick else (EPSILONS, SEEDS)
     cells = [Cell(name, seed, *key) for seed in range(seeds) for name in DIGITS for key in wanted(name, epsilons)]
     found = run_adaptation(cells, data, out)

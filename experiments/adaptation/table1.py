@@ -28,7 +28,7 @@ PUBLISHED = {"MNIST-USPS": 94.0, "USPS-MNIST": 83.4}  # Table 1 of the paper, DP
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Run the missing cells, seed by seed; returns one row per problem, method and budget."""
+    """Run the missing cells, seed by seed; return one row per problem, method and budget."""
     cells = [
         Cell(name, seed, method, budget)
         for seed in range(QUICK_SEEDS if quick else SEEDS)

@@ -119,6 +119,8 @@ def run(
 ) -> dict[str, Any]:
     """Run the missing cells; return one row per setting of all cells that have results.
 
+    Runs with a changed setting are written to ``table1_gap.json``, the others to ``table1_published.json``.
+
     Args:
         out: ``OUT/table1_published_cells`` holds the cells.
         data: Directory of the data sets.
@@ -143,7 +145,9 @@ def run(
     cells = [Cell(name, *key, seed, **changed) for seed in range(seeds) for key in settings for name in names]
     directory = out / "table1_published_cells"
     run_cells(cells, lambda cell: train(cell, data), directory, version=lambda cell: VERSION, workers=0)
-    return {"rows": summarise(results_in(directory, VERSION))}
+    rows = summarise(results_in(directory, VERSION))
+    gap = bool(cells[0].changes())
+    return {"rows": [row for row in rows if bool(row["changed"]) == gap]} | ({"file": "table1_gap"} if gap else {})
 
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -162,9 +166,19 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         row |= {"changed": cell.changes(), "steps": found[0]["steps"], "mean": round(mean(values), 2)}
         row |= {"std": round(stdev(values), 2) if len(values) > 1 else None, "values": values}
         row |= {"curve": [round(mean(part), 1) for part in zip(*(r["curve"] for r in found), strict=True)]}
-        row |= {"printed": problem.printed.get(cell.noise), "seeds": len(values)}
+        row |= {
+            "printed": problem.printed.get(cell.noise),
+            "seeds": len(values),
+            "command": _command(cell, len(values)),
+        }
         rows.append(row | {"train_seconds": round(mean(result["seconds"] for result in found))})
     return sorted(rows, key=lambda row: (bool(row["changed"]), noises.index(row["noise"]), -(row["epsilon"] or 0)))
+
+
+def _command(cell: Cell, seeds: int) -> str:
+    options = {"only": cell.problem, "noise": cell.noise, **cell.changes(), "seeds": seeds}
+    words = [f"--{key}" if value is True else f"--{key} {value}" for key, value in options.items()]
+    return " ".join(["python -m experiments run table1_published", *words])
 
 
 def train(cell: Cell, data: Path | None) -> dict[str, Any]:

@@ -414,7 +414,7 @@ def _profile(config: str, arguments: list[str]) -> dict[str, Any]:
         return run
 
     class Watch(L.Callback):
-        """Starts the clocks at the first step and stops them after the last one."""
+        """Start the clocks at the first step and stop them after the last one."""
 
         def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
             if "start" not in seconds:

@@ -123,6 +123,8 @@ def run(
 ) -> dict[str, Any]:
     """Run the missing cells; return one row per setting and classifier of all cells that have results.
 
+    Runs with a changed setting are written to ``table2_gap.json``, the others to ``table2_published.json``.
+
     Args:
         out: ``OUT/table2_published`` holds the cells, their images and checkpoints.
         data: Directory of the data sets.
@@ -145,7 +147,9 @@ def run(
     ]
     directory = out / "table2_published"
     run_cells(cells, lambda cell: train(cell, data, directory), directory, version=lambda cell: VERSION, workers=0)
-    return {"rows": summarise(results_in(directory, VERSION))}
+    rows = summarise(results_in(directory, VERSION))
+    gap = bool(cells[0].changes())
+    return {"rows": [row for row in rows if bool(row["changed"]) == gap]} | ({"file": "table2_gap"} if gap else {})
 
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -159,6 +163,9 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found = groups[cell]
         facts = {key: found[0][key] for key in ("mu", "sound", "sigma", "steps", "lr", "n_synthetic")}
         printed = dict(zip(("mlp", "logreg"), PRINTED[cell.dataset][cell.method], strict=True))
+        options = {"only": cell.dataset, "method": cell.method, **cell.changes(), "seeds": len(found)}
+        words = [f"--{key} {value}" for key, value in options.items()]
+        facts["command"] = " ".join(["python -m experiments run table2_published", *words])
         for classifier in ("logreg", "mlp"):
             values = [result["accuracy"][classifier] for result in found]
             row = {"dataset": cell.dataset, "method": cell.method, "epsilon": None if cell.method == "SWD" else 10.0}

@@ -197,6 +197,20 @@ def test_report_entry_is_definition_2():
     assert "sobolev" not in tangent_norms(risk, beta).to_dict()["tangent_dp"]
 
 
+def test_remark_3_scale_and_condition():
+    """At a fixed q the norms grow with beta R; a risk that is large where q is small leaves R of Theorem 3 small."""
+    risk, beta, data, _ = instance(3)
+    q = gibbs_distribution(risk, beta, data=data)
+    one, three = tangent_norms(risk, beta, q=q), tangent_norms(risk, 3 * beta, q=q)
+    larger = tangent_norms(3 * risk, beta, q=q)
+    for theorem in (3, 4):
+        assert three.exact[theorem] == pytest.approx(3 * one.exact[theorem])
+        assert larger.printed[theorem] == pytest.approx(3 * one.printed[theorem])
+    rare = np.array([[0.0, 0.0], [1.0, 1.0]])
+    norms = tangent_norms(rare, 10.0)
+    assert norms.printed[3] < 1e-3 * 2 * 10.0 * rare.max()
+
+
 def test_estimators_as_printed():
     risk, beta, data, gradient = instance(3)
     q = gibbs_distribution(risk, beta, data=data)

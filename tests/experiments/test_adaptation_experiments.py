@@ -152,6 +152,8 @@ def test_published_algorithm_as_printed(tmp_path, monkeypatch):
     more = table1_published.run(tmp_path, only="USPS-MNIST", noise="none", seeds=2, **changed)["rows"]
     (row,) = [row for row in more if row["changed"] == changed]
     assert (row["seeds"], len(row["values"])) == (2, 2)
+    options = "--box 20 --steps 20 --initial normal --dropout --weight 0.01 --seeds 2"
+    assert row["command"] == f"python -m experiments run table1_published --only USPS-MNIST --noise none {options}"
     with pytest.raises(InputError, match="--only"):
         table1_published.run(tmp_path, only="A-W")
 

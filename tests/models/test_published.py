@@ -12,6 +12,22 @@ def test_algorithm_1_adds_noise_to_both_sides():
     assert float(distance) == pytest.approx(2 * 0.5**2, rel=0.05)  # the difference of two noises; 0.25 with one
 
 
+def test_scalings_of_algorithms_1_and_2():
+    """Rows twice as far out: Algorithm 1 has four times the power; Algorithm 2 does not see them move."""
+    source, target = torch.randn(2, 64, 6, generator=torch.Generator().manual_seed(0)).unbind()
+
+    def distance(scaling, factor=1.0):
+        torch.manual_seed(0)
+        return float(published_distance(source, factor * target, 0.0, 500, scaling=scaling))
+
+    assert distance("none") == pytest.approx(distance("target") * (2 * float(target.norm(dim=1).max())) ** 2)
+    assert distance("own") == pytest.approx(distance("own", 2.0))
+    torch.manual_seed(0)
+    assert float(published_distance(2 * target, target, 0.0, 50, scaling="own")) == pytest.approx(0, abs=1e-10)
+    torch.manual_seed(0)
+    assert float(published_distance(2 * target, target, 0.0, 50, scaling="target")) > 0.001
+
+
 def test_groups_are_compared_separately():
     torch.manual_seed(0)
     rows = torch.randn(6, 5)
