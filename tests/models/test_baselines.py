@@ -1,11 +1,11 @@
 """The class-wise Gaussian and DP-MERF: what they learn where the answer is known, and on real digits."""
 
 import torch
-
-from dpswd.data import Digits
 from dpswd.generation.evaluation import accuracy, flat
 from dpswd.generation.features import DCT, Flatten
 from dpswd.generation.generators import MLPGenerator
+
+from dpswd.data import Digits
 from models.dp_merf import DPMERF
 from models.gaussian import ClassGaussian
 
