@@ -34,9 +34,7 @@ def test_samples_have_the_layout_of_the_records(fitted):
     assert np.bincount(labels).tolist() == [5] * 10
     _, wanted = generator.sample(4, y=[3, 3, 7, 7])
     assert wanted.tolist() == [3, 3, 7, 7]
-    again = PrivateGenerator.load(_saved(fitted))
-    assert not np.array_equal(again.sample(5)[0], again.sample(5)[0])
-    assert np.array_equal(PrivateGenerator.load(_saved(fitted)).sample(5)[0], generator.sample(5)[0]) is False
+    assert not np.array_equal(generator.sample(5)[0], generator.sample(5)[0])
 
 
 def _saved(fitted):
@@ -142,28 +140,15 @@ def test_scikit_learn_conventions(fitted):
         copy.sample(3)
 
 
-SECOND_FITS = {  # checks that fit an estimator more than once
-    "check_dict_unchanged",
-    "check_fit_idempotent",
-    "check_fit_check_is_fitted",
-    "check_estimators_overwrite_params",
-    "check_n_features_in",
-    "check_n_features_in_after_fitting",
-    "check_readonly_memmap_input",
-}
-
-
 @pytest.mark.slow
-def test_check_estimator(tmp_path, monkeypatch, capsys):
-    """Issue 31: failures are those that one fit per estimator, or private records, explain."""
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_check_estimator(tmp_path, monkeypatch):
+    """Issue 31: what fails fits one estimator twice, or passes numbers as Python objects."""
     monkeypatch.chdir(tmp_path)
     found = check_estimator(PrivateGenerator(delta=1e-4, radius=1.0, verbose=False), on_fail=None)
-    failed = {each["check_name"]: each["exception"] for each in found if each["status"] == "failed"}
-    unexplained = {name: str(error) for name, error in failed.items() if name not in EXPLAINED}
-    assert unexplained == {}
-
-
-EXPLAINED: set[str] = set()
+    failed = {each["check_name"]: str(each["exception"]) for each in found if each["status"] == "failed"}
+    assert "array of object" in failed.pop("check_dtype_object")
+    assert all("got a second one" in said for said in failed.values()), failed
 
 
 @pytest.mark.parametrize(
@@ -181,7 +166,7 @@ def test_every_format_there_and_back(X, y, tmp_path):
     """Issue 31: bytes, axes, names and types survive fit, save and load."""
     classes = None if y is None else ["cat", "dog"] if isinstance(y, list) else [0, 1]
     bounds = [(0, 100)] * X.shape[1] if X.ndim == 2 else None
-    made = PrivateGenerator(delta=1e-3, classes=classes, bounds=bounds, run_dir=tmp_path / "run", verbose=False)
+    made = PrivateGenerator(delta=1e-4, classes=classes, bounds=bounds, run_dir=tmp_path / "run", verbose=False)
     made.fit(X, y).save(tmp_path / "g.pt")
     for each in (made, PrivateGenerator.load(tmp_path / "g.pt")):
         drawn, labels = each.sample(7)
