@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dpswd.data.benchmarks import Digits
 from dpswd import PrivateAdapter
+from dpswd.data.benchmarks import Digits
 from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments.adaptation import (
