@@ -26,11 +26,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from dpswd.data.base import Records
 from torch import Tensor, nn
 
-from dpswd.data.benchmarks import MNIST, USPS
+from dpswd.data import benchmark
 from dpswd.errors import InputError
+from dpswd.records import Records
 from experiments.accounting.published import TABLE4, Table4Row
 from experiments.cells import results_in, run_cells
 from models.adaptation import accuracy
@@ -224,18 +224,17 @@ def train(cell: Cell, data: Path | None) -> dict[str, Any]:
 
 def domains(name: str, data: Path | None, box: int) -> tuple[Records, Records]:
     """Return source and target of 28 x 28 pixels: MNIST's training or test images, and 7,438 of USPS's 9,298."""
-    root = None if data is None else str(data)
-    train, test = MNIST(root).load()
-    parts = [part for part in USPS(root).load() if part is not None]
+    mnist, usps = benchmark("mnist", data), benchmark("usps", data)
+    parts = [part for part in (usps.train, usps.test) if part is not None]
     kept = torch.randperm(sum(map(len, parts)), generator=torch.Generator().manual_seed(0))[: TABLE4[1].sample_size]
     small = torch.cat([part.floats() for part in parts])[kept]
     margin = (28 - box) // 2
     images = F.pad(F.interpolate(small, box, mode="bilinear"), (margin, 28 - box - margin) * 2)
-    digits = train if name == "MNIST-USPS" else test
+    digits = mnist.train if name == "MNIST-USPS" else mnist.test
     assert digits is not None
-    mnist = Records(2 * digits.floats() - 1, digits.labels)
-    usps = Records(2 * images - 1, torch.cat([part.labels for part in parts])[kept])
-    return (mnist, usps) if name == "MNIST-USPS" else (usps, mnist)
+    grey = Records(2 * digits.floats() - 1, digits.labels)
+    enlarged = Records(2 * images - 1, torch.cat([part.labels for part in parts])[kept])
+    return (grey, enlarged) if name == "MNIST-USPS" else (enlarged, grey)
 
 
 def _endless(n: int, size: int, *, short: bool = False) -> Iterator[Tensor]:

@@ -45,7 +45,7 @@ def distances(shift: float, n: int, sigma: float, generator: torch.Generator) ->
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Compute the means of 5 draws; draws ``fig2.png``."""
+    """Compute the means of 5 draws; draw ``fig2.png``."""
     from matplotlib.figure import Figure
 
     generator = torch.Generator().manual_seed(0)

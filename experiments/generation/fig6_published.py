@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from dpswd.data.base import Records, data_root
-from dpswd.generation.export import to_bytes
 
-from dpswd.data import CelebA
+from dpswd.data import benchmark
 from dpswd.errors import InputError
+from dpswd.generators import to_bytes
+from dpswd.records import Records
 from experiments.accounting.published import TABLE4
 from experiments.generation.fig6 import N_GENERATED, SHOWN, draw
 from experiments.generation.frechet import fidelity
@@ -44,16 +44,16 @@ def run(
     """
     if only is not None and only not in SIGMAS:
         raise InputError(f"Expected --only as one of {', '.join(SIGMAS)}, got {only!r}.")
-    root = None if data is None else str(data)
-    faces = CelebA("torchvision" if (data_root(root) / "celeba").is_dir() else "faces", root=root)
+    faces = benchmark("celeba", data, public=True)
+    assert faces.test is not None
+    private = faces.train.select(torch.arange(min(len(faces.train), SETTING.sample_size)))
     (out / "fig6_published").mkdir(parents=True, exist_ok=True)
     rows, pictures = [], []
     for name in [only] if only else SIGMAS:
         torch.manual_seed(0)
         path = out / "fig6_published" / f"{name}{'' if full else '-short'}.pt"
-        generator, seconds = train(faces.private, SIGMAS[name], STEPS[full], path)
+        generator, seconds = train(private, SIGMAS[name], STEPS[full], path)
         images = sample(generator, N_GENERATED if full else 100)
-        assert faces.test is not None
         pictures.append((name, to_bytes(images[:SHOWN])))
         rows.append(
             {
@@ -64,7 +64,7 @@ def run(
                 "mu": None,
                 "sound": False if SIGMAS[name] else None,
                 "sigma": SIGMAS[name],
-                "sample_size": len(faces.private),
+                "sample_size": len(private),
                 "steps": STEPS[full],
                 "n_generated": len(images),
                 **fidelity(faces.test.floats(), images, weights),

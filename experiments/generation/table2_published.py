@@ -38,15 +38,15 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from dpswd.data.base import Records
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from torch import Tensor
 
 from dpswd._files import atomic_write, verified_archive
-from dpswd.data import MNIST, FashionMNIST
+from dpswd.data import benchmark
 from dpswd.errors import InputError
+from dpswd.records import Records
 from experiments.accounting.published import TABLE4
 from experiments.cells import results_in, run_cells
 from models.dp_merf import DPMERF
@@ -55,7 +55,7 @@ from models.published import published_loss
 
 HELP = "Rakotomamonjy2021, Table 2: its rows as printed (an hour of a core each; --steps, --lr, --grouping)"
 
-DATASETS: dict[str, Any] = {"MNIST": MNIST, "FashionMNIST": FashionMNIST}
+DATASETS = ("MNIST", "FashionMNIST")
 ROWS = {row.bound: row for row in TABLE4 if row.name.startswith("MNIST (")}
 SETTING = ROWS["bernstein"]
 SIGMAS = {"SWD": 0.0, "DP-SWD-b": ROWS["bernstein"].sigma, "DP-SWD-c": ROWS["clt"].sigma}
@@ -158,7 +158,7 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for result in results:
         groups.setdefault(Cell(**{**result["cell"], "seed": 0}), []).append(result)
     rows = []
-    order = lambda c: (list(DATASETS).index(c.dataset), bool(c.changes()), METHODS.index(c.method), c.name)  # noqa: E731
+    order = lambda c: (DATASETS.index(c.dataset), bool(c.changes()), METHODS.index(c.method), c.name)  # noqa: E731
     for cell in sorted(groups, key=order):
         found = groups[cell]
         facts = {key: found[0][key] for key in ("mu", "sound", "sigma", "steps", "lr", "n_synthetic")}
@@ -181,15 +181,16 @@ def train(cell: Cell, data: Path | None, directory: Path) -> dict[str, Any]:
     """Train one cell and the classifiers; write ``NAME.npz`` with images; return accuracies and facts."""
     torch.manual_seed(cell.seed)
     started = time.monotonic()
-    loaded = DATASETS[cell.dataset](root=None if data is None else str(data))
-    private: Records = loaded.private
+    loaded = benchmark(cell.dataset, data)
+    private = loaded.train
+    assert loaded.test is not None
     facts: dict[str, Any] = {"mu": None, "sound": None if cell.method == "SWD" else False}
     if cell.method == "DP-MERF":
         steps, lr, sigma = cell.steps or 100 * MERF_EPOCH, cell.lr or 1e-2, None
         generator: Any = Table3Generator(latent_dim=5).to(memory_format=torch.channels_last)
         model = DPMERF(generator, 500, lengthscale=MERF_SCALES[cell.dataset], generated=100, lr=lr)
         run_directory = directory / "runs" / f"{cell.name}-{time.time_ns()}"
-        statement = model.release(private.values, private.labels, run_directory, 10.0, SETTING.delta).statement()
+        statement = model.release(loaded.private(), run_directory, 10.0, SETTING.delta).statement()
         facts = {"mu": statement["mu"], "sound": statement["sound"]}
         model.train_generator(steps, epoch=MERF_EPOCH)
     else:
