@@ -98,7 +98,7 @@ class LargerCNN(nn.Module):
 
 @dataclass(frozen=True)
 class Task:
-    """Constants of the generator, budgets, and the number of records that DPImageBench trains on, split off by seed 0."""
+    """Constants of the generator, budgets, and the number of records of DPImageBench, split off by seed 0."""
 
     constants: Path
     budgets: tuple[float, ...]
