@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
+from dpswd._validate import delta_caveat
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, ReleaseGroup
@@ -145,7 +146,7 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         "config": {"sha256": config_hash, "text": None if config is None else config.decode(errors="replace")},
         "versions": package_versions(),
         "pictures": {
-            each: base64.b64encode(found).decode("ascii") for each in PICTURES if (found := _content(path / each))
+            each: base64.b64encode(content).decode("ascii") for each in PICTURES if (content := _content(path / each))
         },
         "evaluation": _accuracies(path / "evaluation.json"),
     }
@@ -218,10 +219,13 @@ def _records(settings: dict[str, Any], size: int, opened: Any) -> dict[str, Any]
     stated = settings.get("records")
     stated = stated if isinstance(stated, dict) else {}
     stated = {**stated, "shape": stated.get("sample_shape", stated.get("shape"))}
-    facts = {key: value for key, kinds in _RECORDS.items() if isinstance(value := stated.get(key), kinds)}
-    facts |= {"n_classes": len(facts["classes"])} if facts.get("classes") else {}
-    facts["taken"] = [str(line) for line in facts.get("taken", [])]
-    return {"size": size, "opened": opened, **{key: facts.get(key) for key in _RECORDS}}
+    facts: dict[str, Any] = {
+        key: value if isinstance(value := stated.get(key), kinds) else None for key, kinds in _RECORDS.items()
+    }
+    if facts["classes"]:
+        facts["n_classes"] = len(facts["classes"])
+    facts["taken"] = [str(line) for line in facts["taken"] or []]
+    return {"size": size, "opened": opened, **facts}
 
 
 def _title(path: Path, settings: dict[str, Any], records: dict[str, Any]) -> str:
@@ -349,11 +353,8 @@ def _caveats(
             f"The run made {made} of {planned} planned releases. All planned releases are counted, because the "
             "decision to stop may have depended on private data."
         )
-    if delta >= 1 / groups[0][1]:
-        caveats.append(
-            f"δ = {delta:g} is not below 1/N. A mechanism that publishes one whole record would satisfy (ε, δ) "
-            "with such a δ; read the trade-off curve and μ instead."
-        )
+    if weak := delta_caveat(delta, groups[0][1]):
+        caveats.append(weak[0].upper() + weak[1:])
     if foreign := [name for name in runs["weights_from"] if name not in runs["covered"]]:
         caveats.append(
             f"The weights also depend on releases of other runs ({', '.join(foreign)}), which this guarantee does not "

@@ -155,7 +155,7 @@ def test_delta_that_tails_use_up_has_no_epsilon(make_run):
     by_delta = {row["delta"]: row["epsilon"] for row in report["guarantee"]["epsilon_delta"]}
     assert by_delta[1e-3] > 0
     assert by_delta[1e-5] is None
-    assert any("1/N" in caveat for caveat in report["caveats"])
+    assert any("1 / N" in caveat for caveat in report["caveats"])
 
 
 def test_edited_config_is_a_caveat(make_run):
