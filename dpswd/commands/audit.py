@@ -45,7 +45,7 @@ def _show(result: dict[str, Any]) -> None:
     if result["releases_audited"] < result["n_releases"]:
         print(
             f"note     runs had {result['releases_audited']} of {result['n_releases']} releases, and the claims are "
-            f"for that number (all: mu {result['mu_claimed_of_all']:.4g}); --trials uses all releases"
+            "for that number; --trials uses all releases"
         )
     if result["best_provable_mu"] < result["mu_claimed"]:
         print(f"note     this number of runs can prove no mu above {result['best_provable_mu']:.3g}")
