@@ -27,11 +27,10 @@ from dpswd import __version__
 from dpswd._files import write_json
 from dpswd._versions import package_versions
 from dpswd.errors import InputError
-from experiments.tables import write_tables
+from experiments.tables import RESULTS, write_tables
 
 OUT = Path("runs/experiments")
 CPUINFO = Path("/proc/cpuinfo")
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
 COMMON = ("data", "quick", "full")  # accepted, and left out where an experiment has no use for them
 # results, seconds first, days last
 ORDER = """fig7 table4 gdp_table3 gdp_fig1 gdp_fig2 wdp_fig3 fig1 gdp_fig4 wdp_fig1 bounds gdp_dpsgd wdp_fig2
