@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 import torch.nn.functional as F
 
-from dpswd.adaptation.data import FeatureAdaptation
-from dpswd.data.base import Records
-from dpswd.data.benchmarks import Digits
+from dpswd.data import benchmark
 from dpswd.errors import InputError
+from dpswd.records import Records
 from experiments.adaptation import (
     adaptation_cells,
     adaptation_images,
@@ -21,6 +21,7 @@ from experiments.adaptation import (
 )
 from experiments.adaptation.adaptation_cells import Cell
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
+from experiments.adaptation.pairs import Pair, vectors
 from experiments.audit import leak
 
 WARNINGS = [
@@ -30,17 +31,11 @@ WARNINGS = [
 pytestmark = WARNINGS
 
 
-def features(path, n, d=8, seed=0):
+def features(n, d=8, seed=0):
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % 10
     values = rng.normal(size=(n, d)).astype(np.float32) * 0.3 + np.eye(10, d)[labels]
-    np.savez(path, features=values, labels=labels)
-    return str(path)
-
-
-@pytest.fixture
-def pair(tmp_path):
-    return features(tmp_path / "a.npz", 80), features(tmp_path / "b.npz", 60, seed=1)
+    return Records(torch.from_numpy(values).float(), torch.from_numpy(labels))
 
 
 def test_the_leak_is_caught_and_the_sound_version_is_not():
@@ -76,12 +71,12 @@ def test_the_releases_of_a_synthetic_target_stay_within_the_claim(reference):
 
 
 @pytest.fixture
-def tiny(pair, monkeypatch):
-    """One problem of feature files that takes a second, in place of all."""
+def tiny(monkeypatch):
+    """One problem of feature vectors that takes a second, in place of all."""
     problem = replace(
         PROBLEMS["A-W"],
         name="a-b",
-        data=lambda root: FeatureAdaptation(*pair, public_benchmark=True),
+        data=lambda root: Pair(features(80), features(60, seed=1), features(60, seed=1)),
         encoder=lambda: adaptation_methods.FeatureEncoder(8, 6),
         adapter=lambda: adaptation_methods.ShiftAdapter(8),
         space=lambda: adaptation_methods.Flatten((8,), radius=3.0),
@@ -131,8 +126,8 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
 
 def test_published_algorithm_as_printed(tmp_path, monkeypatch):
     """Cut short, on digits: noise of every row, kept cells, changed settings, and the curve of Figure 3."""
-    data = Digits()
-    small = [Records(F.interpolate(part.floats(), (28, 28)), part.labels) for part in data.load()]
+    data = benchmark("digits")
+    small = [Records(F.interpolate(part.floats(), (28, 28)), part.labels) for part in (data.train, data.test)]
     monkeypatch.setattr(table1_published, "domains", lambda name, root, box: (small[0], small[1]))
     rows = table1_published.run(tmp_path, only="USPS-MNIST", steps=20)["rows"]
     assert [(row["noise"], row["sigma"], row["sound"]) for row in rows] == [
@@ -180,13 +175,11 @@ def test_rows_of_pixel_vectors():
 
 
 def test_changed_targets_have_other_records_than_the_source():
-    cell = pixel_vectors.Cell("changed", "digits, rotated", 0)
-    source, target, test = pixel_vectors._records(cell, None)
-    plain = pixel_vectors._records(pixel_vectors.Cell("changed", "digits", 0), None)[1]
-    assert len(source[0]) + len(target[0]) == 1797
-    assert np.abs(target[0] - plain[0]).mean() > 0.01
-    assert (target[1] == plain[1]).all()
-    assert test is target
+    pair, plain = vectors("digits, rotated", 0), vectors("digits, same", 0)
+    assert len(pair.source) + len(pair.target) == 1797
+    assert (pair.target.values - plain.target.values).abs().mean() > 0.01
+    assert torch.equal(pair.target.labels, plain.target.labels)
+    assert torch.equal(pair.test.values, pair.target.values)
 
 
 def test_rows_of_image_maps():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from dpswd.data import benchmark
 from dpswd.errors import InputError
 from experiments.generation import fig6, fig6_published
 
@@ -42,7 +43,7 @@ def test_published_algorithm_on_faces(faces, tmp_path, monkeypatch):
 
 
 def test_generator_and_discriminator_are_trained_on_faces(faces):
-    private = fig6.CelebA("faces", root=str(faces)).private
+    private = benchmark("celeba", faces).train
     weights = []
     for steps in (1, 2):
         torch.manual_seed(0)

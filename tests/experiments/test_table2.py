@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from dpswd.data.base import Records
-from dpswd.data.benchmarks import Digits
+from dpswd.data.benchmarks import Benchmark, benchmark
 from dpswd.errors import InputError
-from dpswd.generation.features import DCT
+from dpswd.mixture.features import DCT
+from dpswd.records import Records
 from dpswd.report.render import write_report
 from experiments.generation import generation, table2, table2_published
 from experiments.generation import table2_methods as methods
@@ -20,25 +20,22 @@ from experiments.generation.table2_methods import (
     METHODS,
     Cell,
     Trained,
-    shipped_configs,
     train,
 )
 from experiments.generation.table2_published import published_run
-from experiments.generation.train_config import CONFIGS
+from experiments.generation.training import SHIPPED
 from models.gaussian import ClassGaussian
 from models.published import published_loss
 
 
-class Small(Digits):
+def enlarged(name="MNIST", root=None):
     """Digits enlarged to the size of MNIST."""
-
-    def __init__(self, root=None, **options):
-        super().__init__(root)
-
-    def load(self):
-        return tuple(
-            Records(torch.nn.functional.interpolate(part.values, (28, 28)), part.labels) for part in super().load()
-        )
+    digits = benchmark("digits")
+    train, test = (
+        Records(torch.nn.functional.interpolate(part.floats(), (28, 28)), part.labels)
+        for part in (digits.train, digits.test)
+    )
+    return Benchmark("MNIST", train, test, True, list(range(10)))
 
 
 @pytest.fixture
@@ -48,13 +45,11 @@ def small(monkeypatch):
 
     def gaussian(cell, data, directory):
         trained.append(cell.name)
-        private = Small().private
-        model = ClassGaussian(DCT((1, 28, 28), size=6, center=0.3, radius=12.0))
-        budget = model.fit(private.values, private.labels, directory, cell.epsilon, methods.DELTA)
+        model = ClassGaussian(DCT((1, 28, 28), size=6, centre=0.3, radius=12.0))
+        budget = model.fit(enlarged().private(), directory, cell.epsilon, methods.DELTA)
         return Trained(model.sample, methods._facts(budget), 1.5)
 
-    monkeypatch.setattr(methods, "DATASETS", {"MNIST": Small})
-    monkeypatch.setattr(table2, "GENERATED", {"MNIST": Small})
+    monkeypatch.setattr(table2, "load", enlarged)
     monkeypatch.setattr(table2, "N_SYNTHETIC", {False: 500})
     monkeypatch.setattr(table2, "IMAGE_CLASSIFIERS", ("logreg",))
     monkeypatch.setattr(methods, "METHODS", {"Gaussian": (gaussian, (10.0,)), "real records": METHODS["real records"]})
@@ -70,7 +65,7 @@ def test_plan():
     assert set(table2.LABELS) == set(METHODS)
     cells = generation.plan()
     assert len(cells) == len(set(cells))
-    assert all((CONFIGS / name).is_file() for cell in [*cells, *full] for name in shipped_configs(cell))
+    assert all(SHIPPED[cell.dataset].is_file() for cell in [*cells, *full])
 
 
 def test_cells_resume_in_new_run_directories(small, tmp_path):
@@ -95,7 +90,7 @@ def test_cells_resume_in_new_run_directories(small, tmp_path):
 def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
     """Stopped after a checkpoint, a run ends with the weights of a run that was never stopped, bit for bit."""
     monkeypatch.setattr(table2_published, "EVERY", 2)
-    private, path = Small().private, tmp_path / "run.pt"
+    private, path = enlarged().train, tmp_path / "run.pt"
 
     def trained(checkpoint):
         torch.manual_seed(0)
@@ -134,14 +129,15 @@ def test_published_run_learns(grouping, monkeypatch):
 
     monkeypatch.setattr(table2_published, "published_loss", kept)
     torch.manual_seed(0)
-    published_run(Small().private, 0.0, 60, lr=1e-3, grouping=grouping)
+    published_run(enlarged().train, 0.0, 60, lr=1e-3, grouping=grouping)
     assert sum(values[-10:]) < 0.9 * sum(values[:10])
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_rows_of_the_paper(tmp_path, monkeypatch):
     """Cut short, on digits: a row for each method and changed setting, with the printed number; cells are kept."""
-    monkeypatch.setattr(table2_published, "DATASETS", {"MNIST": Small})
+    monkeypatch.setattr(table2_published, "DATASETS", ("MNIST",))
+    monkeypatch.setattr(table2_published, "benchmark", enlarged)
     monkeypatch.setattr(table2_published, "N_SYNTHETIC", {True: 200, False: 200})
     first = table2_published.run(tmp_path, steps=2)["rows"]
     assert {(row["method"], row["sound"]) for row in first} == {

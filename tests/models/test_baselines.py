@@ -2,17 +2,19 @@
 
 import torch
 
-from dpswd.data import Digits
-from dpswd.generation.evaluation import accuracy, flat
-from dpswd.generation.features import DCT, Flatten
-from dpswd.generation.generators import MLPGenerator
+from dpswd import PrivateRecords
+from dpswd.data import benchmark
+from dpswd.evaluation.accuracy import accuracy, flat
+from dpswd.lightning.networks import MLPGenerator
+from dpswd.mixture.features import DCT, Flatten
+from dpswd.records import Records
 from models.dp_merf import DPMERF
 from models.gaussian import ClassGaussian
 
 
 def digits():
-    data = Digits()
-    return data.private, (flat(data.test.floats()), data.test.labels.numpy())
+    data = benchmark("digits")
+    return data.train, (flat(data.test.floats()), data.test.labels.numpy())
 
 
 def learnt(sample, test, n=2000):
@@ -28,7 +30,7 @@ def test_gaussian_finds_means_and_covariances(tmp_path):
     centers = torch.tensor([[0.1, -0.1], [-0.15, 0.0]])
     rows = centers[labels] + (roots[labels] @ torch.randn(n, 2, 1, generator=generator))[:, :, 0]
     model = ClassGaussian(Flatten((2,), radius=0.5), n_classes=2, spread=0.4)
-    model.fit(rows, labels, tmp_path, 100.0, 1e-5)
+    model.fit(PrivateRecords(rows.numpy(), labels.numpy(), classes=range(2)), tmp_path, 100.0, 1e-5)
     torch.testing.assert_close(model.means, centers, rtol=0, atol=0.005)
     torch.testing.assert_close(model.roots @ model.roots.mT, roots @ roots.mT, rtol=0.1, atol=2e-4)
     torch.manual_seed(0)
@@ -40,13 +42,13 @@ def test_gaussian_finds_means_and_covariances(tmp_path):
 def test_gaussian_digits_are_learnt_and_shuffled_labels_are_not(tmp_path):
     records, test = digits()
     torch.manual_seed(0)
-    model = ClassGaussian(DCT((1, 8, 8), size=8, center=0.3, radius=4.0))
-    budget = model.fit(records.values, records.labels, tmp_path / "a", 50.0, 1e-5)
+    model = ClassGaussian(DCT((1, 8, 8), size=8, centre=0.3, radius=4.0))
+    budget = model.fit(records.private(classes=range(10)), tmp_path / "a", 50.0, 1e-5)
     assert budget.statement()["sound"] is True
     assert learnt(model.sample, test) > 75
-    other = ClassGaussian(DCT((1, 8, 8), size=8, center=0.3, radius=4.0))
-    shuffled = records.labels[torch.randperm(len(records))]
-    other.fit(records.values, shuffled, tmp_path / "b", 50.0, 1e-5)
+    other = ClassGaussian(DCT((1, 8, 8), size=8, centre=0.3, radius=4.0))
+    shuffled = Records(records.values, records.labels[torch.randperm(len(records))])
+    other.fit(shuffled.private(classes=range(10)), tmp_path / "b", 50.0, 1e-5)
     assert learnt(other.sample, test) < 40
 
 
@@ -56,7 +58,7 @@ def test_dp_merf_digits(tmp_path):
     model = DPMERF(
         MLPGenerator((1, 8, 8), latent_dim=5, bounded=True), n_frequencies=300, lengthscale=2.0, generated=200
     )
-    budget = model.release(records.values, records.labels, tmp_path, 50.0, 1e-5)
+    budget = model.release(records.private(classes=range(10)), tmp_path, 50.0, 1e-5)
     assert budget.statement()["sound"] is True
     assert budget.n_releases == 1
     before = learnt(model.sample, test)
