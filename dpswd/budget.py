@@ -42,7 +42,7 @@ from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateRecords
 from dpswd.release import Recorder, check_same_records
 
-__all__ = ["NOT_COVERED", "Budget", "RunBudget"]
+__all__ = ["Budget"]
 
 STORED_BYTES = 2**28  # of all releases of one mechanism, up to which each is stored
 _FEW = 20  # releases of one mechanism that are stored in any case

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
@@ -139,6 +140,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             Budget.check_free(directory)
         records = X
         if not isinstance(X, PrivateRecords):
+            _check_array(X)
             records = PrivateRecords(X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds)
         budget = Budget(
             records,
@@ -280,6 +282,16 @@ def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(shape) == 2:
         return (1, *shape)
     return (shape[2], *shape[:2]) if len(shape) == 3 and shape[0] not in (1, 3) else shape
+
+
+def _check_array(X: Any) -> None:
+    """Refuse what is no dense array of real numbers, in the words of scikit-learn."""
+    if issparse(X):
+        raise InputError("Expected a dense array X, got a sparse one; sparse input is not supported: pass X.toarray().")
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise InputError("Complex data not supported: expected real numbers in X, got complex ones.")
+    if len(shape := tuple(getattr(X, "shape", ()))) == 2 and shape[1] == 0:
+        raise InputError(f"Expected columns in X, got 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from dpswd.mechanism import GaussianMechanism
 from dpswd.records import PrivateRecords
 from dpswd.release import LabelledRows, Releasing, RowFunction, clip_rows
 
-__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "GaussianQuery", "SecondMoment", "SumAndNorm"]
+__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "SecondMoment", "SumAndNorm"]
 
 
 class GaussianQuery(Releasing[GaussianMechanism]):
@@ -91,8 +91,7 @@ class GaussianQuery(Releasing[GaussianMechanism]):
             add: Adds rows (n, d) with groups (n,) to a tensor (``*shape``) in float64.
             symmetric: Whether the sum and its noise are symmetric matrices.
         """
-        if not isinstance(records, PrivateRecords):
-            raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
+        _check_classes(records, rows, 0)
         if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
                 raise InputError(
@@ -405,11 +404,12 @@ def _mechanism(name: str, sensitivity: float, sigma: float | None, noise_seed: i
 
 
 def _check_classes(records: PrivateRecords, rows: RowFunction | None, n_classes: int) -> None:
-    """Compare the public number of classes with that of a query, whose groups are the classes."""
-    if n_classes > 1 and not isinstance(rows, LabelledRows) and getattr(records, "n_classes", 0) != n_classes:
+    """Refuse what is no handle, and records whose number of classes is not that of a query."""
+    if not isinstance(records, PrivateRecords):
+        raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
+    if n_classes > 1 and not isinstance(rows, LabelledRows) and records.n_classes != n_classes:
         raise InputError(
-            f"Expected records of n_classes={n_classes} classes, got {getattr(records, 'n_classes', 0)}; make them "
-            "equal."
+            f"Expected records of n_classes={n_classes} classes, got {records.n_classes}; make them equal."
         )
 
 

@@ -20,7 +20,7 @@ from dpswd._progress import passing, say
 from dpswd._validate import at_least, choice, real
 from dpswd.errors import InputError
 
-__all__ = ["PrivateBatch", "PrivateRecords", "Records", "Stored"]
+__all__ = ["PrivateBatch", "PrivateRecords", "Records"]
 
 IN_MEMORY = 2**30  # bytes of records above which readers leave them on disk
 _PART = 4096  # records that a check for copies reads at a time
@@ -112,9 +112,14 @@ class PrivateRecords(_Handle):
         choice(("refuse", "zero"), unreadable=unreadable)
         values, layout = as_records(X, unreadable=unreadable)
         labels, names, taken = (None, None, None) if y is None else as_labels(y, classes)
-        if taken is not None:
-            say(taken)
-        self._set(values, labels, names, layout, name, () if taken is None else (taken,), bounds, kinds)
+        lines = [] if taken is None else [taken]
+        if bounds is not None and kinds is None and (kinds := layout.column_kinds(len(bounds))) is not None:
+            lines.append(
+                "kinds are taken from the types of the columns and treated as public; pass kinds= to state them."
+            )
+        for line in lines:
+            say(line)
+        self._set(values, labels, names, layout, name, tuple(lines), bounds, kinds)
 
     @classmethod
     def from_folder(

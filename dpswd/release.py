@@ -21,7 +21,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -34,11 +34,12 @@ from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 from dpswd.records import PrivateRecords
 
-__all__ = ["LabelledRows", "Recorder", "RowFunction", "clip_rows"]
+__all__ = ["LabelledRows", "Recorder"]
 
 _CHUNK_BYTES = 2**26  # of records that are mapped at a time
 _MOST_RECORDS = 4096  # of them
 _N_PUBLIC = 6  # random records on which a row function is checked
+_LIBRARIES = ("torch", "numpy", "builtins", "lightning", "dpswd.")  # whose functions keep nothing
 
 
 class LabelledRows:
@@ -228,10 +229,6 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
 
     Returns:
         Tensor (B, d) in float64, detached.
-
-    Example:
-        >>> clip_rows(torch.tensor([[3.0, 4.0], [0.1, 0.0]]), row_norm=0.5).norm(dim=1)
-        tensor([0.5000, 0.1000], dtype=torch.float64)
     """
     rows = rows.detach().to(torch.float64)
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
@@ -271,15 +268,24 @@ def _apply(rows: RowFunction | None, values: Tensor, labels: Tensor) -> tuple[Te
 
 @contextlib.contextmanager
 def _evaluating(roots: list[nn.Module]) -> Iterator[None]:
-    """Set modules to evaluation mode, and every one of them back to its own mode afterwards."""
+    """Set modules to evaluation mode, and back to their own modes afterwards. They cannot log meanwhile."""
     modes = [(module, module.training) for root in roots for module in root.modules()]
+    logs = [(module, name) for module, _ in modes for name in ("log", "log_dict") if hasattr(type(module), name)]
     try:
         for root in roots:
             root.eval()
+        for module, name in logs:
+            vars(module)[name] = _refuse_log
         yield
     finally:
         for module, mode in modes:
             module.training = mode
+        for module, name in logs:
+            vars(module).pop(name, None)
+
+
+def _refuse_log(*_: Any, **__: Any) -> NoReturn:
+    raise InputError("Expected a row function that logs nothing of private records, got a call of self.log; remove it.")
 
 
 def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int = 1) -> None:
@@ -294,7 +300,7 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
         InputError: If rows change with other records or between calls, or an attribute of a module changes.
     """
     modules = _modules(rows)
-    before = _state(modules)
+    before = _state(rows)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         draw = torch.rand if len(shape) == 3 else torch.randn
@@ -323,7 +329,7 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
             "of the batch; remove the statistic of the batch (mean, maximum, attention, BatchNorm without running "
             "statistics), or use a public constant."
         )
-    if kept := [name for name, value in _state(modules).items() if before.get(name) != value]:
+    if kept := [name for name, value in _state(rows).items() if before.get(name) != value]:
         raise InputError(
             f"Expected a row function that keeps nothing of what it reads, got {kept[0]}, which changed; compute rows "
             "without storing them."
@@ -337,28 +343,38 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _modules(rows: Any) -> list[nn.Module]:
-    """Return the modules that a row function uses: itself, the object of a method, the variables of a closure."""
-    found: list[nn.Module] = []
-    seen: set[int] = set()
+    """Return the modules that a row function uses."""
+    return [each for each in _reached(rows) if isinstance(each, nn.Module)]
+
+
+def _reached(rows: Any) -> list[Any]:
+    """Return what a row function uses: itself, the object of a method and what it holds, the variables of a closure."""
+    found: dict[int, Any] = {}
     queue = [rows]
     while queue:
         each = queue.pop()
-        if id(each) in seen:
+        if id(each) in found:
             continue
-        seen.add(id(each))
+        found[id(each)] = each
         if isinstance(each, nn.Module):
-            found.append(each)
-        elif isinstance(each, LabelledRows):
+            continue
+        if isinstance(each, LabelledRows):
             queue.append(each.function)
         elif isinstance(each, functools.partial):
             queue += [each.func, *each.args, *each.keywords.values()]
         elif inspect.ismethod(each):
             queue += [each.__self__, each.__func__]
+            if not isinstance(each.__self__, nn.Module):
+                attributes = getattr(each.__self__, "__dict__", {})
+                queue += [attributes, *attributes.values()]
         elif inspect.isfunction(each):
-            with contextlib.suppress(ValueError):  # of a variable that is not bound yet
-                variables = inspect.getclosurevars(each)
-                queue += [*variables.nonlocals.values(), *variables.globals.values()]
-    return found
+            if not each.__module__.startswith(_LIBRARIES):
+                with contextlib.suppress(ValueError):  # of a variable that is not bound yet
+                    variables = inspect.getclosurevars(each)
+                    queue += [*variables.nonlocals.values(), *variables.globals.values()]
+        elif callable(each) and not inspect.isclass(each) and not type(each).__module__.startswith(_LIBRARIES):
+            queue += [each.__call__]
+    return list(found.values())
 
 
 def _refuse_hooks(rows: RowFunction) -> None:
@@ -373,11 +389,14 @@ def _refuse_hooks(rows: RowFunction) -> None:
                 )
 
 
-def _state(roots: list[nn.Module]) -> dict[str, Any]:
-    """Return what the modules hold, to see whether a call changes it."""
-    return {
+def _state(rows: Any) -> dict[str, Any]:
+    """Return what a row function and its modules hold, to see whether a call changes it."""
+    reached = _reached(rows)
+    held = {f"variable {i}": _held(each) for i, each in enumerate(reached) if isinstance(each, list | dict | set)}
+    return held | {
         f"attribute {attribute} of {name or type(root).__name__}": _held(value)
-        for root in roots
+        for root in reached
+        if isinstance(root, nn.Module)
         for name, module in root.named_modules()
         for attribute, value in vars(module).items()
         if attribute != "training"

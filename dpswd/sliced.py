@@ -22,7 +22,7 @@ from dpswd._sorting import SortBuffer, sort_columns, sort_rows, sort_rows_with_o
 from dpswd._validate import at_least, choice, floating, real
 from dpswd.errors import InputError
 
-__all__ = ["block_means", "random_projections", "sliced_wasserstein", "wasserstein_1d"]
+__all__ = ["random_projections", "sliced_wasserstein"]
 
 _MAX_PROJECTION_VALUES = 2**30  # 8 GB
 _CACHE_BYTES = 2**24  # per thread: values that are sorted and compared together stay in the processor's cache
@@ -280,10 +280,6 @@ def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
 
     Raises:
         InputError: If a sample is empty, if the numbers of columns differ, or if p < 1.
-
-    Example:
-        >>> wasserstein_1d(torch.tensor([[0.0], [1.0]]), torch.tensor([[4.0], [3.0]]))
-        tensor([9.])
     """
     _check_order(p)
     floating(x=x, y=y)
@@ -308,10 +304,6 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
 
     Returns:
         Tensor (b, k), differentiable.
-
-    Example:
-        >>> block_means(torch.tensor([[0.0], [2.0], [4.0], [6.0]]), blocks=2).flatten()
-        tensor([1., 5.])
     """
     n = sorted_values.shape[0]
     if n == blocks:

@@ -457,10 +457,28 @@ TABLES: dict[str, Table] = {
         also="adaptation_images",
     ),
     "pixel_vectors": vectors("pixel_vectors", "pixels"),
-    "pixel_vectors_gaps": vectors("pixel_vectors", "pixels", gap),
     "pixel_vectors_office": vectors("pixel_vectors_office", "Office-Caltech-10"),
-    "pixel_vectors_office_gaps": vectors("pixel_vectors_office", "Office-Caltech-10", gap),
-    "pixel_vectors_changed": vectors("pixel_vectors_changed", "changed"),
+    "fallback_errors": Table(
+        "fallback",
+        columns(
+            "pairs -> {group} | ε -> {epsilon:g} | adapted, though worse -> {wrongly_adapted:g} of {n_worse} | "
+            "kept, though worse -> {wrongly_kept:g} of {n_better} | plain -> {plain:.1f} | always adapted -> "
+            "{always:.1f} | the adapter's choice -> {result:.1f} | the better one -> {best:.1f}"
+        ),
+        "mean accuracies over all pairs of a line",
+        part="errors",
+    ),
+    "fallback": Table(
+        "fallback",
+        columns(
+            "pair -> {dataset} | normalise -> * | ε -> {epsilon:g} | plain -> {plain:.1f} | always adapted -> "
+            "{always:.1f} | shift -> {shift:.1f} | choice -> *",
+            lambda row: "yes" if row["normalise"] else "no",
+            lambda row: "adapted" if row["adapted"] else "plain",
+        ),
+        "{seeds} seed",
+        where=lambda row: row["group"] != "chosen on",
+    ),
     "adaptation_steps": Table(
         "adaptation_steps",
         {"problem": "{dataset}"},

@@ -12,12 +12,10 @@ With ``space``, rows are those of a fixed public map, and the distance moves T a
 :math:`r(x) = (g(x) - c) / (2 R)`, with c and R computed from public source records, and the distance moves g and T.
 
 Formal guarantee:
-    The target is read at a release only, by :class:`dpswd.DPSlicedWassersteinLoss` in its tensor form, whose conditions
-    :func:`fit_aligned` meets: each release gets a fresh uniform subset of fixed size; encoder or space map each record
-    by itself, in evaluation mode (the networks of :mod:`models.encoders` have no layer that mixes records); nothing
-    else reads the target. The training steps that follow use the release. No gradient passes through :math:`g(x_t)`, so
-    that the map of each release is a function of public records and earlier releases
-    (docs/theory/private-side.md, Proposition 23). The published algorithm lets the gradient pass and is not private
+    The target is a handle, which :class:`dpswd.DPSlicedWassersteinLoss` opens at a release only: a fresh uniform subset
+    of fixed size, rows by encoder or space in evaluation mode without gradients. So the row function of each release
+    is a function of public records and earlier releases (docs/theory/private-side.md), and the training steps that
+    follow are post-processing. The published algorithm lets the gradient pass through :math:`g(x_t)` and is not private
     (docs/errata.md, items 4 and 5).
 
 References:
@@ -26,14 +24,15 @@ References:
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, ProjectionMechanism
+from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, PrivateRecords, ProjectionMechanism, ReleaseLoader
 from dpswd._validate import at_least
-from dpswd.sampling import FixedSizeSampler
+from dpswd.audit.game import Unrecorded
 
 __all__ = ["accuracy", "fit_aligned", "fit_source", "source_batches"]
 
@@ -80,11 +79,46 @@ def fit_source(encoder: nn.Module, classifier: nn.Module, source: Batches, steps
         schedule.step()
 
 
+class CentredFeatures(nn.Module):
+    """Row function: features of the encoder, about a public centre and in units of a public diameter.
+
+    Args:
+        encoder: Maps records to features (n, encoder.dim).
+    """
+
+    centre: Tensor
+    radius: Tensor
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        self.encoder, self.dim = encoder, int(encoder.dim)
+        self.register_buffer("centre", torch.zeros(self.dim))
+        self.register_buffer("radius", torch.ones(()))
+
+    @torch.no_grad()
+    def measure(self, source: Batches) -> None:
+        """Take centre and radius from the present features of public source records."""
+        parts: list[Tensor] = []
+        while sum(map(len, parts)) < _REFERENCE:
+            parts.append(_evaluate(self.encoder, next(source)[0]))
+        features = torch.cat(parts)
+        self.centre.copy_(features.mean(0))
+        self.radius.copy_(torch.linalg.vector_norm(features - self.centre, dim=1).quantile(_SHARE).clamp(min=1e-6))
+
+    def rows(self, features: Tensor) -> Tensor:
+        """Map features (n, dim) to rows (n, dim)."""
+        return (features - self.centre) / (2 * self.radius)
+
+    def forward(self, records: Tensor) -> Tensor:
+        """Map records to rows (n, dim)."""
+        return self.rows(self.encoder(records))
+
+
 def fit_aligned(
     encoder: Any,
     classifier: nn.Module,
     source: Batches,
-    target: Tensor,
+    target: PrivateRecords,
     *,
     steps: int,
     n_releases: int = 1,
@@ -104,7 +138,7 @@ def fit_aligned(
         encoder: Maps records to features (n, encoder.dim), each record by itself.
         classifier: Maps features to scores.
         source: Endless labelled public batches.
-        target: All private records.
+        target: The private records.
         steps: Training steps.
         n_releases: Number of releases, evenly spread over the steps.
         adapter: Trainable map of source records to records like the target's.
@@ -121,42 +155,44 @@ def fit_aligned(
         Privacy spent: epsilon, delta, mu and sound; empty without noise.
     """
     at_least(1, steps=steps, n_releases=n_releases)
-    dim, size = encoder.dim if space is None else space.dim, len(target) // n_quantiles * n_quantiles
+    features = CentredFeatures(encoder) if space is None else None
+    rows = space if features is None else features
     mechanism = ProjectionMechanism(
-        dim, n_projections or dim, batch_size=size, kind="orthogonal", statistic="quantiles", n_quantiles=n_quantiles
+        rows.dim,
+        n_projections or rows.dim,
+        batch_size=len(target) // n_quantiles * n_quantiles,
+        kind="orthogonal",
+        statistic="quantiles",
+        n_quantiles=n_quantiles,
     )
     if target_epsilon is None:
         mechanism = mechanism.replace(sigma=1e-12)
     else:
         budget = {"target_epsilon": target_epsilon, "target_delta": target_delta}
         mechanism = mechanism.calibrate(sample_size=len(target), n_releases=n_releases, **budget)
-    criterion = DPSlicedWassersteinLoss(mechanism)
+    criterion = DPSlicedWassersteinLoss(mechanism, recorder=Unrecorded())  # the guarantee is accounted for below
     groups: list[dict[str, Any]] = [{"params": [*encoder.parameters(), *classifier.parameters()], "lr": lr}]
     groups += [] if adapter is None else [{"params": list(adapter.parameters()), "lr": adapter_lr}]
     optimizer = torch.optim.Adam(groups)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
     )
-    subsets = iter(FixedSizeSampler(len(target), size, n_steps=n_releases))
-    every = -(-steps // n_releases)
-    released, centre, radius = None, torch.zeros(()), 1.0
-    for step in range(steps):
-        if step % every == 0:
-            if space is None:
-                centre, radius = _measure(encoder, source)
-                rows = (_rowwise(encoder, target[next(subsets)]) - centre) / (2 * radius)
-            else:
-                rows, radius = _rowwise(space, target[next(subsets)]), float(space.radius)
-            released = criterion.release(rows)
-        classifier.train()
-        encoder.train()
+    size, every = mechanism.batch_size or 0, -(-steps // n_releases)
+    loader = ReleaseLoader(target, batch_size=size, n_releases=n_releases, every=every)
+    released: Any = None
+    classifier.train()
+    encoder.train()
+    for batch in islice(loader, steps):
+        if len(batch):
+            if features is not None:
+                features.measure(source)
+            released = criterion.release(batch, rows=rows)
         records, classes = next(source)
         adapted = records if adapter is None else adapter(records)
-        features = encoder(adapted if space is None else adapted.detach())
-        moved = (features - centre) / (2 * radius) if space is None else space(adapted)
-        assert released is not None
-        distance = dim * (2 * radius) ** 2 * criterion.distance(released, moved)
-        loss = nn.functional.cross_entropy(classifier(features), classes) + alignment * distance
+        seen = encoder(adapted if features is not None else adapted.detach())
+        moved = space(adapted) if features is None else features.rows(seen)
+        distance = rows.dim * (2 * float(rows.radius)) ** 2 * criterion.distance(released, moved)
+        loss = nn.functional.cross_entropy(classifier(seen), classes) + alignment * distance
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -169,28 +205,15 @@ def fit_aligned(
 
 
 @torch.no_grad()
-def _rowwise(network: nn.Module, records: Tensor) -> Tensor:
-    """Map records in chunks, in evaluation mode, without gradients."""
+def _evaluate(network: nn.Module, records: Tensor) -> Tensor:
+    """Map public records in chunks, in evaluation mode, without gradients."""
     training = network.training
     network.eval()
-    rows = torch.cat([network(part) for part in records.split(2048)])
+    found = torch.cat([network(part) for part in records.split(2048)])
     network.train(training)
-    return rows
+    return found
 
 
-@torch.no_grad()
-def _measure(encoder: nn.Module, source: Batches) -> tuple[Tensor, float]:
-    """Return centre and radius of the present features of public source records."""
-    parts: list[Tensor] = []
-    while sum(map(len, parts)) < _REFERENCE:
-        parts.append(_rowwise(encoder, next(source)[0]))
-    features = torch.cat(parts)
-    centre = features.mean(0)
-    return centre, float(torch.linalg.vector_norm(features - centre, dim=1).quantile(_SHARE).clamp(min=1e-6))
-
-
-@torch.no_grad()
 def accuracy(module: nn.Module, records: Any) -> float:
     """Return the accuracy of a module's predictions in percent, in evaluation mode."""
-    scores = _rowwise(module, records.floats())
-    return float(100 * (scores.argmax(1) == records.labels).float().mean())
+    return float(100 * (_evaluate(module, records.floats()).argmax(1) == records.labels).float().mean())

@@ -84,4 +84,4 @@ class ClassGaussian(nn.Module):
             mine = labels == c
             rows[mine] = self.means[c] + noise[mine, :, 0] @ self.roots[c].T
         records = self.features.decode(rows)
-        return records.clamp(0, 1) if len(self.features.sample_shape) == 3 else records
+        return records.clamp(0, 1) if records.ndim == 4 else records

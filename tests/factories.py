@@ -1,11 +1,13 @@
 """Modules, runs, processes and strategies that several tests share. No test imports another test."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import multiprocessing
 import os
 import re
+import signal
 import socket
 import sys
 import traceback
@@ -17,78 +19,74 @@ import torch
 from hypothesis import given, settings
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+import dpswd.loss
+import dpswd.queries
 from dpswd import (
     DPSlicedWassersteinLoss,
-    FixedSizeSampler,
     GaussianMechanism,
     PrivacyAccountant,
+    PrivacyBudget,
+    PrivateRecords,
     ProjectionMechanism,
+    Recorder,
+    ReleaseLoader,
 )
+from dpswd._random import SecureRandom
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
-from dpswd.data.base import PrivateData
-from dpswd.data.base import Records as LabelledRecords
 from dpswd.errors import DpswdError
-from dpswd.loss import Recorder, Release
+from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.queries import GaussianQuery
-from dpswd.sampling import ReleaseLoader
-from dpswd.training.callback import PrivacyBudget
 
-# a user's own module under a budget
+# private records, and a user's own module under a budget
 
 N, B, STEPS = 40, 8, 6
+X = torch.randn(N, 3, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(N) % 3
 MECHANISM = ProjectionMechanism(3, 6, 1.0, B, kind="orthogonal")
 
 
-class Records(torch.utils.data.Dataset):
-    """Forty private rows, batched by index tensor."""
-
-    def __len__(self):
-        return N
-
-    def __getitems__(self, index):
-        rows = torch.randn(N, 3, generator=torch.Generator().manual_seed(0))
-        return rows[index]
+def records(rows=X, labels=Y):
+    """Forty private rows in three classes, behind a new handle."""
+    return PrivateRecords(rows, labels[: len(rows)], classes=range(3))
 
 
-class Mine(L.LightningModule):
-    """A user's own module; ``fail_at`` crashes a step after its release."""
+def loader(n_releases=STEPS, every=1, of=None, batch_size=B):
+    return ReleaseLoader(of or records(), batch_size=batch_size, n_releases=n_releases, every=every)
 
-    def __init__(self, mechanism=MECHANISM, fail_at=None):
+
+class Mine(KeepsRelease):
+    """A user's own module with an encoder; ``fail_at`` raises an error in a step, after its release."""
+
+    def __init__(self, mechanism=MECHANISM, fail_at=None, error=RuntimeError):
         super().__init__()
-        self.net, self.fail_at, self.released = torch.nn.Linear(3, 3), fail_at, None
+        self.net, self.fail_at, self.error = torch.nn.Linear(3, 3), fail_at, error
+        self.encoder = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5))
         self.criterion = DPSlicedWassersteinLoss(mechanism)
 
     def training_step(self, batch, batch_idx):
         if len(batch):
-            self.released = self.criterion.release(batch)
+            self.released = self.criterion.release(batch, rows=self.encoder)
         if self.global_step == self.fail_at:
-            raise RuntimeError("crash")
+            raise self.error("crash")
         return self.criterion.distance(self.released, self.net(torch.randn(16, 3)))
 
     def configure_optimizers(self):
-        return torch.optim.Adam(self.parameters(), lr=1e-2)
-
-    def on_save_checkpoint(self, checkpoint):
-        if self.released is not None:
-            checkpoint["released"] = self.released.state_dict()
-
-    def on_load_checkpoint(self, checkpoint):
-        self.released = Release.from_state_dict(checkpoint["released"])
+        return torch.optim.Adam(self.net.parameters(), lr=1e-2)
 
 
-def loader(steps=STEPS, every=1, **changes):
-    return ReleaseLoader(Records(), FixedSizeSampler(N, B, n_steps=steps, every=every, **changes))
-
-
-def trainer(directory, *, steps=STEPS, epsilon=5.0, callbacks=(), **changes):
-    budget = PrivacyBudget(epsilon, 1e-5)
-    options = {"max_steps": steps, "accelerator": "cpu", "logger": False, "log_every_n_steps": 1} | changes
+def trainer(directory, *, budget=None, epsilon=5.0, callbacks=(), **changes):
+    """A trainer that saves every step and, unless told otherwise, trains for one epoch."""
+    budget = budget or PrivacyBudget(epsilon, 1e-5)
+    if not {"max_steps", "max_epochs"} & set(changes):
+        changes["max_epochs"] = 1
+    options = {"accelerator": "cpu", "logger": False, "log_every_n_steps": 1} | changes
+    checkpoints = ModelCheckpoint(directory / "ckpt", every_n_train_steps=1, save_top_k=-1)
     made = L.Trainer(
         default_root_dir=directory,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[budget, ModelCheckpoint(directory / "ckpt", every_n_train_steps=1, save_top_k=-1), *callbacks],
+        callbacks=[budget, *([checkpoints] if options.get("enable_checkpointing", True) else []), *callbacks],
         **options,
     )
     made.budget = budget
@@ -99,6 +97,20 @@ def privacy(directory):
     return json.loads((directory / "privacy.json").read_text())
 
 
+def ledger_of(directory):
+    return Ledger.open_existing(directory / "ledger.jsonl")
+
+
+def written(directory):
+    """Number of releases in the ledger, or None without a ledger."""
+    return ledger_of(directory).n_releases if (directory / "ledger.jsonl").exists() else None
+
+
+def checkpoint_at(directory, step):
+    (path,) = (directory / "ckpt").glob(f"*step={step}.ckpt")
+    return path
+
+
 def account(groups):
     made = PrivacyAccountant("pld")
     for mechanism, size, count in groups:
@@ -106,36 +118,53 @@ def account(groups):
     return made
 
 
-class WatchEpsilon(L.Callback):
-    """Keeps what is shown, and what is in the file, after every step."""
+def agree(directory, releases):
+    """Checks that ledger and privacy.json state the same number of releases, and the epsilon of the ledger's."""
+    groups, facts = ledger_of(directory).groups(), privacy(directory)
+    assert sum(count for *_, count in groups) == facts["releases_made"] == facts["planned_releases"] == releases
+    assert abs(facts["epsilon"] / account(groups).get_epsilon(facts["delta"]) - 1) < 1e-9
+    assert facts["epsilon"] <= facts["target_epsilon"]
 
-    def on_train_batch_end(self, trainer, *_):
-        releases = Ledger.open_existing(trainer.budget._ledger.path).n_releases
-        self.seen = [*getattr(self, "seen", []), (releases, float(trainer.callback_metrics["epsilon"]))]
+
+# draws of noise, and processes that die
+
+
+def witness_noise(path, patch=setattr):
+    """Adds a byte to a file whenever noise is drawn, independent of the ledger."""
+    for module in (dpswd.loss, dpswd.queries):
+
+        def draw(source, shape, draw=module.normal):
+            with path.open("ab") as file:
+                file.write(b".")
+            return draw(source, shape)
+
+        patch(module, "normal", draw)
+
+
+def drawn(path):
+    return path.stat().st_size if path.exists() else 0
+
+
+def deadly(owner, name, count, when="before"):
+    """Kills this process at the call number ``count`` (from 0) of a function, before or after it."""
+    method, calls = getattr(owner, name), iter(range(10**9))
+
+    def last(*arguments, **options):
+        dies = next(calls) == count
+        if dies and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = method(*arguments, **options)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, last)
 
 
 # `dpswd fit` in processes that are forked from one that has imported everything
 
-GENERATOR_CONFIG = Path(__file__).parent / "generator.yaml"
-FIT_OPTIONS = {
-    "--trainer.callbacks": "[]",
-    "--trainer.enable_progress_bar": "false",
-    "--trainer.logger": "false",
-    "--model.init_args.generated": "10",
-    "--model.init_args.n_projections": "64",
-    "--model.init_args.n_quantiles": "10",
-    "--model.init_args.labels": "none",
-    "--model.init_args.release_every": "1",
-    "--data.init_args.batch_size": "20",
-}
-PRELOAD = [
-    "dpswd.training.cli",
-    "dpswd.commands.main",
-    "dpswd.data",
-    "dpswd.generation.module",
-    "dpswd.generation.generators",
-    "factories",
-]
+FIT_CONFIG = Path(__file__).parent / "fit.yaml"
+PRELOAD = ["dpswd.lightning.cli", "dpswd.commands.main", "dpswd.data", "dpswd.lightning.module", "factories"]
 
 
 def fork_server():
@@ -145,28 +174,21 @@ def fork_server():
     return context
 
 
-def fit_arguments(directory: Path, steps: int, *more: str) -> list[str]:
+def fit_arguments(directory, steps, *more):
     """Spells a small run with a release at every step; resumes where there is a checkpoint."""
-    options = FIT_OPTIONS | {"--trainer.default_root_dir": str(directory), "--trainer.max_steps": str(steps)}
-    checkpoint = directory / "checkpoints" / "last.ckpt"
+    options = {"--config": FIT_CONFIG, "--trainer.default_root_dir": directory, "--trainer.max_steps": steps}
+    checkpoint = Path(directory) / "checkpoints" / "last.ckpt"
     if checkpoint.exists():
-        options["--ckpt_path"] = str(checkpoint)
-    return ["fit", "--config", str(GENERATOR_CONFIG), *(word for pair in options.items() for word in pair), *more]
+        options["--ckpt_path"] = checkpoint
+    return ["fit", *(str(word) for pair in options.items() for word in pair), *more]
 
 
-def run_fit(words: list[str], witness: str, said: str) -> None:
-    """Runs the command; a byte is added to ``witness`` whenever noise is drawn, independent of the ledger."""
+def run_fit(words, witness, said):
+    """Runs the command in this process, with its words in a file."""
     descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    made = os.open(witness, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    noise = DPSlicedWassersteinLoss.add_noise
-
-    def witnessed(loss: DPSlicedWassersteinLoss, values):
-        os.write(made, b".")
-        return noise(loss, values)
-
-    DPSlicedWassersteinLoss.add_noise = witnessed
+    witness_noise(witness)
     sys.argv = ["dpswd", *words]
     status = main(words)
     sys.stdout.flush()
@@ -201,14 +223,20 @@ def run_ranks(server, work, *arguments, world=2, killed=0):
     processes = [server.Process(target=_enter, args=(r, world, port, answers, work, arguments)) for r in range(world)]
     for process in processes:
         process.start()
-    found = sorted(answers.get() for _ in processes[killed:])
+    found = sorted((answers.get() for _ in processes[killed:]), key=lambda each: each[0])
     for process in processes:
         process.join(30)
     return [result for _, result, _ in found], [error for *_, error in found]
 
 
-def part(rank, rows, world=2):
-    return torch.tensor_split(rows, world)[rank]
+def fine(outcome):
+    """The results of :func:`run_ranks`, none of whose processes may have failed."""
+    results, errors = outcome
+    assert errors == [None] * len(errors)
+    return results
+
+
+# recorders
 
 
 class Book(Recorder, list):
@@ -222,10 +250,29 @@ class Book(Recorder, list):
         self.append(mechanism)
 
 
-def refusing(error):
-    book = Book()
-    book.refusal = error
-    return book
+def booked(part, refusal=None):
+    """A loss or query with such a ledger."""
+    part.recorder = Book()
+    part.recorder.refusal = refusal
+    return part
+
+
+def exact(query, rows, labels=None, *more, function=None):
+    """What a query releases of rows, almost without noise."""
+    handle = PrivateRecords(rows) if labels is None else PrivateRecords(rows, labels, classes=range(query.n_classes))
+    query.mechanism = dataclasses.replace(query.mechanism, sigma=1e-13, noise_seed=0)
+    options = {} if function is None else {"rows": function}
+    return query.coordinates(booked(query).release(handle, *more, **options))
+
+
+class CountedWords:
+    """A source of noise that counts the words drawn from it."""
+
+    drawn = 0
+
+    def words(self, count):
+        self.drawn += count
+        return SecureRandom().words(count)
 
 
 def spy_on_exact_values(patch=setattr):
@@ -308,29 +355,11 @@ TABLE4_SIGMA = {"USPS-MNIST": 0.492, "MNIST (b)": 0.695, "Office-31": 1.567, "Vi
 BLOB_DIM, BLOB_SIZE = 6, 300
 
 
-class Blobs(PrivateData):
+def blobs(seed=0):
     """Three classes in proportions 6 : 3 : 1, apart from each other."""
-
-    def load(self):
-        generator = torch.Generator().manual_seed(0)
-        labels = torch.tensor([0, 0, 1, 0, 1, 0, 2, 0, 1, 0]).repeat(BLOB_SIZE // 10)
-        centres = torch.eye(BLOB_DIM)[:3] * 0.6
-        values = centres[labels] + 0.1 * torch.randn(BLOB_SIZE, BLOB_DIM, generator=generator)
-        return LabelledRecords(values, labels), None
-
-
-def blob_trainer(directory, steps, *callbacks, **changes):
-    return L.Trainer(
-        default_root_dir=directory,
-        max_steps=steps,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        log_every_n_steps=1,
-        callbacks=[PrivacyBudget(20.0, 1e-3), *callbacks],
-        **{"enable_checkpointing": False} | changes,
-    )
+    labels = torch.tensor([0, 0, 1, 0, 1, 0, 2, 0, 1, 0]).repeat(BLOB_SIZE // 10)
+    noise = torch.randn(BLOB_SIZE, BLOB_DIM, generator=torch.Generator().manual_seed(seed))
+    return PrivateRecords(0.6 * torch.eye(BLOB_DIM)[:3][labels] + 0.1 * noise, labels, classes=range(3))
 
 
 # fuzzing

@@ -1,28 +1,24 @@
 """PrivateAdapter: any adaptation method between the source and one private synthetic target."""
 
 import json
-import subprocess
-import sys
 from typing import ClassVar
 
 import numpy as np
 import ot
 import pytest
-import torch
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from dpswd import PrivateAdapter, PrivateGenerator
+from dpswd import InputError, PrivateAdapter
 from dpswd.adaptation.methods import ImageMap
-from dpswd.commands.main import main
-from dpswd.data.features import ArrayData
-from dpswd.errors import InputError
-from dpswd.estimators import _split
+from dpswd.records import PrivateRecords
 
 skada = pytest.importorskip("skada")
 
 N_SOURCE, N_TARGET, DIM = 150, 600, 6
+NOISY = pytest.mark.filterwarnings("ignore:Expect noise")
 
 
 def problem(seed: int = 0, shift: float = 2.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -48,6 +44,20 @@ def adapter(tmp_path):
     return make
 
 
+@pytest.fixture
+def read(monkeypatch):
+    """Returns counts of how often each private record was read, per handle."""
+    counts = {}
+    opened = PrivateRecords.open_records
+
+    def counted(self, index):
+        counts.setdefault(id(self), np.zeros(len(self), dtype=int))[index.numpy()] += 1
+        return opened(self, index)
+
+    monkeypatch.setattr(PrivateRecords, "open_records", counted)
+    return counts
+
+
 class Spy(ot.da.EMDTransport):
     """Transport that keeps its target and overwrites the private records before it starts."""
 
@@ -57,9 +67,18 @@ class Spy(ot.da.EMDTransport):
     def fit(self, Xs=None, ys=None, Xt=None, yt=None):
         """See POT."""
         Spy.seen.append(Xt)
-        if Spy.private is not None:
-            Spy.private[:] = np.nan
+        Spy.private[:] = np.nan
         return super().fit(Xs=Xs, ys=ys, Xt=Xt)
+
+
+METHODS = {
+    "ours": "class_shift",
+    "EMD": ot.da.EMDTransport(),
+    "Sinkhorn": ot.da.SinkhornTransport(reg_e=0.05, norm="max"),
+    "linear": ot.da.LinearTransport(),
+    "CORAL": skada.CORAL(base_estimator=LogisticRegression()),
+    "OTMapping": skada.OTMapping(base_estimator=LogisticRegression()),
+}
 
 
 def test_parameters_follow_scikit_learn(tmp_path):
@@ -68,24 +87,24 @@ def test_parameters_follow_scikit_learn(tmp_path):
     assert adapter.set_params(n_synthetic=50).n_synthetic == 50
 
 
-METHODS = [
-    "class_shift",
-    ot.da.EMDTransport(),
-    ot.da.SinkhornTransport(reg_e=0.05, norm="max"),
-    ot.da.LinearTransport(),
-    skada.CORAL(base_estimator=LogisticRegression()),
-    skada.OTMapping(base_estimator=LogisticRegression()),
-]
-
-
-@pytest.mark.parametrize("method", METHODS, ids=["ours", "EMD", "Sinkhorn", "linear", "CORAL", "OTMapping"])
-def test_adaptation_with_each_method(adapter, method):
+def test_six_methods_share_one_release(adapter, read):
     X, y, domain = problem()
-    fitted = adapter(method=method).fit(X, y, domain)
-    source = LogisticRegression().fit(X[domain > 0], y[domain > 0])
-    assert fitted.adapted_
-    assert fitted.shift_ > fitted.min_shift
-    assert fitted.score(X[domain < 0], y[domain < 0]) > source.score(X[domain < 0], y[domain < 0]) + 0.05
+    target, truth = X[domain < 0].copy(), y[domain < 0]
+    plain = LogisticRegression().fit(X[domain > 0], y[domain > 0]).score(target, truth)
+    fitted = adapter().fit(X, y, domain)
+    facts = json.loads((fitted.run_dir_ / "privacy.json").read_text())
+    (counts,) = read.values()
+    assert len(counts) == N_TARGET
+    assert counts.min() == counts.max() == facts["releases_made"] == 4  # all records, once per release
+    source, labels = X[domain > 0].copy(), y[domain > 0]
+    X[:] = np.nan
+    for name, method in METHODS.items():
+        fitted.set_params(method=method).adapt(source, labels)
+        assert fitted.adapted_, name
+        assert fitted.shift_ > fitted.min_shift, name
+        assert fitted.score(target, truth) > plain + 0.05, name
+    assert counts.max() == 4
+    assert json.loads((fitted.run_dir_ / "privacy.json").read_text()) == facts
 
 
 def test_method_reads_no_private_record(adapter):
@@ -93,88 +112,40 @@ def test_method_reads_no_private_record(adapter):
     Spy.seen, Spy.private = [], X[N_SOURCE:]
     fitted = adapter(method=Spy()).fit(X, y, domain)
     target = fitted._space.leading(problem()[0][N_SOURCE:])
-    gaps = np.abs(Spy.seen[0][:, None] - target).max(2)
     assert len(Spy.seen) == 1
-    assert gaps.min() > 1e-6
+    assert np.abs(Spy.seen[0][:, None] - target).max(2).min() > 1e-6
     assert np.isfinite(fitted.synthetic_).all()
     assert np.abs(target[:, None] - target[:5]).max(2).min() == 0  # control: a copied record has gap 0
 
 
-class Counted(ArrayData):
-    """Records that count how often each one is read."""
-
-    reads: ClassVar[dict] = {}
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        floats = self.private.floats
-
-        def counted(index=slice(None)):
-            chosen = np.zeros(len(self.private), dtype=int)
-            np.add.at(chosen, np.arange(len(self.private))[index], 1)
-            Counted.reads["records"] = Counted.reads.get("records", 0) + chosen
-            Counted.reads["passes"] = Counted.reads.get("passes", 0) + 1
-            return floats(index)
-
-        object.__setattr__(self.private, "floats", counted)
-
-
-def test_five_methods_share_one_release(adapter, monkeypatch):
-    monkeypatch.setattr("dpswd.estimators.ArrayData", Counted)
-    Counted.reads = {}
+@NOISY
+@pytest.mark.parametrize("method", ["class_shift", METHODS["CORAL"]])
+def test_noise_gives_the_plain_source_classifier(adapter, method):
     X, y, domain = problem()
-    fitted = adapter().fit(X, y, domain)
-    passes = Counted.reads["passes"]
-    facts = json.loads((fitted.run_dir_ / "privacy.json").read_text())
-    reads = Counted.reads["records"]
-    assert facts["releases_made"] == 4
-    assert reads.min() == reads.max() == 5  # one check of all records, and one pass for each release
-    source, labels = X[domain > 0].copy(), y[domain > 0]
-    X[:] = np.nan
-    scores = []
-    for method in METHODS:
-        fitted.set_params(method=method).adapt(source, labels)
-        scores.append(fitted.score(problem()[0][N_SOURCE:], y[N_SOURCE:]))
-    assert Counted.reads["passes"] == passes
-    assert min(scores) > 0.8
-    assert json.loads((fitted.run_dir_ / "privacy.json").read_text()) == facts
+    fitted = adapter(epsilon=0.001, method=method, normalise=True).fit(X, y, domain)
+    plain = LogisticRegression(max_iter=300).fit(X[domain > 0], y[domain > 0])
+    assert not fitted.adapted_
+    assert "noise hides" in fitted.verdict_
+    np.testing.assert_array_equal(fitted.predict_proba(X), plain.predict_proba(X))
 
 
-def test_private_records_pass_only_recorded_releases(adapter, monkeypatch):
-    fits = []
-    fit = PrivateGenerator.fit
-    monkeypatch.setattr(PrivateGenerator, "fit", lambda self, X, y=None: fits.append((X.shape, y)) or fit(self, X, y))
-    fitted = adapter().fit(*problem())
-    assert fits == [((N_TARGET, DIM), None)]
-    lines = [json.loads(line) for line in (fitted.run_dir_ / "ledger.jsonl").read_text().splitlines()]
-    facts = json.loads((fitted.run_dir_ / "privacy.json").read_text())
-    assert len(lines) - 1 >= facts["releases_made"] > 0
-    assert facts["epsilon"] <= 10.0
+def test_target_like_the_source_gives_the_plain_source_classifier(adapter, tmp_path):
+    """On 0.2.0 the classifier of the source was trained on normalised, centred and scaled records."""
+    X, y, domain = problem(shift=0.0)
+    X += 3.0
+    fitted = adapter(normalise=True, classifier=LogisticRegression(C=0.1)).fit(X, y, domain)
+    plain = LogisticRegression(C=0.1).fit(X[domain > 0], y[domain > 0])
+    assert not fitted.adapted_
+    assert "min_shift" in fitted.verdict_
+    np.testing.assert_array_equal(fitted.predict_proba(X), plain.predict_proba(X))
+    fitted.save(tmp_path / "classifier.pt")
+    np.testing.assert_array_equal(PrivateAdapter.load(tmp_path / "classifier.pt").predict(X), plain.predict(X))
+    fitted.set_params(min_shift=0.0).adapt(X[domain > 0], y[domain > 0])
+    assert fitted.adapted_
 
 
-def test_labels_of_the_target_are_ignored(adapter, tmp_path, monkeypatch):
-    X, y, domain = problem()
-    flipped = np.where(domain < 0, (y + 1) % 3, y)
-    seen = []
-    monkeypatch.setattr(PrivateGenerator, "fit", _stop(seen))
-    for i, labels in enumerate((y, flipped, np.where(domain < 0, -1, y))):
-        with pytest.raises(StopIteration):
-            adapter(run_dir=tmp_path / str(i)).fit(X, labels, domain)
-    for records, labels in seen:
-        assert labels is None
-        np.testing.assert_array_equal(records, seen[0][0])
-
-
-def _stop(seen):
-    def fit(self, X, y=None):
-        seen.append((X, y))
-        raise StopIteration
-
-    return fit
-
-
-@pytest.mark.filterwarnings("ignore:Expect noise")
-def test_flipped_labels_of_the_target_change_no_prediction(adapter, tmp_path):
+@NOISY
+def test_labels_of_the_target_change_no_prediction(adapter, tmp_path):
     X, y, domain = problem(shift=1.0)
     names = np.array(["a", "b", "c"])
     fitted = adapter(epsilon=0.001).fit(X, names[y], domain)
@@ -183,25 +154,15 @@ def test_flipped_labels_of_the_target_change_no_prediction(adapter, tmp_path):
     assert list(fitted.classes_) == ["a", "b", "c"]
 
 
-@pytest.mark.filterwarnings("ignore:Expect noise")
-@pytest.mark.parametrize("method", ["class_shift", skada.CORAL(base_estimator=LogisticRegression())])
-def test_tiny_epsilon_gives_the_source_classifier(adapter, method):
+@NOISY
+@pytest.mark.parametrize("other", [0.5, "unknown", None])
+@pytest.mark.parametrize("as_list", [True, False])
+def test_the_type_of_a_target_label_does_not_change_the_classes(adapter, other, as_list):
+    """One label of another type turns all labels of an array into floats or strings."""
     X, y, domain = problem()
-    fitted = adapter(epsilon=0.001, method=method).fit(X, y, domain)
-    rows = fitted._space.coordinates(X)
-    source = LogisticRegression(max_iter=300).fit(rows[domain > 0], y[domain > 0])
-    assert not fitted.adapted_
-    assert "noise hides" in fitted.verdict_
-    np.testing.assert_array_equal(fitted.predict(X), source.predict(rows))
-
-
-def test_target_like_the_source_gives_the_source_classifier(adapter):
-    X, y, domain = problem(shift=0.0)
-    fitted = adapter().fit(X, y, domain)
-    assert not fitted.adapted_
-    assert "min_shift" in fitted.verdict_
-    fitted.set_params(min_shift=0.0).adapt(X[domain > 0], y[domain > 0])
-    assert fitted.adapted_
+    labels = [*y[:-1].tolist(), other]
+    given = labels if as_list else np.array(labels, dtype=float if other == 0.5 else object)
+    assert adapter(epsilon=0.001).fit(X, given, domain).classes_.tolist() == [0, 1, 2]
 
 
 def test_save_and_load(adapter, tmp_path):
@@ -210,8 +171,9 @@ def test_save_and_load(adapter, tmp_path):
     fitted.save(tmp_path / "classifier.pt")
     loaded = PrivateAdapter.load(tmp_path / "classifier.pt")
     np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
-    assert loaded.guarantee_["epsilon"] == fitted.guarantee_["epsilon"]
-    assert loaded.adapted_ == fitted.adapted_
+    np.testing.assert_allclose(loaded.predict_proba(X), fitted.predict_proba(X), atol=1e-12)
+    assert loaded.guarantee_ == fitted.guarantee_
+    assert (loaded.adapted_, loaded.verdict_) == (True, fitted.verdict_)
     with pytest.raises(InputError, match="ledger"):
         loaded.report(tmp_path / "report.md")
     fitted.report(tmp_path / "report.md")
@@ -219,58 +181,8 @@ def test_save_and_load(adapter, tmp_path):
     with pytest.raises(InputError, match="shape"):
         loaded.predict(X[:, :3])
     (tmp_path / "damaged.pt").write_bytes((tmp_path / "classifier.pt").read_bytes()[:-100])
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="classifier"):
         PrivateAdapter.load(tmp_path / "damaged.pt")
-
-
-def test_predict_in_a_fresh_process(adapter, tmp_path):
-    X, y, domain = problem()
-    fitted = adapter(normalise=True).fit(X, np.array(["a", "b", "c"])[y], domain)
-    fitted.save(tmp_path / "classifier.pt")
-    np.savez(tmp_path / "new.npz", features=X)
-    command = [sys.executable, "-m", "dpswd", "predict", "classifier.pt", "new.npz", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    facts = json.loads(done.stdout)
-    with np.load(tmp_path / "predictions.npz") as written:
-        np.testing.assert_array_equal(written["predictions"], fitted.predict(X))
-        assert list(written["classes"]) == ["a", "b", "c"]
-    assert facts["guarantee"]["epsilon"] == fitted.guarantee_["epsilon"]
-    assert facts["guarantee"]["run"] == fitted.guarantee_["run"]
-
-
-@pytest.mark.parametrize(
-    ("arrays", "word"),
-    [
-        ({"features": np.zeros((2, DIM + 1))}, "shape"),
-        ({"features": np.full((2, DIM), np.nan)}, "NaN"),
-        ({"features": np.array([["a"] * DIM])}, "rows"),
-        ({"other": np.zeros((2, DIM))}, "features"),
-        (None, "npz"),
-    ],
-)
-def test_predict_refuses_other_records(classifier_file, tmp_path, capsys, arrays, word):
-    path = tmp_path / "new.npz"
-    path.write_bytes(b"nothing") if arrays is None else np.savez(path, **arrays)
-    out = tmp_path / "predictions.npz"
-    assert main(["predict", str(classifier_file), str(path), "--out", str(out)]) == 2
-    assert word in capsys.readouterr().err
-    assert not out.exists()
-
-
-def test_predict_refuses_other_classifiers(tmp_path, capsys):
-    torch.save({"format": 1}, tmp_path / "classifier.pt")
-    np.savez(tmp_path / "new.npz", features=np.zeros((2, DIM)))
-    assert main(["predict", str(tmp_path / "classifier.pt"), str(tmp_path / "new.npz")]) == 2
-    assert "classifier" in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def classifier_file(tmp_path_factory):
-    """A file of a classifier, from a short run."""
-    directory = tmp_path_factory.mktemp("classifier")
-    options = {"n_synthetic": 50, "verbose": False, "run_dir": directory / "run"}
-    PrivateAdapter(10.0, 1e-5, **options).fit(*problem()).save(directory / "classifier.pt")
-    return directory / "classifier.pt"
 
 
 def test_other_classifiers_are_not_saved(adapter, tmp_path):
@@ -280,47 +192,35 @@ def test_other_classifiers_are_not_saved(adapter, tmp_path):
     assert not (tmp_path / "classifier.pt").exists()
 
 
-@pytest.mark.parametrize("kind", ["number", "name"])
-@pytest.mark.parametrize("as_list", [True, False])
-def test_the_type_of_a_target_label_does_not_change_the_classes(kind, as_list):
-    """One label of another type turns all labels of an array into floats or strings."""
-    X, y, domain = problem()
-    other = [*y[:-1].tolist(), 0.5 if kind == "number" else "unknown"]
-    given = other if as_list else np.array(other, dtype=float if kind == "number" else object)
-    for labels in (y, given):
-        classes = _split(X, labels, domain)[1]
-        assert classes.dtype.kind == "i"
-        np.testing.assert_array_equal(classes, y[domain > 0])
-
-
-def test_a_fit_after_an_interrupted_one_is_refused(adapter, tmp_path, monkeypatch):
-    """The releases of the first fit are on the disk: a second fit spends a second budget."""
+def test_a_second_fit_is_refused(adapter, tmp_path, monkeypatch):
+    """The releases of an interrupted fit are on the disk: a second fit spends a second budget."""
 
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    first = adapter(run_dir=tmp_path / "a")
+    first = adapter()
     with monkeypatch.context() as patch:
-        patch.setattr("dpswd.estimators.SyntheticTarget.draw", interrupted)
+        patch.setattr("dpswd.adaptation.estimator.SyntheticTarget.draw", interrupted)
         with pytest.raises(KeyboardInterrupt):
             first.fit(*problem())
     with pytest.raises(InputError, match="second"):
         first.set_params(run_dir=tmp_path / "b").fit(*problem())
     assert not (tmp_path / "b").exists()
+    with pytest.raises(InputError, match="ledger"):
+        adapter().fit(*problem())  # another estimator, the same directory
+    assert adapter(resume=True).fit(*problem()).adapted_
+
+
+def test_a_clone_warns_of_the_second_budget(adapter, tmp_path, capsys):
+    fitted = adapter().fit(*problem())
+    clone(fitted).set_params(run_dir=tmp_path / "b").fit(*problem())
+    assert "shared_ledger" in capsys.readouterr().err
 
 
 def test_a_target_record_beyond_float32_counts_as_zero(adapter):
     X, y, domain = problem()
-    first = np.flatnonzero(domain < 0)[0]
-    X[first] = 1e42
-    rows = adapter()
-    assert np.isfinite(rows.fit(X, y, sample_domain=domain).predict(X[domain > 0])).all()
-
-
-def test_second_fit_is_refused(adapter):
-    fitted = adapter().fit(*problem())
-    with pytest.raises(InputError, match="budget"):
-        fitted.fit(*problem())
+    X[np.flatnonzero(domain < 0)[0]] = 1e42
+    assert np.isfinite(adapter().fit(X, y, sample_domain=domain).synthetic_).all()
 
 
 def _with_nan(X):
@@ -348,16 +248,24 @@ def test_unfit_input_is_refused_before_anything_is_written(adapter, tmp_path, ch
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("options", [{"method": "nothing"}, {"method": 3}, {"n_synthetic": 0}, {"epsilon": -1.0}])
+@pytest.mark.parametrize(
+    "options", [{"method": "nothing"}, {"method": 3}, {"method": "image_map"}, {"n_synthetic": 0}, {"epsilon": -1.0}]
+)
 def test_unfit_options_are_refused(adapter, tmp_path, options):
     with pytest.raises(InputError):
         adapter(**options).fit(*problem())
     assert not (tmp_path / "run").exists()
 
 
-def test_predict_before_fit_is_refused():
-    with pytest.raises(InputError, match="fit"):
-        PrivateAdapter().predict(np.zeros((2, 3)))
+def test_calls_before_fit_are_refused(tmp_path):
+    for call in (
+        lambda: PrivateAdapter().predict(np.zeros((2, 3))),
+        lambda: PrivateAdapter().predict_proba(np.zeros((2, 3))),
+        lambda: PrivateAdapter().adapt(np.zeros((2, 3)), [0, 1]),
+        lambda: PrivateAdapter().save(tmp_path / "c.pt"),
+    ):
+        with pytest.raises(NotFittedError, match="fit"):
+            call()
 
 
 def pictures(n, seed, moved):
@@ -381,70 +289,9 @@ def test_image_map(adapter, tmp_path, as_bytes):
     assert fitted.adapted_
     assert fitted.score(X[300:], truth) > 0.9
     fitted.save(tmp_path / "classifier.pt")
-    np.testing.assert_array_equal(PrivateAdapter.load(tmp_path / "classifier.pt").predict(X), fitted.predict(X))
+    loaded = PrivateAdapter.load(tmp_path / "classifier.pt")
+    np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
+    np.testing.assert_array_equal(loaded.predict_proba(X).argmax(1), np.searchsorted([0, 1], fitted.predict(X)))
+    np.testing.assert_array_equal(fitted.predict(X[:, None]), fitted.predict(X))  # channels first
     with pytest.raises(InputError, match="shape"):
         fitted.predict(X[:, :8])
-
-
-def test_image_map_needs_images(adapter, tmp_path):
-    with pytest.raises(InputError, match="images"):
-        adapter(method="image_map").fit(*problem())
-    assert not (tmp_path / "run").exists()
-
-
-def test_the_config_and_the_estimator_make_the_same_releases(adapter, tmp_path, monkeypatch):
-    """``dpswd fit`` and ``PrivateAdapter`` plan the same mechanisms, and find the same target."""
-    monkeypatch.chdir(tmp_path)
-    X, y, domain = problem()
-    np.savez("source.npz", features=X[domain > 0], labels=y[domain > 0])
-    np.savez("target.npz", features=X[domain < 0])
-    np.savez("test.npz", features=X[domain < 0], labels=y[domain < 0])
-    options = ["--privacy.target_epsilon", "10", "--privacy.target_delta", "1e-5"]
-    options += ["--data.normalise", "false", "--data.test", "test.npz"]
-    options += ["--trainer.callbacks.test_is_public", "true", "--trainer.callbacks.synthetic", "true"]
-    assert main(["fit", "--config", "adaptation_features", *options]) == 0
-    run_dir = tmp_path / "runs" / "adaptation_features"
-    fitted = adapter().fit(X, y, domain)
-    plans = [
-        json.loads((each / "ledger.jsonl").read_text().splitlines()[0])["plan"] for each in (run_dir, fitted.run_dir_)
-    ]
-    assert plans[0] == plans[1]
-    loaded = PrivateAdapter.load(run_dir / "classifier.pt")
-    assert loaded.adapted_
-    assert loaded.guarantee_["epsilon"] <= 10
-    (row,) = json.loads((run_dir / "evaluation.json").read_text())["rows"]
-    assert row["accuracy"] == pytest.approx(100 * loaded.score(X[domain < 0], y[domain < 0]), abs=0.01)
-    assert row["accuracy"] > 90
-    with np.load(run_dir / "synthetic_target.npz") as written:
-        assert written["features"].shape == (4000, DIM)
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (["--trainer.callbacks.method", "image_map"], "images"),
-        (["--trainer.callbacks.method", "nothing"], "method"),
-        (["--trainer.callbacks.test_is_public", "true"], "test"),
-    ],
-)
-def test_fit_refuses_before_anything_is_released(tmp_path, monkeypatch, capsys, options, word):
-    monkeypatch.chdir(tmp_path)
-    X, y, domain = problem()
-    np.savez("source.npz", features=X[domain > 0], labels=y[domain > 0])
-    np.savez("target.npz", features=X[domain < 0])
-    assert main(["fit", "--config", "adaptation_features", *options]) == 2
-    assert word in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
-
-
-def test_no_accuracy_without_a_statement(tmp_path, monkeypatch):
-    """An exact accuracy on records of the target is no post-processing."""
-    monkeypatch.chdir(tmp_path)
-    X, y, domain = problem()
-    np.savez("source.npz", features=X[domain > 0], labels=y[domain > 0])
-    np.savez("target.npz", features=X[domain < 0], labels=y[domain < 0])
-    options = ["--data.test", "target.npz"]
-    options += ["--trainer.callbacks.method.class_path", "ot.da.LinearTransport"]
-    assert main(["fit", "--config", "adaptation_features", *options]) == 0
-    assert (tmp_path / "runs/adaptation_features/classifier.pt").is_file()
-    assert not (tmp_path / "runs/adaptation_features/evaluation.json").exists()

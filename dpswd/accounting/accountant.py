@@ -18,7 +18,7 @@ from dpswd.accounting.rdp import RenyiAccount
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 
-__all__ = ["PrivacyAccountant", "ReleaseGroup", "round_up"]
+__all__ = ["PrivacyAccountant"]
 
 ReleaseGroup = tuple[ProjectionMechanism | GaussianMechanism, int, int]  # (mechanism, sample_size, n_releases)
 
@@ -347,10 +347,6 @@ def round_up(value: float, digits: int) -> float:
     Args:
         value: Any number.
         digits: Number of significant digits.
-
-    Example:
-        >>> round_up(0.57201, 3), round_up(1.3e-7, 1), round_up(2.0, 3)
-        (0.573, 2e-07, 2.0)
     """
     if not math.isfinite(value):
         return value

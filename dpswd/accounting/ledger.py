@@ -43,7 +43,6 @@ fcntl: Any = None
 with contextlib.suppress(ImportError):  # Windows
     import fcntl
 
-__all__ = ["Ledger", "ReleaseGroup", "SharedLedger"]
 
 FORMAT = 3
 HANDED_OVER = "handed over by the caller"
@@ -66,15 +65,6 @@ class Ledger:
         head: Hash of the last line.
         heads: Hashes of all lines; a checkpoint stores the head at its time.
         torn: Whether the file ended with an incomplete line when it was read.
-
-    Example:
-        >>> import tempfile
-        >>> from dpswd.mechanism import GaussianMechanism
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     ledger = Ledger.create(f"{folder}/ledger.jsonl", {"target_epsilon": 1.0, "target_delta": 1e-5})
-        ...     ledger.record(GaussianMechanism(sensitivity=1.0, sigma=4.0), sample_size=100)
-        ...     Ledger.open_existing(f"{folder}/ledger.jsonl").n_releases
-        1
     """
 
     def __init__(self, path: Path) -> None:
@@ -352,13 +342,6 @@ class SharedLedger(Ledger):
     ``dpswd ledger create`` writes the budget into the header. A run reserves its whole plan before it draws any noise,
     and can release nothing outside its plan. Reservations are made under the file's lock, so that two runs cannot both
     reserve the same part of the budget.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     shared = SharedLedger.create(f"{folder}/shared.jsonl", target_epsilon=4.0, target_delta=1e-5)
-        >>> shared.n_releases, shared.header["target_epsilon"]
-        (0, 4.0)
     """
 
     @classmethod

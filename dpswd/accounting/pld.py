@@ -38,8 +38,6 @@ from scipy import fft, signal, special
 from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, Law
 
-__all__ = ["LossTooLargeError", "Releases", "compose", "gaussian_delta", "release_profile"]
-
 Array = NDArray[np.float64]
 
 POINTS_PER_DEVIATION = 32  # grid points per standard deviation of the loss of one release
@@ -70,11 +68,6 @@ class Releases(NamedTuple):
         scale: ``unit_sensitivity / sigma``.
         rate: Sampling rate q = B / N in (0, 1].
         times: Number T of releases.
-
-    Example:
-        >>> part = Releases(ConstantLaw(2.0), scale=0.5, rate=0.01, times=1000)
-        >>> part.law.mean * part.scale**2  # squared mu of one release, without subsampling
-        0.5
     """
 
     law: Law
@@ -111,10 +104,6 @@ def gaussian_delta(mu: ArrayLike, epsilon: ArrayLike) -> Array:
 
     References:
         | Improving the Gaussian Mechanism for Differential Privacy (Balle and Wang, 2018), Theorem 8.
-
-    Example:
-        >>> gaussian_delta(1.0, [0.0, 1.0]).round(4)
-        array([0.3829, 0.1269])
     """
     mu, epsilon = np.asarray(mu, dtype=float), np.asarray(epsilon, dtype=float)
     upper = special.log_ndtr(mu / 2 - epsilon / mu)
@@ -139,11 +128,6 @@ def release_profile(part: Releases, epsilon: ArrayLike, *, pessimistic: bool = T
 
     Returns:
         (n,) values of delta.
-
-    Example:
-        >>> part = Releases(ConstantLaw(1.0), scale=1.0, rate=0.1, times=1)
-        >>> release_profile(part, [0.0, 0.1]).round(4)
-        array([0.0383, 0.0185])
     """
     epsilon = np.asarray(epsilon, dtype=float)
     atoms, weights = part.law.atoms(pessimistic=pessimistic)
@@ -313,11 +297,6 @@ def compose(
     Raises:
         InputError: If there is no release.
         LossTooLargeError: If the loss is too large to be represented.
-
-    Example:
-        >>> part = Releases(ConstantLaw(1.0), scale=0.5, rate=0.1, times=100)
-        >>> round(compose([part]).get_epsilon_for_delta(1e-5), 2)
-        2.54
     """
     merged = merge_gaussians(parts)
     if not merged:

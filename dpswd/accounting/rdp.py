@@ -21,8 +21,6 @@ from scipy import optimize
 from dpswd.accounting.pld import Releases
 from dpswd.errors import InputError
 
-__all__ = ["MAX_ORDER", "RenyiAccount"]
-
 MAX_ORDER = 1024
 _ORDERS = [2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, MAX_ORDER]
 
@@ -74,12 +72,6 @@ class RenyiAccount:
 
     Raises:
         InputError: If there is no release.
-
-    Example:
-        >>> from dpswd.sensitivity import ConstantLaw
-        >>> account = RenyiAccount([Releases(ConstantLaw(1.0), scale=0.5, rate=1.0, times=4)])
-        >>> account(2.0), round(account.get_epsilon(1e-5), 2)
-        (1.0, 5.3)
     """
 
     def __init__(self, parts: Sequence[Releases]) -> None:

@@ -49,13 +49,7 @@ from scipy import special
 from dpswd._validate import array, positive
 from dpswd.errors import InputError
 
-__all__ = [
-    "RemovalChanges",
-    "TangentNorms",
-    "gibbs_distribution",
-    "removal_changes",
-    "tangent_norms",
-]
+__all__ = ["gibbs_distribution", "removal_changes", "tangent_norms"]
 
 Array = NDArray[np.float64]
 
@@ -114,11 +108,6 @@ class TangentNorms:
         exact: Exact norm; that of Theorem 5 is ``None`` for more than 16 hypotheses.
         centred: Bound from centred risks, as in the module's table.
         printed: The paper's bound, with TV as half of the L1 norm. That of Theorem 5 is no bound.
-
-    Example:
-        >>> norms = tangent_norms([[0.0, 1.0], [1.0, 0.0]], beta=2.0)
-        >>> {theorem: float(norm) for theorem, norm in norms.exact.items()}
-        {3: 1.0, 4: 2.0}
     """
 
     beta: float
@@ -213,10 +202,6 @@ class RemovalChanges:
         total_variation: TV distance for every record (n,).
         log_ratio: Largest absolute change of ln q for every record (n,).
         step: TV norm of the perturbation that removes a record, 1 / n.
-
-    Example:
-        >>> removal_changes([[0.0, 1.0], [1.0, 0.0]], beta=2.0).step
-        0.5
     """
 
     total_variation: Array

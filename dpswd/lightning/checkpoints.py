@@ -13,22 +13,12 @@ from dpswd._files import atomic_write, verified_archive
 from dpswd.errors import InputError
 from dpswd.loss import Release
 
-__all__ = ["AtomicCheckpointIO", "KeepsRelease", "LastCheckpoint"]
-
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes checkpoints atomically and verifies their checksums when it reads them.
 
     Lightning's own plugin copies from a temporary directory, which may be another file system; a crash during the copy
     leaves a partial file.
-
-    Example:
-        >>> import tempfile
-        >>> plugin = AtomicCheckpointIO()  # L.Trainer(plugins=[plugin], ...)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     plugin.save_checkpoint({"state_dict": {}}, f"{folder}/last.ckpt")
-        ...     plugin.load_checkpoint(f"{folder}/last.ckpt")
-        {'state_dict': {}}
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
@@ -72,11 +62,6 @@ class LastCheckpoint(ModelCheckpoint):
     Args:
         directory: The run directory.
         max_steps: Training steps of the run.
-
-    Example:
-        >>> callback = LastCheckpoint(Path("runs/a"), max_steps=1000)  # L.Trainer(callbacks=[budget, callback], ...)
-        >>> callback.filename
-        'last'
     """
 
     def __init__(self, directory: Path, max_steps: int) -> None:
@@ -113,12 +98,6 @@ class KeepsRelease(L.LightningModule):
 
     Attributes:
         released: The last release; ``None`` before the first one.
-
-    Example:
-        >>> module, checkpoint = KeepsRelease(), {}
-        >>> module.on_save_checkpoint(checkpoint)
-        >>> checkpoint
-        {}
     """
 
     released: Release | None = None

@@ -23,8 +23,6 @@ from dpswd.errors import InputError
 from dpswd.lightning.budget import PrivacyBudget
 from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
 
-__all__ = ["PrivateCLI", "StepProgressBar"]
-
 HELP = """\
 usage: dpswd fit --config NAME|FILE [options]
 
@@ -94,13 +92,7 @@ class _LazyTensorBoard(TensorBoardLogger):
 
 
 class StepProgressBar(ProgressBar):
-    """One line with a bar of the training steps and the metrics; nothing where ``max_steps`` is not set.
-
-    Example:
-        >>> callback = StepProgressBar()  # L.Trainer(callbacks=[callback], ...)
-        >>> isinstance(callback, ProgressBar)
-        True
-    """
+    """One line with a bar of the training steps and the metrics; nothing where ``max_steps`` is not set."""
 
     _progress: Any = None
 
@@ -159,10 +151,6 @@ class PrivateCLI(LightningCLI):
 
     Raises:
         InputError: If a checkpoint is missing or does not fit the run.
-
-    Example:
-        >>> sorted(PrivateCLI.subcommands())  # PrivateCLI(["fit", "--config", "digits"])
-        ['fit']
     """
 
     def __init__(self, args: list[str], run: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Table 1, new rows: digits as they are, by a synthetic target and the image map (``dpswd adapt --config adapt_digits``).
+"""Table 1, new rows: digits as they are, by a synthetic target and the image map (``dpswd adapt``).
 
 ``source only`` trains the same network on the source for as many steps. ``real target`` fits the map to the private
 images themselves and is NOT PRIVATE.

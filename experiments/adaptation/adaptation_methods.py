@@ -187,7 +187,8 @@ def align(start: Start, epsilon: float | None, **changes: Any) -> dict[str, Any]
         "target_epsilon": epsilon,
         "target_delta": problem.delta,
     }
-    facts = fit_aligned(encoder, classifier, start.source(), start.target, steps=problem.steps, **(options | changes))
+    target = start.pair.target.private()
+    facts = fit_aligned(encoder, classifier, start.source(), target, steps=problem.steps, **(options | changes))
     return {"accuracy": start.score(encoder, classifier), **facts}
 
 

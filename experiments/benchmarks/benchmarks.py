@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import ot
@@ -28,7 +29,6 @@ from torch import Tensor
 from dpswd import (
     DPSlicedWassersteinLoss,
     PrivacyAccountant,
-    PrivacyBudget,
     ProjectionMechanism,
     random_projections,
     sliced_wasserstein,
@@ -278,26 +278,6 @@ def _exponent(sizes: list[int], values: list[float], least: float = 1e-9) -> flo
     return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, least)), 1)[0])
 
 
-def sketch(tiny: bool, rounds: int) -> Rows:
-    """:func:`dpswd.sketch.release_sketch` of a million rows: time, and peak memory of the process."""
-    n, d = (2000, 8) if tiny else (1_000_000, 784)
-    code = f"""
-import torch
-from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism
-from dpswd.sketch import release_sketch
-torch.set_num_threads(1)
-def before():
-    global loss
-    loss = DPSlicedWassersteinLoss(ProjectionMechanism({d}, {d}, 0.01, {n}, "quantiles", 100, kind="orthogonal"))
-def chunks():
-    for seed in range(100):
-        yield torch.rand({n // 100}, {d}, generator=torch.Generator().manual_seed(seed))
-def work():
-    release_sketch(loss, chunks, max_bytes=3 * 2**28)
-"""
-    return [{"n": n, "d": d, "k": d} | peak_of(code)]
-
-
 COST_BASE = {"N": 60_000, "B": 6_000, "k": 400, "d": 196}
 COST_SIZES = {
     "N": (15_000, 30_000, 60_000, 120_000),  # one release of all records: B = N
@@ -378,28 +358,24 @@ def compiled(tiny: bool, rounds: int) -> Rows:
     return [dict(zip("ndk", size, strict=True)) | {"compile_s": seconds} | times]
 
 
-CONFIGS: dict[str, list[str]] = {
-    "mnist_steps.yaml": ["--trainer.max_steps=300"],
-    "mnist_rows.yaml": ["--trainer.max_steps=100"],
-}
+CONFIGS = {"mnist_swd.yaml": 300, "mnist_rows.yaml": 100}  # training steps
 
 
 def training(tiny: bool, rounds: int) -> Rows:
-    """The shipped configs that train with DP-SWD, for some hundred steps, without their evaluations, on one thread."""
+    """The shipped configs that train with DP-SWD, for some hundred steps, on one thread."""
     data = Path(os.environ.get("DPSWD_DATA") or ROOT / "data")
     return [
-        _profile(f"configs/{name}", ["--trainer.max_steps=12"] if tiny else arguments)
-        for name, arguments in CONFIGS.items()
-        if (data / "MNIST").is_dir()
+        _profile(f"configs/{name}", 12 if tiny else steps)
+        for name, steps in CONFIGS.items()
+        if (data / "MNIST").is_dir() and (ROOT / "configs" / name).is_file()
     ]
 
 
-def _profile(config: str, arguments: list[str]) -> dict[str, Any]:
-    """Split the time of a run into loss, release, step, accounting, saving, checks of buffers and the rest."""
-    from unittest import mock
-
+def _profile(config: str, steps: int) -> dict[str, Any]:
+    """Split the time of a run into loss, releases, accounting, saving and the rest."""
     import lightning as L
-    from dpswd.training.cli import PrivateCLI
+
+    from dpswd.commands.fit import fit
 
     seconds: dict[str, float] = defaultdict(float)
 
@@ -419,41 +395,32 @@ def _profile(config: str, arguments: list[str]) -> dict[str, Any]:
         def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
             if "start" not in seconds:
                 module.criterion.distance = timed("loss", module.criterion.distance)
-                module.receive = timed("release", module.receive)
-                module.training_step = timed("training_step", module.training_step)
+                module.criterion.release = timed("release", module.criterion.release)
                 trainer.save_checkpoint = timed("saving", trainer.save_checkpoint)
-                trainer.strategy.optimizer_step = timed("optimizer_step", trainer.strategy.optimizer_step)
-                seconds["start"], seconds["checks"] = time.perf_counter(), 0.0
+                trainer.strategy.optimizer_step = timed("work", trainer.strategy.optimizer_step)
+                seconds["start"] = time.perf_counter()
 
         def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
             seconds["end"] = time.perf_counter()
-            seconds["steps"] += 1
 
-    overrides = ["--trainer.callbacks=null", "--trainer.enable_progress_bar=false", *arguments]
     get_epsilon = timed("epsilon", PrivacyAccountant.get_epsilon)
-    before_release = timed("checks", PrivacyBudget.before_release)
-    on_batch = timed("checks", PrivacyBudget.on_train_batch_start)
     with tempfile.TemporaryDirectory() as directory, mock.patch.object(sys, "argv", sys.argv[:1]):
-        options = ["--config", str(ROOT / config), f"--trainer.default_root_dir={directory}", *overrides]
-        cli = PrivateCLI(options, run=False)
+        options = ["--config", str(ROOT / config), f"--trainer.default_root_dir={directory}/run"]
+        options += [f"--trainer.max_steps={steps}", "--trainer.enable_progress_bar=false"]
+        cli = fit(options, run=False)
         trainer: Any = cli.trainer
         trainer.callbacks.append(Watch())
-        with (
-            mock.patch.object(PrivacyAccountant, "get_epsilon", lambda *args: get_epsilon(*args)),
-            mock.patch.object(PrivacyBudget, "before_release", lambda *args: before_release(*args)),
-            mock.patch.object(PrivacyBudget, "on_train_batch_start", lambda *args: on_batch(*args)),
-        ):
+        with mock.patch.object(PrivacyAccountant, "get_epsilon", lambda *args: get_epsilon(*args)):
             trainer.fit(cli.model, datamodule=cli.datamodule)
     total = seconds["end"] - seconds["start"]
-    work = seconds["optimizer_step" if cli.model.automatic_optimization else "training_step"]
-    parts = {f"{name}_s": seconds[name] for name in ("release", "loss", "epsilon", "saving", "checks")}
-    rest = total - work - seconds["epsilon"] - seconds["saving"]
-    return {"config": config, "steps": int(seconds["steps"]), "total_s": total, "work_s": work, "rest_s": rest, **parts}
+    parts = {f"{name}_s": seconds[name] for name in ("release", "loss", "epsilon", "saving")}
+    rest = total - seconds["work"] - seconds["epsilon"] - seconds["saving"]
+    return {"config": config, "steps": steps, "total_s": total, "work_s": seconds["work"], "rest_s": rest, **parts}
 
 
 # Run ----------------------------------------------------------------------------------------------------------------
 
-PARTS = (startup, account, sort, distance, step, training, scaling, large, sketch, cost, compiled)
+PARTS = (startup, account, sort, distance, step, training, scaling, large, cost, compiled)
 
 
 @dataclass(frozen=True)

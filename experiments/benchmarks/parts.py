@@ -11,25 +11,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
-import torch
-from dpswd.generation import mixture_module
-from dpswd.generation.structure import forecast
 
+from dpswd import mixture, records
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.data import CIFAR10, base
+from dpswd.data import benchmark
 from dpswd.errors import InputError
+from dpswd.mixture.structure import forecast
 from experiments.benchmarks.measure import resident
 from experiments.cells import run_cells
 
-HELP = "memory and time of fits of up to 1,000,000 images on disk, in 1, 2 and 4 processes (hours; resumes)"
+HELP = "memory and time of dpswd generate on up to 1,000,000 images on disk, in 1, 2 and 4 processes (hours; resumes)"
 
 SIZE, N_CLASSES = 32, 10
 LARGE = {"n": 10**8, "processes": 64, "bytes_per_second": 1.25e9}  # a network of 10 Gbit/s
@@ -51,10 +49,9 @@ class Fit:
 @cache
 def cifar(root: Path | None) -> tuple[np.ndarray, np.ndarray]:
     """Images (50000, 32, 32, 3) and labels in random order."""
-    records = CIFAR10(None if root is None else str(root)).private
-    assert isinstance(records.values, torch.Tensor)
-    order = np.random.default_rng(0).permutation(len(records))
-    return records.values.permute(0, 2, 3, 1).numpy()[order], records.labels.numpy()[order]
+    train = benchmark("cifar10", root).train
+    order = np.random.default_rng(0).permutation(len(train))
+    return train.values.permute(0, 2, 3, 1).numpy()[order], train.labels.numpy()[order]
 
 
 def write_images(path: Path, n: int, root: Path | None) -> None:
@@ -72,7 +69,7 @@ def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
     """Run one fit in processes of its own; return the times of rank 0 and the largest memory of a rank."""
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder), fit.n, data)
-        words = ["-m", "experiments.benchmarks.parts", folder, str(fit.processes)]
+        words = ["-m", "experiments.benchmarks.parts", folder, f"{0.5 / fit.n:g}"]
         if fit.processes > 1:
             words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={fit.processes}", *words]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -88,44 +85,33 @@ def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
     }
 
 
-def of_rank(folder: Path, processes: int) -> None:
-    """Fit as one rank, and write times and memory."""
+def of_rank(folder: Path, delta: str) -> None:
+    """Run ``dpswd generate`` as one rank, and write times and memory."""
     from dpswd.commands.main import main
 
-    spent: defaultdict[str, float] = defaultdict(float)
+    found = {"releases_s": 0.0, "records_read": 0.0}
+    open_records, fit = records.PrivateRecords.open_records, mixture.fit
 
-    def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            started = time.perf_counter()
-            try:
-                return work(*arguments, **options)
-            finally:
-                spent[name] += time.perf_counter() - started
+    def counted(handle: Any, index: Any) -> Any:
+        found["records_read"] += len(index)
+        return open_records(handle, index)
 
-        return call
+    def timed(*arguments: Any, **options: Any) -> Any:
+        before = time.perf_counter()
+        generator = fit(*arguments, **options)
+        found["releases_s"] = time.perf_counter() - before
+        return generator
 
-    passing = mixture_module.passing
-
-    def counted(parts: Any, *arguments: Any, **options: Any) -> Any:
-        for part in passing(parts, *arguments, **options):
-            spent["records_read"] += len(part)
-            yield part
-
-    base.IN_MEMORY = 0  # on disk at any size
-    mixture_module.passing = counted
-    mixture_module.MixtureModule._mix = timed("releases_s", mixture_module.MixtureModule._mix)  # type: ignore[method-assign]
-    words = ["fit", "--config", "features", "--data.path", str(folder), "--trainer.default_root_dir"]
-    words += [str(folder / "run"), "--trainer.callbacks", "[]"]
-    words += ["--trainer.logger", "false", "--trainer.enable_progress_bar", "false"]
-    n = len(np.load(folder / "labels.npy", mmap_mode="r"))
-    words += ["--privacy.target_delta", f"{0.5 / n:g}"]
-    if processes > 1:
-        words += ["--trainer.devices", str(processes), "--trainer.strategy", "ddp"]
     started = time.perf_counter()
-    sys.argv = ["dpswd", *words]
-    if status := main(words):
+    with (
+        mock.patch.object(records, "IN_MEMORY", 0),  # on disk at any size
+        mock.patch.object(records.PrivateRecords, "open_records", counted),
+        mock.patch.object(mixture, "fit", timed),
+    ):
+        status = main(["generate", str(folder), "--out", str(folder / "run"), "--delta", delta])
+    if status:
         raise SystemExit(status)
-    found = {**spent, "seconds": time.perf_counter() - started, "peak_bytes": resident("VmHWM")}
+    found |= {"seconds": time.perf_counter() - started, "peak_bytes": resident("VmHWM")}
     (folder / f"{os.environ.get('RANK', '0')}.json").write_text(json.dumps(found))
 
 
@@ -155,4 +141,4 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool 
 
 
 if __name__ == "__main__":
-    of_rank(Path(sys.argv[1]), int(sys.argv[2]))
+    of_rank(Path(sys.argv[1]), sys.argv[2])

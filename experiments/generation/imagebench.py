@@ -98,7 +98,7 @@ class LargerCNN(nn.Module):
 
 @dataclass(frozen=True)
 class Task:
-    """Constants of the generator, budgets, and the records that DPImageBench trains on: so many, split off by seed 0."""
+    """Constants of the generator, budgets, and the number of records of DPImageBench, split off by seed 0."""
 
     constants: Path
     budgets: tuple[float, ...]

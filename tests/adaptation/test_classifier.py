@@ -1,46 +1,48 @@
-"""ClassifierFile and the classifier's file: what they state of runs and releases."""
-
-from types import SimpleNamespace
+"""The file of a classifier, and the decision between it and the classifier of the source."""
 
 import numpy as np
 import pytest
-import torch
 from factories import FURTHER_RUNS
 
-from dpswd.adaptation.classifier import ClassifierFile, SyntheticTarget, TargetClassifier, adapt
-from dpswd.adaptation.data import AdaptationData
+from dpswd.adaptation.classifier import SyntheticTarget, TargetClassifier, adapt
 from dpswd.adaptation.space import SourceSpace
-from dpswd.data.base import Records
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(600, 5)), np.arange(600) % 3
+X[:, 0] += 3 * Y
+SPACE = SourceSpace.of(X, n_target=100, mu=1.0, normalise=False)
+
+
+def target(move, signal=9.0, noise=0.0):
+    moved = X + np.asarray(move)
+    return SyntheticTarget(moved, SPACE.leading(moved), signal, noise)
 
 
 def test_weights_of_further_runs_get_the_guarantee_of_all_of_them(tmp_path):
-    """Issue 15, item 3: a synthetic target trained in two runs does not state the second run's epsilon alone."""
-    X, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
-    space = SourceSpace.of(X, n_target=100, mu=1.0, normalise=False)
-    made = adapt(space, SyntheticTarget(X, space.leading(X), signal=1.0, noise=0.1), X, y)
+    """A synthetic target trained in two runs does not state the second run's epsilon alone."""
+    made = adapt(SPACE, target(0, signal=1.0), X, Y)
     for facts, expected in FURTHER_RUNS:
         made.save(tmp_path / "c.pt", facts)
         guarantee = TargetClassifier.load(tmp_path / "c.pt")[1]
         assert (guarantee["epsilon"], guarantee["sound"]) == expected
 
 
-class Vectors(AdaptationData):
-    """Small source and target."""
+@pytest.mark.parametrize(("move", "s"), [([0, 0, 0, 0, 0], 0), ([3, 0, 0, 0, 0], 9), ([0, 2, 2, 0, 1], 9)])
+def test_the_shift_is_a_mahalanobis_distance(move, s):
+    """Within classes all variances are 1; coordinates are divided by one radius, which does not matter."""
+    found = adapt(SPACE, target(move), X, Y)
+    kept = np.square(SPACE.basis.T @ np.asarray(move, dtype=float)).sum()  # in the leading directions
+    assert found.shift == pytest.approx(kept, rel=0.15, abs=0.05)
+    assert s == pytest.approx(np.square(move).sum())
 
-    def domains(self):
-        source = Records(torch.rand(60, 4), torch.arange(60) % 2)
-        return source, Records(torch.rand(80, 4), torch.zeros(80, dtype=torch.int64)), None
+
+def test_noise_of_the_mean_is_taken_off_the_shift():
+    noisy = adapt(SPACE, target([3, 0, 0, 0, 0], noise=10.0), X, Y)
+    assert noisy.shift == 0.0
 
 
-def test_no_file_without_a_release(tmp_path):
-    data = Vectors()
-    module = SimpleNamespace(fitted=torch.tensor(False))
-    run = SimpleNamespace(
-        fast_dev_run=False, is_global_zero=True, default_root_dir=str(tmp_path), callbacks=[], datamodule=data
-    )
-    with pytest.warns(UserWarning, match="no release"):
-        ClassifierFile().on_fit_end(run, module)
-    assert not list(tmp_path.iterdir())
-    module.fitted = torch.tensor(True)
-    with pytest.raises(AttributeError):  # control: with a release it goes on to draw the synthetic target
-        ClassifierFile().on_fit_end(run, module)
+def test_the_choice():
+    for shift, signal, least, adapted in ((5, 9, 15, True), (5, 1.9, 15, False), (1, 9, 15, False), (1, 9, 0, True)):
+        found = adapt(SPACE, target([0, shift, 0, 0, 0], signal=signal), X, Y, min_shift=least)
+        assert found.adapted == adapted
+        assert (found.space.basis is None) is not adapted  # the plain classifier has no coordinates

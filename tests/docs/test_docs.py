@@ -61,9 +61,10 @@ def test_propositions_that_docstrings_cite_exist(path):
 @pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.name)
 def test_python_blocks_print_what_the_page_says(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (code,), (printed,) = blocks(page, "python"), blocks(page, "text")
-    exec(compile(code, page.name, "exec"), {})
-    assert printed in capsys.readouterr().out
+    pairs = list(zip(blocks(page, "python"), blocks(page, "text"), strict=True))
+    for code, printed in pairs:
+        exec(compile(code, page.name, "exec"), {})
+        assert printed in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

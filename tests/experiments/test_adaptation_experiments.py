@@ -8,20 +8,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dpswd.data import benchmark
+from dpswd import PrivateAdapter
+from dpswd.data.benchmarks import Digits
 from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments.adaptation import (
     adaptation_cells,
     adaptation_images,
     adaptation_methods,
+    fallback,
+    pairs,
     pixel_vectors,
     table1,
     table1_published,
 )
 from experiments.adaptation.adaptation_cells import Cell
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
-from experiments.adaptation.pairs import Pair, vectors
 from experiments.audit import leak
 
 WARNINGS = [
@@ -32,10 +34,9 @@ pytestmark = WARNINGS
 
 
 def features(n, d=8, seed=0):
-    rng = np.random.default_rng(seed)
-    labels = np.arange(n) % 10
-    values = rng.normal(size=(n, d)).astype(np.float32) * 0.3 + np.eye(10, d)[labels]
-    return Records(torch.from_numpy(values).float(), torch.from_numpy(labels))
+    labels = torch.arange(n) % 10
+    noise = torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+    return Records(0.3 * noise + torch.eye(10, d)[labels], labels)
 
 
 def test_the_leak_is_caught_and_the_sound_version_is_not():
@@ -73,10 +74,11 @@ def test_the_releases_of_a_synthetic_target_stay_within_the_claim(reference):
 @pytest.fixture
 def tiny(monkeypatch):
     """One problem of feature vectors that takes a second, in place of all."""
+    target = features(60, seed=1)
     problem = replace(
         PROBLEMS["A-W"],
         name="a-b",
-        data=lambda root: Pair(features(80), features(60, seed=1), features(60, seed=1)),
+        data=lambda root: pairs.Pair(features(80), target, target),
         encoder=lambda: adaptation_methods.FeatureEncoder(8, 6),
         adapter=lambda: adaptation_methods.ShiftAdapter(8),
         space=lambda: adaptation_methods.Flatten((8,), radius=3.0),
@@ -126,8 +128,8 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
 
 def test_published_algorithm_as_printed(tmp_path, monkeypatch):
     """Cut short, on digits: noise of every row, kept cells, changed settings, and the curve of Figure 3."""
-    data = benchmark("digits")
-    small = [Records(F.interpolate(part.floats(), (28, 28)), part.labels) for part in (data.train, data.test)]
+    data = Digits()
+    small = [Records(F.interpolate(part.floats(), (28, 28)), part.labels) for part in data.load()]
     monkeypatch.setattr(table1_published, "domains", lambda name, root, box: (small[0], small[1]))
     rows = table1_published.run(tmp_path, only="USPS-MNIST", steps=20)["rows"]
     assert [(row["noise"], row["sigma"], row["sound"]) for row in rows] == [
@@ -175,11 +177,30 @@ def test_rows_of_pixel_vectors():
 
 
 def test_changed_targets_have_other_records_than_the_source():
-    pair, plain = vectors("digits, rotated", 0), vectors("digits, same", 0)
+    pair, plain = (pairs.vectors(f"digits, {change}", 0) for change in ("rotated", "same"))
     assert len(pair.source) + len(pair.target) == 1797
     assert (pair.target.values - plain.target.values).abs().mean() > 0.01
     assert torch.equal(pair.target.labels, plain.target.labels)
-    assert torch.equal(pair.test.values, pair.target.values)
+    assert torch.equal(pair.source.values, plain.source.values)
+    for change in pairs.CHANGES:
+        assert pairs.vectors(f"digits, {change}", 0).test.values.shape == (897, 64), change
+
+
+def test_errors_of_the_fallback():
+    facts = {"group": "g", "epsilon": 10.0, "seeds": 1}
+    choices = [(90, 80, 1), (90, 80, 0), (80, 90, 0), (80, 90, 1), (80, 80.5, 0)]
+    rows = [facts | {"plain": p, "always": a, "adapted": c, "result": (p, a)[c]} for p, a, c in choices]
+    rows += [row | {"epsilon": 1.0} for row in rows]
+    found, _ = fallback.errors(rows)
+    assert (found["n_worse"], found["wrongly_adapted"], found["n_better"], found["wrongly_kept"]) == (2, 1, 2, 1)
+    assert (found["plain"], found["best"]) == (84.0, 88.1)
+
+
+def test_the_fallback_is_compared_with_both_results():
+    adapter = PrivateAdapter(n_synthetic=200, verbose=False)
+    found = fallback.compare(pairs.vectors("digits, reduced", 0), adapter)
+    assert found["adapted"]
+    assert found["result"] == found["always"] > found["plain"] + 20
 
 
 def test_rows_of_image_maps():

@@ -1,0 +1,135 @@
+"""Utility and fidelity on records where the answer is known, and the files that they are written to."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dpswd import InputError
+from dpswd.data import benchmark
+from dpswd.evaluation import evaluate, write_evaluation
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, SmallCNN, accuracy, flat, scores, train_cnn
+from dpswd.evaluation.evaluate import figure
+from dpswd.evaluation.fidelity import fidelity, frechet
+from dpswd.records import Records
+
+DIGITS = benchmark("digits")
+TRAIN, TEST = ((flat(part.floats()), part.labels.numpy()) for part in (DIGITS.train, DIGITS.test))
+
+
+def normal(n, d, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+@pytest.mark.parametrize(
+    ("name", "images"),
+    [*((name, True) for name in IMAGE_CLASSIFIERS), *((name, False) for name in ROW_CLASSIFIERS if name != "boosting")],
+)
+def test_real_digits_are_learnt_and_shuffled_labels_are_not(name, images):
+    torch.manual_seed(1)
+    state = torch.random.get_rng_state()
+    learnt = accuracy(name, TRAIN, TEST, images, (1, 8, 8))
+    assert learnt > 85
+    assert torch.equal(torch.random.get_rng_state(), state)  # the global random state is left alone
+    torch.manual_seed(2)
+    assert learnt == accuracy(name, TRAIN, TEST, images, (1, 8, 8))  # settings are fixed, and so is the seed
+    shuffled = (TRAIN[0], np.random.default_rng(0).permutation(TRAIN[1]))
+    assert accuracy(name, shuffled, TEST, images, (1, 8, 8)) < 30  # control: chance is 10, its deviation is 1.6
+
+
+def test_classes_that_synthetic_records_lack_count_as_wrong():
+    train = (np.array([[0.0], [0.1], [1.0], [1.1]], dtype=np.float32), np.array([0, 0, 1, 1]))
+    test = (np.array([[0.0], [1.0], [2.0], [3.0]], dtype=np.float32), np.array([0, 1, 2, 3]))
+    assert accuracy("logreg", train, test, False) == 50.0
+    assert scores("logreg", train, test, False)["balanced_accuracy"] == 50.0
+
+
+@pytest.mark.parametrize("name", ROW_CLASSIFIERS)
+def test_balanced_accuracy_and_auc_tell_a_rare_class_from_guessing(name):
+    """Nine in ten rows are of class 0; a classifier that knows nothing is right for these."""
+    labels = (np.arange(2000) % 10 == 0).astype(int)
+    rows = normal(2000, 3)
+    known = scores(
+        name, (rows + 2.5 * labels[:, None], labels), (normal(2000, 3, 1) + 2.5 * labels[:, None], labels), False
+    )
+    blind = scores(name, (rows, labels), (normal(2000, 3, 1), labels), False)
+    assert known["balanced_accuracy"] > 95
+    assert known["auc"] > 0.99
+    assert blind["accuracy"] > 80
+    assert blind["balanced_accuracy"] < 56
+    assert 0.4 < blind["auc"] < 0.6
+
+
+def test_networks_want_images_and_two_classes():
+    rows = (np.zeros((4, 6), np.float32), np.arange(4))
+    for shape in (None, (6,)):
+        with pytest.raises(InputError, match="shape"):
+            accuracy("cnn", rows, rows, False, shape)
+    with pytest.raises(InputError, match="images"):
+        train_cnn(SmallCNN, torch.zeros(4, 6), torch.arange(4), 4)
+    with pytest.raises(InputError, match="2 classes"):
+        accuracy("logreg", (rows[0], np.zeros(4, int)), rows, False)
+    with pytest.raises(InputError, match="classifier"):
+        accuracy("tree", rows, rows, False)
+
+
+def test_frechet_distance_of_normal_laws():
+    """Closed form: shift and scale of independent coordinates."""
+    rows = normal(200_000, 2)
+    moved = normal(200_000, 2, 1) * [3.0, 1.0] + [0.0, 2.0]
+    assert frechet(rows, moved) == pytest.approx((3 - 1) ** 2 + 2**2, rel=0.02)  # five standard errors
+    assert frechet(rows, rows) == pytest.approx(0, abs=1e-9)
+
+
+def test_fidelity_finds_noise_collapse_and_shift():
+    real = normal(1500, 6)
+    same, noisy, collapsed, shifted = (
+        fidelity(made, real, columns=True)
+        for made in (normal(1500, 6, 1), 3 * normal(1500, 6, 1), 0.05 * normal(1500, 6, 1), normal(1500, 6, 1) + 1)
+    )
+    assert same["frechet"] < 0.05 < min(noisy["frechet"], collapsed["frechet"], shifted["frechet"])
+    assert same["precision"] > 0.7 > 0.4 > noisy["precision"]
+    assert same["recall"] > 0.7 > 0.2 > collapsed["recall"]
+    assert np.allclose(shifted["column_distances"], 1, atol=0.15)  # in standard deviations
+    assert max(same["column_distances"]) < 0.15
+    assert same["halves"]["frechet"] < 0.05
+
+
+def test_correlations_are_compared():
+    mixed = normal(3000, 2) @ np.array([[1.0, 0.9], [0.0, np.sqrt(1 - 0.81)]])
+    found = fidelity(normal(3000, 2, 1), mixed, columns=True)
+    assert found["correlation_difference"] == pytest.approx(0.9, abs=0.06)
+    assert found["halves"]["correlation_difference"] < 0.05  # control
+
+
+def test_evaluation_of_images_and_of_rows_without_classes():
+    found = evaluate(DIGITS.train, DIGITS.test, name="digits", classifiers=("logreg",))
+    (row,) = found["rows"]
+    assert (row["dataset"], row["train"], row["n_train"], row["n_test"]) == ("digits", "synthetic", 1438, 359)
+    assert row["accuracy"] > 90
+    assert "column_distances" not in found["fidelity"]
+    rows = Records(torch.rand(50, 3), torch.zeros(50, dtype=torch.int64))
+    assert evaluate(rows, rows, classes=False)["rows"] == []
+    with pytest.raises(InputError, match="shape"):
+        evaluate(DIGITS.train, rows)
+
+
+def test_accuracies_on_private_records_are_in_a_file_of_that_name(tmp_path):
+    """Issue 15, item 1: nothing that is handed out depends on the held-out labels."""
+    for public, name in ((False, "private_evaluation.json"), (True, "evaluation.json")):
+        assert write_evaluation(tmp_path / name, [], public=public, fidelity={}).name == name
+        assert json.loads((tmp_path / name / name).read_text()) == {"rows": [], "fidelity": {}}
+        assert [path.name for path in (tmp_path / name).iterdir()] == [name]
+
+
+def test_figures_show_both_sides(tmp_path):
+    figure(tmp_path / "images.png", DIGITS.train, DIGITS.test)
+    rows = Records(torch.rand(50, 14), torch.zeros(50, dtype=torch.int64))
+    figure(tmp_path / "rows.png", rows, rows, [f"c{i}" for i in range(14)])
+    one = Records(torch.rand(7, 3, 9, 9), torch.zeros(7, dtype=torch.int64))
+    figure(tmp_path / "colour.png", one, one)
+    for name in ("images", "rows", "colour"):
+        with Image.open(tmp_path / f"{name}.png") as image:
+            assert np.asarray(image.convert("L")).std() > 10

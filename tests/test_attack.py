@@ -1,0 +1,617 @@
+"""Issue 30: what voided the guarantee of 0.2.0 by ordinary idioms. Each test failed there."""
+
+import collections
+import copy
+import io
+import pickle
+
+import lightning as L
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from factories import (
+    BLOB_DIM,
+    MECHANISM,
+    STEPS,
+    B,
+    Mine,
+    N,
+    X,
+    Y,
+    agree,
+    blobs,
+    booked,
+    exact,
+    fine,
+    fork_server,
+    loader,
+    privacy,
+    records,
+    run_ranks,
+    trainer,
+    written,
+)
+from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+from dpswd import (
+    Budget,
+    BudgetExceededError,
+    DPSlicedWassersteinLoss,
+    FixedSizeSampler,
+    InputError,
+    LabelledRows,
+    PrivacyBudget,
+    PrivateGenerator,
+    PrivateRecords,
+    ProjectionMechanism,
+    ReleaseLoader,
+)
+from dpswd.data import read
+from dpswd.queries import ClassCounts, ClassMeans
+from dpswd.release import Releasing
+from dpswd.report.render import write_report
+
+
+def released(module):
+    return sum(part.n_releases for part in module.modules() if isinstance(part, Releasing))
+
+
+# 1. a balanced sampler repeats records
+
+
+def test_a_sampler_has_no_part_in_a_query(tmp_path):
+    """On 0.2.0 the exact sums of two neighbours differed by 98 at sensitivity 1."""
+    rows = torch.zeros(100, 3)
+    rows[:, 0], labels = 0.5, torch.zeros(100, dtype=torch.int64)
+    other, labels[0] = rows.clone(), 1
+    other[0] *= -1
+    sums = [exact(ClassMeans(2, 3), each, labels)[:, 1:] for each in (rows, other)]
+    assert float((sums[0] - sums[1]).norm()) == pytest.approx(1, abs=1e-9)
+    sampler = WeightedRandomSampler([1.0, *[0.01] * 99], 100)  # draws record 0 half of the time
+    balanced = DataLoader(TensorDataset(rows, labels), batch_size=10, sampler=sampler)
+    for source in (balanced, balanced.dataset, rows):
+        query = booked(ClassMeans(2, 3, sigma=1.0))
+        with pytest.raises(InputError, match="PrivateRecords"):
+            query.release(source)
+        assert query.n_releases == 0
+    for given in (balanced, rows):
+        with pytest.raises(InputError, match="PrivateRecords"):
+            ReleaseLoader(given, batch_size=4, n_releases=1)
+    with pytest.raises(TypeError):
+        DataLoader(records(), batch_size=10, sampler=sampler).dataset[0]
+    data = DataLoader(TensorDataset(rows, labels), batch_sampler=FixedSizeSampler(100, B, n_steps=STEPS))
+    with pytest.raises(InputError, match="ReleaseLoader"):
+        trainer(tmp_path).fit(Mine(), data)
+    assert written(tmp_path) is None
+
+
+# 2. statistics of a batch in hooks of Lightning or in a collate function
+
+
+@pytest.mark.parametrize("hook", ["on_before_batch_transfer", "on_after_batch_transfer"])
+@pytest.mark.parametrize("kind", ["norm", "scale"])
+def test_hooks_on_a_batch_see_no_record(tmp_path, hook, kind):
+    class Hooked(Mine):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(3)
+
+    def changed(module, batch, index):
+        return module.norm(batch) if kind == "norm" else (batch - batch.mean(0)) / batch.std(0)
+
+    setattr(Hooked, hook, changed)
+    module = Hooked()
+    with pytest.raises((TypeError, AttributeError)):
+        trainer(tmp_path).fit(module, loader())
+    assert written(tmp_path) == released(module) == 0
+    assert torch.equal(module.norm.running_mean, torch.zeros(3))
+
+
+def test_a_collate_function_or_a_loader_sees_no_record():
+    handle = records()
+    for use in (
+        lambda: DataLoader(handle, batch_size=4, collate_fn=torch.stack).collate_fn([handle]),
+        lambda: next(iter(DataLoader(handle, batch_size=4))),
+        lambda: torch.stack(list(next(iter(loader())))),
+    ):
+        with pytest.raises((TypeError, AttributeError)):
+            use()
+
+
+# 3. two ranks that read the same half
+
+
+def of_two_ranks(rank, rows):
+    torch.distributed.init_process_group("gloo")
+    return exact(ClassMeans(2, 3), rows, torch.zeros(len(rows), dtype=torch.int64)).numpy()
+
+
+@pytest.mark.slow
+def test_two_ranks_read_different_shares():
+    """On 0.2.0 both could read the same half: a difference of 2.0 at sensitivity 1.0."""
+    server, rows = fork_server(), torch.full((30, 3), 0.2)
+    other = rows.clone()
+    other[0] *= -1000
+    one, two = (fine(run_ranks(server, of_two_ranks, each)) for each in (rows, other))
+    assert all(np.array_equal(first, second) for first, second in (one, two))
+    clipped = rows[0].norm() + 0.5
+    assert np.linalg.norm(one[0] - two[0]) == pytest.approx(float(clipped), abs=1e-6)
+    assert np.linalg.norm(one[0] - two[0]) <= ClassMeans(2, 3).mechanism.sensitivity
+    labels = torch.zeros(30, dtype=torch.int64)
+    np.testing.assert_allclose(one[0], exact(ClassMeans(2, 3), rows, labels).numpy(), atol=1e-9)
+
+
+# 4. records in checkpoints
+
+
+@pytest.mark.parametrize("what", [records, lambda: next(iter(loader())), loader], ids=["records", "batch", "loader"])
+def test_handles_are_neither_pickled_nor_copied(what):
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy, lambda each: torch.save(each, io.BytesIO())):
+        if what is loader and copied is copy.copy:
+            continue  # a second loader of the same handle
+        with pytest.raises(InputError, match="save_hyperparameters"):
+            copied(what())
+
+
+class Saves(Mine):
+    def __init__(self, given):
+        super().__init__()
+        self.save_hyperparameters()
+
+
+class Data(L.LightningDataModule):
+    def __init__(self, given):
+        super().__init__()
+        self.save_hyperparameters()
+
+    def train_dataloader(self):
+        return loader()
+
+
+@pytest.mark.parametrize("kind", [Saves, Data])
+def test_save_hyperparameters_takes_no_handle(kind):
+    for given in (records(), [records()], {"records": records()}):
+        with pytest.raises(InputError, match="save_hyperparameters"):
+            kind(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        X,
+        X.numpy(),
+        pd.DataFrame(X.numpy()),
+        pd.Series(Y.numpy()),
+        {"train": X},
+        [X.numpy()],
+        TensorDataset(X),
+        DataLoader(TensorDataset(X)),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+@pytest.mark.parametrize("kind", [Saves, Data])
+def test_records_among_hyperparameters_are_refused(tmp_path, kind, given):
+    module, data = (Saves(given), loader()) if kind is Saves else (Mine(), Data(given))
+    with pytest.raises(InputError, match=r"got given, .*hparams of (Saves|Data)"):
+        trainer(tmp_path).fit(module, data)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    trainer(tmp_path).fit(Saves({"lr": 1e-3, "sizes": [8, 8], "name": "x"}), loader())  # control
+
+
+# 5. further uses of a private batch
+
+
+class Reconstructs(Mine):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx) + (self.net(batch) - batch).square().mean()
+
+
+class Buffers(Mine):
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        self.encoder[0].running_mean = 0.9 * self.encoder[0].running_mean + 0.1 * batch.mean(0)
+        return loss
+
+
+class Logs(Mine):
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        self.log("mean", batch.mean())
+        return loss
+
+
+class Counts(Mine):
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        self.log("n", float(sum(len(row) for row in batch)))
+        return loss
+
+
+USES = [Reconstructs, Buffers, Logs, Counts]
+
+
+@pytest.mark.parametrize("kind", USES)
+def test_a_batch_serves_nothing_but_its_release(tmp_path, kind):
+    with pytest.raises((TypeError, AttributeError)):
+        trainer(tmp_path).fit(kind(), loader())
+    assert written(tmp_path) == privacy(tmp_path)["releases_made"] == 1
+
+
+class HandsOver(L.LightningModule):
+    """Hands tensors of its own loader to the loss, and uses them besides."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.criterion = torch.nn.Linear(3, 3), DPSlicedWassersteinLoss(MECHANISM)
+
+    def training_step(self, batch, batch_idx):
+        loss = self.criterion(batch[0], self.net(torch.randn(16, 3)))
+        self.log("mean", batch[0].mean())
+        return loss + (self.net(batch[0]) - batch[0]).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-2)
+
+
+def test_tensors_are_conditional_everywhere(tmp_path):
+    data = DataLoader(TensorDataset(X), batch_sampler=FixedSizeSampler(N, B, n_steps=STEPS))
+    budget = PrivacyBudget(5.0, 1e-5, sample_size=N, n_releases=STEPS)
+    trainer(tmp_path, budget=budget).fit(HandsOver(), data)
+    agree(tmp_path, STEPS)
+    facts, report = privacy(tmp_path), write_report(tmp_path)
+    assert (facts["sound"], facts["private"], facts["records"]) == (False, True, "handed over by the caller")
+    assert len(facts["conditions"]) == 3
+    assert report["sound"] is False
+    page = (tmp_path / "report.html").read_text()
+    assert "handed over by the caller" in page
+    assert all(condition.split(",")[0] in page for condition in facts["conditions"])
+    trainer(tmp_path / "handle").fit(Mine(), loader())  # control
+    facts = privacy(tmp_path / "handle")
+    assert (facts["sound"], facts["conditions"], facts["records"]) == (True, [], "behind a handle")
+    assert write_report(tmp_path / "handle")["sound"] is True
+
+
+# 6. facts that are taken from the records
+
+
+def test_classes_taken_from_the_records_are_named(capsys):
+    labels = torch.tensor([0, 1, 2, 3, 9])
+    handle = PrivateRecords(torch.zeros(5, 2), labels)
+    line = capsys.readouterr().err.strip()
+    assert "classes" in line
+    assert "taken from the records" in line
+    assert handle.taken == (line,)
+    assert PrivateRecords(torch.zeros(5, 2), labels, classes=range(10)).taken == ()
+    assert capsys.readouterr().err == ""  # control
+    with pytest.raises(InputError, match="classes") as caught:
+        PrivateRecords(torch.zeros(5, 2), labels, classes=range(4))
+    assert "9" not in str(caught.value)  # of a private record
+
+
+def test_sizes_and_channels_taken_from_images_are_named(tmp_path, capsys):
+    for i, side in enumerate([8, 8, 8, 12]):
+        (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
+        Image.fromarray(np.zeros((side, side), dtype=np.uint8)).save(tmp_path / "ab"[i % 2] / f"{i}.png")
+    stated = {"size": 8, "channels": 1, "classes": ["a", "b"]}
+    for left_out in stated:
+        handle = read(tmp_path, **{name: value for name, value in stated.items() if name != left_out})
+        said = capsys.readouterr().err
+        assert left_out in said
+        assert "taken from" in said
+        assert len(handle.taken) == 1
+    assert read(tmp_path, **stated).taken == ()
+    assert "taken from" not in capsys.readouterr().err  # control
+
+
+# 7. a second fit on the same records
+
+
+def spend(handle, directory, **options):
+    query = ClassCounts(3)
+    with Budget(handle, [query], target_epsilon=1, target_delta=1e-5, run_dir=directory, **options) as budget:
+        query.release(handle)
+    return budget
+
+
+def test_a_second_budget_on_the_same_records_warns(tmp_path, capsys):
+    rows = torch.rand(30, 3)  # records of no other test
+    spend(records(rows), tmp_path / "a")
+    assert "shared_ledger" not in capsys.readouterr().err
+    spend(records(rows.clone()), tmp_path / "b")  # equal records behind another handle
+    said = capsys.readouterr().err
+    assert all(word in said for word in ("Warning", str(tmp_path / "a"), "shared_ledger"))
+    trainer(tmp_path / "c").fit(Mine(), loader(of=records(rows)))
+    assert "shared_ledger" in capsys.readouterr().err
+    rows[0] += 1
+    spend(records(rows), tmp_path / "d")
+    assert "shared_ledger" not in capsys.readouterr().err  # control: other records
+
+
+def test_a_cloned_estimator_that_is_fitted_again_warns(tmp_path, monkeypatch, capsys):
+    base = pytest.importorskip("sklearn.base")
+    monkeypatch.chdir(tmp_path)
+    made = PrivateGenerator(epsilon=20.0, delta=1e-3, bounds=[(0, 1)] * BLOB_DIM)
+    rows, labels = torch.rand(300, BLOB_DIM).numpy(), np.arange(300) % 3
+    made.fit(rows, labels)
+    assert "shared_ledger" not in capsys.readouterr().err
+    base.clone(made).fit(rows, labels)
+    assert "shared_ledger" in capsys.readouterr().err
+
+
+# 8. a kill between the ledger's line and the stored value: tests/lightning/test_crash.py and tests/test_budget.py
+
+
+# row functions: what an encoder does with private records
+
+
+class Remembers(torch.nn.Module):
+    """Keeps what it read last, as encoders with skip connections or a cache do."""
+
+    kept = None
+
+    def forward(self, values):
+        self.kept = values.detach()
+        return values
+
+
+class Cache:
+    """Likewise, and is not a module."""
+
+    def __call__(self, values):
+        self.kept = values
+        return values
+
+    encode = __call__
+
+
+class LogsRows(Mine):
+    """Logs a statistic of its features."""
+
+    def encode(self, values):
+        self.log("features", values.mean())
+        return values
+
+    def training_step(self, batch, batch_idx):
+        return self.criterion(batch, self.net(torch.randn(16, 3)), rows=self.encode)
+
+
+def standardised(values):
+    return (values - values.mean(0)) / values.std(0)
+
+
+def noisy(values):
+    return values + torch.randn_like(values)
+
+
+def appending():
+    seen = []
+
+    def rows(values):
+        seen.append(values.mean())
+        return values
+
+    return rows
+
+
+def hooked():
+    encoder = torch.nn.Linear(3, 3)
+    encoder.register_forward_hook(lambda module, inputs, output: None)
+    return torch.nn.Sequential(encoder)
+
+
+WRONG = {
+    "statistic of the batch": (lambda: standardised, "one record each"),
+    "statistic in BatchNorm": (lambda: torch.nn.BatchNorm1d(3, track_running_stats=False), "one record each"),
+    "statistic behind labels": (lambda: LabelledRows(lambda x, y: (x - x.mean(0), y)), "one record each"),
+    "largest row": (lambda: lambda values: values / values.norm(dim=1).max(), "one record each"),
+    "attention": (lambda: lambda x: torch.softmax(x @ x.T, 1) @ x, "one record each"),
+    "noise": (lambda: noisy, "function of the record"),
+    "cache": (Remembers, "keeps nothing"),
+    "cache of an object": (Cache, "keeps nothing"),
+    "cache of a method": (lambda: Cache().encode, "keeps nothing"),
+    "list": (appending, "keeps nothing"),
+    "hook": (hooked, "hooks"),
+}
+
+
+def rows_of(function, rows=X, labels=Y):
+    """Counts and sums of mapped rows, almost without noise."""
+    return exact(ClassMeans(3, 3, row_norm=100.0), rows, labels, function=function)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_row_functions_that_are_refused(name, tmp_path):
+    make, why = WRONG[name]
+    with pytest.raises(InputError, match=why):
+        rows_of(make())
+    module = Mine()
+    del module.encoder
+    module.encoder = make()
+    with pytest.raises(InputError, match=why):
+        trainer(tmp_path).fit(module, loader())
+    assert written(tmp_path) == released(module) == 0
+
+
+def test_an_encoder_that_logs_is_refused(tmp_path):
+    with pytest.raises(InputError, match="log"):
+        trainer(tmp_path).fit(LogsRows(), loader())
+    assert written(tmp_path) == 0
+
+
+@pytest.mark.parametrize("wrap", [lambda net: net, lambda net: lambda values: net(values), lambda net: net.forward])
+def test_encoders_in_training_mode_are_evaluated(wrap):
+    """BatchNorm with public statistics, and dropout, are then functions of one record."""
+    net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 3))
+    with torch.no_grad():
+        net(torch.randn(50, 3))  # public
+        expected = net.eval()(X).double()
+    net.train()
+    net[1].eval()  # stays as the user has set it
+    before = copy.deepcopy(net.state_dict())
+    sums = rows_of(wrap(net))[:, 1:]
+    torch.testing.assert_close(sums / 100, torch.stack([expected[Y == c].sum(0) for c in range(3)]) / 100)
+    assert [each.training for each in (net, *net)] == [True, True, False, True]
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
+def test_a_row_that_is_not_finite_becomes_zero():
+    def log(values):
+        return values.log()  # nan where a value is negative
+
+    expected = torch.where((X > 0).all(1, keepdim=True), X.log(), 0.0).double()
+    sums = rows_of(log)[:, 1:]
+    torch.testing.assert_close(sums, torch.stack([expected[Y == c].sum(0) for c in range(3)]))
+
+
+def test_an_encoder_that_changes_later_is_checked_for_hooks_again(tmp_path):
+    class Later(Mine):
+        def training_step(self, batch, batch_idx):
+            if batch_idx == 2:
+                self.encoder.register_forward_hook(lambda *_: None)
+            return super().training_step(batch, batch_idx)
+
+    with pytest.raises(InputError, match="hooks"):
+        trainer(tmp_path).fit(Later(), loader())
+    assert written(tmp_path) == 2
+
+
+# batches, handles and stages
+
+
+class Twice(Mine):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx) + self.criterion(batch, self.net(torch.randn(16, 3)))
+
+
+class Closure(Mine):
+    def configure_optimizers(self):
+        return torch.optim.LBFGS(self.net.parameters(), max_iter=4)
+
+
+class Between(Mine):
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        self.criterion.release(batch)
+
+
+class Keeps(Mine):
+    kept = None
+
+    def training_step(self, batch, batch_idx):
+        self.kept = self.kept or batch
+        return super().training_step(self.kept, batch_idx)
+
+
+class Foreign(Mine):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(next(iter(loader())), batch_idx)
+
+
+class Hidden(Mine):
+    def __init__(self):
+        super().__init__()
+        self.hidden = [DPSlicedWassersteinLoss(MECHANISM)]
+
+    def training_step(self, batch, batch_idx):
+        super().training_step(batch, batch_idx)
+        return self.hidden[0](next(iter(loader())), self.net(torch.randn(16, 3)))
+
+
+class Louder(Mine):
+    def training_step(self, batch, batch_idx):
+        self.criterion.mechanism = self.criterion.mechanism.replace(sigma=1e-3)
+        return super().training_step(batch, batch_idx)
+
+
+class Mixed(Mine):
+    def training_step(self, batch, batch_idx):
+        return self.criterion(X[:B], self.net(torch.randn(16, 3)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "match", "releases"),
+    [
+        (Twice, "one release", 1),
+        (Closure, "one release", 1),
+        (Between, "one release", 1),
+        (Keeps, "one release", 1),
+        (Foreign, "another handle", 0),
+        (Hidden, "within a budget", 1),
+        (Louder, "plan of this budget", 0),
+        (Mixed, "got a tensor", 0),
+    ],
+)
+def test_a_batch_is_released_once_within_the_plan(tmp_path, kind, match, releases):
+    module = kind()
+    with pytest.raises((InputError, BudgetExceededError), match=match):
+        trainer(tmp_path).fit(module, loader())
+    assert written(tmp_path) == privacy(tmp_path)["releases_made"] == released(module) == releases
+
+
+class Validates(Mine):
+    """Releases in validation, test and prediction."""
+
+    def validation_step(self, batch, batch_idx):
+        self.criterion.release(batch)
+
+    test_step = predict_step = validation_step
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+@pytest.mark.parametrize("stage", ["validate", "test", "predict"])
+def test_other_stages_release_nothing(tmp_path, stage):
+    module, run, handle = Validates(), trainer(tmp_path), records()
+    run.fit(module, loader(of=handle))
+    with pytest.raises(BudgetExceededError, match=f"outside of a fit, got one in {stage}"):
+        getattr(run, stage)(module, loader(of=handle))
+    assert released(module) == written(tmp_path) == STEPS
+
+
+def test_validation_during_a_fit_uses_the_plan(tmp_path):
+    module, handle = Validates(), records()
+    run = trainer(tmp_path, num_sanity_val_steps=0, val_check_interval=2)
+    with pytest.raises(BudgetExceededError, match=f"at most {STEPS}"):
+        run.fit(module, loader(of=handle), loader(of=handle))
+    assert released(module) == written(tmp_path) == privacy(tmp_path)["releases_made"] == STEPS
+
+
+def test_handles_need_a_budget(tmp_path):
+    handle, query, loss = blobs(), ClassCounts(3, sigma=1.0), DPSlicedWassersteinLoss(MECHANISM)
+    with pytest.raises(InputError, match="within a budget"):
+        query.release(handle)
+    with pytest.raises(InputError, match="within a budget"):
+        loss.release(next(iter(loader())))
+    query = ClassCounts(3)
+    with Budget(handle, [query], target_epsilon=1, target_delta=1e-4, run_dir=tmp_path):
+        with pytest.raises(InputError, match="another handle"):
+            query.release(blobs())
+        query.release(handle)
+        with pytest.raises(BudgetExceededError, match="at most 1"):
+            query.release(handle)
+        with pytest.raises(InputError, match="within a budget"):
+            ClassMeans(3, BLOB_DIM, sigma=1.0).release(handle)
+    with pytest.raises(BudgetExceededError, match="outside"):
+        query.release(handle)
+    loss.release(X[:B])  # control: the paper's drop-in, which no statement covers
+    assert (query.n_releases, written(tmp_path)) == (1, 1)
+
+
+def test_batches_are_drawn_afresh():
+    """Every batch is a uniform subset without replacement: neither seeded nor the batch of another step."""
+    mechanism = ProjectionMechanism(2, 2, 1e-9, B, kind="orthogonal")
+    handle = PrivateRecords(torch.stack([torch.arange(N) / N, torch.zeros(N)], 1) / 2)
+    seen = collections.Counter()
+    for _ in range(300):
+        torch.manual_seed(0)
+        loss = booked(DPSlicedWassersteinLoss(mechanism))
+        released = loss.release(next(iter(ReleaseLoader(handle, batch_size=B, n_releases=1))))
+        basis = released.projections
+        column = int(basis[0].abs().argmax())
+        drawn = (released.values[:, column] / basis[0, column] * 2 * N).round().int().tolist()
+        assert len(set(drawn)) == B
+        seen.update(drawn)
+    expected = 300 * B / N
+    assert set(seen) == set(range(N))
+    statistic = sum((count - expected) ** 2 / expected for count in seen.values()) * (N - 1) / (N - B)
+    assert statistic < 110  # chi square of 39 degrees of freedom: false alarm 1e-8
