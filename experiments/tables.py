@@ -16,7 +16,7 @@ from dpswd._files import write_json
 from experiments.generation.stand_ins import BUDGETS, of_all_records
 
 ROOT = Path(__file__).parents[1]
-STAND_INS = ROOT / "dpswd" / "generation" / "stand_ins.json"  # read by ``dpswd forecast``
+STAND_INS = ROOT / "dpswd" / "mixture" / "stand_ins.json"  # read by ``dpswd forecast``
 MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Row = dict[str, Any]

@@ -45,6 +45,20 @@ def test_run_writes_result_with_origin(fake, tmp_path):
     assert [path.name for path in out.iterdir()] == ["fake.json"]
 
 
+def test_options_are_the_arguments_of_the_experiment(monkeypatch, tmp_path):
+    def run(out, *, box: int = 28, noise: str | None = None, dropout: bool = False, weight: float | None = None):
+        return {"rows": [{"box": box, "noise": noise, "dropout": dropout, "weight": weight}]}
+
+    monkeypatch.setattr(runner, "available", lambda: {"fake": runner.Experiment("a fake", run)})
+    options = ["--box", "20", "--noise", "source only", "--dropout", "--weight", "0.05"]
+    assert runner.main(["run", "fake", "--out", str(tmp_path), "--quick", *options]) == 0  # --quick has no use here
+    result = json.loads((tmp_path / "fake.json").read_text())
+    assert result["rows"] == [{"box": 20, "noise": "source only", "dropout": True, "weight": 0.05}]
+    assert result["command"].endswith("--box 20 --noise 'source only' --dropout --weight 0.05")
+    with pytest.raises(SystemExit):
+        runner.main(["run", "fake", "--bx", "20"])
+
+
 @pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
 def test_tables_of_pages_are_made_from_results(page):
     assert tables.fill(page.read_text()) == page.read_text(), "run: python -m experiments tables"
