@@ -1,19 +1,22 @@
-"""``python -m experiments list | run NAME [--OPTION VALUE ...] | tables``: tables and figures of the documentation.
+"""``python -m experiments list | run NAME [--OPTION VALUE ...] | run all [--resume] | tables``: results of the docs.
 
 A module below ``experiments`` with ``HELP`` and ``run(out, *, ...)`` is an experiment of the module's name; a module
 with ``EXPERIMENTS`` has several: their help and function by name. The keyword arguments of the function are its
 options on the command line. The dictionary that it returns is written to ``OUT/NAME.json``, or to a name that it gives
-as ``file``, together with the command, the version and the machine; ``docs/results`` holds these files. ``tables``
-makes the tables of the documentation from them.
+as ``file``, together with the command, the version and the machine; ``docs/results`` holds these files, of which
+``list`` marks those of another minor version as stale. ``run all`` makes the stale ones again, the shortest first, and
+with ``--resume`` leaves out those that ``OUT`` has. ``tables`` makes the tables of the documentation from them.
 """
 
 import argparse
 import inspect
+import json
 import os
 import pkgutil
 import platform
 import shlex
 import sys
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -26,8 +29,19 @@ from dpswd._versions import package_versions
 from dpswd.errors import InputError
 from experiments.tables import write_tables
 
+OUT = Path("runs/experiments")
 CPUINFO = Path("/proc/cpuinfo")
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
 COMMON = ("data", "quick", "full")  # accepted, and left out where an experiment has no use for them
+ORDER = """fig7 table4 gdp_table3 gdp_fig1 gdp_fig2 wdp_fig3 fig1 gdp_fig4 wdp_fig1 bounds gdp_dpsgd wdp_fig2 tangent
+gdp_fig3 fig2 forecast wdp_table2 leak fig6 stand_ins adaptation_ablation benchmarks adaptation_images adaptation_steps
+audit pixel_vectors table1 fig3 pixel_vectors_office fallback table1_published table2 parts fig4 fig5 generation_ablation
+imagebench generation table2_full table2_published fig6_published""".split()  # seconds first, days last
+COMMANDS = {  # of results whose name is not the command; the rows of table1_gap and table2_gap have their own
+    "pixel_vectors": "pixel_vectors --only pixels",
+    "pixel_vectors_office": "pixel_vectors --only Office-Caltech-10",
+    "table2_full": "table2 --full",
+} | {name: f"{name} --full" for name in ("fig4", "fig5", "parts")}
 
 
 class Experiment(NamedTuple):
@@ -60,37 +74,76 @@ def machine() -> dict[str, Any]:
     return {"processor": model, "cores": os.cpu_count(), **versions}
 
 
+def stale(path: Path) -> bool:
+    """Whether a result is of another minor version, or missing."""
+    if not path.exists():
+        return True
+    version = json.loads(path.read_text())["version"]
+    return bool(version.split(".")[:2] != __version__.split(".")[:2])
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="list the experiments")
     commands.add_parser("tables", help="write the tables of README.md and docs from docs/results")
-    run = commands.add_parser("run", help="run one and write its JSON and figures", add_help=False)
+    run = commands.add_parser("run", help="run one, or all, and write JSON and figures", add_help=False)
     run.add_argument("name")
     arguments, options = parser.parse_known_args(argv)
     try:
         if arguments.command == "run":
-            _run(arguments.name, options)
-        elif options:
+            return _run_all(options) if arguments.name == "all" else _run(arguments.name, options)
+        if options:
             parser.error(f"unrecognized arguments: {' '.join(options)}")
-        elif arguments.command == "tables":
+        if arguments.command == "tables":
             write_tables()
         else:
-            for name, experiment in available().items():
-                print(f"{name:<20} {experiment.help}")
+            _list()
     except InputError as error:
         print(f"experiments: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
 
 
-def _run(name: str, argv: list[str]) -> None:
+def _list() -> None:
+    files = [file for file in ORDER if (path := RESULTS / f"{file}.json").exists() and stale(path)]
+    old = {COMMANDS.get(file, file).split()[0] for file in files}
+    for name, experiment in available().items():
+        print(f"{name:<20} {'(stale) ' if name in old else ''}{experiment.help}")
+
+
+def _run_all(argv: list[str]) -> int:
+    """Run the commands whose results are stale; one that fails is reported at the end."""
+    parser = argparse.ArgumentParser(prog="python -m experiments run all")
+    parser.add_argument("--out", type=Path, default=OUT, help="directory of the results")
+    parser.add_argument("--data", help="directory of the data sets")
+    parser.add_argument("--resume", action="store_true", help="leave out results that OUT has of this version")
+    given = parser.parse_args(argv)
+    failed = []
+    for file in ORDER:
+        command, path = COMMANDS.get(file, file), RESULTS / f"{file}.json"
+        if not path.exists() or not stale(path) or (given.resume and not stale(given.out / path.name)):
+            continue
+        name, *options = command.split()
+        options += ["--out", str(given.out)] + ([] if given.data is None else ["--data", given.data])
+        print(f"\n{command}", flush=True)
+        try:
+            _run(name, options)
+        except Exception:  # the others are run in any case
+            traceback.print_exc()
+            failed.append(command)
+    if failed:
+        print(f"Failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _run(name: str, argv: list[str]) -> int:
     found = available()
     if name not in found:
         raise InputError(f"Expected the name of an experiment ({', '.join(found)}), got {name!r}.")
     parser = argparse.ArgumentParser(prog=f"python -m experiments run {name}", description=found[name].help)
-    parser.add_argument("--out", type=Path, default=Path("runs/experiments"), help="directory of the results")
+    parser.add_argument("--out", type=Path, default=OUT, help="directory of the results")
     hints = {"data": Path | None, "quick": bool, "full": bool, **get_type_hints(found[name].run)}
     accepted = dict(inspect.signature(found[name].run).parameters)
     accepted.pop("out")
@@ -116,6 +169,7 @@ def _run(name: str, argv: list[str]) -> None:
     path = out / f"{result.pop('file', name)}.json"
     write_json(path, {"command": command, "version": __version__, "machine": machine(), **result})
     print(f"Written: {path}")
+    return 0
 
 
 def _short(value: Any) -> str:
