@@ -319,8 +319,8 @@ TABLES: dict[str, Table] = {
         spread=(CLASSIFIER, score),
         last=TIMES,
     ),
-    "table2_full": Table(
-        "table2_full",
+    "table2_0_2_0": Table(
+        "table2_0_2_0",
         IMAGES,
         "one seed",
         where=lambda row: row["method"].startswith(OF_THE_PAPER),
