@@ -160,7 +160,10 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for cell in sorted(groups, key=lambda c: (list(PROBLEMS).index(c.problem), len(c.changes()), c.name)):
         found, problem = groups[cell], PROBLEMS[cell.problem]
         values = [result["accuracy"] for result in found]
-        row = {"dataset": f"{cell.problem}, as printed", "method": METHODS.get(cell.noise, "published algorithm")}
+        row: dict[str, Any] = {
+            "dataset": f"{cell.problem}, as printed",
+            "method": METHODS.get(cell.noise, "published algorithm"),
+        }
         row |= {"noise": cell.noise, "sigma": round(found[0]["sigma"], 3), "epsilon": cell.epsilon}
         row |= {"delta": problem.row.delta, "mu": None, "sound": None if cell.epsilon is None else False}
         row |= {"changed": cell.changes(), "steps": found[0]["steps"], "mean": round(mean(values), 2)}

@@ -168,7 +168,8 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         facts["command"] = " ".join(["python -m experiments run table2_published", *words])
         for classifier in ("logreg", "mlp"):
             values = [result["accuracy"][classifier] for result in found]
-            row = {"dataset": cell.dataset, "method": cell.method, "epsilon": None if cell.method == "SWD" else 10.0}
+            row: dict[str, Any] = {"dataset": cell.dataset, "method": cell.method}
+            row |= {"epsilon": None if cell.method == "SWD" else 10.0}
             row |= {"delta": SETTING.delta, **facts, "grouping": cell.grouping, "changed": cell.changes()}
             row |= {"classifier": classifier, "mean": round(mean(values), 1), "values": values}
             row |= {"std": round(stdev(values), 1) if len(values) > 1 else None, "printed": printed[classifier]}

@@ -12,8 +12,8 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.sensitivity import bernstein_bound
 from experiments.__main__ import available
 from experiments.accounting import gdp
-from experiments.accounting.fig1 import draw_sensitivities
 from experiments.accounting.published import TABLE4, published_bound, published_epsilon
+from experiments.accounting.sensitivity import draw_sensitivities
 
 EXPERIMENTS = available()
 ROWS = {row.name: row for row in TABLE4}
