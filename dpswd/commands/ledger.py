@@ -67,7 +67,6 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     return {
         "path": str(ledger.path),
         "scope": "shared" if ledger.shared else "run",
-        "chain": "ok",  # otherwise reading raises an error
         "torn": ledger.torn,
         "head": ledger.head,
         "header": header,
