@@ -152,6 +152,8 @@ class PrivacyBudget(RunBudget, L.Callback):
                 f"{type(loader).__name__}; or give PrivacyBudget sample_size and n_releases, where the module hands "
                 "tensors to the loss."
             )
+        if isinstance(loader, ReleaseLoader):
+            loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
         wanted: Plan = [(query.mechanism, 1) for query in queries]
         parts: list[Releasing[Any]] = [*queries]
         if loss is not None:
