@@ -143,7 +143,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         loader = trainer.train_dataloader
         self.records = _records_of(trainer)
         if self.records is not None:
-            self.sample_size, n_releases = len(self.records), getattr(loader, "n_releases", 0)
+            self.sample_size, n_releases = len(self.records), getattr(loader, "n_releases", 1)
         elif None not in self._handed_over:
             self.sample_size, n_releases = self._handed_over  # type: ignore[assignment]
         else:
