@@ -208,7 +208,7 @@ class _ClassQuery(_RowQuery):
         noise_seed: int | None = None,
     ) -> None:
         at_least(1, n_classes=n_classes)
-        self.name = f"{type(self).name} of {n_classes} classes"
+        self.name += f" of {n_classes} classes" if n_classes > 1 else ""
         super().__init__(dim, row_norm, sigma, share, noise_seed)
         self.n_classes = n_classes
 
@@ -224,7 +224,7 @@ class ClassMeans(_ClassQuery):
 
     Example:
         >>> ClassMeans(2, dim=3).mechanism.description
-        'ClassMeans of 2 classes (Gaussian mechanism, sensitivity 1)'
+        'counts and sums of 2 classes (Gaussian mechanism, sensitivity 1)'
     """
 
     name = "counts and sums"
@@ -380,7 +380,7 @@ class ClassCovariances(_ClassQuery):
 
     Example:
         >>> ClassCovariances(2, dim=3).mechanism.description
-        'ClassCovariances of 2 classes (Gaussian mechanism, sensitivity 0.353553)'
+        'second moments of 2 classes (Gaussian mechanism, sensitivity 0.353553)'
     """
 
     name = "second moments"
