@@ -33,21 +33,13 @@ _SHOWN = 12  # names of classes in a message
 
 @dataclass(frozen=True)
 class Layout:
-    """Public facts of the caller's format, in which synthetic records are returned.
-
-    Attributes:
-        kind: What a record is.
-        channels: Where the caller's images have their channels.
-        as_bytes: Whether the caller's pixels are uint8.
-        dtypes: Types of the columns of a data frame, or the single type of an array; empty for lists.
-        columns: Names of the columns of a data frame or table.
-    """
+    """Public facts of the caller's format, in which synthetic records are returned."""
 
     kind: Literal["images", "rows"] = "rows"
     channels: Literal["first", "last", "none"] = "none"
-    as_bytes: bool = False
-    dtypes: tuple[str, ...] = ()
-    columns: tuple[str | int, ...] | None = None
+    as_bytes: bool = False  # pixels in uint8
+    dtypes: tuple[str, ...] = ()  # of the columns of a data frame, or the one of an array; empty for lists
+    columns: tuple[str | int, ...] | None = None  # names
 
     @classmethod
     def of(cls, values: Tensor) -> "Layout":
@@ -128,18 +120,9 @@ def as_array(name: str, value: Any) -> Array:
 
 
 def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, Layout]:
-    """Convert images or rows to records.
+    """Convert images or rows, an array, tensor, lists or DataFrame, to records (N, C, H, W) or (N, d).
 
-    Args:
-        X: Images (N, H, W), (N, H, W, C) or (N, C, H, W) with C = 1 or 3, in uint8 or as floats in [0, 1]; or rows
-            (N, d) of numbers: an array, a tensor, lists or a DataFrame.
-        unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
-
-    Returns:
-        Records (N, C, H, W) in uint8 or float32, or (N, d) in float32, and the caller's format.
-
-    Raises:
-        InputError: If X has another form, pixels lie outside [0, 1], or a record is not finite.
+    Images (N, H, W), (N, H, W, C) or (N, C, H, W) with C = 1 or 3, in uint8 or as floats in [0, 1]; rows (N, d).
     """
     choice(("refuse", "zero"), unreadable=unreadable)
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
@@ -151,11 +134,7 @@ def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, La
 
 
 def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = True) -> Layout:
-    """Return the layout of an array of records; its type is a public fact if the array is ``typed`` (no list).
-
-    Raises:
-        InputError: If no records have this form.
-    """
+    """Return the layout of an array of records; its type is a public fact if the array is ``typed`` (no list)."""
     if len(shape) == 2 and dtype.kind in "OSU":
         raise InputError(f"Expected X as numbers, got an array of {dtype}; {MIXED}.")
     if len(shape) == 1 and dtype.kind in "biuf":
@@ -181,11 +160,7 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = Tru
 
 
 def convert(array: Array, layout: Layout, unreadable: Unreadable) -> Tensor:
-    """Return records of an array of this layout, all finite.
-
-    Raises:
-        InputError: If pixels lie outside [0, 1], or a record is not finite and ``unreadable="refuse"``.
-    """
+    """Return the records of an array of this layout; pixels must lie in [0, 1] and numbers be finite."""
     with np.errstate(over="ignore"):  # numbers beyond float32 are handled with the other unreadable ones
         if layout.kind == "rows":
             return finite(torch.from_numpy(array.astype(np.float32)), unreadable)
@@ -230,18 +205,10 @@ def _frame(X: Any) -> tuple[Array, Layout]:
 
 
 def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any], str | None]:
-    """Convert labels to numbers of classes.
+    """Convert labels (N,), (N, 1) or (1, N), integers or names, to int64 numbers of classes.
 
-    Args:
-        y: Labels (N,), (N, 1) or (1, N): integers, floats that are integers, booleans, or names.
-        classes: Public list of classes. Names for labels 0, 1, ... are accepted, too. ``None`` takes 0 to the largest
-            integer, or the names that occur.
-
-    Returns:
-        Numbers (N,) in int64, the classes, and the line for the screen if the classes were taken from the records.
-
-    Raises:
-        InputError: If a label is missing or not among the classes, or there is one class only.
+    Without ``classes`` they are 0 to the largest integer, or the names that occur, and the last result is the line for
+    the screen about it. Names for labels 0, 1, ... are accepted, too.
     """
     labels = as_array("y", y)
     if labels.ndim == 2 and 1 in labels.shape:
@@ -281,11 +248,7 @@ def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any],
 
 
 def as_classes(classes: Sequence[Any]) -> list[Any]:
-    """Return a public list of classes as plain values.
-
-    Raises:
-        InputError: If there are less than two classes, or one is repeated.
-    """
+    """Return a public list of at least two different classes as plain values."""
     if isinstance(classes, str | int):
         raise InputError(f"Expected classes as a list, got {classes!r}; pass range(n) or a list of names.")
     names = [name.item() if isinstance(name, np.generic | Tensor) else name for name in classes]

@@ -96,14 +96,7 @@ class Processes:
     def share(self, index: Tensor, size: int) -> Tensor:
         """Return the sorted entries of ``index``, the same on every rank, that belong to this rank.
 
-        The ranks take turns at parts of neighbouring records, so a record belongs to one rank.
-
-        Args:
-            index: (n,), distinct numbers of records.
-            size: Number N of all records.
-
-        Raises:
-            InputError: If a rank would have less than two of them.
+        The ranks take turns at parts of neighbouring records of all ``size``, so a record belongs to one rank.
         """
         part = min(_PART, -(-size // self.world_size))
         rank = index // part % self.world_size

@@ -26,11 +26,7 @@ class DirectoryLock:
         self._descriptor: int | None = None
 
     def take(self, directory: Path) -> None:
-        """Lock a directory; no effect if it does not exist or this object holds a lock.
-
-        Raises:
-            InputError: If another process holds the lock.
-        """
+        """Lock a directory, or raise if another process holds it; no effect if it does not exist."""
         if self._descriptor is not None or fcntl is None or not directory.is_dir():
             return
         try:
@@ -57,15 +53,7 @@ class DirectoryLock:
 
 
 def verified_archive(path: str | Path) -> io.BytesIO:
-    """Read a file of ``torch.save`` and verify its checksums, which ``torch.load`` does not.
-
-    Returns:
-        The archive, rebuilt from the verified members.
-
-    Raises:
-        ValueError: If the file is not an archive of ``torch.save`` or is damaged.
-        OSError: If the file cannot be read.
-    """
+    """Read a file of ``torch.save`` and verify its checksums, which ``torch.load`` does not; ValueError if damaged."""
     content = io.BytesIO(Path(path).read_bytes())
     verified = io.BytesIO()
     try:
@@ -79,11 +67,7 @@ def verified_archive(path: str | Path) -> io.BytesIO:
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees either the old content or the new one.
-
-    Raises:
-        InputError: If the directory cannot be written.
-    """
+    """Write a file so that a reader sees either the old content or the new one."""
     partial = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -87,9 +87,6 @@ def subset(source: RandomSource, population: int, size: int) -> NDArray[np.int64
 
     The first ``size`` distinct values of a sequence of uniform draws are such a subset. For more than a quarter of the
     population, all indices are sorted by random 64-bit keys instead (drawn again after a tie).
-
-    Raises:
-        InputError: If ``size`` exceeds ``population``.
     """
     at_least(1, population=population, size=size)
     if size > population:
@@ -118,13 +115,6 @@ def on_grid(values: Tensor, sigma: float) -> Tensor:
     value and a guess of the exact one, an attacker can compute these words and test whether they are integers, which
     distinguishes neighbours for any sigma (Jin2022; tests/test_numerics.py runs the attack). Rounding removes the
     digits that the attack needs and adds a variance below 1e-7 sigma^2. Remaining gap: docs/theory/numerics.md.
-
-    Args:
-        values: Any shape, float64.
-        sigma: Standard deviation of the noise.
-
-    Returns:
-        Tensor of the same shape.
     """
     spacing = 2.0 ** max(math.floor(math.log2(sigma)) - 10, -1000)
     return (values / spacing).round_().mul_(spacing)

@@ -22,14 +22,7 @@ _THREADED = 2**15  # smallest number of values for which threads pay off
 
 
 def sort_columns(values: Tensor) -> Tensor:
-    """Sort every column.
-
-    Args:
-        values: (n, k). The transpose of a contiguous (k, n) is not copied.
-
-    Returns:
-        Tensor (n, k), differentiable; every column contiguous in memory.
-    """
+    """Sort every column of (n, k), differentiably; the transpose of a contiguous (k, n) is not copied."""
     rows = values.T.contiguous()
     if torch.is_grad_enabled() and rows.requires_grad:
         result: Tensor = _Sort.apply(rows)
@@ -62,15 +55,7 @@ class SortBuffer:
 
 
 def sort_rows_with_order(rows: Tensor, space: SortBuffer | None = None) -> tuple[Tensor, Tensor]:
-    """Sort every row of a contiguous (k, n) without gradient.
-
-    Args:
-        rows: (k, n).
-        space: Memory for the result, overwritten by the next call; ``None`` for new memory.
-
-    Returns:
-        Values and order, both (k, n), with ``values = rows.gather(1, order)``.
-    """
+    """Return the sorted rows of a contiguous (k, n) and their order, without gradient; ``space`` is overwritten."""
     rows = rows.detach()
     if not _by_numpy(rows):
         values, order = rows.sort(dim=1)

@@ -187,11 +187,7 @@ class ProjectionMechanism(_Noisy):
 
     @property
     def law(self) -> Law:
-        """The law of S for accounting; a constant for the Bernstein and CLT bounds.
-
-        Raises:
-            InputError: If the bound spends a tail probability and ``failure_prob`` is ``None``.
-        """
+        """The law of S for accounting; a constant for the Bernstein and CLT bounds, which need ``failure_prob``."""
         if not self.spends_tail:
             return self._projection_law
         if self.failure_prob is None:
@@ -299,17 +295,7 @@ class GaussianMechanism(_Noisy):
 
 
 def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | GaussianMechanism:
-    """Restore a mechanism from the result of ``to_dict``.
-
-    Args:
-        values: Plain values.
-
-    Returns:
-        The mechanism.
-
-    Raises:
-        InputError: If the kind or a field is unknown.
-    """
+    """Restore a mechanism from the result of ``to_dict``."""
     kind = values.get("mechanism") if isinstance(values, dict) else None
     if kind not in ("projections", "gaussian"):
         raise InputError(f"Expected the dictionary of a mechanism, as to_dict() returns it, got mechanism={kind!r}.")

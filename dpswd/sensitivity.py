@@ -50,17 +50,6 @@ def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
         direction fixed before the projections are drawn. The tail :math:`\eta` is spent at EVERY release,
         since every release draws its own projections (the paper counts it once: docs/errata.md).
 
-    Args:
-        n_projections: The number :math:`k \ge 1` of directions.
-        dim: The dimension :math:`d \ge 2` of the rows.
-        failure_prob: The tail probability :math:`\eta \in (0, 1)`, per release.
-
-    Returns:
-        The bound, in squared units of the move, at most :math:`k`.
-
-    Raises:
-        InputError: If an argument is out of range.
-
     References:
         | Rakotomamonjy2021, Lemma 2.
     """
@@ -77,17 +66,6 @@ def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
 
     NOT rigorous: the law of S is skewed to the right, so the true quantile is larger. Accounts that use it are marked
     as not sound.
-
-    Args:
-        n_projections: Number k > 30 of directions.
-        dim: Dimension d >= 2.
-        failure_prob: Probability strictly between 0 and 1.
-
-    Returns:
-        The quantile, at most :math:`k`.
-
-    Raises:
-        InputError: If an argument is out of range, or if k <= 30.
 
     References:
         | Rakotomamonjy2021, Section 3.3.
@@ -112,14 +90,6 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
     (t <= d / 8 and r t <= d) the power series, whose terms are all positive, keeps the relative accuracy. The relative
     error is below 1e-10 for d <= 4096. For t above 1e12 and 100 d, where the peak is narrower than the rounding of its
     position, t is returned, an upper bound since Y <= 1.
-
-    Args:
-        r: Numerator degrees of freedom, 1 <= r < dim.
-        dim: Dimension d >= 2.
-        t: Arguments t >= 0, any shape.
-
-    Returns:
-        The logarithms, in the shape of ``t``.
     """
     t = np.asarray(t, dtype=float)
     small = (t <= min(dim / 100, 5.0)) | ((t <= dim / 8) & (r * t <= dim))
@@ -174,14 +144,7 @@ def _log_kummer_integral(r: int, dim: int, t: Array) -> Array:
 
 @dataclass(frozen=True)
 class ConstantLaw:
-    """Constant S: whole orthonormal bases, a fixed matrix (its squared operator norm), or a bound.
-
-    Attributes:
-        value: S > 0.
-
-    Raises:
-        InputError: If a value is out of range.
-    """
+    """Constant S: whole orthonormal bases, a fixed matrix (its squared operator norm), or a bound."""
 
     value: float
 
@@ -216,21 +179,14 @@ class ConstantLaw:
 class ProjectionLaw:
     r"""Law of :math:`S = \|z^\top U\|^2` for random directions.
 
-    Attributes:
-        dim: Dimension d >= 2 in which the directions are uniform.
-        n_projections: Number k >= 1 of directions.
-        kind: ``"iid"`` or ``"orthogonal"`` (stacked random orthonormal bases).
-        labelled: Whether records are embedded as x times one-hot label. The survival function then also covers a
-            change of class: :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating function is unchanged
-            (docs/theory/sensitivity.md, Proposition 5).
-
-    Raises:
-        InputError: If a value is out of range.
+    ``labelled``: records are embedded as x times one-hot label. The survival function then also covers a change of
+    class: :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating function is unchanged
+    (docs/theory/sensitivity.md, Proposition 5).
     """
 
     dim: int
     n_projections: int
-    kind: str = "iid"
+    kind: str = "iid"  # or "orthogonal": stacked random orthonormal bases
     labelled: bool = False
 
     def __post_init__(self) -> None:

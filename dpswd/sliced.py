@@ -152,20 +152,12 @@ def sum_over_projections(
 
     The gradient of a chunk is propagated to the samples before the next chunk is projected. The memory is that of the
     gradients and 128 MiB, at most a quarter of the free memory, for a chunk; the number of matrix products is that of a
-    single pass. The result can be differentiated once.
+    single pass. The result can be differentiated once, in the samples (n, d) only.
 
-    Args:
-        criterion: Called as ``criterion(columns, *sorted)`` with a slice of the directions and every sample's sorted
-            projections (n, columns), which it may overwrite; returns a scalar. Only the samples get a gradient.
-        projections: Directions (d, k), without gradient.
-        samples: Tensors (n, d) of one type and device; n >= 0 may differ between them.
-        groups: Number of consecutive parts of equal size that are sorted separately: ``criterion`` gets
-            (n / groups, columns * groups), all parts of a direction side by side.
-        blur: Standard deviation of normal numbers from torch's generator that are added to every projection before the
-            sort. They give no privacy.
-
-    Returns:
-        Scalar tensor, differentiable in the samples.
+    ``criterion(columns, *sorted)`` gets a slice of the directions and every sample's sorted projections (n, columns),
+    which it may overwrite, and returns a scalar. With ``groups``, consecutive parts of equal size are sorted separately
+    and given as (n / groups, columns * groups), all parts of a direction side by side. ``blur`` is the standard
+    deviation of normal numbers that are added to every projection before the sort; they give no privacy.
     """
     k = projections.shape[1]
     each = projections.element_size() * max(1, sum(len(sample) for sample in samples))
@@ -268,19 +260,7 @@ def _accumulate(gradient: Tensor | None, rows: Tensor, u: Tensor) -> Tensor:
 
 
 def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
-    """Compute ``W_p^p`` between the columns of two samples.
-
-    Args:
-        x: Values (n, k).
-        y: Values (m, k). For m != n POT's one-dimensional solver is used.
-        p: Order, at least 1.
-
-    Returns:
-        Tensor (k,).
-
-    Raises:
-        InputError: If a sample is empty, if the numbers of columns differ, or if p < 1.
-    """
+    """Compute ``W_p^p`` (k,) between the columns of samples (n, k) and (m, k); by POT for m != n."""
     _check_order(p)
     floating(x=x, y=y)
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or not x.shape[0] or not y.shape[0]:
@@ -297,13 +277,7 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
 
     If ``blocks`` divides n, a part is n / blocks neighbours. Otherwise the values at its ends are weighted by the
     fraction inside: :math:`b \int_{i/b}^{(i+1)/b} Q(t)\,dt`, computed from the piecewise linear integral of Q.
-
-    Args:
-        sorted_values: (n, k), every column in ascending order.
-        blocks: Number b >= 1 of parts; may exceed n.
-
-    Returns:
-        Tensor (b, k), differentiable.
+    Maps (n, k), every column in ascending order, to (b, k), also for b > n.
     """
     n = sorted_values.shape[0]
     if n == blocks:
@@ -325,14 +299,6 @@ def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
 
     The zeros lie between the negative and the positive values, so the padded column is the sum of the negative parts
     followed by zeros and of zeros followed by the positive parts. Both are sorted.
-
-    Args:
-        sorted_values: (n, k), every column in ascending order, n <= size.
-        size: Number of values including the zeros.
-        blocks: Number of parts.
-
-    Returns:
-        Tensor (blocks, k), differentiable.
     """
     n, columns = sorted_values.shape
     if n == size:

@@ -163,12 +163,7 @@ class PrivacyAccountant:
     ) -> PrivacyLossDistribution:
         """Return the distribution of the privacy loss of all releases; tails of bounds are infinite loss.
 
-        Args:
-            pessimistic: Whether to return an upper bound; a lower bound otherwise, to see how tight it is.
-            points: Grid points per standard deviation of the loss of one release.
-
-        Raises:
-            InputError: If a bound has no ``failure_prob``; ``resolve(delta)`` chooses it.
+        ``pessimistic=False`` gives a lower bound, to see how tight the upper one is.
         """
         if self._tail(chosen=False):
             raise InputError(
@@ -342,12 +337,7 @@ def _bound_sentence(mechanism: ProjectionMechanism) -> str:
 
 
 def round_up(value: float, digits: int) -> float:
-    """Round to ``digits`` significant digits towards infinity, which is towards less privacy.
-
-    Args:
-        value: Any number.
-        digits: Number of significant digits.
-    """
+    """Round to ``digits`` significant digits towards infinity, which is towards less privacy."""
     if not math.isfinite(value):
         return value
     return float(Decimal(repr(float(value))).normalize(Context(prec=digits, rounding=ROUND_CEILING)))

@@ -55,26 +55,16 @@ Entry = dict[str, Any]
 
 
 class Ledger:
-    """The releases of one run. Use :meth:`create` for a new file and :meth:`open_existing` for an existing one.
-
-    Attributes:
-        path: The file.
-        header: Content of the first line.
-        runs: What each run of a shared ledger states, by its identifier.
-        n_releases: Number of releases written so far.
-        head: Hash of the last line.
-        heads: Hashes of all lines; a checkpoint stores the head at its time.
-        torn: Whether the file ended with an incomplete line when it was read.
-    """
+    """The releases of one run. Use :meth:`create` for a new file and :meth:`open_existing` for an existing one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header: dict[str, Any] = {}
-        self.runs: dict[str, dict[str, Any]] = {}
+        self.runs: dict[str, dict[str, Any]] = {}  # what each run of a shared ledger states, by its identifier
         self.n_releases = 0
-        self.head = ""
-        self.heads: set[str] = set()
-        self.torn = False
+        self.head = ""  # hash of the last line
+        self.heads: set[str] = set()  # hashes of all lines; a checkpoint stores the head at its time
+        self.torn = False  # whether the file ended with an incomplete line when it was read
         self._mechanisms: list[tuple[dict[str, Any], int, str | None]] = []
         self._counts: list[int] = []
         self._last: int | None = None  # mechanism of the last line, if it is a release
@@ -84,12 +74,7 @@ class Ledger:
 
     @classmethod
     def create(cls, path: str | Path, header: dict[str, Any]) -> Self:
-        """Start a ledger; of existing files, only the ledger of a run without any release is replaced.
-
-        Raises:
-            InputError: If the file exists.
-            LedgerError: If it cannot be written.
-        """
+        """Start a ledger; of existing files, only the ledger of a run without any release is replaced."""
         ledger = cls(Path(path))
         ledger._start({"kind": "header", "format": FORMAT, **header})
         return ledger
@@ -106,10 +91,6 @@ class Ledger:
 
         An incomplete last line, which a crash leaves, is not counted: noise is drawn after the write returns. The next
         entry replaces it.
-
-        Raises:
-            InputError: If there is no such file, or it cannot be read.
-            LedgerError: If the file is damaged or was edited.
         """
         ledger = cls(Path(path))
         ledger._replay(_read(ledger.path))
@@ -123,11 +104,9 @@ class Ledger:
         return self.header.get("scope") == "shared"
 
     def record(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> None:
-        """Write one release of ``run`` (in a shared ledger) on ``sample_size`` records; return when it is on the disk.
+        """Write one release of ``run`` (in a shared ledger); return when it is on the disk.
 
-        Raises:
-            LedgerError: If the release cannot be written, or the file was changed; the release must not be made.
-            BudgetExceededError: If the plan of the run, in a shared ledger, does not contain the release.
+        If it raises, the release must not be made.
         """
         with self._locked() as file:
             if self.shared:
@@ -395,12 +374,7 @@ class SharedLedger(Ledger):
 
     @classmethod
     def open_existing(cls, path: str | Path) -> Self:
-        """Read a shared ledger.
-
-        Raises:
-            InputError: If the file is missing or is the ledger of one run.
-            LedgerError: If it is damaged or was edited.
-        """
+        """Read a shared ledger."""
         ledger = super().open_existing(path) if Path(path).exists() else None
         if ledger is None or not ledger.shared:
             raise InputError(
@@ -415,13 +389,7 @@ class SharedLedger(Ledger):
         return float(header["target_epsilon"]), float(header["target_delta"]), str(header["accountant"])
 
     def check(self, groups: Sequence[ReleaseGroup]) -> None:
-        """Raise unless the budget covers the plan ``groups`` besides those in the ledger; write nothing.
-
-        Raises:
-            BudgetExceededError: If all runs together would cost more than the budget.
-            InputError: If the plan is for another number of records than the other runs, or the delta of the budget is
-                1 / N or larger.
-        """
+        """Raise unless the budget covers the plan ``groups`` besides those in the ledger; write nothing."""
         spent = self.planned()
         sizes = sorted({size for _, size, _ in [*spent, *groups]})
         if len(sizes) > 1:
@@ -444,16 +412,7 @@ class SharedLedger(Ledger):
             )
 
     def reserve(self, run: str, facts: dict[str, Any]) -> None:
-        """Add a run, if the budget covers its plan.
-
-        Args:
-            run: Identifier of the run.
-            facts: ``sample_size``, ``plan``, and what else ``dpswd ledger show`` prints.
-
-        Raises:
-            BudgetExceededError, InputError: As :meth:`check`, or if the ledger holds this run already.
-            LedgerError: If it cannot be written.
-        """
+        """Add a run that states ``sample_size``, ``plan`` and other ``facts``, if the budget covers its plan."""
         with self._locked() as file:
             if run in self.runs:
                 raise InputError(f"Expected a new run to reserve a plan in {self.path}, got run {run} again.")
@@ -461,11 +420,7 @@ class SharedLedger(Ledger):
             self._append(file, [{"kind": "run", "run": run, **facts}])
 
     def resume(self, run: str, n_releases: int, head: str) -> None:
-        """Check that the ledger holds the run and the releases of a checkpoint.
-
-        Raises:
-            LedgerError: If the run, some of its releases, or the line with hash ``head`` is missing.
-        """
+        """Check that the ledger holds the run and the releases of a checkpoint."""
         found = sum(count for *_, count in self.groups(run))
         if run not in self.runs or found < n_releases or (head and head not in self.heads):
             raise LedgerError(

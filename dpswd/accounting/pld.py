@@ -62,18 +62,12 @@ class Releases(NamedTuple):
     r"""Equal releases, each on a fresh subset of fixed size, drawn without replacement.
 
     Given the directions, one release is a Gaussian mechanism with :math:`\mu = \mathtt{scale} \sqrt S`.
-
-    Attributes:
-        law: The law of S.
-        scale: ``unit_sensitivity / sigma``.
-        rate: Sampling rate q = B / N in (0, 1].
-        times: Number T of releases.
     """
 
-    law: Law
-    scale: float
-    rate: float
-    times: int
+    law: Law  # of S
+    scale: float  # unit_sensitivity / sigma
+    rate: float  # q = B / N in (0, 1]
+    times: int  # T
 
 
 def merge_gaussians(parts: Iterable[Releases]) -> list[Releases]:
@@ -95,13 +89,6 @@ def merge_gaussians(parts: Iterable[Releases]) -> list[Releases]:
 def gaussian_delta(mu: ArrayLike, epsilon: ArrayLike) -> Array:
     r"""Compute :math:`\delta_\mu(\varepsilon)` of the Gaussian mechanism, in logarithms, with broadcasting.
 
-    Args:
-        mu: mu of Gaussian differential privacy, above 0, any shape.
-        epsilon: At least 0, any shape.
-
-    Returns:
-        Values of delta in the common shape.
-
     References:
         | Improving the Gaussian Mechanism for Differential Privacy (Balle and Wang, 2018), Theorem 8.
     """
@@ -119,16 +106,7 @@ def _before_sampling(epsilon: Array, rate: float) -> Array:
 
 
 def release_profile(part: Releases, epsilon: ArrayLike, *, pessimistic: bool = True) -> Array:
-    """Compute delta of one release of ``part`` at every epsilon >= 0, up to the rounding of the law of S.
-
-    Args:
-        part: The release; its ``times`` is ignored.
-        epsilon: (n,) values >= 0.
-        pessimistic: Whether S is rounded up or, for tests of tightness, down.
-
-    Returns:
-        (n,) values of delta.
-    """
+    """Compute delta (n,) of one release of ``part`` at every epsilon (n,) >= 0, with S rounded up or down."""
     epsilon = np.asarray(epsilon, dtype=float)
     atoms, weights = part.law.atoms(pessimistic=pessimistic)
     inner = _before_sampling(epsilon, part.rate)[:, None]  # (n, 1)
@@ -285,18 +263,9 @@ def compose(
 ) -> PrivacyLossDistribution:
     """Compose any sequence of releases.
 
-    Args:
-        parts: The releases. Unsampled releases with constant S are merged exactly beforehand.
-        pessimistic: Whether every epsilon and delta is an upper bound; a lower bound otherwise, for tests.
-        points: Grid points per standard deviation of the loss of one release.
-        infinity_mass: Probability that a bound on S fails at some release; added to every delta.
-
-    Returns:
-        The distribution of the privacy loss, symmetric.
-
-    Raises:
-        InputError: If there is no release.
-        LossTooLargeError: If the loss is too large to be represented.
+    Not ``pessimistic``, every epsilon and delta is a lower bound, to see how tight the upper one is. ``points`` are the
+    grid points per standard deviation of the loss of one release; ``infinity_mass`` is the probability that a bound on
+    S fails at some release, and is added to every delta.
     """
     merged = merge_gaussians(parts)
     if not merged:

@@ -65,14 +65,7 @@ _one_release = functools.lru_cache(maxsize=64)(_OneRelease)
 
 
 class RenyiAccount:
-    """Renyi curve of a sequence of releases, of which there is at least one.
-
-    Args:
-        parts: The releases.
-
-    Raises:
-        InputError: If there is no release.
-    """
+    """Renyi curve of a sequence of releases, of which there is at least one."""
 
     def __init__(self, parts: Sequence[Releases]) -> None:
         if not parts:

@@ -27,8 +27,6 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.errors import InputError
 from dpswd.report.gdp import TradeOff
 
-__all__ = ["Attack", "Claim", "Evidence", "evaluate", "upper_limit"]
-
 Array = NDArray[np.float64]
 
 MIN_TRIALS = 50
@@ -41,16 +39,7 @@ _SHARES = {"mu": 0.8, "epsilon": 0.2}  # of the error probability
 def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
     """Compute the Clopper-Pearson limit, which an error rate exceeds with probability at most ``level``.
 
-    Args:
-        errors: Observed numbers of errors, any shape; fractions are interpolated (for choosing a threshold only).
-        trials: Number of independent runs.
-        level: Probability strictly between 0 and 1.
-
-    Returns:
-        Array of the same shape.
-
-    Raises:
-        InputError: If a value is out of range.
+    Fractions of ``errors`` are interpolated, for choosing a threshold only.
     """
     at_least(1, trials=trials)
     probability(level=level)
@@ -73,15 +62,9 @@ def _epsilon(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> Array:
 
 @dataclass(frozen=True)
 class Attack:
-    """A test and upper limits on its error rates.
+    """A test and upper limits on its error rates."""
 
-    Attributes:
-        threshold: Scores above it are classified as the second data set.
-        fpr: Upper limit on the false-positive rate.
-        fnr: Upper limit on the false-negative rate.
-    """
-
-    threshold: float
+    threshold: float  # scores above it are classified as the second data set
     fpr: float
     fnr: float
 
@@ -97,23 +80,14 @@ class Attack:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Result of an attack. All four limits on error rates hold together with probability ``confidence``.
+    """Result of an attack. All four limits on error rates hold together with probability ``confidence``."""
 
-    Attributes:
-        for_mu: The test with the largest bound on mu, as chosen on separate runs.
-        for_epsilon: The same for epsilon at ``delta``.
-        delta: As given.
-        confidence: As given.
-        trials: Runs per data set, those for choosing thresholds included.
-        best_provable_mu: Bound on mu that these runs would give without a single error.
-    """
-
-    for_mu: Attack
-    for_epsilon: Attack
+    for_mu: Attack  # the test with the largest bound on mu, as chosen on separate runs
+    for_epsilon: Attack  # the same for epsilon at ``delta``
     delta: float
     confidence: float
-    trials: int
-    best_provable_mu: float
+    trials: int  # runs per data set, those for choosing thresholds included
+    best_provable_mu: float  # bound on mu that these runs would give without a single error
 
     @property
     def mu(self) -> float:
@@ -127,26 +101,7 @@ class Evidence:
 
 
 def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
-    """Compute lower bounds from the scores of independent runs.
-
-    Args:
-        first: Scores (n,) of runs on the first data set.
-        second: Scores (n,) of runs on the second data set.
-        delta: Where epsilon is evaluated.
-        confidence: Probability with which all bounds hold.
-
-    Returns:
-        The bounds.
-
-    Raises:
-        InputError: If there are too few runs, their numbers differ, or a score is nan.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> evidence = evaluate(rng.normal(0, 1, 20_000), rng.normal(2, 1, 20_000))
-        >>> 1.85 < evidence.mu < 2
-        True
-    """
+    """Compute lower bounds, which all hold with ``confidence``, from the scores (n,) of independent runs."""
     probability(delta=delta, confidence=confidence)
     one, two = (np.clip(array("scores", scores), -1e300, 1e300) for scores in (first, second))
     if one.ndim != 1 or one.shape != two.shape or len(one) < MIN_TRIALS:
@@ -194,20 +149,12 @@ def _threshold(one: Array, two: Array, planned: int, level: float, goal: Callabl
 
 @dataclass(frozen=True)
 class Claim:
-    """Claim of an accountant: no test has error rates below the trade-off curve.
-
-    Attributes:
-        mu: mu of Gaussian differential privacy.
-        epsilon: At ``delta``.
-        delta: As given.
-        curve: The trade-off curve, which is stronger than mu wherever mu is not tight.
-        assumptions: What the accountant assumes.
-    """
+    """Claim of an accountant: no test has error rates below the trade-off curve."""
 
     mu: float
-    epsilon: float
+    epsilon: float  # at ``delta``
     delta: float
-    curve: TradeOff
+    curve: TradeOff  # stronger than mu wherever mu is not tight
     assumptions: list[str]
 
     @classmethod
@@ -221,15 +168,13 @@ class Claim:
         fnr = max(float(self.curve.fnr([fpr])[0]), 1e-300)
         return min(self.mu, max(0.0, float(_mu(fpr, fnr))))
 
-    def allows(self, attack: Attack) -> bool:
-        """Whether the error limits of ``attack`` lie on or above the claimed curve."""
-        return attack.fnr >= float(self.curve.fnr([attack.fpr])[0])
-
     def is_consistent_with(self, evidence: Evidence) -> bool:
-        """Whether no bound in ``evidence`` exceeds the claim."""
+        """Whether no bound in ``evidence`` exceeds the claim, and all error limits lie on or above the curve."""
         return (
             evidence.mu <= self.mu
             and evidence.epsilon <= max(self.epsilon, 0.0)
-            and self.allows(evidence.for_mu)
-            and self.allows(evidence.for_epsilon)
+            and all(
+                attack.fnr >= float(self.curve.fnr([attack.fpr])[0])
+                for attack in (evidence.for_mu, evidence.for_epsilon)
+            )
         )

@@ -46,8 +46,6 @@ from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateBatch, PrivateRecords, Stored
 from dpswd.release import Recorder
 
-__all__ = ["AuditResult", "Game", "ProjectionGame", "QueryGame", "Unrecorded", "audit", "run_game"]
-
 _LENGTH = 1000.0  # norm of z, in units of the bound on rows
 _FEW_TRIALS, _MANY_TRIALS = 20_000, 200_000  # runs per data set, if there is time
 _LARGE_MU = 4.0  # above it errors are rare and need many trials
@@ -70,26 +68,7 @@ class Game(Protocol):
 
 
 def run_game(game: Game, trials: int, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
-    """Make ``trials`` runs on each data set and evaluate the scores.
-
-    Args:
-        game: The data sets and the attack.
-        trials: Runs on each data set.
-        delta: Where epsilon is evaluated.
-        confidence: Probability with which all bounds hold.
-
-    Returns:
-        The bounds.
-
-    Raises:
-        InputError: If there are too few runs, or a score is nan.
-
-    Example:
-        >>> from dpswd.queries import ClassCounts
-        >>> game = QueryGame(ClassCounts(2, sigma=1.0))
-        >>> run_game(game, trials=200, confidence=1 - 1e-6).mu < game.moved
-        True
-    """
+    """Make ``trials`` runs on each data set and evaluate the scores."""
     at_least(MIN_TRIALS, trials=trials)
     scores = [(game.play(False), game.play(True)) for _ in range(trials)]
     first, second = np.array(scores, dtype=float).T
@@ -116,24 +95,7 @@ class _Audited(DPSlicedWassersteinLoss):
 
 
 class ProjectionGame:
-    """Runs of ``n_releases`` releases on subsets of ``sample_size`` records.
-
-    Args:
-        mechanism: The mechanism that is released.
-        sample_size: Number N of records.
-        n_releases: Number T of releases per run.
-        seed: Seed of z. Noise, directions and subsets come from the system's entropy.
-        loss: The class of the loss under attack.
-
-    Raises:
-        InputError: If a value is out of range.
-
-    Example:
-        >>> mechanism = ProjectionMechanism(4, 8, sigma=0.5, batch_size=10, kind="orthogonal")
-        >>> game = ProjectionGame(mechanism, sample_size=100, n_releases=3)
-        >>> game.rate, type(game.play(replaced=True))
-        (0.1, <class 'float'>)
-    """
+    """Runs of ``n_releases`` releases on subsets of ``sample_size`` records; ``seed`` determines z and nothing else."""
 
     def __init__(
         self,
@@ -208,20 +170,7 @@ class QueryGame:
     :math:`\langle y - (y_0 + y_1)/2, y_1 - y_0 \rangle / \sigma^2`. The exact values :math:`y_0, y_1` are releases of
     the query with a billionth of the noise, so that a fault in the query (a missing clip) makes the attack stronger.
 
-    Args:
-        query: The query. The game plays a copy of it.
-        size: Number N >= 1 of records.
-
-    Attributes:
-        moved: Distance of the exact values in units of sigma, the true mu of this pair.
-
-    Raises:
-        InputError: If ``query`` is not a GaussianQuery or states no worst pair.
-
-    Example:
-        >>> from dpswd.queries import ClassCounts
-        >>> round(QueryGame(ClassCounts(3, sigma=2.0)).moved, 4)  # the sensitivity, sqrt(2), over sigma
-        0.7071
+    ``moved`` is the distance of the exact values in units of sigma, the true mu of this pair.
     """
 
     def __init__(self, query: GaussianQuery, size: int = 10) -> None:
@@ -246,25 +195,12 @@ class QueryGame:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """Lower bounds and the claim that they are compared with.
-
-    Attributes:
-        evidence: Lower bounds.
-        claim: The claim for the releases that were audited.
-        n_releases: Number T of releases.
-        releases_audited: Releases per run of the game; fewer than T if time was short.
-
-    Example:
-        >>> mechanism = ProjectionMechanism(4, 8, sigma=1.0, batch_size=10, kind="orthogonal")
-        >>> result = audit(mechanism, sample_size=10, trials=100, confidence=1 - 1e-6)
-        >>> round(result.mu_claimed, 3), result.mu_lower < result.mu_claimed
-        (1.414, True)
-    """
+    """Lower bounds and the claim that they are compared with."""
 
     evidence: Evidence
-    claim: Claim
-    n_releases: int
-    releases_audited: int
+    claim: Claim  # for the releases that were audited
+    n_releases: int  # T
+    releases_audited: int  # per run of the game; fewer than T if time was short
 
     @property
     def mu_lower(self) -> float:

@@ -8,16 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand.
+    """A subcommand."""
 
-    Attributes:
-        help: One line for ``--help``.
-        add_arguments: Adds the options to a parser.
-        run: Runs the command and returns what ``--json`` prints.
-        show: Prints this result as text.
-    """
-
-    help: str
+    help: str  # one line for --help
     add_arguments: Callable[[ArgumentParser], None]
-    run: Callable[[Namespace], dict[str, Any]]
-    show: Callable[[dict[str, Any]], None]
+    run: Callable[[Namespace], dict[str, Any]]  # returns what --json prints
+    show: Callable[[dict[str, Any]], None]  # prints this result as text

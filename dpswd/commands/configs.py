@@ -15,11 +15,7 @@ def _directory() -> Path:
 
 
 def config_path(name: str) -> Path:
-    """Return the path of a config file: ``name`` itself, or the shipped config of that name.
-
-    Raises:
-        InputError: If there is neither, or the file cannot be read.
-    """
+    """Return the path of a config file: ``name`` itself, or the shipped config of that name."""
     path = Path(name) if Path(name).is_file() else _shipped().get(name)
     if path is None:
         raise InputError(f"Expected a config file or a shipped config ({', '.join(_shipped())}), got {name!r}.")

@@ -16,29 +16,17 @@ from dpswd.records import PrivateRecords, Records, Stored
 
 @dataclass(frozen=True)
 class Found:
-    """Records of a folder or file. PRIVATE.
+    """Records of a folder or file. PRIVATE."""
 
-    Attributes:
-        name: Name of the records in reports.
-        values: ``(N, *sample_shape)``, in memory or on disk.
-        layout: Format in which synthetic records are returned.
-        labels: Numbers (N,) of the classes in int64, or ``None``.
-        classes: Public list of classes, if there are labels.
-        kinds: Kinds of the columns of a table; they are public only if they are stated or taken.
-        taken: Lines about facts that were taken from the records.
-        note: Line about what was read.
-        test: Public records for evaluation, if they were asked for and there are any.
-    """
-
-    name: str
-    values: Tensor | Stored
+    name: str  # in reports
+    values: Tensor | Stored  # (N, *sample_shape)
     layout: Layout
-    labels: Tensor | None = None
-    classes: list[Any] | None = None
-    kinds: list[str] | None = None
-    taken: tuple[str, ...] = ()
-    note: str = ""
-    test: Records | None = None
+    labels: Tensor | None = None  # numbers (N,) of the classes in int64
+    classes: list[Any] | None = None  # public
+    kinds: list[str] | None = None  # of the columns of a table; public only if they are stated or taken
+    taken: tuple[str, ...] = ()  # lines about facts that were taken from the records
+    note: str = ""  # line about what was read
+    test: Records | None = None  # public records for evaluation, if they were asked for and there are any
 
     def private(self, bounds: Any = None, kinds: Sequence[str] | None = None) -> PrivateRecords:
         """Show the lines, and return the handle.
@@ -72,12 +60,7 @@ class Found:
 
 
 def data_root(root: str | Path | None) -> Path:
-    """Return the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``.
-
-    Example:
-        >>> data_root("sets").as_posix()
-        'sets'
-    """
+    """Return the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``."""
     return Path(root or os.environ.get("DPSWD_DATA") or "data")
 
 

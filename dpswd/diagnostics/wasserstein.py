@@ -46,19 +46,7 @@ def _exp(log_value: float) -> float:
 
 
 def empirical_distance(x: ArrayLike, y: ArrayLike, order: float) -> float:
-    r"""Exact :math:`W_\mu` (Yang2024, Definition 1) of two empirical laws on the line.
-
-    Args:
-        x: Samples (n,).
-        y: Samples (m,).
-        order: The order :math:`\mu \ge 1`.
-
-    Returns:
-        The distance, in the unit of the samples.
-
-    Raises:
-        InputError: If a sample is empty or not finite, or the order is below 1.
-    """
+    r"""Exact :math:`W_\mu` (Yang2024, Definition 1) of two empirical laws on the line."""
     _check_order(order)
     p, q = (np.sort(array(name, z).ravel()) for name, z in (("x", x), ("y", y)))
     if not p.size or not q.size or not (np.isfinite(p).all() and np.isfinite(q).all()):
@@ -76,18 +64,6 @@ def gaussian_distance(mean_gap: float, std: float, other_std: float, order: floa
 
     The monotone map between the laws is affine, so the distance is
     :math:`(E|N(a - b, (s - t)^2)|^\mu)^{1/\mu}`. For s = t that is ``|a - b|`` for every s.
-
-    Args:
-        mean_gap: Difference a - b of the means.
-        std: Standard deviation s, at least 0.
-        other_std: Standard deviation t, at least 0.
-        order: The order :math:`\mu \ge 1`.
-
-    Returns:
-        The distance, in the unit of the means.
-
-    Raises:
-        InputError: If a value is out of range.
     """
     _check_order(order)
     nonnegative(std=std, other_std=other_std)
@@ -150,19 +126,7 @@ def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
 
 
 def wdp_from_rdp(rdp_epsilon: float, order: float, sensitivity: float = 1.0) -> float:
-    r"""Proposition 10: :math:`\tfrac12 \Delta (2 \varepsilon_\alpha)^{1/(2\mu)}`, ``rdp_epsilon`` in nats.
-
-    Args:
-        rdp_epsilon: Renyi divergence, in nats.
-        order: The order :math:`\mu \ge 1`.
-        sensitivity: Sensitivity :math:`\Delta`.
-
-    Returns:
-        The printed value.
-
-    Raises:
-        InputError: If a value is out of range.
-    """
+    r"""Proposition 10: :math:`\tfrac12 \Delta (2 \varepsilon_\alpha)^{1/(2\mu)}`, ``rdp_epsilon`` in nats."""
     _check_order(order)
     nonnegative(rdp_epsilon=rdp_epsilon)
     positive(sensitivity=sensitivity)
@@ -173,15 +137,6 @@ def attack_probability(epsilon: float) -> float:
     r"""P(A) of Table 2, :math:`1 / (1 + e^{-\varepsilon})`: an attacker's posterior at even prior under pure DP.
 
     It bounds an attack where epsilon is that of differential privacy; a WDP value has a unit and bounds none.
-
-    Args:
-        epsilon: epsilon of pure DP.
-
-    Returns:
-        A probability.
-
-    Raises:
-        InputError: If it is not a number.
     """
     if math.isnan(real("epsilon", epsilon)):
         raise InputError("Expected epsilon to be a number, got nan.")
@@ -200,17 +155,6 @@ def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
     With :math:`x = m^2 / 2 s^2`, Kummer's transformation turns the product into a Poisson mixture of positive terms:
     :math:`\sum_k e^{-x} \frac{x^k}{k!}\, \Gamma(\tfrac{p+1}2 + k) / \Gamma(\tfrac12 + k)`. Where
     :math:`|m| > 40 s` the binomial series :math:`|m|^p \sum_j \binom{p}{2j} (2j-1)!!\, (s/m)^{2j}` is exact to e^-800.
-
-    Args:
-        order: The order :math:`p`, from 0 to 1000.
-        mean: The means m, any shape.
-        std: The standard deviation :math:`s \ge 0`, in the unit of the mean.
-
-    Returns:
-        The logarithms, in the shape of ``mean``; minus infinity where mean and ``std`` are both 0.
-
-    Raises:
-        InputError: If a value is out of range or not finite.
     """
     nonnegative(order=order, std=std)
     if order > _MAX_ORDER:
@@ -253,18 +197,6 @@ def step_loss(order: float, gradient_distances: ArrayLike, sigma: float, samplin
 
     In the authors' program ``gradient_distances`` are those of all pairs of eight gradients; with the absolute
     components of one difference of gradients it is the bracket of the printed theorem (:func:`theorem_2_loss`).
-
-    Args:
-        order: The order :math:`\mu \ge 1`.
-        gradient_distances: Distances :math:`d_i \ge 0` (n,), in gradient units.
-        sigma: Standard deviation of the noise, in gradient units.
-        sampling_rate: The rate q in [0, 1].
-
-    Returns:
-        The loss, in gradient units. It is positive where all distances are 0, and it grows with ``sigma``.
-
-    Raises:
-        InputError: If a value is out of range or the list is empty.
     """
     _check_order(order)
     positive(sigma=sigma)
@@ -281,20 +213,7 @@ def step_loss(order: float, gradient_distances: ArrayLike, sigma: float, samplin
 
 
 def theorem_2_loss(order: float, differences: ArrayLike, sigma: float, sampling_rate: float) -> float:
-    r"""Loss of one step as Theorem 2 is printed: :math:`\inf_d (\sum_{i=1}^n E|Z_i|^\mu)^{1/\mu}`.
-
-    Args:
-        order: The order :math:`\mu \ge 1`.
-        differences: Differences of adjacent gradients (pairs, n); i runs over components, the infimum over pairs.
-        sigma: Standard deviation of the noise, in gradient units.
-        sampling_rate: The rate q in [0, 1].
-
-    Returns:
-        The loss, in gradient units.
-
-    Raises:
-        InputError: If a value is out of range or a shape is not valid.
-    """
+    r"""Loss of one step as Theorem 2 is printed: :math:`\inf_d (\sum_{i=1}^n E|Z_i|^\mu)^{1/\mu}`."""
     rows = array("differences", differences)
     if rows.ndim != 2 or not rows.size:
         raise InputError(f"Expected differences of shape (pairs, n), got {rows.shape}.")
@@ -302,19 +221,7 @@ def theorem_2_loss(order: float, differences: ArrayLike, sigma: float, sampling_
 
 
 def advanced_composition_delta(expected_loss: float, wdp: float, beta: float) -> float:
-    r"""Theorem 1: :math:`\delta = \min(1, e^{\beta (\sum_t E W_t - \varepsilon)})`. Not a bound.
-
-    Args:
-        expected_loss: The sum of the expected distances of the steps.
-        wdp: The level :math:`\varepsilon`, in the same unit.
-        beta: The free constant, above 0; a larger one makes every delta below 1 smaller.
-
-    Returns:
-        delta, at most 1.
-
-    Raises:
-        InputError: If a value is out of range.
-    """
+    r"""Theorem 1: :math:`\delta = \min(1, e^{\beta (\sum_t E W_t - \varepsilon)})`. Not a bound."""
     nonnegative(expected_loss=expected_loss, wdp=wdp)
     positive(beta=beta)
     return math.exp(min(0.0, beta * (float(expected_loss) - float(wdp))))

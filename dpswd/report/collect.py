@@ -25,8 +25,6 @@ from dpswd.budget import NOT_COVERED
 from dpswd.errors import InputError
 from dpswd.report.gdp import TABLE_FPR, TradeOff
 
-__all__ = ["collect"]
-
 SCHEMA_VERSION = 4
 ATTACK_FPR = 1e-3  # false-positive rate of the attacker in the first sentence of the report
 PICTURES = ("samples.png", "columns.png")
@@ -46,19 +44,10 @@ _RECORDS = {"name": str, "shape": list, "n_classes": int, "classes": list, "boun
 
 
 def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """Collect everything that a report states.
+    """Return everything that a report states, valid against schema.json, and the trade-off curve for the plots.
 
-    Args:
-        run_dir: Directory with ``ledger.jsonl`` and ``privacy.json``; ``config.yaml``, ``samples.png``,
-            ``columns.png`` and ``evaluation.json`` are used if they exist.
-        title: Title; by default that of ``config.yaml``, or "Synthetic records of NAME".
-
-    Returns:
-        A dictionary that is valid against schema.json (the same run gives the same dictionary), and points ``fpr``,
-        ``fnr`` of the trade-off curve for the plots.
-
-    Raises:
-        InputError: If a file is missing or corrupt, or the ledger and ``privacy.json`` contradict each other.
+    The same run gives the same dictionary. The curve is points ``fpr``, ``fnr``. Files of ``run_dir`` other than
+    ``ledger.jsonl`` and ``privacy.json`` are optional; an InputError says which one is missing or contradicts another.
     """
     path = Path(run_dir)
     if not path.is_dir():

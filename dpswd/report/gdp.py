@@ -28,8 +28,6 @@ from scipy import stats
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.errors import InputError
 
-__all__ = ["REGRET_LIMIT", "RESOLUTION", "TABLE_FPR", "TradeOff"]
-
 REGRET_LIMIT = 1e-2  # Gomez2025: above it, mu alone misleads
 TABLE_FPR = tuple(float(f"1e-{n}") for n in range(10, 0, -1))
 RESOLUTION = 1e-10  # gdpnum looks only at error rates above this and finds the regret to within this
@@ -39,29 +37,17 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TradeOff:
-    """Trade-off curve of a composition.
+    """Trade-off curve of a composition."""
 
-    Attributes:
-        mu: The smallest mu (not rounded) such that the composition is mu-GDP at error rates above 1e-10.
-        regret: Regret of that mu, in units of probability.
-        advantage: Largest difference of true-positive and false-positive rate, which is delta at epsilon = 0.
-        is_gaussian: Whether the curve equals that of mu-GDP, by theorem.
-    """
-
-    mu: float
-    regret: float
-    advantage: float
-    is_gaussian: bool
+    mu: float  # the smallest one (not rounded) such that the composition is mu-GDP at error rates above 1e-10
+    regret: float  # of that mu, in units of probability
+    advantage: float  # largest difference of true-positive and false-positive rate, which is delta at epsilon = 0
+    is_gaussian: bool  # whether the curve equals that of mu-GDP, by theorem
     _converter: Any = None
 
     @classmethod
     def of(cls, accountant: PrivacyAccountant) -> "TradeOff":
-        """Return the curve of everything that ``accountant`` has seen, in closed form where one exists.
-
-        Raises:
-            InputError: If a ``failure_prob`` is open (see :meth:`PrivacyAccountant.resolve`), or every error rate lies
-                within 1e-10 of 0 (no privacy) or of blind guessing (no release).
-        """
+        """Return the curve of everything that ``accountant`` has seen, in closed form where one exists."""
         mu = accountant.gaussian_mu
         if mu is None:
             return cls.from_pld(accountant.pld())

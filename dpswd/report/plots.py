@@ -42,18 +42,7 @@ _STYLE = {
 
 
 def draw(report: dict[str, Any], curve: dict[str, list[float]]) -> dict[str, str]:
-    """Draw the trade-off curve, its part at small false-positive rates, and the privacy profile.
-
-    Args:
-        report: From :func:`dpswd.report.collect.collect`.
-        curve: Points ``fpr`` (increasing) and ``fnr`` of the trade-off curve.
-
-    Returns:
-        SVG elements by name: ``trade_off``, ``attack``, ``profile``.
-
-    Raises:
-        InputError: If matplotlib is not installed.
-    """
+    """Return SVG elements: ``trade_off`` curve, ``attack`` at small false-positive rates, privacy ``profile``."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
