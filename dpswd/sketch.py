@@ -46,12 +46,13 @@ from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.release import Releasing
 
-__all__ = ["Sketch"]
+__all__ = ["Sketch", "frequencies_per_axis"]
 
 _FORMAT = 1
 _ROW_NORM = 0.5
 _RAW_NORM = 1.5  # bound on rows before they are centred: three times their root mean square norm for photographs
 _HEADROOM = 1.2  # bound over the released root mean square norm of a centred row
+MOST_FREQUENCIES = 14  # per axis of an image
 _OVERALL, _BLOCKS = 0.06, 0.3  # shares of the squared mu
 _MEANS = 0.2  # share of the means in what a map gets, where it has moments
 
@@ -236,6 +237,26 @@ class Sketch(nn.Module):
             self.guarantee = content["guarantee"]
             mark_runs(self, self.guarantee.get("weights_from_runs", []))
         return self
+
+
+def frequencies_per_axis(n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]) -> int:
+    r"""Return a number of frequencies per axis that a budget can tell from noise, from public numbers only.
+
+    The number D of frequencies of all channels is at most :math:`(\mu N / \sqrt C)^{2/3}`, which
+    :mod:`dpswd.mixture.structure` derives; at most 14 per axis.
+
+    Args:
+        n_records: Number N of records.
+        n_classes: Number C of classes; 0 for none.
+        mu: Budget.
+        sample_shape: (channels, height, width).
+
+    Example:
+        >>> frequencies_per_axis(60_000, 10, 2.0, (1, 28, 28)), frequencies_per_axis(7_000, 10, 0.27, (1, 16, 16))
+        (14, 8)
+    """
+    signal = mu * n_records / math.sqrt(max(1, n_classes))
+    return max(2, min(MOST_FREQUENCIES, *sample_shape[1:], math.isqrt(int(signal ** (2 / 3) / sample_shape[0]))))
 
 
 class _Part(nn.Module):

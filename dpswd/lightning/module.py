@@ -17,11 +17,10 @@ from dpswd.mechanism import ProjectionMechanism
 from dpswd.mixture.features import FeatureMap, Frequencies
 from dpswd.records import PrivateBatch
 from dpswd.release import LabelledRows, RowFunction
-from dpswd.sketch import Sketch
+from dpswd.sketch import MOST_FREQUENCIES, Sketch
 
 __all__ = ["GeneratorModule", "SketchModule"]
 
-_FREQUENCIES = 14  # per axis, in the sketch of images by default
 _LABEL_NORM = 0.25  # of the one-hot class that labels="concat" appends to a row
 
 
@@ -194,7 +193,7 @@ class SketchModule(L.LightningModule):
         self.generator, self.batch_size, self.lr = generator, batch_size, lr
         if features is None:
             shape = cast(tuple[int, int, int], generator.sample_shape)
-            features = [Frequencies(shape, min(_FREQUENCIES, *shape[1:]))]
+            features = [Frequencies(shape, min(MOST_FREQUENCIES, *shape[1:]))]
         self.sketch = Sketch(features, generator.n_classes, moments=moments, noise_seed=noise_seed)
 
     def on_train_start(self) -> None:

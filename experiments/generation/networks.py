@@ -1,0 +1,215 @@
+"""Networks trained from scratch on a sketch of the records: accuracy of classifiers trained on their images.
+
+A cell makes all releases within its budget (``OUT/networks/runs/NAME``: ledger, privacy.json, report, samples.png, the
+sketch and the generator), trains the network of the shipped config in plain torch, and trains classifiers on 60,000
+generated images, which are tested on the real test images. ``OUT/networks/cells`` has the finished cells.
+"""
+
+import hashlib
+import json
+import resource
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+import yaml
+
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.data import benchmark
+from dpswd.errors import InputError
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, accuracy, flat
+from dpswd.generators import Generator, draw, save_samples, write_generator
+from dpswd.lightning.module import one_cycle
+from dpswd.lightning.networks import ShuffleGenerator
+from dpswd.mixture.features import Frequencies
+from dpswd.report.render import write_report
+from dpswd.sketch import Sketch, frequencies_per_axis
+from experiments.cells import results_of, run_cells
+
+HELP = "networks trained on a sketch: downstream accuracy (minutes of a core for each cell, resumes; --seeds)"
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps"}
+CONFIG_OF = {"MNIST": "mnist_swd", "FashionMNIST": "fashion_swd", "USPS": "mnist_swd"}
+BUDGETS = (10.0, 1.0)
+DELTA = 1e-5
+N_SYNTHETIC = 60_000
+SEEDS = 3
+SLICES = 40  # block means per class and direction
+METHODS = {"sketch": "DP-SWD, sketch", "slices": "DP-SWD, sketch with 40 block means"}
+PRINTED = {  # Rakotomamonjy2021, Table 2: logistic regression, MLP
+    ("MNIST", "DP-SWD, printed, unsound σ", 10.0): (78, 77),
+    ("MNIST", "SWD, printed", None): (82, 87),
+    ("FashionMNIST", "DP-SWD, printed, unsound σ", 10.0): (66, 67),
+    ("FashionMNIST", "SWD, printed", None): (76, 77),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One release, one training run, one evaluation."""
+
+    dataset: str
+    epsilon: float
+    seed: int
+    method: str = "sketch"
+    steps: int | None = None  # those of the config if not given
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        words = [
+            self.dataset,
+            f"{self.epsilon:g}",
+            self.seed,
+            None if self.method == "sketch" else self.method,
+            self.steps,
+        ]
+        return "-".join(str(word) for word in words if word is not None)
+
+
+def settings(dataset: str) -> dict[str, Any]:
+    """Return steps, batch and learning rate of the shipped config, and the options of its network."""
+    config = yaml.safe_load((CONFIGS / f"{CONFIG_OF[dataset]}.yaml").read_text())
+    options = config["model"]["init_args"]
+    network = dict(options["generator"]["init_args"])
+    if dataset == "USPS":  # nothing is tuned there: jitter in proportion to the side of the image
+        network |= {"sample_shape": (1, 16, 16)} | {
+            name: round(network[name] * 16 / 28, 2) for name in ("shift", "elastic")
+        }
+    return {
+        "steps": config["trainer"]["max_steps"],
+        "batch": options["batch_size"],
+        "lr": options["lr"],
+        "network": network,
+    }
+
+
+def version(cell: Cell) -> str:
+    """Return a digest of the settings: a cell is run again when they change."""
+    return hashlib.sha256(json.dumps(settings(cell.dataset), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def train(generator: Generator, sketch: Sketch, *, steps: int, batch: int, lr: float) -> None:
+    """Train as :class:`dpswd.lightning.module.SketchModule` does."""
+    labels = torch.arange(batch) % generator.n_classes
+    optimiser = torch.optim.Adam(generator.parameters(), lr=lr, betas=(0.9, 0.99))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, partial(one_cycle, n_steps=steps))
+    for _ in range(steps):
+        loss = sketch.loss(generator(generator.latent(batch), labels), labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    generator.eval()
+
+
+def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
+    """Release, train and evaluate."""
+    directory, found = _new_directory(directory / cell.name), benchmark(DATASETS[cell.dataset], data, public=True)
+    torch.manual_seed(cell.seed)
+    chosen, records = settings(cell.dataset), found.private()
+    generator = ShuffleGenerator(**chosen.pop("network"))
+    size = frequencies_per_axis(len(records), 10, mu_of_epsilon(cell.epsilon, DELTA), records.shape)
+    slices = {"n_quantiles": SLICES, "n_records": len(records)} if cell.method == "slices" else {}
+    started, used = time.monotonic(), _cpu_seconds()
+    sketch = Sketch(Frequencies(generator.sample_shape, size), 10, **slices)  # type: ignore[arg-type]
+    facts = sketch.release(records, target_epsilon=cell.epsilon, target_delta=DELTA, run_dir=directory)
+    train(generator, sketch, **chosen | ({"steps": cell.steps} if cell.steps else {}))
+    seconds, cpu = time.monotonic() - started, _cpu_seconds() - used
+    sketch.save(directory / "sketch.pt")
+    write_generator(generator, directory / "generator.pt", facts)
+    save_samples(generator, directory / "samples.png")
+    report = write_report(directory)
+    if not report["sound"] or report["guarantee"]["epsilon"] > cell.epsilon:
+        raise RuntimeError(f"Expected a sound run within epsilon={cell.epsilon}, got {report['guarantee']}.")
+    labels = torch.arange(N_SYNTHETIC) % 10
+    images = draw(generator, labels)
+    pairs = (flat(images), labels.numpy()), (flat(found.test.floats()), found.test.labels.numpy())  # type: ignore[union-attr]
+    return {
+        **{"dataset": cell.dataset, "epsilon": cell.epsilon, "seed": cell.seed, "method": cell.method},
+        **{name: facts[name] for name in ("sound", "mu", "delta")},
+        "steps": cell.steps or chosen["steps"],
+        "n_frequencies": size,
+        "accuracy": {each: round(accuracy(each, *pairs, True, records.shape), 2) for each in IMAGE_CLASSIFIERS},
+        "train_seconds": round(seconds, 1),
+        "cpu_seconds": round(cpu, 1),
+    }
+
+
+def _cpu_seconds() -> float:
+    found = resource.getrusage(resource.RUSAGE_SELF)
+    return found.ru_utime + found.ru_stime
+
+
+def _new_directory(path: Path) -> Path:
+    """Return the directory, or one beside it if an interrupted cell has left its ledger there."""
+    return next(
+        each for i in range(1000) if not (each := path.with_name(f"{path.name}-{i}" if i else path.name)).exists()
+    )
+
+
+def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Average cells over seeds: a row for each data set, method, budget and classifier; then the paper's."""
+    groups: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for result in results:
+        groups[result["dataset"], result["method"], result["epsilon"], result["steps"]].append(result)
+    rows = []
+    for (dataset, method, epsilon, steps), same in groups.items():
+        for classifier in IMAGE_CLASSIFIERS:
+            values = [result["accuracy"][classifier] for result in same]
+            row = {"dataset": dataset, "method": METHODS[method], "statistic": "moments", "epsilon": epsilon}
+            row |= {name: same[0][name] for name in ("delta", "mu", "sound")} | {"classifier": classifier}
+            row |= {"mean": round(mean(values), 1), "std": round(stdev(values), 1) if len(values) > 1 else None}
+            row |= {"seeds": len(values), "steps": steps, "n_frequencies": same[0]["n_frequencies"]}
+            rows.append(
+                row | {key: round(mean(each[key] for each in same)) for key in ("train_seconds", "cpu_seconds")}
+            )
+    for (dataset, method, budget), printed in PRINTED.items():
+        for classifier, value in zip(("logreg", "mlp"), printed, strict=True):
+            row = {"dataset": dataset, "method": method, "statistic": "rows", "epsilon": budget, "delta": DELTA}
+            row |= {"mu": None, "sound": False, "classifier": classifier, "mean": value, "std": None, "seeds": None}
+            rows.append(row | {"train_seconds": None})
+    order = {name: i for i, name in enumerate([*DATASETS, *METHODS.values()])}
+    return sorted(rows, key=lambda row: (order[row["dataset"]], order.get(row["method"], 9), -(row["epsilon"] or 0)))
+
+
+def plan(seeds: int) -> list[Cell]:
+    """List the cells, one seed after the other; one cell with slices."""
+    cells = [Cell(dataset, epsilon, seed) for seed in range(seeds) for epsilon in BUDGETS for dataset in DATASETS]
+    return [*cells, Cell("MNIST", BUDGETS[0], 0, "slices")]
+
+
+def run(
+    out: Path,
+    *,
+    quick: bool = False,
+    data: Path | None = None,
+    dataset: str | None = None,
+    epsilon: float | None = None,
+    seeds: int = SEEDS,
+    method: str | None = None,
+    workers: int = 0,
+) -> dict[str, Any]:
+    """Run the missing cells of a data set, budget and method, or of all; rows of all cells that have a result.
+
+    With ``quick`` one cell of 20 steps.
+    """
+    cells = [Cell("MNIST", 10.0, 0, steps=20)] if quick else plan(seeds)
+    wanted = {"dataset": dataset, "epsilon": epsilon, "method": method}
+    for name, value in wanted.items():
+        if value is not None:
+            cells = [cell for cell in cells if getattr(cell, name) == value]
+    if not cells:
+        raise InputError(
+            f"Expected a data set out of {', '.join(DATASETS)} and a budget out of {BUDGETS}, got {wanted}."
+        )
+    work = partial(run_cell, directory=out / "networks" / "runs", data=data)
+    run_cells(cells, work, out / "networks" / "cells", version=version, workers=workers)
+    known = cells if quick else plan(max(seeds, SEEDS))
+    return {"rows": summarise(results_of(known, out / "networks" / "cells", version))}
