@@ -50,7 +50,8 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         epsilon: Budget epsilon of one fit.
         delta: Budget delta of one fit; well below 1 / N.
         classes: Public list of classes. Without it, they are taken from the labels, with a line on the screen.
-        bounds: Public bounds (low, high) of every column, for vectors. Entries beyond them are clipped.
+        bounds: Public bounds (low, high) of every column, for vectors. Entries beyond them are clipped. With enough
+            records (:meth:`forecast` says it) every class gets its own distributions of the columns.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
         centre: Public constant subtracted from every entry; ``None`` for 0.5 (images) or 0 (vectors without bounds).
         radius: Public guess of the norm of a vector, instead of ``bounds``.
@@ -259,7 +260,8 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         """
         positive(epsilon=self.epsilon)
         probability(delta=self.delta)
-        return forecast(n, channels_first(shape), n_classes, mu_of_epsilon(self.epsilon, self.delta))
+        mu = mu_of_epsilon(self.epsilon, self.delta)
+        return forecast(n, channels_first(shape), n_classes, mu, bounded=self.bounds is not None)
 
     def _fitted(self) -> Any:
         if not hasattr(self, "generator_"):

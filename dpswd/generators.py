@@ -17,7 +17,7 @@ import csv
 import inspect
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -65,6 +65,7 @@ _CLASSES = {
     "ShuffleGenerator": "dpswd.lightning.networks",
 }
 _PART = 500  # records that are generated at a time
+_SHOWN_COLUMNS = 12  # in a picture
 _GRID = 56  # least side of an image in a picture, in pixels
 
 
@@ -406,3 +407,27 @@ def save_samples(generator: Generator, path: Path, columns: int = 10) -> None:
     """Write a picture with a row of generated images per class."""
     labels = torch.arange(generator.n_classes or columns).repeat_interleave(columns)
     save_grid(draw(generator, labels if generator.n_classes else torch.zeros_like(labels)), path, columns)
+
+
+def save_columns(path: Path, parts: dict[str, NDArray[Any]], names: Sequence[Any] | None = None) -> None:
+    """Write a picture of the first columns of rows (n, d): the histograms of all parts on top of each other."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    every = np.concatenate([np.asarray(values, dtype=float) for values in parts.values()])
+    count = min(_SHOWN_COLUMNS, every.shape[1])
+    lines, width = -(-count // 4), min(4, count)
+    made = Figure(figsize=(2.25 * max(2, width), 2.2 * lines), layout="constrained")
+    all_axes = made.subplots(lines, width, squeeze=False).flatten()
+    for column, axes in enumerate(all_axes[:count]):
+        edges = np.histogram_bin_edges(every[:, column], 30)
+        for label, values in parts.items():
+            axes.hist(np.asarray(values[:, column], dtype=float), edges, density=True, alpha=0.5, label=label)
+        axes.set_title(f"column {column}" if names is None else str(names[column]), fontsize=9)
+        axes.tick_params(labelsize=7)
+    for axes in all_axes[count:]:
+        axes.set_axis_off()
+    all_axes[0].legend(fontsize=7)
+    buffer = io.BytesIO()
+    FigureCanvasAgg(made).print_png(buffer)
+    atomic_write(path, buffer.getvalue())

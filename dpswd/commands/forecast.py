@@ -5,7 +5,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import Any
 
 from dpswd.commands import Command
-from dpswd.commands.generate import add_data, constants_of, read_records
+from dpswd.commands.generate import add_data, constants_of, read_bounds, read_records
 from dpswd.errors import InputError
 
 
@@ -31,6 +31,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     if arguments.data is not None:
         records = read_records(arguments, constants_of(arguments.config), in_memory=False)
         shape, n, n_classes = records.shape, len(records), records.n_classes
+        bounds = records.bounds
         source = (
             f"From {arguments.data}: {n} records of shape {tuple(shape)}, {n_classes or 'no'} classes. These facts are "
             "treated as public, by generate too; nothing else is used."
@@ -41,8 +42,9 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         except ValueError:
             raise InputError(f"Expected --shape as 28,28 or 32,32,3, got {arguments.shape}.") from None
         n, n_classes = arguments.n, arguments.n_classes or 0
+        bounds = None if arguments.bounds is None else read_bounds(arguments.bounds)[0]
         source = f"As stated: {n} records of shape {shape}, {n_classes or 'no'} classes. No data were read."
-    structure = PrivateGenerator(arguments.epsilon, arguments.delta).forecast(shape, n, n_classes)
+    structure = PrivateGenerator(arguments.epsilon, arguments.delta, bounds=bounds).forecast(shape, n, n_classes)
     facts = {"n_records": n, "epsilon": arguments.epsilon, "delta": arguments.delta, "source": source}
     return {**facts, **dataclasses.asdict(structure), "verdict": structure.verdict, "text": str(structure)}
 

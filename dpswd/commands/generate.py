@@ -25,6 +25,7 @@ CONSTANTS = {  # keys of a config, which are options of generate, too
     "channels": int,
     "classes": list,
 }
+_SHOWN_CLASSES = 3  # in the picture of columns
 _MOST = 60_000  # synthetic records, unless -n says otherwise
 
 
@@ -43,7 +44,8 @@ def add_data(parser: ArgumentParser) -> None:
         "--bounds",
         type=Path,
         metavar="FILE",
-        help=".csv file with a line column,low,high (and a fourth word: numeric, integer or binary) per column",
+        help=".csv file with a line column,low,high (and a fourth word: numeric, integer or binary) per column, or "
+        ".yaml file with a line column: [low, high, kind]",
     )
     what.add_argument("--unreadable", choices=["refuse", "zero"], default="refuse", help="records with NaN, bad files")
 
@@ -72,7 +74,7 @@ def read_records(arguments: Namespace, constants: dict[str, Any], *, in_memory: 
     """Read private records as the options say; options go before constants."""
     from dpswd.data import read
 
-    bounds, kinds, names = (None, None, None) if arguments.bounds is None else _read_bounds(arguments.bounds)
+    bounds, kinds, names = (None, None, None) if arguments.bounds is None else read_bounds(arguments.bounds)
     stated = {name: constants.get(name) for name in ("size", "channels", "classes")}
     records = read(
         arguments.data,
@@ -129,19 +131,32 @@ def run_directory(out: Path | None, name: str, *, resume: bool = False) -> Path:
     return out
 
 
-def _read_bounds(path: Path) -> tuple[list[tuple[float, float]], list[str] | None, list[str]]:
+def read_bounds(path: Path) -> tuple[list[tuple[float, float]], list[str] | None, list[str]]:
     """Return bounds, kinds and names of columns from a file."""
     try:
-        lines = [line for line in csv.reader(path.read_text(encoding="utf-8").splitlines()) if line]
+        lines = _lines(path)
         if lines and lines[0][1:3] == ["low", "high"]:
             lines = lines[1:]
         bounds = [(float(line[1]), float(line[2])) for line in lines]
+        kinds = [line[3].strip() if len(line) > 3 else "numeric" for line in lines]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Expected bounds of columns in {path}, got: {error}.") from None
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, TypeError, AttributeError):
         raise InputError(f"Expected lines column,low,high in {path}, got another line; write one per column.") from None
-    kinds = [line[3].strip() if len(line) > 3 else "numeric" for line in lines]
     return bounds, kinds if any(len(line) > 3 for line in lines) else None, [line[0].strip() for line in lines]
+
+
+def _lines(path: Path) -> list[list[Any]]:
+    """Return the words of each line: column, low, high and perhaps kind."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix not in (".yaml", ".yml"):
+        return [line for line in csv.reader(text.splitlines()) if line]
+    import yaml
+
+    try:
+        return [[str(name), *stated] for name, stated in yaml.safe_load(text).items()]
+    except (yaml.YAMLError, AttributeError, TypeError):
+        raise ValueError from None
 
 
 def join_processes() -> None:
@@ -191,7 +206,7 @@ def generate(
     from dpswd._distributed import Processes
     from dpswd._validate import at_least
     from dpswd.estimators import PrivateGenerator
-    from dpswd.generators import export, guarantee_line, save_samples
+    from dpswd.generators import export, guarantee_line, save_columns, save_samples
     from dpswd.report.render import write_report
 
     at_least(1, n=n)
@@ -205,6 +220,9 @@ def generate(
         if len(records.shape) == 3:
             save_samples(made.generator_, directory / "samples.png")
             files.append("samples.png")
+        elif records.bounds is not None:
+            save_columns(directory / "columns.png", _by_class(synthetic, labels), records.layout.columns)
+            files.append("columns.png")
         write_report(directory)
         return [*files, "report.html"]
 
@@ -219,6 +237,17 @@ def generate(
         "summary": guarantee_line(made.guarantee_),
         "next": f"dpswd sample {directory / 'generator.pt'} -n 10000 --out more.npz",
     }
+
+
+def _by_class(synthetic: Any, labels: Any) -> dict[str, Any]:
+    """Return synthetic rows (n, d) of each of the first classes."""
+    import numpy as np
+
+    values = np.asarray(synthetic)
+    if labels is None:
+        return {"synthetic": values}
+    shown = sorted(set(np.asarray(labels).tolist()), key=str)[:_SHOWN_CLASSES]
+    return {f"synthetic, {name}": values[labels == name] for name in shown}
 
 
 def show(result: dict[str, Any]) -> None:

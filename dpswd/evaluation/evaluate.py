@@ -10,12 +10,13 @@ from dpswd._files import atomic_write, write_json
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, flat, scores
 from dpswd.evaluation.fidelity import fidelity
+from dpswd.generators import save_columns
 from dpswd.records import Records
 
 __all__ = ["evaluate", "figure", "write_evaluation"]
 
 WARNING = "Exact figures on private records are not covered by the guarantee of a run: keep them to yourself."
-_SHOWN_CLASSES, _SHOWN_IMAGES, _SHOWN_COLUMNS = 10, 6, 12  # in the figure
+_SHOWN_CLASSES, _SHOWN_IMAGES = 10, 6  # in the figure
 
 
 def evaluate(
@@ -93,30 +94,17 @@ def write_evaluation(directory: str | Path, rows: list[dict[str, Any]], *, publi
 
 def figure(path: Path, synthetic: Records, test: Records, names: list[str] | None = None) -> None:
     """Write a picture: real and synthetic images side by side, or histograms of columns on top of each other."""
+    if test.values.ndim == 2:
+        save_columns(path, {"real": test.floats().numpy(), "synthetic": synthetic.floats().numpy()}, names)
+        return
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    if test.values.ndim == 4:
-        made = Figure(figsize=(9, 5), layout="constrained")
-        for axes, records, title in zip(made.subplots(1, 2), (test, synthetic), ("real", "synthetic"), strict=True):
-            axes.imshow(_grid(records), cmap="gray", vmin=0, vmax=1)
-            axes.set_title(title)
-            axes.set_axis_off()
-    else:
-        count = min(_SHOWN_COLUMNS, test.values.shape[1])
-        made = Figure(figsize=(9, 2.2 * -(-count // 4)), layout="constrained")
-        every = made.subplots(-(-count // 4), min(4, count), squeeze=False).flatten()
-        for column, axes in enumerate(every):
-            if column >= count:
-                axes.set_axis_off()
-                continue
-            both = [records.floats()[:, column].numpy() for records in (test, synthetic)]
-            edges = np.histogram_bin_edges(np.concatenate(both), 30)
-            for values, label in zip(both, ("real", "synthetic"), strict=True):
-                axes.hist(values, edges, density=True, alpha=0.5, label=label)
-            axes.set_title(names[column] if names else f"column {column}", fontsize=9)
-            axes.tick_params(labelsize=7)
-        every[0].legend(fontsize=7)
+    made = Figure(figsize=(9, 5), layout="constrained")
+    for axes, records, title in zip(made.subplots(1, 2), (test, synthetic), ("real", "synthetic"), strict=True):
+        axes.imshow(_grid(records), cmap="gray", vmin=0, vmax=1)
+        axes.set_title(title)
+        axes.set_axis_off()
     buffer = io.BytesIO()
     FigureCanvasAgg(made).print_png(buffer)
     atomic_write(path, buffer.getvalue())

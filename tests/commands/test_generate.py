@@ -129,8 +129,14 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     words = ("--target", "class", "--classes", "0", "1", "--delta", "1e-4")
     assert "--bounds FILE" in refused(capfd, "generate", train, *words)
     assert not (place / "runs").exists()
+    stated = "age: [0, 90, integer]\nincome: [0, 100000]\nmember: [0, 1, binary]\n"
+    (place / "bounds.yaml").write_text(stated)
+    forecast = run(capfd, "forecast", train, *words, "--bounds", "bounds.yaml")
+    assert (forecast["n_bins"], "own distributions" in forecast["text"]) == (64, True)
+    facts = ("--shape", "3", "--n", "400", "--n-classes", "2", "--delta", "1e-4", "--bounds", "bounds.csv")
+    assert run(capfd, "forecast", *facts)["text"] == forecast["text"]
     run(capfd, "generate", train, *words, "--bounds", "bounds.csv", "--out", "out")
-    assert {path.name for path in (place / "out").iterdir()} == FILES  # no picture
+    assert {path.name for path in (place / "out").iterdir()} == FILES | {"columns.png"}
     run(capfd, "sample", "out/generator.pt", "-n", "300", "--out", "made.csv")
     lines = list(csv.DictReader((place / "made.csv").read_text().splitlines()))
     assert list(lines[0]) == ["age", "income", "member", "class"]
