@@ -101,19 +101,12 @@ def gibbs_distribution(risk: ArrayLike, beta: float, *, data: ArrayLike | None =
 
 @dataclass(frozen=True)
 class TangentNorms:
-    """Operator norms and bounds at one data set, by theorem number. Diagnostics.
-
-    Attributes:
-        beta: Inverse temperature.
-        exact: Exact norm; that of Theorem 5 is ``None`` for more than 16 hypotheses.
-        centred: Bound from centred risks, as in the module's table.
-        printed: The paper's bound, with TV as half of the L1 norm. That of Theorem 5 is no bound.
-    """
+    """Operator norms and bounds at one data set, by theorem number. Diagnostics."""
 
     beta: float
-    exact: dict[int, float | None]
-    centred: dict[int, float]
-    printed: dict[int, float]
+    exact: dict[int, float | None]  # that of Theorem 5 is None for more than 16 hypotheses
+    centred: dict[int, float]  # bounds from centred risks, as in the module's table
+    printed: dict[int, float]  # the paper's, with TV as half of the L1 norm; that of Theorem 5 is no bound
 
     is_guarantee = False
 
@@ -196,17 +189,11 @@ def _largest_signed(weighted: Array, beta: float) -> float | None:
 
 @dataclass(frozen=True)
 class RemovalChanges:
-    """Change of q when a record is removed.
-
-    Attributes:
-        total_variation: TV distance for every record (n,).
-        log_ratio: Largest absolute change of ln q for every record (n,).
-        step: TV norm of the perturbation that removes a record, 1 / n.
-    """
+    """Change of q when a record is removed, for every record (n,)."""
 
     total_variation: Array
-    log_ratio: Array
-    step: float
+    log_ratio: Array  # largest absolute change of ln q
+    step: float  # TV norm of the perturbation that removes a record, 1 / n
 
 
 def removal_changes(risk: ArrayLike, beta: float) -> RemovalChanges:

@@ -133,16 +133,6 @@ def wdp_from_rdp(rdp_epsilon: float, order: float, sensitivity: float = 1.0) -> 
     return float(0.5 * float(sensitivity) * (2 * float(rdp_epsilon)) ** (1 / (2 * float(order))))
 
 
-def attack_probability(epsilon: float) -> float:
-    r"""P(A) of Table 2, :math:`1 / (1 + e^{-\varepsilon})`: an attacker's posterior at even prior under pure DP.
-
-    It bounds an attack where epsilon is that of differential privacy; a WDP value has a unit and bounds none.
-    """
-    if math.isnan(real("epsilon", epsilon)):
-        raise InputError("Expected epsilon to be a number, got nan.")
-    return float(special.expit(float(epsilon)))
-
-
 # Accountant: Lemma 1, Theorems 1 to 3, Corollary 1
 
 
@@ -220,13 +210,6 @@ def theorem_2_loss(order: float, differences: ArrayLike, sigma: float, sampling_
     return min(step_loss(order, np.abs(row), sigma, sampling_rate) for row in rows)
 
 
-def advanced_composition_delta(expected_loss: float, wdp: float, beta: float) -> float:
-    r"""Theorem 1: :math:`\delta = \min(1, e^{\beta (\sum_t E W_t - \varepsilon)})`. Not a bound."""
-    nonnegative(expected_loss=expected_loss, wdp=wdp)
-    positive(beta=beta)
-    return math.exp(min(0.0, beta * (float(expected_loss) - float(wdp))))
-
-
 class WassersteinAccountant:
     """Sum of the losses of training steps (Yang2024, Theorem 3 and Corollary 1). A diagnostic.
 
@@ -274,5 +257,6 @@ class WassersteinAccountant:
         return self.total_loss - math.log(delta) / self.beta
 
     def get_delta(self, wdp: float) -> float:
-        """Theorem 3: the delta at a level in gradient units; the inverse of :meth:`get_wdp`."""
-        return advanced_composition_delta(self.total_loss, wdp, self.beta)
+        r"""Theorem 3: :math:`\min(1, e^{\beta (\sum_t L_t - \varepsilon)})`, the inverse of :meth:`get_wdp`."""
+        nonnegative(wdp=wdp)
+        return math.exp(min(0.0, self.beta * (self.total_loss - float(wdp))))

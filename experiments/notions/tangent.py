@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd.diagnostics.gibbs import (
+from dpswd.diagnostics.tangent import gibbs_distribution, removal_changes, tangent_norms
+from experiments.notions.gibbs import (
     LOSS_BOUNDS,
     estimate_sobolev_bound,
     estimate_tv_bound,
@@ -25,7 +26,6 @@ from dpswd.diagnostics.gibbs import (
     margin_loss,
     sample_hypotheses,
 )
-from dpswd.diagnostics.tangent import gibbs_distribution, removal_changes, tangent_norms
 
 HELP = "Ying2024: tangent DP of a Gibbs head on digits, against beta, loss and accuracy"
 
@@ -104,7 +104,7 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
         for beta in [1.0, 100.0] if quick else [1.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0]:
             q = gibbs_distribution(risk, beta)
             norms, change = tangent_norms(risk, beta, q=q, gradients=gradients), removal_changes(risk, beta)
-            drawn = sample_hypotheses(q, 2000, rng=rng)
+            drawn = sample_hypotheses(q, 2000, rng)
             estimates = {"remark_3c": estimate_tv_bound(risk[drawn], beta)}
             if gradients is not None:
                 estimates["remark_5b"] = estimate_sobolev_bound(gradients[drawn], beta)

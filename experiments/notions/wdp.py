@@ -43,7 +43,6 @@ from torch import Tensor, nn
 
 from dpswd.diagnostics.wasserstein import (
     WassersteinAccountant,
-    attack_probability,
     gaussian_distance,
     gaussian_wdp,
     laplace_wdp,
@@ -275,7 +274,7 @@ def printed_rows() -> list[dict[str, Any]]:
     for dataset, plain, private, *notions in PRINTED:
         row: dict[str, Any] = {"dataset": dataset, "accuracy_non_private": plain, "accuracy": private}
         for name, (value, p_attack) in zip(DELTAS, notions, strict=True):
-            row |= {name: value, f"p_attack_{name}": p_attack, f"p_attack_{name}_is": attack_probability(value)}
+            row |= {name: value, f"p_attack_{name}": p_attack, f"p_attack_{name}_is": float(special.expit(value))}
         rows.append(row | {"least_beta": -math.log(DELTAS["wdp"]) / row["wdp"]})
     return rows
 
@@ -336,7 +335,7 @@ def train(tensors: list[Tensor], *, noise: float, epochs: int) -> dict[str, floa
         "wdp_mean": wdp.total_loss / batch + additive,  # the loss scales with the unit of the gradient
     }
     settings = {"accuracy": 100 * accuracy, "noise_multiplier": noise, "epochs": epochs, "steps": steps}
-    p_attack = {f"p_attack_{name}": attack_probability(value) for name, value in values.items()}
+    p_attack = {f"p_attack_{name}": float(special.expit(value)) for name, value in values.items()}
     return settings | values | {"wdp_additive_term": additive} | p_attack
 
 

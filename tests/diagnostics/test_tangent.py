@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpswd.diagnostics.gibbs import (
+from dpswd.diagnostics.tangent import gibbs_distribution, removal_changes, tangent_norms
+from dpswd.errors import InputError
+from experiments.notions.gibbs import (
     LOSS_BOUNDS,
     estimate_sobolev_bound,
     estimate_tv_bound,
@@ -17,8 +19,6 @@ from dpswd.diagnostics.gibbs import (
     margin_loss,
     sample_hypotheses,
 )
-from dpswd.diagnostics.tangent import gibbs_distribution, removal_changes, tangent_norms
-from dpswd.errors import InputError
 
 
 def graph_gradient(data, edges, lengths):
@@ -215,17 +215,16 @@ def test_estimators_as_printed():
     risk, beta, data, gradient = instance(3)
     q = gibbs_distribution(risk, beta, data=data)
     norms = tangent_norms(risk, beta, q=q, gradients=risk @ gradient)
-    drawn = sample_hypotheses(q, 200_000, rng=np.random.default_rng(0))
+    drawn = sample_hypotheses(q, 200_000, np.random.default_rng(0))
     assert estimate_tv_bound(risk[drawn], beta).printed == pytest.approx(norms.printed[3], rel=0.02)
     assert estimate_sobolev_bound(risk[drawn] @ gradient, beta).printed == pytest.approx(norms.printed[5], rel=0.02)
 
 
 def test_sample_hypotheses_law():
     q = gibbs_distribution(np.random.default_rng(0).random((5, 4)), 6.0)
-    counts = np.bincount(sample_hypotheses(q, 20_000, rng=np.random.default_rng(1)), minlength=5)
+    counts = np.bincount(sample_hypotheses(q, 20_000, np.random.default_rng(1)), minlength=5)
     assert stats.chisquare(counts, 20_000 * q).pvalue > 1e-6
     assert stats.chisquare(counts, 20_000 * np.roll(q, 1)).pvalue < 1e-6  # control
-    assert set(sample_hypotheses(q, 10)) <= set(range(5))
 
 
 def test_exponential_mechanism_epsilon_bounds_every_replacement():
@@ -257,9 +256,6 @@ def test_margin_losses_are_bounded():
         (lambda: gibbs_distribution([[0.0, 1.0]], 0.0), "beta"),
         (lambda: tangent_norms([[0.0], [1.0]], 1.0, q=[0.2, 0.2]), "q "),
         (lambda: removal_changes([[1.0], [2.0]], 1.0), "records"),
-        (lambda: margin_loss("logistic", torch.zeros(1)), "loss"),
-        (lambda: estimate_tv_bound(np.zeros((99, 2)), 1.0), "risks"),
-        (lambda: estimate_sobolev_bound(np.zeros((200, 2)), 1.0, confidence=1.0), "confidence"),
     ],
 )
 def test_bad_input(call, name):
