@@ -267,15 +267,15 @@ class RunBudget(Recorder):
         Everything that can be refused is refused before a file is written.
         """
         processes = Processes()
-        if self.records is not None:
-            digest = check_same_records(self.records)
-            if digest in _released and self.shared_ledger is None and self._checkpoint is None:
-                say(
-                    f"Warning: these records were released before, in {_released[digest]}. This run spends a further "
-                    "budget, and both guarantees compose; pass shared_ledger to keep one budget for all runs."
-                )
-            _released[digest] = str(self.run_dir)
+        digest = None if self.records is None else check_same_records(self.records)
         opened = processes.broadcast(lambda: self._open_files(wanted, shares))
+        if digest in _released and self.shared_ledger is None and self._checkpoint is None:
+            say(
+                f"Warning: these records were released before, in {_released[digest]}. This run spends a further "
+                "budget, and both guarantees compose; pass shared_ledger to keep one budget for all runs."
+            )
+        if digest is not None:
+            _released[digest] = str(self.run_dir)
         self.plan, self._made, self._stored, self._again, self.run = opened
         self._running = True
 

@@ -190,7 +190,7 @@ def test_command_line(tmp_path, capfd):
 
     assert fit("a") == 2
     assert "dpswd ledger create" in capfd.readouterr().err
-    assert main(["ledger", "create", str(shared), "--epsilon", "12", "--delta", "1e-5"]) == 0
+    assert main(["ledger", "create", str(shared), "--epsilon", "10.2", "--delta", "1e-5"]) == 0
     assert fit("a") == 0
     capfd.readouterr()
     assert fit("b") == 1
