@@ -64,6 +64,6 @@ def _keep_underscores(app: Sphinx, what: str, name: str, obj: object, options: o
 
 
 def setup(app: Sphinx) -> None:
-    """Registers MathML, which browsers render without scripts."""
+    """Register MathML, which browsers render without scripts."""
     app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
     app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon

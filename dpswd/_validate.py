@@ -100,3 +100,13 @@ def floating(**named: Any) -> None:
     for name, value in named.items():
         if not value.is_floating_point():
             raise InputError(f"Expected {name} to hold floating-point numbers, got {value.dtype}; convert it first.")
+
+
+def delta_caveat(delta: float, sample_size: int) -> str | None:
+    """Return a warning where delta is not below 1 / N, else ``None``."""
+    if delta < 1 / sample_size:
+        return None
+    return (
+        f"delta = {delta:g} is not below 1 / N = {1 / sample_size:.2g}: a mechanism that publishes one whole record "
+        "would satisfy (epsilon, delta) with it; choose a smaller delta, or read mu instead."
+    )

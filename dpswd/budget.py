@@ -399,7 +399,11 @@ class RunBudget(Recorder):
                 found.append(stored)
         self._stored = sorted(found, key=lambda stored: stored.ordinal)
         last = ledger.last_mechanism
-        if last is not None and self._is_stored(last) and files[last] == ledger.count(last, self.sample_size) - 1:
+        if last is None or not self._is_stored(last):
+            return
+        count = ledger.count(last, self.sample_size)
+        seen = last == self.mechanism and self._checkpoint.get("used", 0) >= count  # whose file was removed later
+        if files[last] == count - 1 and not seen:
             self._again = last
 
     def _calibrate(self, wanted: Plan, shares: list[float]) -> Plan:

@@ -198,7 +198,7 @@ def test_a_row_function_is_checked_once_and_on_public_records_first(monkeypatch)
     seen, query = [], booked(ClassMeans(3, 3, sigma=1.0))
 
     def rows(values):
-        seen_sizes.append(len(values))
+        seen.append(len(values))
         return values
 
     rows.__module__ = "numpy.test"  # a library's function, whose variables are not looked at

@@ -67,14 +67,7 @@ class SyntheticTarget:
 
     @classmethod
     def draw(cls, generator: MixtureGenerator, space: SourceSpace, n: int, seed: int) -> "SyntheticTarget":
-        """Draw n records; the global random state stays as it is.
-
-        Args:
-            generator: Of coordinates for vectors, of images for images.
-            space: The coordinates.
-            n: Number of records.
-            seed: Seed of the latent codes.
-        """
+        """Draw n records of a generator of coordinates or of images; the global random state stays as it is."""
         images, signal = len(space.shape) > 1, float(generator.structure.signal_to_noise["means"])
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(seed)
@@ -107,11 +100,7 @@ class TargetClassifier:
     verdict: str
 
     def predict(self, records: Array) -> Array:
-        """Return the classes (n,) of records (n, ...).
-
-        Raises:
-            InputError: If the records have another shape.
-        """
+        """Return the classes (n,) of records (n, ...) of the shape of the source."""
         rows = self.space.leading(records)
         scores = self._scores(records)
         numbers = np.asarray(self.model.predict(rows)).astype(int) if scores is None else scores.argmax(1).numpy()
@@ -119,11 +108,7 @@ class TargetClassifier:
         return names
 
     def predict_proba(self, records: Array) -> Array:
-        """Return the probabilities (n, C) of the classes.
-
-        Raises:
-            InputError: If the records have another shape, or the classifier has no probabilities.
-        """
+        """Return the probabilities (n, C) of the classes; an InputError if the classifier has none."""
         rows = self.space.leading(records)
         if (scores := self._scores(records)) is not None:
             return np.asarray(scores.double().softmax(1).numpy())
@@ -198,11 +183,7 @@ _FACTS = ("adapted", "shift", "verdict")
 
 
 def check_method(method: Any, *, images: bool) -> None:
-    """Check a method against the form of the records.
-
-    Raises:
-        InputError: If the method is neither a name, nor a transport of POT, nor a classifier, or needs images.
-    """
+    """Raise an InputError if a method is no name, transport of POT or classifier, or needs images."""
     if isinstance(_copied(method), ImageMap) and not images:
         raise InputError("Expected images for method image_map, got vectors; choose class_shift.")
 
@@ -236,21 +217,9 @@ def adapt(
     seed: int = 0,
     device: str = "cpu",
 ) -> TargetClassifier:
-    """Train a classifier of target records; spends nothing and reads no private record.
+    """Train a classifier of target records from source records (n, ...) and their classes (n,).
 
-    Args:
-        space: Coordinates of the records.
-        target: Synthetic target.
-        source: Source records (n, ...).
-        labels: Their classes (n,).
-        method: See :class:`dpswd.PrivateAdapter`.
-        classifier: See :class:`dpswd.PrivateAdapter`.
-        min_shift: See :class:`dpswd.PrivateAdapter`.
-        seed: Seed of public randomness.
-        device: Device of a network.
-
-    Returns:
-        The classifier, of the source where nothing is adapted.
+    It spends nothing and reads no private record. The options are those of :class:`dpswd.PrivateAdapter`.
 
     Raises:
         InputError: If the method or the records do not fit.

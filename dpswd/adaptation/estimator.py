@@ -329,5 +329,6 @@ def _config(adapter: PrivateAdapter, n_source: int, records: PrivateRecords) -> 
     names = ("method", "normalise", "min_shift", "n_synthetic", "random_state")
     options = {name: getattr(adapter, name) for name in names}
     public = {"name": records.name, "n_records": len(records), "shape": list(records.shape), "n_source": n_source}
-    plain: dict[str, Any] = json.loads(json.dumps({"adapter": options, "records": public}, default=str))
+    content = {"title": "Classifier for private records", "adapter": options, "records": public}
+    plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
     return plain

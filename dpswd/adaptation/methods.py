@@ -48,9 +48,6 @@ def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
         numbers: (n,), classes from 0.
         target: (m, p), synthetic target.
         seed: Seed of the choice of source rows that are matched, where there are more than 4,000.
-
-    Returns:
-        Moved rows (n, p).
     """
     pick = np.random.default_rng(seed).permutation(len(rows))[:_MOST_MATCHED]
     transport = ot.da.EMDTransport(max_iter=_EMD_ITERATIONS).fit(Xs=rows[pick], Xt=target)
@@ -116,23 +113,12 @@ class ImageMap:
         at_least(1, n_steps=n_steps)
         nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
         self.n_steps = n_steps
-        self.amounts: dict[str, Any] = {
-            "shift": shift,
-            "rotation": rotation,
-            "zoom": zoom,
-            "shear": shear,
-            "elastic": elastic,
-        }
+        self.amounts: dict[str, Any] = dict(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
 
     def fit(self, images: Tensor, numbers: Tensor, target: Tensor | None, seed: int, device: str = "cpu") -> SmallCNN:
-        """Train the network; the global random state stays as it is.
+        """Train the network on images (n, channels, h, w) in [0, 1]; the global random state stays as it is.
 
-        Args:
-            images: Source images (n, channels, h, w) in [0, 1].
-            numbers: Their classes (n,), from 0.
-            target: Synthetic target images (m, channels, h, w); ``None`` trains on the source as it is.
-            seed: Seed of weights, order and jitter.
-            device: Device of the training.
+        ``target=None`` trains on the source as it is.
         """
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.enable_grad():
             torch.manual_seed(seed)
@@ -161,13 +147,7 @@ def image_network(channels: int, n_classes: int) -> SmallCNN:
 
 
 def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
-    """Fit the map of the module's docstring by Adam, with fresh directions at every step.
-
-    Args:
-        images: Source images (n, channels, h, w).
-        target: Synthetic target images (m, channels, h, w).
-        seed: Seed of the directions.
-    """
+    """Fit the map of the module's docstring to images (m, channels, h, w) by Adam; fresh directions at every step."""
     channels, height, width = images.shape[1:]
     space = DCT((channels, height, width), min(_FREQUENCIES, height, width))
     adapter, generator = ImageAdapter(), torch.Generator().manual_seed(seed)

@@ -251,7 +251,6 @@ class AuditResult:
     Attributes:
         evidence: Lower bounds.
         claim: The claim for the releases that were audited.
-        claim_of_all: The claim for all T releases.
         n_releases: Number T of releases.
         releases_audited: Releases per run of the game; fewer than T if time was short.
 
@@ -264,7 +263,6 @@ class AuditResult:
 
     evidence: Evidence
     claim: Claim
-    claim_of_all: Claim
     n_releases: int
     releases_audited: int
 
@@ -301,7 +299,6 @@ class AuditResult:
             "trials": evidence.trials,
             "n_releases": self.n_releases,
             "releases_audited": self.releases_audited,
-            "mu_claimed_of_all": self.claim_of_all.mu,
         }
 
 
@@ -359,13 +356,12 @@ def audit(
     def game(count: int) -> ProjectionGame:
         return ProjectionGame(mechanism, sample_size, count, seed=seed, loss=loss)
 
-    claim_of_all = claim = claimed(n_releases)
-    audited = n_releases
+    claim, audited = claimed(n_releases), n_releases
     if trials is None:
         trials, audited = _affordable(_time_of(game(1)), n_releases, claim.mu, seconds)
-        claim = claim_of_all if audited == n_releases else claimed(audited)
+        claim = claimed(audited)
     evidence = run_game(game(audited), trials, delta=delta, confidence=confidence)
-    return AuditResult(evidence, claim, claim_of_all, n_releases, audited)
+    return AuditResult(evidence, claim, n_releases, audited)
 
 
 def _time_of(game: Game) -> float:

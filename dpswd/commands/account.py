@@ -1,12 +1,36 @@
 """``dpswd account`` and ``dpswd calibrate``: noise and budgets. Needs no data and no torch."""
 
+import re
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from dpswd._validate import delta_caveat
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.commands import Command
+from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
+
+_ARGUMENTS = (
+    "target_epsilon|target_delta|target_mu|target_tpr|at_fpr|n_projections|sample_size|batch_size|n_releases|"
+    "n_quantiles|row_norm|n_classes|failure_prob"
+)
+
+
+@contextmanager
+def in_options() -> Iterator[None]:
+    """Let errors speak of the options of the command instead of the arguments of the library."""
+    try:
+        yield
+    except InputError as error:
+        text = re.sub(rf"\b(?:target_|at_)?({_ARGUMENTS})\b", _option, str(error))
+        raise InputError(text) from None
+
+
+def _option(match: re.Match[str]) -> str:
+    return "--" + re.sub("^(target_|at_)", "", match[0]).replace("_", "-")
 
 
 def add_mechanism(parser: ArgumentParser) -> None:
@@ -50,7 +74,13 @@ def _account(mechanism: ProjectionMechanism, arguments: Namespace, delta: float 
         mechanism, sample_size=arguments.sample_size, n_releases=arguments.n_releases
     )
     facts = {"accountant": arguments.accountant, "bound": mechanism.bound, "sigma": mechanism.sigma}
-    return facts | accountant.guarantee(delta)
+    return facts | accountant.guarantee(delta) | {"caveats": caveats(arguments, delta)}
+
+
+def caveats(arguments: Namespace, delta: float | None) -> list[str]:
+    """Return warnings about the numbers, in a list for ``--json``."""
+    weak = None if delta is None else delta_caveat(delta, arguments.sample_size)
+    return [] if weak is None else [weak]
 
 
 def _add_account(parser: ArgumentParser) -> None:
@@ -60,7 +90,8 @@ def _add_account(parser: ArgumentParser) -> None:
 
 
 def _run_account(arguments: Namespace) -> dict[str, Any]:
-    return _account(mechanism_of(arguments, arguments.sigma), arguments, arguments.delta)
+    with in_options():
+        return _account(mechanism_of(arguments, arguments.sigma), arguments, arguments.delta)
 
 
 def _add_calibrate(parser: ArgumentParser) -> None:
@@ -74,20 +105,21 @@ def _add_calibrate(parser: ArgumentParser) -> None:
 
 
 def _run_calibrate(arguments: Namespace) -> dict[str, Any]:
-    mechanism = mechanism_of(arguments, 1.0)
-    sigma = calibrate_sigma(
-        mechanism,
-        sample_size=arguments.sample_size,
-        n_releases=arguments.n_releases,
-        target_epsilon=arguments.epsilon,
-        # with --mu or --tpr, delta is only the value at which epsilon is reported
-        target_delta=None if arguments.mu is not None or arguments.tpr is not None else arguments.delta,
-        target_mu=arguments.mu,
-        target_tpr=arguments.tpr,
-        at_fpr=arguments.fpr,
-        accountant=arguments.accountant,
-    )
-    return {"sigma": sigma, **_account(mechanism.replace(sigma=sigma), arguments, arguments.delta)}
+    with in_options():
+        mechanism = mechanism_of(arguments, 1.0)
+        sigma = calibrate_sigma(
+            mechanism,
+            sample_size=arguments.sample_size,
+            n_releases=arguments.n_releases,
+            target_epsilon=arguments.epsilon,
+            # with --mu or --tpr, delta is only the value at which epsilon is reported
+            target_delta=None if arguments.mu is not None or arguments.tpr is not None else arguments.delta,
+            target_mu=arguments.mu,
+            target_tpr=arguments.tpr,
+            at_fpr=arguments.fpr,
+            accountant=arguments.accountant,
+        )
+        return {"sigma": sigma, **_account(mechanism.replace(sigma=sigma), arguments, arguments.delta)}
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -97,6 +129,8 @@ def _show(result: dict[str, Any]) -> None:
     if result["mu"] is not None:
         print(f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}")
     print(f"account  {result['accountant']}, bound {result['bound']}, {'sound' if result['sound'] else 'NOT SOUND'}")
+    for line in result["caveats"]:
+        print(f"warning  {line}")
     for line in result["assumptions"]:
         print(f"  - {line}")
 

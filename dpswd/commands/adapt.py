@@ -51,6 +51,8 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.adaptation.estimator import PrivateAdapter
     from dpswd.adaptation.files import read_records, read_source
     from dpswd.adaptation.methods import ImageMap
+    from dpswd.adaptation.space import channels_first
+    from dpswd.generators import save_grid
 
     source, labels = read_source(
         arguments.source, size=options["size"], channels=options["channels"], target=options["label"]
@@ -71,6 +73,8 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     files = [str(arguments.out / name) for name in ("classifier.pt", "report.html")]
     if Processes().rank == 0:
         adapter.save(files[0])
+        if source.ndim > 2:  # in the report
+            save_grid(channels_first(adapter.synthetic_[:40]), arguments.out / "samples.png", 10)
         adapter.report(files[1])
     return {
         "out": str(arguments.out),

@@ -3,9 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from dpswd._validate import at_least
 from dpswd.commands import Command
-from dpswd.commands.account import add_mechanism, mechanism_of
+from dpswd.commands.account import add_mechanism, caveats, in_options, mechanism_of
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -20,17 +19,18 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.audit.game import audit
 
-    at_least(0, seed=arguments.seed)
-    result = audit(
-        mechanism_of(arguments, arguments.sigma),
-        arguments.sample_size,
-        arguments.n_releases,
-        delta=arguments.delta,
-        trials=arguments.trials,
-        seed=arguments.seed,
-        accountant=arguments.accountant,
-    )
-    return {**result.to_dict(), "assumptions": result.claim.assumptions}
+    with in_options():
+        result = audit(
+            mechanism_of(arguments, arguments.sigma),
+            arguments.sample_size,
+            arguments.n_releases,
+            delta=arguments.delta,
+            trials=arguments.trials,
+            seed=arguments.seed,
+            accountant=arguments.accountant,
+        )
+    caveat = {"caveats": caveats(arguments, arguments.delta)}
+    return {**result.to_dict(), **caveat, "assumptions": result.claim.assumptions}
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -45,10 +45,12 @@ def _show(result: dict[str, Any]) -> None:
     if result["releases_audited"] < result["n_releases"]:
         print(
             f"note     runs had {result['releases_audited']} of {result['n_releases']} releases, and the claims are "
-            f"for that number (all: mu {result['mu_claimed_of_all']:.4g}); --trials uses all releases"
+            "for that number; --trials uses all releases"
         )
     if result["best_provable_mu"] < result["mu_claimed"]:
         print(f"note     this number of runs can prove no mu above {result['best_provable_mu']:.3g}")
+    for line in result["caveats"]:
+        print(f"warning  {line}")
     print("         An audit can refute a claim; it cannot prove one.")
 
 

@@ -8,12 +8,13 @@ from typing import Any
 from dpswd._validate import probability
 from dpswd.accounting.ledger import Ledger, SharedLedger, cost, plan_of, statement
 from dpswd.commands import Command
+from dpswd.errors import InputError
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="show|create")
     show = actions.add_parser("show", help="verify a ledger; print its releases and their cost")
-    show.add_argument("path", metavar="PATH", type=Path, help="ledger.jsonl of a run, or a shared ledger")
+    show.add_argument("path", metavar="PATH", type=Path, help="run directory, its ledger.jsonl, or a shared ledger")
     show.add_argument("--delta", type=float, help="default: the delta in the ledger's header")
     create = actions.add_parser("create", help="create a shared ledger, for privacy.shared_ledger of several runs")
     create.add_argument("path", metavar="PATH", type=Path, help="the new file")
@@ -25,16 +26,29 @@ def _add_arguments(parser: ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
 
 
+def _ledger_of(path: Path) -> Path:
+    """Return the ledger in a run directory; any other path as it is."""
+    if not path.is_dir():
+        return path
+    if not (path / "ledger.jsonl").is_file():
+        raise InputError(f"Expected a ledger, or a run directory with ledger.jsonl, got the directory {path}.")
+    return path / "ledger.jsonl"
+
+
 def _run(arguments: Namespace) -> dict[str, Any]:
     if arguments.action == "create":
+        if arguments.path.is_dir():
+            raise InputError(
+                f"Expected a new file for the ledger, got the directory {arguments.path}; name a file in it."
+            )
         SharedLedger.create(
             arguments.path,
             target_epsilon=arguments.epsilon,
             target_delta=arguments.delta,
             accountant=arguments.accountant or "pld",
-            include=arguments.include,
+            include=[_ledger_of(path) for path in arguments.include],
         )
-    ledger = Ledger.open_existing(arguments.path)
+    ledger = Ledger.open_existing(_ledger_of(arguments.path))
     header = ledger.header
     delta = arguments.delta if arguments.delta is not None else header.get("target_delta") or 1e-5
     probability(delta=delta)

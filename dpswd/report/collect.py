@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
+from dpswd._validate import delta_caveat
 from dpswd._versions import package_versions
-from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, ReleaseGroup
+from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
+from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
 from dpswd.budget import NOT_COVERED
 from dpswd.errors import InputError
 from dpswd.report.gdp import TABLE_FPR, TradeOff
@@ -34,29 +35,14 @@ PROFILE_POINTS = 61
 _UNNAMED = "records"  # name of records that were not given one
 _MOST_CLASSES = 12  # that are listed by name
 
-_NUMBER = (int, float)
-_NONE = (type(None),)
-_PRIVACY: dict[str, tuple[type, ...]] = {
-    **{name: (bool,) for name in ("sound", "private")},
-    "releases_made": (int,),
-    **{name: _NUMBER + _NONE for name in ("epsilon", "delta", "mu")},
-    **{name: (list,) for name in ("assumptions", "not_covered")},
-    **{name: (list, *_NONE) for name in ("covered_runs", "weights_from_runs")},
-    "across_runs": (dict, *_NONE),
-}
-_ACCURACY: dict[str, tuple[type, ...]] = {
-    **{name: (str,) for name in ("dataset", "classifier", "train")},
-    "accuracy": _NUMBER,
-    **{name: (int, *_NONE) for name in ("n_train", "n_test")},
-}
-_RECORDS: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "shape": (list,),
-    "n_classes": (int,),
-    "classes": (list,),
-    "bounds": (list,),
-    "taken": (list,),
-}
+Fields = dict[str, tuple[type, ...]]  # allowed types by name
+_NONE = type(None)
+_PRIVACY: Fields = {"sound": (bool,), "private": (bool,), "releases_made": (int,), "across_runs": (dict, _NONE)}
+_PRIVACY |= {name: (int, float, _NONE) for name in ("epsilon", "delta", "mu")}
+_PRIVACY |= {name: (list, _NONE) for name in ("covered_runs", "weights_from_runs")}
+_ACCURACY: Fields = {"dataset": (str,), "classifier": (str,), "train": (str,), "accuracy": (int, float)}
+_ACCURACY |= {name: (int, _NONE) for name in ("n_train", "n_test")}
+_RECORDS = {"name": str, "shape": list, "n_classes": int, "classes": list, "bounds": list, "taken": list}
 
 
 def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str, Any], dict[str, list[float]]]:
@@ -114,7 +100,7 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         "records": records,
         "public": _public(records),
         "protected": _protected(private, handed_over),
-        "not_covered": list(dict.fromkeys([*NOT_COVERED, *map(str, privacy["not_covered"])])),
+        "not_covered": NOT_COVERED,
         "guarantee": {
             "tier": curve.tier,
             "mu": curve.mu,
@@ -139,13 +125,13 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         },
         "runs": runs,
         "accountant": name,
-        "assumptions": list(dict.fromkeys([*accountants[name].assumptions, *map(str, privacy["assumptions"])])),
+        "assumptions": accountants[name].assumptions,
         "caveats": _caveats(ledger, groups, target_delta, runs, privacy.get("across_runs") or {}, config_hash),
         "ledger": {key: header.get(key) for key in ("config_sha256", "version")} | {"head": ledger.head},
         "config": {"sha256": config_hash, "text": None if config is None else config.decode(errors="replace")},
         "versions": package_versions(),
         "pictures": {
-            each: base64.b64encode(found).decode("ascii") for each in PICTURES if (found := _content(path / each))
+            each: base64.b64encode(content).decode("ascii") for each in PICTURES if (content := _content(path / each))
         },
         "evaluation": _accuracies(path / "evaluation.json"),
     }
@@ -179,7 +165,7 @@ def _json_object(path: Path, remedy: str) -> dict[str, Any]:
     return value
 
 
-def _check_fields(path: Path, values: Any, fields: dict[str, tuple[type, ...]]) -> None:
+def _check_fields(path: Path, values: Any, fields: Fields) -> None:
     for name, kinds in fields.items():
         value = values.get(name) if isinstance(values, dict) else None
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
@@ -218,10 +204,13 @@ def _records(settings: dict[str, Any], size: int, opened: Any) -> dict[str, Any]
     stated = settings.get("records")
     stated = stated if isinstance(stated, dict) else {}
     stated = {**stated, "shape": stated.get("sample_shape", stated.get("shape"))}
-    facts = {key: value for key, kinds in _RECORDS.items() if isinstance(value := stated.get(key), kinds)}
-    facts |= {"n_classes": len(facts["classes"])} if facts.get("classes") else {}
-    facts["taken"] = [str(line) for line in facts.get("taken", [])]
-    return {"size": size, "opened": opened, **{key: facts.get(key) for key in _RECORDS}}
+    facts: dict[str, Any] = {
+        key: value if isinstance(value := stated.get(key), kind) else None for key, kind in _RECORDS.items()
+    }
+    if facts["classes"]:
+        facts["n_classes"] = len(facts["classes"])
+    facts["taken"] = [str(line) for line in facts["taken"] or []]
+    return {"size": size, "opened": opened, **facts}
 
 
 def _title(path: Path, settings: dict[str, Any], records: dict[str, Any]) -> str:
@@ -349,11 +338,8 @@ def _caveats(
             f"The run made {made} of {planned} planned releases. All planned releases are counted, because the "
             "decision to stop may have depended on private data."
         )
-    if delta >= 1 / groups[0][1]:
-        caveats.append(
-            f"δ = {delta:g} is not below 1/N. A mechanism that publishes one whole record would satisfy (ε, δ) "
-            "with such a δ; read the trade-off curve and μ instead."
-        )
+    if weak := delta_caveat(delta, groups[0][1]):
+        caveats.append(weak[0].upper() + weak[1:])
     if foreign := [name for name in runs["weights_from"] if name not in runs["covered"]]:
         caveats.append(
             f"The weights also depend on releases of other runs ({', '.join(foreign)}), which this guarantee does not "

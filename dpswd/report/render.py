@@ -143,8 +143,8 @@ def _parts(report: dict[str, Any]) -> list[str]:
     parts += ["#### Privacy profile", _table(("ε", "δ(ε)"), profile, right=(0, 1))]
     parts += ["### What was released"]
     parts += [
-        f"Releases made: {releases['made']:,}; accounted for: {releases['planned']:,}. Everything that is computed from "
-        "the releases (training, samples, pictures) is post-processing and costs nothing.",
+        f"Releases made: {releases['made']:,}; accounted for: {releases['planned']:,}. Everything that is computed "
+        "from the releases (training, samples, pictures) is post-processing and costs nothing.",
         _escape(_covered_runs(report)),
     ]
     for group in releases["groups"]:
@@ -239,8 +239,8 @@ def banner(report: dict[str, Any]) -> tuple[str, str] | None:
         unproven = f" Besides, they are not proven upper bounds. {reasons}" if reasons else ""
         return (
             "CONDITIONAL" + " AND NOT SOUND" * bool(reasons),
-            f"The records were handed over by the caller, as tensors. The numbers below hold on these conditions, which "
-            f"the library did not check and the caller answers for: {listed}{unproven}",
+            f"The records were handed over by the caller, as tensors. The numbers below hold on these conditions, "
+            f"which the library did not check and the caller answers for: {listed}{unproven}",
         )
     return None if report["sound"] else ("NOT SOUND", f"The numbers below are not proven upper bounds. {reasons}")
 

@@ -31,7 +31,7 @@ SEEDS = 3
 CLASSIFIERS = ("logreg", "cnn")
 GREY, COLOUR = ("MNIST", "FashionMNIST"), ("CIFAR10",)
 CELLS = "dpswd.mixture.structure.MAX_CELLS"
-RESIDUAL = "dpswd.mixture.fit._RESIDUAL"
+RESIDUAL = "dpswd.mixture.fitting._RESIDUAL"
 STILL = tuple((amount, 0.0) for amount in ("shift", "rotation", "zoom", "shear", "elastic"))
 
 
@@ -50,11 +50,11 @@ PARTS = (
     Part("as shipped"),
     Part("one cell per class", constant=(CELLS, 1)),
     Part("one round of the cells", constant=("dpswd.mixture.structure.ROUNDS", 1)),
-    Part("rows of cells clipped at 1", GREY, constant=("dpswd.mixture.fit.MOMENT_BOUND", 1.0)),
+    Part("rows of cells clipped at 1", GREY, constant=("dpswd.mixture.fitting.MOMENT_BOUND", 1.0)),
     Part("no tone curve", constant=("dpswd.mixture.structure._MAX_LEVELS", 0)),
     Part("no jitter", GREY, STILL),
     Part("no elastic distortion", ("MNIST",), STILL[-1:]),
-    Part("contrast of one", COLOUR, constant=("dpswd.mixture.fit._CONTRAST", 0.0)),
+    Part("contrast of one", COLOUR, constant=("dpswd.mixture.fitting._CONTRAST", 0.0)),
     Part("no frequencies but the released", COLOUR, constant=(RESIDUAL, 0.0)),
     Part("other frequencies at full amplitude", COLOUR, constant=(RESIDUAL, 1.0)),
     Part("without noise", epsilon=None),

@@ -7,6 +7,7 @@ import pytest
 
 from dpswd.commands import Command
 from dpswd.commands.account import COMMANDS
+from dpswd.errors import InputError
 
 MNIST = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100".split()
 OFFICE = "--dim 50 --n-projections 100 --sample-size 497 --batch-size 32 --n-releases 800".split()
@@ -48,6 +49,31 @@ def test_calibrate_to_every_budget():
     by_attack = run("calibrate", *OFFICE, "--tpr", "0.05", "--fpr", "0.001")
     assert by_attack["epsilon"] is None
     assert 1.3 < by_attack["mu"] < 1.6  # a Gaussian's: 3.09 - 1.645 = 1.445
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--epsilon", "1"], "(--epsilon, --delta) or --mu or (--tpr, --fpr), got --epsilon."),
+        (["--epsilon", "-1", "--delta", "1e-5"], "got --epsilon=-1.0"),
+        (["--mu", "1", "--batch-size", "500"], "--batch-size <= --sample-size, got --batch-size=500"),
+        (["--mu", "1", "--n-projections", "0"], "--n-projections"),
+    ],
+)
+def test_errors_speak_of_options(options, words):
+    with pytest.raises(InputError) as caught:
+        run("calibrate", *OFFICE, *options)
+    assert words in str(caught.value)
+    assert "_" not in str(caught.value)
+
+
+def test_large_delta_is_warned_of(capsys):
+    weak = run("account", *OFFICE, "--sigma", "2", "--delta", "0.1")
+    assert "1 / N" in weak["caveats"][0]
+    COMMANDS["account"].show(weak)
+    assert "warning  delta = 0.1 is not below 1 / N" in capsys.readouterr().out
+    assert run("account", *OFFICE, "--sigma", "2", "--delta", "1e-3")["caveats"] == []  # control
+    assert run("calibrate", *OFFICE, "--mu", "1")["caveats"] == []
 
 
 @pytest.mark.parametrize("options", [["account", "--sigma", "2", "--delta", "1e-3"], ["calibrate", "--mu", "1"]])

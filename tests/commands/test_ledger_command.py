@@ -46,6 +46,7 @@ def test_show(tmp_path, capsys):
     assert result["sound"] is result["private"] is True
     assert result["budget"] == {"epsilon": 3.0, "delta": 1e-5}
     assert shown(capsys, "ledger", "show", path, "--delta", "1e-3")["epsilon"] < result["epsilon"]
+    assert shown(capsys, "ledger", "show", str(tmp_path)) == result  # the run directory
     assert main(["ledger", "show", path]) == 0
     text = capsys.readouterr().out
     for word in ("chain ok", "1 of 2 planned releases made", "2 x counts", "replace-one"):
@@ -87,6 +88,8 @@ def test_create_with_earlier_runs(tmp_path, capsys):
         ["ledger", "create", "x"],
         ["ledger", "forget", "x"],
         ["ledger", "show", "missing"],
+        ["ledger", "show", "."],
+        ["ledger", "create", ".", "--epsilon", "1", "--delta", "1e-5"],
         ["ledger", "create", "x", "--epsilon", "-1", "--delta", "1e-5"],
     ],
 )

@@ -3,13 +3,12 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from dpswd import PrivateAdapter
-from dpswd.data.benchmarks import Digits
+from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments.adaptation import (
@@ -24,7 +23,6 @@ from experiments.adaptation import (
 )
 from experiments.adaptation.adaptation_cells import Cell
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
-from experiments.audit import leak
 
 WARNINGS = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
@@ -37,38 +35,6 @@ def features(n, d=8, seed=0):
     labels = torch.arange(n) % 10
     noise = torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
     return Records(0.3 * noise + torch.eye(10, d)[labels], labels)
-
-
-def test_the_leak_is_caught_and_the_sound_version_is_not():
-    world = leak.World()
-    rows = {
-        (row["variant"], row["seen"]): row for variant in leak.VARIANTS for row in leak.attack(world, variant, 0.5, 150)
-    }
-    assert {key[0]: row["caught"] for key, row in rows.items()} == {
-        "as published": True,
-        "largest norm only": True,
-        "private branch only": True,
-        "sound": False,
-    }
-    assert {seen for variant, seen in rows if variant == "sound"} == {"gradient", "release itself"}
-
-
-def test_the_attack_on_the_release_has_power():
-    """Control: at mu = 8 the likelihood ratio of the release tells the worlds apart, and no better than is claimed."""
-    world = leak.World()
-    row = leak.attack(world, "sound", 8.0, 150)[1]
-    assert 0.5 < row["mu_lower"] <= 8
-
-
-@pytest.mark.parametrize("reference", [True, False])
-def test_the_releases_of_a_synthetic_target_stay_within_the_claim(reference):
-    """Likelihood ratio of the whole transcript: mean plus or minus m^2 / 2 and variance m^2, with m at most mu."""
-    transcript = leak.Transcript(4.0, reference=reference)
-    assert transcript.module.structure.n_rounds == (1 if reference else 3)
-    first, second = (np.array([transcript.run(which) for _ in range(60)]) for which in (0, 1))
-    row = leak._row(leak.SYNTHETIC, "all releases", 4.0, (first, second))
-    assert 0.5 < row["mu_lower"] <= 4  # the attack has power
-    assert 4 < second.mean() - first.mean() < 16 + 5 * np.sqrt(2 * 16 / 60)  # five standard errors above mu^2
 
 
 @pytest.fixture
@@ -128,8 +94,8 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
 
 def test_published_algorithm_as_printed(tmp_path, monkeypatch):
     """Cut short, on digits: noise of every row, kept cells, changed settings, and the curve of Figure 3."""
-    data = Digits()
-    small = [Records(F.interpolate(part.floats(), (28, 28)), part.labels) for part in data.load()]
+    digits = benchmark("digits")
+    small = [Records(F.interpolate(part.floats(), (28, 28)), part.labels) for part in (digits.train, digits.test)]
     monkeypatch.setattr(table1_published, "domains", lambda name, root, box: (small[0], small[1]))
     rows = table1_published.run(tmp_path, only="USPS-MNIST", steps=20)["rows"]
     assert [(row["noise"], row["sigma"], row["sound"]) for row in rows] == [

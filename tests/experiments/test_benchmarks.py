@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from experiments.benchmarks import benchmarks
+from experiments.benchmarks import benchmarks, parts
 from experiments.benchmarks.benchmarks import Problem
 
 
@@ -17,3 +17,20 @@ def test_contestants_agree(size):
         assert found["ours"][0] == pytest.approx(value, rel=1e-5)  # float32: sums of n k terms, pairwise
         torch.testing.assert_close(found["ours"][1], gradient, rtol=1e-3, atol=1e-6 / size[0])
     assert found["ours"][0] == pytest.approx(benchmarks.exact(Problem.make(*size)), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_parts_of_two_processes_read_half_each(monkeypatch, tmp_path):
+    images = torch.randint(0, 256, (60, 32, 32, 3), dtype=torch.uint8).numpy()
+    monkeypatch.setattr(parts, "cifar", lambda root: (images, torch.arange(60).numpy() % 10))
+    one, two = (parts.measure(parts.Fit(200, n), None) for n in (1, 2))
+    assert one["records_read"] == 2 * two["records_read"] > 0
+    assert two["peak_bytes"] > 0
+    assert parts.cost([one | {"n": 200}])["passes"] > 1
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_training_profile(data_root):
+    for row in benchmarks.training(tiny=True, rounds=1):
+        assert 0 < row["release_s"] + row["loss_s"] < row["work_s"] < row["total_s"]

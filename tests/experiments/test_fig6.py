@@ -21,13 +21,12 @@ def faces(tmp_path):
 
 
 def test_repeated_faces_have_the_number_of_the_paper(faces):
-    data = fig6.RepeatedFaces(root=str(faces))
-    assert data.public_facts()[0] == len(data.private) == 162_000
-    numbers = torch.tensor([3, 23, 161_983])
-    rows = data.private.floats(numbers)
+    records = fig6.repeated(benchmark("celeba", faces).train)
+    assert len(records) == 162_000
+    rows, _ = records.open_records(torch.tensor([3, 23, 161_983, 4]))
     assert torch.equal(rows[0], rows[1])
     assert torch.equal(rows[0], rows[2])
-    assert not torch.equal(rows[0], data.private.floats(torch.tensor([4]))[0])
+    assert not torch.equal(rows[0], rows[3])
 
 
 def test_published_algorithm_on_faces(faces, tmp_path, monkeypatch):

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpswd.data import Digits, Records
-from dpswd.generation.structure import forecast
+from dpswd.data import benchmark
+from dpswd.mixture.structure import forecast
+from dpswd.records import Records
 from experiments.generation.forecast import Cell, measure, realised
 
 FOLDERS = {"MNIST": "MNIST", "FashionMNIST": "FashionMNIST", "USPS": "USPS", "CIFAR10": "cifar10_images"}
@@ -26,9 +27,8 @@ def test_forecast_is_within_a_factor_of_two(dataset, epsilon):
 
 
 def test_records_without_classes_are_not_as_forecast():
-    data = Digits()
-    data.setup("fit")
-    records, made = data.private, forecast(len(data.private), (1, 8, 8), 10, 2.0)
+    records = benchmark("digits").train
+    made = forecast(len(records), (1, 8, 8), 10, 2.0)
     order = torch.randperm(len(records), generator=torch.Generator().manual_seed(0))
     shuffled = Records(records.values, records.labels[order])
     assert realised(shuffled, made, 2.0)["means"] < 0.5 * made.signal_to_noise["means"]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import linalg
 
-from dpswd.data import Digits
+from dpswd.data import benchmark
 from experiments.generation.frechet import fidelity, frechet_distance, precision_recall, random_convolutions
 
 
@@ -47,8 +47,8 @@ def test_precision_and_recall_agree_with_loops():
 
 
 def test_public_features_put_noise_farther_away_than_other_digits():
-    data = Digits()
-    real, other = data.private.floats(), data.test.floats()
+    digits = benchmark("digits")
+    real, other = digits.train.floats(), digits.test.floats()
     assert random_convolutions(other).shape == (359, 256)
     near = fidelity(real, other)
     far = fidelity(real, torch.rand(other.shape, generator=torch.Generator().manual_seed(0)))

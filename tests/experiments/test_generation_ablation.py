@@ -5,8 +5,8 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from dpswd.generation import structure
-from dpswd.generation.structure import forecast
+from dpswd.mixture import structure
+from dpswd.mixture.structure import forecast
 from experiments.generation import generation_ablation
 from experiments.generation.generation_ablation import CELLS, PARTS, Cell, Part, evaluate, plan, summarise
 
@@ -34,7 +34,7 @@ def test_a_changed_run_is_sound_or_has_no_guarantee(monkeypatch, epsilon):
     monkeypatch.setattr(generation_ablation, "N_SYNTHETIC", {True: 400})
     built = []
     monkeypatch.setattr(
-        generation_ablation, "generate", lambda module, labels: built.append(module) or torch.rand(len(labels), 1, 8, 8)
+        generation_ablation, "draw", lambda made, labels: built.append(made) or torch.rand(len(labels), 1, 8, 8)
     )
     part = Part("one cell per class", ("digits",), (), (CELLS, 1), epsilon)
     row = evaluate(Cell("digits", part, 0), None)

@@ -1,6 +1,7 @@
 """DPImageBench's protocol: splits, faces, cells, rows."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,22 +9,17 @@ import torch
 from PIL import Image
 
 from dpswd import InputError
-from dpswd.data import Digits
+from dpswd.data import benchmark
 from experiments.generation import imagebench
-from experiments.generation.imagebench import Faces, plan, run, summarise
-
-
-class DigitsSplit(imagebench._Split, Digits):
-    n_train = 1000
+from experiments.generation.imagebench import Task, faces, plan, run, summarise
 
 
 def test_split_is_that_of_random_split_after_seed_0():
     torch.manual_seed(0)
     expected, _ = torch.utils.data.random_split(range(1438), [1000, 438])
-    data = DigitsSplit()
-    assert data.public_facts()[0] == len(data.private) == 1000
-    assert torch.equal(data.private.labels, Digits().private.labels[expected.indices])
-    assert len(data.test) == 359
+    found = Task(Path(), (), 1000).records("digits", None)
+    assert torch.equal(found.train.labels, benchmark("digits").train.labels[expected.indices])
+    assert len(found.test) == 359
 
 
 def test_faces_have_the_attributes_of_their_names(tmp_path):
@@ -33,11 +29,11 @@ def test_faces_have_the_attributes_of_their_names(tmp_path):
         Image.new("RGB", (64, 64), (20 * i, 0, 0)).save(tmp_path / "celeba64" / name)
     lines = [f"{name}  1 {1 if i % 3 else -1} -1" for i, name in enumerate(names)]
     (tmp_path / "celeba64_attr.txt").write_text("\n".join(["10", "Bald Male Young", *lines[::-1]]) + "\n")
-    data = Faces(root=str(tmp_path))
-    assert data.public_facts() == (8, (3, 32, 32), 2)
-    red = (data.private.values[:, 0].double().mean((1, 2)) / 20).round().long()
+    train = faces(tmp_path).train
+    assert train.values.shape == (8, 3, 32, 32)
+    red = (train.values[:, 0].double().mean((1, 2)) / 20).round().long()
     assert red.tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
-    assert torch.equal(data.private.labels, (red % 3 > 0).long())
+    assert torch.equal(train.labels, (red % 3 > 0).long())
 
 
 def test_plan_has_the_budgets_of_each_data_set():

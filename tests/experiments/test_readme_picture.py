@@ -18,8 +18,3 @@ def test_picture_of_digits(tmp_path, monkeypatch):
 
     monkeypatch.setattr(PrivateGenerator, "fit", None)  # a second picture is drawn with the same generator
     assert readme_picture.run(tmp_path, quick=True) == result
-
-
-def test_constants_are_those_of_the_config():
-    assert readme_picture._constants("mnist")["rotation"] == 8.0
-    assert readme_picture._constants("cifar10") == {}

@@ -59,6 +59,37 @@ def test_options_are_the_arguments_of_the_experiment(monkeypatch, tmp_path):
         runner.main(["run", "fake", "--bx", "20"])
 
 
+def test_stale_results_are_made_again_once(monkeypatch, tmp_path, capsys):
+    calls = []
+
+    def run(out, *, quick=False, full=False):
+        calls.append(full)
+        if len(calls) == 2:
+            raise ValueError
+        return {"rows": [], "file": "second" if full else "first"}
+
+    monkeypatch.setattr(runner, "available", lambda: {"fake": runner.Experiment("a fake", run)})
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    monkeypatch.setattr(runner, "ORDER", ["first", "second", "third", "absent"])
+    monkeypatch.setattr(runner, "COMMANDS", {"first": "fake", "second": "fake --full", "third": "fake"})
+    for name, version in (("first", "0.0.1"), ("second", "0.0.1"), ("third", __version__)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"version": version}))
+    assert runner.main(["list"]) == 0
+    assert "(stale) a fake" in capsys.readouterr().out
+    options = ["run", "all", "--resume", "--out", str(tmp_path / "out")]
+    assert runner.main(options) == 1  # the second fails
+    assert runner.main(options) == 0
+    assert calls == [False, True, True]
+    assert runner.main(options) == 0
+    assert len(calls) == 3
+
+
+def test_every_result_of_the_docs_has_a_command():
+    files = {path.stem for path in runner.RESULTS.glob("*.json")}
+    assert files - {"table1_gap", "table2_gap", "table2_0_2_0"} <= set(runner.ORDER)  # the last: of that version
+    assert {runner.COMMANDS.get(name, name).split()[0] for name in runner.ORDER} <= set(runner.available())
+
+
 @pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
 def test_tables_of_pages_are_made_from_results(page):
     assert tables.fill(page.read_text()) == page.read_text(), "run: python -m experiments tables"

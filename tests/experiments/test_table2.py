@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpswd.data.benchmarks import Benchmark, benchmark
+from dpswd.data import Benchmark, benchmark
 from dpswd.errors import InputError
 from dpswd.mixture.features import DCT
 from dpswd.records import Records
@@ -14,28 +14,20 @@ from dpswd.report.render import write_report
 from experiments.generation import generation, table2, table2_published
 from experiments.generation import table2_methods as methods
 from experiments.generation.table2 import evaluate_cells, plan
-from experiments.generation.table2_methods import (
-    BUDGETS,
-    DATASETS,
-    METHODS,
-    Cell,
-    Trained,
-    train,
-)
+from experiments.generation.table2_methods import BUDGETS, DATASETS, METHODS, Cell, Trained, train
 from experiments.generation.table2_published import published_run
 from experiments.generation.training import SHIPPED
 from models.gaussian import ClassGaussian
 from models.published import published_loss
 
 
-def enlarged(name="MNIST", root=None):
+def enlarged(*_):
     """Digits enlarged to the size of MNIST."""
     digits = benchmark("digits")
-    train, test = (
-        Records(torch.nn.functional.interpolate(part.floats(), (28, 28)), part.labels)
-        for part in (digits.train, digits.test)
+    parts = (
+        Records(torch.nn.functional.interpolate(p.values, (28, 28)), p.labels) for p in (digits.train, digits.test)
     )
-    return Benchmark("MNIST", train, test, True, list(range(10)))
+    return Benchmark("MNIST", *parts, True, list(range(10)))
 
 
 @pytest.fixture
@@ -65,7 +57,7 @@ def test_plan():
     assert set(table2.LABELS) == set(METHODS)
     cells = generation.plan()
     assert len(cells) == len(set(cells))
-    assert all(SHIPPED[cell.dataset].is_file() for cell in [*cells, *full])
+    assert all(path.is_file() for path in SHIPPED.values())
 
 
 def test_cells_resume_in_new_run_directories(small, tmp_path):

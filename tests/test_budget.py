@@ -1,0 +1,291 @@
+"""Budget without Lightning: calibration over shares, ledger, stored releases, resume, statement, refusals."""
+
+import hashlib
+import math
+import shutil
+import threading
+
+import pytest
+import torch
+from factories import N, X, agree, deadly, drawn, fork_server, ledger_of, privacy, records, witness_noise, written
+
+import dpswd.budget
+from dpswd import Budget, BudgetExceededError, ClassCounts, InputError, PrivacyBudget, SecondMoment
+from dpswd._files import atomic_write
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.errors import DpswdError, LedgerError
+from dpswd.report.render import write_report
+
+
+def queries():
+    return [ClassCounts(3, share=0.25), SecondMoment(3, share=0.5), SecondMoment(3, row_norm=1.0)]
+
+
+def budget(handle, directory, parts=None, epsilon=2.0, delta=1e-5, **options):
+    parts = queries() if parts is None else parts
+    return Budget(handle, parts, target_epsilon=epsilon, target_delta=delta, run_dir=directory, **options)
+
+
+def spend(directory, handle=None, parts=None, **options):
+    handle, parts = handle or records(), parts or queries()
+    with budget(handle, directory, parts, **options) as made:
+        return made, [part.release(handle) for part in parts], parts
+
+
+def test_shares_split_the_squared_mu(tmp_path):
+    made, _, parts = spend(tmp_path)
+    mus = [part.mechanism.sensitivity / part.mechanism.sigma for part in parts]
+    assert mus[0] ** 2 / made.mu**2 == pytest.approx(0.25, rel=1e-9)
+    assert mus[1] ** 2 / made.mu**2 == pytest.approx(0.5, rel=1e-9)
+    assert math.hypot(*mus) == pytest.approx(made.statement()["mu"], rel=1e-4)
+    assert 0.99 * 2 < made.statement()["epsilon"] <= 2
+    agree(tmp_path, 3)
+    facts = privacy(tmp_path)
+    assert facts["covered_runs"] == facts["weights_from_runs"] == [facts["run"]]
+    plan = [{"mechanism": part.mechanism.to_dict(), "n_releases": 1} for part in parts]
+    assert ledger_of(tmp_path).header["plan"] == plan
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_mu_is_that_of_the_accountant(accountant):
+    mu, exact = PrivacyBudget(1.0, 1e-5, accountant).mu, mu_of_epsilon(1.0, 1e-5)
+    assert mu == exact if accountant == "pld" else 0.5 * exact < mu < exact  # Renyi: a looser bound, a smaller mu
+
+
+def test_report_of_the_directory(tmp_path):
+    spend(tmp_path, config={"method": "test"})
+    report = write_report(tmp_path)
+    assert report["sound"] is report["private"] is True
+    assert report["releases"]["made"] == report["releases"]["planned"] == 3
+    config = (tmp_path / "config.yaml").read_bytes()
+    assert config == b"method: test\n"
+    assert ledger_of(tmp_path).header["config_sha256"] == hashlib.sha256(config).hexdigest()
+
+
+def test_stored_releases_are_the_returned_values(tmp_path):
+    made, values, parts = spend(tmp_path)
+    for i, (value, part) in enumerate(zip(values, parts, strict=True), 1):
+        content = torch.load(tmp_path / "releases" / f"{i:06d}.pt", weights_only=True)
+        assert torch.equal(content["tensors"]["values"], value)
+        assert (content["run"], content["ordinal"], content["mechanism"]) == (made.run, 1, part.mechanism.to_dict())
+
+
+def test_privacy_json_after_a_failure(tmp_path):
+    handle, (counts, moment, _) = records(), queries()
+
+    def fail():
+        with budget(handle, tmp_path, [counts, moment]):
+            counts.release(handle)
+            moment.release(handle, rows=lambda x: x[:, :2])
+
+    with pytest.raises(InputError, match="dim"):
+        fail()
+    facts = privacy(tmp_path)
+    assert (facts["releases_made"], facts["planned_releases"], written(tmp_path)) == (1, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"records": X}, "PrivateRecords"),
+        ({"queries": []}, "queries"),
+        ({"queries": [ClassCounts(3, share=0.5), ClassCounts(3, share=0.5), ClassCounts(3)]}, "shares"),
+        ({"target_epsilon": 0.0}, "target_epsilon"),
+        ({"target_delta": 1 / N}, "target_delta"),
+        ({"accountant": "gdp"}, "accountant"),
+        ({"shared_ledger": "missing.jsonl"}, "dpswd ledger create"),
+        ({"run_dir": "file/run"}, "Expected to write"),
+    ],
+)
+def test_bad_input_leaves_no_file(tmp_path, tree, monkeypatch, change, match):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    arguments = {"records": records(), "queries": queries(), "target_epsilon": 1.0, "target_delta": 1e-5}
+    arguments |= {"run_dir": "run", "config": {"method": "test"}} | change
+    with pytest.raises(DpswdError, match=match), Budget(**arguments):
+        pass
+    assert tree(tmp_path) == {"file": 0}
+
+
+def test_the_directory_of_a_run_is_refused_before_records_are_read(tmp_path, monkeypatch):
+    spend(tmp_path)
+    monkeypatch.setattr("dpswd.budget.check_same_records", None)
+    for use in (lambda: Budget.check_free(tmp_path), lambda: budget(records(), tmp_path)):
+        with pytest.raises(InputError, match=r"ledger\.jsonl"):
+            use()
+    assert not Budget.is_free(tmp_path)
+    assert Budget.is_free(tmp_path / "new")
+
+
+def test_threads_share_one_planned_release(tmp_path, monkeypatch):
+    query, handle = ClassCounts(3), records()
+    made, done, refused, start = budget(handle, tmp_path, [query]), [], [], threading.Barrier(8)
+    check = made.check
+
+    def slow(mechanism):
+        check(mechanism)
+        threading.Event().wait(0.02)  # other threads check meanwhile
+
+    monkeypatch.setattr(made, "check", slow)
+
+    def release():
+        start.wait()
+        try:
+            done.append(query.release(handle))
+        except BudgetExceededError:
+            refused.append(True)
+
+    with made:
+        threads = [threading.Thread(target=release) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert (len(done), len(refused), written(tmp_path)) == (1, 7, 1)
+
+
+# resume: a run that is killed at any moment is finished with nothing paid twice
+
+
+def fit(directory, moment=None, resume=False):
+    """The run of this file, in a process that dies at a moment: owner, function, call, before or after."""
+    witness_noise(directory / "witness")
+    owners = {"budget": Budget, "ledger": dpswd.budget.Ledger, "file": dpswd.budget, "query": ClassCounts}
+    if moment is not None:
+        owner, *rest = moment
+        deadly(owners[owner], *rest)
+    _, values, parts = spend(directory / "run", resume=resume, config={"method": "test"})
+    torch.save((values, [part.mechanism.sigma for part in parts]), directory / "values.pt")
+
+
+MOMENTS = [
+    ("budget", "_start", 0),
+    ("ledger", "create", 0),  # before the ledger
+    ("budget", "before_release", 0),
+    ("ledger", "record", 0),
+    ("ledger", "record", 0, "after"),  # in the ledger, and no noise
+    ("budget", "store", 0),  # noise, and no file
+    ("file", "atomic_write", 1),  # the file of the first release (0: config.yaml)
+    ("file", "atomic_write", 1, "after"),
+    ("ledger", "record", 1, "after"),
+    ("budget", "store", 2),
+    ("budget", "store", 2, "after"),
+    ("budget", "_write", 0),
+]
+
+
+@pytest.fixture(scope="module")
+def server():
+    return fork_server()
+
+
+def run_in_process(server, *arguments):
+    process = server.Process(target=fit, args=arguments)
+    process.start()
+    process.join(60)
+    return process.exitcode
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: " ".join(map(str, moment)))
+def test_a_killed_run_is_finished_and_pays_nothing_twice(server, tmp_path, moment):
+    run, witness = tmp_path / "run", tmp_path / "witness"
+    assert run_in_process(server, tmp_path, moment) == -9
+    before = {path.name: path.read_bytes() for path in (run / "releases").glob("*.pt")}
+    made, lost = written(run) or 0, drawn(witness) - len(before)
+    assert len(before) <= drawn(witness) <= made <= len(before) + 1
+    assert run_in_process(server, tmp_path, None, True) == 0
+    agree(run, 3)
+    assert drawn(witness) == 3 + lost  # a value that was lost is drawn again, under the same line
+    values, _ = torch.load(tmp_path / "values.pt", weights_only=True)
+    for i, value in enumerate(values, 1):
+        content = torch.load(run / "releases" / f"{i:06d}.pt", weights_only=True)
+        assert torch.equal(content["tensors"]["values"], value)
+    assert all((run / "releases" / name).read_bytes() == content for name, content in before.items())
+    assert write_report(run)["sound"] is True
+
+
+def test_a_finished_run_is_read_from_its_files(tmp_path, monkeypatch):
+    handle = records()
+    made, values, _ = spend(tmp_path, handle)
+    ledger = (tmp_path / "ledger.jsonl").read_bytes()
+    monkeypatch.setattr(type(handle), "open_records", None)
+    again, same, parts = spend(tmp_path, handle, resume=True)
+    assert all(torch.equal(a, b) for a, b in zip(values, same, strict=True))
+    assert [part.n_releases for part in parts] == [0, 0, 0]
+    assert (again.run, again.n_releases, (tmp_path / "ledger.jsonl").read_bytes()) == (made.run, 3, ledger)
+    agree(tmp_path, 3)
+
+
+def test_resume_where_there_is_nothing_starts_a_run(tmp_path):
+    spend(tmp_path, resume=True)
+    agree(tmp_path, 3)
+
+
+def test_a_lost_file_that_is_not_the_last_is_not_drawn_again(tmp_path):
+    spend(tmp_path)
+    (tmp_path / "releases" / "000001.pt").unlink()
+    with pytest.raises(BudgetExceededError, match="at most 1"):
+        spend(tmp_path, resume=True)
+    assert written(tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"epsilon": 3.0}, "target_epsilon"),
+        ({"delta": 1e-6}, "target_delta"),
+        ({"accountant": "rdp"}, "accountant"),
+        ({"handle": records(X[:-1])}, "sample_size"),
+        ({"parts": [ClassCounts(3), SecondMoment(3)]}, "planned_releases"),
+        ({"parts": [*queries()[:2], SecondMoment(3, row_norm=2.0)]}, "mechanisms"),
+    ],
+)
+def test_another_plan_is_not_resumed(tmp_path, tree, change, match):
+    spend(tmp_path)
+    before = tree(tmp_path)
+    with pytest.raises(InputError, match=match):
+        spend(tmp_path, resume=True, **change)
+    assert tree(tmp_path) == before
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    spend(tmp_path / "a")
+    spend(tmp_path / "b")
+    path = tmp_path / "a" / "releases" / "000002.pt"
+    whole = path.read_bytes()
+    for content in (whole[:-40], (tmp_path / "b" / "releases" / "000002.pt").read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"000002\.pt"):
+            spend(tmp_path / "a", resume=True)
+    path.write_bytes(whole)
+    lines = (tmp_path / "a" / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "a" / "ledger.jsonl").write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(InputError, match="does not contain"):
+        spend(tmp_path / "a", resume=True)
+
+
+def test_a_full_disk_between_ledger_and_file(tmp_path, monkeypatch):
+    calls = iter(range(9))
+
+    def full(path, content):
+        if next(calls) == 1:
+            raise InputError("Expected room on the disk, got none; make room.")
+        atomic_write(path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dpswd.budget.atomic_write", full)
+        with pytest.raises(InputError, match="room"):
+            spend(tmp_path)
+    assert (written(tmp_path), privacy(tmp_path)["releases_made"]) == (2, 2)
+    spend(tmp_path, resume=True)
+    agree(tmp_path, 3)
+    monkeypatch.setattr("dpswd.accounting.ledger.os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space")))
+    with pytest.raises(LedgerError, match="No space"):
+        spend(tmp_path / "b")
+
+
+def test_resume_in_a_moved_directory(tmp_path):
+    _, values, _ = spend(tmp_path / "a")
+    shutil.move(tmp_path / "a", tmp_path / "b")
+    _, same, _ = spend(tmp_path / "b", resume=True)
+    assert all(torch.equal(a, b) for a, b in zip(values, same, strict=True))
