@@ -361,6 +361,12 @@ TABLES: dict[str, Table] = {
         ),
         "MNIST, and the same command with the settings of a row",
     ),
+    "table2_signal": Table(
+        "table2_signal",
+        {"method": "{method}", "σ": "{sigma:g}"},
+        "MNIST, {draws} gradients for each cell",
+        spread=("{grouping}", lambda row: "-" if row["steps"] is None else f"{row['steps']:.3g}"),
+    ),
     "fig6": Table(
         "fig6",
         columns(
