@@ -125,6 +125,16 @@ def test_published_run_learns(grouping, monkeypatch):
     assert sum(values[-10:]) < 0.9 * sum(values[:10])
 
 
+def test_noise_drowns_the_signal_of_a_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(table2_published, "benchmark", enlarged)
+    rows = table2_published.signal(tmp_path, draws=6, warm=2)["rows"]
+    assert len(rows) == len(table2_published.GROUPINGS) * len(table2_published.SIGMAS)
+    plain, noisy = rows[0], rows[1]
+    assert (plain["sigma"], noisy["sigma"], plain["cosine"]) == (0.0, 2.94, pytest.approx(1.0))
+    assert plain["steps"] < 20
+    assert noisy["steps"] is None or noisy["steps"] > plain["steps"]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_rows_of_the_paper(tmp_path, monkeypatch):
     """Cut short, on digits: a row for each method and changed setting, with the printed number; cells are kept."""
