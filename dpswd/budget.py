@@ -38,9 +38,8 @@ from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, SharedLedger
 from dpswd.errors import BudgetExceededError, InputError, LedgerError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
-from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateRecords
-from dpswd.release import Recorder, check_same_records
+from dpswd.release import Recorder, Releasing, check_same_records
 
 __all__ = ["Budget"]
 
@@ -268,15 +267,15 @@ class RunBudget(Recorder):
         Everything that can be refused is refused before a file is written.
         """
         processes = Processes()
-        if self.records is not None:
-            digest = check_same_records(self.records)
-            if digest in _released and self.shared_ledger is None and self._checkpoint is None:
-                say(
-                    f"Warning: these records were released before, in {_released[digest]}. This run spends a further "
-                    "budget, and both guarantees compose; pass shared_ledger to keep one budget for all runs."
-                )
-            _released[digest] = str(self.run_dir)
+        digest = None if self.records is None else check_same_records(self.records)
         opened = processes.broadcast(lambda: self._open_files(wanted, shares))
+        if digest in _released and self.shared_ledger is None and self._checkpoint is None:
+            say(
+                f"Warning: these records were released before, in {_released[digest]}. This run spends a further "
+                "budget, and both guarantees compose; pass shared_ledger to keep one budget for all runs."
+            )
+        if digest is not None:
+            _released[digest] = str(self.run_dir)
         self.plan, self._made, self._stored, self._again, self.run = opened
         self._running = True
 
@@ -415,7 +414,7 @@ class RunBudget(Recorder):
         if shares:
             spent, mu = PrivacyAccountant(self.accountant), self.mu
             for (query, count), share in zip(wanted[:-1], shares, strict=True):
-                sigma = query.unit_sensitivity / (mu * math.sqrt(share))
+                sigma = query.unit_sensitivity * math.sqrt(query.law.mean) / (mu * math.sqrt(share))
                 plan.append((dataclasses.replace(query, sigma=sigma), count))
                 spent.step(plan[-1][0], sample_size=self.sample_size, n_releases=count)
         mechanism, n_releases = wanted[-1]
@@ -544,7 +543,7 @@ class Budget(RunBudget):
     def __init__(
         self,
         records: PrivateRecords,
-        queries: Sequence[GaussianQuery] = (),
+        queries: Sequence[Releasing[Any]] = (),
         *,
         target_epsilon: float,
         target_delta: float,

@@ -61,6 +61,7 @@ _CLASSES = {
     "MixtureGenerator": "dpswd.mixture.generator",
     "MLPGenerator": "dpswd.lightning.networks",
     "ConvGenerator": "dpswd.lightning.networks",
+    "RefinedGenerator": "dpswd.lightning.networks",
 }
 _PART = 500  # records that are generated at a time
 _GRID = 56  # least side of an image in a picture, in pixels

@@ -103,7 +103,12 @@ class Releasing(nn.Module, Generic[M]):
     Args:
         mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.
         recorder: Object that records every release before it is made.
+
+    Attributes:
+        share: Part of the squared mu of a budget over several queries.
     """
+
+    share: float = 0.2
 
     def __init__(self, mechanism: M, recorder: Recorder | None = None) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ indices of a batch are as secret as the noise: :mod:`dpswd.release` draws them f
 is released, and no state can be saved or seeded.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -48,12 +48,13 @@ class ReleaseLoader:
         at_least(1, n_releases=n_releases, every=every)
         PrivateBatch(records, batch_size)  # refuses a size out of range
         self.records, self.batch_size, self.n_releases, self.every = records, batch_size, n_releases, every
+        self.n_done: Callable[[], int] = int  # steps that a resumed epoch has behind it; the budget sets it
 
     def __len__(self) -> int:
         return self.n_releases * self.every
 
     def __iter__(self) -> Iterator[PrivateBatch]:
-        for step in range(len(self)):
+        for step in range(self.n_done(), len(self)):
             yield PrivateBatch(None if step % self.every else self.records, self.batch_size)
 
     def state_dict(self) -> dict[str, int]:

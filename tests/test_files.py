@@ -6,11 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dpswd import InputError
+from dpswd import InputError, PrivacyBudget
 from dpswd._distributed import Processes, lost
 from dpswd._files import DirectoryLock, write_json
 from dpswd.errors import ProcessLostError
-from dpswd.training.callback import PrivacyBudget
 
 
 def test_one_run_at_a_time(tmp_path):

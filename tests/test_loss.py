@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import dpswd.loss
-from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, sliced_wasserstein
-from dpswd.loss import Recorder, Release, clip_rows
+from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, Recorder, sliced_wasserstein
+from dpswd.loss import Release
 from dpswd.sliced import block_means
 
 TINY = 1e-12  # noise so small that only float error of the comparison is left
@@ -268,22 +268,3 @@ def test_smoothed_distance_has_the_law_of_noisy_projections():
     offset = float((y @ release.projections - release.values).square().squeeze())
     spread = (2 * 0.3**4 + 4 * 0.3**2 * offset) ** 0.5 / 4000**0.5  # of the mean of a non-central chi square
     assert abs(float(draws.mean()) - offset - 0.3**2) < 5 * spread  # 6e-7, for the seed alone
-
-
-# clipping
-
-
-def test_rows_are_clipped_one_by_one():
-    x = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    x *= 0.4 / x.norm(dim=1, keepdim=True)
-    x[1] *= 1e30
-    x[2] = 1e300  # the norm overflows
-    x[3] = 0
-    x[4] = 5e-324  # the norm underflows
-    clipped = clip_rows(x, 0.5)
-    assert clipped.dtype == torch.float64
-    assert torch.equal(clipped[[0, 3, 5]], x[[0, 3, 5]])  # rows inside the bound stay, bit by bit
-    assert float(clipped[1].norm()) == pytest.approx(0.5, rel=1e-11)
-    assert bool(torch.isfinite(clipped).all())
-    assert float(clipped[2].norm()) <= 0.5
-    assert float(clipped[4].norm()) <= 0.5

@@ -14,7 +14,7 @@ from dpswd import (
     PrivacyAccountant,
     ProjectionMechanism,
 )
-from dpswd.loss import clip_rows
+from dpswd.release import clip_rows
 from dpswd.sliced import block_means
 
 FALSE_ALARM = 1e-6  # chance that a correct mechanism fails a test here, over the choice of the seed
@@ -37,10 +37,6 @@ def rows(n, d, seed=0, norm=0.5):
     return x * norm / x.norm(dim=1, keepdim=True)
 
 
-def exact_values(loss, x, labels, projections):
-    return loss.exact_values(x, labels, projections)
-
-
 # noise
 
 
@@ -51,7 +47,7 @@ def test_noise_of_quantiles_has_the_law_that_is_claimed(n_classes):
     noise = []
     for _ in range(200):
         out = loss.release(x, labels)
-        noise.append((out.values - exact_values(loss, x, labels, out.projections)).flatten())
+        noise.append((out.values - loss.exact_values(x, labels, out.projections)).flatten())
     drawn = torch.cat(noise).numpy()  # 4,800 or 14,400 numbers
     assert stats.kstest(drawn / 0.3, "norm").pvalue > FALSE_ALARM
     for factor in (2 / 3, 3 / 2):
@@ -73,7 +69,7 @@ def test_noise_and_directions_are_fresh_in_every_release_and_noise_in_every_clas
     loss = DPSlicedWassersteinLoss(mechanism(n_classes=3, noise_seed=2))
     x, labels = rows(12, 4), torch.arange(12) % 2  # no record of class 2
     made = [loss.release(x, labels) for _ in range(8)]
-    noise = torch.stack([out.values - exact_values(loss, x, labels, out.projections) for out in made])
+    noise = torch.stack([out.values - loss.exact_values(x, labels, out.projections) for out in made])
     for i in range(8):
         for j in range(i):  # 72 entries each
             correlation = np.corrcoef(noise[i].flatten(), noise[j].flatten())[0, 1]
@@ -156,7 +152,7 @@ def test_same_class_sensitivity(labels, release):
         x, y = neighbours(generator, trial)
         u = loss.release(torch.zeros(6, 3), torch.zeros(6).long() if labels else None).projections
         classes = torch.randint(2 if trial % 6 else 1, (6,), generator=generator) if labels else None
-        moved = exact_values(loss, x, classes, u) - exact_values(loss, y, classes, u)
+        moved = loss.exact_values(x, classes, u) - loss.exact_values(y, classes, u)
         ratios.append(float(moved.norm()) / claimed)
     assert max(ratios) <= 1
     assert max(ratios) == pytest.approx(1, abs=1e-9)  # reached: what jumps stays at its end of every column's order
@@ -177,7 +173,7 @@ def test_other_class_sensitivity(kind, release):
         before = torch.randint(3, (6,), generator=generator)
         after = before.clone()
         after[0] = (before[0] + 1 + trial % 2) % 3
-        moved = exact_values(loss, x, before, u) - exact_values(loss, y, after, u)
+        moved = loss.exact_values(x, before, u) - loss.exact_values(y, after, u)
         z, w = (clip_rows(rows_[:1], 0.5)[0] for rows_ in (x, y))
         of_two = math.sqrt(float((z @ u).square().sum() + (w @ u).square().sum())) / made.block_size
         assert float(moved.norm()) <= of_two * (1 + 1e-12)  # DESIGN 2.1: two class blocks
@@ -201,7 +197,7 @@ def test_the_gradient_of_quantiles_is_unbiased_and_sorting_them_again_is_not(mon
         (grad,) = torch.autograd.grad((block_means((y @ u).sort(dim=0).values, 3) - target).square().mean(), y)
         return grad
 
-    exact = gradient(exact_values(loss, x, None, u))
+    exact = gradient(loss.exact_values(x, None, u))
     ours, resorted = [], []
     for _ in range(3000):
         out = loss.release(x)

@@ -9,20 +9,27 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
+from factories import booked
 from hypothesis import given, settings
 from hypothesis.extra import numpy as arrays
 
 import dpswd.loss
 import dpswd.queries
-from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, ProjectionMechanism, random_projections
+from dpswd import (
+    DPSlicedWassersteinLoss,
+    PrivacyAccountant,
+    PrivateRecords,
+    ProjectionMechanism,
+    random_projections,
+)
 from dpswd._random import SeededRandom, normal, on_grid
 from dpswd._sorting import sort_columns
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.audit.bounds import Claim
 from dpswd.audit.game import run_game
-from dpswd.generation.structure import forecast
-from dpswd.loss import clip_rows
+from dpswd.mixture.structure import forecast
 from dpswd.queries import ClassCounts, SecondMoment
+from dpswd.release import clip_rows
 from dpswd.sliced import block_means, padded_block_means, sliced_wasserstein
 
 UNIT32 = 2.0**-24  # half the distance from 1 to the next float32
@@ -92,6 +99,10 @@ def test_values_before_noise_move_no_more_than_is_claimed(dtype, release):
 # automatic mixed precision
 
 
+def moment_of(rows):
+    return booked(SecondMoment(5, sigma=1.0, noise_seed=4)).release(PrivateRecords(rows))
+
+
 def autocast(on):
     return torch.autocast("cpu", torch.bfloat16, enabled=on)
 
@@ -114,7 +125,7 @@ def released(monkeypatch, on):
         loss = DPSlicedWassersteinLoss(made)
         release = loss.release(x)
         rows = DPSlicedWassersteinLoss(made.replace(statistic="rows", n_quantiles=None)).release(x)
-        moment = SecondMoment(5, sigma=1.0, noise_seed=4).release(x)
+        moment = moment_of(x)
         directions = random_projections(5, 10, kind="orthogonal", generator=SeededRandom(1))
         public = torch.randn(9, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
         distance = loss.distance(release, public)
@@ -205,26 +216,27 @@ def test_noise_is_added_in_float64(monkeypatch):
     """Float32 noise differs by about 1e-8."""
     monkeypatch.setattr(dpswd.loss, "on_grid", lambda values, sigma: values)
     monkeypatch.setattr(dpswd.queries, "on_grid", lambda values, sigma: values)
-    x = torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) / 9
+    x = (torch.randn(12, 5, generator=torch.Generator().manual_seed(0)) / 9).double()
     made = ProjectionMechanism(5, 7, 0.3, 12, statistic="quantiles", n_quantiles=3, noise_seed=4)
     loss, source = DPSlicedWassersteinLoss(made), SeededRandom(4)
     u = random_projections(5, 7, generator=source)
     expected = loss.exact_values(x, None, u) + 0.3 * torch.from_numpy(normal(source, (7, 3))).T
     torch.testing.assert_close(loss.release(x).values, expected, rtol=0, atol=1e-15)
     noise = torch.from_numpy(normal(SeededRandom(4), (5, 5)))
-    moment = SecondMoment(5, sigma=1.0, noise_seed=4).release(x)
+    moment = moment_of(x)
     torch.testing.assert_close(moment, x.T @ x + (noise + noise.T) / 2, rtol=0, atol=1e-14)
 
 
 def test_everything_released_lies_on_the_grid():
     generator = torch.Generator().manual_seed(0)
     x, labels = torch.randn(12, 5, generator=generator), torch.randint(3, (12,), generator=generator)
+    handle = PrivateRecords(x, labels, classes=range(3))
     quantiles = ProjectionMechanism(5, 7, 0.3, 12, statistic="quantiles", n_quantiles=3)
     released = [
         (DPSlicedWassersteinLoss(quantiles).release(x).values, 0.3),
         (DPSlicedWassersteinLoss(ProjectionMechanism(5, 7, 0.3, 12)).release(x).values, 0.3),
-        (ClassCounts(3, sigma=0.7).release(labels), 0.7),
-        (SecondMoment(5, sigma=1.3).release(x), 1.3),
+        (booked(ClassCounts(3, sigma=0.7)).release(handle), 0.7),
+        (booked(SecondMoment(5, sigma=1.3)).release(handle), 1.3),
     ]
     for values, sigma in released:
         assert torch.equal(on_grid(values, sigma), values)

@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 import torch
+from factories import N, loader, records
 from scipy import stats
 from torch.utils.data import DataLoader
 
-from dpswd import FixedSizeSampler, InputError
-from dpswd.sampling import ReleaseLoader
+from dpswd import FixedSizeSampler, InputError, ReleaseLoader
 
 FALSE_ALARM = 1e-6
 
@@ -49,24 +49,15 @@ def test_fresh_for_every_sampler_and_every_pass():
     assert len(next(iter(pickle.loads(pickle.dumps(sampler))))) == 3
 
 
-@pytest.mark.parametrize(
-    ("every", "start", "sizes"),
-    [
-        (1, 0, [4, 4, 4, 4, 4, 4, 4]),
-        (3, 0, [4, 0, 0, 4, 0, 0, 4]),
-        (7, 0, [4, 0, 0, 0, 0, 0, 0]),
-        (3, 2, [0, 4, 0, 0, 4]),
-        (7, 3, [0, 0, 0, 0]),
-        (1, 7, []),
-        (1, 9, []),
-    ],
-)
-def test_steps_in_between_and_resumed_runs(every, start, sizes):
-    sampler = FixedSizeSampler(9, 4, n_steps=7, every=every)
-    sampler.start = start
-    assert [len(indices) for indices in sampler] == sizes
-    assert len(sampler) == len(sizes)
-    assert sampler.n_releases == math.ceil(7 / every)  # of the whole run
+@pytest.mark.parametrize(("every", "done", "sizes"), [(1, 0, [4, 4, 4]), (2, 0, [4, 0, 4, 0, 4, 0]), (2, 3, [0, 4, 0])])
+def test_handles_of_planned_releases_and_free_steps(every, done, sizes):
+    made = loader(3, every, batch_size=4)
+    made.n_done = lambda: done  # of a resumed run
+    batches = list(made)
+    assert [len(batch) for batch in batches] == sizes
+    assert len(made) == 3 * every
+    assert made.state_dict() == {}
+    assert all(batch.to("cpu") is batch.pin_memory() is batch for batch in batches)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -76,23 +67,6 @@ def test_in_a_loader(workers):
     batches = [batch.tolist() for batch in loader]
     assert [len(set(batch)) for batch in batches] == [8, 8, 8]
     assert len({tuple(batch) for batch in batches}) == 3
-
-
-def test_the_release_loader_continues_where_it_stopped():
-    class Rows(torch.utils.data.Dataset):
-        def __getitems__(self, index):
-            return index
-
-    def loader():
-        return ReleaseLoader(Rows(), FixedSizeSampler(50, 8, n_steps=5, every=2))
-
-    first = loader()
-    seen = [len(batch) for _, batch in zip(range(3), first, strict=False)]
-    second = loader()
-    second.load_state_dict(first.state_dict())
-    assert first.state_dict() == {"start": 3}  # the number of steps and nothing of the subsets
-    assert seen + [len(batch) for batch in second] == [8, 0, 8, 0, 8]
-    assert second.state_dict() == {"start": 5}
 
 
 @pytest.mark.parametrize(
@@ -106,3 +80,9 @@ def test_the_release_loader_continues_where_it_stopped():
 def test_bad_input(changes, message):
     with pytest.raises(InputError, match=message):
         FixedSizeSampler(**({"sample_size": 50, "batch_size": 8, "n_steps": 3} | changes))
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 0}, {"batch_size": N + 1}, {"n_releases": 0}, {"every": 0}])
+def test_bad_input_of_a_release_loader(changes):
+    with pytest.raises(InputError, match=next(iter(changes))):
+        ReleaseLoader(records(), **{"batch_size": 4, "n_releases": 3} | changes)

@@ -73,7 +73,7 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         classes_: Classes (C,) of the source.
         adapted_: Whether the method was used; ``False`` if the classifier is that of the source, trained on its
             records as they came.
-        shift_: Squared displacement of classes, in variances within classes.
+        shift_: Squared displacement of classes, relative to their squared distance.
         verdict_: One sentence on what was done and why.
         synthetic_: Synthetic target records (n_synthetic, ...): images in [0, 1], or vectors without the directions
             that were left out.

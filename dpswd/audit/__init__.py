@@ -4,7 +4,6 @@ An audit can refute a claim. It cannot prove one: the attack may have been weak.
 """
 
 from dpswd.audit.bounds import evaluate
-from dpswd.audit.canaries import one_run_epsilon
 from dpswd.audit.game import AuditResult, ProjectionGame, QueryGame, audit, run_game
 
-__all__ = ["AuditResult", "ProjectionGame", "QueryGame", "audit", "evaluate", "one_run_epsilon", "run_game"]
+__all__ = ["AuditResult", "ProjectionGame", "QueryGame", "audit", "evaluate", "run_game"]

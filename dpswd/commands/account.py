@@ -25,12 +25,10 @@ def in_options() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        text = re.sub(rf"\b(?:target_|at_)?({_ARGUMENTS})\b", _option, str(error))
+        text = re.sub(
+            rf"\b({_ARGUMENTS})\b", lambda m: "--" + re.sub("^(target_|at_)", "", m[1]).replace("_", "-"), str(error)
+        )
         raise InputError(text) from None
-
-
-def _option(match: re.Match[str]) -> str:
-    return "--" + re.sub("^(target_|at_)", "", match[0]).replace("_", "-")
 
 
 def add_mechanism(parser: ArgumentParser) -> None:

@@ -38,6 +38,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         name=found.name,
         public=_is_benchmark(arguments.test, arguments.root),
         classifiers=None if arguments.classifiers is None else tuple(arguments.classifiers),
+        columns=[name for name in _header(arguments.test) if name != options.get("target")],
     )
 
 
@@ -50,6 +51,7 @@ def evaluate_pair(
     name: str,
     public: bool,
     classifiers: tuple[str, ...] | None = None,
+    columns: list[str] | None = None,
 ) -> dict[str, Any]:
     """Evaluate, and write the JSON file and the figure.
 
@@ -61,6 +63,7 @@ def evaluate_pair(
         name: Name of the test records.
         public: Whether they are a public benchmark, whose figures a report may show.
         classifiers: Names of the classifiers.
+        columns: Names of the columns of rows, for the figure.
     """
     from dpswd.evaluation.evaluate import WARNING, evaluate, figure, write_evaluation
 
@@ -71,7 +74,7 @@ def evaluate_pair(
     result = evaluate(made, test, classes=labelled, name=name, classifiers=classifiers)
     path = write_evaluation(directory, result["rows"], public=public, fidelity=result["fidelity"])
     picture = path.with_suffix(".png")
-    figure(picture, made, test)
+    figure(picture, made, test, columns)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
 
 
@@ -92,15 +95,20 @@ def _same_classes(test: Any, ours: list[Any], theirs: list[Any]) -> Any:
 
 def _options(path: str, target: str | None) -> dict[str, Any]:
     """Return the options of a table: its column of classes."""
-    if not path.lower().endswith(".csv"):
-        return {}
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            header = next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError):
-        return {}  # the reader says what is wrong
+    header = _header(path)
     name = target if target in header else "class"
     return {"target": name} if name in header else {}
+
+
+def _header(path: str) -> list[str]:
+    """Return the names of the columns of a table; none if the file is another one."""
+    if not path.lower().endswith(".csv"):
+        return []
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            return next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError):
+        return []  # the reader says what is wrong
 
 
 def _is_benchmark(test: str, root: str | None) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._validate import probability
+from dpswd.accounting.accountant import round_up
 from dpswd.accounting.ledger import Ledger, SharedLedger, cost, plan_of, statement
 from dpswd.commands import Command
 from dpswd.errors import InputError
@@ -16,11 +17,11 @@ def _add_arguments(parser: ArgumentParser) -> None:
     show = actions.add_parser("show", help="verify a ledger; print its releases and their cost")
     show.add_argument("path", metavar="PATH", type=Path, help="run directory, its ledger.jsonl, or a shared ledger")
     show.add_argument("--delta", type=float, help="default: the delta in the ledger's header")
-    create = actions.add_parser("create", help="create a shared ledger, for privacy.shared_ledger of several runs")
+    create = actions.add_parser("create", help="create a shared ledger, for shared_ledger of several runs")
     create.add_argument("path", metavar="PATH", type=Path, help="the new file")
     create.add_argument("--epsilon", type=float, required=True, help="total budget of all runs")
     create.add_argument("--delta", type=float, required=True, help="total budget of all runs")
-    create.add_argument("--include", metavar="LEDGER", type=Path, nargs="+", default=[], help="count earlier runs too")
+    create.add_argument("--include", metavar="RUN", type=Path, nargs="+", default=[], help="count earlier runs too")
     for action in (show, create):
         action.add_argument("--accountant", choices=["pld", "rdp"], help="default: that of the ledger, or pld")
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
@@ -67,7 +68,6 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     return {
         "path": str(ledger.path),
         "scope": "shared" if ledger.shared else "run",
-        "chain": "ok",  # otherwise reading raises an error
         "torn": ledger.torn,
         "head": ledger.head,
         "header": header,
@@ -101,8 +101,10 @@ def _show(result: dict[str, Any]) -> None:
     if result["sentence"]:
         print(result["sentence"])
     budget = "" if result["budget"]["epsilon"] is None else f"   budget {result['budget']['epsilon']:g}"
-    print(f"made      epsilon {result['made']['epsilon']:.4g}   mu {result['made']['mu']:.4g}")
-    print(f"planned   epsilon {result['epsilon']:.4g}   mu {result['mu']:.4g}   at delta {result['delta']:g}{budget}")
+    at = {"made": "", "planned": f"   at delta {result['delta']:g}{budget}"}
+    for name, facts in (("made", result["made"]), ("planned", result)):
+        epsilon, mu = (f"{round_up(facts[key], 3):g}" for key in ("epsilon", "mu"))
+        print(f"{name:<10}epsilon {epsilon}   mu {mu}{at[name]}")
     print("The cost of a run is that of its plan, even if it stops early.")
     for line in result["assumptions"]:
         print(f"  - {line}")

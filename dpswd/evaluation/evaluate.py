@@ -134,6 +134,7 @@ def _grid(records: Records) -> Any:
     index = index[: len(index) // columns * columns]
     images = records.values[index]
     pixels = images.float().numpy() / (255 if images.dtype.itemsize == 1 else 1)
+    pixels = np.pad(pixels, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=0.5)
     n, channels, height, width = pixels.shape
     tiled = pixels.reshape(n // columns, columns, channels, height, width).transpose(0, 3, 1, 4, 2)
     whole = tiled.reshape(n // columns * height, columns * width, channels)

@@ -143,7 +143,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         loader = trainer.train_dataloader
         self.records = _records_of(trainer)
         if self.records is not None:
-            self.sample_size, n_releases = len(self.records), getattr(loader, "n_releases", 0)
+            self.sample_size, n_releases = len(self.records), getattr(loader, "n_releases", 1)
         elif None not in self._handed_over:
             self.sample_size, n_releases = self._handed_over  # type: ignore[assignment]
         else:
@@ -152,6 +152,8 @@ class PrivacyBudget(RunBudget, L.Callback):
                 f"{type(loader).__name__}; or give PrivacyBudget sample_size and n_releases, where the module hands "
                 "tensors to the loss."
             )
+        if isinstance(loader, ReleaseLoader):
+            loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
         wanted: Plan = [(query.mechanism, 1) for query in queries]
         parts: list[Releasing[Any]] = [*queries]
         if loss is not None:

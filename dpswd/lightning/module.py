@@ -1,7 +1,8 @@
-"""LightningModule that trains a generator by DP-SWD at every step, as in the paper."""
+"""LightningModules that train a generator by DP-SWD: on a sketch, or at every step, as in the paper."""
 
 from typing import Any, Literal, cast
 
+import lightning as L
 import torch
 from torch import Tensor
 
@@ -9,13 +10,15 @@ from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
 from dpswd.generators import Generator
 from dpswd.lightning.checkpoints import KeepsRelease
+from dpswd.lightning.networks import RefinedGenerator
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.mixture.features import FeatureMap
+from dpswd.mixture.features import FeatureMap, Frequencies
 from dpswd.records import PrivateBatch
 from dpswd.release import LabelledRows, RowFunction
+from dpswd.sketch import Sketch
 
-__all__ = ["GeneratorModule"]
+__all__ = ["GeneratorModule", "SketchModule"]
 
 _LABEL_NORM = 0.25  # of the one-hot class that labels="concat" appends to a row
 
@@ -149,4 +152,70 @@ class GeneratorModule(KeepsRelease):
         optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.5, 0.99))
         steps = max(1, int(self.trainer.estimated_stepping_batches))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+class SketchModule(L.LightningModule):
+    """Trains a generator on a sketch: all releases are made at the start, every step is post-processing.
+
+    Args:
+        generator: Maps latent codes and classes to images.
+        features: Public feature maps of the sketch; the frequencies of the generator if not given.
+        moments: Whether second moments are released, for each map or for all.
+        batch_size: Generated records per step, spread evenly over the classes.
+        lr: Largest learning rate of Adam (one cycle).
+        noise_seed: For tests only: NOT PRIVATE.
+
+    Raises:
+        InputError: If a number is out of range, or there are neither features nor frequencies.
+
+    Example:
+        >>> module = SketchModule(RefinedGenerator((1, 8, 8), n_classes=10, n_frequencies=4, width=8))
+        >>> [query.mechanism.name for query in module.sketch.queries()]
+        ['sum of rows and squared norms', 'ClassMeans of 10 classes', 'ClassCovariances of 10 classes']
+    """
+
+    def __init__(
+        self,
+        generator: Generator,
+        features: list[FeatureMap] | None = None,
+        moments: bool = True,
+        batch_size: int = 200,
+        lr: float = 2e-3,
+        noise_seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        at_least(1, batch_size=batch_size)
+        positive(lr=lr)
+        self.save_hyperparameters(ignore=["generator", "features"])
+        self.generator, self.batch_size, self.lr = generator, batch_size, lr
+        if features is None:
+            size = getattr(generator, "n_frequencies", 0)
+            if not size:
+                raise InputError("Expected features for a generator without n_frequencies, got none; give the maps.")
+            features = [Frequencies(generator.sample_shape, size)]  # type: ignore[arg-type]
+        self.sketch = Sketch(features, generator.n_classes, moments=moments, noise_seed=noise_seed)
+
+    def on_train_start(self) -> None:
+        """Make the releases, unless a checkpoint holds them; start the generator at the released normal law."""
+        part = self.sketch.parts[0]
+        if bool(part.weights.any()):
+            return
+        self.sketch.make_releases(cast(Any, self.trainer).datamodule.records)
+        if isinstance(self.generator, RefinedGenerator) and self.generator.map is not None and part.moments is not None:
+            self.generator.start_from(part.mean, part.moment, part.centre, part.scale)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Return the loss of generated records on the sketch."""
+        labels = torch.arange(self.batch_size, device=self.device) % max(1, self.generator.n_classes)
+        images = self.generator(self.generator.latent(len(labels)), labels)
+        loss = self.sketch.loss(images, labels if self.generator.n_classes else None)
+        self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        """Return Adam with one cycle of the learning rate."""
+        optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.9, 0.99))
+        steps = max(2, int(self.trainer.estimated_stepping_batches))
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.lr, total_steps=steps, pct_start=0.05)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

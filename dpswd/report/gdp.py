@@ -46,13 +46,6 @@ class TradeOff:
         regret: Regret of that mu, in units of probability.
         advantage: Largest difference of true-positive and false-positive rate, which is delta at epsilon = 0.
         is_gaussian: Whether the curve equals that of mu-GDP, by theorem.
-
-    Example:
-        >>> from dpswd.mechanism import GaussianMechanism
-        >>> account = PrivacyAccountant().step(GaussianMechanism(sensitivity=1.0, sigma=2.0), sample_size=100)
-        >>> curve = TradeOff.of(account)
-        >>> curve.mu, curve.fnr([0.05]).round(3)
-        (0.5, array([0.874]))
     """
 
     mu: float

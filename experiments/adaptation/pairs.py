@@ -4,6 +4,7 @@ Digits: 10,000 and 7,291 training records of MNIST and USPS, 10,000 and 2,007 of
 other sizes: 60,000 MNIST and 7,438 USPS images, and MNIST's test set as a target. Office-Caltech-10: GoogLeNet features
 (1,024) of Amazon (958), Webcam (295) and DSLR (157), tested on the target itself. Vectors: 16 x 16 pixels, 2,000
 source, 1,800 target and 2,000 test records; halves of the digits of scikit-learn (8 x 8); or Office-Caltech-10.
+Pairs with the digits of scikit-learn have 8 x 8 pixels, and its 1,438 or 359 records.
 """
 
 from collections.abc import Callable
@@ -101,10 +102,13 @@ def vectors(name: str, seed: int, root: Root = None) -> Pair:
     if not change and kind[1:2] == "-":
         return office(kind[0], kind[2], root)
     if not change:
-        first, second = (_benchmark(each, root) for each in kind.split("-"))
+        names = kind.split("-")
+        side = 8 if "digits" in names else _SIDE
+        first, second = (_benchmark(each, root) for each in names)
         assert second.test is not None
         parts = ((first.train, N_SOURCE), (second.train, N_TARGET), (second.test, N_TEST))
-        return Pair(*(_pixels(records, rng.permutation(len(records))[:size]) for records, size in parts))
+        chosen = (records.select(torch.from_numpy(rng.permutation(len(records))[:size])) for records, size in parts)
+        return Pair(*(_flat(each, side=side) for each in chosen))
     if kind == "digits":
         data = load_digits()
         order = rng.permutation(len(data.target))
@@ -122,14 +126,10 @@ def vectors(name: str, seed: int, root: Root = None) -> Pair:
     return Pair(_flat(source), *(_flat(each, CHANGES[change]) for each in (target, test)))
 
 
-def _flat(records: Records, change: Callable[[Tensor], Tensor] = CHANGES["same"]) -> Records:
-    """Return pixel vectors of changed images, of at most 16 x 16 pixels."""
+def _flat(records: Records, change: Callable[[Tensor], Tensor] = CHANGES["same"], side: int = _SIDE) -> Records:
+    """Return pixel vectors of changed images, of at most ``side`` x ``side`` pixels."""
     images = records.floats()
-    return Records(change(_scaled(images, min(_SIDE, images.shape[-1]))).flatten(1), records.labels)
-
-
-def _pixels(records: Records, index: np.ndarray) -> Records:
-    return _flat(records.select(torch.from_numpy(index)))
+    return Records(change(_scaled(images, min(side, images.shape[-1]))).flatten(1), records.labels)
 
 
 def _scaled(images: Tensor, side: int) -> Tensor:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from dpswd import PrivateGenerator
 from dpswd._validate import at_least
-from dpswd.audit.canaries import one_run_epsilon
 from dpswd.data.benchmarks import benchmark
 from dpswd.errors import InputError
 from dpswd.records import Records
+from experiments.audit.one_run import one_run_epsilon
 
 
 @dataclass(frozen=True)

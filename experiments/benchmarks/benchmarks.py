@@ -138,18 +138,9 @@ def paper_step(problem: Problem) -> Tensor:
 
 def distance(tiny: bool, rounds: int) -> Rows:
     """The distance, forward and backward, with 1 and 2 threads, and on a GPU if there is one."""
-    return _distance(TINY if tiny else SIZES, (1, 2), tiny, rounds)
-
-
-def large(tiny: bool, rounds: int) -> Rows:
-    """The distance at the largest size on one thread."""
-    return _distance(TINY[:1] if tiny else LARGE, (1,), tiny, max(1, rounds // 3))
-
-
-def _distance(sizes: list[tuple[int, int, int]], threads: tuple[int, ...], tiny: bool, rounds: int) -> Rows:
     rows = []
-    places = [("cpu", count) for count in threads] + ([("cuda", 1)] if torch.cuda.is_available() else [])
-    for n, d, k in sizes:
+    places = [("cpu", count) for count in (1, 2)] + [("cuda", 1)] * torch.cuda.is_available()
+    for n, d, k in TINY if tiny else SIZES + LARGE:
         for device, count in places:
             torch.set_num_threads(count)
             problem = Problem.make(n, d, k, device)
@@ -420,7 +411,7 @@ def _profile(config: str, steps: int) -> dict[str, Any]:
 
 # Run ----------------------------------------------------------------------------------------------------------------
 
-PARTS = (startup, account, sort, distance, step, training, scaling, large, cost, compiled)
+PARTS = (startup, account, sort, distance, step, training, scaling, cost, compiled)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments.accounting.published import TABLE4
-from experiments.cells import results_in, run_cells
+from experiments.cells import averaged, results_in, run_cells
 from models.dp_merf import DPMERF
 from models.networks import Table3Generator
 from models.published import published_loss
@@ -171,9 +171,8 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"dataset": cell.dataset, "method": cell.method}
             row |= {"epsilon": None if cell.method == "SWD" else 10.0}
             row |= {"delta": SETTING.delta, **facts, "grouping": cell.grouping, "changed": cell.changes()}
-            row |= {"classifier": classifier, "mean": round(mean(values), 1), "values": values}
-            row |= {"std": round(stdev(values), 1) if len(values) > 1 else None, "printed": printed[classifier]}
-            row |= {"seeds": len(values), "train_seconds": round(mean(result["seconds"] for result in found))}
+            row |= {"classifier": classifier, "values": values, **averaged(values)}
+            row |= {"printed": printed[classifier], "train_seconds": round(mean(result["seconds"] for result in found))}
             rows.append(row)
     return rows
 

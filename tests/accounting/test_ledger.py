@@ -9,7 +9,7 @@ import pytest
 from factories import REFUSED, damage, fuzz, outcome, untouched
 
 from dpswd import BudgetExceededError, GaussianMechanism, InputError, PrivacyAccountant, ProjectionMechanism
-from dpswd.accounting.ledger import Ledger, SharedLedger, cost, digest, shortcomings, statement
+from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, SharedLedger, cost, digest, shortcomings, statement
 from dpswd.errors import LedgerError
 
 N, DELTA = 100, 1e-5
@@ -52,7 +52,7 @@ def shared(tmp_path):
 
 def test_round_trip(path, written):
     again = Ledger.open_existing(path)
-    assert again.header == {"format": 2, "target_epsilon": 1.0}
+    assert again.header == {"format": 3, "target_epsilon": 1.0}
     assert again.groups() == written.groups() == [(ROWS, N, 3), (COUNTS, N, 2)]
     assert (again.n_releases, again.head) == (5, written.head)
     again.record(ROWS, 90)  # another sample size is another group
@@ -171,14 +171,14 @@ def forged(path, *entries):
     path.write_text("".join(lines))
 
 
-HEADER = {"kind": "header", "format": 2}
+HEADER = {"kind": "header", "format": 3}
 MECHANISM = {"kind": "mechanism", "id": 0, "sample_size": 10, "mechanism": COUNTS.to_dict()}
 
 
 @pytest.mark.parametrize(
     "entries",
     [
-        [HEADER | {"format": 1}],
+        [HEADER | {"format": 2}],
         [{"kind": "release", "n": 1, "mechanism": 0}],
         [HEADER, {"kind": "refund"}],
         [HEADER, {"kind": "release", "n": 1, "mechanism": 0}],
@@ -376,6 +376,7 @@ def test_inclusion_that_is_refused_writes_nothing(tmp_path):
         (SEEDED, {}, "NOT PRIVATE", "noise seed"),
         (COUNTS, {"private": False}, "NOT PRIVATE", "declares"),
         (CLT, {}, "NOT SOUND", "CLT"),
+        (COUNTS, {"records": HANDED_OVER}, "CONDITIONAL", CONDITIONS[0]),
     ],
 )
 @pytest.mark.parametrize("order", [["bad", "good"], ["good", "bad"]])
@@ -386,7 +387,7 @@ def test_statement_starts_with_the_run_that_voids_it(shared, mechanism, more, ki
     assert found["sentence"].startswith(f"{kind}: run bad: ")
     assert why in found["sentence"]
     assert found["sound"] is False
-    assert found["private"] is (kind == "NOT SOUND")
+    assert found["private"] is (kind != "NOT PRIVATE")
     assert [each["run"] for each in found["shortcomings"]] == ["bad"]
 
 

@@ -27,13 +27,17 @@ def test_weights_of_further_runs_get_the_guarantee_of_all_of_them(tmp_path):
         assert (guarantee["epsilon"], guarantee["sound"]) == expected
 
 
-@pytest.mark.parametrize(("move", "s"), [([0, 0, 0, 0, 0], 0), ([3, 0, 0, 0, 0], 9), ([0, 2, 2, 0, 1], 9)])
-def test_the_shift_is_a_mahalanobis_distance(move, s):
-    """Within classes all variances are 1; coordinates are divided by one radius, which does not matter."""
-    found = adapt(SPACE, target(move), X, Y)
+@pytest.mark.parametrize("move", [[0, 0, 0, 0, 0], [3, 0, 0, 0, 0], [0, 2, 2, 0, 1]])
+def test_the_shift_is_relative_to_the_distance_of_the_classes(move):
+    """Within classes all variances are 1, and the means of the classes lie at 0, 3 and 6: 6 from theirs, squared."""
     kept = np.square(SPACE.basis.T @ np.asarray(move, dtype=float)).sum()  # in the leading directions
-    assert found.shift == pytest.approx(kept, rel=0.15, abs=0.05)
-    assert s == pytest.approx(np.square(move).sum())
+    found = adapt(SPACE, target(move), X, Y)
+    assert found.shift == pytest.approx(kept / 6, rel=0.15, abs=0.01)
+    for factor in (1e-3, 1e3):  # of no unit
+        scaled = SourceSpace.of(factor * X, n_target=100, mu=1.0, normalise=False)
+        moved = factor * (X + np.asarray(move))
+        same = SyntheticTarget(moved, scaled.leading(moved), signal=9.0, noise=0.0)
+        assert adapt(scaled, same, factor * X, Y).shift == pytest.approx(found.shift, abs=1e-4)
 
 
 def test_noise_of_the_mean_is_taken_off_the_shift():
@@ -42,7 +46,7 @@ def test_noise_of_the_mean_is_taken_off_the_shift():
 
 
 def test_the_choice():
-    for shift, signal, least, adapted in ((5, 9, 15, True), (5, 1.9, 15, False), (1, 9, 15, False), (1, 9, 0, True)):
+    for shift, signal, least, adapted in ((5, 9, 0.7, True), (5, 1.9, 0.7, False), (1, 9, 0.7, False), (1, 9, 0, True)):
         found = adapt(SPACE, target([0, shift, 0, 0, 0], signal=signal), X, Y, min_shift=least)
         assert found.adapted == adapted
         assert (found.space.basis is None) is not adapted  # the plain classifier has no coordinates

@@ -63,12 +63,6 @@ def test_evaluate_separated_scores():
     assert math.isfinite(infinite.epsilon)
 
 
-def test_evaluate_equal_scores():
-    for scores in (np.zeros(100), np.arange(100.0)):
-        evidence = evaluate(scores, scores)
-        assert evidence.mu == evidence.epsilon == 0
-
-
 @pytest.mark.parametrize(
     ("first", "second", "options", "message"),
     [

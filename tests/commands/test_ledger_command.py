@@ -38,7 +38,7 @@ def test_show(tmp_path, capsys):
     path = of_run(tmp_path / "ledger.jsonl", "r1")
     result = shown(capsys, "ledger", "show", path)
     assert result["head"] == Ledger.open_existing(path).head
-    assert (result["chain"], result["torn"], result["scope"]) == ("ok", False, "run")
+    assert (result["torn"], result["scope"]) == (False, "run")
     assert (result["releases_made"], result["releases_planned"]) == (1, 2)
     assert result["epsilon"] == pytest.approx(epsilon(2), rel=1e-12)
     assert result["made"]["epsilon"] == pytest.approx(epsilon(1), rel=1e-12)

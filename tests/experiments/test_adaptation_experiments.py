@@ -12,7 +12,6 @@ from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments.adaptation import (
-    adaptation_cells,
     adaptation_images,
     adaptation_methods,
     fallback,
@@ -21,7 +20,6 @@ from experiments.adaptation import (
     table1,
     table1_published,
 )
-from experiments.adaptation.adaptation_cells import Cell
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
 
 WARNINGS = [
@@ -59,13 +57,13 @@ def tiny(monkeypatch):
 
 def run_cells(keys, out):
     """Runs methods of the tiny problem with seed 0 in this process."""
-    return adaptation_cells.run_adaptation([Cell("a-b", 0, *key) for key in keys], None, out, workers=0)
+    return table1.run_adaptation([table1.Cell("a-b", 0, *key) for key in keys], None, out, workers=0)
 
 
 @pytest.fixture(autouse=True)
 def fresh_start():
     """No start of another test's problem."""
-    adaptation_cells._start.cache_clear()
+    table1._start.cache_clear()
 
 
 def test_every_method_and_its_guarantee(tiny, tmp_path):
@@ -88,7 +86,7 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
         if row["sound"]:
             assert row["mu"] > 0
     wanted = {"dataset", "method", "statistic", "epsilon", "delta", "mu", "sound", "classifier", "mean", "std", "seeds"}
-    assert set(table[0]) == wanted | {"train_seconds"}
+    assert set(table[0]) == wanted | {"train_seconds", "steps"}
     json.dumps(table)
 
 

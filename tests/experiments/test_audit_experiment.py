@@ -2,11 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-import dpswd.queries
 from dpswd.data.benchmarks import benchmark
-from dpswd.mechanism import ProjectionMechanism
-from dpswd.queries import GaussianQuery
-from experiments.audit.audit import QUERIES, SETTINGS
 from experiments.audit.canaries import Canaries, audit_generator
 from experiments.audit.leak import VARIANTS, Target, World, attack
 
@@ -35,17 +31,6 @@ def test_audit_generator_of_published_records(published):
     if published == 1:
         assert row["guessed_right"] == 1
         assert row["epsilon_lower"] == row["best_provable_epsilon"]
-
-
-def test_settings_cover_every_mechanism_and_query():
-    made = [ProjectionMechanism(**fields) for _, fields, _ in SETTINGS]
-    assert {m.statistic for m in made} == {"rows", "quantiles"}
-    assert {m.kind for m in made} == {"iid", "orthogonal"}
-    assert {m.bound for m in made} == {"exact", "bernstein", "clt"}
-    assert {options.get("n_releases", 1) for *_, options in SETTINGS} == {1, 4}
-    public = {value for name, value in vars(dpswd.queries).items() if not name.startswith("_")}
-    queries = {value for value in public if isinstance(value, type) and issubclass(value, GaussianQuery)}
-    assert {type(query) for query in QUERIES} == queries - {GaussianQuery}
 
 
 def test_leak_of_the_gradient():

@@ -31,7 +31,7 @@ def test_constants_decide_what_the_part_says(part):
 
 @pytest.mark.parametrize("epsilon", [10.0, None])
 def test_a_changed_run_is_sound_or_has_no_guarantee(monkeypatch, epsilon):
-    monkeypatch.setattr(generation_ablation, "N_SYNTHETIC", {True: 400})
+    monkeypatch.setattr(generation_ablation, "N_SYNTHETIC", 400)
     built = []
     monkeypatch.setattr(
         generation_ablation, "draw", lambda made, labels: built.append(made) or torch.rand(len(labels), 1, 8, 8)

@@ -9,11 +9,11 @@ from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import benchmark
 from experiments.generation import stand_ins
 from experiments.generation.stand_ins import ALL, plan, run
-from experiments.generation.table2_methods import GENERATED
+from experiments.generation.training import BENCHMARKS
 
 
 def test_plan_has_no_size_above_the_number_of_records():
-    assert set(GENERATED) == set(ALL)
+    assert set(BENCHMARKS) == set(ALL)
     assert len(benchmark("digits").train) == ALL["digits"]
     cells = plan()
     assert len({cell.name for cell in cells}) == len(cells) == 28

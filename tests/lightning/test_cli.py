@@ -1,4 +1,4 @@
-"""The LightningCLI: help, progress, damaged checkpoints and configs."""
+"""The LightningCLI: a fit of digits, help, progress, refusals, damaged checkpoints."""
 
 import contextlib
 import io
@@ -6,21 +6,43 @@ import io
 import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
 import pytest
 import torch
-from factories import Trap, fit_arguments
+import yaml
+from factories import Trap, agree, fit_arguments, privacy, snapshot, untouched, written
 
-from dpswd.commands.main import fit, main
+from dpswd.commands.main import main
+from dpswd.generators import draw, read_generator
 
-pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")
-QUICK = ("--trainer.log_every_n_steps", "1")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The dirpath has changed"),
+    pytest.mark.filterwarnings("ignore:Total length of .CombinedLoader. across ranks is zero"),  # no step is left
+]
 
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    """Directory and checkpoint of a finished run."""
-    directory = tmp_path_factory.mktemp("fitted")
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        fit(fit_arguments(directory, 2, *QUICK))
-    return directory, (directory / "checkpoints" / "last.ckpt").read_bytes()
+    """Directory of a finished run, and what it said."""
+    directory, said = tmp_path_factory.mktemp("fitted"), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        assert main(fit_arguments(directory, 5, "--trainer.enable_progress_bar", "true")) == 0
+    return directory, said.getvalue()
+
+
+def test_fit_of_digits(fitted):
+    directory, said = fitted
+    agree(directory, 5)
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    assert config["data"]["class_path"] == "dpswd.lightning.data.PrivateDataModule"
+    assert privacy(directory)["records"] == "behind a handle"
+    generator, facts = read_generator(directory / "generator.pt")[:2]
+    assert draw(generator, torch.zeros(3, dtype=torch.int64)).shape == (3, 1, 8, 8)
+    assert (facts["epsilon"], facts["sound"]) == (privacy(directory)["epsilon"], True)
+    bars = [line for line in said.splitlines() if line.startswith("training")]
+    assert len(bars) == 1
+    assert "5/5" in bars[0]
+    assert not any(word in said for word in ("Epoch", "GPU available", "litlogger", "Warning"))
+    assert {path.split("/")[0] for path in snapshot(directory)} == {
+        *("checkpoints", "config.yaml", "generator.pt", "ledger.jsonl", "privacy.json", "releases")
+    }
 
 
 def test_help_is_one_screen(capsys):
@@ -32,33 +54,58 @@ def test_help_is_one_screen(capsys):
     assert all(word in text for word in ("--privacy.target_epsilon", "--privacy.shared_ledger", "--help all"))
 
 
-def test_progress_has_one_line(tmp_path, capfd):
-    assert main(fit_arguments(tmp_path, 5, *QUICK, "--trainer.enable_progress_bar", "true")) == 0
-    out, err = capfd.readouterr()
-    lines = [line for line in (out + err).splitlines() if line.startswith("training")]
+def test_a_used_directory_is_refused(fitted, capfd):
+    directory, _ = fitted
+    words = fit_arguments(directory, 5)
+    at = words.index("--ckpt_path")
+    with untouched(directory):
+        assert main([*words[:at], *words[at + 2 :]]) == 2
+    assert "Expected a new run directory" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--data.path", "nowhere"), "nowhere"),
+        (("--trainer.max_steps", "-1", "--trainer.max_epochs", "1"), "n_releases or trainer.max_steps"),
+        (("--model.labels", "blocks", "--model.generator.n_classes", "3"), "n_classes=10"),
+        (("--privacy.target_delta", "0.1"), "target_delta"),
+        (("--data.batch_size", "30"), "batch_size"),
+        (("--trainer.devices", "2", "--trainer.strategy", "ddp_spawn"), "trainer.strategy"),
+        (("--ckpt_path", "nowhere.ckpt"), "nowhere.ckpt"),
+    ],
+)
+def test_refusals_leave_no_file(tmp_path, capfd, more, said):
+    assert main(fit_arguments(tmp_path / "run", 5, *more)) == 2
+    lines = capfd.readouterr().err.strip().splitlines()
     assert len(lines) == 1
-    assert "5/5" in lines[0]
-    assert not any(word in out + err for word in ("Epoch", "GPU available", "litlogger"))
+    assert said in lines[0]
+    assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("goal", ["predict", "fit"])
 @pytest.mark.parametrize(("at", "cut"), [(0.3, False), (0.7, True)])
-def test_commands_refuse_damaged_checkpoints(fitted, at, cut, goal, tmp_path, capfd):
-    directory, whole = fitted
+def test_damaged_checkpoints_are_refused(fitted, at, cut, tmp_path, capfd):
+    directory, _ = fitted
+    whole = (directory / "checkpoints" / "last.ckpt").read_bytes()
     path, byte = tmp_path / "x.ckpt", int(at * len(whole))
     path.write_bytes(whole[:byte] + (b"" if cut else bytes([whole[byte] ^ 1]) + whole[byte + 1 :]))
-    before, ledger = path.read_bytes(), (directory / "ledger.jsonl").read_bytes()
-    words = fit_arguments(directory if goal == "fit" else tmp_path / "out", 2, *QUICK, "--ckpt_path", str(path))
-    assert main([goal, *words[1:]]) == 2
+    with untouched(directory):
+        assert main([*fit_arguments(directory, 5), "--ckpt_path", str(path)]) == 2
     assert capfd.readouterr().err.strip().splitlines()[-1].startswith("dpswd: Expected a checkpoint")
-    assert path.read_bytes() == before
-    assert (directory / "ledger.jsonl").read_bytes() == ledger
 
 
-def test_no_code_of_a_checkpoint_is_run(tmp_path, capfd):
+def test_no_code_of_a_checkpoint_is_run(tmp_path):
     path = tmp_path / "x.ckpt"
-    words = fit_arguments(tmp_path / "out", 2, *QUICK, "--ckpt_path", str(path))
     for content in ({"state_dict": Trap()}, Trap(), [1], {"state_dict": 3}, {}):
         torch.save(content, path)
-        assert main(["predict", *words[1:]]) == 2
+        assert main(fit_arguments(tmp_path / "out", 2, "--ckpt_path", str(path))) == 2
     assert not Trap.sprung
+    assert written(tmp_path / "out") is None
+
+
+def test_a_finished_run_is_resumed_without_a_release(fitted):
+    directory, _ = fitted
+    before = (directory / "ledger.jsonl").read_bytes()
+    assert main(fit_arguments(directory, 5)) == 0
+    assert (directory / "ledger.jsonl").read_bytes() == before
+    agree(directory, 5)

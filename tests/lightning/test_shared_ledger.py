@@ -4,15 +4,27 @@ import json
 
 import pytest
 import torch
-from factories import MECHANISM, STEPS, Mine, N, account, loader, privacy, trainer
+from factories import (
+    MECHANISM,
+    STEPS,
+    Mine,
+    N,
+    account,
+    agree,
+    checkpoint_at,
+    fit_arguments,
+    loader,
+    privacy,
+    trainer,
+    written,
+)
 
-from dpswd import BudgetExceededError, InputError
+from dpswd import BudgetExceededError, InputError, PrivacyBudget
 from dpswd._provenance import seen_runs
 from dpswd.accounting.ledger import Ledger, SharedLedger
 from dpswd.commands.main import main
 from dpswd.errors import DpswdError
 from dpswd.report.render import write_report
-from dpswd.training.callback import PrivacyBudget
 
 
 @pytest.fixture
@@ -20,25 +32,22 @@ def shared(tmp_path):
     return SharedLedger.create(tmp_path / "all.jsonl", target_epsilon=4.0, target_delta=1e-5).path
 
 
-def run(directory, shared, *, epsilon=2.0, module=None, data=None, checkpoint=None, steps=STEPS):
-    made = trainer(directory, epsilon=epsilon, steps=steps)
-    budget = PrivacyBudget(epsilon, 1e-5, shared_ledger=str(shared))
-    made.callbacks[made.callbacks.index(made.budget)] = made.budget = budget
+def run(directory, shared, *, epsilon=2.0, module=None, data=None, checkpoint=None):
+    made = trainer(directory, budget=PrivacyBudget(epsilon, 1e-5, shared_ledger=str(shared)))
     module = module or Mine()
-    made.fit(module, data or loader(steps), ckpt_path=checkpoint)
+    made.fit(module, data or loader(), ckpt_path=checkpoint)
     return made, module
 
 
 def crash(directory, shared):
     with pytest.raises(RuntimeError, match="crash"):
         run(directory, shared, module=Mine(fail_at=3))
-    (checkpoint,) = (directory / "ckpt").glob("*step=3.ckpt")
-    return checkpoint
+    return checkpoint_at(directory, 3)
 
 
 def test_runs_with_different_plans(tmp_path, shared, tree):
     run(tmp_path / "a", shared)
-    run(tmp_path / "b", shared, epsilon=3.0, data=loader(4), steps=4)
+    run(tmp_path / "b", shared, epsilon=3.0, data=loader(4))
     before, third = tree(tmp_path), Mine()
     with pytest.raises(BudgetExceededError, match="target_epsilon"):
         run(tmp_path / "c", shared, epsilon=3.0, module=third)
@@ -102,9 +111,8 @@ def test_a_resumed_run_keeps_its_shared_ledger(tmp_path, shared):
         trainer(tmp_path / "out", epsilon=2.0).fit(Mine(fail_at=3), loader())
     with pytest.raises(InputError, match="shared_ledger"):
         trainer(tmp_path / "in", epsilon=2.0).fit(Mine(), loader(), ckpt_path=inside)
-    (outside,) = (tmp_path / "out" / "ckpt").glob("*step=3.ckpt")
     with pytest.raises(InputError, match="shared_ledger"):
-        run(tmp_path / "out", shared, checkpoint=outside)
+        run(tmp_path / "out", shared, checkpoint=checkpoint_at(tmp_path / "out", 3))
 
 
 def test_own_ledger_as_shared_ledger_is_refused(tmp_path):
@@ -128,7 +136,26 @@ def test_a_directory_without_releases_can_be_used_again(tmp_path):
         first.record(MECHANISM, N)  # by a process that had not started to release
 
 
-# weights of earlier runs (finding 3)
+def test_a_kill_between_the_two_ledgers_is_made_up_for(tmp_path, shared, monkeypatch):
+    """The resumed run draws the release under the same line, and writes the missing line of the shared ledger."""
+    record = SharedLedger.record
+
+    def dies(ledger, *arguments):
+        if ledger.n_releases == 3:
+            raise RuntimeError("killed")
+        record(ledger, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SharedLedger, "record", dies)
+        with pytest.raises(RuntimeError, match="killed"):
+            run(tmp_path / "a", shared)
+    assert (written(tmp_path / "a"), Ledger.open_existing(shared).n_releases) == (4, 3)
+    run(tmp_path / "a", shared, checkpoint=checkpoint_at(tmp_path / "a", 3))
+    assert Ledger.open_existing(shared).groups() == Ledger.open_existing(tmp_path / "a" / "ledger.jsonl").groups()
+    agree(tmp_path / "a", STEPS)
+
+
+# weights of earlier runs
 
 
 def test_weights_of_an_earlier_run_are_refused_unless_the_shared_ledger_contains_it(tmp_path, shared):
@@ -156,15 +183,16 @@ def test_weights_of_an_earlier_run_are_refused_unless_the_shared_ledger_contains
 
 
 def test_command_line(tmp_path, capfd):
-    options = {"--trainer.callbacks": "[]", "--trainer.max_steps": "2", "--trainer.enable_progress_bar": "false"}
-    words = [word for pair in options.items() for word in pair]
     shared = tmp_path / "all.jsonl"
-    start = ["fit", "--config", "digits", *words, "--privacy.shared_ledger", str(shared)]
-    assert main([*start, "--trainer.default_root_dir", str(tmp_path / "a")]) == 2
+
+    def fit(name):
+        return main(fit_arguments(tmp_path / name, 2, "--privacy.shared_ledger", str(shared)))
+
+    assert fit("a") == 2
     assert "dpswd ledger create" in capfd.readouterr().err
-    assert main(["ledger", "create", str(shared), "--epsilon", "12", "--delta", "1e-5"]) == 0
-    assert main([*start, "--trainer.default_root_dir", str(tmp_path / "a")]) == 0
+    assert main(["ledger", "create", str(shared), "--epsilon", "10.2", "--delta", "1e-5"]) == 0
+    assert fit("a") == 0
     capfd.readouterr()
-    assert main([*start, "--trainer.default_root_dir", str(tmp_path / "b")]) == 1
+    assert fit("b") == 1
     assert capfd.readouterr().err.strip().splitlines()[-1].startswith("dpswd: Expected all runs in")
     assert not (tmp_path / "b").exists()

@@ -158,11 +158,6 @@ def test_delta_that_tails_use_up_has_no_epsilon(make_run):
     assert any("1 / N" in caveat for caveat in report["caveats"])
 
 
-def test_edited_config_is_a_caveat(make_run):
-    report = facts(make_run(config="model: {target_epsilon: 1.0}\n"))
-    assert "config.yaml" in report["caveats"][0]
-
-
 @pytest.mark.parametrize(
     ("claims", "message"),
     [

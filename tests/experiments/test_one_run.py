@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpswd.audit.canaries import one_run_epsilon, one_run_p_value
 from dpswd.errors import InputError
+from experiments.audit.one_run import one_run_epsilon, one_run_p_value
 
 
 def test_p_value_without_delta():

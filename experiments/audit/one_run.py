@@ -22,8 +22,6 @@ from scipy import optimize, stats
 from dpswd._validate import at_least, probability
 from dpswd.errors import InputError
 
-__all__ = ["one_run_epsilon", "one_run_p_value"]
-
 
 def one_run_p_value(slots: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
     """Bound the probability of ``right`` or more right guesses under (epsilon, delta)-DP.
@@ -70,12 +68,6 @@ def one_run_epsilon(scores: ArrayLike, coins: ArrayLike, *, delta: float, confid
 
     Raises:
         InputError: If the shapes differ, a score is nan, or a coin is not 0 or 1.
-
-    Example:
-        >>> coins = np.arange(200) % 2
-        >>> epsilon = one_run_epsilon(coins - 0.5, coins, delta=1e-5)
-        >>> 3 < epsilon < 4
-        True
     """
     probability(delta=delta, confidence=confidence)
     scores, coins = np.asarray(scores, dtype=float), np.asarray(coins)

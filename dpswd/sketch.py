@@ -1,0 +1,307 @@
+r"""One-shot DP-SWD for networks: statistics of all records that are released once, and a loss on them.
+
+A network that is trained on a sketch reads no private record. So the training is post-processing: plain torch, any
+optimiser, any number of steps, any machine.
+
+A sketch has one or several public feature maps. Rows are centred and scaled by released values and clipped to norm
+1/2. Per class it releases block means of rows along a whole orthonormal basis: with one block, the mean of the class in
+all coordinates; and, with ``moments``, the mean of the quadratic features :math:`r r^T` of the same rows. Few blocks of
+many informative features say more about images than many blocks of few (docs/networks.md). With ``n_quantiles``, one
+map also gives block means of sorted coordinates along a random basis, as :class:`dpswd.DPSlicedWassersteinLoss` does.
+
+======================  ===================================================  ====================
+release                 statistic                                            sensitivity
+======================  ===================================================  ====================
+overall, per map        sum of rows and of their squared norms               Proposition 10
+means, per map          counts and sums per class                            Proposition 8
+moments, per map        second moments per class                             Proposition 9
+blocks                  sorted block means along one orthonormal basis       Propositions 3 and 5
+======================  ===================================================  ====================
+
+All are releases of all records (docs/theory/sensitivity.md), and compose as :math:`\mu^2 = \sum \mu_i^2`, also where
+centre and scale of later ones are those of earlier ones.
+"""
+
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from dpswd import __version__
+from dpswd._files import atomic_write
+from dpswd._provenance import mark_runs, track_runs
+from dpswd._validate import at_least
+from dpswd.budget import Budget
+from dpswd.errors import InputError
+from dpswd.generators import read_file, stated_guarantee
+from dpswd.loss import DPSlicedWassersteinLoss, Release
+from dpswd.mechanism import ProjectionMechanism
+from dpswd.mixture.features import FeatureMap
+from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
+from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.release import Releasing
+
+__all__ = ["Sketch"]
+
+_FORMAT = 1
+_ROW_NORM = 0.5
+_RAW_NORM = 1.5  # bound on rows before they are centred: three times their root mean square norm for photographs
+_HEADROOM = 1.2  # bound over the released root mean square norm of a centred row
+_OVERALL, _BLOCKS = 0.06, 0.3  # shares of the squared mu
+_MEANS = 0.2  # share of the means in what a map gets, where it has moments
+
+
+class Sketch(nn.Module):
+    """Noisy statistics of all records, per class, and the loss of generated records on them.
+
+    Formal guarantee:
+        :meth:`release` is (target_epsilon, target_delta)-differentially private under replace-one, classes included.
+        The loss, and every network that is trained on it, are post-processing.
+
+    Args:
+        features: One public feature map, or several, from records to rows.
+        n_classes: Number C of classes of the records; 0 for none.
+        moments: Whether second moments are released, for each map or for all.
+        n_quantiles: Blocks of sorted coordinates of the first map; ``None`` for none.
+        n_records: Number N of records; needed with ``n_quantiles``.
+        noise_seed: For tests only: NOT PRIVATE.
+
+    Raises:
+        InputError: If a number is out of range.
+
+    Example:
+        >>> from dpswd.mixture.features import Flatten
+        >>> records = PrivateRecords(torch.rand(60, 1, 4, 4), torch.arange(60) % 2, classes=[0, 1])
+        >>> sketch = Sketch(Flatten((1, 4, 4), centre=0.5, radius=1.2), n_classes=2)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     guarantee = sketch.release(records, target_epsilon=10, target_delta=1e-5, run_dir=folder)
+        >>> loss = sketch.loss(torch.rand(8, 1, 4, 4, requires_grad=True), torch.arange(8) % 2)
+        >>> guarantee["sound"], loss.shape
+        (True, torch.Size([]))
+    """
+
+    def __init__(
+        self,
+        features: FeatureMap | Sequence[FeatureMap],
+        n_classes: int = 0,
+        *,
+        moments: bool | Sequence[bool] = True,
+        n_quantiles: int | None = None,
+        n_records: int | None = None,
+        noise_seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        at_least(0, n_classes=n_classes)
+        track_runs(self)
+        maps = [features] if isinstance(features, FeatureMap) else list(features)
+        seconds = [moments] * len(maps) if isinstance(moments, bool) else list(moments)
+        if not maps or len(seconds) != len(maps):
+            raise InputError(f"Expected moments for each of {len(maps)} feature maps, got {len(seconds)}.")
+        share = (1 - _OVERALL - (_BLOCKS if n_quantiles else 0)) / len(maps)
+        self.n_classes = n_classes
+        self.parts = [
+            _Part(each, max(1, n_classes), second, _OVERALL / len(maps), share, noise_seed)
+            for each, second in zip(maps, seconds, strict=True)
+        ]
+        self.modules_of_parts = nn.ModuleList(self.parts)
+        self.guarantee: dict[str, Any] = {"private": False}
+        self.blocks: DPSlicedWassersteinLoss | None = None
+        self.released: Release | None = None
+        if n_quantiles is not None:
+            at_least(n_quantiles, n_records=n_records)
+            mechanism = ProjectionMechanism(
+                dim=maps[0].dim,
+                n_projections=maps[0].dim,
+                batch_size=int(n_records or 0) // n_quantiles * n_quantiles,
+                statistic="quantiles",
+                n_quantiles=n_quantiles,
+                kind="orthogonal",
+                n_classes=n_classes or None,
+                noise_seed=noise_seed,
+            )
+            self.blocks = DPSlicedWassersteinLoss(mechanism)
+
+    def queries(self) -> list[Releasing[Any]]:
+        """Return the releases in their order; the last one gets what the shares of the others leave."""
+        found: list[Releasing[Any]] = [part.overall for part in self.parts]
+        for part in self.parts:
+            found += [part.means] if part.moments is None else [part.means, part.moments]
+        return [*found, *([] if self.blocks is None else [self.blocks])]
+
+    def release(
+        self,
+        records: PrivateRecords,
+        *,
+        target_epsilon: float,
+        target_delta: float,
+        run_dir: str | Path,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Make all releases within a budget of their own; return its statement.
+
+        Args:
+            records: The private records.
+            target_epsilon: Budget.
+            target_delta: Budget; below 1 / N.
+            run_dir: Directory of the ledger.
+            options: Further arguments of :class:`dpswd.Budget`.
+
+        Raises:
+            InputError: If records and feature maps do not fit, or the directory holds a run.
+        """
+        options |= {"target_epsilon": target_epsilon, "target_delta": target_delta, "run_dir": run_dir}
+        with Budget(records, self.queries(), **options) as budget:
+            self.make_releases(records)
+        self.guarantee = stated_guarantee(budget.statement())
+        mark_runs(self, budget.statement()["weights_from_runs"])
+        return budget.statement()
+
+    @torch.no_grad()
+    def make_releases(self, records: PrivateRecords) -> None:
+        """Make all releases within the budget that records them."""
+        for part in self.parts:
+            part.release(records)
+        if self.blocks is not None:
+            batch = PrivateBatch(records, self.blocks.mechanism.batch_size)
+            self.released = self.blocks.release(batch, rows=self.parts[0])
+
+    def loss(self, records: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Return the squared distance of generated records from the sketch, in units of its noise.
+
+        The distance of means and moments is an unbiased estimate from a batch (a U-statistic), so that a small batch
+        does not pull a generator towards too little variety.
+
+        Args:
+            records: Generated records (n, ...); at least two of every class that occurs.
+            labels: Their classes (n,), where the sketch has classes.
+
+        Returns:
+            Scalar tensor, differentiable.
+
+        Raises:
+            InputError: If nothing was released, or labels are missing.
+        """
+        if not all(bool(part.weights.any()) for part in self.parts):
+            raise InputError("Expected a released sketch, got one before release; call release or load first.")
+        if (labels is None) != (self.n_classes == 0):
+            raise InputError(f"Expected labels for a sketch of {self.n_classes} classes, got {labels is not None}.")
+        groups = torch.zeros(len(records), dtype=torch.int64, device=records.device) if labels is None else labels
+        terms = []
+        for part in self.parts:
+            rows = part(records)
+            for c in groups.unique().tolist():
+                mine = rows[groups == c]
+                terms.append(part.weights[0] * _squared_distance(mine, part.mean[c]))
+                if part.moments is not None:
+                    terms.append(part.weights[1] * _squared_distance_of_moments(mine, part.moment[c]))
+        weight = torch.stack([part.weights.sum() for part in self.parts]).sum() * max(1, self.n_classes)
+        value: Tensor = torch.stack(terms).sum() / weight
+        if self.blocks is not None and self.released is not None:
+            value = value + self.blocks.distance(self.released.to(records.device), self.parts[0](records), labels)
+        return value
+
+    def save(self, path: str | Path) -> None:
+        """Write released values and guarantee to one file, atomically; :meth:`load` reads it."""
+        content = {
+            "format": _FORMAT,
+            "version": __version__,
+            "state": self.state_dict(),
+            "released": None if self.released is None else self.released.state_dict(),
+            "guarantee": self.guarantee,
+        }
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        atomic_write(Path(path), buffer.getvalue())
+
+    def load(self, path: str | Path) -> Self:
+        """Read a file of :meth:`save` into a sketch with the same feature maps; no code of the file is run.
+
+        Raises:
+            InputError: If the file is missing, damaged, or of other feature maps.
+        """
+        with read_file(path, "sketch", _FORMAT) as content:
+            self.load_state_dict(content["state"])
+            self.released = None if content["released"] is None else Release.from_state_dict(content["released"])
+            self.guarantee = content["guarantee"]
+            mark_runs(self, self.guarantee.get("weights_from_runs", []))
+        return self
+
+
+class _Part(nn.Module):
+    """A feature map, its queries, and what they released; maps records to centred, scaled, clipped rows."""
+
+    centre: Tensor
+    scale: Tensor
+    mean: Tensor
+    moment: Tensor
+    weights: Tensor  # of squared distances of means and moments: one over the variance of their noise
+
+    def __init__(
+        self, features: FeatureMap, groups: int, second: bool, overall: float, share: float, noise_seed: int | None
+    ) -> None:
+        super().__init__()
+        dim, of_means = features.dim, share * (_MEANS if second else 1)
+        options: dict[str, Any] = {"row_norm": _ROW_NORM, "noise_seed": noise_seed}
+        self.features = features
+        self.overall = SumAndNorm(dim, _RAW_NORM, share=overall, noise_seed=noise_seed)
+        self.means = ClassMeans(groups, dim, share=of_means, **options)
+        self.moments = ClassCovariances(groups, dim, share=share - of_means, **options) if second else None
+        self.register_buffer("centre", torch.zeros(dim))
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("mean", torch.zeros(groups, dim))
+        self.register_buffer("moment", torch.zeros((groups, dim, dim) if second else (0,)))
+        self.register_buffer("weights", torch.zeros(2))
+
+    def forward(self, records: Tensor) -> Tensor:
+        """Map records (n, ...) to rows (n, d) of norm at most 1/2."""
+        rows = (self.features(records) - self.centre) / self.scale
+        result: Tensor = rows * (_ROW_NORM / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1)
+        return result
+
+    def release(self, records: PrivateRecords) -> None:
+        """Release centre and scale, then means and second moments of the rows that follow from them."""
+        n = len(records)
+        total, square = self.overall.release(records, rows=self.features)
+        variance = square / n - float((total / n).square().sum()) + len(total) * (self.overall.mechanism.sigma / n) ** 2
+        self.centre.copy_(total / n)
+        self.scale.fill_(math.sqrt(max(variance, 1e-4)) * _HEADROOM / _ROW_NORM)
+        counts, sums = self.means.release(records, rows=self)
+        counts = counts.clamp(min=0.1 * n / len(counts))
+        self.mean.copy_(sums / counts[:, None])
+        self.weights[0] = self.means.mechanism.sigma**-2
+        if self.moments is not None:
+            found = self.moments.release(records, torch.zeros_like(sums), rows=self)
+            sigma = self.moments.mechanism.sigma
+            self.moment.copy_(_denoised(found, counts, sums / counts[:, None], sigma))
+            self.weights[1] = sigma**-2
+
+
+def _squared_distance(rows: Tensor, mean: Tensor) -> Tensor:
+    """Return an unbiased estimate of the squared distance of the mean of rows (n, d) from ``mean`` (d,)."""
+    n, total = len(rows), rows.sum(0)
+    value = (total.square().sum() - rows.square().sum()) / max(1, n * (n - 1))
+    return value - 2 * (total @ mean) / n + mean.square().sum()
+
+
+def _squared_distance_of_moments(rows: Tensor, moment: Tensor) -> Tensor:
+    """Return an unbiased estimate of the squared distance of the mean of r r^T from ``moment`` (d, d)."""
+    n, second = len(rows), rows.T @ rows
+    value = (second.square().sum() - rows.square().sum(1).square().sum()) / max(1, n * (n - 1))
+    return value - 2 * (second * moment).sum() / n + moment.square().sum()
+
+
+def _denoised(sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> Tensor:
+    """Return second moments (C, d, d) with covariances pulled towards their mean over classes by Wiener's weight."""
+    outer = means[:, :, None] * means[:, None, :]
+    covariances = sums / counts[:, None, None] - outer
+    pooled = (counts[:, None, None] * covariances).sum(0) / counts.sum()
+    difference, d = covariances - pooled, sums.shape[1]
+    noise_sq = (sigma / counts).square() * d * (d + 1) / 2
+    found = difference.square().sum((1, 2)).clamp(min=1e-12)
+    weight = ((found - noise_sq) / found).clamp(min=0)
+    return pooled + weight[:, None, None] * difference + outer

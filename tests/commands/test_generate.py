@@ -1,0 +1,278 @@
+"""generate, sample, evaluate, forecast and demo: files, what is printed, exports, refusals."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.ledger import Ledger
+from dpswd.commands.generate import constants_of
+from dpswd.commands.main import main
+from dpswd.generators import read_generator
+
+ROOT = Path(__file__).parents[2]
+FILES = {"generator.pt", "synthetic.npz", "report.html", "report.md", "report.json", "config.yaml"}
+FILES |= {"ledger.jsonl", "privacy.json", "releases"}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capfd, *words):
+    """Runs a command with --json and returns its result, the only output on stdout."""
+    capfd.readouterr()
+    assert main([*map(str, words), "--json"]) == 0, capfd.readouterr().err
+    out = capfd.readouterr().out
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+def refused(capfd, *words):
+    """Runs a command that must fail with one line, and returns it."""
+    capfd.readouterr()
+    assert main([str(word) for word in words]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    return err.splitlines()[-1]
+
+
+def pictures(folder, n=60):
+    """Ten images of one class for every fifty of the other."""
+    rng = np.random.default_rng(0)
+    for i in range(n):
+        name = "rare" if i % 6 == 0 else "common"
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 100, (12, 12, 3)) + 100 * (name == "rare")
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i}.png")
+    return folder
+
+
+def table(path, n=400):
+    """Ages up to 90, incomes up to 100,000, a binary column, and a class that depends on both."""
+    rng = np.random.default_rng(0)
+    label = np.arange(n) % 2
+    rows = zip(
+        rng.integers(20, 60, n) + 25 * label,
+        rng.random(n) * 4e4 + 5e4 * label,
+        rng.integers(0, 2, n),
+        label,
+        strict=True,
+    )
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["age", "income", "member", "class"])
+        writer.writerows([int(a), round(float(b), 2), int(c), int(d)] for a, b, c, d in rows)
+    (path.parent / "bounds.csv").write_text("age,0,90,integer\nincome,0,100000,numeric\nmember,0,1,binary\n")
+    return path
+
+
+STATED = ("--classes", "common", "rare", "--size", "12", "--channels", "3", "--delta", "1e-3")
+
+
+def test_images_from_the_folder_to_the_export(capfd, place):
+    """Photos, generator, samples and pictures, evaluation."""
+    folder = pictures(place / "photos")
+    result = run(capfd, "generate", folder, *STATED, "--epsilon", "300")
+    directory = place / "runs" / "photos"
+    assert {path.name for path in directory.iterdir()} == FILES | {"samples.png"}
+    assert (result["n_records"], result["n_synthetic"]) == (60, 60)
+    assert result["guarantee"]["sound"]
+    assert result["next"].startswith("dpswd sample runs/photos/generator.pt")
+    ledger, facts = (
+        Ledger.open_existing(directory / "ledger.jsonl"),
+        json.loads((directory / "privacy.json").read_text()),
+    )
+    account = PrivacyAccountant.from_groups(ledger.groups())
+    assert facts["epsilon"] == pytest.approx(account.get_epsilon(1e-3), rel=1e-12)
+    assert facts["epsilon"] <= 300
+    with np.load(directory / "synthetic.npz", allow_pickle=False) as made:
+        assert (made["data"].shape, made["data"].dtype) == ((60, 12, 12, 3), np.uint8)
+        assert sorted(set(made["targets"].tolist())) == ["common", "rare"]
+    result = run(
+        capfd, "sample", directory / "generator.pt", "-n", "12", "--out", "pictures", "--proportions", "released"
+    )
+    assert {path.name for path in (place / "pictures").iterdir()} <= {"common", "rare"}
+    assert len(list((place / "pictures").rglob("*.png"))) == 12
+    run(
+        capfd,
+        "sample",
+        directory / "generator.pt",
+        "-n",
+        "5",
+        "--labels",
+        "rare",
+        "--spread",
+        "0.8",
+        "--out",
+        "one.npz",
+    )
+    with np.load("one.npz", allow_pickle=False) as made:
+        assert made["targets"].tolist() == ["rare"] * 5
+    found = run(capfd, "evaluate", directory / "synthetic.npz", folder, "--classifiers", "logreg", "--out", "eval")
+    assert found["rows"][0]["balanced_accuracy"] > 80
+    assert {path.name for path in (place / "eval").iterdir()} == {"private_evaluation.json", "private_evaluation.png"}
+    assert "--labels out of common, rare" in refused(capfd, "sample", directory / "generator.pt", "--labels", "blue")
+
+
+def test_a_table_from_bounds_to_columns(capfd, place):
+    train = table(place / "people.csv")
+    words = ("--target", "class", "--classes", "0", "1", "--delta", "1e-4")
+    assert "--bounds FILE" in refused(capfd, "generate", train, *words)
+    assert not (place / "runs").exists()
+    run(capfd, "generate", train, *words, "--bounds", "bounds.csv", "--out", "out")
+    assert {path.name for path in (place / "out").iterdir()} == FILES  # no picture
+    run(capfd, "sample", "out/generator.pt", "-n", "300", "--out", "made.csv")
+    lines = list(csv.DictReader((place / "made.csv").read_text().splitlines()))
+    assert list(lines[0]) == ["age", "income", "member", "class"]
+    assert all(float(line["age"]) == int(float(line["age"])) and 0 <= float(line["age"]) <= 90 for line in lines)
+    assert {float(line["member"]) for line in lines} == {0.0, 1.0}
+    found = run(capfd, "evaluate", "made.csv", train)
+    assert [row["classifier"] for row in found["rows"]] == ["logreg", "mlp", "boosting"]
+    assert min(row["accuracy"] for row in found["rows"]) > 80
+    assert len(found["fidelity"]["column_distances"]) == 3
+    main(["evaluate", "made.csv", str(train)])
+    assert capfd.readouterr().out.startswith("Exact figures on private records are not covered")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("age,0\n", "low,high"), ("age,0,90\nincome,0,1\n", "bounds"), ("a,0,90\nb,0,1\nc,0,1\n", "in its order")],
+)
+def test_bounds_that_do_not_fit(capfd, place, content, said):
+    train = table(place / "people.csv")
+    (place / "bounds.csv").write_text(content)
+    assert said in refused(
+        capfd, "generate", train, "--target", "class", "--classes", "0", "1", "--bounds", "bounds.csv"
+    )
+    assert not (place / "runs").exists()
+
+
+def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, place, monkeypatch):
+    """Issue 31: a second run once failed after reading all images, without naming the option."""
+    monkeypatch.setattr("dpswd.mixture.fitting._set_map", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["generate", "digits", "--out", "run"])
+    monkeypatch.undo()
+    monkeypatch.chdir(place)
+    ledger = (place / "run" / "ledger.jsonl").read_bytes()
+    said = refused(capfd, "generate", "no/such/data", "--out", "run")
+    assert "--out" in said
+    assert "--resume" in said
+    run(capfd, "generate", "digits", "--out", "run", "--resume")
+    assert (place / "run" / "ledger.jsonl").read_bytes() == ledger
+    assert FILES <= {path.name for path in (place / "run").iterdir()}
+
+
+def test_constants_of_a_config_and_of_options(capfd, place):
+    (place / "mine.yaml").write_text("centre: 0.25\nshift: 0.5\n")
+    run(capfd, "generate", "digits", "--config", "mine.yaml", "--shift", "1.5", "--name", "scans")
+    config = (place / "runs" / "digits" / "config.yaml").read_text()
+    assert "centre: 0.25" in config
+    assert "shift: 1.5" in config
+    assert "scans" in config
+    assert read_generator("runs/digits/generator.pt")[0].shift == 1.5
+    for text, said in (("colour: red\n", "colour"), ("model: {}\n", "dpswd fit"), ("a: [", "YAML"), ("- 1\n", "list")):
+        (place / "mine.yaml").write_text(text)
+        assert said in refused(capfd, "generate", "digits", "--config", "mine.yaml", "--out", "other")
+    assert "got 'none'" in refused(capfd, "generate", "digits", "--config", "none", "--out", "other")
+    assert not (place / "other").exists()
+
+
+def test_shipped_constants(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for name in ("digits", "mnist", "fashion", "images", "features"):
+        assert constants_of(name)
+        assert Path("configs", f"{name}.yaml").read_text().startswith("# ")
+
+
+def test_what_generate_and_sample_print(capfd):
+    assert main(["generate", "digits"]) == 0
+    out = capfd.readouterr().out
+    for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect "):
+        assert words in out
+    assert main(["sample", "runs/digits/generator.pt", "-n", "3"]) == 0
+    assert "costs no privacy" in capfd.readouterr().out
+
+
+def test_facts_that_are_taken_from_the_records_are_said(capfd, place):
+    """Issue 30: size, channels and classes are stated, or taken with a line on the screen."""
+    pictures(place / "photos")
+    main(["generate", "photos", "--delta", "1e-3"])
+    said = capfd.readouterr().err
+    assert "taken from the records" in said
+    for fact in ("size", "channels", "classes"):
+        assert fact in said
+    main(["generate", "photos", *STATED, "--out", "again"])
+    assert "taken from the records" not in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_torchrun_needs_no_further_flag(place):
+    """Issue 31: two runs once fought for one ledger."""
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "dpswd"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    for again in (False, True):
+        ran = subprocess.run(
+            [sys.executable, *words, "generate", "digits", "--out", "run"],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=300,
+        )
+        assert (ran.returncode == 0) is not again, ran.stderr
+        assert ran.stdout.count("Guarantee") == 1 - again
+        assert (ran.stderr.count("dpswd: Expected") == 1) is again
+    assert len(Ledger.open_existing(place / "run" / "ledger.jsonl").header["plan"]) == 4
+    assert {path.name for path in (place / "run").iterdir()} == FILES | {"samples.png"}
+
+
+def test_forecast_says_where_its_facts_come_from(capfd, place):
+    stated = run(capfd, "forecast", "--shape", "8,8", "--n", "1438", "--n-classes", "10")
+    read = run(capfd, "forecast", "digits")
+    assert stated["shares"] == read["shares"]
+    assert read["source"].startswith("From digits: 1438 records of shape (1, 8, 8), 10 classes.")
+    assert "No data were read" in stated["source"]
+    assert main(["forecast", "--shape", "32,32,3", "--n", "20"]) == 0
+    assert "Expect noise" in capfd.readouterr().out
+    for words in (
+        ["digits", "--shape", "8,8", "--n", "3"],
+        [],
+        ["--shape", "8;8", "--n", "5"],
+        ["digits", "--epsilon", "0"],
+    ):
+        refused(capfd, "forecast", *words)
+    assert not list(place.iterdir())
+
+
+def test_evaluation_of_other_classes_is_refused(capfd, place):
+    np.savez("made.npz", features=np.eye(20)[:, :3], labels=np.arange(20) % 2)
+    np.savez("real.npz", features=np.eye(20)[:, :3], labels=np.arange(20) % 3)
+    assert "classes 0, 1, got 2" in refused(capfd, "evaluate", "made.npz", "real.npz")
+
+
+@pytest.mark.slow
+def test_demo_end_to_end(capfd, place):
+    result = run(capfd, "demo", "--out", "demo")
+    assert result["guarantee"]["sound"] is True
+    assert 9 < result["guarantee"]["epsilon"] <= 10
+    assert {path.name for path in (place / "demo").iterdir()} == FILES | {
+        "samples.png",
+        "evaluation.json",
+        "evaluation.png",
+    }
+    with np.load("demo/synthetic.npz", allow_pickle=False) as made:
+        assert np.bincount(made["targets"]).tolist() == [500] * 10
+    assert min(row["accuracy"] for row in result["evaluation"]) > 80  # chance is 10
+    report = json.loads((place / "demo" / "report.json").read_text())
+    assert len(report["evaluation"]) == 3
+    assert "--out" in refused(capfd, "demo", "--out", "demo")

@@ -1,0 +1,367 @@
+"""PrivacyBudget: plan, calibration, statement and refusals in a fit of a user's own module."""
+
+import importlib.metadata
+
+import lightning as L
+import pytest
+from factories import (
+    MECHANISM,
+    STEPS,
+    B,
+    Mine,
+    N,
+    X,
+    Y,
+    account,
+    agree,
+    checkpoint_at,
+    ledger_of,
+    loader,
+    privacy,
+    records,
+    trainer,
+    written,
+)
+from lightning.pytorch.callbacks import LearningRateFinder
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpswd import (
+    BudgetExceededError,
+    ClassCounts,
+    DPSlicedWassersteinLoss,
+    InputError,
+    PrivacyBudget,
+    ProjectionMechanism,
+    SecondMoment,
+)
+from dpswd.errors import DpswdError
+from dpswd.release import Releasing
+
+WHOLE = ProjectionMechanism(3, 6, 1.0, N, kind="orthogonal")  # all records, whole bases: exactly Gaussian
+
+
+def released(module):
+    return sum(part.n_releases for part in module.modules() if isinstance(part, Releasing))
+
+
+def refused(directory, module, match, *, data=None, **changes):
+    """Fits, and expects a refusal that leaves no file."""
+    run = trainer(directory, **changes)
+    with pytest.raises(DpswdError, match=match) as caught:
+        run.fit(module, data or loader())
+    assert "\n" not in str(caught.value)
+    assert not [path for path in directory.rglob("*") if path.is_file()]
+
+
+class Queried(Mine):
+    """Releases class counts and a second moment before the projections."""
+
+    def __init__(self, mechanism=MECHANISM, counts=0.05, moment=0.2, of=None, **options):
+        super().__init__(mechanism, **options)
+        self.counts, self.moment = ClassCounts(3, share=counts), SecondMoment(3, share=moment)
+        self.of = of
+
+    def on_train_start(self):
+        super().on_train_start()
+        if self.released is None:
+            self.counts.release(self.of)
+            self.moment.release(self.of, rows=self.encoder)
+
+
+def queried(**options):
+    """The module and the loader of the same records."""
+    of = options.setdefault("of", records())
+    return Queried(**options), loader(of=of, batch_size=options.get("mechanism", MECHANISM).batch_size)
+
+
+# a run
+
+
+@pytest.mark.parametrize(("every", "releases"), [(1, STEPS), (4, 2), (STEPS, 1)], ids=["per step", "some", "one shot"])
+def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
+    run, module = trainer(tmp_path), Mine()
+    run.fit(module, loader(releases, every))
+    ledger, facts = ledger_of(tmp_path), privacy(tmp_path)
+    assert run.global_step == releases * every
+    assert ledger.groups() == [(module.criterion.mechanism, N, releases)]
+    assert module.criterion.n_releases == run.budget.n_releases == releases
+    assert ledger.header["versions"]["torch"] == importlib.metadata.version("torch")
+    agree(tmp_path, releases)
+    assert 0.99 * 5 < facts["epsilon"] <= 5  # the budget is used, and not exceeded
+    assert (facts["mu"], facts["regret"]) == account(ledger.groups()).get_mu_and_regret()
+    assert facts["sound"] is facts["private"] is True
+    assert facts["mechanism"] == module.criterion.mechanism.to_dict()
+    assert module.encoder.training  # the modes of the user are back
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize("changes", [{"max_epochs": 3}, {"max_steps": 3 * STEPS}, {"max_steps": -1, "max_epochs": -1}])
+def test_the_plan_ends_the_run(tmp_path, changes):
+    run, module = trainer(tmp_path, **changes), Mine()
+    run.fit(module, loader())
+    assert run.global_step == module.criterion.n_releases == STEPS
+    agree(tmp_path, STEPS)
+
+
+def test_a_run_that_stops_early_costs_its_plan(tmp_path):
+    trainer(tmp_path, max_steps=2).fit(Mine(), loader())
+    facts = privacy(tmp_path)
+    assert (facts["releases_made"], facts["planned_releases"], written(tmp_path)) == (2, STEPS, 2)
+    assert facts["epsilon"] > 0.99 * 5 > account(ledger_of(tmp_path).groups()).get_epsilon(1e-5)
+
+
+def test_a_fixed_noise_seed_is_stated(tmp_path):
+    trainer(tmp_path).fit(Mine(MECHANISM.replace(noise_seed=1)), loader())
+    assert privacy(tmp_path)["private"] is privacy(tmp_path)["sound"] is ledger_of(tmp_path).header["private"] is False
+
+
+class Watch(L.Callback):
+    """Keeps what is shown and what is in the ledger after every step."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, trainer, *_):
+        self.seen.append((written(trainer.budget.run_dir), float(trainer.callback_metrics["epsilon"])))
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_queries_and_loss_share_the_budget(tmp_path, accountant):
+    watch, (module, data) = Watch(), queried(mechanism=MECHANISM if accountant == "pld" else WHOLE)
+    run = trainer(tmp_path, budget=PrivacyBudget(5.0, 1e-5, accountant), callbacks=[watch])
+    run.fit(module, data)
+    ledger, facts, parts = ledger_of(tmp_path), privacy(tmp_path), (module.counts, module.moment, module.criterion)
+    assert ledger.groups() == [(part.mechanism, N, part.n_releases) for part in parts]
+    assert [part.n_releases for part in parts] == [1, 1, STEPS]
+    plan = [{"mechanism": part.mechanism.to_dict(), "n_releases": part.n_releases} for part in parts]
+    assert ledger.header["plan"] == plan
+    assert 0.995 * 5 <= facts["epsilon"] <= 5
+    assert account(ledger.groups()).get_epsilon(1e-5) <= 5  # the exact composition is below the Renyi bound
+    mu_sq = [(part.mechanism.sensitivity / part.mechanism.sigma) ** 2 for part in parts[:2]]
+    assert mu_sq[0] / mu_sq[1] == pytest.approx(0.05 / 0.2, rel=1e-9)
+    # shown epsilon: an upper bound of what is in the ledger, up to the budget
+    for step, (count, shown) in enumerate(watch.seen, 1):
+        made = [(part.mechanism, N, n) for part, n in zip(parts, (1, 1, step), strict=True)]
+        assert count == 2 + step
+        assert account(made).get_epsilon(1e-5) * (1 - 1e-6) <= shown <= 5 * (1 + 1e-6)
+
+
+class Queries(L.LightningModule):
+    """Releases class counts and a second moment of all records; has no loss."""
+
+    def __init__(self, of):
+        super().__init__()
+        self.automatic_optimization = False
+        self.counts, self.moment, self.of = ClassCounts(3, share=0.05), SecondMoment(3, share=0.5), of
+
+    def training_step(self, batch, batch_idx):
+        self.counts.release(self.of)
+        self.moment.release(self.of)
+
+    def configure_optimizers(self):
+        return []
+
+
+def test_queries_without_a_loss(tmp_path):
+    of = records()
+    trainer(tmp_path).fit(Queries(of), loader(1, of=of))
+    agree(tmp_path, 2)
+    assert 0.995 * 5 <= privacy(tmp_path)["epsilon"] <= 5
+    with pytest.raises(BudgetExceededError, match="at most 1"):  # a second step
+        trainer(tmp_path / "twice").fit(Queries(of), loader(2, of=of))
+    assert written(tmp_path / "twice") == 2
+
+
+# refusals before a file is written
+
+
+class Two(Mine):
+    def __init__(self):
+        super().__init__()
+        self.another = DPSlicedWassersteinLoss(MECHANISM)
+
+
+class Hidden(Mine):
+    def __init__(self):
+        super().__init__()
+        self.hidden = [self.criterion]
+        del self.criterion
+
+
+@pytest.mark.parametrize(
+    ("make", "match", "options"),
+    [
+        (Two, "got 2 losses", {}),
+        (Hidden, "got 0 losses", {}),
+        (Mine, "batch_size", {"data": loader(batch_size=B - 1)}),
+        (Mine, "ReleaseLoader", {"data": DataLoader(TensorDataset(X), batch_size=B, shuffle=True)}),
+        (lambda: queried(counts=0.4, moment=0.6)[0], "shares", {}),
+        (Mine, "target_delta", {"budget": PrivacyBudget(1.0, 1 / N)}),
+    ],
+    ids=["two losses", "no loss", "batch size", "shuffled loader", "shares", "delta"],
+)
+def test_plans_that_cannot_be_made(tmp_path, make, match, options):
+    module = make()
+    refused(tmp_path, module, match, **options)
+    assert released(module) == 0
+
+
+@pytest.mark.parametrize(
+    "options", [{"target_epsilon": 0.0}, {"target_delta": 1.0}, {"accountant": "gdp"}, {"sample_size": N}]
+)
+def test_invalid_options(options):
+    with pytest.raises(InputError, match=next(iter(options))):
+        PrivacyBudget(**{"target_epsilon": 1.0, "target_delta": 1e-5} | options)
+
+
+# releases at other times
+
+
+class Calls(L.Callback):
+    """Calls a function of the module in one hook."""
+
+    def __init__(self, hook, function):
+        setattr(self, hook, lambda trainer, module, *_, **__: function(module))
+
+
+def moved(run, first):
+    """Puts the budget before all other callbacks, or behind them."""
+    others = [callback for callback in run.callbacks if callback is not run.budget]
+    run.callbacks = [run.budget, *others] if first else [*others, run.budget]
+    return run
+
+
+EARLY = {
+    "query": lambda module: module.counts.release(module.of),
+    "loss": lambda module: module.criterion.release(X[:B]),
+}
+
+
+@pytest.mark.parametrize("what", EARLY)
+@pytest.mark.parametrize("hook", ["setup", "on_fit_start", "on_sanity_check_start"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_callback_that_releases_early(tmp_path, hook, what, first):
+    module, data = queried()
+    module.counts.mechanism = MECHANISM_OF_COUNTS
+    module.validation_step = lambda batch, batch_idx: None
+    run = moved(trainer(tmp_path, callbacks=[Calls(hook, EARLY[what])]), first)
+    with pytest.raises(DpswdError, match=r"outside|within a budget|without releases"):
+        run.fit(module, data, DataLoader(X, batch_size=B))
+    assert released(module) == (hook == "setup" and not first and what == "loss")  # seen when the budget is set up
+    assert written(tmp_path) is None
+
+
+MECHANISM_OF_COUNTS = ClassCounts(3, sigma=1.0).mechanism
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_release_when_training_starts_is_charged(tmp_path, first):
+    class Late(Queried):
+        on_train_start = Mine.on_train_start
+
+    of = records()
+    module, calls = Late(of=of, moment=0.2), Calls("on_train_start", lambda m: Queried.on_train_start(m))
+    run = moved(trainer(tmp_path, callbacks=[calls]), first)
+    run.fit(module, loader(of=of))
+    assert run.callbacks[0] is run.budget
+    agree(tmp_path, STEPS + 2)
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")  # the finder's own checkpoint
+def test_a_learning_rate_finder_releases_nothing(tmp_path):
+    module, finder = Mine(), LearningRateFinder(num_training_steps=20, early_stop_threshold=None)
+    module.lr = 1e-2
+    with pytest.raises(BudgetExceededError, match="outside"):
+        moved(trainer(tmp_path, callbacks=[finder]), False).fit(module, loader())
+    assert (released(module), written(tmp_path)) == (0, None)
+
+
+class MadeInSetup(Mine):
+    def setup(self, stage):
+        self.criterion = DPSlicedWassersteinLoss(MECHANISM)
+
+
+def test_a_loss_made_in_setup(tmp_path):
+    trainer(tmp_path).fit(MadeInSetup(), loader())
+    agree(tmp_path, STEPS)
+
+
+def test_two_budgets(tmp_path):
+    run = trainer(tmp_path)
+    run.callbacks.append(PrivacyBudget(50.0, 1e-5))  # Lightning refuses two in Trainer(callbacks=...) itself
+    with pytest.raises(InputError, match="one PrivacyBudget"):
+        run.fit(Mine(), loader())
+
+
+def test_modules_with_releases(tmp_path):
+    module = Mine()
+    module.criterion.release(X[:B])
+    refused(tmp_path / "a", module, "without releases before the fit")
+    module = Mine(fail_at=3)
+    with pytest.raises(RuntimeError, match="crash"):
+        trainer(tmp_path / "b").fit(module, loader())
+    module.fail_at = None
+    refused(tmp_path / "c", module, "without releases before a new run")
+    trainer(tmp_path / "b").fit(module, loader(), ckpt_path=checkpoint_at(tmp_path / "b", 3))  # control: resumed
+    agree(tmp_path / "b", STEPS)
+
+
+def test_a_second_run_in_the_same_directory(tmp_path, tree):
+    one, other = trainer(tmp_path), trainer(tmp_path)
+    other.callbacks[other.callbacks.index(other.budget)] = one.budget  # also with the same callback object
+    one.fit(Mine(), loader())
+    before = tree(tmp_path)
+    for run in (trainer(tmp_path), other):
+        with pytest.raises(InputError, match="no ledger at"):
+            run.fit(Mine(), loader())
+    assert tree(tmp_path) == before
+
+
+def test_a_second_writer_hides_no_release(tmp_path):
+    class Copied(Mine):
+        def training_step(self, batch, batch_idx):
+            ledger_of(tmp_path).record(self.criterion.mechanism, N)
+            return super().training_step(batch, batch_idx)
+
+    module = Copied()
+    with pytest.raises(DpswdError, match="only writer"):
+        trainer(tmp_path).fit(module, loader())
+    assert (released(module), written(tmp_path)) == (0, 1)
+
+
+# runs that break off
+
+
+@pytest.mark.parametrize("hook", ["on_fit_start", "on_train_end"])
+def test_a_callback_that_fails(tmp_path, hook):
+    def fail(module):
+        raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        trainer(tmp_path, callbacks=[Calls(hook, fail)]).fit(Mine(), loader())
+    if hook == "on_train_end":
+        agree(tmp_path, STEPS)
+
+
+def test_a_refused_start_does_not_affect_the_next_run(tmp_path, monkeypatch):
+    def full(*_):
+        raise InputError("Expected room on the disk, got none.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dpswd.budget.write_json", full)
+        with pytest.raises(InputError, match="room on the disk"):
+            trainer(tmp_path / "a").fit(Mine(), loader())
+    trainer(tmp_path / "b").fit(Mine(), loader())
+    agree(tmp_path / "b", STEPS)
+    trainer(tmp_path / "a").fit(Mine(), loader())  # without a release, the directory is free
+    agree(tmp_path / "a", STEPS)
+
+
+def test_labels_of_records_reach_a_loss_with_classes(tmp_path):
+    module = Mine(MECHANISM.replace(n_classes=3))
+    module.training_step = lambda batch, batch_idx: module.criterion(batch, module.net(X), public_labels=Y)
+    trainer(tmp_path).fit(module, loader())
+    agree(tmp_path, STEPS)
+    with pytest.raises(InputError, match="n_classes"):
+        trainer(tmp_path / "b").fit(Mine(MECHANISM.replace(n_classes=2)), loader())
+    assert written(tmp_path / "b") == 0

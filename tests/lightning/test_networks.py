@@ -1,0 +1,54 @@
+"""Generator networks: shapes, ranges, sizes, classes, gradients."""
+
+import pytest
+import torch
+
+from dpswd import InputError
+from dpswd.lightning.networks import ConvGenerator, MLPGenerator
+
+IMAGES = [(1, 28, 28), (3, 32, 32), (1, 16, 16), (1, 13, 9), (1, 8, 8)]
+
+
+@pytest.mark.parametrize("shape", IMAGES)
+@pytest.mark.parametrize("n_classes", [0, 10])
+def test_images(shape, n_classes):
+    generator = ConvGenerator(sample_shape=shape, n_classes=n_classes)
+    labels = torch.arange(6) % max(1, n_classes)
+    images = generator(generator.latent(6), labels)
+    assert images.shape == (6, *shape)
+    assert bool(((images >= 0) & (images <= 1)).all())
+    images.square().sum().backward()
+    assert [name for name, parameter in generator.named_parameters() if parameter.grad is None] == []
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("shape", [(7,), (1, 8, 8), (3, 4, 5)])
+def test_records_of_any_shape(bounded, shape):
+    generator = MLPGenerator(sample_shape=shape, n_classes=3, bounded=bounded)
+    records = generator(100 * generator.latent(6), torch.arange(6) % 3)
+    assert records.shape == (6, *shape)
+    assert bool(((records >= 0) & (records <= 1)).all()) is bounded
+
+
+@pytest.mark.parametrize("kind", [ConvGenerator, MLPGenerator])
+def test_the_class_matters_and_so_does_the_code(kind):
+    generator = kind().eval()
+    latent = generator.latent(1).repeat(3, 1)
+    a, b, c = generator(latent, torch.tensor([0, 0, 1]))
+    torch.testing.assert_close(a, b)
+    assert not torch.allclose(a, c)
+    d, e = generator(generator.latent(2), torch.tensor([0, 0]))
+    assert not torch.allclose(d, e)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"latent_dim": 0}, r"Expected latent_dim >= 1, got latent_dim=0\."),
+        ({"n_classes": -1}, r"Expected n_classes >= 0, got n_classes=-1\."),
+    ],
+)
+def test_sizes_out_of_range(options, message):
+    for kind in (ConvGenerator, MLPGenerator):
+        with pytest.raises(InputError, match=message):
+            kind(**options)
