@@ -185,6 +185,14 @@ def with_n(row: Row, value: float) -> bool:
     return value >= (1.5 if row["n"] >= 1000 else 1)
 
 
+def least_steps(row: Row) -> str:
+    """Steps whose average has as much signal as noise, or a lower bound where two standard errors hide the signal."""
+    error = 2**0.5 * row["variance"] / row["draws"]  # at most, for a variance in one direction
+    if row["norm2"] > 2 * error:
+        return f"{row['variance'] / row['norm2']:.2g}"
+    return f"> {row['variance'] / (max(row['norm2'], 0.0) + 2 * error):.0f}"
+
+
 def per_step(row: Row) -> float:
     """Seconds of training steps, without a single release, the account and the checkpoints."""
     return float(row["total_s"] - _once(row) - row["epsilon_s"] - row["saving_s"])
@@ -217,6 +225,7 @@ def the_others(row: Row) -> str:
 
 
 FUNCTIONS: dict[str, Callable[[Row], Any]] = {
+    "least_steps": least_steps,
     **{each.__name__: each for each in (score, printed, guarantee, problem, gap, compared, the_others)},
     "against": lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(row["variable"], row["variable"]),
     "budget": lambda row: guarantee(row).split(", μ")[0],
