@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dpswd.lightning.budget import PrivacyBudget
     from dpswd.loss import DPSlicedWassersteinLoss, Release
     from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
-    from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMoment, SumAndNorm
+    from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, ColumnCounts, SecondMoment, SumAndNorm
     from dpswd.records import PrivateBatch, PrivateRecords, Records
     from dpswd.release import LabelledRows, Recorder
     from dpswd.sampling import FixedSizeSampler, ReleaseLoader
@@ -31,6 +31,7 @@ _MODULES = {
     "ClassCounts": "queries",
     "ClassCovariances": "queries",
     "ClassMeans": "queries",
+    "ColumnCounts": "queries",
     "DPSlicedWassersteinLoss": "loss",
     "DpswdError": "errors",
     "FixedSizeSampler": "sampling",
@@ -63,6 +64,7 @@ __all__ = [
     "ClassCounts",
     "ClassCovariances",
     "ClassMeans",
+    "ColumnCounts",
     "DPSlicedWassersteinLoss",
     "DpswdError",
     "FixedSizeSampler",

@@ -314,7 +314,10 @@ def _config(estimator: PrivateGenerator, records: PrivateRecords) -> dict[str, A
     parameters = json.loads(json.dumps(estimator.get_params(), default=str))
     public = {"name": records.name, "n_records": len(records), "shape": list(records.shape)}
     public |= {"classes": records.classes, "bounds": records.bounds, "kinds": records.kinds}
+    constants = {name: parameters[name] for name in ("centre", "radius", *_JITTER) if parameters[name] is not None}
+    if len(records.shape) == 3:
+        constants = {"centre": 0.5} | constants  # the effective value
     return {
-        "generator": {name: parameters[name] for name in ("centre", "radius", *_JITTER)},
+        "generator": constants,
         "records": json.loads(json.dumps(public, default=str)),
     }

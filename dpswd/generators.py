@@ -8,6 +8,7 @@ class                 generator                                                d
 ====================  =======================================================  ===================================
 ``MixtureGenerator``  normal distributions of cells, a tone curve, jitter      :mod:`dpswd.mixture.generator`
 ``ConvGenerator``     two linear layers, two upsampled convolutions            :mod:`dpswd.lightning.networks`
+``ShuffleGenerator``  two linear layers, two convolutions, jitter              :mod:`dpswd.lightning.networks`
 ``MLPGenerator``      three linear layers                                      :mod:`dpswd.lightning.networks`
 ====================  =======================================================  ===================================
 """
@@ -61,7 +62,7 @@ _CLASSES = {
     "MixtureGenerator": "dpswd.mixture.generator",
     "MLPGenerator": "dpswd.lightning.networks",
     "ConvGenerator": "dpswd.lightning.networks",
-    "RefinedGenerator": "dpswd.lightning.networks",
+    "ShuffleGenerator": "dpswd.lightning.networks",
 }
 _PART = 500  # records that are generated at a time
 _GRID = 56  # least side of an image in a picture, in pixels

@@ -1,4 +1,4 @@
-r"""Gaussian releases besides the projections: class counts, class means, second moments.
+r"""Gaussian releases besides the projections: class counts, class means, second moments, columns.
 
 A query reads all N records (q = 1) and has a fixed L2 sensitivity under replace-one. Its path is that of a loss:
 check, clip, sum over records and ranks, ledger, noise. With noise ``sigma`` it is :math:`\mu`-GDP, :math:`\mu` =
@@ -15,6 +15,7 @@ query                      statistic (per class c where it applies)    sensitivi
 :class:`SecondMoment`      :math:`\sum_i x_i x_i^T`                    :math:`\sqrt 2 R^2`      symmetric
 :class:`ClassCovariances`  :math:`\sum_{i \in c} v_i v_i^T`,           :math:`\sqrt 2 R^2`      symmetric, per class
                            :math:`v_i = x_i - m_c`
+:class:`ColumnCounts`      records in the nodes of every column        :math:`\sqrt{2 L}`      i.i.d.
 =========================  ==========================================  =======================  ===================
 
 Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by itself
@@ -22,11 +23,11 @@ Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to t
 
 R is ``row_norm``, to which the x_i (or v_i) are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
 normal: the Gaussian mechanism in the space of symmetric matrices with the Frobenius norm. Proofs:
-docs/theory/sensitivity.md, Propositions 6 to 10.
+docs/theory/sensitivity.md, Propositions 6 to 10 and 12.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,12 +36,13 @@ from torch import Tensor
 from dpswd._distributed import Processes
 from dpswd._random import normal, on_grid
 from dpswd._validate import at_least, positive, real
+from dpswd.bins import Bins
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism
 from dpswd.records import PrivateRecords
 from dpswd.release import LabelledRows, Releasing, RowFunction, clip_rows
 
-__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "SecondMoment", "SumAndNorm"]
+__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SecondMoment", "SumAndNorm"]
 
 
 class GaussianQuery(Releasing[GaussianMechanism]):
@@ -206,17 +208,9 @@ class _ClassQuery(_RowQuery):
         noise_seed: int | None = None,
     ) -> None:
         at_least(1, n_classes=n_classes)
-        self.name = f"{type(self).name} of {n_classes} classes"
+        self.name += f" of {n_classes} classes" if n_classes > 1 else ""
         super().__init__(dim, row_norm, sigma, share, noise_seed)
         self.n_classes = n_classes
-
-    def _groups(self, groups: Tensor) -> Tensor:
-        """Check the groups of records; a single one takes all of them."""
-        if self.n_classes == 1:
-            return torch.zeros_like(groups)
-        if bool(((groups < 0) | (groups >= self.n_classes)).any()):
-            raise InputError(f"Expected groups in [0, {self.n_classes - 1}], got groups outside; check n_classes.")
-        return groups
 
 
 class ClassMeans(_ClassQuery):
@@ -230,7 +224,7 @@ class ClassMeans(_ClassQuery):
 
     Example:
         >>> ClassMeans(2, dim=3).mechanism.description
-        'ClassMeans of 2 classes (Gaussian mechanism, sensitivity 1)'
+        'counts and sums of 2 classes (Gaussian mechanism, sensitivity 1)'
     """
 
     name = "counts and sums"
@@ -246,7 +240,7 @@ class ClassMeans(_ClassQuery):
         def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
             clipped = self._clip(rows)
             with_count = torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1)
-            totals.index_add_(0, self._groups(groups), with_count)
+            totals.index_add_(0, _checked_groups(groups, self.n_classes), with_count)
 
         released = self._sum(records, rows, (self.n_classes, 1 + self.dim), add)
         return released[:, 0] / self.row_norm, released[:, 1:]
@@ -260,6 +254,79 @@ class ClassMeans(_ClassQuery):
         """Return (C, 1 + d): counts times R, which have the noise of the sums, and the sums."""
         counts, sums = released
         return torch.cat([counts[:, None] * self.row_norm, sums], dim=1)
+
+
+class ColumnCounts(GaussianQuery):
+    r"""Number of records of each class in the bins of every column, and in groups of bins.
+
+    Groups are the nodes of the trees of :mod:`dpswd.bins`: sums over many bins then consist of few noisy numbers. A
+    record is in one node of each of the L levels of all trees, so the sensitivity is :math:`\sqrt{2 L}`
+    (docs/theory/sensitivity.md, Proposition 12).
+
+    Args:
+        n_classes: Public number C >= 1 of classes.
+        bounds: Public bounds (low, high) of each of the d columns. Values beyond count as the bounds.
+        kinds: Public kind of each column: ``"numeric"``, ``"integer"`` or ``"binary"``; ``None`` if all are numeric.
+        n_bins: Most bins of a column, at least 4; integers have one bin each if they are no more than that.
+        sigma: Standard deviation of the noise on a count; ``None`` until a budget sets it.
+        share: See :class:`GaussianQuery`.
+        noise_seed: As ``share``.
+
+    Attributes:
+        bins: Bins and nodes.
+
+    Raises:
+        InputError: If a value is out of range.
+
+    Example:
+        >>> query = ColumnCounts(2, bounds=[(0, 1), (17, 90)], kinds=["binary", "integer"], n_bins=64)
+        >>> query.bins.n_bins, query.mechanism.description
+        ((2, 64), 'counts in columns (Gaussian mechanism, sensitivity 2.44949)')
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        bounds: Sequence[tuple[float, float]],
+        kinds: Sequence[str] | None = None,
+        n_bins: int = 64,
+        sigma: float | None = None,
+        share: float = 0.5,
+        noise_seed: int | None = None,
+    ) -> None:
+        at_least(1, n_classes=n_classes)
+        bins = Bins.of(bounds, kinds, n_bins)
+        super().__init__(_mechanism("counts in columns", math.sqrt(2 * len(bins.levels)), sigma, noise_seed), share)
+        self.n_classes, self.bins = n_classes, bins
+
+    def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> Tensor:
+        """Open every record once and release noisy counts (C, M) in float64, in the order of ``bins.levels``.
+
+        Raises:
+            InputError: If rows or classes are not valid; nothing was released.
+        """
+        _check_classes(records, rows, self.n_classes)
+
+        def add(counts: Tensor, rows: Tensor, groups: Tensor) -> None:
+            if rows.shape[1] != len(self.bins.n_bins):
+                raise InputError(
+                    f"Expected rows of {len(self.bins.n_bins)} columns, as bounds has, got {rows.shape[1]}; make them "
+                    "equal."
+                )
+            classes = _checked_groups(groups, self.n_classes)[:, None]
+            nodes = (classes * self.bins.n_nodes + self.bins.nodes(rows)).flatten()
+            counts.view(-1).index_add_(0, nodes, torch.ones(len(nodes), dtype=torch.float64))
+
+        return self._sum(records, rows, (self.n_classes, self.bins.n_nodes), add)
+
+    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords], tuple[PrivateRecords]]:
+        """A record moves from below the bounds of all columns to above them: two nodes change on every level."""
+        ends = [self.bins.edges[j, [0, count - 1]] for j, count in enumerate(self.bins.n_bins)]
+        low, high = torch.stack(ends, dim=1).float()
+        first, labels = low.repeat(size, 1), torch.zeros(size, dtype=torch.int64)
+        second = first.clone()
+        first[0], second[0] = low - 1000 * (high - low), high + 1000 * (high - low)
+        return (_handle(first, labels, self.n_classes),), (_handle(second, labels, self.n_classes),)
 
 
 class SecondMoment(_RowQuery):
@@ -313,7 +380,7 @@ class ClassCovariances(_ClassQuery):
 
     Example:
         >>> ClassCovariances(2, dim=3).mechanism.description
-        'ClassCovariances of 2 classes (Gaussian mechanism, sensitivity 0.353553)'
+        'second moments of 2 classes (Gaussian mechanism, sensitivity 0.353553)'
     """
 
     name = "second moments"
@@ -337,7 +404,7 @@ class ClassCovariances(_ClassQuery):
         _check_classes(records, rows, self.n_classes)
 
         def add(moments: Tensor, rows: Tensor, groups: Tensor) -> None:
-            groups = self._groups(groups)
+            groups = _checked_groups(groups, self.n_classes)
             residuals = self._clip(rows.double() - centres.double()[groups])
             for c in range(self.n_classes):
                 of_class = residuals[groups == c]
@@ -411,6 +478,15 @@ def _check_classes(records: PrivateRecords, rows: RowFunction | None, n_classes:
         raise InputError(
             f"Expected records of n_classes={n_classes} classes, got {records.n_classes}; make them equal."
         )
+
+
+def _checked_groups(groups: Tensor, n_classes: int) -> Tensor:
+    """Check the groups of records; a single one takes all of them."""
+    if n_classes == 1:
+        return torch.zeros_like(groups)
+    if bool(((groups < 0) | (groups >= n_classes)).any()):
+        raise InputError(f"Expected groups in [0, {n_classes - 1}], got groups outside; check n_classes.")
+    return groups
 
 
 def _handle(rows: Tensor, labels: Tensor | None = None, n_classes: int = 0) -> PrivateRecords:

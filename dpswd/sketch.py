@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpswd import __version__
@@ -126,6 +127,11 @@ class Sketch(nn.Module):
             )
             self.blocks = DPSlicedWassersteinLoss(mechanism)
 
+    @property
+    def is_released(self) -> bool:
+        """Whether the sketch has released values, of its own or of a file."""
+        return all(bool(part.weights.any()) for part in self.parts)
+
     def queries(self) -> list[Releasing[Any]]:
         """Return the releases in their order; the last one gets what the shares of the others leave."""
         found: list[Releasing[Any]] = [part.overall for part in self.parts]
@@ -186,23 +192,21 @@ class Sketch(nn.Module):
         Raises:
             InputError: If nothing was released, or labels are missing.
         """
-        if not all(bool(part.weights.any()) for part in self.parts):
+        if not self.is_released:
             raise InputError("Expected a released sketch, got one before release; call release or load first.")
         if (labels is None) != (self.n_classes == 0):
             raise InputError(f"Expected labels for a sketch of {self.n_classes} classes, got {labels is not None}.")
         groups = torch.zeros(len(records), dtype=torch.int64, device=records.device) if labels is None else labels
-        terms = []
-        for part in self.parts:
-            rows = part(records)
-            for c in groups.unique().tolist():
-                mine = rows[groups == c]
-                terms.append(part.weights[0] * _squared_distance(mine, part.mean[c]))
-                if part.moments is not None:
-                    terms.append(part.weights[1] * _squared_distance_of_moments(mine, part.moment[c]))
-        weight = torch.stack([part.weights.sum() for part in self.parts]).sum() * max(1, self.n_classes)
-        value: Tensor = torch.stack(terms).sum() / weight
+        groups, counts = _by_class(groups, max(1, self.n_classes))
+        weight = sum(float(part.weights.sum()) for part in self.parts)
+        rows = [part(records) for part in self.parts]
+        terms = [part.distance(each, groups, counts) for part, each in zip(self.parts, rows, strict=True)]
+        value: Tensor = torch.stack(terms).sum() / (weight * int((counts > 0).sum()))
         if self.blocks is not None and self.released is not None:
-            value = value + self.blocks.distance(self.released.to(records.device), self.parts[0](records), labels)
+            plan = self.released.mechanism
+            size = plan.batch_size / max(1, self.n_classes)  # of a class; a mean's noise is that of a sum over it
+            scale = plan.n_projections * plan.n_values / (plan.sigma * size) ** 2 / weight
+            value = value + scale * self.blocks.distance(self.released.to(records.device), rows[0], labels)
         return value
 
     def save(self, path: str | Path) -> None:
@@ -227,6 +231,8 @@ class Sketch(nn.Module):
         with read_file(path, "sketch", _FORMAT) as content:
             self.load_state_dict(content["state"])
             self.released = None if content["released"] is None else Release.from_state_dict(content["released"])
+            if self.blocks is not None and self.released is not None:
+                self.blocks.mechanism = self.released.mechanism
             self.guarantee = content["guarantee"]
             mark_runs(self, self.guarantee.get("weights_from_runs", []))
         return self
@@ -260,8 +266,27 @@ class _Part(nn.Module):
     def forward(self, records: Tensor) -> Tensor:
         """Map records (n, ...) to rows (n, d) of norm at most 1/2."""
         rows = (self.features(records) - self.centre) / self.scale
-        result: Tensor = rows * (_ROW_NORM / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1)
+        factor = (_ROW_NORM / rows.detach().norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1)
+        result: Tensor = rows * factor
         return result
+
+    def distance(self, rows: Tensor, places: Tensor, counts: Tensor) -> Tensor:
+        """Return the weighted squared distances of means and second moments, summed over the classes that occur.
+
+        Unbiased estimates from rows (n, d): sums over pairs of different rows of the products r.s and (r.s)^2, which
+        are the inner products of r and s, and of r r^T and s s^T.
+        """
+        found = counts > 0
+        rows = F.pad(rows, (0, 0, 0, 1))[places]  # (C, k, d), zero rows where a class has fewer
+        n, mean = counts.to(rows.dtype).clamp(min=2), self.mean
+        products, squares = rows @ rows.mT, rows.square().sum(2)
+        pairs = products.sum((1, 2)) - squares.sum(1)
+        value = self.weights[0] * (pairs / (n * (n - 1)) - 2 * (rows.sum(1) * mean).sum(1) / n + mean.square().sum(1))
+        if self.moments is not None:
+            pairs = products.square().sum((1, 2)) - squares.square().sum(1)
+            cross = ((rows @ self.moment) * rows).sum((1, 2))
+            value = value + self.weights[1] * (pairs / (n * (n - 1)) - 2 * cross / n + self.moment.square().sum((1, 2)))
+        return value[found].sum()
 
     def release(self, records: PrivateRecords) -> None:
         """Release centre and scale, then means and second moments of the rows that follow from them."""
@@ -281,18 +306,22 @@ class _Part(nn.Module):
             self.weights[1] = sigma**-2
 
 
-def _squared_distance(rows: Tensor, mean: Tensor) -> Tensor:
-    """Return an unbiased estimate of the squared distance of the mean of rows (n, d) from ``mean`` (d,)."""
-    n, total = len(rows), rows.sum(0)
-    value = (total.square().sum() - rows.square().sum()) / max(1, n * (n - 1))
-    return value - 2 * (total @ mean) / n + mean.square().sum()
+def _by_class(labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Return places (C, n) of the records of each class, padded by n_records, and their numbers (C,).
 
-
-def _squared_distance_of_moments(rows: Tensor, moment: Tensor) -> Tensor:
-    """Return an unbiased estimate of the squared distance of the mean of r r^T from ``moment`` (d, d)."""
-    n, second = len(rows), rows.T @ rows
-    value = (second.square().sum() - rows.square().sum(1).square().sum()) / max(1, n * (n - 1))
-    return value - 2 * (second * moment).sum() / n + moment.square().sum()
+    Raises:
+        InputError: If a class is out of range or has a single record.
+    """
+    if bool(((labels < 0) | (labels >= n_classes)).any()):
+        raise InputError(f"Expected labels in [0, {n_classes - 1}], got labels outside; check n_classes.")
+    counts = torch.bincount(labels, minlength=n_classes)
+    if bool((counts == 1).any()):
+        raise InputError("Expected at least two generated records of every class that occurs, got one; add records.")
+    order = labels.argsort(stable=True)
+    classes = labels[order]
+    places = labels.new_full((n_classes, int(counts.max())), len(labels))
+    places[classes, torch.arange(len(labels), device=labels.device) - (counts.cumsum(0) - counts)[classes]] = order
+    return places, counts
 
 
 def _denoised(sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> Tensor:

@@ -23,10 +23,17 @@ def loaded_by(statement, names):
 @pytest.mark.parametrize(
     ("statement", "names", "loaded"),
     [
-        ("import dpswd.sketch, dpswd.rowwise; from dpswd import DPSlicedWassersteinLoss, SecondMoment", HEAVY, ()),
+        (
+            "import dpswd.mixture.fit, dpswd.data; from dpswd import Budget, DPSlicedWassersteinLoss, SecondMoment",
+            HEAVY,
+            (),
+        ),
         ("import dpswd.report", ("matplotlib", "lightning", "torchvision"), ()),
         ("import dpswd.sensitivity, dpswd.mechanism", ("torch", *HEAVY), ()),
-        ("import dpswd.training.callback", ("torch", *HEAVY[:1]), ("torch", "lightning")),  # control
+        ("import dpswd.commands.main", ("torch", *HEAVY), ()),
+        ("import dpswd.accounting.ledger, dpswd.accounting.calibrate", ("torch", *HEAVY), ()),
+        ("import dpswd.adaptation.estimator, dpswd.evaluation.evaluate", ("lightning",), ()),
+        ("import dpswd.lightning.budget", ("torch", *HEAVY[:1]), ("torch", "lightning")),  # control
     ],
 )
 def test_imports_at_run_time(statement, names, loaded):
@@ -39,9 +46,9 @@ TRAINING = (*HEAVY, "pytorch_fid", "rich", "markdown_it")  # packages of the ext
 @pytest.mark.parametrize(
     ("statement", "status", "printed"),
     [
-        ("from dpswd import Budget, DPSlicedWassersteinLoss, ReleaseLoader, release_sketch", 0, ""),
-        ("from dpswd import PrivateGenerator", 1, "pip install 'dpswd[train]'"),
-        ("from dpswd.commands.main import main; sys.exit(main(['--version']))", 0, "dpswd 0.2"),
+        ("from dpswd import Budget, DPSlicedWassersteinLoss, ReleaseLoader", 0, ""),
+        ("from dpswd import PrivacyBudget", 1, "pip install 'dpswd[train]'"),
+        ("from dpswd.commands.main import main; sys.exit(main(['--version']))", 0, "dpswd 0.3"),
         ("from dpswd.commands.main import main; sys.exit(main(['demo']))", 2, "pip install 'dpswd[train]'"),
         ("from dpswd.commands.main import main; sys.exit(main(['fit']))", 2, "pip install 'dpswd[train]'"),
     ],

@@ -14,6 +14,7 @@ from dpswd import (
     ClassCounts,
     ClassCovariances,
     ClassMeans,
+    ColumnCounts,
     InputError,
     LabelledRows,
     PrivateRecords,
@@ -24,11 +25,13 @@ from dpswd import (
 FALSE_ALARM = 1e-6  # chance that a correct query fails a test here, over the choice of the seed
 C, D, R = 3, 4, 0.7
 CENTRES = torch.randn(C, D, generator=torch.Generator().manual_seed(7), dtype=torch.float64) / 4
+BOUNDS, KINDS = [(-3, 3), (-20, 20), (-5, 30), (-1, 1)], ["integer", "numeric", "integer", "binary"]
 MAKE = {
     "counts": lambda **options: ClassCounts(C, **options),
     "means": lambda **options: ClassMeans(C, D, R, **options),
     "moment": lambda **options: SecondMoment(D, R, **options),
     "covariances": lambda **options: ClassCovariances(C, D, R, **options),
+    "columns": lambda **options: ColumnCounts(C, BOUNDS, KINDS, 16, **options),
     "sum and norm": lambda **options: SumAndNorm(D, R, **options),
 }
 QUERIES = pytest.mark.parametrize("name", MAKE)
@@ -36,7 +39,7 @@ QUERIES = pytest.mark.parametrize("name", MAKE)
 
 def values(name, rows, labels):
     """What a query releases, almost without noise, in the units of its sensitivity."""
-    labels = labels if name in ("counts", "means", "covariances") else None
+    labels = labels if name in ("counts", "means", "covariances", "columns") else None
     return exact(MAKE[name](), rows, labels, *([CENTRES] if name == "covariances" else []))
 
 
@@ -58,6 +61,8 @@ def moved(name, first, second, rest=5):
 UNIT = torch.eye(D, dtype=torch.float64) * R
 WORST = [
     ("counts", (UNIT[0], 0), (UNIT[0], 1)),
+    ("columns", (UNIT[0], 0), (UNIT[0], 1)),
+    ("columns", (torch.full((D,), -1e9), 0), (torch.full((D,), 1e9), 0)),
     ("means", (UNIT[0], 0), (-UNIT[0], 0)),
     ("means", (UNIT[0], 0), (UNIT[1], 1)),
     ("sum and norm", (1e9 * UNIT[0], 0), (-1e9 * UNIT[0], 0)),
@@ -118,6 +123,25 @@ def test_values():
     centred = [rows[labels == c].double() - CENTRES[c] for c in range(C)]
     centred = [part * (R / part.norm(dim=1, keepdim=True)).clamp(max=1) for part in centred]
     torch.testing.assert_close(values("covariances", rows, labels), torch.stack([part.T @ part for part in centred]))
+
+
+def test_values_of_columns():
+    """Bins hold what numpy's histogram counts, the ends included; every level adds up to the classes."""
+    rows = 8 * torch.randn(5000, D, generator=torch.Generator().manual_seed(0))
+    rows[:, [0, 2]] = rows[:, [0, 2]].round()
+    labels, query = torch.arange(5000) % C, MAKE["columns"]()
+    counts, bins = values("columns", rows, labels), query.bins
+    parts = counts.split([groups for _, _, groups in bins.levels], dim=1)
+    assert [(j, width) for j, width, _ in bins.levels] == [(0, 1), (1, 1), (1, 8), (2, 1), (2, 8), (3, 1)]
+    for (j, width, _), part in zip(bins.levels, parts, strict=True):
+        torch.testing.assert_close(part.sum(1), torch.bincount(labels).double())
+        column = rows[labels == 1, j].double().clamp(*BOUNDS[j]).numpy()
+        edges = bins.edges[j, : bins.n_bins[j] + 1].clamp(max=1e9).numpy()
+        found = np.histogram(column, edges)[0]
+        shares = found if width == 1 else [found[:8].sum(), found[8:].sum()]
+        np.testing.assert_allclose(part[1], shares, atol=1e-9)
+        for value in BOUNDS[j]:
+            assert value in bins.atoms[j]
 
 
 # noise
@@ -182,8 +206,10 @@ def test_noise_is_fresh(name):
         (ClassCounts(2, sigma=1.0), None, (), "n_classes"),
         (ClassMeans(2, 3, sigma=1.0), None, (), "n_classes"),
         (ClassMeans(3, 4, sigma=1.0), None, (), "dim=4"),
+        (ColumnCounts(3, [(0, 1)], sigma=1.0), None, (), "1 columns"),
         (SecondMoment(2, sigma=1.0), None, (), "dim=2"),
         (ClassMeans(3, 3, sigma=1.0), LabelledRows(lambda x, y: (x, y + 1)), (), "groups"),
+        (ColumnCounts(3, [(0, 1)] * 3, sigma=1.0), LabelledRows(lambda x, y: (x, y + 1)), (), "groups"),
         (ClassCovariances(3, 3, sigma=1.0), None, (torch.zeros(3, 2),), "centres"),
         (ClassCovariances(3, 3, sigma=1.0), None, (torch.full((3, 3), math.nan),), "centres"),
     ],
@@ -198,6 +224,9 @@ def test_bad_records_release_nothing(query, function, more, match):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
+        (lambda: ColumnCounts(2, [(0, 1)], n_bins=3), "n_bins"),
+        (lambda: ColumnCounts(2, [(0, 1)], ["integer"] * 2), "kind"),
+        (lambda: ColumnCounts(2, [(0.2, 0.8)], ["integer"]), "two values"),
         (lambda: ClassCounts(1), "n_classes"),
         (lambda: ClassCounts(3, sigma=0.0), "sigma"),
         (lambda: ClassCounts(3, share=0.0), "share"),

@@ -55,45 +55,35 @@ def test_demo(installed, empty):
     assert {"generator.pt", "synthetic.npz", "report.html"} <= {path.name for path in (empty / "runs/demo").iterdir()}
 
 
-def test_images(installed, empty):
+def test_generate_and_sample(installed, empty):
     rng = np.random.default_rng(0)
     for i in range(300):
         folder = empty / "photos" / ("cats", "dogs", "owls")[i % 3]
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (40, 36, 3), dtype=np.uint8)).save(folder / f"{i}.png")
-    fit_predict_report(installed, empty, "images", "--data.path", "photos", "--trainer.max_steps", "20")
-    assert (empty / "runs" / "images" / "generator.pt").is_file()
+    run(installed / "dpswd", "generate", "photos", "--size", "16", "--channels", "3", cwd=empty)
+    out = empty / "runs" / "photos"
+    assert {"generator.pt", "synthetic.npz", "samples.png", "report.html"} <= {path.name for path in out.iterdir()}
+    run(installed / "dpswd", "sample", out / "generator.pt", "-n", "30", "--out", "more", cwd=empty)
+    assert len(list((empty / "more").rglob("*.png"))) == 30
 
 
 @pytest.mark.data
-def test_mnist(installed, empty, data_root):
-    """Few steps; without the classifiers at the end."""
+def test_fit_and_sample(installed, empty, data_root):
     options = ["--trainer.max_steps", "20"]
-    options += ["--trainer.callbacks", '[{"class_path": "dpswd.generation.export.GeneratorFile"}]']
-    fit_predict_report(installed, empty, "mnist", *options, DPSWD_DATA=str(data_root))
+    run(installed / "dpswd", "fit", "--config", "mnist_swd", *options, cwd=empty, DPSWD_DATA=str(data_root))
+    out = empty / "runs" / "mnist_swd"
+    run(installed / "dpswd", "report", out, cwd=empty)
+    run(installed / "dpswd", "sample", out / "generator.pt", "-n", "30", "--out", "more.npz", cwd=empty)
+    with np.load(empty / "more.npz") as written:
+        assert written["data"].shape == (30, 28, 28)
 
 
 @pytest.mark.data
-def test_adaptation(installed, empty, data_root):
-    """Few steps; the classifier is read again by ``dpswd predict``."""
-    run(
-        *(installed / "dpswd", "fit", "--config", "adaptation", "--trainer.max_steps", "20"),
-        *("--trainer.callbacks.method.init_args.n_steps", "20"),
-        cwd=empty,
-        DPSWD_DATA=str(data_root),
-    )
-    np.savez(empty / "new.npz", data=np.zeros((3, 28, 28), dtype=np.uint8))
-    run(installed / "dpswd", "predict", empty / "runs/adaptation/classifier.pt", "new.npz", cwd=empty)
+def test_adapt_and_predict(installed, empty, data_root):
+    environment = {"DPSWD_DATA": str(data_root)}
+    run(installed / "dpswd", "adapt", "mnist", "usps", "--size", "16", "--out", "runs/a", cwd=empty, **environment)
+    np.savez(empty / "new.npz", images=np.zeros((3, 16, 16), dtype=np.uint8))
+    run(installed / "dpswd", "predict", "runs/a/classifier.pt", "new.npz", cwd=empty)
     with np.load(empty / "predictions.npz") as written:
         assert written["predictions"].shape == (3,)
-    run(installed / "dpswd", "report", empty / "runs/adaptation", cwd=empty)
-    assert (empty / "runs/adaptation/report.html").is_file()
-
-
-def fit_predict_report(installed, empty, name, *options, **environment):
-    run(installed / "dpswd", "fit", "--config", name, *options, cwd=empty, **environment)
-    out = empty / "runs" / name
-    checkpoint = ["--ckpt_path", out / "checkpoints" / "last.ckpt"]
-    run(installed / "dpswd", "predict", "--config", out / "config.yaml", *checkpoint, cwd=empty, **environment)
-    run(installed / "dpswd", "report", out, cwd=empty)
-    assert (out / "report.html").is_file()

@@ -32,7 +32,7 @@ class PrivacyAccountant:
     Formal guarantees:
         - ``get_epsilon(delta)`` is an upper bound on epsilon such that the whole sequence is (epsilon,
           delta)-differentially private, under the sentences in ``assumptions``; also if later releases were chosen
-          from earlier ones, with noise fixed beforehand. The discretization costs less than 1 % for the settings of
+          from earlier ones, with noise fixed beforehand. The discretisation costs less than 1 % for the settings of
           docs/errata.md, and up to 2 % for very few dimensions and directions.
         - ``get_mu_and_regret()`` bounds the trade-off curve wherever both error rates exceed 1e-10.
 

@@ -18,7 +18,7 @@ Assumptions and proofs: docs/theory/accounting.md, Propositions 13 to 16.
 - Chords of the profile, linear in :math:`e^\varepsilon`, enlarge it and belong to a pair of discrete distributions that
   dominates the release (Doroshenko2022). Dominating pairs compose, adaptively (Zhu2022, Theorem 10).
 
-Discretization. A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and
+Discretisation. A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and
 :math:`h^2/8` to its mean, so h is a fraction of the standard deviation of that loss; far from zero the spacing is
 relative.
 """
@@ -43,7 +43,7 @@ Array = NDArray[np.float64]
 POINTS_PER_DEVIATION = 32  # grid points per standard deviation of the loss of one release
 COARSE = 8  # the same, for a search whose result is confirmed on the fine grid
 _GROWTH = 0.16  # relative spacing far from zero, times the points per deviation: 0.5% on the fine grid
-_FEW = 64  # up to so many releases do not average out the discretization: four times as many points
+_FEW = 64  # up to so many releases do not average out the discretisation: four times as many points
 _TAIL = 1e-16  # probability of losses beyond the grid, over all releases; counted as infinite loss
 _TRUNCATION = 1e-15  # probability that the FFT composition may cut off; counted as infinite loss
 _MAX_POINTS = 2**20  # of one release, on each side of zero; beyond it the grid is coarser, still an upper bound

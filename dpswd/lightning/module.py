@@ -1,5 +1,7 @@
 """LightningModules that train a generator by DP-SWD: on a sketch, or at every step, as in the paper."""
 
+import math
+from functools import partial
 from typing import Any, Literal, cast
 
 import lightning as L
@@ -10,7 +12,6 @@ from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
 from dpswd.generators import Generator
 from dpswd.lightning.checkpoints import KeepsRelease
-from dpswd.lightning.networks import RefinedGenerator
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.mixture.features import FeatureMap, Frequencies
@@ -20,6 +21,7 @@ from dpswd.sketch import Sketch
 
 __all__ = ["GeneratorModule", "SketchModule"]
 
+_FREQUENCIES = 14  # per axis, in the sketch of images by default
 _LABEL_NORM = 0.25  # of the one-hot class that labels="concat" appends to a row
 
 
@@ -160,19 +162,20 @@ class SketchModule(L.LightningModule):
 
     Args:
         generator: Maps latent codes and classes to images.
-        features: Public feature maps of the sketch; the frequencies of the generator if not given.
+        features: Public feature maps of the sketch; the 14 x 14 lowest frequencies of the images if not given.
         moments: Whether second moments are released, for each map or for all.
-        batch_size: Generated records per step, spread evenly over the classes.
-        lr: Largest learning rate of Adam (one cycle).
+        batch_size: Generated records per step, spread evenly over the classes; at least two of each.
+        lr: Largest learning rate of Adam: a linear warm-up over a twentieth of the steps, then a cosine to zero.
         noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
-        InputError: If a number is out of range, or there are neither features nor frequencies.
+        InputError: If a number is out of range.
 
     Example:
-        >>> module = SketchModule(RefinedGenerator((1, 8, 8), n_classes=10, n_frequencies=4, width=8))
+        >>> from dpswd.lightning.networks import ShuffleGenerator
+        >>> module = SketchModule(ShuffleGenerator((1, 8, 8), n_classes=10))
         >>> [query.mechanism.name for query in module.sketch.queries()]
-        ['sum of rows and squared norms', 'ClassMeans of 10 classes', 'ClassCovariances of 10 classes']
+        ['sum of rows and squared norms', 'counts and sums of 10 classes', 'second moments of 10 classes']
     """
 
     def __init__(
@@ -180,30 +183,24 @@ class SketchModule(L.LightningModule):
         generator: Generator,
         features: list[FeatureMap] | None = None,
         moments: bool = True,
-        batch_size: int = 200,
-        lr: float = 2e-3,
+        batch_size: int = 250,
+        lr: float = 4e-3,
         noise_seed: int | None = None,
     ) -> None:
         super().__init__()
-        at_least(1, batch_size=batch_size)
+        at_least(2 * max(1, generator.n_classes), batch_size=batch_size)
         positive(lr=lr)
         self.save_hyperparameters(ignore=["generator", "features"])
         self.generator, self.batch_size, self.lr = generator, batch_size, lr
         if features is None:
-            size = getattr(generator, "n_frequencies", 0)
-            if not size:
-                raise InputError("Expected features for a generator without n_frequencies, got none; give the maps.")
-            features = [Frequencies(generator.sample_shape, size)]  # type: ignore[arg-type]
+            shape = cast(tuple[int, int, int], generator.sample_shape)
+            features = [Frequencies(shape, min(_FREQUENCIES, *shape[1:]))]
         self.sketch = Sketch(features, generator.n_classes, moments=moments, noise_seed=noise_seed)
 
     def on_train_start(self) -> None:
-        """Make the releases, unless a checkpoint holds them; start the generator at the released normal law."""
-        part = self.sketch.parts[0]
-        if bool(part.weights.any()):
-            return
-        self.sketch.make_releases(cast(Any, self.trainer).datamodule.records)
-        if isinstance(self.generator, RefinedGenerator) and self.generator.map is not None and part.moments is not None:
-            self.generator.start_from(part.mean, part.moment, part.centre, part.scale)
+        """Make the releases, unless a checkpoint holds them."""
+        if not self.sketch.is_released:
+            self.sketch.make_releases(cast(Any, self.trainer).datamodule.records)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss of generated records on the sketch."""
@@ -214,8 +211,18 @@ class SketchModule(L.LightningModule):
         return loss
 
     def configure_optimizers(self) -> Any:
-        """Return Adam with one cycle of the learning rate."""
+        """Return Adam and its schedule."""
         optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.9, 0.99))
-        steps = max(2, int(self.trainer.estimated_stepping_batches))
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.lr, total_steps=steps, pct_start=0.05)
+        steps = max(1, int(self.trainer.estimated_stepping_batches))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(one_cycle, n_steps=steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def one_cycle(step: int, n_steps: int) -> float:
+    """Return the factor on the learning rate: a linear warm-up over a twentieth of the steps, times half a cosine.
+
+    Example:
+        >>> [round(one_cycle(step, 40), 2) for step in (0, 2, 20, 40)]
+        [0.5, 0.99, 0.5, 0.0]
+    """
+    return min(1.0, (step + 1) / max(1, n_steps // 20)) * (1 + math.cos(math.pi * min(1.0, step / n_steps))) / 2

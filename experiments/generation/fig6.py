@@ -66,7 +66,7 @@ def run(out: Path, *, data: Path | None = None, weights: Path | None = None) -> 
     for name, epsilon, again in VARIANTS:
         directory = runs / re.sub(r"\W+", "_", name)
         records = repeated(faces.train) if again else faces.private()
-        made = train_mixture(records, CONSTANTS, directory, epsilon=epsilon, delta=DELTA, seed=0)
+        made = train_mixture(records, CONSTANTS, directory, epsilon=epsilon, delta=DELTA, seed=0, residual=False)
         if not rows:
             some = faces.train.floats(slice(0, N_GENERATED))
             rows.append(_row("real training records", None, made, len(records)) | fidelity(real, some, weights))

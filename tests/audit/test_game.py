@@ -17,7 +17,15 @@ from dpswd.audit.game import ProjectionGame, QueryGame, audit, run_game
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, GaussianQuery, SecondMoment, SumAndNorm
+from dpswd.queries import (
+    ClassCounts,
+    ClassCovariances,
+    ClassMeans,
+    ColumnCounts,
+    GaussianQuery,
+    SecondMoment,
+    SumAndNorm,
+)
 from dpswd.records import PrivateRecords
 
 QUANTILES = {"statistic": "quantiles", "n_quantiles": 3}
@@ -106,6 +114,7 @@ def test_missing_clip_is_caught(monkeypatch):
 
 QUERIES = [
     ClassCounts(3, sigma=0.7, noise_seed=1),
+    ColumnCounts(2, [(0, 1), (-1, 7), (0, 99)], ["binary", "numeric", "integer"], 16, sigma=1.3, noise_seed=1),
     SecondMoment(4, row_norm=2.0, sigma=2.5, noise_seed=1),
     ClassMeans(3, 4, row_norm=2.0, sigma=1.8, noise_seed=1),
     SumAndNorm(4, row_norm=2.0, sigma=1.8, noise_seed=1),
@@ -127,7 +136,7 @@ def test_query_bound_is_close(query):
     assert not control.is_consistent_with(evidence)
 
 
-@pytest.mark.parametrize("query", QUERIES[2:], ids=lambda query: type(query).__name__)
+@pytest.mark.parametrize("query", QUERIES[3:], ids=lambda query: type(query).__name__)
 def test_query_without_clip_or_with_half_the_noise_is_caught(query, monkeypatch):
     account = PrivacyAccountant().step(query.mechanism, sample_size=10)
     stated = Claim.of(account, 1e-5)
@@ -136,6 +145,24 @@ def test_query_without_clip_or_with_half_the_noise_is_caught(query, monkeypatch)
     assert not stated.is_consistent_with(run_game(QueryGame(half), 1000))
     monkeypatch.setattr(dpswd.queries, "clip_rows", lambda rows, bound: rows.detach().double())
     assert not stated.is_consistent_with(run_game(QueryGame(query), 400))
+
+
+class OneColumn(ColumnCounts):
+    """NOT PRIVATE: the noise of one level for all levels of all columns."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        levels = len(self.bins.levels)
+        self.mechanism = dataclasses.replace(self.mechanism, sigma=self.mechanism.sigma / math.sqrt(levels))
+
+
+def test_noise_of_one_column_for_all_is_caught():
+    """The sound twin, with the same claim, passes."""
+    bounds = [(0, 1), (-1, 7), (0, 99)]
+    sound, broken = (kind(2, bounds, n_bins=16, sigma=2.5, noise_seed=1) for kind in (ColumnCounts, OneColumn))
+    stated = Claim.of(PrivacyAccountant().step(sound.mechanism, sample_size=10), 1e-5)
+    assert stated.is_consistent_with(run_game(QueryGame(sound), 1000, confidence=1 - 1e-6))
+    assert not stated.is_consistent_with(run_game(QueryGame(broken), 1000))
 
 
 def test_query_without_worst_pair_is_refused():

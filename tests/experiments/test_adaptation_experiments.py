@@ -12,11 +12,9 @@ from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments.adaptation import (
-    adaptation_images,
     adaptation_methods,
     fallback,
     pairs,
-    pixel_vectors,
     table1,
     table1_published,
 )
@@ -130,16 +128,6 @@ def test_published_domains(data_root):
     assert not inked[:, 24:].any()
 
 
-def test_rows_of_pixel_vectors():
-    cells = [pixel_vectors.Cell("pixels", "MNIST-USPS", seed) for seed in (0, 1)]
-    results = [
-        {"accuracies": [["source only", None, 40.0 + seed], ["class shift", 10.0, 60.0 + 3 * seed]]} for seed in (0, 1)
-    ]
-    source, ours = pixel_vectors.summarise(cells, results)
-    assert (source["mean"], source["gap"], source["seeds"]) == (40.5, 0.0, 2)
-    assert (ours["mean"], ours["gap"], ours["standard_error"], ours["delta"]) == (61.5, 21.0, 1.0, 1e-5)
-
-
 def test_changed_targets_have_other_records_than_the_source():
     pair, plain = (pairs.vectors(f"digits, {change}", 0) for change in ("rotated", "same"))
     assert len(pair.source) + len(pair.target) == 1797
@@ -165,9 +153,3 @@ def test_the_fallback_is_compared_with_both_results():
     found = fallback.compare(pairs.vectors("digits, reduced", 0), adapter)
     assert found["adapted"]
     assert found["result"] == found["always"] > found["plain"] + 20
-
-
-def test_rows_of_image_maps():
-    cells = [adaptation_images.Cell("USPS", "MNIST", seed, "synthetic target", 10.0) for seed in (0, 1)]
-    (row,) = adaptation_images.summarise(cells, [{"accuracy": 95.0, "mu": 2.0, "sound": True}] * 2)
-    assert (row["dataset"], row["mean"], row["seeds"]) == ("USPS-MNIST, as they are", 95.0, 2)

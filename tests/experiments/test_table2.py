@@ -75,7 +75,7 @@ def test_cells_resume_in_new_run_directories(small, tmp_path):
     assert both[1]["sound"] is None
     (tmp_path / "table2-quick" / f"{cells[0].name}.json").unlink()  # as after an interruption
     (again,) = evaluate_cells(cells[:1], tmp_path, None, workers=0)
-    assert again["run"] == f"{first['run']}-2"
+    assert again["run"] == f"{first['run']}-1"
     assert run.is_dir()
 
 

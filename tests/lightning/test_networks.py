@@ -1,18 +1,22 @@
 """Generator networks: shapes, ranges, sizes, classes, gradients."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from dpswd import InputError
-from dpswd.lightning.networks import ConvGenerator, MLPGenerator
+from dpswd.generators import read_generator, write_generator
+from dpswd.lightning.networks import ConvGenerator, MLPGenerator, ShuffleGenerator
 
 IMAGES = [(1, 28, 28), (3, 32, 32), (1, 16, 16), (1, 13, 9), (1, 8, 8)]
 
 
 @pytest.mark.parametrize("shape", IMAGES)
 @pytest.mark.parametrize("n_classes", [0, 10])
-def test_images(shape, n_classes):
-    generator = ConvGenerator(sample_shape=shape, n_classes=n_classes)
+@pytest.mark.parametrize("kind", [ConvGenerator, ShuffleGenerator, partial(ShuffleGenerator, shift=1.0, elastic=0.5)])
+def test_images(kind, shape, n_classes):
+    generator = kind(sample_shape=shape, n_classes=n_classes)
     labels = torch.arange(6) % max(1, n_classes)
     images = generator(generator.latent(6), labels)
     assert images.shape == (6, *shape)
@@ -30,7 +34,7 @@ def test_records_of_any_shape(bounded, shape):
     assert bool(((records >= 0) & (records <= 1)).all()) is bounded
 
 
-@pytest.mark.parametrize("kind", [ConvGenerator, MLPGenerator])
+@pytest.mark.parametrize("kind", [ConvGenerator, MLPGenerator, ShuffleGenerator])
 def test_the_class_matters_and_so_does_the_code(kind):
     generator = kind().eval()
     latent = generator.latent(1).repeat(3, 1)
@@ -52,3 +56,17 @@ def test_sizes_out_of_range(options, message):
     for kind in (ConvGenerator, MLPGenerator):
         with pytest.raises(InputError, match=message):
             kind(**options)
+
+
+@pytest.mark.parametrize("options", [{"code_dim": 0}, {"width": 1}, {"shift": -1.0}, {"sample_shape": (64,)}])
+def test_options_of_the_network_with_jitter(options):
+    with pytest.raises(InputError, match=next(iter(options))):
+        ShuffleGenerator(**options)
+
+
+def test_a_file_of_the_network_with_jitter(tmp_path):
+    generator = ShuffleGenerator((3, 9, 13), n_classes=4, code_dim=6, hidden=16, width=4, rotation=5.0, zoom=0.1).eval()
+    write_generator(generator, tmp_path / "generator.pt")
+    again, _ = read_generator(tmp_path / "generator.pt")
+    latent, labels = generator.latent(8), torch.arange(8) % 4
+    torch.testing.assert_close(again(latent, labels), generator(latent, labels))

@@ -1,0 +1,104 @@
+"""The two modules on embedded digits: releases at every step or once, appended classes, a resumed run, refusals."""
+
+import json
+import math
+
+import pytest
+import torch
+from factories import checkpoint_at, ledger_of, privacy, trainer
+
+from dpswd import InputError
+from dpswd.generators import draw, read_generator
+from dpswd.lightning.callbacks import GeneratorFile, SampleGrid
+from dpswd.lightning.data import PrivateDataModule
+from dpswd.lightning.module import GeneratorModule, SketchModule, one_cycle
+from dpswd.lightning.networks import MLPGenerator, ShuffleGenerator
+from dpswd.mixture.features import Flatten
+
+SHAPE = (1, 8, 8)
+
+
+def module(n_classes=10, **changes):
+    generator = MLPGenerator(SHAPE, n_classes=n_classes, latent_dim=8, hidden=32, bounded=True)
+    options = {"n_quantiles": 10, "generated": 30, "batch_size": 200} | changes
+    return GeneratorModule(generator, Flatten(SHAPE, centre=0.3, radius=3.2), **options)
+
+
+def sketched(**changes):
+    return SketchModule(ShuffleGenerator(SHAPE, code_dim=8, hidden=16, width=8, shift=0.3), batch_size=40, **changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "every", "releases"),
+    [
+        ({}, 1, 4),
+        ({}, 3, 2),
+        ({"statistic": "rows", "kind": "iid", "n_projections": 20}, 1, 4),
+        ({"labels": "concat"}, 1, 4),
+        ({"labels": "none"}, 1, 4),
+    ],
+    ids=["every step", "some", "rows", "concat", "none"],
+)
+def test_training_at_every_step(tmp_path, options, every, releases):
+    made, data = module(**options), PrivateDataModule("digits", every=every)
+    before = [parameter.clone() for parameter in made.generator.parameters()]
+    trainer(tmp_path, max_steps=4, enable_checkpointing=False).fit(made, datamodule=data)
+    assert made.criterion.n_releases == ledger_of(tmp_path).n_releases == releases
+    assert privacy(tmp_path)["sample_size"] == 1438
+    mechanism = made.criterion.mechanism
+    assert mechanism.n_classes == (10 if options.get("labels", "blocks") == "blocks" else None)
+    assert mechanism.dim == 64 + 10 * (options.get("labels") == "concat")
+    assert all(not torch.equal(a, b) for a, b in zip(before, made.generator.parameters(), strict=True))
+
+
+def test_appended_classes():
+    made = module(labels="concat")
+    rows = made.rows(torch.full((2, *SHAPE), 0.3), torch.tensor([1, 3]))
+    assert rows[:, :64].abs().max() < 1e-6
+    assert rows[:, 64:].tolist() == [[0.25 * (i == c) for i in range(10)] for c in (1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [({"generated": 0}, "generated"), ({"lr": 0.0}, "lr"), ({"n_classes": 0}, "n_classes")],
+)
+def test_options_out_of_range(options, name):
+    with pytest.raises(InputError, match=name):
+        module(**options)
+    with pytest.raises(InputError, match="batch_size"):
+        SketchModule(ShuffleGenerator(SHAPE), batch_size=19)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_training_on_a_sketch(tmp_path, steps):
+    made, callbacks = sketched(), [SampleGrid(), GeneratorFile()]
+    run = trainer(tmp_path, max_steps=steps, enable_checkpointing=False, callbacks=callbacks, epsilon=10.0)
+    run.fit(made, datamodule=PrivateDataModule("digits"))
+    assert ledger_of(tmp_path).n_releases == len(made.sketch.queries()) == 3
+    assert (tmp_path / "samples.png").exists()
+    generator, facts = read_generator(tmp_path / "generator.pt")
+    assert facts["sound"]
+    assert facts["epsilon"] == pytest.approx(10, rel=1e-3)
+    assert draw(generator, torch.arange(10)).shape == (10, *SHAPE)
+
+
+def test_a_resumed_run_makes_no_release(tmp_path):
+    run = trainer(tmp_path, max_steps=2, epsilon=10.0)
+    first = sketched()
+    run.fit(first, datamodule=PrivateDataModule("digits"))
+    again = sketched()
+    trainer(tmp_path, max_steps=4, epsilon=10.0).fit(
+        again, datamodule=PrivateDataModule("digits"), ckpt_path=checkpoint_at(tmp_path, 2), weights_only=False
+    )
+    assert ledger_of(tmp_path).n_releases == json.loads((tmp_path / "privacy.json").read_text())["releases_made"] == 3
+    torch.testing.assert_close(again.sketch.parts[0].moment, first.sketch.parts[0].moment)
+    assert again.trainer.global_step == 4
+
+
+def test_the_learning_rate_of_any_number_of_steps():
+    for n in (1, 2, 20, 400):
+        factors = [one_cycle(step, n) for step in range(n + 1)]
+        assert factors[-1] == 0
+        assert all(0 < factor <= 1 for factor in factors[:-1])
+        assert n < 40 or max(factors) > 0.98
+    assert one_cycle(9, 400) == pytest.approx(0.5 * (1 + math.cos(math.pi * 9 / 400)) / 2)

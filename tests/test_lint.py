@@ -1,0 +1,133 @@
+"""Language of docstrings, comments and names: imperative mood, British spelling, few public names."""
+
+import ast
+import importlib
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+import dpswd
+
+ROOT = Path(dpswd.__file__).parents[1]
+FILES = [path for folder in ("dpswd", "models", "experiments") for path in sorted((ROOT / folder).rglob("*.py"))]
+VERBS = set(
+    "adds allows answers appends applies averages blocks bounds builds calls calibrates checks closes collects "
+    "compares composes computes converts copies counts creates cuts decides describes divides does draws encodes ends "
+    "estimates evaluates extracts fetches fills finds fits formats frees gathers generates gets gives hands holds "
+    "includes keeps knows lists loads locks looks makes maps marks mixes moves multiplies names normalises notes opens opts "
+    "parses picks plays plots prints projects puts raises reads records refuses registers releases removes replaces "
+    "reports resizes restores returns rounds runs samples saves says scales selects sends sets shows solves sorts "
+    "splits standardises starts states stores strips sums takes tells tests trains translates turns undoes updates "
+    "uses validates verifies waits warns watches whitens works wraps writes yields".split()
+)
+AMERICAN = re.compile(
+    r"\b(?:(?:un)?(?:re)?center(?:s|ed|ing)?|colors?|colored|gray(?:scale|s)?|behaviors?|favors?|favorites?|neighborhoods?"
+    r"|(?:un|re|de)?(?:normaliz|optimiz|standardiz|initializ|generaliz|quantiz|randomiz|regulariz|summariz|minimiz"
+    r"|maximiz|parametriz|reparametriz|vectoriz|serializ|synchroniz|visualiz|recogniz|realiz|organiz|discretiz"
+    r"|orthonormaliz|symmetriz|utiliz|categoriz|finaliz|characteriz|penaliz|factoriz)(?:e[sdr]?|ers?|ing|ations?)"
+    r"|analyz(?:e[sd]?|ing)|modeling|modeled|labeling|labeled|unlabeled|canceled|catalogs?|artifacts?)\b"
+)
+QUOTED = re.compile(
+    r"`+[^`]*`+|https?://\S+|\"[^\"]*\"|'[^']*'|:\w+:`[^`]*`"
+)  # code, titles and arguments of libraries
+
+FOREIGN = {"optimizer", "optimizers", "configure_optimizers", "color", "finalize"}  # prescribed by other libraries
+
+
+def docstrings(tree):
+    """Pairs (line, docstring) of a module, its classes and its functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield getattr(node, "lineno", 1), node, text
+
+
+def comments(source):
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def names(tree):
+    """Pairs (line, name) of the functions, classes and arguments that the file defines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+def prose(text):
+    """Text without code, titles of papers and examples."""
+    text = re.split(r"\n\s*(?:References|Example):\n", text)[0].replace("generalized WDP", "")  # a name in Yang2024
+    return QUOTED.sub(" ", text)
+
+
+def found_moods(path):
+    for line, node, text in docstrings(ast.parse(path.read_text())):
+        first = re.match(r"([A-Za-z]+)(?! (?:in|of|by|that)\b)\b", text)  # "Releases in the plan" is a noun phrase
+        if isinstance(node, ast.FunctionDef) and first and first[1].lower() in VERBS:
+            yield f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+
+
+def found_spellings(path):
+    source = path.read_text()
+    tree = ast.parse(source)
+    texts = [(line, prose(text)) for line, _, text in docstrings(tree)]
+    texts += [(line, prose(text)) for line, text in comments(source)]
+    texts += [(line, name.replace("_", " ")) for line, name in names(tree) if name not in FOREIGN]
+    for line, text in texts:
+        for word in AMERICAN.findall(text.lower()):
+            yield f"{path.relative_to(ROOT)}:{line}: {word}"
+
+
+def test_docstrings_are_imperative():
+    assert [each for path in FILES for each in found_moods(path)] == []
+
+
+def test_spelling_is_british():
+    assert [each for path in FILES for each in found_spellings(path)] == []
+
+
+def test_controls(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.test_lint.ROOT" if "tests" in __name__ else f"{__name__}.ROOT", tmp_path)
+    path = tmp_path / "x.py"
+    path.write_text('def f(colors):\n    """Returns the normalized center."""\n    return colors  # optimizes\n')
+    assert len(list(found_moods(path))) == 1
+    assert len(list(found_spellings(path))) == 4
+    path.write_text('def f(colour):\n    """Return ``color`` of a matrix in `normalize(x)`."""\n')
+    assert not [*found_moods(path), *found_spellings(path)]
+
+
+def public_names():
+    """Names in ``__all__`` of the package, and of modules whose docstrings have an example of them."""
+    found = set(dpswd.__all__)
+    for path in sorted((ROOT / "dpswd").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if any(part.startswith("_") and part != "__init__" for part in parts):
+            continue
+        module = ".".join(part for part in parts if part != "__init__")
+        try:
+            loaded = importlib.import_module(module)
+        except ModuleNotFoundError:
+            continue
+        for name in getattr(loaded, "__all__", ()):
+            if "Example" in (getattr(getattr(loaded, name), "__doc__", None) or ""):
+                found.add(name)
+    return found
+
+
+def test_public_names_are_few():
+    """Public is what a user calls (DESIGN 3): it has an example, and a page in the reference."""
+    assert len(public_names()) <= 80  # 78 at 0.3.0; about 60 is the aim
+
+
+@pytest.mark.parametrize("name", dpswd.__all__)
+def test_public_classes_and_functions_have_an_example(name):
+    value = getattr(dpswd, name)
+    if not (isinstance(value, type) and issubclass(value, Exception)):
+        assert "Example" in value.__doc__ or "Examples" in value.__doc__
