@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -20,7 +21,7 @@ import torch
 from dpswd import __version__
 from dpswd._files import write_json
 
-__all__ = ["results_in", "results_of", "run_cells", "silence"]
+__all__ = ["averaged", "results_in", "results_of", "run_cells", "silence"]
 
 Result = dict[str, Any]
 
@@ -72,6 +73,12 @@ def run_cells(
                 pool.shutdown(cancel_futures=True)
                 raise
     return results_of(cells, directory, version)
+
+
+def averaged(values: Sequence[float], digits: int = 1) -> dict[str, Any]:
+    """Return mean, standard deviation (``None`` for one value) and number of values over seeds."""
+    std = round(stdev(values), digits) if len(values) > 1 else None
+    return {"mean": round(mean(values), digits), "std": std, "seeds": len(values)}
 
 
 def results_of(cells: Sequence[C], directory: Path, version: Callable[[C], Any]) -> list[Result]:

@@ -37,11 +37,10 @@ Row = dict[str, Any]
 TABLES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
 
 
-def render(name: str, content: dict[str, Any] | None = None) -> str:
+def render(name: str) -> str:
     """Return a table in Markdown with a line on its origin."""
     table = TABLES[name]
-    content = content or _result(table.get("source", name))
-    files = [content, *(_result(other) for other in [table.get("also")] if other)]
+    files = [_result(source) for source in (table.get("source", name), table.get("also")) if source]
     rows = [row for file in files for row in file[table.get("part", "rows")] if _kept(table.get("where"), row)]
     columns, last = (_columns(table.get(key, "")) for key in ("columns", "last"))
     lines: dict[tuple[str, ...], list[Row]] = {}
@@ -59,8 +58,8 @@ def render(name: str, content: dict[str, Any] | None = None) -> str:
         )
     commands = " and ".join(f"`{file['command']}`" for file in files)
     versions = " and ".join(dict.fromkeys(file["version"] for file in files))
-    note = table.get("note", "").format_map({**content, **rows[0]})
-    facts = [commands, note, f"dpswd {versions}", f"{content['machine'].get('cores')} CPU cores."]
+    note = table.get("note", "").format_map({**files[0], **rows[0]})
+    facts = [commands, note, f"dpswd {versions}", f"{files[0]['machine'].get('cores')} CPU cores."]
     body = [f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|" for cells in shown]
     return "\n".join([*body, "", ", ".join(fact for fact in facts if fact)])
 
@@ -185,6 +184,14 @@ def with_n(row: Row, value: float) -> bool:
     return value >= (1.5 if row["n"] >= 1000 else 1)
 
 
+def least_steps(row: Row) -> str:
+    """Steps whose average has as much signal as noise, or a lower bound where two standard errors hide the signal."""
+    error = 2**0.5 * row["variance"] / row["draws"]  # at most, for a variance in one direction
+    if row["norm2"] > 2 * error:
+        return f"{row['variance'] / row['norm2']:.2g}"
+    return f"> {row['variance'] / (max(row['norm2'], 0.0) + 2 * error):.0f}"
+
+
 def per_step(row: Row) -> float:
     """Seconds of training steps, without a single release, the account and the checkpoints."""
     return float(row["total_s"] - _once(row) - row["epsilon_s"] - row["saving_s"])
@@ -217,6 +224,7 @@ def the_others(row: Row) -> str:
 
 
 FUNCTIONS: dict[str, Callable[[Row], Any]] = {
+    "least_steps": least_steps,
     **{each.__name__: each for each in (score, printed, guarantee, problem, gap, compared, the_others)},
     "against": lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(row["variable"], row["variable"]),
     "budget": lambda row: guarantee(row).split(", μ")[0],

@@ -6,9 +6,6 @@ Every network maps each record by itself: there is no batch normalisation.
 import torch
 from torch import Tensor, nn
 
-from dpswd._validate import at_least
-from dpswd.errors import InputError
-
 __all__ = ["DigitEncoder", "FeatureEncoder", "ShiftAdapter", "classifier", "jitter"]
 
 
@@ -31,14 +28,6 @@ class DigitEncoder(nn.Sequential):
             nn.Flatten(),
         )
 
-    def forward(self, records: Tensor) -> Tensor:
-        """Map (n, 1, 28, 28) to (n, 320)."""
-        if tuple(records.shape[1:]) != (1, 28, 28):
-            raise InputError(f"Expected images (n, 1, 28, 28), got {tuple(records.shape)}; frame or resize them.")
-        for layer in self:
-            records = layer(records)
-        return records
-
 
 class FeatureEncoder(nn.Sequential):
     """Map feature vectors (n, d) of a pre-trained network to ``dim`` features by one layer and a tanh.
@@ -50,21 +39,15 @@ class FeatureEncoder(nn.Sequential):
     """
 
     def __init__(self, input_dim: int, dim: int = 50, normalise: bool = True) -> None:
-        at_least(2, input_dim=input_dim, dim=dim)
         super().__init__(nn.Linear(input_dim, dim), nn.Tanh())
         self.input_dim, self.dim, self.normalise = input_dim, dim, normalise
 
     def forward(self, records: Tensor) -> Tensor:
         """Map (n, d) to (n, dim)."""
-        if records.ndim != 2 or records.shape[1] != self.input_dim:
-            raise InputError(
-                f"Expected feature vectors (n, {self.input_dim}), got {tuple(records.shape)}; set input_dim."
-            )
         if self.normalise:
             records = nn.functional.normalize(records, dim=1) * self.input_dim**0.5
-        for layer in self:
-            records = layer(records)
-        return records
+        rows: Tensor = super().forward(records)
+        return rows
 
 
 class ShiftAdapter(nn.Module):
@@ -76,7 +59,6 @@ class ShiftAdapter(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        at_least(1, dim=dim)
         self.log_scale, self.shift = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.zeros(dim))
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -109,9 +91,6 @@ def jitter(images: Tensor) -> Tensor:
 
 def classifier(dim: int, n_classes: int, hidden: int = 100) -> nn.Module:
     """Return a classifier of two layers with dropout between them, or of one layer if ``hidden`` is 0."""
-    at_least(1, dim=dim)
-    at_least(2, n_classes=n_classes)
-    at_least(0, hidden=hidden)
     if not hidden:
         return nn.Linear(dim, n_classes)
     return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(0.5), nn.Linear(hidden, n_classes))

@@ -9,7 +9,6 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from dpswd.adaptation.space import channels_last
 from dpswd.records import Records
 from experiments.adaptation.fallback import JITTER
 from experiments.adaptation.pairs import digits
-from experiments.cells import run_cells, silence
+from experiments.cells import averaged, run_cells, silence
 
 HELP = "digits by a synthetic target and the image map: 3 seeds, about a minute and a half per cell"
 
@@ -74,20 +73,9 @@ def summarise(cells: list[Cell], found: list[dict[str, Any]]) -> list[dict[str, 
         groups.setdefault((f"{cell.source}-{cell.target}", cell.method, cell.epsilon), []).append(each)
     rows = []
     for (pair, method, epsilon), same in groups.items():
-        values = [each["accuracy"] for each in same]
-        rows.append(
-            {
-                "dataset": f"{pair}, as they are",
-                "method": f"image map, {method}",
-                "epsilon": epsilon,
-                "delta": DELTA if epsilon else None,
-                "mu": same[0].get("mu"),
-                "sound": same[0].get("sound"),
-                "mean": round(mean(values), 2),
-                "std": round(stdev(values), 2) if len(values) > 1 else None,
-                "seeds": len(values),
-            }
-        )
+        row = {"dataset": f"{pair}, as they are", "method": f"image map, {method}", "epsilon": epsilon}
+        row |= {"delta": DELTA if epsilon else None, "mu": same[0].get("mu"), "sound": same[0].get("sound")}
+        rows.append(row | averaged([each["accuracy"] for each in same], 2))
     return rows
 
 

@@ -1,75 +1,113 @@
-"""Rakotomamonjy2021, Table 1: domain adaptation, methods x problems, mean and standard deviation over seeds.
+"""Rakotomamonjy2021, Table 1 and Figure 3: domain adaptation, methods x problems, mean and deviation over seeds.
 
 Digits in two protocols: framed alike (each image by itself, which is public knowledge) and as they are (scaled to
-28 x 28); Office-Caltech-10 in six pairs. Interrupted, the table goes on where it stopped.
+28 x 28); Office-Caltech-10 in six pairs. ``OUT/adaptation_cells`` holds one file for each finished cell: a method with
+its budget, on a problem, with a seed. All methods of a problem and seed start from the same network, and
+:func:`~experiments.adaptation.adaptation_methods.run_method` seeds each method by itself, so that the experiments share
+their cells.
+
+``adaptation_steps``: digits as they are with more steps than in Table 1. Steps after the release are free: they cost
+time and no privacy. The source alone is trained for as many steps in all.
 """
 
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from experiments.adaptation.adaptation_cells import Cell, run_adaptation
-from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
+from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, Problem, Start, make_start, run_method
+from experiments.cells import averaged, run_cells
 
-HELP = "Table 1: private domain adaptation, 10 seeds (3 with --quick), epsilon 10 and 1; half an hour and more"
-
-SEEDS, QUICK_SEEDS = 10, 3
-_AS_THEY_ARE = 3  # seeds of the second protocol of digits
+SEEDS, FEW, ONE = 10, 3, 1  # of Table 1; of digits as they are, and of the others; with --quick
 WANTED = tuple((method, budget) for method, (_, budgets) in METHODS.items() for budget in budgets)
 OURS = ("DP-SWD, adapter", 10.0)
-OTHERS = (
-    ("source only", None),
-    ("SWD", None),
-    ("SWD, adapter", None),
-    ("DP-DANN", 10.0),
-    ("DP-SWD, adapter", 1.0),
-)
+COMPARED = (("source only", None), ("SWD", None), ("SWD, adapter", None), ("DP-DANN", 10.0), ("DP-SWD, adapter", 1.0))
 PUBLISHED = {"MNIST-USPS": 94.0, "USPS-MNIST": 83.4}  # Table 1 of the paper, DP-SWD at (10, 1e-5)
+DIGITS = tuple(name for name in PROBLEMS if "MNIST" in name)
+AS_THEY_ARE = tuple(name for name in DIGITS if name.endswith("as they are"))
+EPSILONS, FEW_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0), (0.5, 10.0)
+STEPS = (300, 1500)
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Cell:
+    """A method with its budget on a problem; ``steps`` replaces the number of steps of the problem."""
+
+    problem: str
+    seed: int
+    method: str
+    budget: float | None
+    steps: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Path of the result."""
+        start = f"{self.problem}_{self.seed}".replace(", ", "_").replace(" ", "_")
+        budget = "" if self.budget is None else f"_{self.budget:g}"
+        steps = "" if self.steps is None else f"_{self.steps}_steps"
+        return f"{start}/{self.method.replace(', ', '_').replace(' ', '_')}{budget}{steps}"
+
+
+def problem_of(cell: Cell) -> Problem:
+    """The problem of a cell; the source alone takes the additional steps before the start."""
+    problem = PROBLEMS[cell.problem]
+    if cell.steps is None:
+        return problem
+    if cell.method == "source only":
+        return replace(problem, pretrain=problem.pretrain + cell.steps)
+    return replace(problem, steps=cell.steps)
+
+
+@functools.lru_cache(maxsize=1)  # the methods of a problem and seed follow each other
+def _start(problem: Problem, seed: int, root: str | None) -> Start:
+    return make_start(problem, seed, root)
+
+
+def run_adaptation(
+    cells: Sequence[Cell], root: Path | None, out: Path, workers: int | None = None
+) -> list[dict[str, Any]]:
+    """Run the missing cells; return the result of each, in their order."""
+    work = partial(_work, root=None if root is None else str(root))
+    return run_cells(cells, work, out / "adaptation_cells", workers=workers)
+
+
+def _work(cell: Cell, root: str | None) -> dict[str, Any]:
+    start = _start(problem_of(cell), cell.seed, root)
+    facts = {"problem": cell.problem, "seed": cell.seed, "steps": cell.steps}
+    return {**facts, **run_method(start, cell.method, cell.budget)}
+
+
+def summarise(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means and standard deviations over seeds, in the form of the accuracy tables."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for result in found:
+        key = result["problem"], result["method"], result["budget"], result["steps"]
+        groups.setdefault(key, []).append(result)
+    rows = []
+    for (problem, method, budget, steps), same in groups.items():
+        row: dict[str, Any] = {"dataset": problem, "method": method, "epsilon": budget, "steps": steps}
+        row["statistic"] = "quantiles" if method.startswith("DP-SWD,") else None
+        row |= {name: same[0].get(name) for name in ("delta", "mu", "sound")}
+        row |= {"classifier": "encoder and head", "train_seconds": round(mean(each["seconds"] for each in same), 1)}
+        rows.append(row | averaged([each["accuracy"] for each in same], 2))
+    return rows
+
+
+def table1(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Run the missing cells, seed by seed; return one row per problem, method and budget."""
     cells = [
         Cell(name, seed, method, budget)
-        for seed in range(QUICK_SEEDS if quick else SEEDS)
+        for seed in range(FEW if quick else SEEDS)
         for name in PROBLEMS
-        if not name.endswith("as they are") or seed < _AS_THEY_ARE
+        if name not in AS_THEY_ARE or seed < FEW
         for method, budget in WANTED
     ]
     found = run_adaptation(cells, data, out)
-    rows = summarise(found)
-    for row in rows:
-        budget = f"epsilon {row['epsilon']:g}" if row["epsilon"] else "no privacy"
-        print(f"{row['dataset']:<24} {row['method']:<20} {budget:<11} {row['mean']} ± {row['std']}")
-    return {"published": PUBLISHED, "rows": rows, "comparisons": compare(found)}
-
-
-def summarise(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Means and standard deviations over seeds, in the form of the accuracy tables."""
-    rows = []
-    for name in dict.fromkeys(row["problem"] for row in found):
-        for method, (_, budgets) in METHODS.items():
-            for budget in budgets:
-                same = [r for r in found if (r["problem"], r["method"], r["budget"]) == (name, method, budget)]
-                values = [row["accuracy"] for row in same]
-                facts = same[0]
-                rows.append(
-                    {
-                        "dataset": name,
-                        "method": method,
-                        "statistic": "quantiles" if method.startswith("DP-SWD,") else None,
-                        "epsilon": budget,
-                        "delta": facts.get("delta"),
-                        "mu": facts.get("mu"),
-                        "sound": facts.get("sound"),
-                        "classifier": "encoder and head",
-                        "mean": round(mean(values), 2),
-                        "std": round(stdev(values), 2) if len(values) > 1 else None,
-                        "seeds": len(values),
-                        "train_seconds": round(mean(row["seconds"] for row in same), 1),
-                    }
-                )
-    return rows
+    return {"published": PUBLISHED, "rows": summarise(found), "comparisons": compare(found)}
 
 
 def compare(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -85,18 +123,88 @@ def compare(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for group in dict.fromkeys(key[0] for key in values):
         ours = values[group, *OURS]
-        for method, budget in OTHERS:
+        for method, budget in COMPARED:
             theirs = values[group, method, budget]
             gaps = [mean(ours[seed]) - mean(theirs[seed]) for seed in ours]
             error = round(stdev(gaps) / len(gaps) ** 0.5, 2) if len(gaps) > 1 else None
-            rows.append(
-                {
-                    "dataset": group,
-                    "method": method,
-                    "epsilon": budget,
-                    "gap": round(mean(gaps), 2) + 0.0,  # no minus zero
-                    "standard_error": error,
-                    "seeds": len(gaps),
-                }
-            )
+            row = {"dataset": group, "method": method, "epsilon": budget, "seeds": len(gaps)}
+            rows.append(row | {"gap": round(mean(gaps), 2) + 0.0, "standard_error": error})  # no minus zero
     return rows
+
+
+def adaptation_steps(
+    out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None
+) -> dict[str, Any]:
+    """Run the missing cells; ours with the number of steps of Table 1 is the cell of that table."""
+    cells = [
+        Cell(name, seed, method, budget, None if method == OURS[0] and steps == PROBLEMS[name].steps else steps)
+        for seed in range(ONE if quick else FEW)
+        for name in AS_THEY_ARE
+        for method, budget in (("source only", None), OURS)
+        for steps in STEPS
+    ]
+    rows = summarise(run_adaptation(cells, data, out, workers))
+    return {"rows": [row | {"steps": row["steps"] or PROBLEMS[row["dataset"]].steps} for row in rows]}
+
+
+def fig3(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+    """Run what is missing, draw ``fig3.png``, and return one row per problem, method and budget.
+
+    The figure also shows rows of ``OUT/adaptation_images.json`` and ``OUT/table1_published.json``, if there are any.
+    """
+    keys: list[tuple[str, float | None]] = [("source only", None)]
+    keys += [(method, epsilon) for method in (OURS[0], "DP-DANN") for epsilon in (FEW_EPSILONS if quick else EPSILONS)]
+    cells = [
+        Cell(name, seed, *key)
+        for seed in range(ONE if quick else FEW)
+        for name in DIGITS
+        for key in keys
+        if key[0] != "DP-DANN" or name in AS_THEY_ARE  # on framed digits it hardly differs from the source alone
+    ]
+    rows = summarise(run_adaptation(cells, data, out))
+    others = (out / f"{name}.json" for name in ("adaptation_images", "table1_published"))
+    more = [row for path in others if path.exists() for row in json.loads(path.read_text())["rows"]]
+    _draw([*rows, *(row for row in more if row.get("noise") != "corrected")], out / "fig3.png")
+    return {"rows": rows}
+
+
+def _draw(rows: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    styles = {"DP-SWD, adapter": "o-", "DP-DANN": "s--", "source only": ":", "published algorithm": "x-"}
+    images = {"synthetic target": "D-", "real target": "-.", "source only": "--"}
+    styles |= {f"image map, {name}": style for name, style in images.items()}
+    protocols = {"framed alike": ("tab:blue", ""), "as they are": ("tab:orange", ", as they are")}
+    protocols |= {"as printed": ("tab:red", ", as printed")}
+    figure = Figure(figsize=(9, 4.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, pair in zip(panels, ("MNIST-USPS", "USPS-MNIST"), strict=True):
+        for protocol, (colour, suffix) in protocols.items():
+            for method, style in styles.items():
+                part = [row for row in rows if (row["dataset"], row["method"]) == (pair + suffix, method)]
+                if not part:
+                    continue
+                part.sort(key=lambda row: row["epsilon"] or 0)
+                label = f"{method}, {protocol}" + (": unsound" if part[0]["sound"] is False else "")
+                if part[0]["epsilon"] is None:
+                    axes.axhline(part[0]["mean"], color=colour, linestyle=style, label=label)
+                else:
+                    x, y = [row["epsilon"] for row in part], [row["mean"] for row in part]
+                    spread = [row["std"] or 0.0 for row in part]
+                    axes.errorbar(x, y, spread, fmt=style, color=colour, capsize=2, label=label)
+        axes.set(xscale="log", xlabel="epsilon", title=pair)
+        axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
+        axes.minorticks_off()
+    panels[0].set_ylabel("accuracy on the target's test set, %")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    figure.savefig(path, dpi=100)
+
+
+EXPERIMENTS = {
+    "table1": ("Table 1: private domain adaptation, 10 seeds (3 with --quick), epsilon 10 and 1; half an hour", table1),
+    "fig3": ("Figure 3: adaptation accuracy against epsilon from 0.5 to 10, three seeds (one with --quick)", fig3),
+    "adaptation_steps": (
+        "adaptation of digits as they are, with five times as many steps as in Table 1 (20 minutes; six with --quick)",
+        adaptation_steps,
+    ),
+}

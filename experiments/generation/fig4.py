@@ -28,7 +28,7 @@ def grid(name: str, dataset: str, out: Path, *, data: Path | None = None, full: 
     results = evaluate_cells([Cell(dataset, *line, 0, full) for line in OURS], out, data)
     for result in results:
         budget = "no privacy" if result["epsilon"] is None else f"ε = {result['epsilon']:g}"
-        path = directory_of(out, full=full) / "runs" / result["run"] / "samples.npz"
+        path = directory_of(out, full=full) / f"{result['name']}.npz"
         lines.append((f"{LABELS[result['method']]}\n{budget}", _images(path)))
         facts = {key: result[key] for key in ("dataset", "method", "epsilon", "sound", "accuracy")}
         rows.append(facts | {"method": LABELS[result["method"]]})

@@ -19,8 +19,7 @@ from dpswd.mixture.features import Frequencies
 from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, Structure, forecast, moment_edge
 from dpswd.records import Records
 from experiments.cells import run_cells
-from experiments.generation.table2_methods import DELTA, GENERATED
-from experiments.generation.training import load
+from experiments.generation.training import BENCHMARKS, DELTA, load
 
 HELP = "signal-to-noise ratios of the releases, forecast and realised, on five benchmarks (a minute, resumes)"
 
@@ -43,7 +42,7 @@ class Cell:
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None) -> dict[str, Any]:
     """Run the missing cells; with ``quick`` those of the digits of scikit-learn only. One row per release."""
-    cells = [Cell(name, epsilon) for name in GENERATED for epsilon in BUDGETS if not quick or name == "digits"]
+    cells = [Cell(name, epsilon) for name in BENCHMARKS for epsilon in BUDGETS if not quick or name == "digits"]
     found = run_cells(cells, partial(measure, data=data), out / "forecast", workers=workers)
     return {"rows": [row for cell in found for row in cell["rows"]]}
 

@@ -1,11 +1,8 @@
-r"""Distances between real and generated images. They are evaluation on real records and not part of a release.
+"""Distances between real and generated images. They are evaluation on real records and not part of a release.
 
-The Frechet distance is
-
-.. math:: \|m_1 - m_2\|^2 + \operatorname{tr}(C_1 + C_2 - 2 (C_1^{1/2} C_2 C_1^{1/2})^{1/2})
-
-of the means and covariances of features. With the Inception weights of pytorch-fid it is the FID. Those weights are a
-download of 91 MB (``WEIGHTS``, from the releases of the repository mseitzer/pytorch-fid) for ``--weights PATH``.
+The Frechet distance (:func:`dpswd.evaluation.fidelity.frechet`) is of the means and covariances of features. With the
+Inception weights of pytorch-fid it is the FID. Those weights are a download of 91 MB (``WEIGHTS``, from the releases of
+the repository mseitzer/pytorch-fid) for ``--weights PATH``.
 
 Without them the features are those of :func:`random_convolutions`, a public map that no record has trained. That
 distance is not the FID, and is comparable for one data set only.
@@ -26,43 +23,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dpswd.errors import InputError
+from dpswd.evaluation.fidelity import frechet
 
-__all__ = [
-    "WEIGHTS",
-    "check_weights",
-    "fid",
-    "fidelity",
-    "frechet_distance",
-    "precision_recall",
-    "random_convolutions",
-]
+__all__ = ["WEIGHTS", "check_weights", "fid", "fidelity", "precision_recall", "random_convolutions"]
 
 WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
 DIGEST = "6726825d"  # first digits of the file's SHA-256, as torch's hub checks them
 _NEIGHBOURS_OF = 5000  # images for precision and recall
 
 
-def frechet_distance(first: Tensor, second: Tensor) -> float:
-    """Compute the distance between features (n, d) and (m, d), in float64.
-
-    Raises:
-        InputError: If the dimensions differ or there are fewer than two rows.
-    """
-    if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1] or min(len(first), len(second)) < 2:
-        raise InputError(
-            f"Expected features (n, d) and (m, d) with n, m >= 2, got {tuple(first.shape)} and {tuple(second.shape)}."
-        )
-    means = [side.double().mean(0) for side in (first, second)]
-    covariances = [torch.cov(side.double().T).reshape(side.shape[1], -1) for side in (first, second)]
-    root = _root(covariances[0])
-    cross = torch.linalg.eigvalsh(root @ covariances[1] @ root).clamp(min=0).sqrt().sum()
-    traces = covariances[0].trace() + covariances[1].trace()
-    return float((means[0] - means[1]).square().sum() + traces - 2 * cross)
-
-
-def _root(matrix: Tensor) -> Tensor:
-    values, vectors = torch.linalg.eigh(matrix)
-    return (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+def _frechet(first: Tensor, second: Tensor) -> float:
+    return frechet(first.double().numpy(), second.double().numpy())
 
 
 def fidelity(real: Tensor, generated: Tensor, weights: Path | None = None) -> dict[str, float]:
@@ -78,7 +49,7 @@ def fidelity(real: Tensor, generated: Tensor, weights: Path | None = None) -> di
     """
     first, second = (_features(random_convolutions, side) for side in (real, generated))
     precision, recall = precision_recall(first[:_NEIGHBOURS_OF], second[:_NEIGHBOURS_OF])
-    found = {"frechet": frechet_distance(first, second), "precision": precision, "recall": recall}
+    found = {"frechet": _frechet(first, second), "precision": precision, "recall": recall}
     if weights is not None:
         found["fid"] = fid(weights, *(side.expand(-1, 3, -1, -1) for side in (real, generated)))
     return found
@@ -126,7 +97,7 @@ def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
     with mock.patch("pytorch_fid.inception.load_state_dict_from_url", return_value=state):
         network = InceptionV3([InceptionV3.BLOCK_INDEX_BY_DIM[2048]]).eval()
     pooled: Callable[[Tensor], Tensor] = lambda images: network(images)[0].flatten(1)  # noqa: E731
-    return frechet_distance(*(_features(pooled, side) for side in (real, generated)))
+    return _frechet(*(_features(pooled, side) for side in (real, generated)))
 
 
 def check_weights(weights: Path) -> None:

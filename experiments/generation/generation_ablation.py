@@ -4,30 +4,25 @@ Parts without an option of their own are constants of the structure, which are r
 """
 
 import tempfile
-import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from io import StringIO
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from dpswd.evaluation.accuracy import accuracy, flat
 from dpswd.generators import draw
-from experiments.cells import results_of, run_cells
+from experiments.cells import averaged, results_of, run_cells
 from experiments.generation.frechet import fidelity
-from experiments.generation.table2 import N_SYNTHETIC
-from experiments.generation.table2_methods import DELTA
-from experiments.generation.training import SHIPPED, constants_digest, load, train_mixture
+from experiments.generation.training import DELTA, SHIPPED, accuracies, constants_digest, load, train_mixture
 
 HELP = "what each part of the default generator brings, and what the noise costs: three seeds (hours, resumes)"
 
-SEEDS = 3
+SEEDS, N_SYNTHETIC = 3, 60_000
 CLASSIFIERS = ("logreg", "cnn")
 GREY, COLOUR = ("MNIST", "FashionMNIST"), ("CIFAR10",)
 CELLS = "dpswd.mixture.structure.MAX_CELLS"
@@ -86,9 +81,6 @@ def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
     part, loaded = cell.part, load(cell.dataset, data)
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
-        stack.enter_context(warnings.catch_warnings())
-        stack.enter_context(redirect_stdout(StringIO()))
-        warnings.simplefilter("ignore")  # of the forecast
         if part.constant:
             stack.enter_context(patch(*part.constant))
         made = train_mixture(
@@ -100,14 +92,11 @@ def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
             seed=cell.seed,
             **dict(part.options),
         )
-        labels = torch.arange(N_SYNTHETIC[True]) % 10
+        labels = torch.arange(N_SYNTHETIC) % 10
         images = draw(made.generator, labels)
     assert loaded.test is not None
     assert made.facts["sound"] is (True if part.epsilon else None)
-    real = loaded.test.floats()
-    train, test = (flat(images), labels.numpy()), (flat(real), loaded.test.labels.numpy())
-    shape = tuple(images.shape[1:])
-    found = {name: accuracy(name, train, test, True, shape) for name in CLASSIFIERS}
+    real, found = loaded.test.floats(), accuracies(CLASSIFIERS, images, labels, loaded)
     facts = {name: made.facts[name] for name in ("mu", "delta", "sound")}
     facts["frechet"] = fidelity(real, images[: len(real)])["frechet"]
     return {"dataset": cell.dataset, "change": part.label, "epsilon": part.epsilon, **facts, "accuracy": found}
@@ -149,8 +138,7 @@ def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for found in (groups[dataset, part.label] for part in PARTS if (dataset, part.label) in groups):
             for name in CLASSIFIERS:
                 values = [result["accuracy"][name] for result in found]
-                std = round(stdev(values), 1) if len(values) > 1 else None
-                row = found[0] | {"classifier": name, "mean": round(mean(values), 1), "std": std, "seeds": len(found)}
+                row = found[0] | {"classifier": name} | averaged(values)
                 row["frechet"] = mean(result["frechet"] for result in found)
                 rows.append({key: value for key, value in row.items() if key != "accuracy"})
     return rows

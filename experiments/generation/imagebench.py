@@ -12,15 +12,12 @@ cells that are finished.
 import dataclasses
 import math
 import tempfile
-import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
-from io import StringIO
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -29,15 +26,15 @@ from torch import Tensor, nn
 
 from dpswd.data import Benchmark, benchmark, data_root, every_fifth
 from dpswd.errors import InputError
-from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, accuracy, cnn_accuracy, flat
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, cnn_accuracy, flat
 from dpswd.generators import draw as generate
 from dpswd.generators import to_bytes
 from dpswd.records import Records
-from experiments.cells import results_of, run_cells
+from experiments.cells import averaged, results_of, run_cells
 from experiments.generation.frechet import check_weights, fidelity
 from experiments.generation.readme_picture import draw_pairs
 from experiments.generation.table2 import LABELS
-from experiments.generation.training import SHIPPED, constants_digest, load, train_mixture
+from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, train_mixture
 
 HELP = (
     "DPImageBench's protocol with classifiers of a laptop: accuracy, best of three, Frechet distance (hours, resumes)"
@@ -234,8 +231,7 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path 
         order = torch.randperm(len(private))
         images, labels = private.floats(order), private.labels[order]
     else:
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), redirect_stdout(StringIO()):
-            warnings.simplefilter("ignore")  # of the forecast
+        with tempfile.TemporaryDirectory() as folder:
             made = train_mixture(
                 source.private(),
                 task.constants,
@@ -253,10 +249,9 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path 
         _keep(images, labels, directory / f"{cell.name}.npz")
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
     measured = fidelity(test.floats(order), images[: len(test)], weights)
-    pair, shape = (flat(test.floats()), test.labels.numpy()), tuple(images.shape[1:])
-    synthetic = flat(images), labels.numpy()
-    found = {name: accuracy(name, synthetic, pair, True, shape) for name in IMAGE_CLASSIFIERS}
-    found["larger_cnn"] = cnn_accuracy(LargerCNN, synthetic, pair, shape)
+    found = accuracies(IMAGE_CLASSIFIERS, images, labels, source)
+    pair, synthetic = (flat(test.floats()), test.labels.numpy()), (flat(images), labels.numpy())
+    found["larger_cnn"] = cnn_accuracy(LargerCNN, synthetic, pair, tuple(images.shape[1:]))
     return {**dataclasses.asdict(cell), **facts, "accuracy": found, "fidelity": measured}
 
 
@@ -298,8 +293,7 @@ def summarise(results: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
         seconds = None if epsilon is None else round(mean(result["train_seconds"] for result in found))
         for name in found[0]["accuracy"]:
             values = [result["accuracy"][name] for result in found]
-            row = facts | {"classifier": name, "mean": round(mean(values), 1), "train_seconds": seconds}
-            rows.append(row | {"std": round(stdev(values), 1) if len(values) > 1 else None})
+            rows.append(facts | {"classifier": name, "train_seconds": seconds} | averaged(values))
         names = found[0]["fidelity"]
         measured.append(facts | {name: mean(result["fidelity"][name] for result in found) for name in names})
     return rows, measured

@@ -15,14 +15,12 @@ from typing import Any
 
 import torch
 
-from dpswd import PrivateGenerator, Records, __version__
+from dpswd import PrivateGenerator, __version__
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.errors import InputError
-from dpswd.evaluation.accuracy import accuracy, flat
 from dpswd.generators import draw
 from experiments.cells import results_of, run_cells
-from experiments.generation.table2_methods import DELTA, GENERATED
-from experiments.generation.training import load
+from experiments.generation.training import BENCHMARKS, DELTA, accuracies, load
 
 HELP = "logistic regression on synthetic records of benchmarks cut to N records (ten minutes, resumes)"
 
@@ -50,7 +48,7 @@ class Cell:
 def plan() -> list[Cell]:
     """List the cells."""
     return [
-        Cell(name, size, epsilon) for name in GENERATED for size in SIZES if size <= ALL[name] for epsilon in BUDGETS
+        Cell(name, size, epsilon) for name in BENCHMARKS for size in SIZES if size <= ALL[name] for epsilon in BUDGETS
     ]
 
 
@@ -80,19 +78,14 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
     """Fit the default generator and trains the classifier."""
     source = load(cell.dataset, data)
     order = torch.randperm(len(source.train), generator=torch.Generator().manual_seed(0))
-    records, test = source.train.select(order[: cell.size]), source.test
-    assert test is not None
+    records = source.train.select(order[: cell.size])
     with tempfile.TemporaryDirectory() as directory:
         estimator = PrivateGenerator(cell.epsilon, DELTA, run_dir=Path(directory) / "run", verbose=False)
         estimator.fit(records.private(classes=source.classes))
         labels = torch.arange(_N_SYNTHETIC) % _N_CLASSES
-        train = flat(draw(estimator.generator_, labels)), labels.numpy()
-    found = accuracy("logreg", train, _pair(test), True)
+        images = draw(estimator.generator_, labels)
+    found = accuracies(["logreg"], images, labels, source)["logreg"]
     return _row(cell.dataset, source.shape[0], cell.size, cell.epsilon, found)
-
-
-def _pair(records: Records) -> tuple[Any, Any]:
-    return flat(records.floats()), records.labels.numpy()
 
 
 def of_all_records(row: dict[str, Any]) -> dict[str, Any]:

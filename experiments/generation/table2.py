@@ -1,44 +1,32 @@
-"""Rakotomamonjy2021, Table 2: accuracy of classifiers trained on synthetic images, for every method and budget.
+"""Rakotomamonjy2021, Table 2 in one protocol, and the default generator beside the class-wise Gaussian.
 
-``OUT/table2-quick`` or ``OUT/table2-full`` holds ``cells/NAME.json`` and ``runs/NAME``, a run directory with ledger,
-privacy.json, report, evaluation.json, samples.png and samples.npz. An interrupted run keeps its directory and ledger,
-and its cell starts again in a new directory. ``table2_published`` has the rows of the paper.
+``OUT/table2-quick`` and ``OUT/table2-full`` hold ``NAME.json`` for each finished cell, ``NAME.npz`` with images, and
+``runs/NAME``, a run directory with ledger and report. An interrupted cell starts again in a new directory.
+``table2_published`` has the rows of the paper.
 """
 
+import json
 import time
-import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from functools import partial
-from io import StringIO
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
 import torch
 
-from dpswd._files import write_json
 from dpswd.errors import InputError
-from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, accuracy, flat
-from dpswd.generators import save_grid, to_bytes
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
+from dpswd.generators import to_bytes
 from dpswd.report.render import write_report
-from experiments.cells import results_of, run_cells
-from experiments.generation.table2_methods import (
-    DATASETS,
-    GENERATED,
-    METHODS,
-    Cell,
-    Trained,
-    train,
-)
-from experiments.generation.training import SHIPPED, constants_digest, load
-
-HELP = "Rakotomamonjy2021, Table 2: ours and baselines in one protocol (one seed, cut short; --full: five)"
+from experiments.cells import averaged, results_of, run_cells
+from experiments.generation.table2_methods import BUDGETS, DATASETS, GENERATED, METHODS, Cell
+from experiments.generation.training import SHIPPED, accuracies, constants_digest, load
 
 N_SYNTHETIC = {False: 20_000, True: 60_000}  # training records of a classifier, synthetic or real: quick, full
-SEEDS = 5
+SEEDS, SEEDS_CIFAR10 = 5, 3
 PER_CLASS = 10  # images kept per class
 LABELS = {
     "real records": "real records",
@@ -52,7 +40,7 @@ LABELS = {
 
 
 def plan(*, full: bool) -> list[Cell]:
-    """List the cells: every method, data set and budget; five seeds if ``full``, else one."""
+    """List the cells of Table 2: every method, data set and budget; five seeds if ``full``, else one."""
     return [
         Cell(dataset, method, epsilon, seed, full)
         for seed in range(SEEDS if full else 1)
@@ -62,7 +50,20 @@ def plan(*, full: bool) -> list[Cell]:
     ]
 
 
-def run(
+def plan_generation(seeds: int = SEEDS) -> list[Cell]:
+    """List the cells of ``generation``, one seed after the other: the default generator first."""
+    wanted = [("mixture", GENERATED, BUDGETS), ("Gaussian", DATASETS, BUDGETS), ("real records", GENERATED, (None,))]
+    return [
+        Cell(dataset, method, epsilon, seed, full=True)
+        for seed in range(seeds)
+        for method, datasets, budgets in wanted
+        for epsilon in budgets
+        for dataset in datasets
+        if dataset != "CIFAR10" or seed < SEEDS_CIFAR10
+    ]
+
+
+def table2(
     out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False, only: str | None = None
 ) -> dict[str, Any]:
     """Run the missing cells; draw ``table2.png``.
@@ -70,19 +71,46 @@ def run(
     With ``only``, run the cells whose names begin with it, and return the rows of all cells that have a result.
     """
     cells = plan(full=full)
-    if only is None:
-        rows = summarise(evaluate_cells(cells, out, data))
-        show(rows)
-        draw(rows, out / "table2.png")
-        return {"rows": rows}
-    chosen = [cell for cell in cells if cell.name.startswith(only)]
+    chosen = [cell for cell in cells if cell.name.startswith(only or "")]
     if not chosen:
         raise InputError(f"Expected --only as the beginning of a name, such as {cells[0].name}, got {only!r}.")
-    evaluate_cells(chosen, out, data, workers=0)
-    directory = directory_of(out, full=full) / "cells"
+    evaluate_cells(chosen, out, data, workers=None if only is None else 0)
+    directory = directory_of(out, full=full)
     rows = summarise(results_of(cells, directory, config_digest))
-    show(rows)
-    return {"rows": rows, "file": directory.parent.name.replace("-", "_")}
+    if only is None:
+        draw(rows, out / "table2.png")
+    return {"rows": rows} if only is None else {"rows": rows, "file": directory.name.replace("-", "_")}
+
+
+def generation(
+    out: Path,
+    *,
+    quick: bool = False,
+    data: Path | None = None,
+    full: bool = False,
+    seeds: int | None = None,
+    only: str | None = None,
+) -> dict[str, Any]:
+    """Run the missing cells; one row per classifier.
+
+    With ``quick`` one seed of the digits. With ``only`` the cells of one method; rows of other methods are
+    kept from ``OUT/generation.json``, with the version that measured them.
+    """
+    cells = [
+        cell
+        for cell in plan_generation(seeds or SEEDS)
+        if (not quick or (cell.dataset, cell.seed) == ("digits", 0)) and only in (None, cell.method)
+    ]
+    rows = summarise(evaluate_cells(cells, out, data))
+    if only is not None and (out / "generation.json").exists():
+        earlier = json.loads((out / "generation.json").read_text())
+        new = {(row["dataset"], row["method"], row["epsilon"]) for row in rows}
+        rows += [
+            {"version": earlier["version"], **row}
+            for row in earlier["rows"]
+            if (row["dataset"], row["method"], row["epsilon"]) not in new
+        ]
+    return {"rows": sorted(rows, key=lambda row: (GENERATED.index(row["dataset"]), -(row["epsilon"] or 0.0)))}
 
 
 def evaluate_cells(
@@ -91,7 +119,7 @@ def evaluate_cells(
     """Train and evaluate the cells that have no result yet (see :func:`experiments.cells.run_cells`)."""
     directory = directory_of(out, full=cells[0].full)
     work = partial(evaluate_cell, directory=directory, data=data)
-    return run_cells(cells, work, directory / "cells", version=config_digest, workers=workers)
+    return run_cells(cells, work, directory, version=config_digest, workers=workers)
 
 
 def directory_of(out: Path, *, full: bool) -> Path:
@@ -100,76 +128,39 @@ def directory_of(out: Path, *, full: bool) -> Path:
 
 
 def config_digest(cell: Cell) -> str | None:
-    """Return the digest of the shipped configs that a cell follows: a cell is run again when they change."""
-    if cell.method not in ("mixture", "without noise"):
-        return None
-    return constants_digest(SHIPPED[cell.dataset])
+    """Return the digest of the shipped config that a cell follows: a cell is run again when it changes."""
+    return constants_digest(SHIPPED[cell.dataset]) if cell.method in ("mixture", "without noise") else None
 
 
 def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
-    """Train one cell, train classifiers on what it generates, write report and samples."""
-    run = _new_directory(directory / "runs" / cell.name)
-    with warnings.catch_warnings(), redirect_stdout(StringIO()):
-        warnings.simplefilter("ignore")  # Lightning's, on workers
-        trained = train(cell, data, run)
-    rows = _evaluate(cell, trained, data, run)
-    if trained.facts["sound"]:
+    """Train one cell and the classifiers; write report and images."""
+    attempts = (directory / "runs" / f"{cell.name}{f'-{i}' if i else ''}" for i in range(1000))
+    run = next(path for path in attempts if not path.exists())
+    loaded, n = load(cell.dataset, data), N_SYNTHETIC[cell.full]
+    started = time.monotonic()
+    sample, facts = METHODS[cell.method][0](cell, loaded, run)
+    seconds = time.monotonic() - started
+    torch.manual_seed(cell.seed)
+    if sample is None:
+        order = torch.randperm(len(loaded.train))[:n]
+        images, labels = loaded.train.floats(order), loaded.train.labels[order]
+    else:
+        labels = torch.arange(n) % 10
+        images = sample(labels)
+        keep = torch.arange(10).repeat(PER_CLASS).argsort(stable=True)
+        directory.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(directory / f"{cell.name}.npz", data=to_bytes(images[keep]), labels=labels[keep].numpy())
+    if facts["sound"]:
         report = write_report(run)
         assert report["sound"]
         assert report["guarantee"]["epsilon"] <= cell.epsilon
     return {
-        "name": cell.name,
-        "dataset": cell.dataset,
-        "method": cell.method,
-        "epsilon": cell.epsilon,
-        "seed": cell.seed,
+        **{name: getattr(cell, name) for name in ("name", "dataset", "method", "epsilon", "seed")},
+        **facts,
         "run": run.name,
-        **trained.facts,
-        "accuracy": {row["classifier"]: row["accuracy"] for row in rows},
-        "train_seconds": round(trained.seconds, 1),
+        "accuracy": accuracies(IMAGE_CLASSIFIERS, images, labels, loaded),
+        "train_seconds": None if sample is None else round(seconds, 1),
     }
-
-
-def _new_directory(path: Path) -> Path:
-    attempt, found = 1, path
-    while found.exists():
-        attempt += 1
-        found = path.with_name(f"{path.name}-{attempt}")
-    return found
-
-
-def _evaluate(cell: Cell, trained: Trained, data: Path | None, run: Path) -> list[dict[str, Any]]:
-    """Train the classifiers; write evaluation.json and images."""
-    loaded = load(cell.dataset, data)
-    started = time.monotonic()
-    torch.manual_seed(cell.seed)
-    n = N_SYNTHETIC[cell.full]
-    labels = torch.arange(n) % 10
-    if trained.sample is None:
-        order = torch.randperm(len(loaded.train))[:n]
-        images, labels = loaded.train.floats(order), loaded.train.labels[order]
-    else:
-        images = trained.sample(labels)
-        run.mkdir(parents=True, exist_ok=True)
-        kept = torch.cat([torch.nonzero(labels == c)[:PER_CLASS, 0] for c in range(10)])
-        save_grid(images[kept], run / "samples.png", PER_CLASS)
-        np.savez_compressed(run / "samples.npz", data=to_bytes(images[kept]), targets=labels[kept].numpy())
-    assert loaded.test is not None
-    train_pair, test_pair = (flat(images), labels.numpy()), (flat(loaded.test.floats()), loaded.test.labels.numpy())
-    rows = [
-        {
-            "dataset": cell.dataset,
-            "classifier": name,
-            "train": "real" if trained.sample is None else "synthetic",
-            "accuracy": round(accuracy(name, train_pair, test_pair, True, tuple(images.shape[1:])), 2),
-            "n_train": len(images),
-            "n_test": len(loaded.test),
-        }
-        for name in IMAGE_CLASSIFIERS
-    ]
-    if trained.sample is not None:
-        write_json(run / "evaluation.json", {"rows": rows, "seconds": round(time.monotonic() - started, 1)})
-    return rows
 
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -180,28 +171,14 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     order = {name: i for i, name in enumerate([*GENERATED, *LABELS])}
     rows = []
     for key in sorted(groups, key=lambda key: (order[key[0]], order[key[1]], -(key[2] or 0.0))):
-        dataset, method, epsilon = key
         found = groups[key]
-        facts = {name: found[0][name] for name in ("statistic", "delta", "mu", "sound")}
-        for classifier in IMAGE_CLASSIFIERS:
+        facts = {"dataset": key[0], "method": LABELS[key[1]], "epsilon": key[2]}
+        facts |= {name: found[0][name] for name in ("statistic", "delta", "mu", "sound")}
+        facts["train_seconds"] = None if key[1] == "real records" else round(mean(r["train_seconds"] for r in found))
+        for classifier in found[0]["accuracy"]:
             values = [result["accuracy"][classifier] for result in found]
-            row = {"dataset": dataset, "method": LABELS[method], "epsilon": epsilon, **facts, "classifier": classifier}
-            row |= {"mean": round(mean(values), 1), "std": round(stdev(values), 1) if len(values) > 1 else None}
-            row |= {"seeds": len(values)}
-            seconds = round(mean(result["train_seconds"] for result in found))
-            rows.append(row | {"train_seconds": None if method == "real records" else seconds})
-    return sorted(rows, key=lambda row: order[row["dataset"]])
-
-
-def show(rows: list[dict[str, Any]]) -> None:
-    """Print one line for each data set, method and budget that was measured."""
-    for row in rows:
-        if row["classifier"] == IMAGE_CLASSIFIERS[0]:
-            budget = "-" if row["epsilon"] is None else f"{row['epsilon']:g}"
-            print(f"\n{row['dataset']:<13}{row['method']:<28}{budget:<14}", end="")
-        spread = "" if row["std"] is None else f" ± {row['std']}"
-        print(f"{row['classifier']} {row['mean']:5.1f}{spread}   ", end="")
-    print()
+            rows.append(facts | {"classifier": classifier} | averaged(values))
+    return rows
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
@@ -229,3 +206,15 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)
     figure.savefig(path, dpi=80)
+
+
+EXPERIMENTS = {
+    "table2": (
+        "Rakotomamonjy2021, Table 2: ours and baselines in one protocol (one seed, cut short; --full: five)",
+        table2,
+    ),
+    "generation": (
+        "shipped generator configs and the class-wise Gaussian: downstream accuracy over five seeds (hours, resumes)",
+        generation,
+    ),
+}

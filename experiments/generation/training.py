@@ -12,10 +12,12 @@ from typing import Any, Self
 
 import torch
 import yaml
+from torch import Tensor
 
 from dpswd import mixture
 from dpswd.budget import Budget
 from dpswd.data import Benchmark, benchmark
+from dpswd.evaluation.accuracy import accuracy, flat
 from dpswd.generators import Generator
 from dpswd.mechanism import Mechanism
 from dpswd.records import PrivateRecords
@@ -24,8 +26,10 @@ from dpswd.release import Recorder
 __all__ = [
     "BENCHMARKS",
     "CONFIGS",
+    "DELTA",
     "SHIPPED",
     "Made",
+    "accuracies",
     "constants_digest",
     "load",
     "shipped_constants",
@@ -42,6 +46,7 @@ SHIPPED = {  # public constants of the one-shot generator
     "digits": CONFIGS / "digits.yaml",
     "CIFAR10": Path(__file__).with_name("cifar10.yaml"),
 }
+DELTA = 1e-5
 UNLIMITED_MU = 10.0  # the structure of a run without noise
 
 
@@ -84,6 +89,13 @@ class NoNoise(Recorder):
 def load(dataset: str, data: Path | None) -> Benchmark:
     """Return a data set by its name in the tables."""
     return benchmark(BENCHMARKS[dataset], data, public=True)
+
+
+def accuracies(names: Sequence[str], images: Tensor, labels: Tensor, loaded: Benchmark) -> dict[str, float]:
+    """Train classifiers on images; return their accuracies on the test records."""
+    assert loaded.test is not None
+    train, test = (flat(images), labels.numpy()), (flat(loaded.test.floats()), loaded.test.labels.numpy())
+    return {name: round(accuracy(name, train, test, True, tuple(images.shape[1:])), 2) for name in names}
 
 
 def constants_digest(path: Path) -> str:

@@ -12,16 +12,12 @@ from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments.adaptation import (
-    adaptation_cells,
-    adaptation_images,
     adaptation_methods,
     fallback,
     pairs,
-    pixel_vectors,
     table1,
     table1_published,
 )
-from experiments.adaptation.adaptation_cells import Cell
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
 
 WARNINGS = [
@@ -59,13 +55,13 @@ def tiny(monkeypatch):
 
 def run_cells(keys, out):
     """Runs methods of the tiny problem with seed 0 in this process."""
-    return adaptation_cells.run_adaptation([Cell("a-b", 0, *key) for key in keys], None, out, workers=0)
+    return table1.run_adaptation([table1.Cell("a-b", 0, *key) for key in keys], None, out, workers=0)
 
 
 @pytest.fixture(autouse=True)
 def fresh_start():
     """No start of another test's problem."""
-    adaptation_cells._start.cache_clear()
+    table1._start.cache_clear()
 
 
 def test_every_method_and_its_guarantee(tiny, tmp_path):
@@ -88,7 +84,7 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
         if row["sound"]:
             assert row["mu"] > 0
     wanted = {"dataset", "method", "statistic", "epsilon", "delta", "mu", "sound", "classifier", "mean", "std", "seeds"}
-    assert set(table[0]) == wanted | {"train_seconds"}
+    assert set(table[0]) == wanted | {"train_seconds", "steps"}
     json.dumps(table)
 
 
@@ -132,16 +128,6 @@ def test_published_domains(data_root):
     assert not inked[:, 24:].any()
 
 
-def test_rows_of_pixel_vectors():
-    cells = [pixel_vectors.Cell("pixels", "MNIST-USPS", seed) for seed in (0, 1)]
-    results = [
-        {"accuracies": [["source only", None, 40.0 + seed], ["class shift", 10.0, 60.0 + 3 * seed]]} for seed in (0, 1)
-    ]
-    source, ours = pixel_vectors.summarise(cells, results)
-    assert (source["mean"], source["gap"], source["seeds"]) == (40.5, 0.0, 2)
-    assert (ours["mean"], ours["gap"], ours["standard_error"], ours["delta"]) == (61.5, 21.0, 1.0, 1e-5)
-
-
 def test_changed_targets_have_other_records_than_the_source():
     pair, plain = (pairs.vectors(f"digits, {change}", 0) for change in ("rotated", "same"))
     assert len(pair.source) + len(pair.target) == 1797
@@ -167,9 +153,3 @@ def test_the_fallback_is_compared_with_both_results():
     found = fallback.compare(pairs.vectors("digits, reduced", 0), adapter)
     assert found["adapted"]
     assert found["result"] == found["always"] > found["plain"] + 20
-
-
-def test_rows_of_image_maps():
-    cells = [adaptation_images.Cell("USPS", "MNIST", seed, "synthetic target", 10.0) for seed in (0, 1)]
-    (row,) = adaptation_images.summarise(cells, [{"accuracy": 95.0, "mu": 2.0, "sound": True}] * 2)
-    assert (row["dataset"], row["mean"], row["seeds"]) == ("USPS-MNIST, as they are", 95.0, 2)

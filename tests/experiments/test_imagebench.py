@@ -11,7 +11,7 @@ from PIL import Image
 from dpswd import InputError
 from dpswd.data import benchmark
 from experiments.generation import imagebench
-from experiments.generation.imagebench import Task, faces, plan, run, summarise
+from experiments.generation.imagebench import Task, faces, run, summarise
 
 
 def test_split_is_that_of_random_split_after_seed_0():
@@ -34,13 +34,6 @@ def test_faces_have_the_attributes_of_their_names(tmp_path):
     red = (train.values[:, 0].double().mean((1, 2)) / 20).round().long()
     assert red.tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
     assert torch.equal(train.labels, (red % 3 > 0).long())
-
-
-def test_plan_has_the_budgets_of_each_data_set():
-    cells = plan(seeds=2)
-    assert len(cells) == len({cell.name for cell in cells}) == 4 + 2 * (3 + 3 + 2 + 2)
-    assert {cell.epsilon for cell in cells if cell.dataset == "CIFAR10"} == {None, 10.0, 1.0}
-    assert {cell.dataset for cell in plan(quick=True)} == {"digits"}
 
 
 def test_best_and_mean_are_over_networks_of_one_seed():
