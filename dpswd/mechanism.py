@@ -22,7 +22,7 @@ References:
 import dataclasses
 import numbers
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from dpswd._validate import at_least, choice, positive, probability
 from dpswd.errors import InputError
@@ -35,34 +35,6 @@ _SMALLEST, _LARGEST = 1e-50, 1e50  # of sigma, norms and sensitivities: no ratio
 Statistic = Literal["rows", "quantiles"]
 ProjectionKind = Literal["iid", "orthogonal"]
 BoundKind = Literal["exact", "bernstein", "clt"]
-
-
-@runtime_checkable
-class Mechanism(Protocol):
-    """What an accountant needs."""
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of the Gaussian noise, in the units of the released values."""
-
-    @property
-    def unit_sensitivity(self) -> float:
-        """Sensitivity at S = 1, in the same units."""
-
-    @property
-    def law(self) -> Law:
-        """The law of S."""
-
-    @property
-    def batch_size(self) -> int | None:
-        """Number of rows that one release reads; ``None`` for all records."""
-
-    @property
-    def is_private(self) -> bool:
-        """Whether the noise is cryptographic; False with a fixed noise seed."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for the ledger and the report."""
 
 
 class _Noisy:
@@ -294,7 +266,10 @@ class GaussianMechanism(_Noisy):
         return f"{self.name} (Gaussian mechanism, sensitivity {self.sensitivity:g})"
 
 
-def mechanism_from_dict(values: dict[str, Any]) -> ProjectionMechanism | GaussianMechanism:
+Mechanism = ProjectionMechanism | GaussianMechanism
+
+
+def mechanism_from_dict(values: dict[str, Any]) -> Mechanism:
     """Restore a mechanism from the result of ``to_dict``."""
     kind = values.get("mechanism") if isinstance(values, dict) else None
     if kind not in ("projections", "gaussian"):

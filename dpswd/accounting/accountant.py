@@ -16,11 +16,11 @@ from dpswd.accounting import pld as pld_module
 from dpswd.accounting.pld import LossTooLargeError, Releases, merge_gaussians
 from dpswd.accounting.rdp import RenyiAccount
 from dpswd.errors import InputError
-from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
+from dpswd.mechanism import Mechanism, ProjectionMechanism
 
 __all__ = ["PrivacyAccountant"]
 
-ReleaseGroup = tuple[ProjectionMechanism | GaussianMechanism, int, int]  # (mechanism, sample_size, n_releases)
+ReleaseGroup = tuple[Mechanism, int, int]  # (mechanism, sample_size, n_releases)
 
 _TAIL_SHARE = 0.5  # of delta, for the tails of bounds without a failure_prob
 _TINY_MU = 1e-3  # up to here a bound without gdpnum is returned where gdpnum finds none
@@ -57,10 +57,10 @@ class PrivacyAccountant:
     def __init__(self, accountant: str = "pld") -> None:
         choice(("pld", "rdp"), accountant=accountant)
         self.accountant = accountant
-        self.history: list[tuple[Mechanism, int, int]] = []
+        self.history: list[ReleaseGroup] = []
 
     @classmethod
-    def from_groups(cls, groups: Iterable[tuple[Mechanism, int, int]], accountant: str = "pld") -> "PrivacyAccountant":
+    def from_groups(cls, groups: Iterable[ReleaseGroup], accountant: str = "pld") -> "PrivacyAccountant":
         """Return an accountant of the given ``(mechanism, sample_size, n_releases)``."""
         made = cls(accountant)
         for mechanism, sample_size, n_releases in groups:
@@ -79,7 +79,7 @@ class PrivacyAccountant:
             InputError: If the batch is larger than the data set, or a number is out of range. Nothing is added then.
         """
         at_least(1, sample_size=sample_size, n_releases=n_releases)
-        if not isinstance(mechanism, ProjectionMechanism | GaussianMechanism):
+        if not isinstance(mechanism, Mechanism):
             raise InputError(
                 f"Expected mechanism to be a ProjectionMechanism or GaussianMechanism, got {type(mechanism).__name__}."
             )
@@ -96,9 +96,7 @@ class PrivacyAccountant:
 
     def copy(self) -> "PrivacyAccountant":
         """Return an independent accountant with the same history."""
-        made = PrivacyAccountant(self.accountant)
-        made.history = list(self.history)
-        return made
+        return self.from_groups(self.history, self.accountant)
 
     def resolve(self, delta: float) -> "PrivacyAccountant":
         """Return a copy in which bounds without ``failure_prob`` have one; they get half of ``delta`` together."""
@@ -108,7 +106,7 @@ class PrivacyAccountant:
         if weight:
             other.history = [
                 (dataclasses.replace(mechanism, failure_prob=_TAIL_SHARE * delta / weight), size, count)
-                if _spends_tail(mechanism) and mechanism.failure_prob is None
+                if spends_tail(mechanism) and mechanism.failure_prob is None
                 else (mechanism, size, count)
                 for mechanism, size, count in self.history
             ]
@@ -211,7 +209,7 @@ class PrivacyAccountant:
         Every release must read all records and have a constant S: :math:`\mu^2 = \sum_i T_i \mathtt{scale}_i^2 S_i`
         (Dong2022, Corollary 3.3).
         """
-        if not self.history or any(_spends_tail(mechanism) for mechanism, _, _ in self.history):
+        if not self.history or any(spends_tail(mechanism) for mechanism, _, _ in self.history):
             return None
         first, *others = merge_gaussians(self.parts())
         if others or first.rate != 1 or not first.law.is_constant:
@@ -235,7 +233,7 @@ class PrivacyAccountant:
     def sound(self) -> bool:
         """Whether every number is a proven bound: no CLT bound and no fixed noise seed."""
         return all(
-            mechanism.is_private and not (_spends_tail(mechanism) and mechanism.bound == "clt")
+            mechanism.is_private and not (spends_tail(mechanism) and mechanism.bound == "clt")
             for mechanism, _, _ in self.history
         )
 
@@ -265,7 +263,7 @@ class PrivacyAccountant:
                 "classes is public."
             )
         lines += sorted({_bound_sentence(m) for m in projections})
-        if any(_spends_tail(m) for m in mechanisms):
+        if any(spends_tail(m) for m in mechanisms):
             lines.append(
                 "The tail probability of the bound is charged to delta at every release; without failure_prob, the "
                 "tails get half of delta."
@@ -290,7 +288,7 @@ class PrivacyAccountant:
     def check_tail(self, delta: float) -> None:
         """Raise InputError if the tails of the bounds use up ``delta``."""
         if self.tail >= delta:
-            spending = [(mechanism, count) for mechanism, _, count in self.history if _spends_tail(mechanism)]
+            spending = [(mechanism, count) for mechanism, _, count in self.history if spends_tail(mechanism)]
             largest = max(mechanism.failure_prob or 0.0 for mechanism, _ in spending)
             raise InputError(
                 f"Expected delta above the tail probability of the bounds, got delta={delta:g} and "
@@ -306,7 +304,7 @@ class PrivacyAccountant:
         """
         total = 0.0
         for mechanism, size, count in self.history:
-            if not _spends_tail(mechanism) or (mechanism.failure_prob is not None) is not chosen:
+            if not spends_tail(mechanism) or (mechanism.failure_prob is not None) is not chosen:
                 continue
             rate = _rate(mechanism, size)
             weight = 3 * rate if self.accountant == "rdp" and not pld and 1 / 3 < rate < 1 else 1.0
@@ -314,7 +312,8 @@ class PrivacyAccountant:
         return total
 
 
-def _spends_tail(mechanism: Mechanism) -> TypeGuard[ProjectionMechanism]:
+def spends_tail(mechanism: Mechanism) -> TypeGuard[ProjectionMechanism]:
+    """Whether every release spends ``failure_prob`` of delta on the law of S."""
     return isinstance(mechanism, ProjectionMechanism) and mechanism.spends_tail
 
 

@@ -16,7 +16,7 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError, gaussian_delta
 from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.errors import InputError
-from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
+from dpswd.mechanism import Mechanism
 
 __all__ = ["calibrate_sigma", "mu_of_epsilon"]
 
@@ -28,7 +28,7 @@ Spend = Callable[[float, int], float]  # (sigma, grid points per deviation) -> e
 
 
 def calibrate_sigma(
-    mechanism: ProjectionMechanism | GaussianMechanism,
+    mechanism: Mechanism,
     *,
     sample_size: int,
     n_releases: int,

@@ -10,7 +10,7 @@ the rest of the batch the same in both data sets, the case in which the bound of
 than the bound on rows, so clipping is part of the game. Each release is that of a :class:`~dpswd.PrivateBatch`: the
 library draws the batch, opens the records and makes the release.
 
-The score is the log-likelihood ratio, which no test beats (Neyman and Pearson). With :math:`s_j = -2 c_j / b` and y the
+The score is the log-likelihood ratio, which no test beats. With :math:`s_j = -2 c_j / b` and y the
 released values in the places that move,
 
 .. math:: \ell = \frac1{\sigma^2} \sum_j s_j (y_j - c_j - s_j / 2), \qquad

@@ -1,5 +1,6 @@
 """``dpswd account`` and ``dpswd calibrate``: noise and budgets. Needs no data and no torch."""
 
+import dataclasses
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -52,19 +53,8 @@ def add_mechanism(parser: ArgumentParser) -> None:
 
 def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
     """Return the mechanism of the options."""
-    return ProjectionMechanism(
-        dim=arguments.dim,
-        n_projections=arguments.n_projections,
-        sigma=sigma,
-        batch_size=arguments.batch_size,
-        statistic=arguments.statistic,
-        n_quantiles=arguments.n_quantiles,
-        row_norm=arguments.row_norm,
-        kind=arguments.kind,
-        bound=arguments.bound,
-        failure_prob=arguments.failure_prob,
-        n_classes=arguments.n_classes,
-    )
+    fields = [field.name for field in dataclasses.fields(ProjectionMechanism) if field.name in arguments]
+    return ProjectionMechanism(**{name: getattr(arguments, name) for name in fields} | {"sigma": sigma})
 
 
 def _account(mechanism: ProjectionMechanism, arguments: Namespace, delta: float | None) -> dict[str, Any]:

@@ -24,17 +24,12 @@ theorem  def  norms (in -> out)        exact                       centred bound
 6        2    H^-1(p) -> sup of ln q   ``B max_w |c_w|_H1``        ``B max |r_w - r_w'|_H1``    ``2 B max_w |r_w|_H1``
 =======  ===  =======================  ==========================  ===========================  =======================
 
-The paper prints 2 B R for all four, with TV as the whole L1 norm. Half of it leaves Theorem 3 as it is, doubles the
-constant of Theorem 4, halves that of Theorem 5 and leaves Theorem 6. Theorem 5 is false as printed; its centred
-bound is at most ``B max_w |r_w|_H1``, the condition of Remark 5a. The norms are
+The paper prints 2 B R for all four, with TV as the whole L1 norm. The norms are
 
 .. math:: |\varphi|_{H^1(p)}^2 = \int |\nabla \varphi|^2 p, \qquad
-   |\delta|_{H^{-1}(p)} = \min \{ |f|_{L^2(p)} : \mathrm{div}(f p) = \delta \} ,
+   |\delta|_{H^{-1}(p)} = \min \{ |f|_{L^2(p)} : \mathrm{div}(f p) = \delta \} .
 
-the latter being W2 to first order. Records in R^d have the gradient of the risk; records on a graph that of its edges.
-
-Definition 2 bounds finite changes too: with N the exact norm of :math:`D(\log A)_p` and any p',
-:math:`\max_w |\ln q'_w / q_w| \le 2 N \|p' - p\|` (docs/notions.md has the proofs).
+docs/notions.md has the proofs, and that Definition 2 bounds finite changes too.
 """
 
 import itertools

@@ -19,7 +19,7 @@ import yaml  # type: ignore[import-untyped]
 
 from dpswd._validate import delta_caveat
 from dpswd._versions import package_versions
-from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
+from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup, spends_tail
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
 from dpswd.budget import NOT_COVERED
 from dpswd.errors import InputError
@@ -303,7 +303,7 @@ def _reasons(groups: list[ReleaseGroup], declared_private: bool, proven: bool) -
     reasons = []
     if not all(mechanism.is_private for mechanism, _, _ in groups):
         reasons.append("A fixed noise seed makes the noise repeatable: anyone can subtract it.")
-    if any(getattr(m, "spends_tail", False) and getattr(m, "bound", "") == "clt" for m, _, _ in groups):
+    if any(spends_tail(mechanism) and mechanism.bound == "clt" for mechanism, _, _ in groups):
         reasons.append("The bound on the sensitivity is a normal approximation (CLT), not a theorem.")
     if not declared_private and not reasons:
         reasons.append("The run declares itself not private; see its assumptions below.")

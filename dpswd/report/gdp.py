@@ -9,10 +9,7 @@ The trade-off curve :math:`f(\alpha)` is the smallest false-negative rate of any
 - Tier II, if the regret is above 1e-2: the curve itself, at false-positive rates from 1e-10 to 1e-1.
 
 ``gdpnum`` makes every conversion, on the privacy loss distribution of the accountant, except where the composition is
-exactly Gaussian and mu is known in closed form. This module does not import torch.
-
-References:
-    | Gomez2025 (arXiv:2503.10945), Dong2022 (arXiv:1905.02383).
+exactly Gaussian and mu is known in closed form.
 """
 
 from dataclasses import dataclass
