@@ -1,4 +1,4 @@
-"""Every shipped config of ``dpswd fit`` runs some steps on a small fake of its data; those of generate are constants."""
+"""Configs of ``dpswd fit`` run some steps on a small fake of their data; those of generate are constants."""
 
 import json
 import re
