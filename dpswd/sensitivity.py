@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft, special, stats
 
-from dpswd._validate import at_least, choice, positive, probability
 from dpswd.errors import InputError
 
 Array = NDArray[np.float64]
@@ -53,9 +52,6 @@ def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
     References:
         | Rakotomamonjy2021, Lemma 2.
     """
-    at_least(1, n_projections=n_projections)
-    at_least(2, dim=dim)
-    probability(failure_prob=failure_prob)
     log_inverse = -math.log(failure_prob)
     spread = math.sqrt(2 * _variance(n_projections, dim) * log_inverse)
     return float(min(n_projections / dim + 2 / 3 * log_inverse + spread, n_projections))
@@ -70,9 +66,6 @@ def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
     References:
         | Rakotomamonjy2021, Section 3.3.
     """
-    at_least(1, n_projections=n_projections)
-    at_least(2, dim=dim)
-    probability(failure_prob=failure_prob)
     if n_projections <= 30:
         raise InputError(
             f"Expected n_projections > 30 for bound='clt', got n_projections={n_projections}; use bound='exact'."
@@ -148,9 +141,6 @@ class ConstantLaw:
 
     value: float
 
-    def __post_init__(self) -> None:
-        positive(value=self.value)
-
     @property
     def is_constant(self) -> bool:
         """Whether nothing about S is random."""
@@ -188,11 +178,6 @@ class ProjectionLaw:
     n_projections: int
     kind: str = "iid"  # or "orthogonal": stacked random orthonormal bases
     labelled: bool = False
-
-    def __post_init__(self) -> None:
-        at_least(2, dim=self.dim)
-        at_least(1, n_projections=self.n_projections)
-        choice(("iid", "orthogonal"), kind=self.kind)
 
     @property
     def is_constant(self) -> bool:

@@ -49,8 +49,6 @@ def empirical_distance(x: ArrayLike, y: ArrayLike, order: float) -> float:
     r"""Exact :math:`W_\mu` (Yang2024, Definition 1) of two empirical laws on the line."""
     _check_order(order)
     p, q = (np.sort(array(name, z).ravel()) for name, z in (("x", x), ("y", y)))
-    if not p.size or not q.size or not (np.isfinite(p).all() and np.isfinite(q).all()):
-        raise InputError(f"Expected finite samples x and y, at least one each, got {p.size} and {q.size}.")
     levels = np.union1d(np.arange(1, p.size + 1) / p.size, np.arange(1, q.size + 1) / q.size)
     weights = np.diff(levels, prepend=0.0)
     middle = levels - weights / 2

@@ -139,6 +139,7 @@ def test_labels_cost_nothing_with_whole_bases_and_little_without():
         (lambda: account(ROWS, size=31), "batch_size"),
         (lambda: account(ROWS).get_epsilon(1e-18), "delta"),
         (lambda: PrivacyAccountant().get_epsilon(1e-5), "step"),
+        (lambda: PrivacyAccountant("rdp").get_epsilon(1e-5), "step"),
         (
             lambda: account(ROWS.replace(bound="bernstein", failure_prob=1e-5)).get_epsilon(1e-3),
             "failure_prob <= 6e-07",

@@ -9,7 +9,6 @@ from scipy import integrate, stats
 
 from dpswd.accounting.pld import Releases
 from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
-from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, ProjectionLaw
 from experiments.accounting.published import TABLE4
 
@@ -70,8 +69,3 @@ def test_finite_at_the_largest_sizes(sigma, rate):
     assert not np.isnan(values).any()
     assert (values > 0).all()
     assert math.isfinite(account.get_epsilon(1e-5))
-
-
-def test_invalid_input():
-    with pytest.raises(InputError, match="step"):
-        RenyiAccount([])

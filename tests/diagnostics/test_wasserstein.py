@@ -289,7 +289,6 @@ def test_authors_defaults_need_tiny_noise():
     [
         (lambda: gaussian_wdp(0.5, 1), "order"),
         (lambda: gaussian_wdp(1, 0), "sigma"),
-        (lambda: empirical_distance([1], [], 1), "samples"),
         (lambda: log_absolute_moment(1001, 1.0, 1.0), "order"),
         (lambda: step_loss(2, [-1.0], 1.0, 0.1), "gradient_distances"),
         (lambda: step_loss(2, [1.0], 1.0, 1.1), "sampling_rate"),
