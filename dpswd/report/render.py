@@ -105,7 +105,6 @@ def _figure(name: str, svg: str) -> str:
     return f"<figure>\n{labelled}\n<figcaption><b>{title}.</b> {text}</figcaption>\n</figure>"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Parts
 
 
@@ -203,7 +202,6 @@ def _code(text: str, language: str) -> str:
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Numbers, sentences and rows
 
 
