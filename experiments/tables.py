@@ -145,6 +145,13 @@ def guarantee(row: Row, form: str = ".3g") -> str:
     return f"ε = {row['epsilon']:g}, μ = {row['mu']:{form}}"
 
 
+def mixture_beside(row: Row) -> str:
+    """The accuracies of the one-shot mixture on the same data set at the same epsilon."""
+    key = (row["dataset"], "one-shot mixture", row["epsilon"])
+    rows = [each for each in _result("generation")["rows"] if (each["dataset"], each["method"], each["epsilon"]) == key]
+    return " / ".join(f"{each['mean']:.1f}" for each in rows) if rows and row["sound"] else "-"
+
+
 METHODS = {
     "SWD, adapter": "ours without noise",
     "DP-SWD, adapter": "**DP-SWD, adapter (ours)**",
@@ -225,7 +232,7 @@ def the_others(row: Row) -> str:
 
 FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "least_steps": least_steps,
-    **{each.__name__: each for each in (score, printed, guarantee, problem, gap, compared, the_others)},
+    **{each.__name__: each for each in (score, printed, guarantee, mixture_beside, problem, gap, compared, the_others)},
     "against": lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(row["variable"], row["variable"]),
     "budget": lambda row: guarantee(row).split(", μ")[0],
     "budget_or_real": lambda row: budget(row, "real records"),
@@ -259,6 +266,7 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "power_5": power_at(0.05),
     "release": lambda row: row["release"].replace("_", " "),
     "rest_share": share("rest_s", 0.1),
+    "rule": lambda row: {True: "yes", False: "no"}.get(row.get("chosen"), "-"),
     "seeds_of_all": lambda row: " / ".join(str(each["seeds"]) for each in row["same"]),
     "step_ms": lambda row: f"{_Value(per_step(row) / row['steps']):ms}",
     "tightness": ratio("mu_lower", "mu_claimed"),

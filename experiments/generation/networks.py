@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from dpswd.lightning.networks import ShuffleGenerator
 from dpswd.mixture.features import Frequencies
 from dpswd.report.render import write_report
 from dpswd.sketch import Sketch, frequencies_per_axis
-from experiments.cells import results_of, run_cells
+from experiments.cells import averaged, results_of, run_cells
 
 HELP = "networks trained on a sketch: downstream accuracy (minutes of a core for each cell, resumes; --seeds)"
 
@@ -165,8 +165,7 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             values = [result["accuracy"][classifier] for result in same]
             row = {"dataset": dataset, "method": METHODS[method], "statistic": "moments", "epsilon": epsilon}
             row |= {name: same[0][name] for name in ("delta", "mu", "sound")} | {"classifier": classifier}
-            row |= {"mean": round(mean(values), 1), "std": round(stdev(values), 1) if len(values) > 1 else None}
-            row |= {"seeds": len(values), "steps": steps, "n_frequencies": same[0]["n_frequencies"]}
+            row |= averaged(values) | {"steps": steps, "n_frequencies": same[0]["n_frequencies"]}
             rows.append(
                 row | {key: round(mean(each[key] for each in same)) for key in ("train_seconds", "cpu_seconds")}
             )
