@@ -18,13 +18,13 @@ from torch import Tensor
 from dpswd._arrays import Layout, as_labels, as_records
 from dpswd._progress import passing, say
 from dpswd._validate import at_least, choice, real
+from dpswd.bins import KINDS
 from dpswd.errors import InputError
 
 __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
 
 IN_MEMORY = 2**30  # bytes of records above which readers leave them on disk
 _PART = 4096  # records that a check for copies reads at a time
-_KINDS = ("numeric", "integer", "binary")
 
 Unreadable = Literal["refuse", "zero"]  # what happens to a record with NaN or inf, or a file that cannot be decoded
 
@@ -356,5 +356,5 @@ def _columns(
                 raise InputError(f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}.")
     if kinds is not None:
         for kind in kinds:
-            choice(_KINDS, kinds=kind)
+            choice(KINDS, kinds=kind)
     return pairs, None if kinds is None else list(kinds)

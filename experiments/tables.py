@@ -37,11 +37,10 @@ Row = dict[str, Any]
 TABLES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
 
 
-def render(name: str, content: dict[str, Any] | None = None) -> str:
+def render(name: str) -> str:
     """Return a table in Markdown with a line on its origin."""
     table = TABLES[name]
-    content = content or _result(table.get("source", name))
-    files = [content, *(_result(other) for other in [table.get("also")] if other)]
+    files = [_result(source) for source in (table.get("source", name), table.get("also")) if source]
     rows = [row for file in files for row in file[table.get("part", "rows")] if _kept(table.get("where"), row)]
     columns, last = (_columns(table.get(key, "")) for key in ("columns", "last"))
     lines: dict[tuple[str, ...], list[Row]] = {}
@@ -59,8 +58,8 @@ def render(name: str, content: dict[str, Any] | None = None) -> str:
         )
     commands = " and ".join(f"`{file['command']}`" for file in files)
     versions = " and ".join(dict.fromkeys(file["version"] for file in files))
-    note = table.get("note", "").format_map({**content, **rows[0]})
-    facts = [commands, note, f"dpswd {versions}", f"{content['machine'].get('cores')} CPU cores."]
+    note = table.get("note", "").format_map({**files[0], **rows[0]})
+    facts = [commands, note, f"dpswd {versions}", f"{files[0]['machine'].get('cores')} CPU cores."]
     body = [f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|" for cells in shown]
     return "\n".join([*body, "", ", ".join(fact for fact in facts if fact)])
 

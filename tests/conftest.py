@@ -1,6 +1,7 @@
 """What every test shares: one torch thread, and where real data lie."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,10 @@ def tree():
         }
 
     return listing
+
+
+@pytest.fixture(autouse=True)
+def no_earlier_releases(monkeypatch):
+    """Forgets the records of earlier tests, of which a budget would warn."""
+    if (budget := sys.modules.get("dpswd.budget")) is not None:
+        monkeypatch.setattr(budget, "_released", {})

@@ -306,7 +306,6 @@ SKETCH = ProjectionMechanism(
     n_classes=10,
 )
 ROWS = ProjectionMechanism(dim=64, n_projections=64, sigma=1.5, batch_size=10)  # subsampled, random S
-COARSE = ProjectionMechanism(dim=64, n_projections=64, sigma=0.25, batch_size=20, kind="orthogonal")  # high regret
 
 
 def make_run(path, *groups, planned=None, accountant="pld", delta=1e-5, header=(), config=RUN_CONFIG, **claims):

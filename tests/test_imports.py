@@ -24,7 +24,7 @@ def loaded_by(statement, names):
     ("statement", "names", "loaded"),
     [
         (
-            "import dpswd.mixture.fit, dpswd.data; from dpswd import Budget, DPSlicedWassersteinLoss, SecondMoment",
+            "import dpswd.mixture.features, dpswd.data; from dpswd import Budget, SecondMoment",
             HEAVY,
             (),
         ),

@@ -15,13 +15,13 @@ ROOT = Path(dpswd.__file__).parents[1]
 FILES = [path for folder in ("dpswd", "models", "experiments") for path in sorted((ROOT / folder).rglob("*.py"))]
 VERBS = set(
     "adds allows answers appends applies averages blocks bounds builds calls calibrates checks closes collects "
-    "compares composes computes converts copies counts creates cuts decides describes divides does draws encodes ends "
-    "estimates evaluates extracts fetches fills finds fits formats frees gathers generates gets gives hands holds "
-    "includes keeps knows lists loads locks looks makes maps marks mixes moves multiplies names normalises notes opens opts "
-    "parses picks plays plots prints projects puts raises reads records refuses registers releases removes replaces "
-    "reports resizes restores returns rounds runs samples saves says scales selects sends sets shows solves sorts "
-    "splits standardises starts states stores strips sums takes tells tests trains translates turns undoes updates "
-    "uses validates verifies waits warns watches whitens works wraps writes yields".split()
+    "compares composes computes converts copies counts creates cuts decides describes divides does draws encodes "
+    "ends estimates evaluates extracts fetches fills finds fits formats frees gathers generates gets gives hands "
+    "holds includes keeps knows lists loads locks looks makes maps marks mixes moves multiplies names normalises "
+    "notes opens opts parses picks plays plots prints projects puts raises reads records refuses registers releases "
+    "removes replaces reports resizes restores returns rounds runs samples saves says scales selects sends sets "
+    "shows solves sorts splits standardises starts states stores strips sums takes tells tests trains translates "
+    "turns undoes updates uses validates verifies waits warns watches whitens works wraps writes yields".split()
 )
 AMERICAN = re.compile(
     r"\b(?:(?:un)?(?:re)?center(?:s|ed|ing)?|colors?|colored|gray(?:scale|s)?|behaviors?|favors?|favorites?|neighborhoods?"

@@ -30,6 +30,10 @@ def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, 
 
     Raises:
         InputError: If the images have another shape.
+
+    Example:
+        >>> frame(torch.rand(2, 1, 16, 16), size=28).shape
+        torch.Size([2, 1, 28, 28])
     """
     positive(ink=ink)
     at_least(1, size=size, inner=inner)

@@ -11,6 +11,9 @@ Releases of all N records, each with its share of the squared mu of the budget
    centres of the next (Lloyd's algorithm), except with a public reference;
 6. second moments per cell, likewise, unless the cells are those of a public reference.
 
+Of tables with public bounds and enough records, 1 to 3 are one release instead: the distribution of every column in
+every class. Rows are then normal scores (:mod:`dpswd.mixture.columns`), of mean 0 and variance 1 in every class.
+
 Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
 depends on this record besides. So each of 2 to 6 is a release of :mod:`dpswd.queries` under replace-one with public
 parameters. All are Gaussian mechanisms of constant sensitivity that read all records, and compose adaptively, as
@@ -30,10 +33,11 @@ from dpswd._validate import positive
 from dpswd.budget import Budget
 from dpswd.errors import InputError
 from dpswd.mixture import moments
+from dpswd.mixture.columns import NormalScores, estimate
 from dpswd.mixture.features import Columns, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
-from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
+from dpswd.queries import ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm
 from dpswd.records import PrivateRecords
 from dpswd.release import LabelledRows
 
@@ -88,36 +92,33 @@ def fit(
         BudgetExceededError: If the shared ledger does not cover the run.
     """
     n, shape, jitter = len(records), records.shape, dict(shift=shift, rotation=rotation, zoom=zoom)
-    structure = forecast(n, shape, records.n_classes, budget.mu, 0 if reference is None else len(reference))
+    n_reference, bounded = 0 if reference is None else len(reference), records.bounds is not None
+    structure = forecast(n, shape, records.n_classes, budget.mu, n_reference, bounded)
     base = _public_map(records, structure, centre, radius)
-    generator = _generator(structure, residual, base, jitter | dict(shear=shear, elastic=elastic))
-    queries = _Queries.of(structure, noise_seed)
+    queries = _Queries.of(structure, noise_seed, records)
+    generator = _generator(structure, residual, base, jitter | dict(shear=shear, elastic=elastic), queries.columns)
     budget.queries = queries.in_order()
     if structure.is_noise or progress:
         say(f"{'Warning: ' if structure.is_noise else ''}{structure.verdict}")
 
     with budget:
-        # 1. centre and scale
-        total, squares = queries.overall.release(records, rows=base)
-        rows = _Rows(base, total / n, _scale(total, squares, n, queries.overall.mechanism.sigma, structure))
-        if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and isinstance(base, Flatten):
-            say(
-                f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, so that the "
-                "synthetic ones are too short; state bounds of the columns, or a larger radius, in the next run."
-            )
-        # 2. brightness
+        # 1. to 3.: rows, classes, brightness or columns
         below = None
-        if queries.tones is not None:
-            levels = queries.tones.release(records, rows=Histogram(shape, structure.n_levels))[1][0].clamp(min=0)  # type: ignore[arg-type]
-            below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]
-        # 3. classes
-        counts, sums = queries.class_sums.release(records, rows=rows)
-        counts = counts.clamp(min=0.2 * n / len(counts))
+        if generator.columns is not None:
+            rows, counts = _release_columns(records, queries.columns, base, structure, generator.columns)
+            means = torch.zeros(len(counts), structure.dim, dtype=torch.float64)
+            overall = means[0]
+        else:
+            rows, below = _release_overall(records, queries, base, structure)
+            counts, sums = queries.class_sums.release(records, rows=rows)
+            counts = counts.clamp(min=0.2 * n / len(counts))
+            noise = queries.class_sums.mechanism.sigma
+            means = moments.class_means(counts, sums, _reference_variances(base, structure), noise)
+            overall = sums.sum(0) / counts.sum()
         reference_variances = _reference_variances(base, structure)
-        means = moments.class_means(counts, sums, reference_variances, queries.class_sums.mechanism.sigma)
         # 4. variety within classes
         pooled, of_class = _release_class_moments(records, queries.class_moments, rows, structure, counts, means)
-        between = means - sums.sum(0) / counts.sum()
+        between = means - overall
         between = (between * (counts / counts.sum())[:, None]).T @ between
         rows.directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
         classes = _Classes.of(counts, means, pooled, of_class, rows.directions)
@@ -166,7 +167,11 @@ def _public_map(
 
 
 def _generator(
-    structure: Structure, residual: bool | None, base: FeatureMap, jitter: dict[str, float]
+    structure: Structure,
+    residual: bool | None,
+    base: FeatureMap,
+    jitter: dict[str, float],
+    columns: ColumnCounts | None,
 ) -> MixtureGenerator:
     shape = structure.sample_shape
     residual = len(shape) == 3 and shape[0] == 3 if residual is None else residual
@@ -180,6 +185,7 @@ def _generator(
         n_levels=structure.n_levels,
         residual=residual,
         contrast=_CONTRAST if residual else 0.0,
+        n_bins=0 if columns is None else max(columns.bins.n_bins),
         **jitter,
     )
     if isinstance(base, Columns):
@@ -192,25 +198,33 @@ def _generator(
 class _Queries:
     """The releases, with their shares of the budget."""
 
-    overall: SumAndNorm
+    columns: Any  # ColumnCounts, or None
+    overall: Any  # SumAndNorm, or None with columns
     tones: ClassMeans | None
-    class_sums: ClassMeans
+    class_sums: Any  # ClassMeans, or None with columns
     class_moments: ClassCovariances
     cell_sums: list[ClassMeans]
     cell_moments: ClassCovariances | None
 
     @classmethod
-    def of(cls, structure: Structure, seed: int | None) -> "_Queries":
+    def of(cls, structure: Structure, seed: int | None, records: PrivateRecords) -> "_Queries":
         shares, dim, p = structure.shares, structure.dim, structure.n_components
         classes, cells = max(1, structure.n_classes), max(1, structure.n_classes) * structure.n_cells
 
         def query(kind: Any, *sizes: int, norm: float = ROW_NORM, share: float, seed: int | None = seed) -> Any:
             return kind(*sizes, row_norm=norm, share=share, noise_seed=seed)
 
+        columns = None
+        if structure.n_bins:
+            assert records.bounds is not None
+            columns = ColumnCounts(
+                classes, records.bounds, records.kinds, structure.n_bins, share=shares["columns"], noise_seed=seed
+            )
         return cls(
-            query(SumAndNorm, dim, norm=RAW_NORM, share=shares["overall"]),
+            columns,
+            query(SumAndNorm, dim, norm=RAW_NORM, share=shares["overall"]) if columns is None else None,
             query(ClassMeans, 1, structure.n_levels, share=shares["tones"]) if structure.n_levels else None,
-            query(ClassMeans, classes, dim, share=shares["means"]),
+            query(ClassMeans, classes, dim, share=shares["means"]) if columns is None else None,
             query(
                 ClassCovariances,
                 1 if structure.pooled else classes,
@@ -233,8 +247,8 @@ class _Queries:
 
     def in_order(self) -> list[Any]:
         """Return the queries in the order of their releases."""
-        every = [self.overall, self.tones, self.class_sums, self.class_moments, *self.cell_sums, self.cell_moments]
-        return [query for query in every if query is not None]
+        every = [self.columns, self.overall, self.tones, self.class_sums, self.class_moments]
+        return [query for query in [*every, *self.cell_sums, self.cell_moments] if query is not None]
 
 
 class _Rows:
@@ -244,13 +258,56 @@ class _Rows:
         self.base, self.mean, self.scale = base, mean, scale
         self.directions = torch.eye(base.dim, dtype=torch.float64)
 
-    def __call__(self, values: Tensor) -> Tensor:
+    def __call__(self, values: Tensor, labels: Tensor | None = None) -> Tensor:
         rows: Tensor = (self.base(values).double() - self.mean) * self.scale @ self.directions
         return rows
 
     def decode(self, rows: Tensor) -> Tensor:
-        """Map rows (n, D) to records."""
+        """Map rows (n, D) to records, or to normal scores."""
         return self.base.decode((rows @ self.directions.T / self.scale + self.mean).float())
+
+
+class _Scores(_Rows):
+    """Row function of a record and its class: its normal scores, scaled and rotated."""
+
+    def __init__(self, base: FeatureMap, columns: NormalScores, scale: float) -> None:
+        super().__init__(base, torch.zeros(base.dim, dtype=torch.float64), scale)
+        self.columns = columns
+
+    def __call__(self, values: Tensor, labels: Tensor | None = None) -> Tensor:
+        assert labels is not None
+        return self.columns.scores(values, labels) * self.scale @ self.directions
+
+    def decode(self, rows: Tensor) -> Tensor:
+        return (rows @ self.directions.T / self.scale).float()
+
+
+def _release_columns(
+    records: PrivateRecords, query: ColumnCounts, base: FeatureMap, structure: Structure, columns: NormalScores
+) -> tuple[_Rows, Tensor]:
+    """Release the columns of every class; return the normal scores as rows, and the numbers (C,) of records."""
+    released, sigma = query.release(records), query.mechanism.sigma
+    assert sigma is not None
+    masses, counts = estimate(query.bins, released, sigma, len(records))
+    return _Scores(base, columns.set(query.bins, masses), ROW_NORM / (structure.headroom * math.sqrt(base.dim))), counts
+
+
+def _release_overall(
+    records: PrivateRecords, queries: _Queries, base: FeatureMap, structure: Structure
+) -> tuple[_Rows, Tensor | None]:
+    """Release centre and scale, and brightness; return the rows, and the shares of pixels below each level."""
+    n = len(records)
+    total, squares = queries.overall.release(records, rows=base)
+    rows = _Rows(base, total / n, _scale(total, squares, n, queries.overall.mechanism.sigma, structure))
+    if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and isinstance(base, Flatten):
+        say(
+            f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, so that the "
+            "synthetic ones are too short; state bounds of the columns, or a larger radius, in the next run."
+        )
+    if queries.tones is None:
+        return rows, None
+    levels = queries.tones.release(records, rows=Histogram(records.shape, structure.n_levels))[1][0].clamp(min=0)  # type: ignore[arg-type]
+    return rows, (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]
 
 
 def _scale(total: Tensor, squares: float, n: int, noise: float | None, structure: Structure) -> float:
@@ -279,11 +336,11 @@ def _release_class_moments(
     if structure.pooled:
 
         def about(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            return rows(values) - means[labels], torch.zeros_like(labels)
+            return rows(values, labels) - means[labels], torch.zeros_like(labels)
 
         together = query.release(records, torch.zeros_like(means[:1]), rows=LabelledRows(about))[0]
         return moments.nearest_spectrum(together / len(records)), None
-    separate = query.release(records, means, rows=rows)
+    separate = query.release(records, means, rows=LabelledRows(lambda values, labels: (rows(values, labels), labels)))
     return moments.nearest_spectrum(separate.sum(0) / counts.sum()), separate / counts[:, None, None]
 
 
@@ -354,7 +411,7 @@ def _release_cells(
         """Return leading coordinates about those of the cell, which is that of the nearest centre."""
 
         def cells(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            leading = rows(values)[:, :p]
+            leading = rows(values, labels)[:, :p]
             found = moments.cell_of(leading, labels, centres.unflatten(0, (-1, n_cells)))
             return (leading - about[found]) / unit, found
 

@@ -6,7 +6,8 @@ One latent coordinate selects the cell c among those of the class; z and z' are 
 and of the remaining directions. D maps rows to records, and r has the unreleased frequencies, drawn from the reference
 spectrum. With ``contrast``, z, z' and r of a record have one log-normal factor in common, since photographs differ in
 contrast. The tone curve T limits pixels to [0, 1], and clamping limits columns to their bounds; J is the jitter of
-:mod:`dpswd.mixture.jitter`.
+:mod:`dpswd.mixture.jitter`. Of tables, D gives normal scores, and T maps these to the released distributions of the
+columns of their class (:mod:`dpswd.mixture.columns`).
 """
 
 import math
@@ -18,6 +19,7 @@ from torch import Tensor
 from dpswd._validate import at_least, nonnegative
 from dpswd.errors import InputError
 from dpswd.generators import Generator
+from dpswd.mixture.columns import NormalScores, probabilities
 from dpswd.mixture.features import Frequencies
 from dpswd.mixture.jitter import N_CODES, jitter
 
@@ -42,6 +44,7 @@ class MixtureGenerator(Generator):
         zoom: As ``shift``.
         shear: As ``shift``.
         elastic: As ``shift``.
+        n_bins: Bins of the distributions of columns, of which rows are the normal scores; 0 for none.
 
     Raises:
         InputError: If a number is out of range, or jitter is set for records that are not images.
@@ -80,6 +83,7 @@ class MixtureGenerator(Generator):
         zoom: float = 0.0,
         shear: float = 0.0,
         elastic: float = 0.0,
+        n_bins: int = 0,
     ) -> None:
         dim = n_components if dim is None else dim
         at_least(1, n_cells=n_cells, n_components=n_components)
@@ -96,7 +100,7 @@ class MixtureGenerator(Generator):
         self.n_cells, self.n_components, self.dim = n_cells, n_components, dim
         self.bounded, self.n_levels, self.residual, self.jittered = bounded, n_levels, residual, jittered
         self.shift, self.rotation, self.zoom, self.shear = shift, rotation, zoom, shear
-        self.contrast, self.elastic = contrast, elastic
+        self.contrast, self.elastic, self.n_bins = contrast, elastic, n_bins
         self.register_buffer("weights", torch.full((max(1, n_classes), n_cells), 1 / n_cells))
         self.register_buffer("means", torch.zeros(cells, dim))
         self.register_buffer("roots", torch.zeros(cells, n_components, n_components))
@@ -110,6 +114,7 @@ class MixtureGenerator(Generator):
         self.register_buffer("reflect", torch.tensor(False))
         self.register_buffer("low", torch.zeros(1 if len(sample_shape) == 3 else sample_shape))
         self.register_buffer("high", torch.ones_like(self.low))
+        self.columns = NormalScores(max(1, n_classes), sample_shape[0], n_bins) if n_bins else None
         self.frequencies = Frequencies(sample_shape, 1) if residual else None  # type: ignore[arg-type]
 
     def latent(self, n: int, spread: float = 1.0) -> Tensor:
@@ -151,6 +156,17 @@ class MixtureGenerator(Generator):
         values = (upper - 0.5 + part) / (self.n_levels - 1)
         return values.where(records >= self.tones[0], 0.0).where(records <= self.tones[-1], 1.0)
 
+    def quantiles(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Return records (n, d) whose columns have the released distributions of their class, from scores (n, d)."""
+        assert self.columns is not None
+        p = self.n_components
+        means = self.means @ self.synthesis + self.offset
+        variances = (self.roots.mT @ self.synthesis[:p]).square().sum(1)
+        variances = variances + (self.tail[:, None] * self.synthesis[p:]).square().sum(0)
+        means, deviations = (each.unflatten(0, self.weights.shape) for each in (means, variances.sqrt()))
+        below = probabilities(scores, labels, self.weights, means, deviations)
+        return self.columns.values(below, labels).clamp(self.low, self.high)
+
     def linear(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
         """Map rows (n, D) to records without limits.
 
@@ -169,6 +185,8 @@ class MixtureGenerator(Generator):
         """See :class:`Generator`."""
         cells = self.cell(latent, labels)
         rows = self.rows(latent, cells)
+        if self.columns is not None:
+            return self.quantiles(self.linear(rows), labels)
         records = self.render(rows, latent[:, -math.prod(self.sample_shape) :] if self.residual else None)
         if not self.jittered:
             return records

@@ -25,6 +25,10 @@ classes and 0.85 to differences within them; within classes coordinates vary as 
 - Means stand out of the noise from a signal :math:`\mu N / \sqrt C` of about 80, variety within classes from 2,000.
 - The shares of pixels at n levels of brightness are released at 0.02 :math:`\mu^2`; n is the largest number, at most
   32, for which the pixels of N / n images are four times the noise of a level; none where n is below 4.
+- The distributions of columns with public bounds are released at half of :math:`\mu^2`, :math:`\mu_c^2 = \mu^2 / 2`,
+  where their signal :math:`N \mu_c / (C \sqrt{2 d})` is at least 20. It is the number of records of a class over the
+  noise of a count in a tree of one level. A column has at most K bins, the largest of 8, 64 and 256 of at most twice
+  this signal. The rest of the budget has the structure of rows of mean 0 and variance 1, the normal scores.
 """
 
 import dataclasses
@@ -50,7 +54,11 @@ _MAX_REFERENCE_CELLS, _LEAST_REFERENCE_CELLS = 64, 12
 _MAX_LEVELS = 32
 _TONE_SHARE = 0.02
 _MEANS_SIGNAL, _VARIETY_SIGNAL = 80.0, 2000.0  # signals from which on means, and directions about them, stand out
+_COLUMN_SHARE = 0.5
+_COLUMN_SIGNAL = 20.0  # from which on columns are released
+_BINS = (8, 64, 256)
 _TERMS = {  # of the table
+    "columns": "distribution of every column in every class",
     "overall": "mean and size of all records",
     "tones": "shares of pixels at each level of brightness",
     "means": "mean of every class",
@@ -82,6 +90,8 @@ class Structure:
         signal: The number :math:`\mu N / \sqrt C`, on which all of this depends.
         by_reference: Whether the cells are those of a public reference.
         n_rounds: Releases of the counts and sums of cells; the means of one are the centres of the next.
+        n_bins: Most bins of a column; 0 where the distributions of columns are not released.
+        column_signal: Signal of columns with public bounds, on which this depends; ``None`` without bounds.
 
     Example:
         >>> print(forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0).verdict)
@@ -105,6 +115,8 @@ class Structure:
     signal: float
     by_reference: bool = False
     n_rounds: int = 0
+    n_bins: int = 0
+    column_signal: float | None = None
 
     def __str__(self) -> str:
         """Return a table of the releases, what public data sets gave, and what to expect."""
@@ -115,6 +127,10 @@ class Structure:
         ]
         lines.append("signal / noise: of one number of the release, on average; leading ones are far better.")
         lines.append(f"Directions of variety above the noise: {self.n_surviving} of {self.dim}.")
+        if self.column_signal is not None:
+            own = f"every class has its own distributions, of at most {self.n_bins} bins"
+            how = own if self.n_bins else "scaled only"
+            lines.append(f"Columns: {how} (signal {self.column_signal:.3g}, at least {_COLUMN_SIGNAL:g} are needed).")
         comparable = len(self.sample_shape) == 3 and self.n_classes > 1
         if comparable and (found := stand_ins.nearest(self.sample_shape[0], self.signal)):
             lines.append(f"Logistic regression on synthetic records of public data sets: {', '.join(found)}.")
@@ -134,6 +150,7 @@ class Structure:
     def verdict(self) -> str:
         """What to expect of the generated records, in one sentence; monotone in the number of records."""
         kind = f"{self.n_releases} releases, {self.n_cells} cell{'s' * (self.n_cells > 1)} per class"
+        kind += f", columns in {self.n_bins} bins" if self.n_bins else ""
         if self.is_noise:
             times = math.ceil(_MEANS_SIGNAL / self.signal)
             return f"Expect noise: class means need {times:,} times as many records, or a larger budget."
@@ -141,7 +158,9 @@ class Structure:
         return f"Expect class means {variety} ({kind})."
 
 
-def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_reference: int = 0) -> Structure:
+def forecast(
+    n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_reference: int = 0, bounded: bool = False
+) -> Structure:
     """Choose the structure for a budget and forecast the signal-to-noise ratio of each release.
 
     Args:
@@ -150,6 +169,7 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
         n_classes: Number C of classes; 0 for none.
         mu: Budget of Gaussian differential privacy.
         n_reference: Number of public records that look like the private ones; of vectors without classes only.
+        bounded: Whether the columns of vectors have public bounds.
 
     Returns:
         The structure, whose text is a table of the releases.
@@ -166,6 +186,8 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
     at_least(0, n_classes=n_classes)
     positive(mu=mu)
     classes = max(1, n_classes)
+    if bounded and len(shape) == 1 and not n_reference:
+        return _with_columns(n, shape[0], n_classes, mu)
     signal = mu * n / math.sqrt(classes)
     size, chroma_size, spectrum = _frequencies(shape, signal ** (2 / 3))
     dim = len(spectrum)
@@ -228,6 +250,28 @@ def forecast(n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_refere
         signal=signal,
         by_reference=by_reference,
         n_rounds=n_rounds,
+    )
+
+
+def _with_columns(n: int, dim: int, n_classes: int, mu: float) -> Structure:
+    """Return the structure for ``dim`` columns with bounds."""
+    signal = n * mu * math.sqrt(_COLUMN_SHARE) / (max(1, n_classes) * math.sqrt(2 * dim))
+    if signal < _COLUMN_SIGNAL:
+        return dataclasses.replace(forecast(n, (dim,), n_classes, mu), column_signal=signal)
+    rest = forecast(n, (dim,), n_classes, mu * math.sqrt(1 - _COLUMN_SHARE))
+    n_bins = max(size for size in _BINS if size <= 2 * signal)
+    kept = 1 - rest.shares["overall"] - rest.shares["means"]  # scores are centred and scaled
+    factor = (1 - _COLUMN_SHARE) / kept
+    released = [name for name in rest.shares if name not in ("overall", "means")]
+    shares = {"columns": _COLUMN_SHARE} | {name: rest.shares[name] * factor for name in released}
+    ratios = {"columns": signal / n_bins} | {name: rest.signal_to_noise[name] / math.sqrt(kept) for name in released}
+    return dataclasses.replace(
+        rest,
+        shares=shares,
+        signal_to_noise=ratios,
+        signal=mu * n / math.sqrt(max(1, n_classes)),
+        n_bins=n_bins,
+        column_signal=signal,
     )
 
 

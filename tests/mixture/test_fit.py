@@ -34,8 +34,8 @@ def as_if(monkeypatch):
     """Gives a fit the structure of another budget."""
 
     def patched(mu):
-        def other(n, shape, n_classes, _, n_reference=0):
-            return forecast(n, shape, n_classes, mu, n_reference)
+        def other(n, shape, n_classes, _, *more):
+            return forecast(n, shape, n_classes, mu, *more)
 
         monkeypatch.setattr("dpswd.mixture.fitting.forecast", other)
 

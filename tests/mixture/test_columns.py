@@ -1,0 +1,177 @@
+"""Columns: bins, normal scores and their inverse, estimated masses, and tables through the generator."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from factories import booked
+from scipy import stats
+
+from dpswd import ColumnCounts, InputError, PrivateGenerator, PrivateRecords
+from dpswd.bins import Bins
+from dpswd.mixture.columns import NormalScores, estimate, probabilities
+from dpswd.mixture.structure import forecast
+
+N = 6000
+BOUNDS, KINDS = [(0, 99_999), (0, 10), (2, 5), (1, 16)], ["integer", "numeric", "binary", "integer"]
+
+
+def table(n=N, seed=0):
+    """A wide integer column with zeros in nine of ten rows, a clipped normal one, a binary one, few integers."""
+    rng = np.random.default_rng(seed)
+    gain = np.where(rng.random(n) < 0.9, 0, rng.integers(1, 99_999, n))
+    level = rng.normal(5, 2, n).clip(0, 10)
+    group = np.where(level + rng.normal(0, 1, n) > 6, 5, 2)
+    years = (level + rng.normal(0, 1, n) + 3).round().clip(1, 16)
+    return torch.from_numpy(np.stack([gain, level, group, years], axis=1)).float()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Bins, and normal scores of two classes from counts with little noise."""
+    query = ColumnCounts(2, BOUNDS, KINDS, 64, sigma=0.5, noise_seed=0)
+    labels = torch.arange(N) % 2
+    counts = booked(query).release(PrivateRecords(table(), labels, classes=range(2)))
+    masses, sizes = estimate(query.bins, counts, 0.5, N)
+    return NormalScores(2, 4, max(query.bins.n_bins)).set(query.bins, masses), labels, sizes
+
+
+def test_bins_hold_their_values_and_atoms():
+    bins = Bins.of([*BOUNDS, (-0.3, 0.7)], [*KINDS, "numeric"], 64)
+    assert bins.n_bins == (64, 64, 2, 16, 64)
+    for j, (low, high) in enumerate([*BOUNDS, (-0.3, 0.7)]):
+        ends = torch.tensor([[low, high]]).float().T.expand(2, 5).clone()
+        assert bins.index(ends)[:, j].tolist() == [0, bins.n_bins[j] - 1]
+        assert bins.atoms[j, [0, bins.n_bins[j] - 1]].float().tolist() == ends[:, j].tolist()
+    assert torch.equal(bins.atoms[3, :16], torch.arange(1, 17).double())
+    assert bins.atoms[0].isnan().sum() == 62  # wide bins; zero and the upper bound are atoms
+    assert bins.index(torch.full((1, 5), -1e30)).tolist() == [[0] * 5]
+    assert bins.nodes(ends).shape == (2, len(bins.levels))
+    assert int(bins.nodes(ends).max()) == bins.n_nodes - 1
+
+
+def test_scores_of_numbers_are_normal_and_atoms_have_one_score(fitted):
+    columns, labels, sizes = fitted
+    torch.testing.assert_close(sizes, torch.tensor([N / 2, N / 2]).double(), rtol=0.01, atol=0)
+    scores = columns.scores(table(), labels)
+    assert stats.kstest(scores[:, 1].numpy(), "norm").statistic < 0.02
+    assert scores[:, 2].unique().numel() == 4  # two values in two classes
+    torch.testing.assert_close(scores.mean(0), torch.zeros(4).double(), atol=0.02, rtol=0)
+    alone = columns.scores(table()[7:8], labels[7:8])
+    torch.testing.assert_close(alone, scores[7:8])  # of one record each
+
+
+def test_values_have_the_released_columns(fitted):
+    columns, labels, _ = fitted
+    uniform = torch.rand(N, 4, generator=torch.Generator().manual_seed(0))
+    rows, drawn = table(), columns.values(uniform, labels)
+    for j in range(4):
+        distance = stats.wasserstein_distance(rows[:, j].numpy(), drawn[:, j].numpy()) / float(rows[:, j].std())
+        assert distance < 0.05
+    assert float((drawn[:, 0] == 0).float().mean()) == pytest.approx(0.9, abs=0.02)
+    assert set(drawn[:, 2].tolist()) == {2.0, 5.0}
+    assert torch.equal(drawn[:, 3], drawn[:, 3].round())
+    inner = (uniform[:, 1] - 0.5).abs() < 0.47  # beyond are the atoms at the bounds
+    back = torch.special.ndtr(columns.scores(drawn, labels))[inner, 1]
+    torch.testing.assert_close(back, uniform[inner, 1].double(), atol=1e-3, rtol=0)  # a number comes back
+
+
+def test_masses_are_a_distribution_whatever_the_noise():
+    query = ColumnCounts(3, BOUNDS, KINDS, 64, sigma=1.0)
+    counts = 200 * torch.randn(3, query.bins.n_nodes, generator=torch.Generator().manual_seed(0)).double()
+    masses, sizes = estimate(query.bins, counts, 200.0, 100)
+    torch.testing.assert_close(masses.sum(2), torch.ones(3, 4).double())
+    assert bool((masses >= 0).all())
+    assert float(sizes.sum()) == pytest.approx(100)
+    assert bool((masses[:, 2, 2:] == 0).all())  # padding
+
+
+def test_trees_beat_bins():
+    """Noise of 300 on 256 counts of 24 on average: groups keep the distribution."""
+    query = ColumnCounts(1, [(0, 100_000)], ["integer"], 256, sigma=1.0)
+    rows = table()[:, :1]
+    exact = torch.zeros(1, query.bins.n_nodes).double()
+    exact[0] += torch.bincount(query.bins.nodes(rows).flatten(), minlength=query.bins.n_nodes)
+    noisy = exact + 300 * torch.randn(exact.shape, generator=torch.Generator().manual_seed(1)).double()
+    tree = estimate(query.bins, noisy, 300.0, N)[0][0, 0]
+    bins = (noisy[0, :256].clamp(min=0) / noisy[0, :256].clamp(min=0).sum()).cumsum(0)
+    true = (exact[0, :256] / N).cumsum(0)
+    assert float((tree.cumsum(0) - true).abs().mean()) < 0.5 * float((bins - true).abs().mean())
+
+
+def test_probabilities_are_uniform_for_rows_of_the_mixture():
+    torch.manual_seed(0)
+    weights, means = torch.tensor([[0.3, 0.7]]), torch.tensor([[[-2.0], [1.0]]])
+    cells = (torch.rand(5000) > 0.3).long()
+    rows = means[0, cells] + torch.tensor([0.5, 2.0])[cells, None] * torch.randn(5000, 1)
+    labels = torch.zeros(5000, dtype=torch.int64)
+    found = probabilities(rows, labels, weights, means, torch.tensor([[[0.5], [2.0]]]))
+    assert stats.kstest(found[:, 0].numpy(), "uniform").pvalue > 1e-6
+
+
+# the rule and the generator
+
+
+def test_the_rule_of_columns():
+    """Signal N mu / (C sqrt(2 d) sqrt 2) of at least 20; stated in the text, whichever way it goes."""
+    for n, d, classes, mu, used in [(25_000, 8, 2, 0.24, True), (1257, 64, 10, 2.0, False), (124, 13, 3, 2.0, False)]:
+        made = forecast(n, (d,), classes, mu, bounded=True)
+        signal = n * mu / (2 * classes * math.sqrt(d))
+        assert made.column_signal == pytest.approx(signal)
+        assert (signal >= 20) is used is bool(made.n_bins)
+        assert ("scaled only" in str(made)) is not used
+        assert sum(made.shares.values()) == pytest.approx(1)
+        assert set(made.shares) == set(made.signal_to_noise)
+        assert ("overall" in made.shares) is not used
+    assert forecast(25_000, (8,), 2, 0.24).n_bins == 0  # no bounds
+    assert "Columns" not in str(forecast(25_000, (8,), 2, 0.24))
+    assert [forecast(n, (8,), 2, 2.0, bounded=True).n_bins for n in (100, 200, 400, 4000)] == [0, 64, 64, 256]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    rows, labels = table().numpy(), (table()[:, 1] > 6).numpy().astype(int)
+    options = {"bounds": BOUNDS, "kinds": KINDS, "classes": [0, 1], "verbose": False}
+    return PrivateGenerator(8, 1e-5, run_dir=tmp_path_factory.mktemp("run") / "r", **options).fit(rows, labels)
+
+
+def test_tables_have_their_columns_and_correlations(made):
+    rows, (drawn, classes) = table().numpy(), made.sample(N, proportions="released")
+    assert made.guarantee_["epsilon"] <= 8
+    for j in range(4):
+        assert stats.wasserstein_distance(rows[:, j], drawn[:, j]) < 0.06 * rows[:, j].std()
+    assert np.abs(np.corrcoef(rows.T) - np.corrcoef(drawn.T)).max() < 0.1
+    ends = np.quantile(drawn[classes == 1, 1], 0.05), np.quantile(drawn[classes == 0, 1], 0.95)
+    assert ends == pytest.approx((6, 6), abs=0.3)
+    assert np.array_equal(drawn[:, [0, 2, 3]], drawn[:, [0, 2, 3]].round())
+    assert set(drawn[:, 2]) == {2.0, 5.0}
+
+
+def test_a_file_holds_the_columns(made, tmp_path):
+    made.save(tmp_path / "generator.pt")
+    loaded = PrivateGenerator.load(tmp_path / "generator.pt")
+    loaded._drawn = made._drawn = 0
+    np.testing.assert_array_equal(loaded.sample(50)[0], made.sample(50)[0])
+
+
+def test_one_cell_and_no_classes(tmp_path):
+    rows = np.random.default_rng(0).exponential(1, (1000, 30)) + np.random.default_rng(1).exponential(1, (1000, 1))
+    made = PrivateGenerator(1, 1e-5, bounds=[(0, 20)] * 30, run_dir=tmp_path / "run", verbose=False).fit(rows)
+    assert (made.generator_.structure.n_cells, made.generator_.structure.n_releases) == (1, 2)
+    drawn = made.sample(1000)[0]
+    assert stats.wasserstein_distance(rows[:, 1], drawn[:, 1]) < 0.5 * rows[:, 1].std()
+    assert np.corrcoef(drawn.T).mean() > 0.2  # real columns: 0.5
+
+
+def test_few_records_keep_the_scaled_columns(tmp_path):
+    options = {"bounds": BOUNDS, "kinds": KINDS, "run_dir": tmp_path / "run", "verbose": False}
+    made = PrivateGenerator(1, 1e-5, **options).fit(table(60).numpy())
+    assert made.generator_.columns is None
+    assert "scaled only" in str(made.generator_.structure)
+
+
+def test_bounds_without_two_integers_are_refused(tmp_path):
+    with pytest.raises(InputError, match="two values"):
+        PrivateGenerator(10, bounds=[(0.5, 1.5)], kinds=["integer"], run_dir=tmp_path / "run").fit(np.ones((5000, 1)))
+    assert not (tmp_path / "run").exists()
