@@ -242,7 +242,7 @@ def adapt(
         model: Any = method.fit(channels_first(source), torch.from_numpy(numbers), aim, seed, device)
     elif not adapted:
         space = SourceSpace.identity(source)
-        model = plain.fit(flat(source), numbers)
+        model = plain.fit(source if source.ndim == 2 else flat(source), numbers)
     elif method is None:
         model = plain.fit(moved, numbers)
     elif _is_transport(method):

@@ -18,7 +18,6 @@ from dpswd.adaptation.estimator import PrivateAdapter
 from dpswd.adaptation.methods import ImageMap
 from dpswd.adaptation.space import channels_last
 from dpswd.records import Records
-from experiments.adaptation.fallback import JITTER
 from experiments.adaptation.pairs import digits
 from experiments.cells import averaged, run_cells, silence
 
@@ -27,6 +26,7 @@ HELP = "digits by a synthetic target and the image map: 3 seeds, about a minute 
 SEEDS, QUICK_SEEDS = 3, 1
 DELTA = 1e-5
 PAIRS = (("MNIST", "USPS"), ("USPS", "MNIST"))
+JITTER = {"shift": 1.5, "rotation": 10.0, "zoom": 0.1, "shear": 0.1, "elastic": 0.6}  # of configs/adapt_digits.yaml
 METHODS = (("synthetic target", 10.0), ("source only", None), ("synthetic target", 1.0), ("real target", None))
 
 
