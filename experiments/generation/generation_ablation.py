@@ -77,7 +77,7 @@ def plan(seeds: int = SEEDS) -> list[Cell]:
 
 
 def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
-    """Trains, generates, and returns the row with its accuracies."""
+    """Train, generate, and return the row with its accuracies."""
     part, loaded = cell.part, load(cell.dataset, data)
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())

@@ -341,7 +341,7 @@ def train_resumably(
 
     Args:
         work: Trains one step; returns its loss.
-        parts: Modules and optimizers, by name.
+        parts: Modules and optimisers, by name.
         steps: Number of steps.
         setting: Numbers that a checkpoint of this run has.
         checkpoint: File that is written every ``EVERY`` steps and at the end. If it exists, the run goes on from it
