@@ -34,15 +34,11 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
+from dpswd._files import fcntl
 from dpswd._validate import choice, positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
 from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError
 from dpswd.mechanism import Mechanism, mechanism_from_dict
-
-fcntl: Any = None
-with contextlib.suppress(ImportError):  # Windows
-    import fcntl
-
 
 FORMAT = 3
 HANDED_OVER = "handed over by the caller"

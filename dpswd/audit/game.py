@@ -50,6 +50,7 @@ _LENGTH = 1000.0  # norm of z, in units of the bound on rows
 _FEW_TRIALS, _MANY_TRIALS = 20_000, 200_000  # runs per data set, if there is time
 _LARGE_MU = 4.0  # above it errors are rare and need many trials
 _ENOUGH_TRIALS = 1000  # with fewer runs per data set, releases per run are reduced instead
+_QUERIED = 10  # records of a query
 _SILENT = 1e-9  # noise, relative to sigma, of the releases that give the exact values of a query
 
 
@@ -173,10 +174,10 @@ class QueryGame:
     ``moved`` is the distance of the exact values in units of sigma, the true mu of this pair.
     """
 
-    def __init__(self, query: GaussianQuery, size: int = 10) -> None:
+    def __init__(self, query: GaussianQuery) -> None:
         if not isinstance(query, GaussianQuery):
             raise InputError(f"Expected query to be a GaussianQuery, got {type(query).__name__}.")
-        self.data = query.worst_pair(size)
+        self.data = query.worst_pair(_QUERIED)
         self.query: Any = copy.copy(query)
         self.query.recorder = Unrecorded()
         silent: Any = copy.copy(self.query)
