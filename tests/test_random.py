@@ -99,11 +99,6 @@ def test_secure_random_ignores_seeds():
     assert draws[0][1] != draws[1][1]
 
 
-def test_seeded_random_repeats():
-    first, second, other = (normal(random_source(seed), (4,)).tolist() for seed in (7, 7, 8))
-    assert first == second != other
-
-
 def test_secure_random_has_no_state():
     source = SecureRandom()
     assert vars(source) == {}

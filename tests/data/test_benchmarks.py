@@ -12,8 +12,7 @@ import torchvision
 from PIL import Image
 
 from dpswd import InputError
-from dpswd.data import benchmark, benchmarks, every_fifth, read
-from dpswd.records import Records
+from dpswd.data import benchmark, benchmarks, read
 
 
 def write_idx(path, shape, content):
@@ -49,12 +48,6 @@ def test_a_folder_with_the_name_of_a_benchmark(tmp_path, monkeypatch, capsys):
     assert len(read("digits")) == 1438
     assert "pass ./digits for the folder" in capsys.readouterr().err
     assert len(read("./digits")) == 1
-
-
-def test_every_fifth_by_position():
-    train, test = every_fifth(Records(torch.arange(12.0)[:, None], torch.zeros(12, dtype=torch.int64)))
-    assert test.values.flatten().tolist() == [4, 9]
-    assert len(train) == 10
 
 
 def test_mnist(idx, tmp_path):
