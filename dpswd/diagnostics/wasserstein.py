@@ -69,7 +69,7 @@ def gaussian_distance(mean_gap: float, std: float, other_std: float, order: floa
     return _exp(float(log_absolute_moment(order, real("mean_gap", mean_gap), gap)) / order)
 
 
-# Propositions 7, 8 and 10 as printed
+# Propositions 7 and 8 as printed
 
 
 def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
@@ -120,15 +120,8 @@ def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
     """
     _check_order(order)
     positive(scale=scale, sensitivity=sensitivity)
-    return wdp_from_rdp(1 / float(scale) + math.expm1(-1 / float(scale)), order, sensitivity)
-
-
-def wdp_from_rdp(rdp_epsilon: float, order: float, sensitivity: float = 1.0) -> float:
-    r"""Proposition 10: :math:`\tfrac12 \Delta (2 \varepsilon_\alpha)^{1/(2\mu)}`, ``rdp_epsilon`` in nats."""
-    _check_order(order)
-    nonnegative(rdp_epsilon=rdp_epsilon)
-    positive(sensitivity=sensitivity)
-    return float(0.5 * float(sensitivity) * (2 * float(rdp_epsilon)) ** (1 / (2 * float(order))))
+    divergence = 1 / float(scale) + math.expm1(-1 / float(scale))
+    return float(0.5 * float(sensitivity) * (2 * divergence) ** (1 / (2 * float(order))))
 
 
 # Accountant: Lemma 1, Theorems 1 to 3, Corollary 1

@@ -17,7 +17,6 @@ from dpswd.diagnostics.wasserstein import (
     log_absolute_moment,
     step_loss,
     theorem_2_loss,
-    wdp_from_rdp,
 )
 from dpswd.errors import InputError
 
@@ -123,6 +122,11 @@ def test_proposition_6_false_for_adaptive_releases():
 
 
 # Propositions 7 to 11 as printed, by hand
+
+
+def wdp_from_rdp(epsilon, order, sensitivity=1.0):
+    """Proposition 10, in nats."""
+    return sensitivity * (2 * epsilon) ** (1 / (2 * order)) / 2
 
 
 def wdp_from_dp(epsilon, order, sensitivity=1.0):
