@@ -259,7 +259,7 @@ def _with_columns(n: int, dim: int, n_classes: int, mu: float) -> Structure:
     if signal < _COLUMN_SIGNAL:
         return dataclasses.replace(forecast(n, (dim,), n_classes, mu), column_signal=signal)
     rest = forecast(n, (dim,), n_classes, mu * math.sqrt(1 - _COLUMN_SHARE))
-    n_bins = max(size for size in _BINS if size <= 2 * signal)
+    n_bins = max((size for size in _BINS if size <= 2 * signal), default=_BINS[0])
     kept = 1 - rest.shares["overall"] - rest.shares["means"]  # scores are centred and scaled
     factor = (1 - _COLUMN_SHARE) / kept
     released = [name for name in rest.shares if name not in ("overall", "means")]
