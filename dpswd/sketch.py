@@ -42,6 +42,7 @@ from dpswd.generators import read_file, stated_guarantee
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.mixture.features import FeatureMap
+from dpswd.mixture.moments import class_means, nearest_spectrum, signal_weight
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.release import Releasing
@@ -52,7 +53,7 @@ _FORMAT = 1
 _ROW_NORM = 0.5
 _RAW_NORM = 1.5  # bound on rows before they are centred: three times their root mean square norm for photographs
 _HEADROOM = 1.2  # bound over the released root mean square norm of a centred row
-MOST_FREQUENCIES = 14  # per axis of an image
+LEAST_FREQUENCIES, MOST_FREQUENCIES = 8, 14  # per axis of an image
 _OVERALL, _BLOCKS = 0.06, 0.3  # shares of the squared mu
 _MEANS = 0.2  # share of the means in what a map gets, where it has moments
 
@@ -242,8 +243,9 @@ class Sketch(nn.Module):
 def frequencies_per_axis(n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]) -> int:
     r"""Return a number of frequencies per axis that a budget can tell from noise, from public numbers only.
 
-    The number D of frequencies of all channels is at most :math:`(\mu N / \sqrt C)^{2/3}`, which
-    :mod:`dpswd.mixture.structure` derives; at most 14 per axis.
+    The number D of frequencies of all channels is the largest for which the noise of the covariance of one class has a
+    largest eigenvalue of at most twice the average variance: :math:`D \le (\mu N / C)^{2/3}`, as derived in
+    :mod:`dpswd.mixture.structure`. At least 8 and at most 14 per axis, where the image has as many.
 
     Args:
         n_records: Number N of records.
@@ -252,11 +254,11 @@ def frequencies_per_axis(n_records: int, n_classes: int, mu: float, sample_shape
         sample_shape: (channels, height, width).
 
     Example:
-        >>> frequencies_per_axis(60_000, 10, 2.0, (1, 28, 28)), frequencies_per_axis(7_000, 10, 0.27, (1, 16, 16))
-        (14, 8)
+        >>> frequencies_per_axis(60_000, 10, 2.0, (1, 28, 28)), frequencies_per_axis(60_000, 10, 0.27, (1, 28, 28))
+        (14, 11)
     """
-    signal = mu * n_records / math.sqrt(max(1, n_classes))
-    return max(2, min(MOST_FREQUENCIES, *sample_shape[1:], math.isqrt(int(signal ** (2 / 3) / sample_shape[0]))))
+    wanted = (mu * n_records / max(1, n_classes)) ** (2 / 3) / sample_shape[0]
+    return min(max(LEAST_FREQUENCIES, math.isqrt(int(wanted))), MOST_FREQUENCIES, *sample_shape[1:])
 
 
 class _Part(nn.Module):
@@ -318,12 +320,14 @@ class _Part(nn.Module):
         self.scale.fill_(math.sqrt(max(variance, 1e-4)) * _HEADROOM / _ROW_NORM)
         counts, sums = self.means.release(records, rows=self)
         counts = counts.clamp(min=0.1 * n / len(counts))
-        self.mean.copy_(sums / counts[:, None])
+        spread = torch.full_like(total, (_ROW_NORM / _HEADROOM) ** 2 / len(total))
+        means = class_means(counts, sums, spread, self.means.mechanism.sigma)
+        self.mean.copy_(means)
         self.weights[0] = self.means.mechanism.sigma**-2
         if self.moments is not None:
             found = self.moments.release(records, torch.zeros_like(sums), rows=self)
             sigma = self.moments.mechanism.sigma
-            self.moment.copy_(_denoised(found, counts, sums / counts[:, None], sigma))
+            self.moment.copy_(_denoised(found, counts, means, sigma))
             self.weights[1] = sigma**-2
 
 
@@ -346,12 +350,16 @@ def _by_class(labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
 
 
 def _denoised(sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> Tensor:
-    """Return second moments (C, d, d) with covariances pulled towards their mean over classes by Wiener's weight."""
+    """Return second moments (C, d, d) from noisy sums.
+
+    Covariances are pulled towards their mean over classes, entry by entry, and get the nearest spectrum of the same
+    trace without negative eigenvalues.
+    """
     outer = means[:, :, None] * means[:, None, :]
     covariances = sums / counts[:, None, None] - outer
-    pooled = (counts[:, None, None] * covariances).sum(0) / counts.sum()
-    difference, d = covariances - pooled, sums.shape[1]
-    noise_sq = (sigma / counts).square() * d * (d + 1) / 2
-    found = difference.square().sum((1, 2)).clamp(min=1e-12)
-    weight = ((found - noise_sq) / found).clamp(min=0)
-    return pooled + weight[:, None, None] * difference + outer
+    pooled = nearest_spectrum((counts[:, None, None] * covariances).sum(0) / counts.sum())
+    noise_sq = (sigma / counts).square()[:, None, None] * (0.5 + 0.5 * torch.eye(sums.shape[1]))
+    variances = pooled.diagonal().clamp(min=1e-9)
+    difference = covariances - pooled
+    pulled = pooled + difference * signal_weight(difference, variances[:, None] * variances, noise_sq)
+    return torch.stack([nearest_spectrum(each) for each in pulled]) + outer

@@ -56,10 +56,10 @@ def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -
     """
     overall = sums.sum(0) / counts.sum()
     difference = sums / counts[:, None] - overall
-    return overall + difference * _weight(difference, reference, (noise / counts).square()[:, None])
+    return overall + difference * signal_weight(difference, reference, (noise / counts).square()[:, None])
 
 
-def _weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Tensor:
+def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Tensor:
     r"""Wiener's weights of entries whose variance is modelled as :math:`\beta` times ``reference``.
 
     Args:
@@ -183,4 +183,4 @@ def cell_covariances(
     variances = within.diagonal(dim1=1, dim2=2).clamp(min=_LEAST_VARIANCE)
     reference = variances[:, :, None] * variances[:, None, :]
     noise_sq = (scale * noises).square()[:, None, None] * (0.5 + 0.5 * torch.eye(means.shape[1]))
-    return within + difference * _weight(difference, reference, noise_sq)
+    return within + difference * signal_weight(difference, reference, noise_sq)

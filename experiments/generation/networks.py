@@ -17,13 +17,14 @@ from statistics import mean
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import yaml
 
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, accuracy, flat
-from dpswd.generators import Generator, draw, save_samples, write_generator
+from dpswd.generators import Generator, draw, read_generator, save_grid, save_samples, write_generator
 from dpswd.lightning.module import one_cycle
 from dpswd.lightning.networks import ShuffleGenerator
 from dpswd.mixture.features import Frequencies
@@ -178,6 +179,19 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (order[row["dataset"]], order.get(row["method"], 9), -(row["epsilon"] or 0)))
 
 
+def draw_picture(runs: Path, path: Path) -> None:
+    """Draw three images of every class, a column each, of every data set with a run at the largest budget."""
+    shown = []
+    for dataset in DATASETS:
+        if (file := runs / Cell(dataset, BUDGETS[0], 0).name / "generator.pt").exists():
+            generator, _ = read_generator(file)
+            torch.manual_seed(0)
+            images = draw(generator, torch.arange(30) % 10)
+            shown.append(F.interpolate(images, (28, 28), mode="bilinear") if images.shape[2] != 28 else images)
+    if shown:
+        save_grid(torch.cat(shown), path, 10)
+
+
 def plan(seeds: int) -> list[Cell]:
     """List the cells, one seed after the other; one cell with slices."""
     cells = [Cell(dataset, epsilon, seed) for seed in range(seeds) for epsilon in BUDGETS for dataset in DATASETS]
@@ -210,5 +224,6 @@ def run(
         )
     work = partial(run_cell, directory=out / "networks" / "runs", data=data)
     run_cells(cells, work, out / "networks" / "cells", version=version, workers=workers)
+    draw_picture(out / "networks" / "runs", out / "networks.png")
     known = cells if quick else plan(max(seeds, SEEDS))
     return {"rows": summarise(results_of(known, out / "networks" / "cells", version))}
