@@ -123,6 +123,8 @@ def fit(
         rows.directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
         classes = _Classes.of(counts, means, pooled, of_class, rows.directions)
         generator.proportions = (counts / counts.sum()).tolist()
+        if progress and len(counts) > 1:
+            say(structure.rarest(counts.tolist()))
         # 5. and 6. cells
         if structure.n_cells == 1:
             _set_classes(generator, classes, structure, float(between.trace()), float(reference_variances.sum()))

@@ -33,6 +33,7 @@ classes and 0.85 to differences within them; within classes coordinates vary as 
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -156,6 +157,15 @@ class Structure:
             return f"Expect noise: class means need {times:,} times as many records, or a larger budget."
         variety = "and variety" if self.signal >= _VARIETY_SIGNAL else "with little variety"
         return f"Expect class means {variety} ({kind})."
+
+    def rarest(self, sizes: Sequence[float]) -> str:
+        """What to expect of the rarest class, in one line, from stated or released sizes (C,) of the classes."""
+        share = min(sizes) / sum(sizes)
+        signal = self.signal * len(sizes) * share  # of as many classes of its size
+        found = "noise in place of its mean"
+        if signal >= _MEANS_SIGNAL:
+            found = "its mean and variety" if signal >= _VARIETY_SIGNAL else "its mean with little variety of its own"
+        return f"Rarest class ({round(min(sizes)):,} records, {share:.0%}): expect {found}."
 
 
 def forecast(
