@@ -76,6 +76,13 @@ def atomic_write(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())  # without it a power cut may leave the new name on an empty file
         os.replace(partial, path)
+        for directory in (path.parent, path.parent.parent):  # a power cut may lose the name of a new file or directory
+            with contextlib.suppress(OSError):  # not supported everywhere
+                descriptor = os.open(directory, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()

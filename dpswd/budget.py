@@ -5,9 +5,9 @@ writes every release to the ledger before its noise is drawn, and refuses releas
 processes work together, rank 0 keeps the ledger; all ranks count, and each of them can refuse.
 
 Releases are written to ``RUN_DIR/releases/`` before they are returned, unless those of their mechanism would take more
-than ``STORED_BYTES``. A run that was killed and is resumed takes them from there: nothing is paid twice. A release that
-the ledger's last line announces, and that has no file, was seen by nothing that survives. The resumed run draws it
-afresh, under the same line (docs/theory/private-side.md).
+than ``STORED_BYTES``. A run that was killed and is resumed takes them from there: nothing is paid twice. While a release
+is drawn, a marker lies beside them. If the ledger's last line has a marker and no value, the value was seen by nothing
+that survives, and the resumed run draws it afresh, under the same line (docs/theory/private-side.md, Proposition 26).
 """
 
 import dataclasses
@@ -190,6 +190,8 @@ class RunBudget(Recorder):
             again = self._again == mechanism
             self._again = None
             if self._ledger is not None and not again:
+                if self._is_stored(mechanism):
+                    atomic_write(self._file(self._ledger.n_releases + 1, "drawing"), self.run.encode())
                 self._ledger.record(mechanism, self.sample_size)
             if self._shared is not None:
                 self._record_shared(mechanism)
@@ -213,7 +215,12 @@ class RunBudget(Recorder):
         facts = {"run": self.run, "ordinal": self._count(mechanism), "mechanism": mechanism.to_dict()}
         buffer = io.BytesIO()
         torch.save(facts | {"tensors": {name: value.cpu() for name, value in tensors.items()}}, buffer)
-        atomic_write(self.run_dir / "releases" / f"{self._ledger.n_releases:06d}.pt", buffer.getvalue())
+        atomic_write(self._file(self._ledger.n_releases, "pt"), buffer.getvalue())
+        self._file(self._ledger.n_releases, "drawing").unlink(missing_ok=True)
+
+    def _file(self, number: int, ending: str) -> Path:
+        """Return the path of a release's value, or of the marker that says that it is being drawn."""
+        return self.run_dir / "releases" / f"{number:06d}.{ending}"
 
     def check(self, mechanism: Mechanism) -> None:
         """Raise unless a new release is allowed now; change nothing.
@@ -397,12 +404,9 @@ class RunBudget(Recorder):
             if self._n_planned_of(mechanism) == 1 or stored.ordinal > used:
                 found.append(stored)
         self._stored = sorted(found, key=lambda stored: stored.ordinal)
-        last = ledger.last_mechanism
-        if last is None or not self._is_stored(last):
-            return
-        count = ledger.count(last, self.sample_size)
-        seen = last == self.mechanism and self._checkpoint.get("used", 0) >= count  # whose file was removed later
-        if files[last] == count - 1 and not seen:
+        last, marker = ledger.last_mechanism, self._file(ledger.n_releases, "drawing")
+        unfinished = marker.is_file() and marker.read_bytes() == self.run.encode()
+        if last is not None and unfinished and files[last] < ledger.count(last, self.sample_size):
             self._again = last
 
     def _calibrate(self, wanted: Plan, shares: list[float]) -> Plan:

@@ -186,7 +186,13 @@ class _RowQuery(GaussianQuery):
         positive(row_norm=row_norm)
         sensitivity = 2 * float(row_norm) if self.order == 1 else math.sqrt(2) * float(row_norm) ** 2
         super().__init__(_mechanism(self.name, sensitivity, sigma, noise_seed), share)
-        self.dim, self.row_norm = dim, row_norm
+        self.dim = dim
+
+    @property
+    def row_norm(self) -> float:
+        """Bound R on the norm of a row, as the sensitivity of the mechanism states it."""
+        sensitivity = self.mechanism.sensitivity
+        return sensitivity / 2 if self.order == 1 else math.sqrt(sensitivity / math.sqrt(2))
 
     def _clip(self, rows: Tensor) -> Tensor:
         """Return clipped rows in float64."""

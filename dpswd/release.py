@@ -16,6 +16,7 @@ computes the statistic, writes the ledger and draws the noise, and broadcasts th
 Formal guarantee: docs/theory/private-side.md.
 """
 
+import collections
 import contextlib
 import functools
 import inspect
@@ -32,14 +33,23 @@ from dpswd._provenance import track_runs
 from dpswd._random import random_source, subset
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
-from dpswd.records import PrivateRecords
+from dpswd.records import PrivateBatch, PrivateRecords
 
 __all__ = ["LabelledRows", "Recorder"]
 
 _CHUNK_BYTES = 2**26  # of records that are mapped at a time
 _MOST_RECORDS = 4096  # of them
-_N_PUBLIC = 6  # random records on which a row function is checked
-_LIBRARIES = ("torch", "numpy", "builtins", "lightning", "dpswd.")  # whose functions keep nothing
+_N_PUBLIC = 36  # random records on which a row function is checked
+_SCALES = ((1.0, 1.0), (1.0, 1e2), (1.0, 1e5), (1e-2, 1.0), (1e2, 1.0))  # of vectors, and of the one that changes
+_LIBRARIES = (
+    "torch",
+    "numpy",
+    "builtins",
+    "lightning",
+    "dpswd",
+    "collections",
+    "functools",
+)  # whose functions keep nothing
 
 
 class LabelledRows:
@@ -197,13 +207,12 @@ class Releasing(nn.Module, Generic[M]):
 
     def _check_rows(self, records: PrivateRecords, rows: RowFunction | None) -> None:
         """Check a row function on public random records, the first time that it is used."""
-        key = getattr(rows, "__func__", rows)  # a bound method is a new object at every access
         if rows is None:
             return
         _refuse_hooks(rows)
-        if not any(each is key for each in self._checked):
+        if not any(each == rows if inspect.ismethod(rows) else each is rows for each in self._checked):
             check_row_function(rows, records.shape, max(1, records.n_classes))
-            self._checked.append(key)
+            self._checked.append(rows)
 
 
 def check_same_records(records: PrivateRecords) -> str:
@@ -308,37 +317,47 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
     before = _state(rows)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        draw = torch.rand if len(shape) == 3 else torch.randn
-        values = draw(_N_PUBLIC, *shape)
-        labels = torch.arange(_N_PUBLIC) % n_classes
-        changed = values.clone()
-        changed[0] = draw(*shape) * 3 - 1
-        first, again, other, part = (
-            torch.cat([mapped.double(), groups.double()[:, None]], 1)
-            for mapped, groups in (
-                _apply(rows, values, labels),
-                _apply(rows, values, labels),
-                _apply(rows, changed, labels),
-                _apply(rows, values[1:3], labels[1:3]),
+        name = type(modules[0]).__name__ if modules else getattr(rows, "__name__", type(rows).__name__)
+        for values, changed in _public_pairs(shape):
+            labels = torch.arange(_N_PUBLIC) % min(n_classes, _N_PUBLIC // 6)  # every class several times
+            moved = torch.cat([labels[:1] + 1, labels[1:]]) % n_classes
+            first, again, other, part = (
+                torch.cat([mapped.double(), groups.double()[:, None]], 1)
+                for mapped, groups in (
+                    _apply(rows, values, labels),
+                    _apply(rows, values, labels),
+                    _apply(rows, changed, moved),
+                    _apply(rows, values[1:3], labels[1:3]),
+                )
             )
-        )
-    name = type(modules[0]).__name__ if modules else getattr(rows, "__name__", type(rows).__name__)
-    if not _same(first, again):
-        raise InputError(
-            f"Expected rows that are a function of the record, got {name}, whose rows change between two calls; remove "
-            "the randomness (the library calls it in evaluation mode)."
-        )
-    if not _same(first[1:], other[1:]) or not _same(first[1:3], part):
-        raise InputError(
-            f"Expected rows that are computed from one record each, got {name}, whose rows change with another record "
-            "of the batch; remove the statistic of the batch (mean, maximum, attention, BatchNorm without running "
-            "statistics), or use a public constant."
-        )
+            if not _same(first, again):
+                raise InputError(
+                    f"Expected rows that are a function of the record, got {name}, whose rows change between two "
+                    "calls; remove the randomness (the library calls it in evaluation mode)."
+                )
+            if not _same(first[1:], other[1:]) or not _same(first[1:3], part):
+                raise InputError(
+                    f"Expected rows that are computed from one record each, got {name}, whose rows change with another "
+                    "record of the batch; remove the statistic of the batch or class (mean, maximum, attention, "
+                    "BatchNorm without running statistics), or use a public constant."
+                )
     if kept := [name for name, value in _state(rows).items() if before.get(name) != value]:
         raise InputError(
             f"Expected a row function that keeps nothing of what it reads, got {kept[0]}, which changed; compute rows "
             "without storing them."
         )
+
+
+def _public_pairs(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield pairs of random data sets that differ in the first record: pixels in [0, 1], vectors of several scales."""
+    if len(shape) == 3:
+        values = torch.rand(_N_PUBLIC, *shape)
+        for first in (torch.rand(*shape), torch.zeros(shape), torch.ones(shape)):
+            yield values, torch.cat([first[None], values[1:]])
+        return
+    for scale, other in _SCALES:
+        values = scale * torch.randn(_N_PUBLIC, *shape)
+        yield values, torch.cat([other * torch.randn(1, *shape) - other, values[1:]])
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -362,6 +381,9 @@ def _reached(rows: Any) -> list[Any]:
             continue
         found[id(each)] = each
         if isinstance(each, nn.Module):
+            held = [value for module in each.modules() for value in vars(module).values()]
+            lists = [value for value in held if isinstance(value, list | tuple)]
+            queue += [part for value in lists for part in value if isinstance(part, nn.Module)]
             continue
         if isinstance(each, LabelledRows):
             queue.append(each.function)
@@ -373,13 +395,17 @@ def _reached(rows: Any) -> list[Any]:
                 attributes = getattr(each.__self__, "__dict__", {})
                 queue += [attributes, *attributes.values()]
         elif inspect.isfunction(each):
-            if not each.__module__.startswith(_LIBRARIES):
+            if not _of_library(each.__module__):
                 with contextlib.suppress(ValueError):  # of a variable that is not bound yet
                     variables = inspect.getclosurevars(each)
                     queue += [*variables.nonlocals.values(), *variables.globals.values()]
-        elif callable(each) and not inspect.isclass(each) and not type(each).__module__.startswith(_LIBRARIES):
+        elif callable(each) and not inspect.isclass(each) and not _of_library(type(each).__module__):
             queue += [each.__call__]
     return list(found.values())
+
+
+def _of_library(module: str | None) -> bool:
+    return any(module == name or str(module).startswith(f"{name}.") for name in _LIBRARIES)
 
 
 def _refuse_hooks(rows: RowFunction) -> None:
@@ -387,7 +413,7 @@ def _refuse_hooks(rows: RowFunction) -> None:
     for root in _modules(rows):
         for name, module in root.named_modules():
             hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-            if any(not (getattr(hook, "__module__", "") or "").startswith("torch.") for hook in hooks):
+            if any(not _of_library(getattr(hook, "__module__", None)) for hook in hooks):
                 raise InputError(
                     f"Expected rows without forward hooks, got one on {name or type(root).__name__}, which would see "
                     "private records; remove it."
@@ -409,15 +435,15 @@ def _state(rows: Any) -> dict[str, Any]:
 
 
 def _held(value: Any, depth: int = 3) -> Any:
-    """Return what a value holds in tensors, arrays and floats, its containers included."""
+    """Return what a value holds in tensors, arrays, numbers and text, containers and the user's objects included."""
     if isinstance(value, Tensor):
         return id(value), tuple(value.shape), float(value.detach().double().sum().nan_to_num())
-    if isinstance(value, float) or hasattr(value, "__array__"):
+    if isinstance(value, float | int | str) or hasattr(value, "__array__"):
         return repr(value)
-    if not depth:
+    if not depth or isinstance(value, nn.Module | PrivateRecords | PrivateBatch):
         return None
     if isinstance(value, dict):
         return {str(key): _held(each, depth - 1) for key, each in value.items() if not isinstance(each, nn.Module)}
-    if isinstance(value, list | tuple | set):
+    if isinstance(value, list | tuple | set | collections.deque):
         return [_held(each, depth - 1) for each in value]
-    return None
+    return None if _of_library(type(value).__module__) else _held(getattr(value, "__dict__", None), depth - 1)
