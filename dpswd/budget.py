@@ -5,9 +5,10 @@ writes every release to the ledger before its noise is drawn, and refuses releas
 processes work together, rank 0 keeps the ledger; all ranks count, and each of them can refuse.
 
 Releases are written to ``RUN_DIR/releases/`` before they are returned, unless those of their mechanism would take more
-than ``STORED_BYTES``. A run that was killed and is resumed takes them from there: nothing is paid twice. While a release
-is drawn, a marker lies beside them. If the ledger's last line has a marker and no value, the value was seen by nothing
-that survives, and the resumed run draws it afresh, under the same line (docs/theory/private-side.md, Proposition 26).
+than ``STORED_BYTES``. A run that was killed and is resumed takes them from there: nothing is paid twice. While a
+release is drawn, a marker lies beside them. If the ledger's last line has a marker and no value, the value was seen by
+nothing that survives, and the resumed run draws it afresh, under the same line (docs/theory/private-side.md,
+Proposition 26).
 """
 
 import dataclasses

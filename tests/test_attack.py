@@ -3,6 +3,7 @@
 import collections
 import copy
 import io
+import math
 import pickle
 
 import lightning as L
@@ -50,7 +51,7 @@ from dpswd import (
 )
 from dpswd.data import read
 from dpswd.queries import ClassCounts, ClassMeans
-from dpswd.release import Releasing
+from dpswd.release import Releasing, check_row_function
 from dpswd.report.render import write_report
 
 
@@ -615,3 +616,49 @@ def test_batches_are_drawn_afresh():
     assert set(seen) == set(range(N))
     statistic = sum((count - expected) ** 2 / expected for count in seen.values()) * (N - 1) / (N - B)
     assert statistic < 110  # chi square of 39 degrees of freedom: false alarm 1e-8
+
+
+def test_a_lost_file_is_not_drawn_again(tmp_path):
+    """A release whose value was returned counts, also where its file is lost later."""
+    handle = records()
+    query = ClassMeans(max(1, handle.n_classes), math.prod(handle.shape))
+    options = {"target_epsilon": 1, "target_delta": 1e-4, "run_dir": tmp_path}
+    with Budget(handle, [query], **options):
+        query.release(handle)
+    for path in (tmp_path / "releases").iterdir():
+        path.unlink()
+    query = ClassMeans(max(1, handle.n_classes), math.prod(handle.shape))
+    with Budget(handle, [query], **options, resume=True), pytest.raises(BudgetExceededError):
+        query.release(handle)
+
+
+def test_a_statistic_of_the_class_is_refused(tmp_path):
+    def centred(values, labels):
+        rows = values.flatten(1)
+        means = torch.stack([rows[labels == c].mean(0) for c in labels.tolist()])
+        return rows - means, labels
+
+    with pytest.raises(InputError, match="one record each"):
+        check_row_function(LabelledRows(centred), (4,), n_classes=10)
+
+
+def test_a_threshold_of_the_batch_is_refused():
+    with pytest.raises(InputError, match="one record each"):
+        check_row_function(lambda x: x / 255 if x.max() > 30 else x, (4,))
+
+
+def test_a_counter_is_refused():
+    class Meter(torch.nn.Module):
+        clipped = 0
+
+        def forward(self, x):
+            self.clipped += int((x.norm(dim=1) > 1).sum())
+            return x
+
+    with pytest.raises(InputError, match="keeps nothing"):
+        check_row_function(Meter(), (4,))
+
+
+def test_the_bound_of_a_query_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        ClassMeans(1, 4).row_norm = 2.0
