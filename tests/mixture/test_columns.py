@@ -157,10 +157,11 @@ def test_a_file_holds_the_columns(made, tmp_path):
 
 def test_one_cell_and_no_classes(tmp_path):
     rows = np.random.default_rng(0).exponential(1, (1000, 30)) + np.random.default_rng(1).exponential(1, (1000, 1))
-    made = PrivateGenerator(1, 1e-5, bounds=[(0, 20)] * 30, run_dir=tmp_path / "run", verbose=False).fit(rows)
+    made = PrivateGenerator(1, 1e-5, bounds=[(0, 8)] * 30, run_dir=tmp_path / "run", verbose=False).fit(rows)
     assert (made.generator_.structure.n_cells, made.generator_.structure.n_releases) == (1, 2)
     drawn = made.sample(1000)[0]
-    assert stats.wasserstein_distance(rows[:, 1], drawn[:, 1]) < 0.5 * rows[:, 1].std()
+    each = [stats.wasserstein_distance(*pair) / pair[0].std() for pair in zip(rows.T, drawn.T, strict=True)]
+    assert np.median(each) < 0.4
     assert np.corrcoef(drawn.T).mean() > 0.2  # real columns: 0.5
 
 
