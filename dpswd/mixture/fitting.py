@@ -121,7 +121,9 @@ def fit(
         between = means - overall
         between = (between * (counts / counts.sum())[:, None]).T @ between
         rows.directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
-        classes = _Classes.of(counts, means, pooled, of_class, rows.directions)
+        noise = queries.class_moments.mechanism.sigma
+        assert noise is not None
+        classes = _Classes.of(counts, means, pooled, of_class, rows.directions, noise)
         generator.proportions = (counts / counts.sum()).tolist()
         if progress and len(counts) > 1:
             say(structure.rarest(counts.tolist()))
@@ -357,13 +359,19 @@ class _Classes:
 
     @classmethod
     def of(
-        cls, counts: Tensor, means: Tensor, pooled: Tensor, of_class: Tensor | None, directions: Tensor
+        cls,
+        counts: Tensor,
+        means: Tensor,
+        pooled: Tensor,
+        of_class: Tensor | None,
+        directions: Tensor,
+        noise: float,
     ) -> "_Classes":
         shared = directions.T @ pooled @ directions
         if of_class is None:
             covariances = shared.expand(len(means), -1, -1)
         else:
-            covariances = moments.positive_part(directions.T @ of_class @ directions)
+            covariances = moments.class_covariances(counts, directions.T @ of_class @ directions, shared, noise)
         return cls(counts / counts.sum(), means @ directions, covariances, shared)
 
     @property

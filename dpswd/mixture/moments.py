@@ -9,7 +9,8 @@ Means are pulled towards their prior, entry by entry, by Wiener's weight: the va
 and noise. The former is a multiple of a reference, and the factor is fitted by moments. Covariances of cells are pulled
 likewise towards those within their classes; the reference of entry (i, j) is the product of the variances i and j.
 Covariances of classes keep what the noise adds to the variances, which makes classifiers of the synthetic records
-robust; only negative eigenvalues are cut off.
+robust; only negative eigenvalues are cut off. Those of rare classes are pulled towards the pooled covariance, since
+their noise is larger than that of the others, and would tell the classes apart.
 """
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 
 _LEAST_VARIANCE = 1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
 _MOST_CLIPPED = 4.0  # largest factor that gives clipped second moments their variance back
+RARE = 0.5  # a class with fewer records, as a part of their mean number, is rare
 _POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in that of one cell
 
 
@@ -71,6 +73,23 @@ def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Te
     beta = ((difference.square() - noise_sq) / reference * trust).sum() / trust.sum()
     signal_sq = beta.clamp(min=1e-3) * reference
     return signal_sq / (signal_sq + noise_sq)
+
+
+def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise: float) -> Tensor:
+    """Covariances (C, d, d) of classes; those of rare classes are pulled towards the pooled one.
+
+    Args:
+        counts: (C,), positive.
+        covariances: (C, d, d), released.
+        pooled: (d, d).
+        noise: Standard deviation of a diagonal entry of a released moment.
+    """
+    found, rare = covariances.clone(), counts < RARE * counts.mean()
+    variances, shape = pooled.diagonal().clamp(min=_LEAST_VARIANCE), 0.5 + 0.5 * torch.eye(len(pooled))
+    for c in rare.nonzero().flatten().tolist():  # each has a factor of its own
+        difference, noise_sq = covariances[c] - pooled, (noise / counts[c]).square() * shape
+        found[c] = pooled + difference * signal_weight(difference, variances[:, None] * variances, noise_sq)
+    return positive_part(found)
 
 
 def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:

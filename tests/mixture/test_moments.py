@@ -108,3 +108,30 @@ def test_covariances_of_cells_weigh_the_cell_against_its_class():
     assert error_sq(exact) < 1e-9
     clipped = moments.cell_covariances(counts, 0.4 * n * truth, 1e-9, weights, means, of_class)
     assert error_sq(clipped) < 1e-9  # has the variance of its class again
+
+
+def test_the_covariance_of_a_rare_class_is_pulled_to_the_pooled_one(monkeypatch):
+    """Without noise it stays as it is; with noise above the signal the error falls to a part of that without pull."""
+    generator = torch.Generator().manual_seed(0)
+    d, counts = 30, torch.tensor([900.0, 100.0], dtype=torch.float64)
+    spectrum = 1 / torch.arange(1, d + 1, dtype=torch.float64)
+    turn = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64)).Q
+    other = spectrum.sqrt()[:, None] * (turn * spectrum * d / 5) @ turn.T * spectrum.sqrt()
+    truth = torch.stack([torch.diag(spectrum), other])
+    draws = torch.randn(2, d, d, generator=generator, dtype=torch.float64)
+
+    def rare_error(noise):
+        own = truth + noise / counts[:, None, None] * (draws + draws.mT) / 2
+        pooled = moments.nearest_spectrum((counts[:, None, None] * own).sum(0) / counts.sum())
+        return float((moments.class_covariances(counts, own, pooled, noise)[1] - other).square().sum())
+
+    exact, noisy = rare_error(1e-9), rare_error(20.0)
+    monkeypatch.setattr(moments, "RARE", 0.0)  # control: no class is pulled
+    assert exact < 1e-9
+    assert noisy < 0.5 * rare_error(20.0)
+
+
+def test_covariances_of_balanced_classes_keep_the_noise():
+    own = torch.tensor([[[2.0, 0.5], [0.5, 1.0]], [[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
+    counts = torch.tensor([60.0, 40.0], dtype=torch.float64)
+    assert torch.allclose(moments.class_covariances(counts, own, own.mean(0), 100.0), own)
