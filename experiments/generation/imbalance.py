@@ -1,0 +1,90 @@
+"""Two classes in proportions 9 : 1: what the pull of the covariance of a rare class is worth.
+
+The digits 0 to 4 against 5 to 9 (of Fashion-MNIST the classes of these numbers). Classifiers are trained on 4,000
+synthetic records, half of them of the rare class; the figure is their balanced accuracy on all test records.
+``OUT/imbalance`` holds one JSON file for each finished cell; the rows are means over the seeds that are finished.
+"""
+
+import dataclasses
+import tempfile
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from dpswd import __version__
+from dpswd.evaluation.accuracy import flat, scores
+from dpswd.generators import draw
+from dpswd.mixture import moments
+from experiments.cells import averaged, results_of, run_cells
+from experiments.generation.training import DELTA, SHIPPED, load, train_mixture
+
+HELP = "balanced accuracy where one of two classes is rare (ten minutes, resumes)"
+
+KEPT = {"digits": 800, "USPS": 4000, "MNIST": 4000, "FashionMNIST": 4000}  # records
+BUDGETS = (10.0, 1.0)
+CLASSIFIERS = ("logreg", "cnn")
+_N_SYNTHETIC = 4000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A data set, a budget, whether rare classes are pulled, and a seed."""
+
+    dataset: str
+    epsilon: float
+    pulled: bool
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of the result."""
+        return f"{self.dataset}-{self.epsilon:g}-{'pulled' if self.pulled else 'released'}-{self.seed}"
+
+
+def run(
+    out: Path,
+    *,
+    quick: bool = False,
+    data: Path | None = None,
+    dataset: str | None = None,
+    seeds: int = 2,
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """Run the missing cells, of some data sets if given (``digits,USPS``); with ``quick`` two cells of the digits."""
+    names = ["digits"] if quick else dataset.split(",") if dataset else list(KEPT)
+    settings = [(name, epsilon, pulled) for name in KEPT for epsilon in BUDGETS for pulled in (False, True)]
+    planned = [[Cell(*setting, seed) for seed in range(1 if quick else seeds)] for setting in settings]
+    chosen = [cell for cells in planned for cell in cells if cell.dataset in names][: 2 if quick else None]
+    run_cells(chosen, partial(measure, data=data), out / "imbalance", workers=workers)
+    rows = []
+    for cells in planned:
+        found = results_of(cells, out / "imbalance", lambda cell: __version__)
+        how = "pulled" if cells[0].pulled else "as released"
+        facts = {"dataset": cells[0].dataset, "epsilon": cells[0].epsilon, "covariance": how}
+        for name in CLASSIFIERS if found else ():
+            rows.append(facts | {"classifier": name} | averaged([each[name] for each in found]))
+    return {"rows": rows}
+
+
+def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
+    """Fit the generator and return the balanced accuracies in percent."""
+    source, n = load(cell.dataset, data), KEPT[cell.dataset]
+    assert source.test is not None
+    labels = (source.train.labels >= 5).long()
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(cell.seed))
+    kept = torch.cat([order[labels[order] == 0][: n * 9 // 10], order[labels[order] == 1][: n // 10]])
+    records = dataclasses.replace(source.train.select(kept), labels=labels[kept]).private(classes=[0, 1])
+    options: dict[str, Any] = {"epsilon": cell.epsilon, "delta": DELTA, "seed": cell.seed}
+    with tempfile.TemporaryDirectory() as place, nullcontext() if cell.pulled else patch.object(moments, "RARE", 0.0):
+        made = train_mixture(records, SHIPPED[cell.dataset], Path(place) / "run", **options)
+    drawn = torch.arange(_N_SYNTHETIC) % 2
+    images = draw(made.generator, drawn)
+    train = (flat(images), drawn.numpy())
+    test = (flat(source.test.floats()), (source.test.labels >= 5).long().numpy())
+    shape = tuple(images.shape[1:])
+    return {name: scores(name, train, test, True, shape)["balanced_accuracy"] for name in CLASSIFIERS}
