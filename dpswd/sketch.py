@@ -47,7 +47,7 @@ from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.release import Releasing
 
-__all__ = ["Sketch", "frequencies_per_axis"]
+__all__ = ["Sketch", "plan_sketch"]
 
 _FORMAT = 1
 _ROW_NORM = 0.5
@@ -55,7 +55,7 @@ _RAW_NORM = 1.5  # bound on rows before they are centred: three times their root
 _HEADROOM = 1.2  # bound over the released root mean square norm of a centred row
 LEAST_FREQUENCIES, MOST_FREQUENCIES = 8, 14  # per axis of an image
 _OVERALL, _BLOCKS = 0.06, 0.3  # shares of the squared mu
-_MEANS = 0.2  # share of the means in what a map gets, where it has moments
+_MEANS, _MEANS_POOLED = 0.2, 0.6  # share of the means in what a map gets, where it has moments
 
 
 class Sketch(nn.Module):
@@ -69,6 +69,8 @@ class Sketch(nn.Module):
         features: One public feature map, or several, from records to rows.
         n_classes: Number C of classes of the records; 0 for none.
         moments: Whether second moments are released, for each map or for all.
+        pooled: Whether one second moment is released for all classes together. Covariances within classes are then
+            equal; their noise is that of one class divided by C.
         n_quantiles: Blocks of sorted coordinates of the first map; ``None`` for none.
         n_records: Number N of records; needed with ``n_quantiles``.
         noise_seed: For tests only: NOT PRIVATE.
@@ -94,6 +96,7 @@ class Sketch(nn.Module):
         n_classes: int = 0,
         *,
         moments: bool | Sequence[bool] = True,
+        pooled: bool = False,
         n_quantiles: int | None = None,
         n_records: int | None = None,
         noise_seed: int | None = None,
@@ -108,7 +111,7 @@ class Sketch(nn.Module):
         share = (1 - _OVERALL - (_BLOCKS if n_quantiles else 0)) / len(maps)
         self.n_classes = n_classes
         self.parts = [
-            _Part(each, max(1, n_classes), second, _OVERALL / len(maps), share, noise_seed)
+            _Part(each, max(1, n_classes), second, pooled, _OVERALL / len(maps), share, noise_seed)
             for each, second in zip(maps, seconds, strict=True)
         ]
         self.modules_of_parts = nn.ModuleList(self.parts)
@@ -240,12 +243,13 @@ class Sketch(nn.Module):
         return self
 
 
-def frequencies_per_axis(n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]) -> int:
-    r"""Return a number of frequencies per axis that a budget can tell from noise, from public numbers only.
+def plan_sketch(n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]) -> tuple[int, bool]:
+    r"""Choose the frequencies of a sketch of images, from public numbers only.
 
     The number D of frequencies of all channels is the largest for which the noise of the covariance of one class has a
     largest eigenvalue of at most twice the average variance: :math:`D \le (\mu N / C)^{2/3}`, as derived in
-    :mod:`dpswd.mixture.structure`. At least 8 and at most 14 per axis, where the image has as many.
+    :mod:`dpswd.mixture.structure`. At least 8 and at most 14 per axis, where the image has as many; where 8 are too
+    many, second moments are pooled.
 
     Args:
         n_records: Number N of records.
@@ -253,12 +257,16 @@ def frequencies_per_axis(n_records: int, n_classes: int, mu: float, sample_shape
         mu: Budget.
         sample_shape: (channels, height, width).
 
+    Returns:
+        Frequencies per axis, and the argument ``pooled`` of :class:`Sketch`.
+
     Example:
-        >>> frequencies_per_axis(60_000, 10, 2.0, (1, 28, 28)), frequencies_per_axis(60_000, 10, 0.27, (1, 28, 28))
-        (14, 11)
+        >>> plan_sketch(60_000, 10, 2.0, (1, 28, 28)), plan_sketch(7_000, 10, 0.27, (1, 16, 16))
+        ((14, False), (8, True))
     """
-    wanted = (mu * n_records / max(1, n_classes)) ** (2 / 3) / sample_shape[0]
-    return min(max(LEAST_FREQUENCIES, math.isqrt(int(wanted))), MOST_FREQUENCIES, *sample_shape[1:])
+    wanted = math.isqrt(int((mu * n_records / max(1, n_classes)) ** (2 / 3) / sample_shape[0]))
+    size = min(max(LEAST_FREQUENCIES, wanted), MOST_FREQUENCIES, *sample_shape[1:])
+    return size, n_classes > 1 and wanted < size
 
 
 class _Part(nn.Module):
@@ -271,15 +279,23 @@ class _Part(nn.Module):
     weights: Tensor  # of squared distances of means and moments: one over the variance of their noise
 
     def __init__(
-        self, features: FeatureMap, groups: int, second: bool, overall: float, share: float, noise_seed: int | None
+        self,
+        features: FeatureMap,
+        groups: int,
+        second: bool,
+        pooled: bool,
+        overall: float,
+        share: float,
+        noise_seed: int | None,
     ) -> None:
         super().__init__()
-        dim, of_means = features.dim, share * (_MEANS if second else 1)
+        dim, of_means = features.dim, share * ((_MEANS_POOLED if pooled else _MEANS) if second else 1)
         options: dict[str, Any] = {"row_norm": _ROW_NORM, "noise_seed": noise_seed}
         self.features = features
         self.overall = SumAndNorm(dim, _RAW_NORM, share=overall, noise_seed=noise_seed)
         self.means = ClassMeans(groups, dim, share=of_means, **options)
-        self.moments = ClassCovariances(groups, dim, share=share - of_means, **options) if second else None
+        options["share"] = share - of_means
+        self.moments = ClassCovariances(1 if pooled else groups, dim, **options) if second else None
         self.register_buffer("centre", torch.zeros(dim))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("mean", torch.zeros(groups, dim))
@@ -325,7 +341,8 @@ class _Part(nn.Module):
         self.mean.copy_(means)
         self.weights[0] = self.means.mechanism.sigma**-2
         if self.moments is not None:
-            found = self.moments.release(records, torch.zeros_like(sums), rows=self)
+            centres = torch.zeros(self.moments.n_classes, len(total))
+            found = self.moments.release(records, centres, rows=self)
             sigma = self.moments.mechanism.sigma
             self.moment.copy_(_denoised(found, counts, means, sigma))
             self.weights[1] = sigma**-2
@@ -350,16 +367,17 @@ def _by_class(labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
 
 
 def _denoised(sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> Tensor:
-    """Return second moments (C, d, d) from noisy sums.
+    """Return second moments (C, d, d) from noisy sums (C, d, d), or from those of all classes together (1, d, d).
 
     Covariances are pulled towards their mean over classes, entry by entry, and get the nearest spectrum of the same
     trace without negative eigenvalues.
     """
-    outer = means[:, :, None] * means[:, None, :]
-    covariances = sums / counts[:, None, None] - outer
-    pooled = nearest_spectrum((counts[:, None, None] * covariances).sum(0) / counts.sum())
-    noise_sq = (sigma / counts).square()[:, None, None] * (0.5 + 0.5 * torch.eye(sums.shape[1]))
+    outer, n = means[:, :, None] * means[:, None, :], counts[:, None, None]
+    pooled = nearest_spectrum((sums.sum(0) - (n * outer).sum(0)) / counts.sum())
+    if len(sums) < len(means):
+        return pooled + outer
+    noise_sq = (sigma / n).square() * (0.5 + 0.5 * torch.eye(sums.shape[1]))
     variances = pooled.diagonal().clamp(min=1e-9)
-    difference = covariances - pooled
+    difference = sums / n - outer - pooled
     pulled = pooled + difference * signal_weight(difference, variances[:, None] * variances, noise_sq)
     return torch.stack([nearest_spectrum(each) for each in pulled]) + outer

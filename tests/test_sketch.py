@@ -66,6 +66,18 @@ def test_records_of_the_same_law_are_nearest(sketch):
     assert losses[0] < 0.1 * losses[1] < 0.1 * losses[2]
 
 
+def test_pooled_moments_have_less_noise(tmp_path):
+    """Classes of equal covariance, at a small budget: second moments against those at a large one."""
+    made = {pooled: released(tmp_path / str(pooled), epsilon=1.0, pooled=pooled).parts[0] for pooled in (False, True)}
+    exact = released(tmp_path / "exact", epsilon=300.0).parts[0]
+    inside = {
+        pooled: (part.moment - part.mean[:, :, None] * part.mean[:, None, :]) * part.scale**2
+        for pooled, part in {**made, None: exact}.items()
+    }
+    away = {pooled: float((inside[pooled] - inside[None]).norm()) for pooled in made}
+    assert away[True] < away[False]
+
+
 def test_training_of_a_network_with_batch_normalisation(sketch):
     torch.manual_seed(0)
     network = nn.Sequential(
@@ -81,7 +93,9 @@ def test_training_of_a_network_with_batch_normalisation(sketch):
     assert sum(losses[-20:]) < 0.05 * sum(losses[:20]), (losses[::20], float(sketch.loss(images(seed=9), Y)))
 
 
-@pytest.mark.parametrize("options", [{}, {"moments": False}, {"n_quantiles": 6, "n_records": N}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"moments": False}, {"pooled": True}, {"n_quantiles": 6, "n_records": N}], ids=str
+)
 def test_budget(tmp_path, options):
     maps = [Flatten(SHAPE, centre=0.4, radius=1.5), DCT(SHAPE, 2, centre=0.4, radius=1.5)]
     made = released(tmp_path / "run", maps=maps, epsilon=3.0, **options)

@@ -162,7 +162,8 @@ class SketchModule(L.LightningModule):
     Args:
         generator: Maps latent codes and classes to images.
         features: Public feature maps of the sketch; the 14 x 14 lowest frequencies of the images if not given.
-        moments: Whether second moments are released, for each map or for all.
+        moments: Whether second moments are released.
+        pooled: Whether they are released for all classes together: for few records, or a small budget.
         batch_size: Generated records per step, spread evenly over the classes; at least two of each.
         lr: Largest learning rate of Adam: a linear warm-up over a twentieth of the steps, then a cosine to zero.
         noise_seed: For tests only: NOT PRIVATE.
@@ -182,6 +183,7 @@ class SketchModule(L.LightningModule):
         generator: Generator,
         features: list[FeatureMap] | None = None,
         moments: bool = True,
+        pooled: bool = False,
         batch_size: int = 250,
         lr: float = 4e-3,
         noise_seed: int | None = None,
@@ -194,7 +196,7 @@ class SketchModule(L.LightningModule):
         if features is None:
             shape = cast(tuple[int, int, int], generator.sample_shape)
             features = [Frequencies(shape, min(MOST_FREQUENCIES, *shape[1:]))]
-        self.sketch = Sketch(features, generator.n_classes, moments=moments, noise_seed=noise_seed)
+        self.sketch = Sketch(features, generator.n_classes, moments=moments, pooled=pooled, noise_seed=noise_seed)
 
     def on_train_start(self) -> None:
         """Make the releases, unless a checkpoint holds them."""

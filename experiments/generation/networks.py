@@ -29,7 +29,7 @@ from dpswd.lightning.module import one_cycle
 from dpswd.lightning.networks import ShuffleGenerator
 from dpswd.mixture.features import Frequencies
 from dpswd.report.render import write_report
-from dpswd.sketch import Sketch, frequencies_per_axis
+from dpswd.sketch import Sketch, plan_sketch
 from experiments.cells import averaged, results_of, run_cells
 
 HELP = "networks trained on a sketch: downstream accuracy (minutes of a core for each cell, resumes; --seeds)"
@@ -116,10 +116,10 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
     torch.manual_seed(cell.seed)
     chosen, records = settings(cell.dataset), found.private()
     generator = ShuffleGenerator(**chosen.pop("network"))
-    size = frequencies_per_axis(len(records), 10, mu_of_epsilon(cell.epsilon, DELTA), records.shape)
+    size, pooled = plan_sketch(len(records), 10, mu_of_epsilon(cell.epsilon, DELTA), records.shape)
     slices = {"n_quantiles": SLICES, "n_records": len(records)} if cell.method == "slices" else {}
     started, used = time.monotonic(), _cpu_seconds()
-    sketch = Sketch(Frequencies(generator.sample_shape, size), 10, **slices)  # type: ignore[arg-type]
+    sketch = Sketch(Frequencies(generator.sample_shape, size), 10, pooled=pooled, **slices)  # type: ignore[arg-type]
     facts = sketch.release(records, target_epsilon=cell.epsilon, target_delta=DELTA, run_dir=directory)
     train(generator, sketch, **chosen | ({"steps": cell.steps} if cell.steps else {}))
     seconds, cpu = time.monotonic() - started, _cpu_seconds() - used
@@ -137,6 +137,7 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
         **{name: facts[name] for name in ("sound", "mu", "delta")},
         "steps": cell.steps or chosen["steps"],
         "n_frequencies": size,
+        "pooled": pooled,
         "accuracy": {each: round(accuracy(each, *pairs, True, records.shape), 2) for each in IMAGE_CLASSIFIERS},
         "train_seconds": round(seconds, 1),
         "cpu_seconds": round(cpu, 1),
@@ -166,7 +167,7 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             values = [result["accuracy"][classifier] for result in same]
             row = {"dataset": dataset, "method": METHODS[method], "statistic": "moments", "epsilon": epsilon}
             row |= {name: same[0][name] for name in ("delta", "mu", "sound")} | {"classifier": classifier}
-            row |= averaged(values) | {"steps": steps, "n_frequencies": same[0]["n_frequencies"]}
+            row |= averaged(values) | {"steps": steps, **{key: same[0][key] for key in ("n_frequencies", "pooled")}}
             rows.append(
                 row | {key: round(mean(each[key] for each in same)) for key in ("train_seconds", "cpu_seconds")}
             )
