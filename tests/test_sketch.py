@@ -67,13 +67,13 @@ def test_records_of_the_same_law_are_nearest(sketch):
 
 
 def test_pooled_moments_of_classes_of_equal_covariance(tmp_path):
-    """Pooled or not, second moments are the same up to the noise; their sensitivity is that of one class."""
+    """Pooled or not, covariances are about the same, noise and clipping apart; one is released, or C."""
     inside = []
     for pooled in (False, True):
         (part,) = released(tmp_path / str(pooled), epsilon=300.0, pooled=pooled).parts
         assert part.moments.n_classes == (1 if pooled else C)
         inside.append((part.moment - part.mean[:, :, None] * part.mean[:, None, :]) * part.scale**2)
-    assert float((inside[0] - inside[1]).norm() / inside[0].norm()) < 0.1
+    assert float((inside[0] - inside[1]).norm() / inside[0].norm()) < 0.5  # clipping moves both
 
 
 def test_training_of_a_network_with_batch_normalisation(sketch):
