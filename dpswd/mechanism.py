@@ -51,7 +51,10 @@ class _Noisy:
     def check_calibrated(self) -> None:
         """Raise an :class:`InputError` if ``sigma`` is not set."""
         if self.sigma is None:
-            raise InputError("Expected a mechanism with sigma, got none; set sigma or call mechanism.calibrate(...).")
+            raise InputError(
+                "Expected a mechanism with sigma, got none; train with the callback PrivacyBudget, release within a "
+                "Budget, or call mechanism.calibrate(...)."
+            )
 
 
 @dataclass(frozen=True)

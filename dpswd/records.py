@@ -7,7 +7,7 @@ stated by the user, or taken from the records with a line on the screen. Records
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
@@ -78,7 +78,7 @@ class PrivateRecords(_Handle):
             torch, or a DataFrame of numbers.
         y: Classes (N,), or ``None``.
         classes: Public list of classes. Without it, they are taken from ``y`` with a line on the screen.
-        bounds: Public bounds (low, high) of every column of rows.
+        bounds: Public bounds (low, high) of every column of rows, in their order or by the names of a DataFrame.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
         unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
         name: Name of the records in reports.
@@ -104,13 +104,20 @@ class PrivateRecords(_Handle):
         y: Any = None,
         *,
         classes: Sequence[Any] | None = None,
-        bounds: Sequence[tuple[float, float]] | None = None,
+        bounds: Sequence[tuple[float, float]] | Mapping[str, tuple[float, float]] | None = None,
         kinds: Sequence[str] | None = None,
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
         choice(("refuse", "zero"), unreadable=unreadable)
         values, layout = as_records(X, unreadable=unreadable)
+        if isinstance(bounds, Mapping):
+            columns = [str(column) for column in layout.columns or ()]
+            if set(bounds) != set(columns):
+                raise InputError(
+                    f"Expected bounds of the columns {columns}, got those of {list(bounds)}; name them all."
+                )
+            bounds = [bounds[column] for column in columns]
         labels, names, taken = (None, None, None) if y is None else as_labels(y, classes)
         lines = [] if taken is None else [taken]
         if bounds is not None and kinds is None and (kinds := layout.column_kinds(len(bounds))) is not None:

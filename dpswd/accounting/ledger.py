@@ -206,8 +206,8 @@ class Ledger:
             if not content or incomplete or (unused and not isinstance(self, SharedLedger)):
                 return
         raise InputError(
-            f"Expected no ledger at {self.path}, got an existing file; resume that run from its checkpoint, or choose "
-            "another path."
+            f"Expected no ledger at {self.path}, got an existing file; resume that run (resume, ckpt_path), or choose "
+            "another directory (run_dir, --out)."
         )
 
     def _catch_up(self, file: FileIO) -> None:

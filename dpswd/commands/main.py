@@ -51,6 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         print(f"dpswd: {' '.join(str(error).split())}", file=sys.stderr)
         return 2 if isinstance(error, InputError | LedgerError) else 1
+    except KeyboardInterrupt:
+        print(
+            "dpswd: interrupted; the releases made so far are stored, and resuming pays for none twice.",
+            file=sys.stderr,
+        )
+        return 130
     except BrokenPipeError:  # the reader of stdout has gone, as in: dpswd ... | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -72,7 +78,12 @@ def _run(arguments: list[str]) -> int:
                 chosen = import_module(f"dpswd.commands.{module}").COMMANDS[name]
             chosen.add_arguments(subparser)
         subparser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parsed = parser.parse_args(arguments)
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        raise InputError(
+            f"Expected options of dpswd {parsed.command}, got {' '.join(unknown)} (dpswd {parsed.command} --help lists "
+            "them)."
+        )
     assert chosen is not None  # any other first word was refused
     with _packages():
         result = chosen.run(parsed)

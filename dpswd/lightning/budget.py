@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from dpswd._distributed import Processes
+from dpswd._progress import say
 from dpswd._provenance import mark_runs, seen_runs
 from dpswd._validate import at_least
 from dpswd.accounting.ledger import plan_of
@@ -222,8 +223,15 @@ class PrivacyBudget(RunBudget, L.Callback):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write ``privacy.json``."""
+        """Write ``privacy.json``, and state the cost of the whole plan, also where fewer releases were made."""
         self._write()
+        if self._ledger is not None:
+            self.epsilon = float(self._facts["epsilon"])
+            if self.n_releases < self.n_planned:
+                say(
+                    f"The run made {self.n_releases} of {self.n_planned} planned releases. The whole plan is counted: "
+                    f"epsilon {self.epsilon:.4g}."
+                )
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Free the directory for the next run."""

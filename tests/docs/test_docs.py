@@ -93,6 +93,14 @@ def desk(tmp_path, monkeypatch):
         for folder, shape in ((f"photos/{('birds', 'cats', 'dogs')[i % 3]}", (20 + i % 5, 24, 3)), ("scans", (30, 28))):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
             Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(tmp_path / folder / f"{i:04}.png")
+    people = ["age,height,smokes,sick"]
+    people += [
+        f"{rng.integers(18, 90)},{rng.uniform(150, 200):.1f},{i % 2},{('no', 'yes')[i % 3 > 1]}" for i in range(120)
+    ]
+    (tmp_path / "people.csv").write_text("\n".join(people) + "\n")
+    (tmp_path / "bounds.csv").write_text(
+        next(block for block in blocks(DOCS / "howto" / "own-data.md") if block.startswith("column,"))
+    )
     np.savez(tmp_path / "vectors.npz", features=rng.normal(size=(120, 16)) / 4, labels=np.arange(120) % 4)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -102,10 +110,10 @@ def desk(tmp_path, monkeypatch):
 def test_commands_run(page, desk, capsys):
     lines = commands(page)
     assert lines
-    for words in sorted(lines, key=lambda words: "runs/a/ledger.jsonl" in words):  # runs first, then their ledgers
+    for words in sorted(lines, key=lambda words: "show" in words or "--include" in words):  # runs, then their ledgers
         assert main([*words, *(QUICK if words[0] == "fit" else [])]) == 0, words
     if page.name != "shared-budgets.md":
-        files = {path.name for path in (desk / "runs" / "images").iterdir()}
+        files = {path.name for path in (desk / "runs" / "photos").iterdir()}
         assert {"generator.pt", "synthetic.npz", "samples.png", "report.html"} <= files
 
 
