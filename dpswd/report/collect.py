@@ -52,9 +52,7 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
     privacy = _json_object(path / "privacy.json", "the run writes it at its end: let it finish or resume it")
     for field, kind in _PRIVACY.items():
         if not isinstance(privacy.get(field), kind):
-            raise InputError(
-                f"Expected {field!r} in {path / 'privacy.json'} as {kind.__name__}; finish the run again."
-            )
+            raise InputError(f"Expected {field!r} in {path / 'privacy.json'} as {kind.__name__}; finish the run again.")
     config = _content(path / "config.yaml")
     config_hash = None if config is None else hashlib.sha256(config).hexdigest()
     settings = _settings(config)
