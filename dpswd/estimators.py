@@ -143,6 +143,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         if not isinstance(X, PrivateRecords):
             _check_array(X)
             records = PrivateRecords(X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds)
+        _check_device(self.device)
         budget = Budget(
             records,
             target_epsilon=self.epsilon,
@@ -304,6 +305,16 @@ def _seeded(seed: int, call: int) -> Iterator[None]:
         yield
 
 
+def _check_device(device: Any) -> None:
+    """Refuse a device that is not there, before anything is released."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"Expected a device of this machine, got device={device!r} ({str(error).splitlines()[0]}); use 'cpu'."
+        ) from None
+
+
 def _new_run_dir(run_dir: str | Path | None) -> Path:
     if run_dir is not None:
         return Path(run_dir)
@@ -315,7 +326,8 @@ def _config(estimator: PrivateGenerator, records: PrivateRecords) -> dict[str, A
     """Return the public constants of the run, which the report shows."""
     parameters = json.loads(json.dumps(estimator.get_params(), default=str))
     public = {"name": records.name, "n_records": len(records), "shape": list(records.shape)}
-    public |= {"classes": records.classes, "bounds": records.bounds, "kinds": records.kinds}
+    public |= {"n_classes": records.n_classes, "classes": records.classes, "taken": list(records.taken)}
+    public |= {"bounds": records.bounds, "kinds": records.kinds}
     constants = {name: parameters[name] for name in ("centre", "radius", *_JITTER) if parameters[name] is not None}
     if len(records.shape) == 3:
         constants = {"centre": 0.5} | constants  # the effective value

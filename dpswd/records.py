@@ -181,6 +181,8 @@ class PrivateRecords(_Handle):
             kinds: As ``bounds``.
         """
         records = cls.__new__(cls)
+        if labels is None and classes is not None:
+            raise InputError(f"Expected records with the classes {list(classes)}, got none; leave the classes out.")
         names = None if labels is None or classes is None else list(classes)
         records._set(values, labels, names, layout, name, tuple(taken), bounds, kinds)
         return records

@@ -123,6 +123,8 @@ def constants_of(name: str | None) -> dict[str, Any]:
 def run_directory(out: Path | None, name: str, *, resume: bool = False) -> Path:
     """Return the run directory; refuse one with a ledger before a record is read."""
     out = Path("runs") / (Path(name).stem or "records") if out is None else out
+    if resume and not (out / "ledger.jsonl").exists():
+        raise InputError(f"Expected a run to resume in {out}, got no ledger there; leave --resume out, or check --out.")
     if (out / "ledger.jsonl").exists() and not resume:
         raise InputError(
             f"Expected a new run directory, got {out}, which holds the ledger of a run; choose another one with --out, "
