@@ -148,7 +148,7 @@ def test_check_estimator(tmp_path, monkeypatch):
     found = check_estimator(PrivateGenerator(delta=1e-4, radius=1.0, verbose=False), on_fail=None)
     failed = {each["check_name"]: str(each["exception"]) for each in found if each["status"] == "failed"}
     assert "array of object" in failed.pop("check_dtype_object")
-    assert all("got a second one" in said for said in failed.values()), failed
+    assert {name: said for name, said in failed.items() if "got a second one" not in said} == {}
 
 
 @pytest.mark.parametrize(

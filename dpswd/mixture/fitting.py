@@ -90,6 +90,14 @@ def fit(
     Raises:
         InputError: If a number is out of range; nothing is released then.
         BudgetExceededError: If the shared ledger does not cover the run.
+
+    Example:
+        >>> import tempfile
+        >>> records = PrivateRecords(torch.rand(300, 8, 8), torch.arange(300) % 2, classes=[0, 1])
+        >>> budget = Budget(records, target_epsilon=10, target_delta=1e-5, run_dir=tempfile.mkdtemp())
+        >>> generator = fit(records, budget)
+        >>> generator(generator.latent(5), torch.tensor([0, 1, 1, 0, 0])).shape
+        torch.Size([5, 1, 8, 8])
     """
     n, shape, jitter = len(records), records.shape, dict(shift=shift, rotation=rotation, zoom=zoom)
     n_reference, bounded = 0 if reference is None else len(reference), records.bounds is not None
