@@ -170,6 +170,11 @@ def draw(generator: Generator, labels: Tensor, spread: float = 1.0) -> Tensor:
 
     Raises:
         InputError: If ``spread`` is not positive.
+
+    Example:
+        >>> from dpswd.mixture.generator import MixtureGenerator
+        >>> draw(MixtureGenerator((1, 8, 8), n_classes=2), torch.tensor([0, 1, 1])).shape
+        torch.Size([3, 1, 8, 8])
     """
     positive(spread=spread)
     training = generator.training
