@@ -401,6 +401,7 @@ def _profile(config: str, steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory, mock.patch.object(sys, "argv", sys.argv[:1]):
         options = ["--config", str(ROOT / config), f"--trainer.default_root_dir={directory}/run"]
         options += [f"--trainer.max_steps={steps}", "--trainer.enable_progress_bar=false"]
+        options += [f"--trainer.log_every_n_steps={min(steps, 50)}"]
         cli = fit(options, run=False)
         trainer: Any = cli.trainer
         trainer.callbacks.append(Watch())
