@@ -194,7 +194,7 @@ def _frame(X: Any) -> tuple[Array, Layout]:
     dtypes = [str(dtype) for dtype in X.dtypes]
     other = [str(name) for name, dtype in zip(names, dtypes, strict=True) if not _NUMBERS.fullmatch(dtype)]
     if other:
-        raise InputError(f"Expected columns of numbers, got others ({_shown(other)}); {MIXED}.")
+        raise InputError(f"Expected columns of numbers, got text or mixed types ({_shown(other)}); {MIXED}.")
     if 0 in X.shape:
         raise InputError(f"Expected a DataFrame with records and columns, got shape {tuple(X.shape)}.")
     try:

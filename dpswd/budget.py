@@ -520,7 +520,7 @@ class Budget(RunBudget):
 
     Args:
         records: The records; every query reads all of them.
-        queries: The queries; the last one gets what the shares of the others leave. They may be set later, before the
+        queries: The queries; the last one takes the rest of the budget. They may be set later, before the
             context is entered.
         target_epsilon: Budget of this run.
         target_delta: Budget of this run; below 1 / N.

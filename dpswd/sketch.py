@@ -138,7 +138,7 @@ class Sketch(nn.Module):
         return all(bool(part.weights.any()) for part in self.parts)
 
     def queries(self) -> list[Releasing[Any]]:
-        """Return the releases in their order; the last one gets what the shares of the others leave."""
+        """Return the releases in their order; the last one takes the rest of the budget."""
         found: list[Releasing[Any]] = [part.overall for part in self.parts]
         for part in self.parts:
             found += [part.means] if part.moments is None else [part.means, part.moments]

@@ -228,7 +228,7 @@ def find_table(
     other = [name for name, column in zip(names, columns, strict=True) if not all(map(_is_number, column))]
     if other or not columns:
         raise InputError(
-            f"Expected columns of numbers in {path}, got others ({', '.join(map(str, other))[:200]}); "
+            f"Expected columns of numbers in {path}, got text or mixed types ({', '.join(map(str, other))[:200]}); "
             f"{'name the column of classes by target; ' if target is None else ''}{MIXED}."
         )
     rows = np.array([[_number(cell) for cell in column] for column in columns]).T

@@ -53,7 +53,7 @@ class Found:
         )
 
     def public(self) -> Records:
-        """Return records that the user may look at; labels are 0 where there are none."""
+        """Return the public records; labels are 0 where there are none."""
         assert isinstance(self.values, Tensor)
         n = len(self.values)
         return Records(self.values, torch.zeros(n, dtype=torch.int64) if self.labels is None else self.labels)
