@@ -1,5 +1,11 @@
-"""Picture of the README: real test images and images of a private generator, side by side, with the guarantee."""
+"""Pictures of the front page and of generation.md: random real records beside random private synthetic ones.
 
+``readme.png`` has images of two data sets, columns of Adult and the accuracies of ``table1`` with and without
+adaptation; ``generation.png`` has the images of all data sets, also those of ``sample(spread=0.8)``. Draws and the
+choice of real images have seed 0 and nothing is left out; only the noise of the releases is fresh.
+"""
+
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,74 +16,141 @@ from torch import Tensor
 
 from dpswd.estimators import PrivateGenerator
 from dpswd.generators import draw
+from experiments.generation import tables_adult
 from experiments.generation.training import BENCHMARKS, SHIPPED, load, shipped_constants
+from experiments.tables import RESULTS
 
-HELP = "picture of the README: real and private synthetic images side by side (two minutes; --quick: digits)"
+HELP = "pictures of the README and of generation.md: real and private synthetic records (ten minutes; --quick: digits)"
 
-EPSILON, DELTA, PER_CLASS = 10.0, 1e-5, 2
+EPSILON, DELTA, PER_CLASS, SPREAD = 10.0, 1e-5, 8, 0.8
+DATASETS, IN_README = ("mnist", "fashion", "usps", "cifar10"), 2
 NAMES = {name: dataset for dataset, name in BENCHMARKS.items()}
+SHOWN = ("age", "education-num", "hours-per-week")
+PROBLEMS = ("MNIST-USPS", "USPS-MNIST")
+
+Array = NDArray[Any]
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str | None = None) -> dict[str, Any]:
-    """Train one generator per data set (``--only mnist,fashion`` for two) and draws ``readme.png``.
+    """Train one generator per data set (``--only mnist,fashion`` for two) and draw both pictures.
 
     A generator that is found in ``OUT/readme_picture`` is not trained again.
     """
-    names = only.split(",") if only else ["digits"] if quick else ["mnist"]
-    rows, pairs = [], []
+    names = only.split(",") if only else ["digits"] if quick else list(DATASETS)
+    grids, rows = [], []
     for name in names:
-        real, synthetic, facts = _images(name, data, out / "readme_picture" / name)
-        pairs.append((real, synthetic))
+        images, facts = _images(name, data, out / "readme_picture" / name)
+        grids.append(images)
         rows.append({"dataset": name, **{key: facts[key] for key in ("epsilon", "delta", "mu", "sound")}})
         print(f"{name:8} epsilon {facts['epsilon']:.2f}, mu {facts['mu']:.3f}")
-    title = f"synthetic, ε = {EPSILON:g}, δ = {DELTA:g}, μ = {max(row['mu'] for row in rows):.2f}"
-    draw_pairs(pairs, ("real test images", title), out / "readme.png")
+    draw_grids(grids, names, out / "generation.png")
+    columns = None if quick else _columns(data, out / "readme_picture" / "adult")
+    draw_front(grids[:IN_README], names[:IN_README], columns, out / "readme.png")
     return {"rows": rows}
 
 
-def _images(name: str, data: Path | None, run_dir: Path) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
-    """Return real test images and synthetic ones (10, PER_CLASS, h, w, 3) in [0, 1], and the guarantee."""
+def _fitted(run_dir: Path, load_records: Any, delta: float, **facts: Any) -> PrivateGenerator:
+    """Return the generator of a run directory, or fit one there."""
+    if (saved := run_dir / "generator.pt").exists():
+        return PrivateGenerator.load(saved)
+    estimator = PrivateGenerator(EPSILON, delta, run_dir=run_dir, verbose=False, **facts)
+    estimator.fit(*load_records()).save(saved)
+    return estimator
+
+
+def _images(name: str, data: Path | None, run_dir: Path) -> tuple[list[Array], dict[str, Any]]:
+    """Return grids of real test images, synthetic ones and those of a smaller spread, and the guarantee."""
     loaded = load(NAMES[name], data)
     assert loaded.test is not None
-    if (saved := run_dir / "generator.pt").exists():
-        estimator = PrivateGenerator.load(saved)
-    else:
-        constants = shipped_constants(SHIPPED[NAMES[name]])
-        estimator = PrivateGenerator(EPSILON, DELTA, run_dir=run_dir, verbose=False, **constants)
-        estimator.fit(loaded.private()).save(saved)
-    order = torch.arange(10).repeat_interleave(PER_CLASS)
-    torch.manual_seed(0)
-    synthetic = draw(estimator.generator_, order)
     test = loaded.test
-    first = torch.cat([torch.nonzero(test.labels == c)[:PER_CLASS, 0] for c in range(10)])
-    return _layout(test.floats(first)), _layout(synthetic), estimator.guarantee_
+    estimator = _fitted(run_dir, lambda: (loaded.private(),), DELTA, **shipped_constants(SHIPPED[NAMES[name]]))
+    order, choice = torch.arange(10).repeat_interleave(PER_CLASS), np.random.default_rng(0)
+    real = [choice.choice(torch.nonzero(test.labels == c)[:, 0], PER_CLASS, replace=False) for c in range(10)]
+    drawn = []
+    for spread in (1.0, SPREAD):
+        torch.manual_seed(0)
+        drawn.append(draw(estimator.generator_, order, spread))
+    shown = [test.floats(torch.from_numpy(np.concatenate(real))), *drawn]
+    return [grid(images) for images in shown], estimator.guarantee_
 
 
-def _layout(images: Tensor) -> NDArray[Any]:
-    """Return images (10 * PER_CLASS, c, h, w) as (10, PER_CLASS, h, w, 3)."""
-    shown = images.clamp(0, 1).movedim(1, -1).unflatten(0, (10, PER_CLASS)).numpy()
-    return np.broadcast_to(shown, (*shown.shape[:4], 3))
+def grid(images: Tensor) -> Array:
+    """Return images (10 * PER_CLASS, c, h, w) as one picture with a column per class, three channels and margins."""
+    tiles = images.clamp(0, 1).movedim(1, -1).unflatten(0, (10, PER_CLASS)).numpy()
+    tiles = np.broadcast_to(tiles, (*tiles.shape[:4], 3))
+    tiles = np.pad(tiles, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0)), constant_values=1.0)
+    n_classes, per_class, height, width, _ = tiles.shape
+    return tiles.transpose(1, 2, 0, 3, 4).reshape(per_class * height, n_classes * width, 3)
 
 
-def draw_pairs(pairs: list[tuple[NDArray[Any], NDArray[Any]]], titles: tuple[str, str], path: Path) -> None:
-    """Draw one column per class, real images in the left panel and synthetic ones in the right panel.
+def _columns(data: Path | None, run_dir: Path) -> dict[str, tuple[Array, Array]]:
+    """Return real and synthetic values of columns of Adult."""
+    rows, labels, *_ = tables_adult.adult(0, data)
+    facts = {"bounds": tables_adult.BOUNDS, "kinds": tables_adult.KINDS, "classes": [0, 1]}
+    made = _fitted(run_dir, lambda: (rows.astype(np.float32), labels), tables_adult.DELTA, **facts)
+    synthetic, _ = made.sample(len(rows), proportions="released")
+    places = [tables_adult.COLUMNS.index(name) for name in SHOWN]
+    return {name: (rows[:, j], synthetic[:, j]) for name, j in zip(SHOWN, places, strict=True)}
 
-    Args:
-        pairs: Images (10, PER_CLASS, h, w, 3) in [0, 1] of each data set, real and synthetic.
-        titles: Titles of the two panels.
-        path: PNG file.
-    """
+
+def draw_grids(grids: list[list[Array]], names: list[str], path: Path) -> None:
+    """Draw one line per data set: real images, synthetic ones, synthetic ones of a smaller spread."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 0.3 + 0.45 * PER_CLASS * len(pairs)), layout="constrained")
-    cells = np.atleast_2d(figure.subplots(len(pairs), 2))
-    for line, pair in zip(cells, pairs, strict=True):
-        for axes, images in zip(line, pair, strict=True):
-            framed = np.pad(images, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0)), constant_values=1.0)
-            n_classes, per_class, height, width, _ = framed.shape
-            grid = framed.transpose(1, 2, 0, 3, 4).reshape(per_class * height, n_classes * width, 3)
-            axes.imshow(np.clip(grid, 0, 1))
-            axes.axis("off")
-    for axes, title in zip(cells[0], titles, strict=True):
-        axes.set_title(title, fontsize=10)
+    figure = Figure(figsize=(10, 0.3 + 2.7 * len(grids)), layout="constrained")
+    cells = np.atleast_2d(figure.subplots(len(grids), 3))
+    for line, pictures, name in zip(cells, grids, names, strict=True):
+        titles = (f"{NAMES[name]}, test images", f"synthetic, ε = {EPSILON:g}", f"the same, spread = {SPREAD:g}")
+        for axes, picture, title in zip(line, pictures, titles, strict=True):
+            _show(axes, picture, title)
     figure.savefig(path, dpi=110)
+
+
+def draw_front(
+    grids: list[list[Array]], names: list[str], columns: dict[str, tuple[Array, Array]] | None, path: Path
+) -> None:
+    """Draw images, and below them columns of a table and an adaptation, if ``columns`` are given."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.4 if columns else 2.6), layout="constrained")
+    top, bottom = figure.subfigures(2, 1, height_ratios=(2.5, 1.9)) if columns else (figure, None)
+    cells = np.atleast_1d(top.subplots(1, 2 * len(grids)))
+    for k, (pictures, name) in enumerate(zip(grids, names, strict=True)):
+        _show(cells[2 * k], pictures[0], f"{NAMES[name]}: real")
+        _show(cells[2 * k + 1], pictures[1], "synthetic")
+    if bottom is not None and columns is not None:
+        *charts, bars = bottom.subplots(1, len(columns) + 1, width_ratios=[1] * len(columns) + [1.7])
+        for axes, (name, pair) in zip(charts, columns.items(), strict=True):
+            edges = np.arange(pair[0].min() - 0.5, pair[0].max() + 1) if name == "education-num" else 30
+            edges = np.histogram_bin_edges(pair[0], edges)
+            axes.hist(pair[0], edges, density=True, color="0.8")
+            axes.hist(pair[1], edges, density=True, histtype="step", color="tab:red")
+            axes.set_title(f"Adult: {name}", fontsize=9)
+            axes.set_yticks([])
+        charts[0].legend(["real", "synthetic"], fontsize=7, frameon=False, loc="upper right")
+        _bars(bars)
+    figure.savefig(path, dpi=110)
+
+
+def _show(axes: Any, picture: Array, title: str) -> None:
+    axes.imshow(np.clip(picture, 0, 1))
+    axes.axis("off")
+    axes.set_title(title, fontsize=10)
+
+
+def _bars(axes: Any) -> None:
+    """Draw accuracies on the target without adaptation and with a private one, from ``docs/results/table1.json``."""
+    rows = json.loads((RESULTS / "table1.json").read_text())["rows"]
+    ticks = []
+    for k, problem in enumerate(PROBLEMS):
+        for j, (method, epsilon) in enumerate((("source only", None), ("DP-SWD, adapter", EPSILON))):
+            key = (f"{problem}, as they are", method, epsilon)
+            (row,) = (row for row in rows if (row["dataset"], row["method"], row["epsilon"]) == key)
+            place = 3 * k + j
+            axes.barh(place, row["mean"], color=("0.8", "tab:red")[j], height=0.9)
+            axes.text(row["mean"] - 1, place, f"{row['mean']:.0f} %", va="center", ha="right", fontsize=8)
+            ticks.append((place, f"{problem.replace('-', ' → ')}\n{method}" if j == 0 else "private adaptation"))
+    axes.set_yticks(*zip(*ticks, strict=True), fontsize=8)
+    axes.set_xlim(0, 100)
+    axes.invert_yaxis()
+    axes.set_title("Adaptation: accuracy on private records", fontsize=9)
