@@ -32,7 +32,7 @@ from dpswd.generators import to_bytes
 from dpswd.records import Records
 from experiments.cells import averaged, results_of, run_cells
 from experiments.generation.frechet import check_weights, fidelity
-from experiments.generation.readme_picture import draw_pairs
+from experiments.generation.readme_picture import draw_grids, grid
 from experiments.generation.table2 import LABELS
 from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, train_mixture
 
@@ -266,14 +266,13 @@ def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
 
 def draw(directory: Path, path: Path) -> None:
     """Draw images of the first seed, epsilon 10 beside epsilon 1, of the data sets that have both."""
-    lines = [[directory / f"{dataset}-mixture-{epsilon}-0.npz" for epsilon in (10, 1)] for dataset in TASKS]
-    pairs = [
-        (np.load(left)["data"] / 255, np.load(right)["data"] / 255)
-        for left, right in lines
-        if left.exists() and right.exists()
-    ]
-    if pairs:
-        draw_pairs(pairs, ("ε = 10", "ε = 1"), path)
+    lines = []
+    for dataset in TASKS:
+        files = [(directory / f"{dataset}-mixture-{epsilon}-0.npz", f"{dataset}, ε = {epsilon}") for epsilon in (10, 1)]
+        if all(file.exists() for file, _ in files):
+            lines.append([(grid(np.load(file)["data"] / 255), title) for file, title in files])
+    if lines:
+        draw_grids(lines, path)
 
 
 def summarise(results: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

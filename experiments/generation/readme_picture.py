@@ -6,6 +6,7 @@ choice of real images have seed 0 and nothing is left out; only the noise of the
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,12 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str |
         grids.append(images)
         rows.append({"dataset": name, **{key: facts[key] for key in ("epsilon", "delta", "mu", "sound")}})
         print(f"{name:8} epsilon {facts['epsilon']:.2f}, mu {facts['mu']:.3f}")
-    draw_grids(grids, names, out / "generation.png")
+    titles = (f"synthetic, ε = {EPSILON:g}", f"the same, spread = {SPREAD:g}")
+    lines = [
+        list(zip(pictures, (f"{NAMES[name]}, test images", *titles), strict=True))
+        for pictures, name in zip(grids, names, strict=True)
+    ]
+    draw_grids(lines, out / "generation.png")
     columns = None if quick else _columns(data, out / "readme_picture" / "adult")
     draw_front(grids[:IN_README], names[:IN_README], columns, out / "readme.png")
     return {"rows": rows}
@@ -71,16 +77,20 @@ def _images(name: str, data: Path | None, run_dir: Path) -> tuple[list[Array], d
         torch.manual_seed(0)
         drawn.append(draw(estimator.generator_, order, spread))
     shown = [test.floats(torch.from_numpy(np.concatenate(real))), *drawn]
-    return [grid(images) for images in shown], estimator.guarantee_
+    return [grid(_tiles(images)) for images in shown], estimator.guarantee_
 
 
-def grid(images: Tensor) -> Array:
-    """Return images (10 * PER_CLASS, c, h, w) as one picture with a column per class, three channels and margins."""
+def _tiles(images: Tensor) -> Array:
+    """Return images (10 * PER_CLASS, c, h, w) as (10, PER_CLASS, h, w, 3)."""
     tiles = images.clamp(0, 1).movedim(1, -1).unflatten(0, (10, PER_CLASS)).numpy()
-    tiles = np.broadcast_to(tiles, (*tiles.shape[:4], 3))
+    return np.broadcast_to(tiles, (*tiles.shape[:4], 3))
+
+
+def grid(tiles: Array) -> Array:
+    """Return images (columns, rows, h, w, 3) in [0, 1] as one picture with white margins."""
     tiles = np.pad(tiles, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0)), constant_values=1.0)
-    n_classes, per_class, height, width, _ = tiles.shape
-    return tiles.transpose(1, 2, 0, 3, 4).reshape(per_class * height, n_classes * width, 3)
+    columns, rows, height, width, _ = tiles.shape
+    return tiles.transpose(1, 2, 0, 3, 4).reshape(rows * height, columns * width, 3)
 
 
 def _columns(data: Path | None, run_dir: Path) -> dict[str, tuple[Array, Array]]:
@@ -93,15 +103,15 @@ def _columns(data: Path | None, run_dir: Path) -> dict[str, tuple[Array, Array]]
     return {name: (rows[:, j], synthetic[:, j]) for name, j in zip(SHOWN, places, strict=True)}
 
 
-def draw_grids(grids: list[list[Array]], names: list[str], path: Path) -> None:
-    """Draw one line per data set: real images, synthetic ones, synthetic ones of a smaller spread."""
+def draw_grids(lines: Sequence[Sequence[tuple[Array, str]]], path: Path) -> None:
+    """Draw lines of pictures (h, w, 3) with their titles."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 0.3 + 2.7 * len(grids)), layout="constrained")
-    cells = np.atleast_2d(figure.subplots(len(grids), 3))
-    for line, pictures, name in zip(cells, grids, names, strict=True):
-        titles = (f"{NAMES[name]}, test images", f"synthetic, ε = {EPSILON:g}", f"the same, spread = {SPREAD:g}")
-        for axes, picture, title in zip(line, pictures, titles, strict=True):
+    height, width, _ = lines[0][0][0].shape
+    columns = len(lines[0])
+    figure = Figure(figsize=(10, len(lines) * (0.3 + 10 / columns * height / width)), layout="constrained")
+    for line, cells in zip(lines, np.atleast_2d(figure.subplots(len(lines), columns)), strict=True):
+        for (picture, title), axes in zip(line, cells, strict=True):
             _show(axes, picture, title)
     figure.savefig(path, dpi=110)
 
