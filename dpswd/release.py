@@ -26,6 +26,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from dpswd._distributed import Processes
 from dpswd._progress import passing
@@ -257,51 +258,75 @@ def _chunk(records: PrivateRecords) -> int:
 
 @torch.no_grad()
 def _apply(rows: RowFunction | None, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Map records (n, ...) and classes (n,) to rows (n, d) and groups (n,). A row that is not finite becomes zero."""
-    groups = labels
+    """Map private records (n, ...) and classes (n,) to rows (n, d) and groups (n,); an error shows none of them."""
     if rows is None:
-        mapped = values.flatten(1)
+        return _finite(values.flatten(1)), labels
+    try:
+        with _isolated(_modules(rows)):
+            return _mapped(rows, values, labels)
+    except Exception as error:
+        raise InputError(
+            f"Expected a row for every record, got {type(error).__name__} of the row function on private ones (its "
+            "message is not shown, since it may hold their values); try the function on public records."
+        ) from None
+
+
+def _mapped(rows: RowFunction, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Call a row function on the device of its modules. A row that is not finite becomes zero."""
+    held = (each for root in _modules(rows) for each in itertools.chain(root.parameters(), root.buffers()))
+    device = next((each.device for each in held), values.device)
+    values, groups = values.to(device), labels
+    if isinstance(rows, LabelledRows):
+        mapped, groups = rows.function(values, labels.to(device))
     else:
-        modules = _modules(rows)
-        held = (each for root in modules for each in itertools.chain(root.parameters(), root.buffers()))
-        device = next((each.device for each in held), values.device)
-        values, labels = values.to(device), labels.to(device)
-        with _evaluating(modules):
-            if isinstance(rows, LabelledRows):
-                mapped, groups = rows.function(values, labels)
-            else:
-                mapped, groups = rows(values), labels
+        mapped = rows(values)
     if not isinstance(mapped, Tensor) or mapped.ndim != 2 or len(mapped) != len(values):
         raise InputError(
             f"Expected rows (n, d), one for each of {len(values)} records, got "
             f"{tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__}; flatten the features."
         )
-    finite = torch.isfinite(mapped).all(dim=1, keepdim=True)
-    return torch.where(finite, mapped, torch.zeros_like(mapped)).detach(), groups.detach()
+    return _finite(mapped), groups.detach()
+
+
+def _finite(rows: Tensor) -> Tensor:
+    return torch.where(torch.isfinite(rows).all(dim=1, keepdim=True), rows, torch.zeros_like(rows)).detach()
 
 
 @contextlib.contextmanager
-def _evaluating(roots: list[nn.Module]) -> Iterator[None]:
-    """Set modules to evaluation mode, and back to their own modes afterwards. They cannot log meanwhile."""
-    modes = [(module, module.training) for root in roots for module in root.modules()]
-    logs = [(module, name) for module, _ in modes for name in ("log", "log_dict") if hasattr(type(module), name)]
+def _isolated(roots: list[nn.Module]) -> Iterator[None]:
+    """Set modules to evaluation mode, without loggers; then restore their attributes, so that they keep nothing."""
+    held = [(module, module.training, dict(vars(module))) for root in roots for module in root.modules()]
+    loggers = [(trainer, trainer.loggers) for module, *_ in held for trainer in _trainers(module)]
     try:
         for root in roots:
             root.eval()
-        for module, name in logs:
-            vars(module)[name] = _refuse_log
+        for trainer, _ in loggers:
+            trainer.loggers = []
+        for module, *_ in held:
+            vars(module).update({name: _refuse_log for name in ("log", "log_dict") if hasattr(type(module), name)})
         yield
     finally:
-        for module, mode in modes:
-            module.training = mode
-        for module, name in logs:
-            vars(module).pop(name, None)
+        for module, mode, attributes in held:
+            vars(module).clear()
+            vars(module).update(attributes)
+            module.training = mode  # of a scripted module: not among its attributes
+        for trainer, given in loggers:
+            trainer.loggers = given
+
+
+def _trainers(module: nn.Module) -> list[Any]:
+    """Return the trainer of a Lightning module in a fit, which has loggers."""
+    with contextlib.suppress(RuntimeError):  # of a Lightning module without a trainer
+        trainer = getattr(module, "trainer", None)
+        return [trainer] if hasattr(trainer, "loggers") else []
+    return []
 
 
 def _refuse_log(*_: Any, **__: Any) -> NoReturn:
     raise InputError("Expected a row function that logs nothing of private records, got a call of self.log; remove it.")
 
 
+@torch.no_grad()
 def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int = 1) -> None:
     """Check on public random records that every row depends on one record, and that nothing is kept.
 
@@ -314,20 +339,20 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
         InputError: If rows change with other records or between calls, or an attribute of a module changes.
     """
     modules = _modules(rows)
-    before = _state(rows)
-    with torch.random.fork_rng(devices=[]):
+    name = type(modules[0]).__name__ if modules else getattr(rows, "__name__", type(rows).__name__)
+    with torch.random.fork_rng(devices=[]), _isolated(modules):
         torch.manual_seed(0)
-        name = type(modules[0]).__name__ if modules else getattr(rows, "__name__", type(rows).__name__)
+        before = _state(rows)
         for values, changed in _public_pairs(shape):
             labels = torch.arange(_N_PUBLIC) % min(n_classes, _N_PUBLIC // 6)  # every class several times
             moved = torch.cat([labels[:1] + 1, labels[1:]]) % n_classes
             first, again, other, part = (
                 torch.cat([mapped.double(), groups.double()[:, None]], 1)
                 for mapped, groups in (
-                    _apply(rows, values, labels),
-                    _apply(rows, values, labels),
-                    _apply(rows, changed, moved),
-                    _apply(rows, values[1:3], labels[1:3]),
+                    _mapped(rows, values, labels),
+                    _mapped(rows, values, labels),
+                    _mapped(rows, changed, moved),
+                    _mapped(rows, values[1:3], labels[1:3]),
                 )
             )
             if not _same(first, again):
@@ -341,7 +366,8 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
                     "record of the batch; remove the statistic of the batch or class (mean, maximum, attention, "
                     "BatchNorm without running statistics), or use a public constant."
                 )
-    if kept := [name for name, value in _state(rows).items() if before.get(name) != value]:
+        kept = [name for name, value in _state(rows).items() if before.get(name) != value]
+    if kept:
         raise InputError(
             f"Expected a row function that keeps nothing of what it reads, got {kept[0]}, which changed; compute rows "
             "without storing them."
@@ -409,14 +435,23 @@ def _of_library(module: str | None) -> bool:
 
 
 def _refuse_hooks(rows: RowFunction) -> None:
-    """Refuse forward hooks, which would see private records. Torch has no public list of them."""
+    """Refuse forward hooks, of a module or of all modules, which would see private records."""
+    owners: list[tuple[str, Any, Any]] = [
+        ("all modules", register_module_forward_hook, register_module_forward_pre_hook)
+    ]
     for root in _modules(rows):
         for name, module in root.named_modules():
-            hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+            if not isinstance(module, torch.jit.ScriptModule):  # it takes none
+                name = name or type(root).__name__
+                owners.append((name, module.register_forward_hook, module.register_forward_pre_hook))
+    for name, *registers in owners:
+        for register in registers:
+            with register(_refuse_log) as handle:  # its table holds the other hooks, too
+                hooks = [hook for hook in handle.hooks_dict_ref().values() if hook is not _refuse_log]
             if any(not _of_library(getattr(hook, "__module__", None)) for hook in hooks):
                 raise InputError(
-                    f"Expected rows without forward hooks, got one on {name or type(root).__name__}, which would see "
-                    "private records; remove it."
+                    f"Expected rows without forward hooks, got one on {name}, which would see private records; "
+                    "remove it."
                 )
 
 

@@ -5,6 +5,7 @@ import copy
 import io
 import math
 import pickle
+import traceback
 
 import lightning as L
 import numpy as np
@@ -33,7 +34,9 @@ from factories import (
     trainer,
     written,
 )
+from lightning.pytorch.loggers import CSVLogger
 from PIL import Image
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from dpswd import (
@@ -441,6 +444,47 @@ def test_an_encoder_that_logs_is_refused(tmp_path):
     assert written(tmp_path) == 0
 
 
+def test_what_an_encoder_keeps_or_logs_later_is_gone(tmp_path):
+    """The check on public records does not see what happens in the third step only."""
+
+    class Later(LogsRows):
+        kept = None
+
+        def encode(self, values):
+            if self.global_step == 2:
+                self.kept = values
+                for each in self.loggers:
+                    each.log_metrics({"features": float(values.mean())})
+            return values
+
+    module, logger = Later(), CSVLogger(tmp_path)
+    trainer(tmp_path, logger=logger).fit(module, loader())
+    assert (module.kept, released(module), module.trainer.loggers) == (None, STEPS, [logger])
+    assert "features" not in (tmp_path / "lightning_logs/version_0/metrics.csv").read_text()
+
+
+def test_a_hook_on_all_modules_is_refused():
+    with register_module_forward_hook(lambda *_: None), pytest.raises(InputError, match="all modules"):
+        rows_of(torch.nn.Identity())
+    rows_of(torch.nn.Identity())  # control
+
+
+def test_an_error_on_a_private_record_shows_no_value():
+    rows = X.exp()
+    value = float(rows[7, 0])
+
+    def checked(values):
+        if bool((values == value).any()):
+            raise ValueError(f"bad row {values}")
+        return values
+
+    with pytest.raises(InputError, match="got ValueError") as caught:
+        rows_of(checked, rows)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "bad row tensor" not in shown
+    assert f"{value:.4f}" not in shown
+
+
 @pytest.mark.parametrize("wrap", [lambda net: net, lambda net: lambda values: net(values), lambda net: net.forward])
 def test_encoders_in_training_mode_are_evaluated(wrap):
     """BatchNorm with public statistics, and dropout, are then functions of one record."""
@@ -564,17 +608,18 @@ class Validates(Mine):
 def test_other_stages_release_nothing(tmp_path, stage):
     module, run, handle = Validates(), trainer(tmp_path), records()
     run.fit(module, loader(of=handle))
-    with pytest.raises(BudgetExceededError, match=f"outside of a fit, got one in {stage}"):
+    with pytest.raises(BudgetExceededError, match=f"training steps only, got one in {stage[:5]}"):
         getattr(run, stage)(module, loader(of=handle))
     assert released(module) == written(tmp_path) == STEPS
 
 
-def test_validation_during_a_fit_uses_the_plan(tmp_path):
+@pytest.mark.parametrize(("sanity", "releases"), [(0, 2), (1, None)])
+def test_validation_during_a_fit_releases_nothing(tmp_path, sanity, releases):
     module, handle = Validates(), records()
-    run = trainer(tmp_path, num_sanity_val_steps=0, val_check_interval=2)
-    with pytest.raises(BudgetExceededError, match=f"at most {STEPS}"):
+    run = trainer(tmp_path, num_sanity_val_steps=sanity, val_check_interval=2)
+    with pytest.raises(BudgetExceededError, match="training steps only, got one in validation"):
         run.fit(module, loader(of=handle), loader(of=handle))
-    assert released(module) == written(tmp_path) == privacy(tmp_path)["releases_made"] == STEPS
+    assert written(tmp_path) == releases
 
 
 def test_handles_need_a_budget(tmp_path):

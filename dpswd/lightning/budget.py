@@ -179,9 +179,18 @@ class PrivacyBudget(RunBudget, L.Callback):
         """Raise BudgetExceededError unless a release is allowed now: in a fit, after the noise is calibrated."""
         if self._stage != "fit":
             raise BudgetExceededError(
-                f"Expected no release outside of a fit, got one in {self._stage}; it is not accounted for."
+                f"Expected releases in training steps only, got one in {self._stage}, which would cost a release per "
+                "batch; compare with the last release there: loss.distance(released, public)."
             )
         super().check(mechanism)
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse releases in validation, during a fit, too."""
+        self._stage = "validation"
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Allow releases in a fit again."""
+        self._stage = trainer.state.fn.value  # type: ignore[union-attr]
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
