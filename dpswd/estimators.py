@@ -1,4 +1,4 @@
-"""Private generator with the interface of scikit-learn.
+"""Private generator with the interface of scikit-learn, and what it has in common with :class:`dpswd.PrivateAdapter`.
 
 Each fit is a run of its own and spends its budget; a second fit of one estimator is refused unless a shared ledger adds
 the budgets up. It releases noisy sums over all records (:mod:`dpswd.mixture`) and trains no network.
@@ -36,7 +36,84 @@ _JITTER = ("shift", "rotation", "zoom", "shear", "elastic")
 _FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
 
 
-class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Base of the estimators: one fit, whose run directory has ledger and report."""
+
+    _kind = "generator"  # in the name of a run directory
+    _fitted_name = "generator_"  # attribute of a fitted estimator
+
+    def _start(self) -> Path:
+        """Refuse a further fit, and a directory with a ledger; return the run directory."""
+        spent = hasattr(self, "generator_") or getattr(self, "_released", False)
+        if spent and self.shared_ledger is None and not self.resume:
+            raise InputError(
+                f"Expected one fit of a {type(self).__name__}, got a second one, which would spend a further budget "
+                "(an interrupted fit counts if it made a release); pass shared_ledger, or make a new estimator and add "
+                "the budgets up."
+            )
+        directory = Path("runs") if self.run_dir is None else Path(self.run_dir)
+        if self.run_dir is None:
+            now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
+            directory /= str(Processes().broadcast(lambda: f"{self._kind}-{now}"))
+        if not self.resume:
+            Budget.check_free(directory)
+        return directory
+
+    def _mu(self) -> float:
+        """Return the budget of Gaussian differential privacy."""
+        positive(epsilon=self.epsilon)
+        probability(delta=self.delta)
+        return mu_of_epsilon(self.epsilon, self.delta)
+
+    def _release(self, records: PrivateRecords, directory: Path, config: dict[str, Any], **options: Any) -> None:
+        """Fit ``generator_`` within the budget, and set the facts of the run."""
+        budget = Budget(
+            records,
+            target_epsilon=self.epsilon,
+            target_delta=self.delta,
+            run_dir=directory,
+            config=json.loads(json.dumps(config, default=str)),
+            shared_ledger=self.shared_ledger,
+            resume=self.resume,
+        )
+        try:
+            self.generator_: Any = mixture.fit(records, budget, progress=self.verbose, **options)
+        finally:
+            self._released = budget.n_releases > 0
+        self.guarantee_: dict[str, Any] = Processes().broadcast(lambda: stated_guarantee(budget.statement()))
+        self.run_dir_ = directory
+        if self.verbose:
+            say(guarantee_line(self.guarantee_))
+
+    def report(self, path: str | Path) -> None:
+        """Write the report of the run.
+
+        Args:
+            path: File ending in ``.html``, ``.md`` or ``.json``.
+
+        Raises:
+            InputError: If the estimator was loaded from a file, which holds no ledger, or the ending is unknown.
+        """
+        self._fitted()
+        path = Path(path)
+        if (name := _FORMATS.get(path.suffix)) is None:
+            raise InputError(f"Expected a path ending in .html, .md or .json, got {path.name!r}.")
+        if not hasattr(self, "run_dir_"):
+            raise InputError("Expected an estimator with the ledger of its run, got one read from a file.")
+        from dpswd.report.render import write_report  # matplotlib, needed here only
+
+        write_report(self.run_dir_)
+        atomic_write(path, (self.run_dir_ / name).read_bytes())
+
+    def _fitted(self) -> Any:
+        if not hasattr(self, self._fitted_name):
+            raise NotFittedError(
+                f"Expected a fitted {type(self).__name__}, got one before fit; call fit or load first."
+            )
+        return getattr(self, self._fitted_name)
+
+
+class PrivateGenerator(OneShot):
     """Makes synthetic records from private ones.
 
     A mixture of normal distributions, from noisy sums over all records; no network is trained.
@@ -135,43 +212,20 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             InputError: If the records do not fit; nothing is released then.
             BudgetExceededError: If the shared ledger does not cover the run.
         """
-        self._check_first_fit()
-        directory = _new_run_dir(self.run_dir)
-        if not self.resume:
-            Budget.check_free(directory)
+        directory = self._start()
         records = X
         if not isinstance(X, PrivateRecords):
             _check_array(X)
             records = PrivateRecords(X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds)
         _check_device(self.device)
-        budget = Budget(
-            records,
-            target_epsilon=self.epsilon,
-            target_delta=self.delta,
-            run_dir=directory,
-            config=_config(self, records),
-            shared_ledger=self.shared_ledger,
-            resume=self.resume,
-        )
-        try:
-            generator = mixture.fit(
-                records,
-                budget,
-                centre=self.centre,
-                radius=self.radius,
-                **{name: getattr(self, name) for name in _JITTER},
-                progress=self.verbose,
-            )
-        finally:
-            self._released = budget.n_releases > 0
-        self.generator_: Any = generator.to(self.device)
-        self.guarantee_: dict[str, Any] = Processes().broadcast(lambda: stated_guarantee(budget.statement()))
-        self.run_dir_, self._drawn = directory, 0
+        constants = {name: getattr(self, name) for name in ("centre", "radius", *_JITTER)}
+        self._release(records, directory, _config(constants, records), **constants)
+        self.generator_ = self.generator_.to(self.device)
+        self._drawn = 0
         self.classes_ = None if records.classes is None else np.array(records.classes)
         if len(records.shape) == 1:
             self.n_features_in_ = records.shape[0]
         if self.verbose:
-            say(guarantee_line(self.guarantee_))
             say(f"Files: {directory}/ledger.jsonl, privacy.json. Next: .sample(n), .save(path), .report(path).")
         return self
 
@@ -225,26 +279,6 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         result.classes_ = np.array(names) if generator.n_classes else None
         return result
 
-    def report(self, path: str | Path) -> None:
-        """Write the report of the run.
-
-        Args:
-            path: File ending in ``.html``, ``.md`` or ``.json``.
-
-        Raises:
-            InputError: If the estimator was loaded from a file, which holds no ledger, or the ending is unknown.
-        """
-        self._fitted()
-        path = Path(path)
-        if path.suffix not in _FORMATS:
-            raise InputError(f"Expected a path ending in .html, .md or .json, got {path.name!r}.")
-        if not hasattr(self, "run_dir_"):
-            raise InputError("Expected an estimator with the ledger of its run, got one read from a file.")
-        from dpswd.report.render import write_report  # matplotlib, needed here only
-
-        write_report(self.run_dir_)
-        atomic_write(path, (self.run_dir_ / _FORMATS[path.suffix]).read_bytes())
-
     def forecast(self, shape: tuple[int, ...], n: int, n_classes: int = 0) -> Structure:
         """Forecast the signal-to-noise ratios of the releases from public numbers; spends no budget.
 
@@ -259,24 +293,7 @@ class PrivateGenerator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         Raises:
             InputError: If a number is out of range.
         """
-        positive(epsilon=self.epsilon)
-        probability(delta=self.delta)
-        mu = mu_of_epsilon(self.epsilon, self.delta)
-        return forecast(n, channels_first(shape), n_classes, mu, bounded=self.bounds is not None)
-
-    def _fitted(self) -> Any:
-        if not hasattr(self, "generator_"):
-            raise NotFittedError("Expected a fitted PrivateGenerator, got one before fit; call fit or load first.")
-        return self.generator_
-
-    def _check_first_fit(self) -> None:
-        spent = hasattr(self, "generator_") or getattr(self, "_released", False)
-        if spent and self.shared_ledger is None and not self.resume:
-            raise InputError(
-                f"Expected one fit of a {type(self).__name__}, got a second one, which would spend a further budget "
-                "(an interrupted fit counts if it made a release); pass shared_ledger, or make a new estimator and add "
-                "the budgets up."
-            )
+        return forecast(n, channels_first(shape), n_classes, self._mu(), bounded=self.bounds is not None)
 
 
 def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -315,23 +332,13 @@ def _check_device(device: Any) -> None:
         ) from None
 
 
-def _new_run_dir(run_dir: str | Path | None) -> Path:
-    if run_dir is not None:
-        return Path(run_dir)
-    now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-    return Path("runs") / str(Processes().broadcast(lambda: f"generator-{now}"))
-
-
-def _config(estimator: PrivateGenerator, records: PrivateRecords) -> dict[str, Any]:
+def _config(constants: dict[str, Any], records: PrivateRecords) -> dict[str, Any]:
     """Return the public constants of the run, which the report shows."""
-    parameters = json.loads(json.dumps(estimator.get_params(), default=str))
-    public = {"name": records.name, "n_records": len(records), "shape": list(records.shape)}
-    public |= {"n_classes": records.n_classes, "classes": records.classes, "taken": list(records.taken)}
-    public |= {"bounds": records.bounds, "kinds": records.kinds}
-    constants = {name: parameters[name] for name in ("centre", "radius", *_JITTER) if parameters[name] is not None}
+    stated = {name: value for name, value in constants.items() if value is not None}
     if len(records.shape) == 3:
-        constants = {"centre": 0.5} | constants  # the effective value
+        stated = {"centre": 0.5} | stated  # the effective value
+    names = ("name", "shape", "n_classes", "classes", "taken", "bounds", "kinds")
     return {
-        "generator": constants,
-        "records": json.loads(json.dumps(public, default=str)),
+        "generator": stated,
+        "records": {"n_records": len(records)} | {name: getattr(records, name) for name in names},
     }

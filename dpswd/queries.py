@@ -19,7 +19,10 @@ query                      statistic (per class c where it applies)    sensitivi
 =========================  ==========================================  =======================  ===================
 
 Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by itself
-(:mod:`dpswd.release`). With ``torch.distributed`` initialised, every rank calls it and gets the same result.
+(:mod:`dpswd.release`). An InputError about records, rows or classes comes before anything is released. With
+``torch.distributed`` initialised, every rank calls it and gets the same result. Every query has the options ``sigma``,
+the standard deviation of the noise (``None`` until a budget sets it), ``share``, the part of the squared mu of a budget
+that it gets, below 1, and ``noise_seed``, for tests only: NOT PRIVATE.
 
 R is ``row_norm``, to which the x_i (or v_i) are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
 normal: the Gaussian mechanism in the space of symmetric matrices with the Frobenius norm. Proofs:
@@ -35,7 +38,7 @@ from torch import Tensor
 
 from dpswd._distributed import Processes
 from dpswd._random import normal, on_grid
-from dpswd._validate import at_least, positive, real
+from dpswd._validate import at_least, positive, probability
 from dpswd.bins import Bins
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism
@@ -43,6 +46,10 @@ from dpswd.records import PrivateRecords
 from dpswd.release import LabelledRows, Releasing, RowFunction, clip_rows
 
 __all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SecondMoment", "SumAndNorm"]
+
+Pair = tuple[tuple[Any, ...], tuple[Any, ...]]  # arguments of release for two neighbours
+
+_FAR = 1000.0  # norm of the record that differs in an audit, in units of the clipping bound
 
 
 class GaussianQuery(Releasing[GaussianMechanism]):
@@ -56,13 +63,15 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         InputError: If ``share`` is out of range.
     """
 
+    n_classes = 1
+    symmetric = False  # whether the sum and its noise are symmetric matrices
+
     def __init__(self, mechanism: GaussianMechanism, share: float) -> None:
-        if not 0 < real("share", share) < 1:
-            raise InputError(f"Expected share strictly between 0 and 1, got share={share!r}.")
+        probability(share=share)
         super().__init__(mechanism)
         self.share = share
 
-    def worst_pair(self, size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def worst_pair(self, size: int) -> Pair:
         """Return the arguments of ``release`` for two neighbours of ``size`` records that attain the sensitivity.
 
         For audits (:mod:`dpswd.audit`). The first record differs, and its norm exceeds the clipping bound.
@@ -81,8 +90,6 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         rows: RowFunction | None,
         shape: tuple[int, ...],
         add: Callable[[Tensor, Tensor, Tensor], None],
-        *,
-        symmetric: bool = False,
     ) -> Tensor:
         """Release a sum over all records, or return a stored release without opening a record.
 
@@ -91,9 +98,13 @@ class GaussianQuery(Releasing[GaussianMechanism]):
             rows: The row function.
             shape: Shape of the sum.
             add: Adds rows (n, d) with groups (n,) to a tensor (``*shape``) in float64.
-            symmetric: Whether the sum and its noise are symmetric matrices.
         """
-        _check_classes(records, rows, 0)
+        if not isinstance(records, PrivateRecords):
+            raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
+        if self.n_classes > 1 and not isinstance(rows, LabelledRows) and records.n_classes != self.n_classes:
+            raise InputError(
+                f"Expected records of n_classes={self.n_classes} classes, got {records.n_classes}; make them equal."
+            )
         if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
                 raise InputError(
@@ -105,18 +116,26 @@ class GaussianQuery(Releasing[GaussianMechanism]):
 
         def total() -> None:
             for mapped, groups in self._open_all(records, rows):
-                add(values, mapped, groups)
+                add(values, mapped, self._groups(groups))
 
         processes.run_on_all(total)
         exact = processes.sum(values)
 
         def noisy(exact: Tensor) -> Tensor:
             noise = torch.from_numpy(normal(self._source, shape))
-            if symmetric:
+            if self.symmetric:
                 exact, noise = (exact + exact.mT) / 2, (noise + noise.mT) / 2
             return on_grid(exact + self.mechanism.sigma * noise, self.mechanism.sigma)
 
         return self._publish(exact, noisy)
+
+    def _groups(self, groups: Tensor) -> Tensor:
+        """Check the groups of records; a single one takes all of them."""
+        if self.n_classes == 1:
+            return torch.zeros_like(groups)
+        if bool(((groups < 0) | (groups >= self.n_classes)).any()):
+            raise InputError(f"Expected groups in [0, {self.n_classes - 1}], got groups outside; check n_classes.")
+        return groups
 
 
 class ClassCounts(GaussianQuery):
@@ -124,9 +143,9 @@ class ClassCounts(GaussianQuery):
 
     Args:
         n_classes: Public number C >= 2 of classes.
-        sigma: Standard deviation of the noise on a count; ``None`` until a budget sets it.
-        share: See :class:`GaussianQuery`.
-        noise_seed: As ``share``.
+        sigma: Standard deviation of the noise on a count.
+        share: Part of the squared mu of the budget.
+        noise_seed: For tests only.
 
     Raises:
         InputError: If a value is out of range.
@@ -144,28 +163,16 @@ class ClassCounts(GaussianQuery):
         self.n_classes = n_classes
 
     def release(self, records: PrivateRecords) -> Tensor:
-        """Release the number of records of each class, neither rounded nor clamped at 0.
-
-        Returns:
-            Tensor (C,) in float64.
-
-        Raises:
-            InputError: If the records have another number of classes; nothing was released.
-        """
-        _check_classes(records, None, self.n_classes)
+        """Release noisy counts (C,) in float64, neither rounded nor clamped at 0."""
 
         def add(counts: Tensor, rows: Tensor, groups: Tensor) -> None:
             counts += torch.bincount(groups, minlength=self.n_classes)
 
         return self._sum(records, None, (self.n_classes,), add)
 
-    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords], tuple[PrivateRecords]]:
+    def worst_pair(self, size: int) -> Pair:
         """A record changes from class 0 to class 1."""
-        first = torch.zeros(size, dtype=torch.int64)
-        second = first.clone()
-        second[0] = 1
-        rows = torch.zeros(size, 1)
-        return (_handle(rows, first, self.n_classes),), (_handle(rows, second, self.n_classes),)
+        return _neighbours(torch.zeros(size, 1), n_classes=self.n_classes, new_class=1)
 
 
 class _RowQuery(GaussianQuery):
@@ -218,6 +225,14 @@ class _ClassQuery(_RowQuery):
         super().__init__(dim, row_norm, sigma, share, noise_seed)
         self.n_classes = n_classes
 
+    def _change_of_class(self, size: int) -> Pair:
+        """Return short rows of all classes, of which the first is long and changes its direction and its class."""
+        rows = torch.full((size, self.dim), self.row_norm / (2 * math.sqrt(self.dim)))
+        rows[0] = _FAR * self.row_norm
+        turned = rows[0].clone()
+        turned[::2] *= -1
+        return _neighbours(rows, turned, n_classes=self.n_classes, new_class=1, labels=torch.arange(size))
+
 
 class ClassMeans(_ClassQuery):
     """Number of records of each class and the sum of their rows; the counts add nothing to the sensitivity.
@@ -226,7 +241,7 @@ class ClassMeans(_ClassQuery):
         n_classes: Public number C >= 1 of classes.
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
-        sigma: Standard deviation of the noise on a sum (on a count: sigma / R); ``None`` until a budget sets it.
+        sigma: Standard deviation of the noise on a sum (on a count: sigma / R).
 
     Example:
         >>> ClassMeans(2, dim=3).mechanism.description
@@ -236,25 +251,18 @@ class ClassMeans(_ClassQuery):
     name = "counts and sums"
 
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> tuple[Tensor, Tensor]:
-        """Open every record once and release noisy counts (C,) and sums (C, d) in float64.
-
-        Raises:
-            InputError: If rows or classes are not valid; nothing was released.
-        """
-        _check_classes(records, rows, self.n_classes)
+        """Open every record once and release noisy counts (C,) and sums (C, d) in float64."""
 
         def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
             clipped = self._clip(rows)
-            with_count = torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1)
-            totals.index_add_(0, _checked_groups(groups, self.n_classes), with_count)
+            totals.index_add_(0, groups, torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1))
 
         released = self._sum(records, rows, (self.n_classes, 1 + self.dim), add)
         return released[:, 0] / self.row_norm, released[:, 1:]
 
-    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords], tuple[PrivateRecords]]:
+    def worst_pair(self, size: int) -> Pair:
         """A record changes its class: two blocks move by sqrt(2) R each."""
-        first, second = _change_of_class(size, self.dim, self.n_classes, self.row_norm)
-        return (first,), (second,)
+        return self._change_of_class(size)
 
     def coordinates(self, released: tuple[Tensor, Tensor]) -> Tensor:
         """Return (C, 1 + d): counts times R, which have the noise of the sums, and the sums."""
@@ -274,9 +282,9 @@ class ColumnCounts(GaussianQuery):
         bounds: Public bounds (low, high) of each of the d columns. Values beyond count as the bounds.
         kinds: Public kind of each column: ``"numeric"``, ``"integer"`` or ``"binary"``; ``None`` if all are numeric.
         n_bins: Most bins of a column, at least 4; integers have one bin each if they are no more than that.
-        sigma: Standard deviation of the noise on a count; ``None`` until a budget sets it.
-        share: See :class:`GaussianQuery`.
-        noise_seed: As ``share``.
+        sigma: Standard deviation of the noise on a count.
+        share: Part of the squared mu of the budget.
+        noise_seed: For tests only.
 
     Attributes:
         bins: Bins and nodes.
@@ -306,33 +314,23 @@ class ColumnCounts(GaussianQuery):
         self.n_classes, self.bins = n_classes, bins
 
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> Tensor:
-        """Open every record once and release noisy counts (C, M) in float64, in the order of ``bins.levels``.
-
-        Raises:
-            InputError: If rows or classes are not valid; nothing was released.
-        """
-        _check_classes(records, rows, self.n_classes)
+        """Open every record once and release noisy counts (C, M) in float64, in the order of ``bins.levels``."""
 
         def add(counts: Tensor, rows: Tensor, groups: Tensor) -> None:
-            if rows.shape[1] != len(self.bins.n_bins):
-                raise InputError(
-                    f"Expected rows of {len(self.bins.n_bins)} columns, as bounds has, got {rows.shape[1]}; make them "
-                    "equal."
-                )
-            classes = _checked_groups(groups, self.n_classes)[:, None]
-            nodes = (classes * self.bins.n_nodes + self.bins.nodes(rows)).flatten()
+            if rows.shape[1] != (d := len(self.bins.n_bins)):
+                raise InputError(f"Expected rows of {d} columns, as bounds has, got {rows.shape[1]}; make them equal.")
+            nodes = (groups[:, None] * self.bins.n_nodes + self.bins.nodes(rows)).flatten()
             counts.view(-1).index_add_(0, nodes, torch.ones(len(nodes), dtype=torch.float64))
 
         return self._sum(records, rows, (self.n_classes, self.bins.n_nodes), add)
 
-    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords], tuple[PrivateRecords]]:
+    def worst_pair(self, size: int) -> Pair:
         """A record moves from below the bounds of all columns to above them: two nodes change on every level."""
         ends = [self.bins.edges[j, [0, count - 1]] for j, count in enumerate(self.bins.n_bins)]
         low, high = torch.stack(ends, dim=1).float()
-        first, labels = low.repeat(size, 1), torch.zeros(size, dtype=torch.int64)
-        second = first.clone()
-        first[0], second[0] = low - 1000 * (high - low), high + 1000 * (high - low)
-        return (_handle(first, labels, self.n_classes),), (_handle(second, labels, self.n_classes),)
+        rows = low.repeat(size, 1)
+        rows[0] -= _FAR * (high - low)
+        return _neighbours(rows, high + _FAR * (high - low), n_classes=self.n_classes)
 
 
 class SecondMoment(_RowQuery):
@@ -341,8 +339,7 @@ class SecondMoment(_RowQuery):
     Args:
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
-        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2); ``None`` until a budget sets
-            it.
+        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2).
 
     Example:
         >>> round(SecondMoment(3, row_norm=0.5).mechanism.sensitivity, 4)
@@ -351,27 +348,22 @@ class SecondMoment(_RowQuery):
 
     name = "second moment"
     order = 2
+    symmetric = True
 
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> Tensor:
-        """Open every record once and release the noisy second moment, symmetric (d, d), in float64.
-
-        Raises:
-            InputError: If the rows are not valid; nothing was released.
-        """
+        """Open every record once and release the noisy second moment, symmetric (d, d), in float64."""
 
         def add(moment: Tensor, rows: Tensor, groups: Tensor) -> None:
             clipped = self._clip(rows)
             moment += clipped.T @ clipped
 
-        return self._sum(records, rows, (self.dim, self.dim), add, symmetric=True)
+        return self._sum(records, rows, (self.dim, self.dim), add)
 
-    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords], tuple[PrivateRecords]]:
+    def worst_pair(self, size: int) -> Pair:
         """A row is replaced by an orthogonal one."""
         at_least(2, dim=self.dim)
-        first = torch.zeros(size, self.dim)
-        second = first.clone()
-        first[0, 0] = second[0, 1] = 1000 * self.row_norm
-        return (_handle(first),), (_handle(second),)
+        one, other = _FAR * self.row_norm * torch.eye(self.dim)[:2]
+        return _neighbours(torch.cat([one[None], torch.zeros(size - 1, self.dim)]), other)
 
 
 class ClassCovariances(_ClassQuery):
@@ -381,8 +373,7 @@ class ClassCovariances(_ClassQuery):
         n_classes: Public number C >= 1 of classes.
         dim: Dimension d of the rows.
         row_norm: Public bound R on the distance of a row to its centre, enforced by clipping.
-        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2); ``None`` until a budget sets
-            it.
+        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2).
 
     Example:
         >>> ClassCovariances(2, dim=3).mechanism.description
@@ -391,6 +382,7 @@ class ClassCovariances(_ClassQuery):
 
     name = "second moments"
     order = 2
+    symmetric = True
 
     def release(self, records: PrivateRecords, centres: Tensor, rows: RowFunction | None = None) -> Tensor:
         """Open every record once and release noisy sums (C, d, d), symmetric, in float64.
@@ -399,28 +391,23 @@ class ClassCovariances(_ClassQuery):
             records: The records.
             centres: (C, d); public, or computed from earlier releases of the same budget.
             rows: The row function.
-
-        Raises:
-            InputError: If rows, classes or centres are not valid; nothing was released.
         """
         if tuple(centres.shape) != (self.n_classes, self.dim) or not bool(torch.isfinite(centres).all()):
             raise InputError(
                 f"Expected finite centres of shape {(self.n_classes, self.dim)}, got shape {tuple(centres.shape)}."
             )
-        _check_classes(records, rows, self.n_classes)
 
         def add(moments: Tensor, rows: Tensor, groups: Tensor) -> None:
-            groups = _checked_groups(groups, self.n_classes)
             residuals = self._clip(rows.double() - centres.double()[groups])
             for c in range(self.n_classes):
                 of_class = residuals[groups == c]
                 moments[c] += of_class.T @ of_class
 
-        return self._sum(records, rows, (self.n_classes, self.dim, self.dim), add, symmetric=True)
+        return self._sum(records, rows, (self.n_classes, self.dim, self.dim), add)
 
-    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords, Tensor], tuple[PrivateRecords, Tensor]]:
+    def worst_pair(self, size: int) -> Pair:
         """A record changes its class: R^2 in each of two matrices. The centres are not zero, to audit them too."""
-        first, second = _change_of_class(size, self.dim, self.n_classes, self.row_norm)
+        (first,), (second,) = self._change_of_class(size)
         steps = torch.arange(1, 1 + self.n_classes * self.dim, dtype=torch.float64)
         centres = self.row_norm * steps.sin().reshape(self.n_classes, self.dim) / math.sqrt(self.dim)
         return (first, centres), (second, centres)
@@ -435,7 +422,7 @@ class SumAndNorm(_RowQuery):
     Args:
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
-        sigma: Standard deviation of the noise on an entry of the sum; ``None`` until a budget sets it.
+        sigma: Standard deviation of the noise on an entry of the sum.
 
     Example:
         >>> SumAndNorm(3).mechanism.sensitivity
@@ -445,11 +432,7 @@ class SumAndNorm(_RowQuery):
     name = "sum of rows and squared norms"
 
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> tuple[Tensor, float]:
-        """Open every record once and release the noisy sum (d,) in float64 and the noisy sum of squared norms.
-
-        Raises:
-            InputError: If rows are not valid; nothing was released.
-        """
+        """Open every record once and release the noisy sum (d,) in float64 and the noisy sum of squared norms."""
 
         def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
             clipped = self._clip(rows)
@@ -459,11 +442,10 @@ class SumAndNorm(_RowQuery):
         released = self._sum(records, rows, (self.dim + 1,), add)
         return released[:-1], float(released[-1]) * self.row_norm
 
-    def worst_pair(self, size: int) -> tuple[tuple[PrivateRecords], tuple[PrivateRecords]]:
+    def worst_pair(self, size: int) -> Pair:
         """A row is replaced by its negative."""
-        first = torch.zeros(size, self.dim)
-        first[0] = 1000 * self.row_norm
-        return (_handle(first),), (_handle(-first),)
+        first = torch.full((self.dim,), _FAR * self.row_norm)
+        return _neighbours(torch.cat([first[None], torch.zeros(size - 1, self.dim)]), -first)
 
     def coordinates(self, released: tuple[Tensor, float]) -> Tensor:
         """Return (d + 1,): the sum, and the sum of squared norms over R, which has the noise of the sum."""
@@ -476,38 +458,21 @@ def _mechanism(name: str, sensitivity: float, sigma: float | None, noise_seed: i
     return GaussianMechanism(sensitivity=sensitivity, name=name, noise_seed=noise_seed, **noise)
 
 
-def _check_classes(records: PrivateRecords, rows: RowFunction | None, n_classes: int) -> None:
-    """Refuse what is no handle, and records whose number of classes is not that of a query."""
-    if not isinstance(records, PrivateRecords):
-        raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
-    if n_classes > 1 and not isinstance(rows, LabelledRows) and records.n_classes != n_classes:
-        raise InputError(
-            f"Expected records of n_classes={n_classes} classes, got {records.n_classes}; make them equal."
-        )
-
-
-def _checked_groups(groups: Tensor, n_classes: int) -> Tensor:
-    """Check the groups of records; a single one takes all of them."""
-    if n_classes == 1:
-        return torch.zeros_like(groups)
-    if bool(((groups < 0) | (groups >= n_classes)).any()):
-        raise InputError(f"Expected groups in [0, {n_classes - 1}], got groups outside; check n_classes.")
-    return groups
-
-
-def _handle(rows: Tensor, labels: Tensor | None = None, n_classes: int = 0) -> PrivateRecords:
-    if labels is None or n_classes < 2:
-        return PrivateRecords(rows)
-    return PrivateRecords(rows, labels, classes=range(n_classes))
-
-
-def _change_of_class(size: int, dim: int, n_classes: int, row_norm: float) -> tuple[PrivateRecords, PrivateRecords]:
-    """Two neighbours: short rows of all classes; row 0 is long, and changes its direction and its class."""
-    rows = torch.full((size, dim), row_norm / (2 * math.sqrt(dim)))
-    labels = torch.arange(size) % n_classes
-    rows[0] = 1000 * row_norm
-    changed_rows, changed_labels = rows.clone(), labels.clone()
-    changed_rows[0, ::2] *= -1
-    if n_classes > 1:
-        changed_labels[0] = 1
-    return _handle(rows, labels, n_classes), _handle(changed_rows, changed_labels, n_classes)
+def _neighbours(
+    rows: Tensor,
+    first: Tensor | None = None,
+    *,
+    n_classes: int = 1,
+    new_class: int = 0,
+    labels: Tensor | None = None,
+) -> Pair:
+    """Return handles of rows (n, d) and of the same with another first row and, if there are classes, class."""
+    moved, labels = rows.clone(), torch.zeros(len(rows), dtype=torch.int64) if labels is None else labels % n_classes
+    if first is not None:
+        moved[0] = first
+    if n_classes < 2:
+        return (PrivateRecords(rows),), (PrivateRecords(moved),)
+    changed = labels.clone()
+    changed[0] = new_class
+    classes = range(n_classes)
+    return (PrivateRecords(rows, labels, classes=classes),), (PrivateRecords(moved, changed, classes=classes),)

@@ -113,7 +113,7 @@ def test_no_private_record(run):
     [
         MLPGenerator((1, 12, 8), n_classes=3, latent_dim=5, hidden=16),
         ConvGenerator((1, 12, 8), n_classes=3, latent_dim=5, hidden=16),
-        MixtureGenerator((1, 12, 8), n_classes=3, n_cells=2, n_components=4, n_levels=5, shift=1.0),
+        MixtureGenerator((1, 12, 8), n_classes=3, n_cells=2, n_components=4, n_levels=5, jitter={"shift": 1.0}),
     ],
     ids=lambda made: type(made).__name__,
 )

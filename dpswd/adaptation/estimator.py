@@ -5,40 +5,32 @@ method then runs between the source and the synthetic target (:mod:`dpswd.adapta
 record, so everything after the release is post-processing (docs/theory/private-side.md).
 """
 
-import datetime
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
-from dpswd import mixture
 from dpswd._arrays import as_array, as_records
-from dpswd._distributed import Processes
-from dpswd._files import atomic_write
 from dpswd._progress import say
-from dpswd._validate import at_least, nonnegative, positive, probability
-from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt, check_method
 from dpswd.adaptation.space import SourceSpace, channels_last
-from dpswd.budget import Budget
 from dpswd.errors import InputError
-from dpswd.generators import guarantee_line, stated_guarantee
+from dpswd.estimators import OneShot
 from dpswd.records import PrivateRecords
 
 __all__ = ["PrivateAdapter"]
 
 _RADIUS = 1.0  # root mean square norm of the source in its coordinates
-_FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
 
 Array = NDArray[Any]
 
 
-class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-learn has no types
     """Adapts a classifier from labelled public records to unlabelled private ones.
 
     Formal guarantee:
@@ -86,6 +78,8 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         >>> adapter.get_params()["method"]
         'class_shift'
     """
+
+    _kind, _fitted_name = "adapter", "classifier_"
 
     def __init__(
         self,
@@ -136,44 +130,21 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         at_least(10, n_synthetic=self.n_synthetic)
         nonnegative(min_shift=self.min_shift)
-        positive(epsilon=self.epsilon)
-        probability(delta=self.delta)
-        self._check_first_fit()
-        directory = _new_run_dir(self.run_dir)
-        if not self.resume:
-            Budget.check_free(directory)
+        mu, directory = self._mu(), self._start()
         source, labels, target = _split(X, y, sample_domain)
-        check_method(self.method, images=source.ndim > 2)
-        self._release(source, target, directory)
-        return self.adapt(source, labels)
-
-    def _release(self, source: Array, target: Array, directory: Path) -> None:
-        """Release the synthetic target: of images as they are, of vectors by their leading coordinates."""
-        space = SourceSpace.of(source, len(target), mu_of_epsilon(self.epsilon, self.delta), self.normalise)
         images = source.ndim > 2
+        check_method(self.method, images=images)
+        space = SourceSpace.of(source, len(target), mu, self.normalise)
+        # of images the records are released, of vectors their leading coordinates
         records = PrivateRecords(target if images else space.target_rows(target), name="target")
-        budget = Budget(
-            records,
-            target_epsilon=self.epsilon,
-            target_delta=self.delta,
-            run_dir=directory,
-            config=_config(self, len(source), records),
-            shared_ledger=self.shared_ledger,
-            resume=self.resume,
-        )
-        options: dict[str, Any] = {"progress": self.verbose}
+        options: dict[str, Any] = {}
         if not images:
-            options |= {"radius": _RADIUS, "reference": torch.from_numpy(space.leading(source)).float()}
-        try:
-            self.generator_: Any = mixture.fit(records, budget, **options)
-        finally:
-            self._released = budget.n_releases > 0
-        self.guarantee_: dict[str, Any] = Processes().broadcast(lambda: stated_guarantee(budget.statement()))
-        self.run_dir_, self._space = directory, space
+            options = {"radius": _RADIUS, "reference": torch.from_numpy(space.leading(source)).float()}
+        self._release(records, directory, _config(self, len(source), records), **options)
+        self._space = space
         self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, self.random_state)
         self.synthetic_ = self._target.records
-        if self.verbose:
-            say(guarantee_line(self.guarantee_))
+        return self.adapt(source, labels)
 
     def adapt(self, X: Any, y: Any) -> "PrivateAdapter":
         """Train a classifier on the synthetic target of the last fit; spends nothing and reads no private record.
@@ -192,19 +163,9 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         if not hasattr(self, "generator_"):
             raise NotFittedError("Expected a PrivateAdapter with a synthetic target, got none; call fit first.")
-        self._set(
-            adapt(
-                self._space,
-                self._target,
-                _records(X),
-                np.asarray(y),
-                method=self.method,
-                classifier=self.classifier,
-                min_shift=self.min_shift,
-                seed=self.random_state,
-                device=self.device,
-            )
-        )
+        options = {name: getattr(self, name) for name in ("method", "classifier", "min_shift", "device")}
+        target, source = self._target, _records(X)
+        self._set(adapt(self._space, target, source, np.asarray(y), seed=self.random_state, **options))
         if self.verbose:
             say(self.verdict_)
         return self
@@ -216,30 +177,13 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             NotFittedError: If the estimator is not fitted.
             InputError: If the records do not fit.
         """
-        return self._fitted().predict(_records(X))
+        classes: Array = self._fitted().predict(_records(X))
+        return classes
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities (n, C) of the classes, as :meth:`predict`."""
-        return self._fitted().predict_proba(_records(X))
-
-    def report(self, path: str | Path) -> None:
-        """Write the report of the run.
-
-        Args:
-            path: File ending in ``.html``, ``.md`` or ``.json``.
-
-        Raises:
-            InputError: If the estimator was loaded from a file, which holds no ledger, or the ending is unknown.
-        """
-        self._fitted()
-        if (name := _FORMATS.get(Path(path).suffix)) is None:
-            raise InputError(f"Expected a path ending in .html, .md or .json, got {Path(path).name!r}.")
-        if not hasattr(self, "run_dir_"):
-            raise InputError("Expected an estimator with the ledger of its run, got one read from a file.")
-        from dpswd.report.render import write_report  # matplotlib, needed here only
-
-        write_report(self.run_dir_)
-        atomic_write(Path(path), (self.run_dir_ / name).read_bytes())
+        probabilities: Array = self._fitted().predict_proba(_records(X))
+        return probabilities
 
     def save(self, path: str | Path) -> None:
         """Write weights, preprocessing, classes and guarantee to one file, which :meth:`load` reads.
@@ -267,20 +211,6 @@ class PrivateAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.classifier_, self.classes_ = found, found.classes
         self.adapted_, self.shift_, self.verdict_ = found.adapted, found.shift, found.verdict
         self.n_features_in_ = int(np.prod(found.space.shape))
-
-    def _fitted(self) -> TargetClassifier:
-        if not hasattr(self, "classifier_"):
-            raise NotFittedError("Expected a fitted PrivateAdapter, got one before fit; call fit or load first.")
-        return self.classifier_
-
-    def _check_first_fit(self) -> None:
-        spent = hasattr(self, "generator_") or getattr(self, "_released", False)
-        if spent and self.shared_ledger is None and not self.resume:
-            raise InputError(
-                "Expected one fit of a PrivateAdapter, got a second one, which would spend a further budget (an "
-                "interrupted fit counts if it made a release); pass shared_ledger, or make a new estimator and add the "
-                "budgets up."
-            )
 
 
 def _records(X: Any) -> Array:
@@ -317,18 +247,9 @@ def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:
     return records[is_source], classes, records[~is_source]
 
 
-def _new_run_dir(run_dir: str | Path | None) -> Path:
-    if run_dir is not None:
-        return Path(run_dir)
-    now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-    return Path("runs", Processes().broadcast(lambda: f"adapter-{now}"))
-
-
 def _config(adapter: PrivateAdapter, n_source: int, records: PrivateRecords) -> dict[str, Any]:
     """Return the public constants of the run, which the report shows."""
     names = ("method", "normalise", "min_shift", "n_synthetic", "random_state")
+    public = {"name": records.name, "n_records": len(records), "shape": records.shape, "n_source": n_source}
     options = {name: getattr(adapter, name) for name in names}
-    public = {"name": records.name, "n_records": len(records), "shape": list(records.shape), "n_source": n_source}
-    content = {"title": "Classifier for private records", "adapter": options, "records": public}
-    plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
-    return plain
+    return {"title": "Classifier for private records", "adapter": options, "records": public}

@@ -26,19 +26,9 @@ Array = NDArray[Any]
 def read_source(
     data: str, *, size: int | None = None, channels: int | None = None, target: str | None = None
 ) -> tuple[Array, Array]:
-    """Read labelled public records.
+    """Read labelled public records: rows (n, d), or images (n, H, W) or (n, H, W, C) in [0, 1], and classes (n,).
 
-    Args:
-        data: Folder, file or benchmark; see :func:`dpswd.data.read`.
-        size: Side of the images; their own one if not given.
-        channels: Channels of the images of a folder.
-        target: Column of the classes in a ``.csv`` file.
-
-    Returns:
-        Rows (n, d), or images (n, H, W) or (n, H, W, C) in [0, 1], and their classes (n,).
-
-    Raises:
-        InputError: If the records are missing, damaged or without classes.
+    The options are those of :func:`dpswd.data.read`; an InputError says what is missing, damaged or without classes.
     """
     found = read_public(data, target=target, **_options(data, size, channels))
     if found.classes is None:
@@ -48,14 +38,9 @@ def read_source(
 
 
 def read_records(data: str, shape: tuple[int, ...]) -> Array:
-    """Read records without classes, in the shape of a source or classifier.
+    """Read records of the shape (d,), (H, W) or (H, W, C) of a source; images of another size are scaled to it.
 
-    Args:
-        data: Folder, file or benchmark; see :func:`dpswd.data.read`. Labels are ignored.
-        shape: Shape (d,), (H, W) or (H, W, C) of a record; images of another size are scaled to it.
-
-    Raises:
-        InputError: If the records are missing, damaged or of another form.
+    Labels are ignored. An InputError says what is missing, damaged or of another form.
     """
     height, width = (*shape, None)[:2]
     channels = None if len(shape) == 1 else (*shape, 1)[2]

@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpswd._validate import at_least, nonnegative
+from dpswd._validate import at_least
 from dpswd.evaluation.accuracy import SmallCNN
 from dpswd.mixture.features import DCT
-from dpswd.mixture.jitter import N_CODES, jitter
+from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
 from dpswd.sliced import random_projections, sliced_wasserstein
 
 __all__ = ["ImageAdapter", "ImageMap", "class_shift"]
@@ -41,13 +41,8 @@ Array = NDArray[Any]
 def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
     """Move each class by the mean displacement of its rows under optimal transport onto the target.
 
-    The mean of a class averages over the errors of single matches, and it keeps the shape of the class.
-
-    Args:
-        rows: (n, p), of the source.
-        numbers: (n,), classes from 0.
-        target: (m, p), synthetic target.
-        seed: Seed of the choice of source rows that are matched, where there are more than 4,000.
+    The mean of a class averages over the errors of single matches, and it keeps the shape of the class. Rows (n, p) of
+    classes (n,) are moved onto (m, p); of more than 4,000 rows a random choice is matched.
     """
     pick = np.random.default_rng(seed).permutation(len(rows))[:_MOST_MATCHED]
     transport = ot.da.EMDTransport(max_iter=_EMD_ITERATIONS).fit(Xs=rows[pick], Xt=target)
@@ -86,11 +81,8 @@ class ImageMap:
 
     Args:
         n_steps: Training steps of the network, of 128 images.
-        shift: Jitter of the mapped images; see :func:`dpswd.mixture.jitter.jitter`. Public constants.
-        rotation: As ``shift``.
-        zoom: As ``shift``.
-        shear: As ``shift``.
-        elastic: As ``shift``.
+        amounts: Jitter of the mapped images, public constants: ``shift``, ``rotation``, ``zoom``, ``shear`` and
+            ``elastic``, as in :func:`dpswd.mixture.jitter.jitter`.
 
     Raises:
         InputError: If a value is out of range.
@@ -101,19 +93,11 @@ class ImageMap:
         10.0
     """
 
-    def __init__(
-        self,
-        n_steps: int = 1500,
-        shift: float = 0.0,
-        rotation: float = 0.0,
-        zoom: float = 0.0,
-        shear: float = 0.0,
-        elastic: float = 0.0,
-    ) -> None:
+    def __init__(self, n_steps: int = 1500, **amounts: float) -> None:
         at_least(1, n_steps=n_steps)
-        nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
+        check_amounts(amounts)
         self.n_steps = n_steps
-        self.amounts: dict[str, Any] = dict(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
+        self.amounts: dict[str, Any] = amounts
 
     def fit(self, images: Tensor, numbers: Tensor, target: Tensor | None, seed: int, device: str = "cpu") -> SmallCNN:
         """Train the network on images (n, channels, h, w) in [0, 1]; the global random state stays as it is.

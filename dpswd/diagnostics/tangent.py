@@ -29,7 +29,8 @@ The paper prints 2 B R for all four, with TV as the whole L1 norm. The norms are
 .. math:: |\varphi|_{H^1(p)}^2 = \int |\nabla \varphi|^2 p, \qquad
    |\delta|_{H^{-1}(p)} = \min \{ |f|_{L^2(p)} : \mathrm{div}(f p) = \delta \} .
 
-docs/notions.md has the proofs, and that Definition 2 bounds finite changes too.
+docs/notions.md has the proofs, examples, and that Definition 2 bounds finite changes too. Arguments out of range raise
+an InputError.
 """
 
 import itertools
@@ -72,23 +73,7 @@ def _distribution(name: str, values: ArrayLike | None, size: int) -> Array:
 
 
 def gibbs_distribution(risk: ArrayLike, beta: float, *, data: ArrayLike | None = None) -> Array:
-    r"""Gibbs distribution :math:`q_w \propto e^{-\beta (r p)_w}`, the regularised minimiser of the risk.
-
-    Args:
-        risk: Risk matrix (m, n): hypotheses by records.
-        beta: Inverse temperature, above 0, in one over units of risk.
-        data: Weights p of the records (n,); uniform by default.
-
-    Returns:
-        Probabilities (m,).
-
-    Raises:
-        InputError: If a shape or value is not valid.
-
-    Example:
-        >>> gibbs_distribution([[0.0, 0.0], [1.0, 1.0]], beta=np.log(3)).round(4)
-        array([0.75, 0.25])
-    """
+    """Return q (m,) for a risk matrix (m, n), hypotheses by records, and weights ``data`` (n,), uniform by default."""
     r = _matrix("risk", risk)
     positive(beta=beta)
     return np.asarray(special.softmax(-beta * (r @ _distribution("data", data, r.shape[1]))))
@@ -124,25 +109,11 @@ class TangentNorms:
 def tangent_norms(
     risk: ArrayLike, beta: float, *, q: ArrayLike | None = None, gradients: ArrayLike | None = None
 ) -> TangentNorms:
-    """Compute the exact norms and the bounds of the module's table.
+    """Compute the exact norms and the bounds of the module's table from a risk matrix (m, n).
 
-    Args:
-        risk: Risk matrix (m, n), finite.
-        beta: Inverse temperature, above 0.
-        q: The Gibbs distribution (m,); that of uniform data weights and base measure by default.
-        gradients: Vectors (m, D) whose Euclidean norms are H1(p) norms of the risks: ``sqrt(p_i) * grad_x r(w, x_i)``
-            flattened. Without them Theorems 5 and 6 are left out.
-
-    Returns:
-        The norms and bounds by the number of the theorem.
-
-    Raises:
-        InputError: If a shape or value is not valid.
-
-    Example:
-        >>> norms = tangent_norms([[0.0, 1.0], [1.0, 0.0]], beta=2.0)
-        >>> norms.exact[4] <= norms.centred[4] <= norms.printed[4]
-        True
+    ``q`` is the Gibbs distribution (m,), by default that of uniform weights. ``gradients`` are vectors (m, D) whose
+    Euclidean norms are H1(p) norms of the risks, ``sqrt(p_i) * grad_x r(w, x_i)`` flattened; without them Theorems 5
+    and 6 are left out.
     """
     r = _matrix("risk", risk)
     positive(beta=beta)
@@ -192,22 +163,7 @@ class RemovalChanges:
 
 
 def removal_changes(risk: ArrayLike, beta: float) -> RemovalChanges:
-    """Recompute q without each record in turn (uniform weights); TV and the largest change of ln q.
-
-    Args:
-        risk: Risk matrix (m, n), n >= 2.
-        beta: Inverse temperature, above 0.
-
-    Returns:
-        The changes (n,).
-
-    Raises:
-        InputError: If a shape or value is not valid.
-
-    Example:
-        >>> removal_changes([[0.0, 1.0], [1.0, 0.0]], beta=2.0).total_variation.round(4)
-        array([0.3808, 0.3808])
-    """
+    """Recompute q for a risk matrix (m, n) and uniform weights, without each record in turn."""
     r = _matrix("risk", risk)
     n = r.shape[1]
     if n < 2:

@@ -8,8 +8,8 @@ The unit of :math:`\varepsilon` is that of the output, not that of a log-likelih
 DP) is the case :math:`\mu = 1`. Definition 5 (generalized WDP) asks for
 :math:`\Pr[W_\mu \ge \varepsilon] \le \delta` where the distance is random.
 
-docs/notions.md has a verdict for every statement of the paper, with tests. No value of this
-module may satisfy a privacy budget.
+docs/notions.md has a verdict for every statement of the paper, with tests and examples. No value of this module may
+satisfy a privacy budget. Arguments out of range raise an InputError.
 """
 
 import math
@@ -76,21 +76,6 @@ def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
     r"""Proposition 8: :math:`\tfrac12 (\Delta / \sigma)^{1/\mu}`, ``sigma`` and ``sensitivity`` in output units.
 
     The distance of Definition 3 is :math:`\Delta` for every sigma (:func:`gaussian_distance`).
-
-    Args:
-        order: The order :math:`\mu \ge 1`.
-        sigma: Standard deviation of the noise.
-        sensitivity: Sensitivity :math:`\Delta`.
-
-    Returns:
-        The printed value.
-
-    Raises:
-        InputError: If a value is out of range.
-
-    Example:
-        >>> gaussian_wdp(1, sigma=4.0), gaussian_distance(1.0, 4.0, 4.0, order=1)  # the printed value is no bound
-        (0.125, 1.0)
     """
     _check_order(order)
     positive(sigma=sigma, sensitivity=sensitivity)
@@ -100,23 +85,7 @@ def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
 def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
     r"""Proposition 7: :math:`\tfrac12 \Delta \sqrt{2 (1/\lambda + e^{-1/\lambda} - 1)}^{\,1/\mu}`.
 
-    The bracket is the KL divergence of two Laplace laws of scale :math:`\lambda` that lie 1 apart, for every
-    ``sensitivity``.
-
-    Args:
-        order: The order :math:`\mu \ge 1`.
-        scale: Scale :math:`\lambda` of the noise.
-        sensitivity: Sensitivity :math:`\Delta`.
-
-    Returns:
-        The printed value.
-
-    Raises:
-        InputError: If a value is out of range.
-
-    Example:
-        >>> round(laplace_wdp(1, scale=1.0), 4)
-        0.4289
+    The bracket is the KL divergence of two Laplace laws of ``scale`` :math:`\lambda` that lie 1 apart.
     """
     _check_order(order)
     positive(scale=scale, sensitivity=sensitivity)
@@ -215,15 +184,6 @@ class WassersteinAccountant:
         sampling_rate: The rate q in [0, 1].
         total_loss: Sum of the losses so far, in gradient units.
         n_steps: Number of steps so far.
-
-    Raises:
-        InputError: If a value is out of range.
-
-    Example:
-        >>> accountant = WassersteinAccountant(order=2, beta=32.0, sigma=0.01, sampling_rate=0.02)
-        >>> accountant.step([0.5, 1.0], n_steps=100)
-        >>> round(accountant.get_wdp(1e-5), 3)
-        3.347
     """
 
     is_guarantee = False

@@ -55,7 +55,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class LastCheckpoint(ModelCheckpoint):
-    """Keeps ``checkpoints/last.ckpt``: before the first release, twenty times in a run, and at its end.
+    """Keeps ``checkpoints/last.ckpt``: before the first release, and twenty times in a run; ``dpswd fit`` adds its end.
 
     Releases are stored by the budget itself, see :mod:`dpswd.budget`.
 
@@ -77,15 +77,7 @@ class LastCheckpoint(ModelCheckpoint):
         """Save before the first release of a new run, so that every release can be resumed from."""
         super().on_train_start(trainer, pl_module)
         if trainer.ckpt_path is None:
-            self._save(trainer)
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Save the trained module."""
-        super().on_train_end(trainer, pl_module)
-        self._save(trainer)
-
-    def _save(self, trainer: L.Trainer) -> None:
-        trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt", weights_only=False)
+            trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt", weights_only=False)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Save, except after refused input, and on several ranks, which must not wait for a lost one."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, ProgressBar
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO
@@ -80,66 +80,13 @@ class _LazyTensorBoard(TensorBoardLogger):
         self._has_metrics = True
         super().log_metrics(metrics, step)
 
-    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
-        """Write nothing."""
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None: ...
 
-    def save(self) -> None:
-        """Write nothing."""
+    def save(self) -> None: ...
 
     def finalize(self, status: str) -> None:
         if self._has_metrics:
             super().finalize(status)
-
-
-class StepProgressBar(ProgressBar):
-    """One line with a bar of the training steps and the metrics; nothing where ``max_steps`` is not set."""
-
-    _progress: Any = None
-
-    def enable(self) -> None:
-        """Do nothing: rank 0 shows the bar."""
-
-    disable = enable
-
-    def _open(self, total: int) -> None:
-        """Open the display, after the first step, since passes over the records show bars of their own."""
-        from rich import progress
-
-        self._progress = progress.Progress(
-            progress.TextColumn("{task.description:<12}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TimeElapsedColumn(),
-            progress.TextColumn("{task.fields[metrics]}"),
-        )
-        self._progress.add_task("training", total=total, metrics="")
-        self._progress.start()
-
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Advance the bar."""
-        if self._progress is None and trainer.is_global_zero and trainer.max_steps > 0:
-            self._open(trainer.max_steps)
-        if self._progress is None:
-            return
-        metrics = {name: value for name, value in self.get_metrics(trainer, pl_module).items() if name != "v_num"}
-        text = "  ".join(f"{name} {float(str(value)):.3g}" for name, value in metrics.items())
-        for task in self._progress.tasks:
-            self._progress.update(task.id, completed=trainer.global_step, metrics=text)
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Close the display."""
-        self._close()
-
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Close the display."""
-        self._close()
-
-    def _close(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
 
 
 class PrivateCLI(LightningCLI):
@@ -194,18 +141,16 @@ class PrivateCLI(LightningCLI):
         parser.add_lightning_class_args(PrivacyBudget, "privacy")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
-        """Set logger, checkpoints and progress bar where the config does not."""
+        """Set logger and checkpoints where the config does not."""
         given = self._options(self.config_init).get("trainer", {})
-        directory = Path(given.get("default_root_dir") or _default_run_dir())
+        now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")
+        directory = Path(given.get("default_root_dir") or f"runs/{now}")
         kwargs.setdefault("default_root_dir", str(directory))
         if given.get("enable_model_summary") is None:
             kwargs.setdefault("enable_model_summary", False)
         if given.get("logger") is None and not given.get("fast_dev_run"):
             kwargs.setdefault("logger", _LazyTensorBoard(directory, name="", version="", default_hp_metric=False))
         callbacks = _as_list(given.get("callbacks"))
-        if self.subcommand == "fit" and given.get("enable_progress_bar") is not False:
-            if not any(isinstance(each, ProgressBar) for each in callbacks):
-                callbacks.append(StepProgressBar())
         checkpoints = given.get("enable_checkpointing") is not False and not given.get("fast_dev_run")
         if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
             callbacks.append(LastCheckpoint(directory, int(given.get("max_steps") or 0)))
@@ -265,8 +210,3 @@ class PrivateCLI(LightningCLI):
 def _as_list(value: Any) -> list[Any]:
     """Return the entries of an option of the trainer that takes one object or a list."""
     return list(value) if isinstance(value, list | tuple) else [value] if value else []
-
-
-def _default_run_dir() -> Path:
-    """Return a new directory name for a run without one."""
-    return Path("runs") / datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")

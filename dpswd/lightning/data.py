@@ -1,6 +1,5 @@
 """Lightning data module of private records: a handle, and the loader of its batches."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
@@ -78,41 +77,18 @@ class PrivateDataModule(L.LightningDataModule):
         if stage == "fit":
             len(self.records)
 
-    def train_dataloader(self) -> "ReleaseLoader | _Steps":
-        """Return one batch per planned release; numbers of steps for a module without a loss of batches.
+    def train_dataloader(self) -> ReleaseLoader:
+        """Return one batch per planned release; for a module without a loss of batches, one and its training steps.
 
         Raises:
             InputError: If the number of releases follows from nothing.
         """
-        size, n_releases = self.batch_size, self.n_releases
+        criterion = getattr(getattr(self.trainer, "lightning_module", None), "criterion", None)
+        size = self.batch_size or getattr(getattr(criterion, "mechanism", None), "batch_size", None)
         steps = -1 if self.trainer is None else self.trainer.max_steps
-        if size is None:
-            criterion = getattr(getattr(self.trainer, "lightning_module", None), "criterion", None)
-            if criterion is None and steps > 0:
-                return _Steps(steps)
-            size = getattr(getattr(criterion, "mechanism", None), "batch_size", None) or len(self.records)
+        n_releases, every = self.n_releases, self.every
         if n_releases is None:
             if steps < 1:
                 raise InputError("Expected data.n_releases or trainer.max_steps, got neither; the budget needs a plan.")
-            n_releases = -(-steps // self.every)
-        return ReleaseLoader(self.records, batch_size=size, n_releases=n_releases, every=self.every)
-
-
-class _Steps:
-    """Loader of the numbers of training steps, for a network that is trained on values released before."""
-
-    def __init__(self, n_steps: int) -> None:
-        self.n_steps = n_steps
-
-    def __len__(self) -> int:
-        return self.n_steps
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.n_steps))
-
-    def state_dict(self) -> dict[str, int]:
-        """Return no state: the trainer counts its steps."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Do nothing."""
+            n_releases, every = (-(-steps // every), every) if size else (1, steps)
+        return ReleaseLoader(self.records, batch_size=size or len(self.records), n_releases=n_releases, every=every)

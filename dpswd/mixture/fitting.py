@@ -57,14 +57,10 @@ def fit(
     centre: float | None = None,
     radius: float | None = None,
     residual: bool | None = None,
-    shift: float = 0.0,
-    rotation: float = 0.0,
-    zoom: float = 0.0,
-    shear: float = 0.0,
-    elastic: float = 0.0,
     reference: Tensor | None = None,
     noise_seed: int | None = None,
     progress: bool = False,
+    **jitter: float,
 ) -> MixtureGenerator:
     """Release moments of all records, and return the generator that has them.
 
@@ -75,14 +71,11 @@ def fit(
         radius: Public guess of the norm of a centred vector, for vectors without bounds.
         residual: Draw the frequencies that are not released from the spectrum of photographs, and vary the contrast;
             ``None`` for colour images only.
-        shift: Jitter of the generated images; see :func:`dpswd.mixture.jitter.jitter`. Public constants.
-        rotation: As ``shift``.
-        zoom: As ``shift``.
-        shear: As ``shift``.
-        elastic: As ``shift``.
         reference: Public vectors (n, d) like the private ones, for vectors without classes.
         noise_seed: For tests only: NOT PRIVATE.
         progress: Show what to expect.
+        jitter: Public constants ``shift``, ``rotation``, ``zoom``, ``shear`` and ``elastic`` of generated images; see
+            :func:`dpswd.mixture.jitter.jitter`.
 
     Returns:
         The generator; its ``structure`` is the :class:`~dpswd.mixture.structure.Structure`.
@@ -99,13 +92,12 @@ def fit(
         >>> generator(generator.latent(5), torch.tensor([0, 1, 1, 0, 0])).shape
         torch.Size([5, 1, 8, 8])
     """
-    n, shape, jitter = len(records), records.shape, dict(shift=shift, rotation=rotation, zoom=zoom)
-    n_reference, bounded = 0 if reference is None else len(reference), records.bounds is not None
-    structure = forecast(n, shape, records.n_classes, budget.mu, n_reference, bounded)
+    n, shape, n_reference = len(records), records.shape, 0 if reference is None else len(reference)
+    structure = forecast(n, shape, records.n_classes, budget.mu, n_reference, records.bounds is not None)
     base = _public_map(records, structure, centre, radius)
-    queries = _Queries.of(structure, noise_seed, records)
-    generator = _generator(structure, residual, base, jitter | dict(shear=shear, elastic=elastic), queries.columns)
-    budget.queries = queries.in_order()
+    queries = _queries(structure, records, noise_seed)
+    generator = _generator(structure, residual, base, jitter, queries.get("columns"))
+    budget.queries = list(queries.values())
     if structure.is_noise or progress:
         say(f"{'Warning: ' if structure.is_noise else ''}{structure.verdict}")
 
@@ -113,39 +105,38 @@ def fit(
         # 1. to 3.: rows, classes, brightness or columns
         below = None
         if generator.columns is not None:
-            rows, counts = _release_columns(records, queries.columns, base, structure, generator.columns)
+            rows, counts = _release_columns(records, queries["columns"], base, structure, generator.columns)
             means = torch.zeros(len(counts), structure.dim, dtype=torch.float64)
             overall = means[0]
         else:
-            rows, below = _release_overall(records, queries, base, structure)
-            counts, sums = queries.class_sums.release(records, rows=rows)
+            rows = _release_overall(records, queries["overall"], base, structure)
+            if "tones" in queries:
+                histogram = Histogram(records.shape, structure.n_levels)  # type: ignore[arg-type]
+                levels = queries["tones"].release(records, rows=histogram)[1][0].clamp(min=0)
+                below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]  # shares of pixels below each level
+            counts, sums = queries["means"].release(records, rows=rows)
             counts = counts.clamp(min=0.2 * n / len(counts))
-            noise = queries.class_sums.mechanism.sigma
+            noise = queries["means"].mechanism.sigma
             means = moments.class_means(counts, sums, _reference_variances(base, structure), noise)
             overall = sums.sum(0) / counts.sum()
-        reference_variances = _reference_variances(base, structure)
         # 4. variety within classes
-        pooled, of_class = _release_class_moments(records, queries.class_moments, rows, structure, counts, means)
-        between = means - overall
-        between = (between * (counts / counts.sum())[:, None]).T @ between
-        rows.directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
-        noise = queries.class_moments.mechanism.sigma
-        assert noise is not None
-        classes = _Classes.of(counts, means, pooled, of_class, rows.directions, noise)
-        generator.proportions = (counts / counts.sum()).tolist()
+        classes = _release_classes(records, queries["moments"], rows, structure, counts, means, overall)
+        generator.proportions = classes.proportions.tolist()
         if progress and len(counts) > 1:
             say(structure.rarest(counts.tolist()))
         # 5. and 6. cells
         if structure.n_cells == 1:
-            _set_classes(generator, classes, structure, float(between.trace()), float(reference_variances.sum()))
+            _set_classes(generator, classes, structure, float(_reference_variances(base, structure).sum()))
         else:
             _release_cells(generator, records, queries, rows, classes, structure, reference)
 
     _set_map(generator, rows)
     if below is not None:
         _set_tones(generator, below)
-    if generator.jittered:
-        picture = generator.linear(_overall_mean(generator)[None])[0].mean(0)
+    if generator.jitter:
+        proportions = generator.means.new_tensor(generator.proportions)
+        mean = proportions @ generator.means.unflatten(0, (len(proportions), -1)).mean(1)
+        picture = generator.linear(mean[None])[0].mean(0)
         border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
         generator.reflect.fill_(bool(border.mean() > _DARK))
     generator.class_names, generator.layout, generator.kinds = records.classes, records.layout, records.kinds
@@ -159,12 +150,7 @@ def _public_map(
 ) -> Frequencies | Columns | Flatten:
     """Return the map from records to rows."""
     if len(records.shape) == 3:
-        return Frequencies(
-            records.shape,
-            structure.size,
-            structure.chroma_size,
-            0.5 if centre is None else centre,
-        )
+        return Frequencies(records.shape, structure.size, structure.chroma_size, 0.5 if centre is None else centre)
     if records.bounds is not None:
         if radius is not None or centre is not None:
             raise InputError("Expected bounds, or centre and radius, got both; leave centre and radius out.")
@@ -197,8 +183,8 @@ def _generator(
         n_levels=structure.n_levels,
         residual=residual,
         contrast=_CONTRAST if residual else 0.0,
+        jitter=jitter,
         n_bins=0 if columns is None else max(columns.bins.n_bins),
-        **jitter,
     )
     if isinstance(base, Columns):
         generator.low.copy_(base.low)
@@ -206,154 +192,83 @@ def _generator(
     return generator
 
 
-@dataclasses.dataclass(frozen=True)
-class _Queries:
-    """The releases, with their shares of the budget."""
+def _queries(structure: Structure, records: PrivateRecords, seed: int | None) -> dict[str, Any]:
+    """Return the queries in the order of their releases, each with its share of the budget."""
+    dim, p, rounds = structure.dim, structure.n_components, structure.n_rounds
+    classes = max(1, structure.n_classes)
+    cells = classes * structure.n_cells
 
-    columns: Any  # ColumnCounts, or None
-    overall: Any  # SumAndNorm, or None with columns
-    tones: ClassMeans | None
-    class_sums: Any  # ClassMeans, or None with columns
-    class_moments: ClassCovariances
-    cell_sums: list[ClassMeans]
-    cell_moments: ClassCovariances | None
+    def options(name: str) -> dict[str, Any]:
+        return {"share": structure.shares[name], "noise_seed": seed}
 
-    @classmethod
-    def of(cls, structure: Structure, seed: int | None, records: PrivateRecords) -> "_Queries":
-        shares, dim, p = structure.shares, structure.dim, structure.n_components
-        classes, cells = max(1, structure.n_classes), max(1, structure.n_classes) * structure.n_cells
-
-        def query(kind: Any, *sizes: int, norm: float = ROW_NORM, share: float, seed: int | None = seed) -> Any:
-            return kind(*sizes, row_norm=norm, share=share, noise_seed=seed)
-
-        columns = None
-        if structure.n_bins:
-            assert records.bounds is not None
-            columns = ColumnCounts(
-                classes, records.bounds, records.kinds, structure.n_bins, share=shares["columns"], noise_seed=seed
-            )
-        return cls(
-            columns,
-            query(SumAndNorm, dim, norm=RAW_NORM, share=shares["overall"]) if columns is None else None,
-            query(ClassMeans, 1, structure.n_levels, share=shares["tones"]) if structure.n_levels else None,
-            query(ClassMeans, classes, dim, share=shares["means"]) if columns is None else None,
-            query(
-                ClassCovariances,
-                1 if structure.pooled else classes,
-                dim,
-                norm=structure.class_bound,
-                share=shares["moments"],
-            ),
-            [
-                query(
-                    ClassMeans,
-                    cells,
-                    p,
-                    share=shares["cell_means"] / structure.n_rounds,
-                    seed=None if seed is None else seed + i,
-                )
-                for i in range(structure.n_rounds)
-            ],
-            query(ClassCovariances, cells, p, share=shares["cell_moments"]) if "cell_moments" in shares else None,
-        )
-
-    def in_order(self) -> list[Any]:
-        """Return the queries in the order of their releases."""
-        every = [self.columns, self.overall, self.tones, self.class_sums, self.class_moments]
-        return [query for query in [*every, *self.cell_sums, self.cell_moments] if query is not None]
+    made: dict[str, Any] = {}
+    if "columns" in structure.shares:
+        bounds: Any = records.bounds
+        made["columns"] = ColumnCounts(classes, bounds, records.kinds, structure.n_bins, **options("columns"))
+    if "overall" in structure.shares:
+        made["overall"] = SumAndNorm(dim, RAW_NORM, **options("overall"))
+    if "tones" in structure.shares:
+        made["tones"] = ClassMeans(1, structure.n_levels, ROW_NORM, **options("tones"))
+    if "means" in structure.shares:
+        made["means"] = ClassMeans(classes, dim, ROW_NORM, **options("means"))
+    groups = 1 if structure.pooled else classes
+    made["moments"] = ClassCovariances(groups, dim, structure.class_bound, **options("moments"))
+    for i in range(rounds):
+        share, own = structure.shares["cell_means"] / rounds, None if seed is None else seed + i
+        made[f"cell_means_{i}"] = ClassMeans(cells, p, ROW_NORM, share=share, noise_seed=own)
+    if "cell_moments" in structure.shares:
+        made["cell_moments"] = ClassCovariances(cells, p, ROW_NORM, **options("cell_moments"))
+    return made
 
 
 class _Rows:
-    """Row function: a public map, centred, scaled and rotated by released values."""
+    """Row function: a public map, centred, scaled and rotated by released values; or normal scores in its place."""
 
-    def __init__(self, base: FeatureMap, mean: Tensor, scale: float) -> None:
-        self.base, self.mean, self.scale = base, mean, scale
+    def __init__(self, base: FeatureMap, scale: float, mean: Tensor, columns: NormalScores | None = None) -> None:
+        self.base, self.scale, self.mean, self.columns = base, scale, mean, columns
         self.directions = torch.eye(base.dim, dtype=torch.float64)
 
     def __call__(self, values: Tensor, labels: Tensor | None = None) -> Tensor:
-        rows: Tensor = (self.base(values).double() - self.mean) * self.scale @ self.directions
-        return rows
-
-    def decode(self, rows: Tensor) -> Tensor:
-        """Map rows (n, D) to records, or to normal scores."""
-        return self.base.decode((rows @ self.directions.T / self.scale + self.mean).float())
-
-
-class _Scores(_Rows):
-    """Row function of a record and its class: its normal scores, scaled and rotated."""
-
-    def __init__(self, base: FeatureMap, columns: NormalScores, scale: float) -> None:
-        super().__init__(base, torch.zeros(base.dim, dtype=torch.float64), scale)
-        self.columns = columns
-
-    def __call__(self, values: Tensor, labels: Tensor | None = None) -> Tensor:
+        if self.columns is None:
+            rows: Tensor = (self.base(values).double() - self.mean) * self.scale @ self.directions
+            return rows
         assert labels is not None
         return self.columns.scores(values, labels) * self.scale @ self.directions
 
     def decode(self, rows: Tensor) -> Tensor:
-        return (rows @ self.directions.T / self.scale).float()
+        """Map rows (n, D) to records, or to normal scores."""
+        unscaled = (rows @ self.directions.T / self.scale + self.mean).float()
+        return unscaled if self.columns is not None else self.base.decode(unscaled)
 
 
 def _release_columns(
     records: PrivateRecords, query: ColumnCounts, base: FeatureMap, structure: Structure, columns: NormalScores
 ) -> tuple[_Rows, Tensor]:
     """Release the columns of every class; return the normal scores as rows, and the numbers (C,) of records."""
-    released, sigma = query.release(records), query.mechanism.sigma
-    assert sigma is not None
-    masses, counts = estimate(query.bins, released, sigma, len(records))
-    return _Scores(base, columns.set(query.bins, masses), ROW_NORM / (structure.headroom * math.sqrt(base.dim))), counts
+    masses, counts = estimate(query.bins, query.release(records), query.mechanism.sigma, len(records))
+    scale = ROW_NORM / (structure.headroom * math.sqrt(base.dim))
+    zero = torch.zeros(base.dim, dtype=torch.float64)
+    return _Rows(base, scale, zero, columns.set(query.bins, masses)), counts
 
 
-def _release_overall(
-    records: PrivateRecords, queries: _Queries, base: FeatureMap, structure: Structure
-) -> tuple[_Rows, Tensor | None]:
-    """Release centre and scale, and brightness; return the rows, and the shares of pixels below each level."""
+def _release_overall(records: PrivateRecords, query: SumAndNorm, base: FeatureMap, structure: Structure) -> _Rows:
+    """Release centre and scale; return the rows, with the root mean square norm of the structure."""
     n = len(records)
-    total, squares = queries.overall.release(records, rows=base)
-    rows = _Rows(base, total / n, _scale(total, squares, n, queries.overall.mechanism.sigma, structure))
+    total, squares = query.release(records, rows=base)
     if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and isinstance(base, Flatten):
         say(
             f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, so that the "
             "synthetic ones are too short; state bounds of the columns, or a larger radius, in the next run."
         )
-    if queries.tones is None:
-        return rows, None
-    levels = queries.tones.release(records, rows=Histogram(records.shape, structure.n_levels))[1][0].clamp(min=0)  # type: ignore[arg-type]
-    return rows, (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]
-
-
-def _scale(total: Tensor, squares: float, n: int, noise: float | None, structure: Structure) -> float:
-    """Return the factor that gives centred rows the root mean square norm of the structure."""
-    assert noise is not None
-    spread = squares / n - float((total / n).square().sum()) + len(total) * (noise / n) ** 2
+    spread = squares / n - float((total / n).square().sum()) + len(total) * (query.mechanism.sigma / n) ** 2
     spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
-    return ROW_NORM / (structure.headroom * math.sqrt(spread))
+    return _Rows(base, ROW_NORM / (structure.headroom * math.sqrt(spread)), total / n)
 
 
 def _reference_variances(base: FeatureMap, structure: Structure) -> Tensor:
     """Return public variances (D,) of the scaled rows."""
     variances = base.reference if isinstance(base, Frequencies) else torch.ones(base.dim, dtype=torch.float64)
     return variances * ((ROW_NORM / structure.headroom) ** 2 / variances.sum())
-
-
-def _release_class_moments(
-    records: PrivateRecords,
-    query: ClassCovariances,
-    rows: _Rows,
-    structure: Structure,
-    counts: Tensor,
-    means: Tensor,
-) -> tuple[Tensor, Tensor | None]:
-    """Release second moments; return the pooled covariance (D, D), and those of the classes if they are separate."""
-    if structure.pooled:
-
-        def about(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            return rows(values, labels) - means[labels], torch.zeros_like(labels)
-
-        together = query.release(records, torch.zeros_like(means[:1]), rows=LabelledRows(about))[0]
-        return moments.nearest_spectrum(together / len(records)), None
-    separate = query.release(records, means, rows=LabelledRows(lambda values, labels: (rows(values, labels), labels)))
-    return moments.nearest_spectrum(separate.sum(0) / counts.sum()), separate / counts[:, None, None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -364,23 +279,7 @@ class _Classes:
     means: Tensor
     covariances: Tensor
     pooled: Tensor
-
-    @classmethod
-    def of(
-        cls,
-        counts: Tensor,
-        means: Tensor,
-        pooled: Tensor,
-        of_class: Tensor | None,
-        directions: Tensor,
-        noise: float,
-    ) -> "_Classes":
-        shared = directions.T @ pooled @ directions
-        if of_class is None:
-            covariances = shared.expand(len(means), -1, -1)
-        else:
-            covariances = moments.class_covariances(counts, directions.T @ of_class @ directions, shared, noise)
-        return cls(counts / counts.sum(), means @ directions, covariances, shared)
+    between: float  # variance between classes
 
     @property
     def variances(self) -> Tensor:
@@ -388,22 +287,44 @@ class _Classes:
         return self.pooled.diagonal().clamp(min=_LEAST_VARIANCE)
 
 
-def _set_classes(
-    generator: MixtureGenerator, classes: _Classes, structure: Structure, between: float, total: float
-) -> None:
-    """Set one cell per class, with the released total variance, which clipping made smaller and noise larger.
+def _release_classes(
+    records: PrivateRecords,
+    query: ClassCovariances,
+    rows: _Rows,
+    structure: Structure,
+    counts: Tensor,
+    means: Tensor,
+    overall: Tensor,
+) -> _Classes:
+    """Release second moments about the means (C, D) and turn the rows to the principal directions."""
 
-    Args:
-        generator: The generator.
-        classes: The released classes.
-        structure: The structure.
-        between: Variance between classes.
-        total: Variance of the scaled rows.
-    """
+    def about(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return rows(values, labels) - means[labels], torch.zeros_like(labels)
+
+    if structure.pooled:
+        released = query.release(records, torch.zeros_like(means[:1]), rows=LabelledRows(about))
+        pooled = moments.nearest_spectrum(released[0] / len(records))
+    else:
+        labelled = LabelledRows(lambda values, labels: (rows(values, labels), labels))
+        released = query.release(records, means, rows=labelled)
+        pooled = moments.nearest_spectrum(released.sum(0) / counts.sum())
+    proportions, apart = counts / counts.sum(), means - overall
+    between = (apart * proportions[:, None]).T @ apart
+    rows.directions = directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
+    shared = directions.T @ pooled @ directions
+    covariances = shared.expand(len(means), -1, -1)
+    if not structure.pooled:
+        turned = directions.T @ (released / counts[:, None, None]) @ directions
+        covariances = moments.class_covariances(counts, turned, shared, query.mechanism.sigma)
+    return _Classes(proportions, means @ directions, covariances, shared, float(between.trace()))
+
+
+def _set_classes(generator: MixtureGenerator, classes: _Classes, structure: Structure, total: float) -> None:
+    """Set one cell per class, with the ``total`` variance of the rows, which clipping made smaller and noise larger."""
     p = structure.n_components
     covariances, tail = classes.covariances[:, :p, :p], classes.variances[p:]
     found = float(classes.proportions @ covariances.diagonal(dim1=1, dim2=2).sum(1))
-    wanted = total - between - float(tail.sum())
+    wanted = total - classes.between - float(tail.sum())
     limit = ROW_NORM / structure.class_bound  # where all of them are clipped
     scale = math.sqrt(min(max(wanted / max(found, _LEAST_VARIANCE), 1.0), limit**2))
     generator.means.copy_(classes.means)
@@ -414,7 +335,7 @@ def _set_classes(
 def _release_cells(
     generator: MixtureGenerator,
     records: PrivateRecords,
-    queries: _Queries,
+    queries: dict[str, Any],
     rows: _Rows,
     classes: _Classes,
     structure: Structure,
@@ -443,22 +364,18 @@ def _release_cells(
     else:
         means = moments.centres(classes.means[:, :p], pooled, n_cells).flatten(0, 1)
     unit = SUM_BOUND * deviation / ROW_NORM  # a row at the bound gets norm R
-    for query in queries.cell_sums:
+    for query in (queries[f"cell_means_{i}"] for i in range(structure.n_rounds)):
         centres = means
         counts, sums = query.release(records, rows=in_cells(centres, centres, unit))
         counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
-        assert query.mechanism.sigma is not None
         means = centres + moments.cell_means(counts, sums * unit, variances, query.mechanism.sigma * unit)
     weights = counts.unflatten(0, (-1, n_cells))
     weights = weights / weights.sum(1, keepdim=True)
-    if queries.cell_moments is not None:
-        unit, zero = MOMENT_BOUND * deviation / ROW_NORM, torch.zeros_like(means)
-        scaled = queries.cell_moments.release(records, zero, rows=in_cells(centres, means, unit))
-        assert queries.cell_moments.mechanism.sigma is not None
-        noise = queries.cell_moments.mechanism.sigma * unit**2
-        covariances = moments.cell_covariances(
-            counts, scaled * unit**2, noise, weights, means, classes.covariances[:, :p, :p]
-        )
+    if (query := queries.get("cell_moments")) is not None:
+        unit, of_classes = MOMENT_BOUND * deviation / ROW_NORM, classes.covariances[:, :p, :p]
+        scaled = query.release(records, torch.zeros_like(means), rows=in_cells(centres, means, unit)) * unit**2
+        noise = query.mechanism.sigma * unit**2
+        covariances = moments.cell_covariances(counts, scaled, noise, weights, means, of_classes)
     generator.weights.copy_(weights)
     generator.means.copy_(torch.cat([means, classes.means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
     generator.roots.copy_(moments.root(covariances))
@@ -477,12 +394,6 @@ def _set_map(generator: MixtureGenerator, rows: _Rows) -> None:
         spectrum[rows.base.kept] = 0
         contrast = min(1.0, 1 / rows.scale)  # of the records, over that of the reference
         generator.residual_scale.copy_(_RESIDUAL * contrast * spectrum.unflatten(0, rows.base.sample_shape))
-
-
-def _overall_mean(generator: MixtureGenerator) -> Tensor:
-    proportions = generator.means.new_tensor(generator.proportions)
-    mean: Tensor = proportions @ generator.means.unflatten(0, (len(proportions), -1)).mean(1)
-    return mean
 
 
 @torch.no_grad()

@@ -11,7 +11,8 @@ columns of their class (:mod:`dpswd.mixture.columns`).
 """
 
 import math
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from dpswd.errors import InputError
 from dpswd.generators import Generator
 from dpswd.mixture.columns import NormalScores, probabilities
 from dpswd.mixture.features import Frequencies
-from dpswd.mixture.jitter import N_CODES, jitter
+from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
 
 __all__ = ["MixtureGenerator"]
 
@@ -39,18 +40,14 @@ class MixtureGenerator(Generator):
         n_levels: Levels of the tone curve, at least 3; 0 clamps.
         residual: Draw the unreleased frequencies from the reference spectrum.
         contrast: Standard deviation of the logarithm of that factor, whose square has mean 1; 0 for none.
-        shift: Public amount of jitter, for images; see :func:`dpswd.mixture.jitter.jitter`.
-        rotation: As ``shift``.
-        zoom: As ``shift``.
-        shear: As ``shift``.
-        elastic: As ``shift``.
+        jitter: Public amounts of jitter, for images; see :func:`dpswd.mixture.jitter.jitter`.
         n_bins: Bins of the distributions of columns, of which rows are the normal scores; 0 for none.
 
     Raises:
         InputError: If a number is out of range, or jitter is set for records that are not images.
 
     Example:
-        >>> generator = MixtureGenerator((1, 8, 8), n_classes=10, n_cells=2, n_components=6, shift=1.0)
+        >>> generator = MixtureGenerator((1, 8, 8), n_classes=10, n_cells=2, n_components=6, jitter={"shift": 1.0})
         >>> generator(generator.latent(5), torch.arange(5)).shape
         torch.Size([5, 1, 8, 8])
     """
@@ -78,29 +75,26 @@ class MixtureGenerator(Generator):
         n_levels: int = 0,
         residual: bool = False,
         contrast: float = 0.0,
-        shift: float = 0.0,
-        rotation: float = 0.0,
-        zoom: float = 0.0,
-        shear: float = 0.0,
-        elastic: float = 0.0,
+        jitter: Mapping[str, float] | None = None,
         n_bins: int = 0,
     ) -> None:
         dim = n_components if dim is None else dim
         at_least(1, n_cells=n_cells, n_components=n_components)
         at_least(n_components, dim=dim)
-        nonnegative(contrast=contrast, shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
-        jittered = any((shift, rotation, zoom, shear, elastic))
-        if (jittered or residual) and len(sample_shape) != 3:
+        nonnegative(contrast=contrast)
+        check_amounts(jitter or {})
+        amounts = {name: amount for name, amount in (jitter or {}).items() if amount}
+        if (amounts or residual) and len(sample_shape) != 3:
             raise InputError(
                 f"Expected sample_shape (channels, height, width) for jitter or residual, got {tuple(sample_shape)}; "
                 "leave the amounts of jitter at 0 and residual at false."
             )
         size, cells = math.prod(sample_shape), max(1, n_classes) * n_cells
-        super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if jittered else 0) + (size if residual else 0))
+        super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if amounts else 0) + (size if residual else 0))
         self.n_cells, self.n_components, self.dim = n_cells, n_components, dim
-        self.bounded, self.n_levels, self.residual, self.jittered = bounded, n_levels, residual, jittered
-        self.shift, self.rotation, self.zoom, self.shear = shift, rotation, zoom, shear
-        self.contrast, self.elastic, self.n_bins = contrast, elastic, n_bins
+        self.bounded, self.n_levels, self.residual = bounded, n_levels, residual
+        self.contrast, self.n_bins = contrast, n_bins
+        self.jitter: dict[str, Any] = amounts
         self.register_buffer("weights", torch.full((max(1, n_classes), n_cells), 1 / n_cells))
         self.register_buffer("means", torch.zeros(cells, dim))
         self.register_buffer("roots", torch.zeros(cells, n_components, n_components))
@@ -123,7 +117,7 @@ class MixtureGenerator(Generator):
         if not self.contrast and spread == 1:
             return latent
         factor = spread * torch.exp(self.contrast * torch.randn_like(latent[:, :1]) - self.contrast**2)
-        end = self.dim + 1 + (N_CODES if self.jittered else 0)
+        end = self.dim + 1 + (N_CODES if self.jitter else 0)
         return torch.cat([factor * latent[:, : self.dim], latent[:, self.dim : end], factor * latent[:, end:]], dim=1)
 
     def cell(self, latent: Tensor, labels: Tensor) -> Tensor:
@@ -188,15 +182,7 @@ class MixtureGenerator(Generator):
         if self.columns is not None:
             return self.quantiles(self.linear(rows), labels)
         records = self.render(rows, latent[:, -math.prod(self.sample_shape) :] if self.residual else None)
-        if not self.jittered:
+        if not self.jitter:
             return records
-        return jitter(
-            records,
-            latent[:, self.dim + 1 : self.dim + 1 + N_CODES],
-            shift=self.shift,
-            rotation=self.rotation,
-            zoom=self.zoom,
-            shear=self.shear,
-            elastic=self.elastic,
-            padding="reflection" if bool(self.reflect) else "zeros",
-        )
+        codes = latent[:, self.dim + 1 : self.dim + 1 + N_CODES]
+        return jitter(records, codes, padding="reflection" if bool(self.reflect) else "zeros", **self.jitter)

@@ -6,6 +6,7 @@ the transformations are functions of latent codes, so that jitter is post-proces
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +17,16 @@ from dpswd.errors import InputError
 
 __all__ = ["N_CODES", "jitter"]
 
+AMOUNTS = ("shift", "rotation", "zoom", "shear", "elastic")
 _CONTROL = 5  # control points of the elastic distortion along each axis
 N_CODES = 6 + 2 * _CONTROL**2  # latent coordinates per image
+
+
+def check_amounts(amounts: Mapping[str, float]) -> None:
+    """Raise an InputError if an amount has another name than the arguments of :func:`jitter`, or is negative."""
+    if unknown := set(amounts) - set(AMOUNTS):
+        raise InputError(f"Expected amounts of jitter among {', '.join(AMOUNTS)}, got {', '.join(sorted(unknown))}.")
+    nonnegative(**amounts)
 
 
 def jitter(
@@ -31,28 +40,17 @@ def jitter(
     elastic: float = 0.0,
     padding: str = "zeros",
 ) -> Tensor:
-    """Transform every image by independent draws; those of the affine map are uniform.
+    """Transform images (n, channels, height, width) by independent draws; resampling is bilinear.
 
     Args:
-        images: (n, channels, height, width).
-        codes: (n, N_CODES), standard normal.
+        images: The images.
+        codes: (n, N_CODES), standard normal; draws of the affine map are uniform functions of them.
         shift: Largest shift along either axis, in pixels.
         rotation: Largest angle, in degrees.
         zoom: Largest relative change of width and of height.
         shear: Largest shear, in pixels per pixel.
         elastic: Standard deviation of the displacements of 5 x 5 control points, in pixels; bicubic between them.
         padding: Values outside the image: ``"zeros"``, or ``"reflection"`` for images whose border is not black.
-
-    Returns:
-        Images of the same shape, resampled bilinearly.
-
-    Raises:
-        InputError: If the shapes do not fit or an amount is negative.
-
-    Example:
-        >>> images = torch.rand(2, 1, 8, 8)
-        >>> jitter(images, torch.randn(2, N_CODES), shift=1.0, rotation=10.0).shape
-        torch.Size([2, 1, 8, 8])
     """
     nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
     if images.ndim != 4 or tuple(codes.shape) != (len(images), N_CODES):

@@ -48,13 +48,9 @@ def nearest_spectrum(matrix: Tensor) -> Tensor:
 
 
 def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -> Tensor:
-    r"""Means (C, d) of classes, pulled towards the mean of all records.
+    """Means (C, d) of classes from counts (C,) and sums (C, d), pulled towards that of all records.
 
-    Args:
-        counts: (C,), positive.
-        sums: (C, d), released.
-        reference: (d,), public variances.
-        noise: Standard deviation of an entry of a released sum.
+    ``reference``: public variances (d,). ``noise``: standard deviation of an entry of a sum.
     """
     overall = sums.sum(0) / counts.sum()
     difference = sums / counts[:, None] - overall
@@ -62,12 +58,9 @@ def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -
 
 
 def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Tensor:
-    r"""Wiener's weights of entries whose variance is modelled as :math:`\beta` times ``reference``.
+    """Wiener's weights of noisy differences from a prior mean, whose variance is a multiple of ``reference``.
 
-    Args:
-        difference: Noisy differences from their prior mean.
-        reference: Variances up to the factor beta, which is fitted by moments; broadcast to ``difference``.
-        noise_sq: Variances of the noise, broadcast to ``difference``.
+    The multiple is fitted by moments. ``noise_sq``: variances of the noise.
     """
     trust = (reference / (reference + noise_sq)).square().expand_as(difference)  # of entries above the noise
     beta = ((difference.square() - noise_sq) / reference * trust).sum() / trust.sum()
@@ -76,13 +69,9 @@ def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Te
 
 
 def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise: float) -> Tensor:
-    """Covariances (C, d, d) of classes; those of rare classes are pulled towards the pooled one.
+    """Released covariances (C, d, d) of classes; those of rare classes are pulled towards the pooled one (d, d).
 
-    Args:
-        counts: (C,), positive.
-        covariances: (C, d, d), released.
-        pooled: (d, d).
-        noise: Standard deviation of a diagonal entry of a released moment.
+    ``counts``: (C,). ``noise``: standard deviation of a diagonal entry of a released moment.
     """
     found, rare = covariances.clone(), counts < RARE * counts.mean()
     variances, shape = pooled.diagonal().clamp(min=_LEAST_VARIANCE), 0.5 + 0.5 * torch.eye(len(pooled))
@@ -93,15 +82,9 @@ def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise
 
 
 def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
-    """Centres (C, n_cells, d) of cells, by k-means on rows drawn from the normal law of each class.
+    """Centres (C, n_cells, d) of cells, by k-means on rows drawn with the means (C, d) and one covariance (d, d).
 
     The random numbers are seeded: they hide nothing, and every process must find the same cells.
-
-    Args:
-        means: (C, d).
-        covariance: (d, d), pooled over the classes.
-        n_cells: Cells per class.
-        n_synthetic: Synthetic rows per class.
     """
     if n_cells == 1:
         return means[:, None].clone()
@@ -117,10 +100,7 @@ def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 
 def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
     """Move rows (n, d) to a mean (d,) and a covariance (d, d), by the optimal transport of normal laws.
 
-    Args:
-        reference: Rows with a covariance of full rank; smaller eigenvalues than 0.001 of their mean count as this.
-        mean: (d,).
-        covariance: (d, d); negative eigenvalues count as 0.
+    Eigenvalues of the rows' own covariance count as at least 0.001 of their mean, negative ones of the other as 0.
     """
     centred = reference - reference.mean(0)
     own = centred.T @ centred / len(centred)
@@ -135,10 +115,6 @@ def reference_cells(rows: Tensor, n_cells: int) -> tuple[Tensor, Tensor]:
     """Centres (n_cells, d) and covariances (n_cells, d, d) of cells of public rows (n, d), by k-means.
 
     The covariance of a cell is averaged with that within all cells, which counts as 5 rows.
-
-    Args:
-        rows: Public rows, at least ``n_cells``.
-        n_cells: Number of cells.
     """
     clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
     centres, cells = torch.from_numpy(clusters.cluster_centers_), torch.from_numpy(clusters.labels_).long()
@@ -157,13 +133,9 @@ def cell_of(rows: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
 
 
 def cell_means(counts: Tensor, sums: Tensor, variances: Tensor, noise: float) -> Tensor:
-    """Means (K, d) of deviations from the centres of cells, pulled towards 0.
+    """Means (K, d) of deviations from the centres of cells, from counts (K,) and sums (K, d), pulled towards 0.
 
-    Args:
-        counts: (K,), positive.
-        sums: (K, d), released sums of deviations.
-        variances: (d,), of the pooled covariance.
-        noise: Standard deviation of an entry of a released sum.
+    ``variances``: (d,), of the pooled covariance. ``noise``: standard deviation of an entry of a sum.
     """
     difference = sums / counts[:, None]
     noise_sq = (noise / counts).square()[:, None]
@@ -177,15 +149,10 @@ def cell_covariances(
     """Covariances (K, d, d) of cells, pulled towards the covariance within the cells of their class.
 
     Moments of clipped rows are too small. They are multiplied by one factor, so that all cells together have the
-    variance within cells that follows from the covariances of classes.
+    variance within cells that follows from the covariances (C, d, d) of classes.
 
-    Args:
-        counts: (K,), positive.
-        moments: (K, d, d), released second moments of clipped rows about the means of cells.
-        noise: Standard deviation of a diagonal entry of a released moment.
-        weights: (C, K / C), proportions of the cells of each class.
-        means: (K, d), of cells.
-        covariances: (C, d, d), of classes.
+    ``moments``: (K, d, d), released about the means (K, d) of cells. ``noise``: standard deviation of a diagonal entry.
+    ``weights``: (C, K / C), proportions of the cells of each class.
     """
     n_cells = weights.shape[1]
     about = means.unflatten(0, (-1, n_cells))

@@ -19,9 +19,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torchvision.transforms.functional import affine, gaussian_blur
 
-from dpswd.adaptation.framing import frame
 from dpswd.data import Benchmark, benchmark, data_root, read_public
 from dpswd.records import Records
+from experiments.adaptation.framing import frame
 
 __all__ = ["CHANGES", "OFFICE", "Pair", "digits", "office", "vectors"]
 
@@ -73,7 +73,7 @@ def _benchmark(name: str, root: Root) -> Benchmark:
 
 
 def digits(source: str, target: str, framing: str, root: Root = None) -> Pair:
-    """Return MNIST and USPS as images of 28 x 28, ``"framed"`` (:mod:`dpswd.adaptation.framing`) or ``"resized"``."""
+    """Return MNIST and USPS as images of 28 x 28, ``"framed"`` by :func:`frame` or ``"resized"``."""
     first, second = _benchmark(source, root), _benchmark(target, root)
     assert second.test is not None
 

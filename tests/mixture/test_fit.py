@@ -315,9 +315,9 @@ def test_tone_curve_gives_the_released_shares_of_black_and_white():
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])
 def test_contrast_is_one_factor_of_mean_square_one_for_the_rows_and_the_residual_of_a_record(shift):
-    n, size, dim = 4000, 3 * 8 * 8, 6
+    n, size, dim, jitter = 4000, 3 * 8 * 8, 6, {"shift": shift}
     plain, varied = (
-        MixtureGenerator((3, 8, 8), n_cells=2, n_components=4, dim=dim, residual=True, contrast=contrast, shift=shift)
+        MixtureGenerator((3, 8, 8), n_cells=2, n_components=4, dim=dim, residual=True, contrast=contrast, jitter=jitter)
         for contrast in (0.0, 0.5)
     )
     torch.manual_seed(0)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from dpswd import InputError
-from dpswd.adaptation.framing import frame
+from experiments.adaptation.framing import frame
 
 ROUNDING = 1e-5  # sums of a few hundred float32 of order 1
 

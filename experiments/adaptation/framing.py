@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
 
 __all__ = ["frame"]
@@ -14,29 +13,11 @@ def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, 
     """Frame each digit by itself: upright, centred and of one size.
 
     A digit is sheared such that its second moments are uncorrelated. Its bounding box (pixels above ``ink``) is centred
-    and scaled to ``inner`` pixels along the longer side; the shorter side is stretched by the power ``stretch``. An
-    image without ink stays empty. The result is a function of one image alone, so that it is part of the public map
-    from record to row.
-
-    Args:
-        images: (n, 1, h, w) in [0, 1].
-        size: Side of the result.
-        ink: Pixels above it belong to the digit.
-        inner: Longer side of the digit afterwards.
-        stretch: 0 keeps the proportions, 1 fills the square.
-
-    Returns:
-        (n, 1, size, size), float32.
-
-    Raises:
-        InputError: If the images have another shape.
-
-    Example:
-        >>> frame(torch.rand(2, 1, 16, 16), size=28).shape
-        torch.Size([2, 1, 28, 28])
+    and scaled to ``inner`` pixels along the longer side; the shorter side is stretched by the power ``stretch``, 0 for
+    its proportions and 1 for the square. An image without ink stays empty. Images (n, 1, h, w) in [0, 1] become
+    (n, 1, size, size). The result is a function of one image alone, so that it is part of the public map from record to
+    row.
     """
-    positive(ink=ink)
-    at_least(1, size=size, inner=inner)
     if images.ndim != 4 or images.shape[1] != 1:
         raise InputError(f"Expected grey images (n, 1, h, w), got {tuple(images.shape)}.")
     n, _, h, w = images.shape
