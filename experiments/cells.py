@@ -21,7 +21,7 @@ import torch
 from dpswd import __version__
 from dpswd._files import write_json
 
-__all__ = ["averaged", "results_in", "results_of", "run_cells", "silence"]
+__all__ = ["averaged", "results_of", "run_cells", "silence"]
 
 Result = dict[str, Any]
 
@@ -85,12 +85,6 @@ def results_of(cells: Sequence[C], directory: Path, version: Callable[[C], Any])
     """Return the results that ``directory`` has of the present versions of the cells, in their order."""
     paths = [(directory / f"{cell.name}.json", version(cell)) for cell in cells]
     return [json.loads(path.read_text())["result"] for path, wanted in paths if _is_current(path, wanted)]
-
-
-def results_in(directory: Path, version: Any) -> list[Result]:
-    """Return the results of all cells of a version in ``directory``, in the order of their names."""
-    found = [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
-    return [content["result"] for content in found if content["version"] == version]
 
 
 def _is_current(path: Path, version: Any) -> bool:

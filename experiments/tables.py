@@ -130,19 +130,13 @@ def score(row: Row) -> str:
     return f"{row['mean']:.1f}" + (f" ± {row['std']:.1f}" if row["std"] is not None else "")
 
 
-def printed(row: Row) -> str:
-    """The accuracies that Rakotomamonjy2021 prints for a method."""
-    found = {each["classifier"]: each["printed"] for each in row["same"] if each.get("printed")}
-    return f"{found['logreg']} / {found['mlp']}" if found else "-"
-
-
 def guarantee(row: Row, form: str = ".3g") -> str:
     """The guarantee of a trained model, or what an unsound method claims."""
     if row["epsilon"] is None:
         return "none"
-    if not row["sound"]:
+    if not row["sound"] and not row.get("conditions"):
         return f"ε = {row['epsilon']:g} claimed" + (", **unsound**" if row["sound"] is False else "")
-    return f"ε = {row['epsilon']:g}, μ = {row['mu']:{form}}"
+    return f"ε = {row['epsilon']:g}, μ = {row['mu']:{form}}" + (", conditional" if row.get("conditions") else "")
 
 
 def mixture_beside(row: Row) -> str:
@@ -161,7 +155,6 @@ METHODS = {
 }
 CLASSIFIERS = {"logreg": "LogReg", "mlp": "MLP", "cnn": "CNN", "larger_cnn": "larger CNN"}
 CLASSIFIERS |= {"best": "best network", "mean": "mean of networks"}
-OF_THE_PAPER = ("SWD", "DP-SWD-b", "DP-SWD-c", "DP-MERF with", "GS-WGAN", "DP-CGAN")  # rows of Table 2 as printed
 
 
 def problem(row: Row) -> str:
@@ -189,14 +182,6 @@ def power_at(rate: float) -> Callable[[Row], str]:
 def with_n(row: Row, value: float) -> bool:
     """Whether a ratio is at least 1.5 for n >= 1,000, and 1 below."""
     return value >= (1.5 if row["n"] >= 1000 else 1)
-
-
-def least_steps(row: Row) -> str:
-    """Steps whose average has as much signal as noise, or a lower bound where two standard errors hide the signal."""
-    error = 2**0.5 * row["variance"] / row["draws"]  # at most, for a variance in one direction
-    if row["norm2"] > 2 * error:
-        return f"{row['variance'] / row['norm2']:.2g}"
-    return f"> {row['variance'] / (max(row['norm2'], 0.0) + 2 * error):.0f}"
 
 
 def per_step(row: Row) -> float:
@@ -231,13 +216,14 @@ def the_others(row: Row) -> str:
 
 
 FUNCTIONS: dict[str, Callable[[Row], Any]] = {
-    "least_steps": least_steps,
-    **{each.__name__: each for each in (score, printed, guarantee, mixture_beside, problem, gap, compared, the_others)},
+    **{each.__name__: each for each in (score, guarantee, mixture_beside, problem, gap, compared, the_others)},
     "against": lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(row["variable"], row["variable"]),
     "budget": lambda row: guarantee(row).split(", μ")[0],
     "budget_or_real": lambda row: budget(row, "real records"),
     "caught": lambda row: "caught" if row["caught"] else "MISSED",
-    "changes": lambda row: ", ".join(f"{key} {value}".replace("_", " ") for key, value in row["changed"].items()),
+    "changes": lambda row: (
+        ", ".join(f"{key} {value}" for key, value in row["changed"].items() if key != "steps") or "-"
+    ),
     "choice": lambda row: "adapted" if row["adapted"] else "plain",
     "classifier": lambda row: CLASSIFIERS[row["classifier"]],
     "curve": lambda row: " ".join(f"{value:.0f}" for value in row["curve"]),
@@ -249,13 +235,9 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "mean_of_all": lambda row: f"{sum(each['mean'] for each in row['same']) / len(row['same']):.1f}",
     "measured_memory": lambda row: "ours_bytes" in row,
     "method": lambda row: METHODS.get(row["method"], row["method"]),
-    "method_and_steps": lambda row: f"{row['method'].removesuffix(', adapter')}, {row['steps']:,} steps",
     "naive_ours": ratio("naive_s", "ours_s", with_n),
-    "noise": lambda row: "-" if row["epsilon"] is None else row["noise"],
     "normalise": lambda row: "yes" if row["normalise"] else "no",
-    "of_the_paper": lambda row: row["method"].startswith(OF_THE_PAPER),
     "ours_floor": ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
-    "pair": lambda row: row["dataset"].split(",")[0],
     "paper_quantiles": ratio("paper_s", "quantiles_s", with_n),
     "paper_rows": ratio("paper_s", "rows_s", with_n),
     "peak": lambda row: (

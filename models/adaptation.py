@@ -201,7 +201,7 @@ def fit_aligned(
         return {}
     account = PrivacyAccountant("pld").step(mechanism, sample_size=len(target), n_releases=criterion.n_releases)
     spent = account.guarantee(target_delta)
-    return {name: spent[name] for name in ("epsilon", "delta", "mu")} | {"sound": True}
+    return {name: spent[name] for name in ("epsilon", "delta", "mu", "sound")}
 
 
 @torch.no_grad()

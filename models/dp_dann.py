@@ -17,6 +17,7 @@ accuracies, not for a network that is published. Its ``secure_mode`` needs an ex
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from dpswd._validate import at_least, positive
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma
+from dpswd.accounting.ledger import CONDITIONS
 from dpswd.mechanism import GaussianMechanism
 from dpswd.sampling import FixedSizeSampler
 from models.alignment import DomainClassifier, reverse, rising
@@ -54,7 +56,7 @@ def fit_dp_dann(
     clip: float,
     target_epsilon: float,
     target_delta: float,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Train encoder and classifier in place.
 
     Args:
@@ -72,7 +74,8 @@ def fit_dp_dann(
         target_delta: Budget, together with ``target_epsilon``.
 
     Returns:
-        Privacy spent (epsilon, delta, mu) and the noise multiplier (noise over C).
+        Privacy spent (epsilon, delta, mu), the noise multiplier (noise over C), and that the guarantee is conditional:
+        ``target`` is a tensor, so that ``sound`` is false and ``conditions`` lists what has to hold.
 
     Raises:
         InputError: If a number is out of range, or B > N.
@@ -116,7 +119,8 @@ def fit_dp_dann(
     network.remove_hooks()
     _forget(encoder, classifier)
     spent = account.guarantee(target_delta)
-    return {name: spent[name] for name in ("epsilon", "delta", "mu")} | {"noise_multiplier": mechanism.sigma / clip}
+    facts = {"sound": False, "conditions": CONDITIONS, "noise_multiplier": mechanism.sigma / clip}
+    return {name: spent[name] for name in ("epsilon", "delta", "mu")} | facts
 
 
 def _opacus(

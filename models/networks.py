@@ -130,8 +130,8 @@ class PublishedDigitEncoder(nn.Sequential):
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__(
             nn.Conv2d(1, 32, 5),
+            nn.MaxPool2d(2),  # before the ReLU: the same function, half the time
             nn.ReLU(),
-            nn.MaxPool2d(2),
             nn.Conv2d(32, 20, 5),
             nn.Dropout2d(dropout),
             nn.MaxPool2d(2),

@@ -212,7 +212,7 @@ def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:
         target_epsilon=epsilon,
         target_delta=problem.delta,
     )
-    return {"accuracy": start.score(encoder, classifier), "sound": True, **facts}
+    return {"accuracy": start.score(encoder, classifier), **facts}
 
 
 METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[float | None, ...]]] = {

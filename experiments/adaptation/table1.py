@@ -5,21 +5,18 @@ Digits in two protocols: framed alike (each image by itself, which is public kno
 its budget, on a problem, with a seed. All methods of a problem and seed start from the same network, and
 :func:`~experiments.adaptation.adaptation_methods.run_method` seeds each method by itself, so that the experiments share
 their cells.
-
-``adaptation_steps``: digits as they are with more steps than in Table 1. Steps after the release are free: they cost
-time and no privacy. The source alone is trained for as many steps in all.
 """
 
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, Problem, Start, make_start, run_method
+from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, Start, make_start, run_method
 from experiments.cells import averaged, run_cells
 
 SEEDS, FEW, ONE = 10, 3, 1  # of Table 1; of digits as they are, and of the others; with --quick
@@ -30,41 +27,28 @@ PUBLISHED = {"MNIST-USPS": 94.0, "USPS-MNIST": 83.4}  # Table 1 of the paper, DP
 DIGITS = tuple(name for name in PROBLEMS if "MNIST" in name)
 AS_THEY_ARE = tuple(name for name in DIGITS if name.endswith("as they are"))
 EPSILONS, FEW_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0), (0.5, 10.0)
-STEPS = (300, 1500)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A method with its budget on a problem; ``steps`` replaces the number of steps of the problem."""
+    """A method with its budget on a problem."""
 
     problem: str
     seed: int
     method: str
     budget: float | None
-    steps: int | None = None
 
     @property
     def name(self) -> str:
         """Path of the result."""
         start = f"{self.problem}_{self.seed}".replace(", ", "_").replace(" ", "_")
         budget = "" if self.budget is None else f"_{self.budget:g}"
-        steps = "" if self.steps is None else f"_{self.steps}_steps"
-        return f"{start}/{self.method.replace(', ', '_').replace(' ', '_')}{budget}{steps}"
-
-
-def problem_of(cell: Cell) -> Problem:
-    """The problem of a cell; the source alone takes the additional steps before the start."""
-    problem = PROBLEMS[cell.problem]
-    if cell.steps is None:
-        return problem
-    if cell.method == "source only":
-        return replace(problem, pretrain=problem.pretrain + cell.steps)
-    return replace(problem, steps=cell.steps)
+        return f"{start}/{self.method.replace(', ', '_').replace(' ', '_')}{budget}"
 
 
 @functools.lru_cache(maxsize=1)  # the methods of a problem and seed follow each other
-def _start(problem: Problem, seed: int, root: str | None) -> Start:
-    return make_start(problem, seed, root)
+def _start(problem: str, seed: int, root: str | None) -> Start:
+    return make_start(PROBLEMS[problem], seed, root)
 
 
 def run_adaptation(
@@ -76,8 +60,8 @@ def run_adaptation(
 
 
 def _work(cell: Cell, root: str | None) -> dict[str, Any]:
-    start = _start(problem_of(cell), cell.seed, root)
-    facts = {"problem": cell.problem, "seed": cell.seed, "steps": cell.steps}
+    start = _start(cell.problem, cell.seed, root)
+    facts = {"problem": cell.problem, "seed": cell.seed}
     return {**facts, **run_method(start, cell.method, cell.budget)}
 
 
@@ -85,13 +69,13 @@ def summarise(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Means and standard deviations over seeds, in the form of the accuracy tables."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for result in found:
-        key = result["problem"], result["method"], result["budget"], result["steps"]
+        key = result["problem"], result["method"], result["budget"]
         groups.setdefault(key, []).append(result)
     rows = []
-    for (problem, method, budget, steps), same in groups.items():
-        row: dict[str, Any] = {"dataset": problem, "method": method, "epsilon": budget, "steps": steps}
+    for (problem, method, budget), same in groups.items():
+        row: dict[str, Any] = {"dataset": problem, "method": method, "epsilon": budget}
         row["statistic"] = "quantiles" if method.startswith("DP-SWD,") else None
-        row |= {name: same[0].get(name) for name in ("delta", "mu", "sound")}
+        row |= {name: same[0].get(name) for name in ("delta", "mu", "sound", "conditions")}
         row |= {"classifier": "encoder and head", "train_seconds": round(mean(each["seconds"] for each in same), 1)}
         rows.append(row | averaged([each["accuracy"] for each in same], 2))
     return rows
@@ -132,25 +116,10 @@ def compare(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def adaptation_steps(
-    out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None
-) -> dict[str, Any]:
-    """Run the missing cells; ours with the number of steps of Table 1 is the cell of that table."""
-    cells = [
-        Cell(name, seed, method, budget, None if method == OURS[0] and steps == PROBLEMS[name].steps else steps)
-        for seed in range(ONE if quick else FEW)
-        for name in AS_THEY_ARE
-        for method, budget in (("source only", None), OURS)
-        for steps in STEPS
-    ]
-    rows = summarise(run_adaptation(cells, data, out, workers))
-    return {"rows": [row | {"steps": row["steps"] or PROBLEMS[row["dataset"]].steps} for row in rows]}
-
-
 def fig3(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Run what is missing, draw ``fig3.png``, and return one row per problem, method and budget.
 
-    The figure also shows rows of ``OUT/adaptation_images.json`` and ``OUT/table1_published.json``, if there are any.
+    The figure also shows the rows of ``OUT/adaptation_images.json``, if there are any.
     """
     keys: list[tuple[str, float | None]] = [("source only", None)]
     keys += [(method, epsilon) for method in (OURS[0], "DP-DANN") for epsilon in (FEW_EPSILONS if quick else EPSILONS)]
@@ -162,20 +131,19 @@ def fig3(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[st
         if key[0] != "DP-DANN" or name in AS_THEY_ARE  # on framed digits it hardly differs from the source alone
     ]
     rows = summarise(run_adaptation(cells, data, out))
-    others = (out / f"{name}.json" for name in ("adaptation_images", "table1_published"))
-    more = [row for path in others if path.exists() for row in json.loads(path.read_text())["rows"]]
-    _draw([*rows, *(row for row in more if row.get("noise") != "corrected")], out / "fig3.png")
+    images = out / "adaptation_images.json"
+    more = json.loads(images.read_text())["rows"] if images.exists() else []
+    _draw([*rows, *more], out / "fig3.png")
     return {"rows": rows}
 
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    styles = {"DP-SWD, adapter": "o-", "DP-DANN": "s--", "source only": ":", "published algorithm": "x-"}
+    styles = {"DP-SWD, adapter": "o-", "DP-DANN": "s--", "source only": ":"}
     images = {"synthetic target": "D-", "real target": "-.", "source only": "--"}
     styles |= {f"image map, {name}": style for name, style in images.items()}
     protocols = {"framed alike": ("tab:blue", ""), "as they are": ("tab:orange", ", as they are")}
-    protocols |= {"as printed": ("tab:red", ", as printed")}
     figure = Figure(figsize=(9, 4.6), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, pair in zip(panels, ("MNIST-USPS", "USPS-MNIST"), strict=True):
@@ -185,7 +153,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                 if not part:
                     continue
                 part.sort(key=lambda row: row["epsilon"] or 0)
-                label = f"{method}, {protocol}" + (": unsound" if part[0]["sound"] is False else "")
+                label = f"{method}, {protocol}"
                 if part[0]["epsilon"] is None:
                     axes.axhline(part[0]["mean"], color=colour, linestyle=style, label=label)
                 else:
@@ -203,8 +171,4 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
 EXPERIMENTS = {
     "table1": ("Table 1: private domain adaptation, 10 seeds (3 with --quick), epsilon 10 and 1; half an hour", table1),
     "fig3": ("Figure 3: adaptation accuracy against epsilon from 0.5 to 10, three seeds (one with --quick)", fig3),
-    "adaptation_steps": (
-        "adaptation of digits as they are, with five times as many steps as in Table 1 (20 minutes; six with --quick)",
-        adaptation_steps,
-    ),
 }

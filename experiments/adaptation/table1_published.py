@@ -1,27 +1,30 @@
-"""Rakotomamonjy2021, Table 1 and Figure 3: the published algorithm on digits. NOT PRIVATE (docs/errata.md, 4 and 5).
+"""Rakotomamonjy2021, Table 1: the published algorithm on digits, and what its accuracy depends on. NOT PRIVATE.
 
-As printed: encoder and head of appendix 8.5.2, 100 epochs of batches of 128, 200 directions, sigma of Table 4 (4.74,
-5.34). From the authors' code (arakotom/dp_swd at 97164ee): pixels in [-1, 1], Adam with betas (0.5, 0.999), learning
-rates, the weight of the distance, which is in the loss after 11 of 100 epochs, MNIST's test set as the target of
-USPS-MNIST, and a test on the images that train (transductive).
+As printed: encoder and head of appendix 8.5.2, batches of 128, 200 directions, sigma of Table 4 (4.74, 5.34). From the
+authors' code (arakotom/dp_swd at 97164ee): 100 epochs, pixels in [-1, 1], Adam with betas (0.5, 0.999), learning rates,
+the weight of the distance, which is in the loss after 11 of 100 epochs, MNIST's test set as the target of USPS-MNIST,
+and a test on the images that train (transductive). docs/errata.md, items 4 and 5, says why it is not private.
 
-Every option changes one setting whose value in the paper is not known here, or in which paper and code differ:
+Settings whose value in the paper is not known here, or in which paper and code differ:
 
 - ``box``: the code reads CoGAN's ``usps_28x28.pkl`` (split 0, 7,438 images), which is not available. Here a random 80 %
   of the official 9,298 images of 16 x 16 is enlarged to ``box`` pixels a side and padded to 28.
-- ``steps``: 7,900 (USPS-MNIST) and 5,900 by the account of Table 4, whose epochs are those of the target; 5,900 and
-  46,800 in the code, whose epochs are those of the source.
+- ``steps``: 5,900 and 7,900 (USPS-MNIST) by the account of Table 4, whose epochs are those of the target; 46,800 and
+  5,900 in the code, whose epochs are those of the source. Default: 5,900.
 - ``initial``: ``"torch"``, or ``"normal"`` for weights of convolutions from N(0, 0.02), which is ``weight_init`` in
   another repository of the same author.
 - ``dropout``: on in the first epoch only, as in the code, which never returns to training mode.
 - ``weight``: the code has 0.01 beside 1 for USPS-MNIST.
+
+``table1_gap`` changes one setting at a time, with a twentieth of the steps in every cell.
 """
 
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import torch
@@ -29,21 +32,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpswd.data import benchmark
-from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments.accounting.published import TABLE4, Table4Row
-from experiments.cells import results_in, run_cells
+from experiments.cells import averaged, run_cells
 from models.adaptation import accuracy
 from models.networks import PublishedDigitEncoder
 from models.published import published_loss
 
-HELP = "Table 1: the published algorithm on digits, minutes a row (--full: the budgets of Figure 3, hours)"
-
 FIRST = 0.11  # share of the steps before the distance enters the loss
-EPSILONS = (0.5, 1.0, 2.0, 5.0)  # of Figure 3, beside 10
-METHODS = {"source only": "source only", "none": "SWD"}  # by noise; others: the published algorithm
+STEPS, CODE_STEPS, SHORTER = 5900, 46_800, 20  # of a run; of MNIST-USPS in the code; the share of table1_gap
+METHODS = {"source only": "source only", "none": "SWD", "printed": "published algorithm"}  # by noise
 VERSION = 1  # of the cells: the algorithm does not change with the package
-CURVE = 10  # accuracies along a run
+CURVE = 5  # accuracies along a run, of every fifth record
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,17 @@ PROBLEMS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One training run; ``None`` stands for the value as printed.
+    """One training run; see the module docstring.
 
-    ``noise`` is ``"printed"``, ``"corrected"`` or ``"recomputed"`` for ``epsilon``; without budget ``"none"``, or
-    ``"source only"``, which leaves the distance out.
+    ``noise`` is ``"printed"``, ``"none"``, or ``"source only"``, which leaves the distance out. ``weight`` of ``None``
+    is that of the problem.
     """
 
     problem: str
     noise: str
-    epsilon: float | None
     seed: int
-    box: int = 28
-    steps: int | None = None
+    box: int = 20
+    steps: int = STEPS
     initial: str = "torch"
     dropout: bool = False
     weight: float | None = None
@@ -84,110 +83,79 @@ class Cell:
     def name(self) -> str:
         """Name of its file."""
         changes = [f"{key}_{value}" for key, value in self.changes().items()]
-        budget = [] if self.epsilon is None else [f"{self.epsilon:g}"]
-        return "-".join([self.problem, self.noise.replace(" ", "_"), *budget, *changes, str(self.seed)])
+        return "-".join([self.problem, self.noise.replace(" ", "_"), *changes, str(self.seed)])
 
     def changes(self) -> dict[str, Any]:
         """Return the settings that differ from the default."""
-        plain = Cell(self.problem, self.noise, self.epsilon, self.seed)
+        plain = Cell(self.problem, self.noise, self.seed)
         return {key: value for key, value in asdict(self).items() if value != getattr(plain, key)}
 
-    @property
-    def sigma(self) -> float:
-        """Noise in units in which a row moves by at most 1."""
-        row = PROBLEMS[self.problem].row
-        if self.epsilon is None:
-            return 0.0
-        if self.noise == "printed":
-            return row.sigma
-        return row.recomputed(self.epsilon, corrected=self.noise == "corrected")
+
+CHANGES: list[tuple[str, str, dict[str, Any]]] = [  # of table1_gap, the most telling ones first
+    ("USPS-MNIST", "none", {}),
+    ("USPS-MNIST", "none", {"box": 28}),
+    ("MNIST-USPS", "none", {}),
+    ("MNIST-USPS", "none", {"box": 28}),
+    ("USPS-MNIST", "source only", {}),
+    ("USPS-MNIST", "source only", {"box": 28}),
+    ("USPS-MNIST", "none", {"weight": 0.01}),
+    ("USPS-MNIST", "none", {"initial": "normal"}),
+    ("USPS-MNIST", "none", {"dropout": True}),
+    ("USPS-MNIST", "none", {"box": 18}),
+    ("USPS-MNIST", "none", {"box": 24}),
+    ("USPS-MNIST", "printed", {}),
+    ("MNIST-USPS", "printed", {}),
+    ("MNIST-USPS", "none", {"box": 28, "steps": CODE_STEPS}),
+]
 
 
-def run(
-    out: Path,
-    *,
-    data: Path | None = None,
-    full: bool = False,
-    seeds: int = 1,
-    only: str | None = None,
-    noise: str | None = None,
-    box: int = 28,
-    steps: int | None = None,
-    initial: str = "torch",
-    dropout: bool = False,
-    weight: float | None = None,
-) -> dict[str, Any]:
-    """Run the missing cells; return one row per setting of all cells that have results.
+def published(out: Path, *, data: Path | None = None, seeds: int = 1, only: str | None = None) -> dict[str, Any]:
+    """Run the cells at full length with boxes of 20 and 28; ``only`` selects one problem. One row per setting."""
+    settings: list[tuple[str, dict[str, Any]]] = [("none", {}), ("printed", {}), ("none", {"box": 28})]
+    chosen = [
+        Cell(name, noise, seed, **changed) for name in PROBLEMS for noise, changed in settings for seed in range(seeds)
+    ]
+    return {"rows": _rows([cell for cell in chosen if only in (None, cell.problem)], out, data)}
 
-    Runs with a changed setting are written to ``table1_gap.json``, the others to ``table1_published.json``.
 
-    Args:
-        out: ``OUT/table1_published_cells`` holds the cells.
-        data: Directory of the data sets.
-        full: Add the budgets of Figure 3.
-        seeds: Number of seeds.
-        only: One problem.
-        noise: One of the noises of :class:`Cell`.
-        box: See the module docstring, as for the following.
-        steps: Number of steps.
-        initial: Initialisation.
-        dropout: Dropout in the first epoch.
-        weight: Weight of the distance.
-    """
-    if only is not None and only not in PROBLEMS:
-        raise InputError(f"Expected --only as one of {', '.join(PROBLEMS)}, got {only!r}.")
-    settings: list[tuple[str, float | None]] = [("source only", None), ("none", None)]
-    settings += [("printed", 10.0), ("corrected", 10.0)]
-    settings = [setting for setting in settings if noise in (None, setting[0])]
-    settings += [("recomputed", epsilon) for epsilon in EPSILONS] if full else []
-    changed: Any = {"box": box, "steps": steps, "initial": initial, "dropout": dropout, "weight": weight}
-    names = [only] if only else list(PROBLEMS)
-    cells = [Cell(name, *key, seed, **changed) for seed in range(seeds) for key in settings for name in names]
+def gap(out: Path, *, data: Path | None = None, seeds: int = 3) -> dict[str, Any]:
+    """Run ``CHANGES`` with a twentieth of the steps; return one row per setting."""
+    cells = [
+        Cell(name, noise, seed, **{**changed, "steps": changed.get("steps", STEPS) // SHORTER})
+        for name, noise, changed in CHANGES
+        for seed in range(seeds)
+    ]
+    return {"rows": _rows(cells, out, data)}
+
+
+def _rows(cells: list[Cell], out: Path, data: Path | None) -> list[dict[str, Any]]:
     directory = out / "table1_published_cells"
-    run_cells(cells, lambda cell: train(cell, data), directory, version=lambda cell: VERSION, workers=0)
-    rows = summarise(results_in(directory, VERSION))
-    gap = bool(cells[0].changes())
-    return {"rows": [row for row in rows if bool(row["changed"]) == gap]} | ({"file": "table1_gap"} if gap else {})
+    work, version = partial(train, data=data), lambda cell: VERSION
+    return summarise(run_cells(cells, work, directory, version=version, workers=0))
 
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Average the results of :func:`train` over seeds: one row per setting."""
+    """Average the results of :func:`train` over seeds: one row per setting, in the order of the results."""
     groups: dict[Cell, list[dict[str, Any]]] = {}
     for result in results:
         groups.setdefault(Cell(**{**result["cell"], "seed": 0}), []).append(result)
-    noises = ("source only", "none", "printed", "corrected", "recomputed")
     rows = []
-    for cell in sorted(groups, key=lambda c: (list(PROBLEMS).index(c.problem), len(c.changes()), c.name)):
-        found, problem = groups[cell], PROBLEMS[cell.problem]
+    for cell, found in groups.items():
         values = [result["accuracy"] for result in found]
-        row: dict[str, Any] = {
-            "dataset": f"{cell.problem}, as printed",
-            "method": METHODS.get(cell.noise, "published algorithm"),
-        }
-        row |= {"noise": cell.noise, "sigma": round(found[0]["sigma"], 3), "epsilon": cell.epsilon}
-        row |= {"delta": problem.row.delta, "mu": None, "sound": None if cell.epsilon is None else False}
-        row |= {"changed": cell.changes(), "steps": found[0]["steps"], "mean": round(mean(values), 2)}
-        row |= {"std": round(stdev(values), 2) if len(values) > 1 else None, "values": values}
+        row: dict[str, Any] = {"dataset": cell.problem, "method": METHODS[cell.noise], "noise": cell.noise}
+        row |= {"sigma": PROBLEMS[cell.problem].row.sigma if cell.noise == "printed" else 0.0, "steps": cell.steps}
+        row |= {"sound": False if cell.noise == "printed" else None, "changed": cell.changes(), "values": values}
+        row |= averaged(values) | {"printed": PROBLEMS[cell.problem].printed.get(cell.noise)}
         row |= {"curve": [round(mean(part), 1) for part in zip(*(r["curve"] for r in found), strict=True)]}
-        row |= {
-            "printed": problem.printed.get(cell.noise),
-            "seeds": len(values),
-            "command": _command(cell, len(values)),
-        }
         rows.append(row | {"train_seconds": round(mean(result["seconds"] for result in found))})
-    return sorted(rows, key=lambda row: (bool(row["changed"]), noises.index(row["noise"]), -(row["epsilon"] or 0)))
-
-
-def _command(cell: Cell, seeds: int) -> str:
-    options = {"only": cell.problem, "noise": cell.noise, **cell.changes(), "seeds": seeds}
-    words = [f"--{key}" if value is True else f"--{key} {value}" for key, value in options.items()]
-    return " ".join(["python -m experiments run table1_published", *words])
+    return rows
 
 
 def train(cell: Cell, data: Path | None) -> dict[str, Any]:
     """Train encoder and head of one cell; return the accuracy on the target, also along the run."""
     torch.manual_seed(cell.seed)
-    setting, started, sigma = PROBLEMS[cell.problem], time.monotonic(), cell.sigma
+    setting, started = PROBLEMS[cell.problem], time.monotonic()
+    sigma = setting.row.sigma if cell.noise == "printed" else 0.0
     weight = setting.weight if cell.weight is None else cell.weight
     source, target = domains(cell.problem, data, cell.box)
     encoder: Any = PublishedDigitEncoder(dropout=0.5 if cell.dropout else 0.0).to(memory_format=torch.channels_last)
@@ -200,16 +168,15 @@ def train(cell: Cell, data: Path | None) -> dict[str, Any]:
     optimizer = torch.optim.Adam(model.parameters(), lr=setting.lr, betas=(0.5, 0.999))
     batch = setting.row.batch_size
     per_epoch = -(-len(target) // batch)
-    steps = setting.row.n_releases if cell.steps is None else cell.steps
     ours, theirs = _endless(len(source), batch), _endless(len(target), batch, short=True)
-    curve = []
+    some, curve = target.select(torch.arange(0, len(target), 5)), []
     model.train(cell.dropout)
-    for step in range(steps):
+    for step in range(cell.steps):
         private = next(theirs)
         index = next(ours)[: len(private)]  # the last batch of an epoch is short
         features = encoder(source.floats(index))
         loss = F.cross_entropy(head(features), source.labels[index])
-        if step >= FIRST * steps and cell.noise != "source only":
+        if step >= FIRST * cell.steps and cell.noise != "source only":
             moved = encoder(target.floats(private))  # erratum 5: the gradient passes through the private branch
             loss = loss + weight * published_loss(features, moved, sigma, setting.row.n_projections)
         optimizer.zero_grad()
@@ -217,14 +184,19 @@ def train(cell: Cell, data: Path | None) -> dict[str, Any]:
         optimizer.step()
         if step + 1 == per_epoch:
             model.eval()
-        if (step + 1) * CURVE // steps > step * CURVE // steps:
+        if (step + 1) * CURVE // cell.steps > step * CURVE // cell.steps:
             training = model.training
-            curve.append(round(accuracy(model, target), 2))
+            curve.append(accuracy(model, some))
             model.train(training)
-    result = {"cell": asdict(cell), "accuracy": curve[-1], "curve": curve, "sigma": sigma, "steps": steps}
-    return result | {"seconds": round(time.monotonic() - started, 1)}
+    return {
+        "cell": asdict(cell),
+        "accuracy": round(accuracy(model, target), 2),
+        "curve": curve,
+        "seconds": round(time.monotonic() - started, 1),
+    }
 
 
+@lru_cache(maxsize=2)
 def domains(name: str, data: Path | None, box: int) -> tuple[Records, Records]:
     """Return source and target of 28 x 28 pixels: MNIST's training or test images, and 7,438 of USPS's 9,298."""
     mnist, usps = benchmark("mnist", data), benchmark("usps", data)
@@ -244,3 +216,9 @@ def _endless(n: int, size: int, *, short: bool = False) -> Iterator[Tensor]:
     """Yield record numbers in shuffled epochs without end, ``size`` at a time; ``short`` keeps the rest of an epoch."""
     while True:
         yield from torch.randperm(n)[: n if short else n // size * size].split(size)
+
+
+EXPERIMENTS = {
+    "table1_published": ("Table 1: the published algorithm on digits, ten minutes a cell, resumes", published),
+    "table1_gap": ("Table 1: what the published algorithm depends on, three seeds, half an hour, resumes", gap),
+}

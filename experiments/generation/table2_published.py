@@ -21,6 +21,8 @@ The generative code is not public. Every option changes a setting that the paper
 - ``lr``: "default 0.0001" in appendix 8.5.3; the code that it names has 0.01 with a decay.
 - ``steps``: fewer steps, with the noise of 60,100.
 
+``table2_gap`` changes them, cut short.
+
 No ledger is written for SWD and DP-SWD, and all numbers come from torch's generator, so that anyone who knows the seed
 can remove the noise.
 """
@@ -31,6 +33,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -48,12 +51,10 @@ from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments.accounting.published import TABLE4
-from experiments.cells import averaged, results_in, run_cells
+from experiments.cells import averaged, run_cells
 from models.dp_merf import DPMERF
 from models.networks import Table3Generator
 from models.published import published_loss
-
-HELP = "Rakotomamonjy2021, Table 2: its rows as printed (an hour of a core each; --steps, --lr, --grouping)"
 
 DATASETS = ("MNIST", "FashionMNIST")
 ROWS = {row.bound: row for row in TABLE4 if row.name.startswith("MNIST (")}
@@ -63,7 +64,7 @@ METHODS = (*SIGMAS, "DP-MERF")
 MERF_EPOCH, MERF_SCALES = 600, {"MNIST": 105**0.5, "FashionMNIST": 127**0.5}
 GROUPINGS = ("ten", "one", "label")
 LABEL = 10.0  # of the appended class, about the norm of an image
-N_SYNTHETIC = {True: 60_000, False: 20_000}  # generated images of a run at full length, and of a shorter one
+N_SYNTHETIC = {True: 60_000, False: 2000}  # generated images of a run at full length, and of a shorter one
 PER_CLASS = 10  # images kept per class
 EVERY = 1000  # steps between checkpoints
 VERSION = 1  # of the cells: the algorithm does not change with the package
@@ -110,20 +111,21 @@ class Cell:
         return {key: value for key, value in asdict(self).items() if value != getattr(plain, key)}
 
 
-def run(
-    out: Path,
-    *,
-    data: Path | None = None,
-    only: str | None = None,
-    method: str | None = None,
-    seeds: int = 1,
-    steps: int | None = None,
-    lr: float | None = None,
-    grouping: str = "ten",
-) -> dict[str, Any]:
-    """Run the missing cells; return one row per setting and classifier of all cells that have results.
+CHANGES: list[tuple[str, dict[str, Any]]] = [  # of table2_gap, on MNIST
+    *(("SWD", {"steps": 300, "lr": 1e-3, "grouping": grouping}) for grouping in GROUPINGS),
+    *(
+        (method, {"steps": 1000, "lr": lr, "grouping": grouping})
+        for method in ("DP-SWD-b", "DP-SWD-c")
+        for lr in (1e-2, 1e-3)
+        for grouping in ("ten", "label")
+    ),
+]
 
-    Runs with a changed setting are written to ``table2_gap.json``, the others to ``table2_published.json``.
+
+def published(
+    out: Path, *, data: Path | None = None, only: str | None = None, method: str | None = None, seeds: int = 1
+) -> dict[str, Any]:
+    """Run the missing cells as printed; return one row per setting and classifier.
 
     Args:
         out: ``OUT/table2_published`` holds the cells, their images and checkpoints.
@@ -131,41 +133,36 @@ def run(
         only: One data set.
         method: One method.
         seeds: Number of seeds.
-        steps: Number of steps.
-        lr: Learning rate.
-        grouping: One of ``GROUPINGS``.
     """
-    choices = ("only", only, DATASETS), ("method", method, METHODS), ("grouping", grouping, GROUPINGS)
-    for name, value, allowed in choices:
-        if value is not None and value not in allowed:
+    for name, value, allowed in (("only", only, DATASETS), ("method", method, METHODS)):
+        if value not in (None, *allowed):
             raise InputError(f"Expected --{name} as one of {', '.join(allowed)}, got {value!r}.")
-    cells = [
-        Cell(dataset, each, seed, steps, lr, grouping)
-        for seed in range(seeds)
-        for each in ([method] if method else METHODS)
-        for dataset in ([only] if only else DATASETS)
-    ]
+    names, methods = [only] if only else DATASETS, [method] if method else METHODS
+    return {"rows": _rows([Cell(name, each, s) for s in range(seeds) for each in methods for name in names], out, data)}
+
+
+def gap(out: Path, *, data: Path | None = None, seeds: int = 3) -> dict[str, Any]:
+    """Run ``CHANGES``; return one row per setting and classifier."""
+    return {
+        "rows": _rows([Cell("MNIST", name, s, **changed) for name, changed in CHANGES for s in range(seeds)], out, data)
+    }
+
+
+def _rows(cells: list[Cell], out: Path, data: Path | None) -> list[dict[str, Any]]:
     directory = out / "table2_published"
-    run_cells(cells, lambda cell: train(cell, data, directory), directory, version=lambda cell: VERSION, workers=0)
-    rows = summarise(results_in(directory, VERSION))
-    gap = bool(cells[0].changes())
-    return {"rows": [row for row in rows if bool(row["changed"]) == gap]} | ({"file": "table2_gap"} if gap else {})
+    work, version = partial(train, data=data, directory=directory), lambda cell: VERSION
+    return summarise(run_cells(cells, work, directory, version=version, workers=0))
 
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Average the results of :func:`train` over seeds: one row per setting and classifier."""
+    """Average results of :func:`train` over seeds: one row per setting and classifier, in the order of the results."""
     groups: dict[Cell, list[dict[str, Any]]] = {}
     for result in results:
         groups.setdefault(Cell(**{**result["cell"], "seed": 0}), []).append(result)
     rows = []
-    order = lambda c: (DATASETS.index(c.dataset), bool(c.changes()), METHODS.index(c.method), c.name)  # noqa: E731
-    for cell in sorted(groups, key=order):
-        found = groups[cell]
+    for cell, found in groups.items():
         facts = {key: found[0][key] for key in ("mu", "sound", "sigma", "steps", "lr", "n_synthetic")}
         printed = dict(zip(("mlp", "logreg"), PRINTED[cell.dataset][cell.method], strict=True))
-        options = {"only": cell.dataset, "method": cell.method, **cell.changes(), "seeds": len(found)}
-        words = [f"--{key} {value}" for key, value in options.items()]
-        facts["command"] = " ".join(["python -m experiments run table2_published", *words])
         for classifier in ("logreg", "mlp"):
             values = [result["accuracy"][classifier] for result in found]
             row: dict[str, Any] = {"dataset": cell.dataset, "method": cell.method}
@@ -281,59 +278,6 @@ def _loss(generator: Any, private: Records, chosen: Tensor, classes: Tensor, sig
     return published_loss(generated, rows, sigma, SETTING.n_projections, groups=10 if grouping == "ten" else 1)
 
 
-def signal(out: Path, *, data: Path | None = None, draws: int = 400, warm: int = 300) -> dict[str, Any]:
-    """Measure how much of a step's gradient is its mean, at one state of the generator of MNIST.
-
-    A state near the start (``warm`` steps of SWD at a learning rate of 1e-3, seed 0). With the mean g and the total
-    variance V of the gradient over batches, codes, directions and noise, ``V / |g|^2`` is the number of steps whose
-    average has as much signal as noise. ``cosine`` compares g with that of SWD and ten groups.
-
-    Args:
-        out: Not used.
-        data: Directory of the data sets.
-        draws: Gradients of each setting.
-        warm: Steps before.
-    """
-    torch.manual_seed(0)
-    private = benchmark("MNIST", data).train
-    generator = published_run(private, 0.0, warm, lr=1e-3)
-    of_class = [torch.nonzero(private.labels == c)[:, 0] for c in range(10)]
-    batch = SETTING.batch_size
-
-    def picked(grouping: str) -> Tensor:
-        if grouping == "label":
-            return torch.randperm(len(private))[:batch]
-        each = [(c, batch // 10) for c in range(10)] if grouping == "ten" else [(int(torch.randint(10, ())), batch)]
-        return torch.cat([of_class[c][torch.randperm(len(of_class[c]))[:n]] for c, n in each])
-
-    rows: list[dict[str, Any]] = []
-    clean: Tensor | None = None
-    for grouping in GROUPINGS:
-        for method, sigma in SIGMAS.items():
-            total, norms = torch.zeros(()), 0.0
-            for _ in range(draws):
-                chosen = picked(grouping)
-                loss = _loss(generator, private, chosen, private.labels[chosen], sigma, grouping)
-                parts = torch.autograd.grad(loss, list(generator.parameters()))
-                gradient = torch.cat([part.flatten() for part in parts]).double()
-                total, norms = total + gradient, norms + float(gradient.square().sum())
-            square = float(total.square().sum())
-            signal2 = (square - norms) / (draws * (draws - 1))  # mean over pairs of different draws: no bias
-            variance = norms / draws - signal2
-            clean = total if clean is None else clean
-            cosine = float(total @ clean / (total.norm() * clean.norm()))
-            row = {"method": method, "sigma": sigma, "grouping": grouping, "draws": draws, "norm2": signal2}
-            row |= {"variance": variance, "steps": variance / signal2 if signal2 > 0 else None, "cosine": cosine}
-            rows.append(row)
-            print(row, flush=True)
-    return {"rows": rows}
-
-
-EXPERIMENTS = {
-    "table2_signal": ("Rakotomamonjy2021, Table 2: signal and noise of a step, by grouping and noise (minutes)", signal)
-}
-
-
 def train_resumably(
     work: Callable[[int], float], parts: dict[str, Any], steps: int, setting: list[float], checkpoint: Path | None
 ) -> float:
@@ -379,3 +323,12 @@ def _shuffled(index: Tensor, wanted: int) -> Tensor:
     """Repeat ``index`` in random orders, one epoch after the other, up to ``wanted`` entries."""
     epochs = -(-wanted // len(index))
     return torch.cat([index[torch.randperm(len(index))] for _ in range(epochs)])
+
+
+EXPERIMENTS = {
+    "table2_published": (
+        "Rakotomamonjy2021, Table 2: its rows as printed (an hour of a core each, resumes)",
+        published,
+    ),
+    "table2_gap": ("Rakotomamonjy2021, Table 2: grouping, learning rate and noise, cut short, three seeds", gap),
+}

@@ -7,7 +7,7 @@ from PIL import Image
 
 from dpswd.data import benchmark
 from dpswd.errors import InputError
-from experiments.generation import fig6, fig6_published
+from experiments.generation import fig6
 
 
 @pytest.fixture
@@ -30,15 +30,15 @@ def test_repeated_faces_have_the_number_of_the_paper(faces):
 
 
 def test_published_algorithm_on_faces(faces, tmp_path, monkeypatch):
-    monkeypatch.setattr(fig6_published, "STEPS", {False: 2})
-    (row,) = fig6_published.run(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]
+    monkeypatch.setattr(fig6, "STEPS", {False: 2})
+    (row,) = fig6.published(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]
     assert (row["sigma"], row["sound"], row["sample_size"], row["steps"]) == (0.37, False, 20, 2)
     assert row["frechet"] > 0
     assert (tmp_path / "out" / "fig6_published.png").exists()
-    (again,) = fig6_published.run(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]  # from the checkpoint
+    (again,) = fig6.published(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]  # from the checkpoint
     assert again == row
     with pytest.raises(InputError, match="--only"):
-        fig6_published.run(tmp_path, data=faces, only="ours")
+        fig6.published(tmp_path, data=faces, only="ours")
 
 
 def test_generator_and_discriminator_are_trained_on_faces(faces):
@@ -46,6 +46,6 @@ def test_generator_and_discriminator_are_trained_on_faces(faces):
     weights = []
     for steps in (1, 2):
         torch.manual_seed(0)
-        generator, _ = fig6_published.train(private, 0.37, steps, None)
+        generator, _ = fig6.train(private, 0.37, steps, None)
         weights.append([parameter.detach() for parameter in generator.parameters()])
     assert all(not torch.equal(first, second) for first, second in zip(*weights, strict=True))

@@ -125,37 +125,34 @@ def test_published_run_learns(grouping, monkeypatch):
     assert sum(values[-10:]) < 0.9 * sum(values[:10])
 
 
-def test_noise_drowns_the_signal_of_a_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(table2_published, "benchmark", enlarged)
-    rows = table2_published.signal(tmp_path, draws=6, warm=2)["rows"]
-    assert len(rows) == len(table2_published.GROUPINGS) * len(table2_published.SIGMAS)
-    plain, noisy = rows[0], rows[1]
-    assert (plain["sigma"], noisy["sigma"], plain["cosine"]) == (0.0, 2.94, pytest.approx(1.0))
-    assert plain["steps"] < 20
-    assert noisy["steps"] is None or noisy["steps"] > plain["steps"]
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_rows_of_the_paper(tmp_path, monkeypatch):
     """Cut short, on digits: a row for each method and changed setting, with the printed number; cells are kept."""
     monkeypatch.setattr(table2_published, "DATASETS", ("MNIST",))
     monkeypatch.setattr(table2_published, "benchmark", enlarged)
     monkeypatch.setattr(table2_published, "N_SYNTHETIC", {True: 200, False: 200})
-    first = table2_published.run(tmp_path, steps=2)["rows"]
+    monkeypatch.setattr(table2_published, "SETTING", table2_published.SETTING._replace(n_releases=2))
+    monkeypatch.setattr(table2_published, "MERF_EPOCH", 1)
+    first = table2_published.published(tmp_path)["rows"]
     assert {(row["method"], row["sound"]) for row in first} == {
         ("SWD", None),
         ("DP-SWD-b", False),
         ("DP-SWD-c", False),
         ("DP-MERF", True),
     }
-    rows = table2_published.run(tmp_path, method="DP-SWD-b", steps=2, lr=1e-3, grouping="one")["rows"]
-    assert len(rows) == len(first) + 2
-    (changed,) = [row for row in rows if row["changed"].get("grouping") == "one" and row["classifier"] == "mlp"]
-    assert (changed["printed"], changed["lr"], changed["sigma"], changed["seeds"]) == (76, 1e-3, 2.94, 1)
-    with np.load(tmp_path / "table2_published" / "MNIST-SWD-steps_2-0.npz") as images:
+    monkeypatch.setattr(
+        table2_published, "CHANGES", [("DP-SWD-b", {"steps": 2, "lr": 1e-3, "grouping": g}) for g in ("ten", "one")]
+    )
+    rows = table2_published.gap(tmp_path, seeds=2)["rows"]
+    assert [(row["grouping"], row["classifier"]) for row in rows] == [
+        (grouping, classifier) for grouping in ("ten", "one") for classifier in ("logreg", "mlp")
+    ]
+    assert {(row["lr"], row["sigma"], row["steps"], row["seeds"]) for row in rows} == {(1e-3, 2.94, 2, 2)}
+    assert rows[-1]["printed"] == 76
+    with np.load(tmp_path / "table2_published" / "MNIST-SWD-0.npz") as images:
         assert images["data"].shape == (100, 28, 28)
-    with pytest.raises(InputError, match="--grouping"):
-        table2_published.run(tmp_path, grouping="two")
+    with pytest.raises(InputError, match="--only"):
+        table2_published.published(tmp_path, only="CIFAR10")
 
 
 def test_only_one_cell(small, tmp_path, monkeypatch):
