@@ -495,11 +495,10 @@ class RunBudget(Recorder):
     def statement(self) -> dict[str, Any]:
         """Return the content of ``privacy.json``.
 
-        ``epsilon`` and ``mu`` cover ``covered_runs``. The weights have seen the releases of ``weights_from_runs``; the
-        total of a shared ledger is in ``across_runs``. Where the caller hands records over as tensors, ``sound`` is
-        False, and ``conditions`` lists what the guarantee depends on.
+        ``epsilon`` and ``mu`` cover ``run``. The weights have seen the releases of ``weights_from_runs``; the total of
+        a shared ledger is in ``across_runs``. ``sound`` is False where the guarantee depends on ``conditions``.
         """
-        facts = {**self._facts, "releases_made": self.n_releases, "run": self.run, "covered_runs": [self.run]}
+        facts = {**self._facts, "releases_made": self.n_releases, "run": self.run}
         facts["weights_from_runs"] = sorted(self.weights_from_runs | {self.run})
         if self._shared is None:
             return facts

@@ -51,7 +51,6 @@ GUARANTEE = (  # facts of privacy.json that state the guarantee
     "records",
     "conditions",
     "run",
-    "covered_runs",
     "weights_from_runs",
 )
 SCOPE = (
@@ -252,7 +251,7 @@ def stated_guarantee(facts: dict[str, Any]) -> dict[str, Any]:
     Weights that have seen releases of further runs get the guarantee of all runs in the shared ledger.
     """
     stated = {key: value for key, value in facts.items() if key in GUARANTEE}
-    if set(facts.get("weights_from_runs") or ()) - set(facts.get("covered_runs") or ()):
+    if set(facts.get("weights_from_runs") or ()) - {facts.get("run")}:
         across = facts.get("across_runs") or {"sound": False}
         stated |= {name: across.get(name) for name in ("epsilon", "delta", "mu", "regret", "sound")}
     if stated.get("private"):

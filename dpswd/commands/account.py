@@ -1,4 +1,4 @@
-"""``dpswd account`` and ``dpswd calibrate``: noise and budgets. Needs no data and no torch."""
+"""``dpswd account``: epsilon, mu and assumptions of releases with a given sigma. Needs no data and no torch."""
 
 import dataclasses
 import re
@@ -9,8 +9,6 @@ from typing import Any
 
 from dpswd._validate import delta_caveat
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.calibrate import calibrate_sigma
-from dpswd.commands import Command
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
 
@@ -26,10 +24,12 @@ def in_options() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        text = re.sub(
-            rf"\b({_ARGUMENTS})\b", lambda m: "--" + re.sub("^(target_|at_)", "", m[1]).replace("_", "-"), str(error)
-        )
-        raise InputError(text) from None
+        said = re.sub(rf"\b({_ARGUMENTS})\b", lambda found: _option(found[1]), str(error))
+        raise InputError(said) from None
+
+
+def _option(name: str) -> str:
+    return "--" + name.removeprefix("target_").removeprefix("at_").replace("_", "-")
 
 
 def add_mechanism(parser: ArgumentParser) -> None:
@@ -51,79 +51,44 @@ def add_mechanism(parser: ArgumentParser) -> None:
     how.add_argument("--failure-prob", type=float, help="tail probability per release of bernstein or clt")
 
 
+def add_arguments(parser: ArgumentParser) -> None:
+    add_mechanism(parser)
+    parser.add_argument("--sigma", type=float, required=True, help="standard deviation of the noise")
+    parser.add_argument("--delta", type=float, required=True)
+
+
 def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
     """Return the mechanism of the options."""
     fields = [field.name for field in dataclasses.fields(ProjectionMechanism) if field.name in arguments]
     return ProjectionMechanism(**{name: getattr(arguments, name) for name in fields} | {"sigma": sigma})
 
 
-def _account(mechanism: ProjectionMechanism, arguments: Namespace, delta: float | None) -> dict[str, Any]:
+def account(mechanism: ProjectionMechanism, arguments: Namespace) -> dict[str, Any]:
+    """Return what the accountant claims, and warnings about the numbers."""
     accountant = PrivacyAccountant(arguments.accountant).step(
         mechanism, sample_size=arguments.sample_size, n_releases=arguments.n_releases
     )
-    facts = {"accountant": arguments.accountant, "bound": mechanism.bound, "sigma": mechanism.sigma}
-    return facts | accountant.guarantee(delta) | {"caveats": caveats(arguments, delta)}
+    facts = {"sigma": mechanism.sigma, "accountant": arguments.accountant, "bound": mechanism.bound}
+    return facts | accountant.guarantee(arguments.delta) | {"caveats": caveats(arguments)}
 
 
-def caveats(arguments: Namespace, delta: float | None) -> list[str]:
+def caveats(arguments: Namespace) -> list[str]:
     """Return warnings about the numbers, in a list for ``--json``."""
-    weak = None if delta is None else delta_caveat(delta, arguments.sample_size)
+    weak = None if arguments.delta is None else delta_caveat(arguments.delta, arguments.sample_size)
     return [] if weak is None else [weak]
 
 
-def _add_account(parser: ArgumentParser) -> None:
-    add_mechanism(parser)
-    parser.add_argument("--sigma", type=float, required=True, help="standard deviation of the noise")
-    parser.add_argument("--delta", type=float, required=True)
-
-
-def _run_account(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     with in_options():
-        return _account(mechanism_of(arguments, arguments.sigma), arguments, arguments.delta)
+        return account(mechanism_of(arguments, arguments.sigma), arguments)
 
 
-def _add_calibrate(parser: ArgumentParser) -> None:
-    add_mechanism(parser)
-    budget = parser.add_argument_group("budget: --epsilon and --delta, or --mu, or --tpr and --fpr")
-    budget.add_argument("--epsilon", type=float)
-    budget.add_argument("--delta", type=float)
-    budget.add_argument("--mu", type=float, help="of Gaussian differential privacy")
-    budget.add_argument("--tpr", type=float, help="largest true-positive rate of an attack ...")
-    budget.add_argument("--fpr", type=float, help="... at this false-positive rate")
-
-
-def _run_calibrate(arguments: Namespace) -> dict[str, Any]:
-    with in_options():
-        mechanism = mechanism_of(arguments, 1.0)
-        sigma = calibrate_sigma(
-            mechanism,
-            sample_size=arguments.sample_size,
-            n_releases=arguments.n_releases,
-            target_epsilon=arguments.epsilon,
-            # with --mu or --tpr, delta is only the value at which epsilon is reported
-            target_delta=None if arguments.mu is not None or arguments.tpr is not None else arguments.delta,
-            target_mu=arguments.mu,
-            target_tpr=arguments.tpr,
-            at_fpr=arguments.fpr,
-            accountant=arguments.accountant,
-        )
-        return {"sigma": sigma, **_account(mechanism.replace(sigma=sigma), arguments, arguments.delta)}
-
-
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     print(f"sigma    {result['sigma']:.6g}")
     if result["epsilon"] is not None:
         print(f"epsilon  {result['epsilon']:.6g}   at delta {result['delta']:g}")
     if result["mu"] is not None:
         print(f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}")
     print(f"account  {result['accountant']}, bound {result['bound']}, {'sound' if result['sound'] else 'NOT SOUND'}")
-    for line in result["caveats"]:
-        print(f"warning  {line}")
-    for line in result["assumptions"]:
-        print(f"  - {line}")
-
-
-COMMANDS: dict[str, Command] = {
-    "account": Command("epsilon, mu and assumptions of releases with a given sigma", _add_account, _run_account, _show),
-    "calibrate": Command("least sigma that keeps a budget", _add_calibrate, _run_calibrate, _show),
-}
+    print(*(f"warning  {line}\n" for line in result["caveats"]), sep="", end="")
+    print(*(f"  - {line}" for line in result["assumptions"]), sep="\n")

@@ -4,25 +4,16 @@ from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd.commands import Command
-from dpswd.errors import InputError
+from dpswd.commands.generate import JITTER, constants_of, run_directory
 
-_JITTER = ("shift", "rotation", "zoom", "shear", "elastic")
 _DEFAULTS: dict[str, Any] = {
-    "epsilon": 10.0,
-    "delta": 1e-5,
-    "method": "class_shift",
-    "normalise": False,
-    "min_shift": None,
-    "size": None,
-    "channels": None,
-    "label": None,
-    "n_steps": None,
-    **dict.fromkeys(_JITTER, 0.0),
+    **{"epsilon": 10.0, "delta": 1e-5, "method": "class_shift", "normalise": False},
+    **dict.fromkeys(("min_shift", "size", "channels", "label", "n_steps")),
+    **dict.fromkeys(JITTER, 0.0),
 }
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     text = "folder of class folders of images, .npz, .npy, .csv of numbers, or the name of a benchmark"
     parser.add_argument("source", help=f"labelled public records: {text}")
     parser.add_argument("target", help="private records, in the same forms; their labels are ignored")
@@ -39,12 +30,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="finish an interrupted run in --out")
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
-    options = _options(arguments)
-    from dpswd.budget import Budget
-
-    if not arguments.resume and not Budget.is_free(arguments.out):
-        raise InputError(f"Expected a directory without a run, got {arguments.out}; pass another one as --out.")
+def run(arguments: Namespace) -> dict[str, Any]:
+    stated = {name: value for name, value in vars(arguments).items() if name in _DEFAULTS and value is not None}
+    options = {**_DEFAULTS, **constants_of(arguments.config, "adapt", list(_DEFAULTS)), **stated}
+    run_directory(arguments.out, "adapted", resume=arguments.resume)
     import numpy as np
 
     from dpswd._distributed import Processes
@@ -61,7 +50,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     given = {name: options[name] for name in ("epsilon", "delta", "method", "normalise")}
     if options["method"] == "image_map":
         steps = {} if options["n_steps"] is None else {"n_steps": options["n_steps"]}
-        given["method"] = ImageMap(**steps, **{name: options[name] for name in _JITTER})
+        given["method"] = ImageMap(**steps, **{name: options[name] for name in JITTER})
     if options["min_shift"] is not None:
         given["min_shift"] = options["min_shift"]
     adapter = PrivateAdapter(**given, run_dir=arguments.out, resume=arguments.resume, verbose=not arguments.json)
@@ -88,35 +77,6 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     }
 
 
-def _options(arguments: Namespace) -> dict[str, Any]:
-    """Return the options: those of the command line, else of the config, else the defaults."""
-    content: Any = {}
-    if arguments.config is not None:
-        import yaml  # type: ignore[import-untyped]
-
-        from dpswd.commands.configs import config_path
-
-        try:
-            content = yaml.safe_load(config_path(arguments.config).read_text(encoding="utf-8")) or {}
-        except yaml.YAMLError as error:
-            raise InputError(f"Expected a YAML file as --config, got: {error}.") from None
-        if not isinstance(content, dict) or (unknown := sorted(set(content) - set(_DEFAULTS))):
-            got = ", ".join(map(str, unknown)) if isinstance(content, dict) else type(content).__name__
-            raise InputError(f"Expected options of dpswd adapt in --config, got {got}; known: {', '.join(_DEFAULTS)}.")
-    stated = {name: value for name, value in vars(arguments).items() if name in _DEFAULTS and value is not None}
-    return {**_DEFAULTS, **content, **stated}
-
-
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     print(f"Files: {', '.join(result['files'])}")
     print(f"Next: dpswd predict {result['files'][0]} DATA")
-
-
-COMMANDS = {
-    "adapt": Command(
-        help="adapt a classifier from labelled public records to unlabelled private ones",
-        add_arguments=_add_arguments,
-        run=_run,
-        show=_show,
-    )
-}

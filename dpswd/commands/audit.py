@@ -3,11 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from dpswd.commands import Command
 from dpswd.commands.account import add_mechanism, caveats, in_options, mechanism_of
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     add_mechanism(parser)
     parser.add_argument("--sigma", type=float, required=True, help="standard deviation of the noise")
     parser.add_argument("--delta", type=float, default=1e-5, help="where epsilon is evaluated (default 1e-5)")
@@ -16,7 +15,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     game.add_argument("--seed", type=int, default=0, help="of the record that differs; the noise is never seeded")
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.audit.game import audit
 
     with in_options():
@@ -29,11 +28,10 @@ def _run(arguments: Namespace) -> dict[str, Any]:
             seed=arguments.seed,
             accountant=arguments.accountant,
         )
-    caveat = {"caveats": caveats(arguments, arguments.delta)}
-    return {**result.to_dict(), **caveat, "assumptions": result.claim.assumptions}
+    return {**result.to_dict(), "caveats": caveats(arguments), "assumptions": result.claim.assumptions}
 
 
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     confidence = f"{100 * result['confidence']:g} %"
     print(f"mu       at least {result['mu_lower']:.4g}, claimed {result['mu_claimed']:.4g}")
     print(f"epsilon  at least {result['epsilon_lower']:.4g}, claimed {result['epsilon_claimed']:.4g}", end="")
@@ -44,14 +42,11 @@ def _show(result: dict[str, Any]) -> None:
     print(f"         the claimed curve allows mu = {result['mu_claimed_at_fpr']:.4g} there")
     if result["releases_audited"] < result["n_releases"]:
         print(
-            f"note     runs had {result['releases_audited']} of {result['n_releases']} releases, and the claims are "
-            "for that number; --trials uses all releases"
+            f"note     runs and claims are of {result['releases_audited']} of {result['n_releases']} releases; --trials"
         )
+        print("         uses all of them")
     if result["best_provable_mu"] < result["mu_claimed"]:
         print(f"note     this number of runs can prove no mu above {result['best_provable_mu']:.3g}")
     for line in result["caveats"]:
         print(f"warning  {line}")
     print("         An audit can refute a claim; it cannot prove one.")
-
-
-COMMANDS = {"audit": Command("attack a mechanism and compare the result with its claim", _add_arguments, _run, _show)}

@@ -4,7 +4,6 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd.commands import Command
 from dpswd.errors import InputError
 
 
@@ -30,26 +29,19 @@ def _shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(_directory().glob("*.yaml"))}
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="print this config instead of the list")
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.name is not None:
         return {"name": arguments.name, "config": config_path(arguments.name).read_text()}
     return {"configs": {name: path.read_text().splitlines()[0].lstrip("# ") for name, path in _shipped().items()}}
 
 
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     if "config" in result:
         print(result["config"], end="")
     else:
         for name, summary in result["configs"].items():
             print(f"{name:<24}{summary}")
-
-
-COMMANDS = {
-    "configs": Command(
-        help="list the shipped configs, or print one", add_arguments=_add_arguments, run=_run, show=_show
-    )
-}

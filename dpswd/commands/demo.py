@@ -4,21 +4,18 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd.commands import Command
 from dpswd.commands.evaluate import evaluate_pair
 from dpswd.commands.generate import constants_of, generate, run_directory
 
 _N_SYNTHETIC = 5000
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="run directory (default: runs/demo, or runs/demo-2, ...)"
-    )
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/demo, runs/demo-2, ...)")
     parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     out, number = arguments.out, 2
     if out is None:
         out = Path("runs/demo")
@@ -36,23 +33,17 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         n=_N_SYNTHETIC,
         proportions="equal",
         epsilon=arguments.epsilon,
-        delta=1e-5,
     )
     made = read_public(directory / "synthetic.npz")
-    evaluation = evaluate_pair(
-        made.train, digits.test, (made.classes, digits.classes), directory, name="digits", public=True
-    )
+    evaluation = evaluate_pair(made, digits, directory, public=True)
     write_report(directory)  # again, with the accuracies
     return {**result, "evaluation": evaluation["rows"], "figure": evaluation["files"][1]}
 
 
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     print(result["summary"])
     print(f"Accuracy on real test digits of classifiers trained on {result['n_synthetic']} synthetic ones:")
     for row in result["evaluation"]:
         print(f"  {row['classifier']:<10}{row['accuracy']:5.1f} %")
     print(f"Files:     {', '.join([*result['files'], result['figure']])}")
     print(f"Next:      {result['next']}")
-
-
-COMMANDS = {"demo": Command("generate private digits and write the report", _add_arguments, _run, _show)}

@@ -3,26 +3,25 @@
 import csv
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpswd.commands import Command
 from dpswd.errors import InputError
 
+if TYPE_CHECKING:
+    from dpswd.data import Benchmark
+    from dpswd.records import Records
 
-def _add_arguments(parser: ArgumentParser) -> None:
+
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("synthetic", metavar="SYNTHETIC", help="synthetic records: .npz, .csv or a folder of images")
-    parser.add_argument(
-        "test", metavar="TEST", help="real records that you may look at: .npz, .csv, a folder, or a benchmark"
-    )
+    parser.add_argument("test", metavar="TEST", help="real records that you may look at, or a benchmark")
     parser.add_argument("--root", metavar="DIR", help="directory of benchmarks (default: $DPSWD_DATA or ./data)")
     parser.add_argument("--target", metavar="COLUMN", help="column of the classes in .csv files (default: class)")
     parser.add_argument("--classifiers", nargs="+", metavar="NAME", help="out of logreg, mlp, cnn, boosting")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="for the JSON file and the figure (default: that of SYNTHETIC)"
-    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="of JSON file and figure (default: that of SYNTHETIC)")
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data import read_public
 
     made = read_public(arguments.synthetic, **_options(arguments.synthetic, arguments.target))
@@ -31,11 +30,9 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         options |= {"size": made.shape[1], "channels": made.shape[0]}
     found = read_public(arguments.test, root=arguments.root, **options)
     return evaluate_pair(
-        made.train,
-        found.test or found.train,
-        (made.classes, found.classes),
+        made,
+        found,
         arguments.out or Path(arguments.synthetic).parent,
-        name=found.name,
         public=_is_benchmark(arguments.test, arguments.root),
         classifiers=None if arguments.classifiers is None else tuple(arguments.classifiers),
         columns=[name for name in _header(arguments.test) if name != options.get("target")],
@@ -43,42 +40,28 @@ def _run(arguments: Namespace) -> dict[str, Any]:
 
 
 def evaluate_pair(
-    made: Any,
-    test: Any,
-    classes: tuple[list[Any] | None, list[Any] | None],
+    made: "Benchmark",
+    real: "Benchmark",
     directory: Path,
     *,
-    name: str,
     public: bool,
     classifiers: tuple[str, ...] | None = None,
     columns: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Evaluate, and write the JSON file and the figure.
-
-    Args:
-        made: Synthetic :class:`~dpswd.records.Records`.
-        test: Real ones.
-        classes: Names of the classes of both.
-        directory: Where to write.
-        name: Name of the test records.
-        public: Whether they are a public benchmark, whose figures a report may show.
-        classifiers: Names of the classifiers.
-        columns: Names of the columns of rows, for the figure.
-    """
+    """Evaluate, and write the JSON file and the figure; a report may show those of ``public`` records."""
     from dpswd.evaluation.evaluate import WARNING, evaluate, figure, write_evaluation
 
-    ours, theirs = classes
-    if ours is not None and theirs is not None:
-        test = _same_classes(test, ours, theirs)
-    labelled = ours is not None and theirs is not None
-    result = evaluate(made, test, classes=labelled, name=name, classifiers=classifiers)
+    test, labelled = real.test or real.train, made.classes is not None and real.classes is not None
+    if labelled:
+        test = _same_classes(test, made.classes or [], real.classes or [])
+    result = evaluate(made.train, test, classes=labelled, name=real.name, classifiers=classifiers)
     path = write_evaluation(directory, result["rows"], public=public, fidelity=result["fidelity"])
     picture = path.with_suffix(".png")
-    figure(picture, made, test, columns)
+    figure(picture, made.train, test, columns)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
 
 
-def _same_classes(test: Any, ours: list[Any], theirs: list[Any]) -> Any:
+def _same_classes(test: "Records", ours: list[Any], theirs: list[Any]) -> "Records":
     """Number the classes of the test records as those of the synthetic ones."""
     import torch
 
@@ -86,9 +69,7 @@ def _same_classes(test: Any, ours: list[Any], theirs: list[Any]) -> Any:
 
     known = {str(name): i for i, name in enumerate(ours)}
     if unknown := [str(name) for name in theirs if str(name) not in known]:
-        raise InputError(
-            f"Expected test records of the classes {', '.join(known)}, got {', '.join(unknown[:5])}; leave them out."
-        )
+        raise InputError(f"Expected test records of the classes {', '.join(known)}, got {', '.join(unknown[:5])}.")
     numbers = torch.tensor([known[str(name)] for name in theirs])
     return Records(test.values, numbers[test.labels])
 
@@ -118,7 +99,7 @@ def _is_benchmark(test: str, root: str | None) -> bool:
     return benchmark_name(test) is not None and benchmark(test, root).public
 
 
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     print(result["note"])
     if result["rows"]:
         print(f"{'trained on synthetic':<22}{'accuracy':>10}{'balanced':>10}{'AUC':>8}")
@@ -128,18 +109,11 @@ def _show(result: dict[str, Any]) -> None:
     found = result["fidelity"]
     halves = found.get("halves", {})
     print(f"{'fidelity':<26}{'synthetic':>10}{'real halves':>13}")
-    for name, text in (
-        ("frechet", "Frechet distance"),
-        ("precision", "precision"),
-        ("recall", "recall"),
-        ("correlation_difference", "correlation difference"),
-    ):
+    for name in ("frechet", "precision", "recall", "correlation_difference"):
         if name in found:
+            text = name.replace("frechet", "Frechet distance").replace("_", " ")
             print(f"{text:<26}{found[name]:>10.3f}{halves.get(name, float('nan')):>13.3f}")
     if "column_distances" in found:
         ordered = sorted(found["column_distances"])
         print(f"{'columns, 1-Wasserstein':<26}median {ordered[len(ordered) // 2]:.3f}, largest {ordered[-1]:.3f} sd")
     print(f"Files: {', '.join(result['files'])}")
-
-
-COMMANDS = {"evaluate": Command("utility and fidelity of synthetic records", _add_arguments, _run, _show)}

@@ -1,21 +1,16 @@
 """``dpswd forecast``: what to expect of ``dpswd generate`` for a budget, from public facts only."""
 
 import dataclasses
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from dpswd.commands import Command
 from dpswd.commands.generate import add_data, constants_of, read_bounds, read_records
 from dpswd.errors import InputError
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
-    add_data(parser)
-    for action in parser._actions:  # DATA may be left out
-        if action.dest == "data":
-            action.nargs, action.required = "?", False
+def add_arguments(parser: ArgumentParser) -> None:
+    add_data(parser, nargs="?")
     parser.add_argument("--config", metavar="NAME|FILE", help="as for generate")
-    parser.add_argument("--name", help=SUPPRESS)
     parser.add_argument("--shape", help="instead of DATA: 28,28 or 32,32,3 or 54 (columns)")
     parser.add_argument("--n", type=int, metavar="N", help="instead of DATA: number of records")
     parser.add_argument("--n-classes", type=int, help="instead of DATA: number of classes (default: none)")
@@ -24,11 +19,11 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--delta", type=float, default=1e-5, help="default: 1e-5")
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.estimators import PrivateGenerator
 
     if (arguments.data is None) == (arguments.shape is None or arguments.n is None):
-        raise InputError("Expected DATA, or --shape and --n, got both or neither; see dpswd forecast --help.")
+        raise InputError("Expected DATA, or --shape and --n, got both or neither.")
     if arguments.data is not None:
         records = read_records(arguments, constants_of(arguments.config), in_memory=False)
         shape, n, n_classes = records.shape, len(records), records.n_classes
@@ -55,9 +50,6 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     return {**facts, **dataclasses.asdict(structure), "verdict": structure.verdict, "text": text}
 
 
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     print(result["source"])
     print(result["text"])
-
-
-COMMANDS = {"forecast": Command("what to expect, from public facts only", _add_arguments, _run, _show)}

@@ -3,54 +3,41 @@
 import csv
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpswd.commands import Command
 from dpswd.commands.configs import config_path
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
     from dpswd.records import PrivateRecords
 
-CONSTANTS = {  # keys of a config, which are options of generate, too
-    "centre": float,
-    "radius": float,
-    "shift": float,
-    "rotation": float,
-    "zoom": float,
-    "shear": float,
-    "elastic": float,
-    "size": int,
-    "channels": int,
-    "classes": list,
-}
+JITTER = ("shift", "rotation", "zoom", "shear", "elastic")
+FACTS = ("size", "channels", "classes")
+CONSTANTS = ("centre", "radius", *JITTER, *FACTS)  # keys of a config, which are options of generate, too
 _SHOWN_CLASSES = 3  # in the picture of columns
 _MOST = 60_000  # synthetic records, unless -n says otherwise
 
 
-def add_data(parser: ArgumentParser) -> None:
+def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     """Add the options of :func:`read_records`."""
-    parser.add_argument(
-        "data", metavar="DATA", help="folder or zip of class folders, .npz, .npy, .csv of numbers, or a benchmark"
-    )
+    text = "folder or zip of class folders, .npz, .npy, .csv of numbers, or a benchmark"
+    parser.add_argument("data", metavar="DATA", nargs=nargs, help=text)
     parser.add_argument("--root", metavar="DIR", help="directory of benchmarks (default: $DPSWD_DATA or ./data)")
     what = parser.add_argument_group("public facts, stated without looking at the records")
     what.add_argument("--classes", nargs="+", metavar="NAME", help="all classes")
     what.add_argument("--size", type=int, help="side of images of a folder, in pixels")
     what.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
     what.add_argument("--target", metavar="COLUMN", help="column of the classes in a .csv file")
-    what.add_argument(
-        "--bounds",
-        type=Path,
-        metavar="FILE",
-        help=".csv file with a line column,low,high (and a fourth word: numeric, integer or binary) per column, or "
-        ".yaml file with a line column: [low, high, kind]",
+    text = (
+        ".csv with a line column,low,high and perhaps numeric, integer or binary, or .yaml: column: [low, high, kind]"
     )
+    what.add_argument("--bounds", type=Path, metavar="FILE", help=text)
     what.add_argument("--unreadable", choices=["refuse", "zero"], default="refuse", help="records with NaN, bad files")
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     add_data(parser)
     parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
     parser.add_argument("--delta", type=float, default=1e-5, help="well below 1/N, N records (default: 1e-5)")
@@ -66,7 +53,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     how.add_argument("--config", metavar="NAME|FILE", help="file of constants; dpswd configs lists the shipped ones")
     how.add_argument("--radius", type=float, help="guess of the norm of a vector, instead of --bounds")
     how.add_argument("--centre", type=float, help="typical pixel (default: 0.5)")
-    for name in ("shift", "rotation", "zoom", "shear", "elastic"):
+    for name in JITTER:
         how.add_argument(f"--{name}", type=float, help="jitter of generated images; dpswd configs mnist")
 
 
@@ -75,11 +62,11 @@ def read_records(arguments: Namespace, constants: dict[str, Any], *, in_memory: 
     from dpswd.data import read
 
     bounds, kinds, names = (None, None, None) if arguments.bounds is None else read_bounds(arguments.bounds)
-    stated = {name: constants.get(name) for name in ("size", "channels", "classes")}
+    stated: dict[str, Any] = {name: getattr(arguments, name) or constants.get(name) for name in FACTS}
     records = read(
         arguments.data,
         root=arguments.root,
-        **{name: value for name in stated if (value := getattr(arguments, name) or stated[name]) is not None},
+        **stated,
         target=arguments.target,
         bounds=bounds,
         kinds=kinds,
@@ -89,20 +76,14 @@ def read_records(arguments: Namespace, constants: dict[str, Any], *, in_memory: 
     columns = records.layout.columns
     if names is not None and columns is not None and [str(name) for name in columns] != names:
         raise InputError(
-            f"Expected a line for each column of {arguments.data} in its order in {arguments.bounds}, got "
+            f"Expected a line per column of {arguments.data}, in its order, in {arguments.bounds}, got "
             f"{', '.join(names[:5])}, ... for {', '.join(map(str, columns[:5]))}, ...; mend the file."
         )
-    if arguments.name:
-        records.name = arguments.name
     return records
 
 
-def constants_of(name: str | None) -> dict[str, Any]:
-    """Return the constants of a config.
-
-    Raises:
-        InputError: If the file is not a config of ``dpswd generate``.
-    """
+def constants_of(name: str | None, command: str = "generate", known: Sequence[str] = CONSTANTS) -> dict[str, Any]:
+    """Return the constants of a config, whose keys are ``known``."""
     if name is None:
         return {}
     import yaml  # type: ignore[import-untyped]
@@ -113,11 +94,11 @@ def constants_of(name: str | None) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise InputError(f"Expected YAML in {path}, got: {' '.join(str(error).split())[:120]}.") from None
     if isinstance(content, dict) and "model" in content:
-        raise InputError(f"Expected constants of dpswd generate in {name}, got a config of dpswd fit; run that.")
-    if not isinstance(content, dict) or set(content) - set(CONSTANTS):
-        unknown = sorted(set(content) - set(CONSTANTS)) if isinstance(content, dict) else [type(content).__name__]
-        raise InputError(f"Expected keys out of {', '.join(CONSTANTS)} in {path}, got {', '.join(unknown)}.")
-    return content
+        raise InputError(f"Expected constants of dpswd {command} in {name}, got a config of dpswd fit; run that.")
+    unknown = sorted(set(content) - set(known)) if isinstance(content, dict) else [type(content).__name__]
+    if unknown:
+        raise InputError(f"Expected keys out of {', '.join(known)} in {path}, got {', '.join(map(str, unknown))}.")
+    return dict(content)
 
 
 def run_directory(out: Path | None, name: str, *, resume: bool = False) -> Path:
@@ -126,10 +107,7 @@ def run_directory(out: Path | None, name: str, *, resume: bool = False) -> Path:
     if resume and not (out / "ledger.jsonl").exists():
         raise InputError(f"Expected a run to resume in {out}, got no ledger there; leave --resume out, or check --out.")
     if (out / "ledger.jsonl").exists() and not resume:
-        raise InputError(
-            f"Expected a new run directory, got {out}, which holds the ledger of a run; choose another one with --out, "
-            "or finish that run with --resume."
-        )
+        raise InputError(f"Expected a directory without a run, got {out}; pass another one as --out, or --resume.")
     return out
 
 
@@ -169,18 +147,17 @@ def join_processes() -> None:
         dist.init_process_group("gloo")
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     constants = constants_of(arguments.config)
-    for name in CONSTANTS:
-        if (value := getattr(arguments, name)) is not None:
-            constants[name] = value
+    constants |= {name: value for name in CONSTANTS if (value := getattr(arguments, name)) is not None}
     directory = run_directory(arguments.out, arguments.data, resume=arguments.resume)
     join_processes()
     records = read_records(arguments, constants)
+    records.name = arguments.name or records.name
     return generate(
         records,
         directory,
-        {name: value for name, value in constants.items() if name not in ("size", "channels", "classes")},
+        {name: value for name, value in constants.items() if name not in FACTS},
         n=arguments.n or min(len(records), _MOST),
         proportions=arguments.proportions,
         epsilon=arguments.epsilon,
@@ -195,16 +172,7 @@ def _run(arguments: Namespace) -> dict[str, Any]:
 def generate(
     records: "PrivateRecords", directory: Path, constants: dict[str, Any], *, n: int, proportions: str, **options: Any
 ) -> dict[str, Any]:
-    """Fit a generator and write its files on rank 0; the report comes last, since it shows the pictures.
-
-    Args:
-        records: The private records.
-        directory: The run directory.
-        constants: Public constants of :class:`dpswd.PrivateGenerator`.
-        n: Number of synthetic records.
-        proportions: Of the classes.
-        options: Further arguments of :class:`dpswd.PrivateGenerator`.
-    """
+    """Fit a generator and write its files on rank 0; the report comes last, since it shows the pictures."""
     from dpswd._distributed import Processes
     from dpswd._validate import at_least
     from dpswd.estimators import PrivateGenerator
@@ -253,11 +221,7 @@ def _by_class(synthetic: Any, labels: Any) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the guarantee, the files and the next command."""
     print(result["summary"])
     print(result["expected"])
     print(f"Files:     {', '.join(result['files'])}")
     print(f"Next:      {result['next']}")
-
-
-COMMANDS = {"generate": Command("private generator and synthetic records", _add_arguments, _run, show)}

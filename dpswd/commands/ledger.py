@@ -8,11 +8,10 @@ from typing import Any
 from dpswd._validate import probability
 from dpswd.accounting.accountant import round_up
 from dpswd.accounting.ledger import Ledger, SharedLedger, cost, plan_of, statement
-from dpswd.commands import Command
 from dpswd.errors import InputError
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="show|create")
     show = actions.add_parser("show", help="verify a ledger; print its releases and their cost")
     show.add_argument("path", metavar="PATH", type=Path, help="run directory, its ledger.jsonl, or a shared ledger")
@@ -36,12 +35,10 @@ def _ledger_of(path: Path) -> Path:
     return path / "ledger.jsonl"
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.action == "create":
         if arguments.path.is_dir():
-            raise InputError(
-                f"Expected a new file for the ledger, got the directory {arguments.path}; name a file in it."
-            )
+            raise InputError(f"Expected a new file for the ledger, got the directory {arguments.path}.")
         SharedLedger.create(
             arguments.path,
             target_epsilon=arguments.epsilon,
@@ -85,12 +82,10 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     }
 
 
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     print(f"{result['path']}: chain ok, {len(result['runs'])} run(s), head {result['head']}")
     if result["torn"]:
-        print(
-            "The last line is incomplete: a crash interrupted the write. Its release was not made and does not count."
-        )
+        print("The last line is incomplete: a crash interrupted the write. Its release was not made.")
     for run in result["runs"]:
         print(
             f"  run {run['run']}: {run['releases_made']} of {run['releases_planned']} planned releases made, "
@@ -108,10 +103,3 @@ def _show(result: dict[str, Any]) -> None:
     print("The cost of a run is that of its plan, even if it stops early.")
     for line in result["assumptions"]:
         print(f"  - {line}")
-
-
-COMMANDS = {
-    "ledger": Command(
-        help="show a ledger, or create one that several runs share", add_arguments=_add_arguments, run=_run, show=_show
-    )
-}

@@ -16,24 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from dpswd import __version__
-from dpswd.commands import Command
 from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 
-COMMANDS = {  # module of dpswd.commands, and the line of --help
-    "demo": ("demo", "generate private digits, evaluate them and write the report, in about ten seconds"),
-    "generate": ("generate", "private generator and synthetic records of a folder, a file or a benchmark"),
-    "sample": ("sample", "draw synthetic records from a generator.pt"),
-    "evaluate": ("evaluate", "utility and fidelity of synthetic records against records that you may look at"),
-    "adapt": ("adapt", "adapt a classifier from labelled public records to unlabelled private ones"),
-    "predict": ("predict", "classes of new records by a classifier.pt"),
-    "forecast": ("forecast", "what to expect of generate, from public facts only"),
-    "fit": ("", "train a network by DP-SWD: the command line of Lightning"),
-    "configs": ("configs", "list the shipped configs, or print one"),
-    "report": ("report", "write report.html, report.md and report.json for a run"),
-    "account": ("account", "epsilon, mu and assumptions of releases with a given sigma"),
-    "calibrate": ("account", "least sigma that keeps a budget"),
-    "audit": ("audit", "attack a mechanism and compare the result with its claim"),
-    "ledger": ("ledger", "show a ledger, or create one that several runs share"),
+COMMANDS = {  # modules of dpswd.commands, and their lines of --help
+    "demo": "generate private digits, evaluate them and write the report, in about ten seconds",
+    "generate": "private generator and synthetic records of a folder, a file or a benchmark",
+    "sample": "draw synthetic records from a generator.pt",
+    "evaluate": "utility and fidelity of synthetic records against records that you may look at",
+    "adapt": "adapt a classifier from labelled public records to unlabelled private ones",
+    "predict": "classes of new records by a classifier.pt",
+    "forecast": "what to expect of generate, from public facts only",
+    "fit": "train a network by DP-SWD: the command line of Lightning",
+    "configs": "list the shipped configs, or print one",
+    "report": "write report.html, report.md and report.json for a run",
+    "account": "epsilon, mu and assumptions of releases with a given sigma",
+    "calibrate": "least sigma that keeps a budget",
+    "audit": "attack a mechanism and compare the result with its claim",
+    "ledger": "show a ledger, or create one that several runs share",
 }
 
 
@@ -52,10 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"dpswd: {' '.join(str(error).split())}", file=sys.stderr)
         return 2 if isinstance(error, InputError | LedgerError) else 1
     except KeyboardInterrupt:
-        print(
-            "dpswd: interrupted; the releases made so far are stored, and resuming pays for none twice.",
-            file=sys.stderr,
-        )
+        print("dpswd: interrupted; the releases are stored, and resuming pays for none twice.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of stdout has gone, as in: dpswd ... | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -70,21 +66,17 @@ def _run(arguments: list[str]) -> int:
     )
     parser.add_argument("--version", action="version", version=f"dpswd {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    chosen: Command | None = None
-    for name, (module, text) in COMMANDS.items():
+    chosen: Any = None
+    for name, text in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=text, description=text)
         if arguments[:1] == [name]:
             with _packages():
-                chosen = import_module(f"dpswd.commands.{module}").COMMANDS[name]
+                chosen = import_module(f"dpswd.commands.{name}")
             chosen.add_arguments(subparser)
         subparser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
-        raise InputError(
-            f"Expected options of dpswd {parsed.command}, got {' '.join(unknown)} (dpswd {parsed.command} --help lists "
-            "them)."
-        )
-    assert chosen is not None  # any other first word was refused
+        raise InputError(f"Expected options listed by dpswd {parsed.command} --help, got {' '.join(unknown)}.")
     with _packages():
         result = chosen.run(parsed)
     if _is_follower():
@@ -141,7 +133,3 @@ def _is_follower() -> bool:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         raise InputError(f"Expected valid options for {self.prog}, got: {message} ({self.prog} --help lists them).")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

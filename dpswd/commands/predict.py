@@ -6,24 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._files import atomic_write
-from dpswd.commands import Command
 from dpswd.errors import InputError
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("classifier", type=Path, help="classifier.pt of dpswd adapt or PrivateAdapter.save")
-    parser.add_argument(
-        "data", help="new records: folder of images, .npz, .npy, .csv of numbers, or the name of a benchmark"
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("predictions.npz"),
-        help=".npz with predictions and classes, or .csv (default: predictions.npz)",
-    )
+    parser.add_argument("data", help="new records: folder of images, .npz, .npy, .csv of numbers, or a benchmark")
+    text = ".npz with predictions and classes, or .csv (default: predictions.npz)"
+    parser.add_argument("--out", type=Path, default=Path("predictions.npz"), help=text)
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.out.suffix not in (".npz", ".csv"):
         raise InputError(f"Expected --out to end in .npz or .csv, got {arguments.out.name}.")
     import numpy as np
@@ -50,17 +43,10 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     }
 
 
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     from dpswd.generators import guarantee_line
 
     print(f"{result['n_records']} predictions: {result['out']}")
     print(", ".join(f"{name}: {count}" for name, count in result["counts"].items()))
     print(f"Classifier: {result['verdict']}")
     print(guarantee_line(result["guarantee"]))
-
-
-COMMANDS = {
-    "predict": Command(
-        help="classes of new records by a classifier.pt", add_arguments=_add_arguments, run=_run, show=_show
-    )
-}

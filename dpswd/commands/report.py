@@ -4,18 +4,16 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd.commands import Command
-
 _FACTS = ("title", "private", "conditions", "sound", "reasons", "runs", "accountant", "assumptions", "caveats")
 _NUMBERS = ("tier", "mu", "regret", "epsilon", "delta", "attack", "epsilon_delta")
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="directory with ledger.jsonl and privacy.json")
     parser.add_argument("--title", help="default: Synthetic records of NAME, as the run states it")
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.report.render import banner, summary, write_report  # imports torch
 
     report = write_report(arguments.run_dir, title=arguments.title)
@@ -31,14 +29,9 @@ def _run(arguments: Namespace) -> dict[str, Any]:
     }
 
 
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     if result["banner"]:
         print(": ".join(result["banner"]))
     for line in (*result["summary"], *result["caveats"]):
         print(line)
     print("Written: " + ", ".join(result["files"]))
-
-
-COMMANDS = {
-    "report": Command("write report.html, report.md and report.json for a run", _add_arguments, _run, _show),
-}

@@ -4,29 +4,22 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd.commands import Command
 from dpswd.errors import InputError
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("generator", metavar="GENERATOR", type=Path, help="generator.pt of a run")
     parser.add_argument("-n", type=int, default=10_000, metavar="N", help="number of records (default: 10000)")
     parser.add_argument("--labels", nargs="+", metavar="CLASS", help="only these classes, each equally often")
     parser.add_argument("--proportions", choices=["equal", "released"], default="equal", help="of the classes")
-    parser.add_argument(
-        "--spread", type=float, default=1.0, help="factor on the noise within cells; 0.8 draws cleaner records"
-    )
+    parser.add_argument("--spread", type=float, default=1.0, help="factor on the noise within cells; 0.8: cleaner")
     parser.add_argument("--seed", type=int, default=0, help="of the latent codes")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("synthetic.npz"),
-        metavar="FILE.npz|FILE.csv|FOLDER",
-        help="a folder gets one PNG per image in class folders (default: synthetic.npz)",
-    )
+    text = "a folder gets one PNG per image in class folders (default: synthetic.npz)"
+    out = "FILE.npz|FILE.csv|FOLDER"
+    parser.add_argument("--out", type=Path, default=Path("synthetic.npz"), metavar=out, help=text)
 
 
-def _run(arguments: Namespace) -> dict[str, Any]:
+def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.estimators import PrivateGenerator
     from dpswd.generators import export, guarantee_line
 
@@ -40,19 +33,15 @@ def _run(arguments: Namespace) -> dict[str, Any]:
         names = [known[arguments.labels[i % len(arguments.labels)]] for i in range(arguments.n)]
     records, labels = made.sample(arguments.n, names, proportions=arguments.proportions, spread=arguments.spread)
     export(arguments.out, records, labels)
-    guarantee = made.guarantee_
     return {
         "out": str(arguments.out),
         "n_records": arguments.n,
         "classes": None if made.classes_ is None else [str(name) for name in made.classes_],
-        "guarantee": guarantee,
-        "summary": guarantee_line(guarantee),
+        "guarantee": made.guarantee_,
+        "summary": guarantee_line(made.guarantee_),
     }
 
 
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     print(f"{result['n_records']} synthetic records: {result['out']}")
     print(f"{result['summary']} Sampling costs no privacy.")
-
-
-COMMANDS = {"sample": Command("synthetic records from a generator.pt", _add_arguments, _run, _show)}

@@ -25,12 +25,14 @@ from dpswd.budget import NOT_COVERED
 from dpswd.errors import InputError
 from dpswd.report.gdp import TABLE_FPR, TradeOff
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 ATTACK_FPR = 1e-3  # false-positive rate of the attacker in the first sentence of the report
 PICTURES = ("samples.png", "columns.png")
 TOLERANCE = 1e-3  # relative; rounding on another machine differs by less, a wrong claim by more
 PROFILE_POINTS = 61
 _UNNAMED = "records"  # name of records that were not given one
+PROTECTED = "Each single record, its class included, against everyone who knows all other records and the releases."
+ON_CONDITIONS, NOTHING = "On the conditions above only.", "Nothing: the run is not private."
 _MOST_CLASSES = 12  # that are listed by name
 
 _PRIVACY = {"sound": bool, "private": bool, "releases_made": int}
@@ -39,15 +41,14 @@ _RECORDS = {"name": str, "shape": list, "n_classes": int, "classes": list, "boun
 
 
 def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """Return everything that a report states, valid against schema.json, and the trade-off curve for the plots.
+    """Return everything that a report states, valid against schema.json, and points ``fpr``, ``fnr`` of its curve.
 
-    The same run gives the same dictionary. The curve is points ``fpr``, ``fnr``. Files of ``run_dir`` other than
-    ``ledger.jsonl`` and ``privacy.json`` are optional; an InputError says which one is missing or contradicts another.
+    Files of ``run_dir`` other than ``ledger.jsonl`` and ``privacy.json`` are optional; an InputError says which one is
+    missing or contradicts another.
     """
     path = Path(run_dir)
     if not path.is_dir():
-        found = "a file" if path.exists() else "nothing there"
-        raise InputError(f"Expected a run directory, got {path} ({found}); give the directory that the run wrote to.")
+        raise InputError(f"Expected a run directory, got {path}; give the directory that the run wrote to.")
     ledger = Ledger.open_existing(path / "ledger.jsonl")
     privacy = _json_object(path / "privacy.json", "the run writes it at its end: let it finish or resume it")
     for field, kind in _PRIVACY.items():
@@ -55,27 +56,27 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
             raise InputError(f"Expected {field!r} in {path / 'privacy.json'} as {kind.__name__}; finish the run again.")
     config = _content(path / "config.yaml")
     config_hash = None if config is None else hashlib.sha256(config).hexdigest()
-    settings = _settings(config)
+    settings: Any = None
+    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):  # edited into another format
+        settings = yaml.safe_load((config or b"").decode())
+    settings = settings if isinstance(settings, dict) else {}
 
     header, groups = ledger.header, _planned_groups(path, ledger, privacy)
+    size, planned = groups[0][1], sum(count for *_, count in groups)
     target_delta, name = float(header.get("target_delta", 1e-5)), str(header.get("accountant", "pld"))
     accountants = {kind: PrivacyAccountant.from_groups(groups, kind) for kind in ("pld", "rdp")}
     exact = accountants["pld"].resolve(target_delta)  # the curve needs a failure_prob for every bound that may fail
     curve = TradeOff.of(exact)
-    epsilons = [_epsilons(delta, target_delta, name, accountants) for delta in _deltas(groups[0][1], target_delta)]
+    epsilons = [_epsilons(delta, target_delta, name, accountants) for delta in _deltas(size, target_delta)]
     at_target = next(row["epsilon"] for row in epsilons if row["target"])
     _cross_check(path, privacy, accountants[name], {"epsilon": at_target, "mu": curve.mu}, target_delta)
     private = all([privacy["private"], header.get("private", True), *(each.is_private for each, _, _ in groups)])
     handed_over = HANDED_OVER in (header.get("records"), privacy.get("records"))
     proven = accountants[name].sound and (privacy["sound"] or handed_over)
-    records = _records(settings, groups[0][1], header.get("records"))
+    records = _records(settings, size, header.get("records"))
     this = header.get("run")
-    covered = [str(each) for each in privacy.get("covered_runs") or ([this] if this else [])]
-    runs = {
-        "this": this,
-        "covered": covered,
-        "weights_from": [str(each) for each in privacy.get("weights_from_runs") or covered],
-    }
+    sources = privacy.get("weights_from_runs") or ([] if this is None else [this])
+    runs = {"this": this, "weights_from": [str(each) for each in sources]}
     report = {
         "schema_version": SCHEMA_VERSION,
         "title": title or _title(path, settings, records),
@@ -85,7 +86,7 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         "reasons": _reasons(groups, privacy["private"], proven),
         "records": records,
         "public": _public(records),
-        "protected": _protected(private, handed_over),
+        "protected": [PROTECTED, *([ON_CONDITIONS] if handed_over else [])] if private else [NOTHING],
         "not_covered": NOT_COVERED,
         "guarantee": {
             "tier": curve.tier,
@@ -104,15 +105,15 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         "budget": {"epsilon": header.get("target_epsilon"), "delta": header.get("target_delta")},
         "releases": {
             "made": ledger.n_releases,
-            "planned": sum(count for _, _, count in groups),
-            "sample_size": groups[0][1],
+            "planned": planned,
+            "sample_size": size,
             "neighboring_relation": "replace-one",
             "groups": [_group(*group) for group in exact.history],
         },
         "runs": runs,
         "accountant": name,
         "assumptions": accountants[name].assumptions,
-        "caveats": _caveats(ledger, groups, target_delta, runs, privacy.get("across_runs") or {}, config_hash),
+        "caveats": _caveats(ledger, size, planned, target_delta, runs, privacy.get("across_runs") or {}, config_hash),
         "ledger": {key: header.get(key) for key in ("config_sha256", "version")} | {"head": ledger.head},
         "config": {"sha256": config_hash, "text": None if config is None else config.decode(errors="replace")},
         "versions": package_versions(),
@@ -138,15 +139,13 @@ def _content(path: Path) -> bytes | None:
 
 
 def _json_object(path: Path, remedy: str) -> dict[str, Any]:
-    content = _content(path)
-    if content is None:
+    if (content := _content(path)) is None:
         raise InputError(f"Expected {path}, got no such file; {remedy}.")
-    try:
+    value: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
         value = json.loads(content)
-    except (ValueError, RecursionError):
-        raise InputError(f"Expected JSON in {path}, got a corrupt file; {remedy}.") from None
     if not isinstance(value, dict):
-        raise InputError(f"Expected a JSON object in {path}, got {type(value).__name__}; {remedy}.")
+        raise InputError(f"Expected a JSON object in {path}, got a corrupt file; {remedy}.")
     return value
 
 
@@ -160,14 +159,6 @@ def _accuracies(path: Path) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in _ACCURACY} for row in rows]
 
 
-def _settings(config: bytes | None) -> dict[str, Any]:
-    """Return the content of config.yaml; empty if there is none, or it was edited into another format."""
-    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        found = yaml.safe_load((config or b"").decode())
-        return found if isinstance(found, dict) else {}
-    return {}
-
-
 # Records
 
 
@@ -175,7 +166,6 @@ def _records(settings: dict[str, Any], size: int, opened: Any) -> dict[str, Any]
     """Return the public facts of the records, as far as config.yaml states them."""
     stated = settings.get("records")
     stated = stated if isinstance(stated, dict) else {}
-    stated = {**stated, "shape": stated.get("sample_shape", stated.get("shape"))}
     facts: dict[str, Any] = {
         key: value if isinstance(value := stated.get(key), kind) else None for key, kind in _RECORDS.items()
     }
@@ -208,13 +198,6 @@ def _public(records: dict[str, Any]) -> list[str]:
     return [*lines, *records["taken"], "The settings below, and everything that was released."]
 
 
-def _protected(private: bool, handed_over: bool) -> list[str]:
-    if not private:
-        return ["Nothing: the run is not private."]
-    lines = ["Each single record, its class included, against everyone who knows all other records and the releases."]
-    return [*lines, "On the conditions above only."] if handed_over else lines
-
-
 # Guarantee
 
 
@@ -231,13 +214,9 @@ def _planned_groups(path: Path, ledger: Ledger, privacy: dict[str, Any]) -> list
 
 
 def _deltas(sample_size: int, target: float) -> list[float]:
-    """Return four deltas, the target among them, in descending order."""
-    wanted = [target, 1e-5, 1e-6, float(f"{1 / (10 * sample_size):.1g}")]
-    distinct: list[float] = []
-    for delta in sorted(wanted, reverse=True):
-        if not any(math.isclose(delta, other, rel_tol=1e-9) for other in distinct):
-            distinct.append(delta)
-    return distinct if len(distinct) == 4 else [*distinct, distinct[-1] / 10]
+    """Return the deltas of the table, the target among them, in descending order."""
+    usual = {1e-5, 1e-6, float(f"{1 / (10 * sample_size):.1g}")}
+    return sorted({target, *(each for each in usual if not math.isclose(each, target, rel_tol=1e-9))}, reverse=True)
 
 
 def _epsilons(delta: float, target: float, name: str, accountants: dict[str, PrivacyAccountant]) -> dict[str, Any]:
@@ -295,23 +274,18 @@ def _reasons(groups: list[ReleaseGroup], declared_private: bool, proven: bool) -
 
 
 def _caveats(
-    ledger: Ledger,
-    groups: list[ReleaseGroup],
-    delta: float,
-    runs: dict[str, Any],
-    together: dict[str, Any],
-    config_hash: str | None,
+    ledger: Ledger, size: int, planned: int, delta: float, runs: Any, together: Any, config_hash: str | None
 ) -> list[str]:
     """Return what a reader of these particular numbers should know."""
-    made, planned, caveats = ledger.n_releases, sum(count for _, _, count in groups), []
+    made, caveats = ledger.n_releases, []
     if planned > made:
         caveats.append(
             f"The run made {made} of {planned} planned releases. All planned releases are counted, because the "
             "decision to stop may have depended on private data."
         )
-    if weak := delta_caveat(delta, groups[0][1]):
+    if weak := delta_caveat(delta, size):
         caveats.append(weak[0].upper() + weak[1:])
-    if foreign := [name for name in runs["weights_from"] if name not in runs["covered"]]:
+    if foreign := [name for name in runs["weights_from"] if name != runs["this"]]:
         caveats.append(
             f"The weights also depend on releases of other runs ({', '.join(foreign)}), which this guarantee does not "
             "cover. If those runs read the same records, all costs add up."
@@ -319,10 +293,8 @@ def _caveats(
     if ledger.header.get("shared"):
         hint = "Other runs share the ledger of this run, and their costs add up. See dpswd ledger show."
         sentence = str(together.get("sentence") or hint)
-        marked = sentence.startswith(("NOT ", "CONDITIONAL"))
-        if not (marked or (together.get("sound", True) and together.get("private", True))):
-            kind = "SOUND" if together.get("private", True) else "PRIVATE"
-            sentence = f"NOT {kind}: a run in the ledger is not. {sentence}"
+        if not together.get("sound", True) and not sentence.startswith(("NOT ", "CONDITIONAL")):
+            sentence = f"NOT SOUND: a run in the ledger is not. {sentence}"
         caveats.append(sentence)
     stated = ledger.header.get("config_sha256")
     if config_hash is not None and stated is not None and config_hash != stated:
@@ -331,14 +303,10 @@ def _caveats(
 
 
 def _cross_check(
-    path: Path,
-    privacy: dict[str, Any],
-    accountant: PrivacyAccountant,
-    found: dict[str, float | None],
-    target_delta: float,
+    path: Path, privacy: dict[str, Any], accountant: PrivacyAccountant, found: dict[str, float | None], delta: float
 ) -> None:
     """Raise if ``privacy.json`` states another epsilon or mu than the ledger gives."""
-    if privacy.get("epsilon") is not None and privacy.get("delta") not in (None, target_delta):
+    if privacy.get("epsilon") is not None and privacy.get("delta") not in (None, delta):
         found = {**found, "epsilon": accountant.get_epsilon(privacy["delta"])}
     for name, value in found.items():
         claimed = privacy.get(name)

@@ -72,8 +72,7 @@ class TradeOff:
         """Return the smallest false-negative rate of any attack at each false-positive rate, any shape."""
         if self._converter is None:
             return self.gaussian_fnr(fpr)
-        fnr = self._converter.get_beta(np.asarray(fpr, dtype=float))
-        return np.asarray(np.clip(fnr, 0.0, 1.0), dtype=float)
+        return np.asarray(np.clip(self._converter.get_beta(np.asarray(fpr, dtype=float)), 0, 1), dtype=float)
 
     def gaussian_fnr(self, fpr: ArrayLike) -> Array:
         """Return the same for the mu-GDP curve, which exceeds :meth:`fnr` nowhere by more than 1e-10."""

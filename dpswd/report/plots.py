@@ -25,13 +25,8 @@ _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "dpswd",
     "font.size": 11,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), SOFT),
+    **dict.fromkeys(("axes.labelcolor", "text.color", "xtick.labelcolor", "ytick.labelcolor"), INK),
     "grid.color": GRID,
     "axes.grid": True,
     "axes.spines.top": False,
@@ -47,20 +42,16 @@ def draw(report: dict[str, Any], curve: dict[str, list[float]]) -> dict[str, str
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
-        raise InputError(
-            'Expected matplotlib for the plots of a report, got no such package; pip install "dpswd[train]".'
-        ) from None
+        raise InputError("Expected matplotlib for the plots, got none; pip install 'dpswd[train]'.") from None
 
-    guarantee = report["guarantee"]
     pictures: dict[str, str] = {}
     with matplotlib.rc_context(_STYLE):
         for name in ("trade_off", "attack", "profile"):
             figure = Figure(figsize=(4.4, 3.7), layout="constrained")
-            axes = figure.add_subplot()
             if name == "profile":
-                _profile(axes, guarantee)
+                _profile(figure.add_subplot(), report["guarantee"])
             else:
-                _curves(axes, curve, guarantee["mu"], small_rates=name == "attack")
+                _curves(figure.add_subplot(), curve, report["guarantee"]["mu"], small_rates=name == "attack")
             pictures[name] = _svg(figure, name)
     return pictures
 
@@ -119,8 +110,7 @@ def _svg(figure: "Figure", name: str) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text, count=1)
     text = text.replace("*{stroke-linejoin", "svg *{stroke-linejoin")
     text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
     text = re.sub(r'(href="|url\()#', rf"\1#{name}-", text)

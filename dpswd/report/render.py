@@ -22,6 +22,7 @@ __all__ = ["write_report"]
 
 DIGITS = 3
 PLOTS = "<plots>"  # where the plots stand in the HTML page
+FACTS = ("what", "value")  # columns of a table
 
 
 def write_report(run_dir: str | Path, *, title: str | None = None) -> dict[str, Any]:
@@ -35,8 +36,7 @@ def write_report(run_dir: str | Path, *, title: str | None = None) -> dict[str, 
         The content of report.json.
 
     Raises:
-        InputError: If the run cannot be read or contradicts itself (nothing is written then), or the directory is not
-            writable.
+        InputError: If the run cannot be read or contradicts itself (nothing is written then).
 
     Example:
         >>> import tempfile, torch
@@ -87,20 +87,14 @@ def html(report: dict[str, Any], plots: dict[str, str]) -> str:
 
 
 _CAPTIONS = {
-    "trade_off": (
-        "Trade-off curve",
-        "Error rates of the best attack. Higher is more private. The μ-GDP curve (dashed) is a lower bound.",
-    ),
-    "attack": (
-        "Small false-positive rates",
-        "The same where few non-members are accused. Lower is more private.",
-    ),
-    "profile": ("Privacy profile", "All these (ε, δ) hold at the same time."),
+    "trade_off": "Trade-off curve. Error rates of the best attack. Higher is more private. μ-GDP is a lower bound.",
+    "attack": "Small false-positive rates. The same where few non-members are accused. Lower is more private.",
+    "profile": "Privacy profile. All these (ε, δ) hold at the same time.",
 }
 
 
 def _figure(name: str, svg: str) -> str:
-    title, text = _CAPTIONS[name]
+    title, text = _CAPTIONS[name].split(". ", 1)
     labelled = svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
     return f"<figure>\n{labelled}\n<figcaption><b>{title}.</b> {text}</figcaption>\n</figure>"
 
@@ -110,14 +104,14 @@ def _figure(name: str, svg: str) -> str:
 
 def _parts(report: dict[str, Any]) -> list[str]:
     """Return headings, paragraphs, lists and tables in Markdown."""
-    guarantee, releases = report["guarantee"], report["releases"]
+    guarantee, releases, this = report["guarantee"], report["releases"], report["runs"]["this"]
     warning = banner(report)
     headline, attack, tier = summary(report)
     parts = [f"## {_escape(report['title'])}"]
     parts += [f"> **{warning[0]}.** {_escape(warning[1])}"] if warning else []
-    shown = [name for name in PICTURES if name in report["pictures"]]
-    parts += [" ".join(f"![Synthetic records]({name})" for name in shown)] if shown else []
-    parts += ["*Synthetic records: post-processing of the releases.*"] if shown else []
+    if shown := [name for name in PICTURES if name in report["pictures"]]:
+        parts += [" ".join(f"![Synthetic records]({name})" for name in shown)]
+        parts += ["*Synthetic records: post-processing of the releases.*"]
     parts += [_box(report), _escape(attack), f"**{_escape(headline)}**", *map(_escape, report["caveats"])]
     parts += ["### What is guaranteed", _escape(tier)]
     if guarantee["exactly_gaussian"]:
@@ -144,10 +138,12 @@ def _parts(report: dict[str, Any]) -> list[str]:
     parts += [
         f"Releases made: {releases['made']:,}; accounted for: {releases['planned']:,}. Everything that is computed "
         "from the releases (training, samples, pictures) is post-processing and costs nothing.",
-        _escape(_covered_runs(report)),
+        f"The guarantee covers the releases of run {_escape(this or '?')}. Other runs on the same records are not "
+        "covered: their guarantees compose with this one, and the costs add up.",
     ]
     for group in releases["groups"]:
-        parts += [f"#### {_escape(group['mechanism'].get('name') or group['description'])}", _facts(_group(group))]
+        parts += [f"#### {_escape(group['mechanism'].get('name') or group['description'])}"]
+        parts += [_table(FACTS, _group(group))]
     if report["evaluation"]:
         rows = [(r["dataset"], r["classifier"], r["train"], f"{r['accuracy']:.1f}") for r in report["evaluation"]]
         columns = ("data set", "classifier", "trained on", "accuracy, %")
@@ -155,7 +151,7 @@ def _parts(report: dict[str, Any]) -> list[str]:
         parts += ["*Measured on records that the run declares a public benchmark; outside the guarantee.*"]
     parts += ["### Assumptions", _items(report["assumptions"])]
     parts += ["### What is not covered", _items(report["not_covered"])]
-    parts += ["### Provenance", _facts(_provenance(report))]
+    parts += ["### Provenance", _table(FACTS, _provenance(report))]
     if report["config"]["text"] is not None:
         set_lines = [line for line in report["config"]["text"].splitlines() if not line.rstrip().endswith(": null")]
         parts += ["#### Settings", _code("\n".join(set_lines), "yaml")]
@@ -185,10 +181,6 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: tuple[i
     rule = ["---:" if i in right else "---" for i in range(len(columns))]
     lines = [[_escape(cell) for cell in row] for row in (columns, *rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
-
-
-def _facts(rows: Iterable[tuple[str, str]]) -> str:
-    return _table(("what", "value"), rows)
 
 
 def _items(items: Iterable[str]) -> str:
@@ -235,10 +227,9 @@ def banner(report: dict[str, Any]) -> tuple[str, str] | None:
     if report["conditions"]:
         listed = " ".join(f"({i}) {line}" for i, line in enumerate(report["conditions"], 1))
         unproven = f" Besides, they are not proven upper bounds. {reasons}" if reasons else ""
-        return (
-            "CONDITIONAL" + " AND NOT SOUND" * bool(reasons),
-            f"The records were handed over by the caller, as tensors. The numbers below hold on these conditions, "
-            f"which the library did not check and the caller answers for: {listed}{unproven}",
+        return "CONDITIONAL" + " AND NOT SOUND" * bool(reasons), (
+            "The records were handed over by the caller, as tensors. The numbers below hold on these conditions, "
+            f"which the library did not check and the caller answers for: {listed}{unproven}"
         )
     return None if report["sound"] else ("NOT SOUND", f"The numbers below are not proven upper bounds. {reasons}")
 
@@ -257,29 +248,13 @@ def summary(report: dict[str, Any]) -> tuple[str, str, str]:
         attack = (
             f"{'An' if report['sound'] else premise} attacker who accuses at most "
             f"{_one_in(guarantee['attack']['fpr'])} non-members finds at most {percent(guarantee['attack']['tpr'])} of "
-            "the members, even if the attacker knows every other record, all releases, and everything computed from "
-            "them."
+            "the members, even knowing every other record, all releases, and everything computed from them."
         )
     if guarantee["tier"] == 1:
-        tier = (
-            f"Tier I: the regret of μ is {regret}, at most {REGRET_LIMIT:g}, so μ alone describes the guarantee"
-            f"{where or ' at every false-positive rate'}."
-        )
-    else:
-        tier = (
-            f"Tier II: the regret of μ{where} is {regret}, above {REGRET_LIMIT:g}. μ alone overstates what an attacker "
-            "can do; the trade-off curve is the guarantee."
-        )
-    return headline, attack, tier
-
-
-def _covered_runs(report: dict[str, Any]) -> str:
-    covered = report["runs"]["covered"]
-    which = f"run{'s' if len(covered) > 1 else ''} {', '.join(covered)}" if covered else "the run in this directory"
-    return (
-        f"The guarantee covers the releases of {which}. Other runs on the same records are not covered: their "
-        "guarantees compose with this one, and the costs add up."
-    )
+        tier = f"Tier I: the regret of μ is {regret}, at most {REGRET_LIMIT:g}, so μ alone describes the guarantee"
+        return headline, attack, f"{tier}{where or ' at every false-positive rate'}."
+    tier = f"Tier II: the regret of μ{where} is {regret}, above {REGRET_LIMIT:g}."
+    return headline, attack, f"{tier} μ alone overstates what an attacker can do; the trade-off curve is the guarantee."
 
 
 def _group(group: dict[str, Any]) -> list[tuple[str, str]]:
@@ -305,18 +280,17 @@ def _group(group: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _provenance(report: dict[str, Any]) -> list[tuple[str, str]]:
-    ledger = report["ledger"]
-    versions = ", ".join(f"{name} {found}" for name, found in report["versions"].items() if found)
-    rows = [
-        ("run", report["runs"]["this"]),
-        ("ledger, hash of the last entry", ledger["head"]),
-        ("config, SHA-256 in the ledger", ledger["config_sha256"]),
-        ("config.yaml, SHA-256", report["config"]["sha256"] or "no such file"),
-        ("accountant of the budget", "PLD (dp_accounting)" if report["accountant"] == "pld" else "RDP (autodp)"),
-        ("dpswd of the run", ledger["version"]),
-        ("versions of this report", versions),
-    ]
-    return [(name, str(value or "—")) for name, value in rows]
+    ledger, versions = report["ledger"], report["versions"]
+    rows = {
+        "run": report["runs"]["this"],
+        "ledger, hash of the last entry": ledger["head"],
+        "config, SHA-256 in the ledger": ledger["config_sha256"],
+        "config.yaml, SHA-256": report["config"]["sha256"] or "no such file",
+        "accountant of the budget": "PLD (dp_accounting)" if report["accountant"] == "pld" else "RDP (autodp)",
+        "dpswd of the run": ledger["version"],
+        "versions of this report": ", ".join(f"{name} {found}" for name, found in versions.items() if found),
+    }
+    return [(name, str(value or "—")) for name, value in rows.items()]
 
 
 def snippet(report: dict[str, Any]) -> str:
@@ -334,16 +308,15 @@ def snippet(report: dict[str, Any]) -> str:
         fields = {name: value for name, value in group["mechanism"].items() if name != "mechanism"}
         lines.append(f"mechanism = {kinds[group['mechanism']['mechanism']]}(")
         lines += [f"    {name}={value!r}," for name, value in fields.items() if value is not None]
-        lines += [
-            ")",
-            f"accountant.step(mechanism, sample_size={group['sample_size']}, n_releases={group['count']})",
-        ]
-    lines += [
-        "",
-        f"curve = TradeOff.of(accountant.resolve({delta!r}))  # conversions by gdpnum",
-        "print(curve.mu, curve.regret)",
-        f"print(accountant.get_epsilon({delta!r}))",
-        "for fpr, fnr in zip(TABLE_FPR, curve.fnr(TABLE_FPR)):",
-        "    print(fpr, fnr)",
-    ]
-    return "\n".join(lines)
+        size, count = group["sample_size"], group["count"]
+        lines += [")", f"accountant.step(mechanism, sample_size={size}, n_releases={count})"]
+    return (
+        "\n".join(lines)
+        + f"""
+
+curve = TradeOff.of(accountant.resolve({delta!r}))  # conversions by gdpnum
+print(curve.mu, curve.regret)
+print(accountant.get_epsilon({delta!r}))
+for fpr, fnr in zip(TABLE_FPR, curve.fnr(TABLE_FPR)):
+    print(fpr, fnr)"""
+    )

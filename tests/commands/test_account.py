@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from dpswd.commands import Command
-from dpswd.commands.account import COMMANDS
+from dpswd.commands import account, calibrate
 from dpswd.errors import InputError
 
 MNIST = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100".split()
@@ -16,7 +15,7 @@ KEYS = {"epsilon", "delta", "mu", "regret", "accountant", "bound", "sound", "ass
 
 def run(name, *arguments):
     parser = argparse.ArgumentParser()
-    command: Command = COMMANDS[name]
+    command = {"account": account, "calibrate": calibrate}[name]
     command.add_arguments(parser)
     result = command.run(parser.parse_args(list(arguments)))
     return json.loads(json.dumps(result, allow_nan=False))
@@ -70,13 +69,13 @@ def test_errors_speak_of_options(options, words):
 def test_large_delta_is_warned_of(capsys):
     weak = run("account", *OFFICE, "--sigma", "2", "--delta", "0.1")
     assert "1 / N" in weak["caveats"][0]
-    COMMANDS["account"].show(weak)
+    account.show(weak)
     assert "warning  delta = 0.1 is not below 1 / N" in capsys.readouterr().out
     assert run("account", *OFFICE, "--sigma", "2", "--delta", "1e-3")["caveats"] == []  # control
 
 
 def test_show_without_delta(capsys):
-    COMMANDS["calibrate"].show(run("calibrate", *OFFICE, "--mu", "1"))
+    calibrate.show(run("calibrate", *OFFICE, "--mu", "1"))
     printed = capsys.readouterr().out
     assert "sigma" in printed
     assert "replace-one" in printed

@@ -198,7 +198,7 @@ def test_training(server, tmp_path):
     trainer(tmp_path / "one").fit(Mine(), loader())
     (seen, weights, *counts), (theirs, others, *_) = fine(run_ranks(server, train, tmp_path / "two"))
     alone, facts = privacy(tmp_path / "one"), privacy(tmp_path / "two")
-    ids = {"run", "covered_runs", "weights_from_runs"}
+    ids = {"run", "weights_from_runs"}
     assert {name for name in alone if facts[name] != alone[name]} == ids  # epsilon, mu, sigma, releases are equal
     assert counts == [STEPS, STEPS]
     assert ledger_of(tmp_path / "two").groups() == ledger_of(tmp_path / "one").groups()

@@ -70,7 +70,7 @@ def test_html_is_self_contained(page):
 
 
 def test_text_from_files_is_escaped(make_run):
-    path = make_run(config=EVIL, covered_runs=[EVIL], name="a&b<i>")
+    path = make_run(config=EVIL, header={"run": EVIL}, name="a&b<i>")
     rows = [{"dataset": EVIL, "classifier": EVIL, "train": EVIL, "accuracy": 50}]
     (path / "evaluation.json").write_text(json.dumps({"rows": rows}))
     _, text, short = render(path, title=EVIL)
