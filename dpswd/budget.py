@@ -11,6 +11,7 @@ nothing that survives, and the resumed run draws it afresh, under the same line 
 Proposition 26).
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import io
@@ -21,8 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 import yaml  # type: ignore[import-untyped]
@@ -63,33 +63,16 @@ NOT_COVERED = [
 ]
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredRelease:
-    """A release of an earlier process of this run.
-
-    Attributes:
-        mechanism: The calibrated mechanism.
-        ordinal: Position among the releases of this mechanism, from 1.
-        tensors: The noisy values and what is published with them.
-    """
+class StoredRelease(NamedTuple):
+    """A release of an earlier process of this run."""
 
     mechanism: Mechanism
-    ordinal: int
-    tensors: dict[str, Tensor]
+    ordinal: int  # among the releases of this mechanism, from 1
+    tensors: dict[str, Tensor]  # the noisy values and what is published with them
 
 
 class RunBudget(Recorder):
-    """Base of the budgets: plans the releases of a run and keeps them within (target_epsilon, target_delta).
-
-    Args:
-        target_epsilon: Budget of this run.
-        target_delta: Budget of this run; below 1 / N.
-        accountant: ``"pld"`` or ``"rdp"``.
-        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
-
-    Raises:
-        InputError: If a number is out of range.
-    """
+    """Base of the budgets: plans the releases of a run and keeps them within (target_epsilon, target_delta)."""
 
     run_dir: Path
     sample_size: int
@@ -147,31 +130,21 @@ class RunBudget(Recorder):
     @property
     def n_releases(self) -> int:
         """Releases in the ledger, by this process and by those that it resumes."""
-        return self._ledger.n_releases if self._ledger else sum(self._made.values())
+        return sum(self._made.values())
 
     @property
-    def mechanism(self) -> Mechanism:
+    def mechanism(self) -> Any:
         """The calibrated mechanism of the loss, or of the last query."""
-        mechanism: Mechanism = self.plan[-1][0]
-        return mechanism
+        return self.plan[-1][0]
 
     # Recorder: called by the loss and the queries, on every rank
 
     def before_release(self, mechanism: Mechanism, records: PrivateRecords | None) -> dict[str, Tensor] | None:
-        """Check that a release is allowed now; return a stored one if an earlier process of this run has made it.
-
-        Raises:
-            InputError: If the records are not those of this budget.
-            BudgetExceededError: As :meth:`check`.
-        """
+        """Check that a release is allowed now; return a stored one if an earlier process of this run has made it."""
         with _LOCK:
             if self._running and records is not self.records:
                 wanted = "the records of this budget" if self.records is not None else "tensors, as planned"
-                got = "a tensor" if records is None else "another handle"
-                raise InputError(
-                    f"Expected {wanted}, got {got}; pass the batch of the ReleaseLoader, or the PrivateRecords, that "
-                    "the budget was opened with."
-                )
+                raise InputError(f"Expected {wanted}, got {'a tensor' if records is None else 'another handle'}.")
             stored = next((each for each in self._stored if each.mechanism == mechanism), None)
             if stored is None:
                 self.check(mechanism)
@@ -180,12 +153,7 @@ class RunBudget(Recorder):
             return stored.tensors
 
     def record(self, mechanism: Mechanism) -> None:
-        """Write a release to the ledger, before its noise is drawn.
-
-        Raises:
-            BudgetExceededError: As :meth:`check`.
-            LedgerError: If the release cannot be written; it must not be made then.
-        """
+        """Write a release to the ledger, before its noise is drawn; if it raises, the release must not be made."""
         with _LOCK:
             self.check(mechanism)
             again = self._again == mechanism
@@ -194,26 +162,17 @@ class RunBudget(Recorder):
                 if self._is_stored(mechanism):
                     atomic_write(self._file(self._ledger.n_releases + 1, "drawing"), self.run.encode())
                 self._ledger.record(mechanism, self.sample_size)
-            if self._shared is not None:
-                self._record_shared(mechanism)
-            if not again:
-                self._made[mechanism] += 1
-
-    def _record_shared(self, mechanism: Mechanism) -> None:
-        """Write a release to the shared ledger, unless a killed process has written it already."""
-        assert self._shared is not None
-        if self._shared.count(mechanism, self.sample_size, self.run) < self._count(mechanism):
-            self._shared.record(mechanism, self.sample_size, self.run)
+            made = self._made[mechanism] + (not again)
+            # a killed process may have written it to the shared ledger already
+            if self._shared is not None and self._shared.count(mechanism, self.sample_size, self.run) < made:
+                self._shared.record(mechanism, self.sample_size, self.run)
+            self._made[mechanism] = made
 
     def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
-        """Write the noisy values of the last release, on rank 0, before they are returned.
-
-        Raises:
-            InputError: If the file cannot be written.
-        """
+        """Write the noisy values of the last release, on rank 0, before they are returned."""
         if self._ledger is None or not self._is_stored(mechanism):
             return
-        facts = {"run": self.run, "ordinal": self._count(mechanism), "mechanism": mechanism.to_dict()}
+        facts = {"run": self.run, "ordinal": self._made[mechanism], "mechanism": mechanism.to_dict()}
         buffer = io.BytesIO()
         torch.save(facts | {"tensors": {name: value.cpu() for name, value in tensors.items()}}, buffer)
         atomic_write(self._file(self._ledger.n_releases, "pt"), buffer.getvalue())
@@ -231,20 +190,12 @@ class RunBudget(Recorder):
                 mechanism is not in the plan.
         """
         if not self._running:
-            raise BudgetExceededError(
-                "Expected a release within a run of its budget, got one outside; it is not accounted for."
-            )
+            raise BudgetExceededError("Expected a release within a run of its budget, got one outside: not accounted.")
         planned = self._n_planned_of(mechanism)
         if not planned:
-            raise BudgetExceededError(
-                "Expected a mechanism of the plan of this budget, got another one; do not change a loss or query after "
-                "the budget is calibrated."
-            )
-        if self._count(mechanism) >= planned and self._again != mechanism:
-            raise BudgetExceededError(
-                f"Expected at most {planned} releases within epsilon={self.target_epsilon:g}, got a further one; the "
-                "budget is used up."
-            )
+            raise BudgetExceededError("Expected a mechanism of the calibrated plan, got another one; do not change it.")
+        if self._made[mechanism] >= planned and self._again != mechanism:
+            raise BudgetExceededError(f"Expected at most {planned} releases, got a further one: the budget is used up.")
 
     def _is_stored(self, mechanism: Mechanism) -> bool:
         """Whether every release of a mechanism is written to a file."""
@@ -257,23 +208,15 @@ class RunBudget(Recorder):
     def _n_planned_of(self, mechanism: Mechanism) -> int:
         return sum(count for other, count in self.plan if other == mechanism)
 
-    def _count(self, mechanism: Mechanism) -> int:
-        if self._ledger is not None:
-            return self._ledger.count(mechanism, self.sample_size)
-        return self._made[mechanism]
-
     def _n_used(self, mechanism: Mechanism) -> int:
         """Number of releases of a mechanism that are neither waiting in a file nor to be drawn again."""
         waiting = sum(each.mechanism == mechanism for each in self._stored) + (self._again == mechanism)
-        return self._count(mechanism) - waiting
+        return self._made[mechanism] - waiting
 
     # Opening
 
     def _open(self, wanted: Plan, shares: list[float]) -> None:
-        """Start or resume the run, together with the other ranks.
-
-        Everything that can be refused is refused before a file is written.
-        """
+        """Start or resume the run, with the other ranks; what can be refused is refused before a file is written."""
         processes = Processes()
         digest = None if self.records is None else check_same_records(self.records)
         opened = processes.broadcast(lambda: self._open_files(wanted, shares))
@@ -294,8 +237,8 @@ class RunBudget(Recorder):
             self._lock.take(self.run_dir)
             if self.target_delta * self.sample_size >= 1:
                 raise InputError(
-                    f"Expected target_delta below 1 / N = {1 / self.sample_size:.2g}, got {self.target_delta:g}; at "
-                    "1 / N the guarantee permits publishing a whole record. Choose a smaller one."
+                    f"Expected target_delta below 1 / N = {1 / self.sample_size:.2g}, which permits publishing a whole "
+                    f"record, got {self.target_delta:g}; choose a smaller one."
                 )
             if self.shared_ledger is not None:
                 if Path(self.shared_ledger).resolve() == path.resolve():
@@ -328,8 +271,8 @@ class RunBudget(Recorder):
         ledger = Ledger.create(path, header)
         self._lock.take(self.run_dir)  # the directory may not have existed before
         if self._shared is not None:
-            names = ("version", "config_sha256", *self.settings, "sample_size", "records", "private", "plan")
-            self._shared.reserve(self.run, {name: header[name] for name in names if name != "accountant"})
+            names = "version config_sha256 target_epsilon target_delta sample_size records private plan".split()
+            self._shared.reserve(self.run, {name: header[name] for name in names})
         return ledger
 
     def _resume(self, path: Path, wanted: Plan) -> Ledger:
@@ -338,18 +281,14 @@ class RunBudget(Recorder):
         ledger = self._verified_ledger(path)
         header = ledger.header
         plan: Plan = [(mechanism_from_dict(part["mechanism"]), part["n_releases"]) for part in header.get("plan", [])]
-        now = {**self.settings, "sample_size": self.sample_size, "planned_releases": sum(count for _, count in wanted)}
-        now["records"] = self._records_stated
-        for name, value in now.items():
+        for name, value in {**self._stated, "planned_releases": sum(count for _, count in wanted)}.items():
             if header.get(name) != value:
                 raise InputError(
                     f"Expected {name}={header.get(name)!r} as in the ledger of the resumed run, got {value!r}; start "
                     "a new run for another budget or plan."
                 )
         if _without_sigma(plan) != _without_sigma(wanted):
-            raise InputError(
-                "Expected the mechanisms of the resumed run, got different ones; resume with its config.yaml."
-            )
+            raise InputError("Expected the mechanisms of the resumed run, got others; resume with its config.yaml.")
         if bool(header.get("shared")) != (self._shared is not None):
             wanted_word, got = ("the", "none") if self._shared is None else ("no", "one")
             raise InputError(f"Expected {wanted_word} shared_ledger as in the resumed run, got {got}.")
@@ -371,10 +310,7 @@ class RunBudget(Recorder):
                 f"{ledger.n_releases}; the ledger was cut, so the run cannot be resumed."
             )
         if self._checkpoint["ledger_head"] not in {*ledger.heads, ""}:
-            raise InputError(
-                f"Expected the ledger of the resumed run at {path}, got the ledger of a different run; resume in the "
-                "directory of that run."
-            )
+            raise InputError(f"Expected the ledger of the resumed run at {path}, got one of a different run.")
         return ledger
 
     def _read_stored(self, ledger: Ledger) -> None:
@@ -392,13 +328,11 @@ class RunBudget(Recorder):
                 stored = StoredRelease(mechanism, int(content["ordinal"]), dict(content["tensors"]))
             except Exception as error:  # torch.load raises many exception types on damaged files
                 raise InputError(
-                    f"Expected a stored release at {path}, got a damaged file ({type(error).__name__}); restore it "
-                    "from a copy of the run directory."
+                    f"Expected a stored release at {path}, got a damaged file ({type(error).__name__}); restore it."
                 ) from None
             if run != self.run or stored.ordinal > ledger.count(mechanism, self.sample_size):
                 raise InputError(
-                    f"Expected a release of run {self.run} at {path}, got one of run {run} that its ledger does not "
-                    "contain; move the file out of the directory."
+                    f"Expected a release of run {self.run} at {path}, got another one; move the file away."
                 )
             files[mechanism] = max(files[mechanism], stored.ordinal)
             used = self._checkpoint.get("used", 0) if mechanism == self.mechanism else 0
@@ -415,13 +349,11 @@ class RunBudget(Recorder):
         if sum(shares) >= 1:
             raise InputError(f"Expected shares of the budget that add up to less than 1, got {sum(shares):g}.")
         plan: Plan = []
-        spent: PrivacyAccountant | None = None
-        if shares:
-            spent, mu = PrivacyAccountant(self.accountant), self.mu
-            for (query, count), share in zip(wanted[:-1], shares, strict=True):
-                sigma = query.unit_sensitivity * math.sqrt(query.law.mean) / (mu * math.sqrt(share))
-                plan.append((dataclasses.replace(query, sigma=sigma), count))
-                spent.step(plan[-1][0], sample_size=self.sample_size, n_releases=count)
+        spent, mu = PrivacyAccountant(self.accountant), self.mu if shares else math.inf
+        for (query, count), share in zip(wanted[:-1], shares, strict=True):
+            sigma = query.unit_sensitivity * math.sqrt(query.law.mean) / (mu * math.sqrt(share))
+            plan.append((dataclasses.replace(query, sigma=sigma), count))
+            spent.step(plan[-1][0], sample_size=self.sample_size, n_releases=count)
         mechanism, n_releases = wanted[-1]
         sigma = calibrate_sigma(
             mechanism, sample_size=self.sample_size, n_releases=n_releases, spent=spent, **self.settings
@@ -436,8 +368,14 @@ class RunBudget(Recorder):
     # Statements
 
     @property
-    def _records_stated(self) -> str:
-        return "behind a handle" if self.records is not None else HANDED_OVER
+    def _stated(self) -> dict[str, Any]:
+        """What the ledger's header, a resumed run and ``privacy.json`` state alike."""
+        return {
+            **self.settings,
+            "sample_size": self.sample_size,
+            "planned_releases": self.n_planned,
+            "records": "behind a handle" if self.records is not None else HANDED_OVER,
+        }
 
     def _header(self) -> dict[str, Any]:
         config = self.run_dir / "config.yaml"
@@ -447,10 +385,7 @@ class RunBudget(Recorder):
             "version": __version__,
             "versions": package_versions(),
             "config_sha256": digest,
-            **self.settings,
-            "sample_size": self.sample_size,
-            "records": self._records_stated,
-            "planned_releases": self.n_planned,
+            **self._stated,
             "private": all(mechanism.is_private for mechanism, _ in self.plan),
             "plan": [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in self.plan],
             "run": self.run,
@@ -468,7 +403,7 @@ class RunBudget(Recorder):
         mechanism, planned = self.plan[-1]
         if not self.n_releases:
             return 0.0
-        count = min(planned, 2 ** math.ceil(math.log2(max(self._count(mechanism), 1))))
+        count = min(planned, 2 ** math.ceil(math.log2(max(self._made[mechanism], 1))))
         if count not in self._epsilon_of:
             self._epsilon_of[count] = self._account(count).get_epsilon(self.target_delta)
         return self._epsilon_of[count]
@@ -481,11 +416,8 @@ class RunBudget(Recorder):
             "private": all(mechanism.is_private for mechanism, _ in self.plan),
             **guarantee,
             "sound": guarantee["sound"] and not conditional,
-            "records": self._records_stated,
             "conditions": CONDITIONS if conditional else [],
-            **self.settings,
-            "sample_size": self.sample_size,
-            "planned_releases": self.n_planned,
+            **self._stated,
             "neighboring_relation": "replace-one",
             "mechanism": self.mechanism.to_dict(),
             "not_covered": NOT_COVERED,
@@ -514,13 +446,11 @@ class Budget(RunBudget):
     r"""Budget of a method that releases a few queries of all records, as a context manager.
 
     Within the context each query may be released once, with noise for its share of :math:`\mu^2` (Dong2022, Corollary
-    3.3). The directory then holds config.yaml, ledger.jsonl, privacy.json and the releases for ``dpswd report``. Only
-    the ``privacy.json`` of rank 0 is written where several processes work together.
+    3.3). The directory then holds config.yaml, ledger.jsonl, privacy.json and the releases for ``dpswd report``.
 
     Args:
         records: The records; every query reads all of them.
-        queries: The queries; the last one takes the rest of the budget. They may be set later, before the
-            context is entered.
+        queries: The queries; the last one takes the rest of the budget. They may be set before the context is entered.
         target_epsilon: Budget of this run.
         target_delta: Budget of this run; below 1 / N.
         run_dir: The run directory; a directory with the ledger of a run is refused.
@@ -563,19 +493,18 @@ class Budget(RunBudget):
         self.records, self.sample_size = records, len(records)
         self.queries, self.run_dir = list(queries), Path(run_dir)
         self.before_ledger = None if config is None else partial(self._save_config, config)
-        if resume and not Budget.is_free(run_dir):
-            self._checkpoint = {"releases": 0, "ledger_head": "", "used": 0}
-        else:
+        if not resume:
             Budget.check_free(run_dir)
+        elif not Budget.is_free(run_dir):
+            self._checkpoint = {"releases": 0, "ledger_head": "", "used": 0}
 
     @staticmethod
     def is_free(run_dir: str | Path) -> bool:
         """Return whether a directory holds no ledger with releases."""
-        try:
+        with contextlib.suppress(InputError):
             Budget.check_free(run_dir)
-        except InputError:
-            return False
-        return True
+            return True
+        return False
 
     @staticmethod
     def check_free(run_dir: str | Path) -> None:
@@ -592,9 +521,7 @@ class Budget(RunBudget):
             query.mechanism, query.recorder = mechanism, self
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         """Close the budget and write ``privacy.json``."""
         self._close()
         self._write()
