@@ -29,21 +29,15 @@ class DirectoryLock:
         """Lock a directory, or raise if another process holds it; no effect if it does not exist."""
         if self._descriptor is not None or fcntl is None or not directory.is_dir():
             return
-        try:
-            descriptor = os.open(directory, os.O_RDONLY)
-        except OSError:  # an unreadable directory fails at the first write
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise InputError(
-                f"Expected no other run in {directory}, got one in progress; wait for it, or choose another directory."
-            ) from None
-        except OSError:
-            os.close(descriptor)
-            return
-        self._descriptor = descriptor
+        with contextlib.suppress(OSError):  # an unreadable directory fails at the first write
+            self._descriptor = os.open(directory, os.O_RDONLY)
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.free()
+                raise InputError(f"Expected no other run in {directory}, got one in progress; wait for it.") from None
+            except OSError:
+                self.free()
 
     def free(self) -> None:
         """Release the lock."""
@@ -66,6 +60,16 @@ def verified_archive(path: str | Path) -> io.BytesIO:
     return verified
 
 
+def sync_directory(path: Path) -> None:
+    """Put the names in a directory on the disk, where the system supports it; a power cut may lose them otherwise."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def atomic_write(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees either the old content or the new one."""
     partial = path.with_name(path.name + ".part")
@@ -76,13 +80,8 @@ def atomic_write(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())  # without it a power cut may leave the new name on an empty file
         os.replace(partial, path)
-        for directory in (path.parent, path.parent.parent):  # a power cut may lose the name of a new file or directory
-            with contextlib.suppress(OSError):  # not supported everywhere
-                descriptor = os.open(directory, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+        sync_directory(path.parent)
+        sync_directory(path.parent.parent)  # may be new, too
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()

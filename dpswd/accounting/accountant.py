@@ -12,8 +12,7 @@ from gdpnum import PLDConverter
 from numpy.typing import NDArray
 
 from dpswd._validate import at_least, choice, positive, probability
-from dpswd.accounting import pld as pld_module
-from dpswd.accounting.pld import LossTooLargeError, Releases, merge_gaussians
+from dpswd.accounting.pld import POINTS_PER_DEVIATION, LossTooLargeError, Releases, compose, merge_gaussians
 from dpswd.accounting.rdp import RenyiAccount
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism, ProjectionMechanism
@@ -32,8 +31,7 @@ class PrivacyAccountant:
     Formal guarantees:
         - ``get_epsilon(delta)`` is an upper bound on epsilon such that the whole sequence is (epsilon,
           delta)-differentially private, under the sentences in ``assumptions``; also if later releases were chosen
-          from earlier ones, with noise fixed beforehand. The discretisation costs less than 1 % for the settings of
-          docs/errata.md, and up to 2 % for very few dimensions and directions.
+          from earlier ones, with noise fixed beforehand. The discretisation costs at most 2 %.
         - ``get_mu_and_regret()`` bounds the trade-off curve wherever both error rates exceed 1e-10.
 
     Args:
@@ -80,37 +78,26 @@ class PrivacyAccountant:
         """
         at_least(1, sample_size=sample_size, n_releases=n_releases)
         if not isinstance(mechanism, Mechanism):
-            raise InputError(
-                f"Expected mechanism to be a ProjectionMechanism or GaussianMechanism, got {type(mechanism).__name__}."
-            )
+            raise InputError(f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}.")
         mechanism.check_calibrated()
         if mechanism.batch_size is not None and mechanism.batch_size > sample_size:
-            raise InputError(
-                f"Expected batch_size <= sample_size, got batch_size={mechanism.batch_size} and "
-                f"sample_size={sample_size}; use a smaller batch."
-            )
+            raise InputError(f"Expected batch_size <= sample_size={sample_size}, got {mechanism.batch_size}.")
         if self.history and self.history[-1][:2] == (mechanism, sample_size):
             n_releases += self.history.pop()[2]
         self.history.append((mechanism, int(sample_size), int(n_releases)))
         return self
 
-    def copy(self) -> "PrivacyAccountant":
-        """Return an independent accountant with the same history."""
-        return self.from_groups(self.history, self.accountant)
-
     def resolve(self, delta: float) -> "PrivacyAccountant":
         """Return a copy in which bounds without ``failure_prob`` have one; they get half of ``delta`` together."""
         probability(delta=delta)
         weight = self._tail(chosen=False)
-        other = self.copy()
-        if weight:
-            other.history = [
-                (dataclasses.replace(mechanism, failure_prob=_TAIL_SHARE * delta / weight), size, count)
-                if spends_tail(mechanism) and mechanism.failure_prob is None
-                else (mechanism, size, count)
-                for mechanism, size, count in self.history
-            ]
-        return other
+        groups = [
+            (dataclasses.replace(mechanism, failure_prob=_TAIL_SHARE * delta / weight), size, count)
+            if spends_tail(mechanism) and mechanism.failure_prob is None
+            else (mechanism, size, count)
+            for mechanism, size, count in self.history
+        ]
+        return self.from_groups(groups, self.accountant)
 
     @property
     def tail(self) -> float:
@@ -131,9 +118,7 @@ class PrivacyAccountant:
         else:
             epsilon = float(resolved.pld().get_epsilon_for_delta(delta))
         if not math.isfinite(epsilon):
-            raise LossTooLargeError(
-                f"Expected a delta for which epsilon is finite, got delta={delta:g}; use a larger delta or more noise."
-            )
+            raise LossTooLargeError(f"Expected a delta with a finite epsilon, got delta={delta:g}; use a larger one.")
         return epsilon
 
     def get_delta(self, epsilon: float) -> float:
@@ -142,11 +127,7 @@ class PrivacyAccountant:
         return float(self.profile([epsilon])[0])
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
-        """Return an upper bound on delta at every epsilon: the privacy profile.
-
-        Raises:
-            InputError: If a bound has no ``failure_prob``; ``resolve(delta)`` chooses it.
-        """
+        """Return an upper bound on delta at every epsilon: the privacy profile."""
         positive(**{f"epsilons[{i}]": epsilon for i, epsilon in enumerate(epsilons)})
         if self.accountant == "rdp":
             account = RenyiAccount(self.parts())
@@ -156,20 +137,16 @@ class PrivacyAccountant:
             deltas = [float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons]
         return np.asarray(np.clip(deltas, 0.0, 1.0), dtype=float)
 
-    def pld(
-        self, *, pessimistic: bool = True, points: int = pld_module.POINTS_PER_DEVIATION
-    ) -> PrivacyLossDistribution:
-        """Return the distribution of the privacy loss of all releases; tails of bounds are infinite loss.
+    def pld(self, *, pessimistic: bool = True, points: int = POINTS_PER_DEVIATION) -> PrivacyLossDistribution:
+        """Return the distribution of the privacy loss of all releases; see :func:`dpswd.accounting.pld.compose`.
 
-        ``pessimistic=False`` gives a lower bound, to see how tight the upper one is.
+        Raises:
+            InputError: If a bound has no ``failure_prob``; ``resolve(delta)`` chooses it.
         """
         if self._tail(chosen=False):
-            raise InputError(
-                "Expected failure_prob for a bound that spends a tail probability at every release, got None; "
-                "set it in the mechanism, or use resolve(delta)."
-            )
+            raise InputError("Expected failure_prob for a bound that spends a tail probability, got None; resolve it.")
         tail = self._tail(chosen=True, pld=True)
-        return pld_module.compose(self.parts(), pessimistic=pessimistic, points=points, infinity_mass=tail)
+        return compose(self.parts(), pessimistic=pessimistic, points=points, infinity_mass=tail)
 
     def get_mu_and_regret(self) -> tuple[float, float]:
         """Return mu of Gaussian differential privacy, rounded up, and its regret (Gomez2025).
@@ -178,9 +155,7 @@ class PrivacyAccountant:
         exactly Gaussian composition has a closed form and regret 0.
 
         Raises:
-            InputError: If a bound has no ``failure_prob``.
-            LossTooLargeError: If no point of the trade-off curve has both error rates above 1e-10: the noise is too
-                small, or a bound may fail too often.
+            InputError: If a bound has no ``failure_prob``, or no point of the curve has both error rates above 1e-10.
         """
         exact = self.gaussian_mu
         if exact is not None:
@@ -197,9 +172,7 @@ class PrivacyAccountant:
             if most <= _TINY_MU and not self.tail:
                 return round_up(most, 5), most / math.sqrt(2 * math.pi)
             remedy = "use a larger sigma" if most > 1 else "the loss is negligible, read epsilon instead"
-            raise LossTooLargeError(
-                f"Expected a trade-off curve with both error rates above 1e-10 somewhere, got none; {remedy}."
-            )
+            raise LossTooLargeError(f"Expected a trade-off curve with error rates above 1e-10, got none; {remedy}.")
         return round_up(float(mu), 5), float(regret)
 
     @property
@@ -258,15 +231,11 @@ class PrivacyAccountant:
         elif projections:
             lines.append("Directions are whole orthonormal bases, so that the sensitivity does not depend on them.")
         if any(m.n_classes for m in projections):
-            lines.append(
-                "Labels are private: a record is (row, class), and a change of class is accounted for. The list of "
-                "classes is public."
-            )
+            lines.append("Labels are private: a change of class is accounted for. The list of classes is public.")
         lines += sorted({_bound_sentence(m) for m in projections})
         if any(spends_tail(m) for m in mechanisms):
             lines.append(
-                "The tail probability of the bound is charged to delta at every release; without failure_prob, the "
-                "tails get half of delta."
+                "The tail of the bound is charged to delta at every release; without failure_prob, half of delta."
             )
         lines.append(
             "Composed as privacy loss distributions, rounded towards less privacy."
@@ -288,12 +257,10 @@ class PrivacyAccountant:
     def check_tail(self, delta: float) -> None:
         """Raise InputError if the tails of the bounds use up ``delta``."""
         if self.tail >= delta:
-            spending = [(mechanism, count) for mechanism, _, count in self.history if spends_tail(mechanism)]
-            largest = max(mechanism.failure_prob or 0.0 for mechanism, _ in spending)
+            largest = max(mechanism.failure_prob or 0.0 for mechanism, *_ in self.history if spends_tail(mechanism))
             raise InputError(
-                f"Expected delta above the tail probability of the bounds, got delta={delta:g} and "
-                f"{sum(count for _, count in spending)} releases that spend {self.tail:.3g}; use failure_prob <= "
-                f"{delta * largest / (2 * self.tail):.1g} or bound='exact'."
+                f"Expected delta above the tail probability {self.tail:.3g} of the bounds, got delta={delta:g}; use "
+                f"failure_prob <= {delta * largest / (2 * self.tail):.1g} or bound='exact'."
             )
 
     def _tail(self, *, chosen: bool, pld: bool = False) -> float:

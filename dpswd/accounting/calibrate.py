@@ -75,11 +75,10 @@ def calibrate_sigma(
     """
     at_least(1, sample_size=sample_size, n_releases=n_releases)
     choice(("pld", "rdp"), accountant=accountant)
-    base = PrivacyAccountant.from_groups(spent.history if spent is not None else [], accountant)
 
     def account(sigma: float) -> PrivacyAccountant:
-        candidate = dataclasses.replace(mechanism, sigma=sigma)
-        return base.copy().step(candidate, sample_size=sample_size, n_releases=n_releases)
+        candidate = dataclasses.replace(mechanism, sigma=sigma), sample_size, n_releases
+        return PrivacyAccountant.from_groups([*(spent.history if spent else []), candidate], accountant)
 
     targets = {"target_epsilon": target_epsilon, "target_delta": target_delta, "target_mu": target_mu}
     targets |= {"target_tpr": target_tpr, "at_fpr": at_fpr}
@@ -108,10 +107,8 @@ def _target(given: dict[str, float], account: Account) -> tuple[float, float, Sp
         if tpr <= fpr:
             raise InputError(f"Expected target_tpr > at_fpr, which guessing reaches, got {tpr:g} and {fpr:g}.")
         return float(tpr), float(stats.norm.isf(fpr) - stats.norm.isf(tpr)), _spend_tpr(account, fpr)
-    raise InputError(
-        "Expected one budget, (target_epsilon, target_delta) or target_mu or (target_tpr, at_fpr), got "
-        f"{', '.join(given) or 'none'}."
-    )
+    budgets = "(target_epsilon, target_delta) or target_mu or (target_tpr, at_fpr)"
+    raise InputError(f"Expected one budget, {budgets}, got {', '.join(given) or 'none'}.")
 
 
 def _spend_epsilon(account: Account, epsilon: float, delta: float) -> Spend:
@@ -119,8 +116,7 @@ def _spend_epsilon(account: Account, epsilon: float, delta: float) -> Spend:
     least = -1.01 * math.log(delta) / (MAX_ORDER - 1)  # what the conversion adds at the largest order
     if resolved.accountant == "rdp" and epsilon <= least:
         raise InputError(
-            f"Expected target_epsilon > {least:.2g}, the least that Renyi orders up to {MAX_ORDER} can bound, got "
-            f"target_epsilon={epsilon!r}; use a larger one or accountant='pld'."
+            f"Expected target_epsilon > {least:.2g}, the least that Renyi orders can bound, got {epsilon!r}; use 'pld'."
         )
     resolved.check_tail(delta)
     tail = resolved.tail
@@ -159,10 +155,6 @@ def _spend_tpr(account: Account, fpr: float) -> Spend:
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
     """Return the mu of a Gaussian mechanism with this budget.
 
-    Args:
-        epsilon: Above 0.
-        delta: Strictly between 0 and 1.
-
     Raises:
         InputError: If no mu between e^-25 and e^10 has this budget.
 
@@ -177,10 +169,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     try:
         return math.exp(optimize.brentq(gap, -25, 10, xtol=1e-10))
     except ValueError:
-        raise InputError(
-            f"Expected a budget that a Gaussian mechanism can have, got epsilon={epsilon:g} and delta={delta:g}; use "
-            "less extreme values."
-        ) from None
+        raise InputError(f"Expected a less extreme budget, got epsilon={epsilon:g} and delta={delta:g}.") from None
 
 
 def _search(spend: Spend, target: float, guess: float) -> float:
@@ -199,8 +188,7 @@ def _search(spend: Spend, target: float, guess: float) -> float:
         low, high, stride = high, high + stride, 2 * stride
         if high - guess > _REACH:
             raise InputError(
-                f"Expected a budget that enough noise can keep, got a target of {target:g} that is exceeded at any "
-                "sigma; raise the target, or release less before."
+                f"Expected a budget that noise can keep, got a target of {target:g}, exceeded at any sigma."
             )
     if low == high:
         while gap(low, COARSE) <= 0:  # down until it is not
@@ -231,6 +219,5 @@ def _no_noise_needed(target: float) -> InputError:
     """The error for a budget that holds down to noise for which no loss can be computed."""
     return InputError(
         f"Expected a budget that only noise can keep, got a target of {target:g} of which less is spent at every sigma "
-        "that can be accounted for (as when target_delta exceeds the probability that a record is read at all); lower "
-        "the target."
+        "(as when target_delta exceeds the probability that a record is read at all); lower the target."
     )

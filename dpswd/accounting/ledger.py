@@ -34,7 +34,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
-from dpswd._files import fcntl
+from dpswd._files import fcntl, sync_directory
 from dpswd._validate import choice, positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
 from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError
@@ -61,9 +61,8 @@ class Ledger:
         self.head = ""  # hash of the last line
         self.heads: set[str] = set()  # hashes of all lines; a checkpoint stores the head at its time
         self.torn = False  # whether the file ended with an incomplete line when it was read
-        self._mechanisms: list[tuple[dict[str, Any], int, str | None]] = []
-        self._counts: list[int] = []
-        self._last: int | None = None  # mechanism of the last line, if it is a release
+        self.last_mechanism: Mechanism | None = None  # of the last release
+        self._counts: dict[tuple[Mechanism, int, str | None], int] = {}  # by mechanism, sample size and run
         self._n_lines = 0
         self._n_bytes = 0
         self._last_line = b""
@@ -83,11 +82,7 @@ class Ledger:
 
     @classmethod
     def open_existing(cls, path: str | Path) -> Self:
-        """Read a ledger and verify its chain.
-
-        An incomplete last line, which a crash leaves, is not counted: noise is drawn after the write returns. The next
-        entry replaces it.
-        """
+        """Read a ledger and verify its chain; an incomplete last line, which a crash leaves, is not counted."""
         ledger = cls(Path(path))
         ledger._replay(_read(ledger.path))
         if not ledger.header:
@@ -100,38 +95,26 @@ class Ledger:
         return self.header.get("scope") == "shared"
 
     def record(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> None:
-        """Write one release of ``run`` (in a shared ledger); return when it is on the disk.
-
-        If it raises, the release must not be made.
-        """
+        """Write one release of ``run`` (in a shared ledger) to the disk; if it raises, the release must not be made."""
         with self._locked() as file:
             if self.shared:
                 self._check_planned(mechanism, sample_size, run)
-            key = (mechanism.to_dict(), sample_size, run)
-            known = key in self._mechanisms
-            index = self._mechanisms.index(key) if known else len(self._mechanisms)
-            entry = {"kind": "mechanism", "id": index, "sample_size": sample_size, "mechanism": key[0]}
-            entries = [] if known else [entry if run is None else {**entry, "run": run}]
+            key, known = (mechanism, sample_size, run), list(self._counts)
+            index = known.index(key) if key in known else len(known)
+            entry = {"kind": "mechanism", "id": index, "sample_size": sample_size, "mechanism": mechanism.to_dict()}
+            entries = [] if key in known else [entry if run is None else {**entry, "run": run}]
             self._append(file, [*entries, {"kind": "release", "n": self.n_releases + 1, "mechanism": index}])
-
-    @property
-    def last_mechanism(self) -> Mechanism | None:
-        """The mechanism of the last line, if that line is a release."""
-        return None if self._last is None else mechanism_from_dict(self._mechanisms[self._last][0])
 
     def count(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> int:
         """Return the number of releases of one mechanism."""
-        key = (mechanism.to_dict(), sample_size, run)
-        return self._counts[self._mechanisms.index(key)] if key in self._mechanisms else 0
+        return self._counts.get((mechanism, sample_size, run), 0)
 
     def groups(self, run: str | None = None) -> list[ReleaseGroup]:
         """Return the releases made, by one run or by all. Included runs count in full."""
         included = [each for each in self.header.get("included", []) if run in (None, each["run"])]
-        return [group for each in included for group in plan_of(each)] + [
-            (mechanism_from_dict(fields), size, count)
-            for (fields, size, owner), count in zip(self._mechanisms, self._counts, strict=True)
-            if count and run in (None, owner)
-        ]
+        made = [(*key, count) for key, count in self._counts.items()]
+        counted = [(mechanism, size, count) for mechanism, size, owner, count in made if count and run in (None, owner)]
+        return [group for each in included for group in plan_of(each)] + counted
 
     def planned(self, run: str | None = None) -> list[ReleaseGroup]:
         """Return the releases that count: the plan of one run or of all, or the releases made where they exceed it."""
@@ -150,8 +133,7 @@ class Ledger:
         allowed = sum(c for other, size, c in plan_of(self.runs[run]) if (other, size) == (mechanism, sample_size))
         if self.count(mechanism, sample_size, run) >= allowed:
             raise BudgetExceededError(
-                f"Expected at most {allowed} releases of this mechanism, as run {run} planned in {self.path}, got one "
-                "more; the budget is used up."
+                f"Expected at most {allowed} releases of this mechanism, as run {run} planned in {self.path}, got more."
             )
 
     # Writing
@@ -172,12 +154,7 @@ class Ledger:
                 if not self.path.stat().st_size:
                     self.path.unlink()
             raise
-        with contextlib.suppress(OSError):  # makes the directory entry durable, where the system supports it
-            directory = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+        sync_directory(self.path.parent)
 
     @contextlib.contextmanager
     def _locked(self, *, create: bool = False) -> Iterator[FileIO]:
@@ -215,15 +192,11 @@ class Ledger:
         file.seek(max(0, self._n_bytes - len(self._last_line)))
         content = file.readall()
         if not content.startswith(self._last_line):
-            raise LedgerError(
-                f"Expected {self.path} to end as this run left it, got other content: it was replaced, cut or edited; "
-                "no release was made."
-            )
+            raise LedgerError(f"Expected {self.path} to end as this run left it, got other content; no release made.")
         rest = content[len(self._last_line) :]
         if b"\n" in rest and not self.shared:
             raise LedgerError(
-                f"Expected to be the only writer of {self.path}, got entries by another run or copy; "
-                "no release was made: start again from a checkpoint."
+                f"Expected to be the only writer of {self.path}, got entries by another; no release was made."
             )
         self._replay(rest)
         if self.torn:
@@ -262,12 +235,11 @@ class Ledger:
                 entry["kind"]
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise LedgerError(
-                    f"Expected a JSON entry on line {number} of {self.path}; the file is damaged."
+                    f"Expected a JSON entry on line {number} of {self.path}, got a damaged one."
                 ) from None
             if head != digest(self.head, entry):
                 raise LedgerError(
-                    f"Expected line {number} of {self.path} to continue the chain, got another hash: "
-                    "the ledger was edited or a line is missing; do not rely on it."
+                    f"Expected line {number} of {self.path} to continue the chain, got another hash: it was edited."
                 )
             self._accept(entry, head, line + b"\n")
         if rest and not _is_incomplete_line(rest):
@@ -297,14 +269,12 @@ class Ledger:
             elif kind == "run" and entry["run"] not in self.runs:
                 plan_of(entry)
                 self.runs[entry["run"]] = _without(entry, "kind", "run")
-            elif kind == "mechanism":
-                mechanism_from_dict(entry["mechanism"])
-                self._mechanisms.append((entry["mechanism"], entry["sample_size"], entry.get("run")))
-                self._counts.append(0)
+            elif kind == "mechanism" and entry["id"] == len(self._counts):
+                self._counts[mechanism_from_dict(entry["mechanism"]), entry["sample_size"], entry.get("run")] = 0
             elif kind == "release" and entry["n"] == self.n_releases + 1 and entry["mechanism"] >= 0:
-                self._counts[entry["mechanism"]] += 1
-                self._last = entry["mechanism"]
-                self.n_releases += 1
+                key = list(self._counts)[entry["mechanism"]]
+                self._counts[key] += 1
+                self.n_releases, self.last_mechanism = self.n_releases + 1, key[0]
             else:
                 raise InputError(f"{kind!r} number {entry.get('n')!r} after {self.n_releases} releases")
         except (InputError, KeyError, IndexError, TypeError) as error:
@@ -329,14 +299,7 @@ class SharedLedger(Ledger):
         accountant: str = "pld",
         include: Sequence[str | Path] = (),
     ) -> Self:
-        """Create a shared ledger with a total budget.
-
-        Args:
-            path: The new file.
-            target_epsilon: Budget of all runs.
-            target_delta: Budget of all runs.
-            accountant: ``"pld"`` or ``"rdp"``; composes the runs.
-            include: Ledgers of earlier runs on the same records, which count as in :meth:`planned`.
+        """Create a shared ledger with a total budget; ledgers of earlier runs in ``include`` count as :meth:`planned`.
 
         Raises:
             InputError: If the file exists, an argument is out of range, a run is included twice or sample sizes differ.
@@ -373,10 +336,8 @@ class SharedLedger(Ledger):
         """Read a shared ledger."""
         ledger = super().open_existing(path) if Path(path).exists() else None
         if ledger is None or not ledger.shared:
-            raise InputError(
-                f"Expected a shared ledger at {path}, got {'no file' if ledger is None else 'the ledger of one run'}; "
-                "make a new one with dpswd ledger create."
-            )
+            got = "no file" if ledger is None else "the ledger of one run"
+            raise InputError(f"Expected a shared ledger at {path}, got {got}; make one with dpswd ledger create.")
         return ledger
 
     @property
@@ -391,14 +352,11 @@ class SharedLedger(Ledger):
         if len(sizes) > 1:
             raise InputError(
                 f"Expected the same sample_size in all runs of {self.path}, got {' and '.join(map(str, sizes))}; "
-                "a shared ledger is for runs on the same records: create another one."
+                "a shared ledger is for runs on the same records."
             )
         limit, delta, accountant = self._budget
         if sizes and delta * sizes[0] >= 1:
-            raise InputError(
-                f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got {delta:g}; create another "
-                "shared ledger with a smaller one."
-            )
+            raise InputError(f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got {delta:g}.")
         total = PrivacyAccountant.from_groups([*spent, *groups], accountant).get_epsilon(delta)
         if total > limit:
             before = PrivacyAccountant.from_groups(spent, accountant).get_epsilon(delta) if spent else 0
@@ -421,7 +379,7 @@ class SharedLedger(Ledger):
         if run not in self.runs or found < n_releases or (head and head not in self.heads):
             raise LedgerError(
                 f"Expected {n_releases} releases of run {run} in {self.path}, as in the checkpoint, got {found} or "
-                "another chain: the ledger was cut or is another file; the run cannot be resumed."
+                "another chain; the run cannot be resumed."
             )
 
     def statement(self) -> dict[str, Any]:
@@ -459,16 +417,15 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
     if ledger.shared:
         budget = ledger.header["target_epsilon"]
         fixed = "included" not in ledger.header
+        adaptive = (
+            "Assumed: plans of later runs, and whether there are any, are not chosen after looking at earlier releases"
+            + ("." if fixed else "; the total budget was not fixed before all of these runs.")
+        )
         if fixed and groups and PrivacyAccountant.from_groups(groups).gaussian_mu is not None:
             adaptive = (
                 "Plans of later runs may be chosen after looking at earlier releases: the total budget, epsilon "
                 f"{budget:g} at delta {ledger.header['target_delta']:g}, then holds. The cost so far holds for plans "
                 "that were not chosen so."
-            )
-        else:
-            adaptive = (
-                "Assumed: plans of later runs, and whether there are any, are not chosen after looking at earlier "
-                "releases" + ("." if fixed else "; the total budget was not fixed before all of these runs.")
             )
         facts["assumptions"] = [*facts["assumptions"], adaptive]
         sentences += [
@@ -519,7 +476,7 @@ def digest(previous: str, entry: Entry) -> str:
 
 def _read(path: Path) -> bytes:
     if path.exists() and not path.is_file() and not path.is_dir():  # a device may have no end
-        raise InputError(f"Expected a regular file for the ledger at {path}, got a device or a pipe; use another path.")
+        raise InputError(f"Expected a regular file for the ledger at {path}, got a device or a pipe.")
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -228,10 +228,7 @@ def _self_compose(losses: _Losses, times: int, step: float) -> _Losses:
     orders = np.concatenate([sign * np.geomspace(order / 64, 4 * order, 33) for sign in (-1, 1)])
     low, high = common.compute_self_convolve_bounds(losses.probabilities, times, _TRUNCATION, orders)
     if high - low > _MAX_COMPOSED:
-        raise LossTooLargeError(
-            f"Expected a composition that needs at most {_MAX_COMPOSED} grid points, got {high - low:.2g} for {times} "
-            "releases; use fewer releases or more noise."
-        )
+        raise LossTooLargeError(f"Expected at most {_MAX_COMPOSED} grid points, got {high - low:.2g}; use more noise.")
     top, bottom = high - half * times, max(half * times - low, 0)  # losses on the grid, above and below 0
     size = fft.next_fast_len(max(top + bottom, 2 * half) + 1, real=True)
     circular = np.zeros(size)  # loss 0 at index 0: the transform is then almost real, and its powers are more accurate
@@ -267,8 +264,7 @@ def compose(
     grid points per standard deviation of the loss of one release; ``infinity_mass`` is the probability that a bound on
     S fails at some release, and is added to every delta.
     """
-    merged = merge_gaussians(parts)
-    if not merged:
+    if not (merged := merge_gaussians(parts)):
         raise InputError("Expected at least one release to account for, got none; call step() first.")
     # times is rounded to a power of two for the grid, so that the caches hit during a run
     rounded = [part._replace(times=1 << (part.times - 1).bit_length()) for part in merged]
@@ -276,9 +272,9 @@ def compose(
     mean = sum(part.times * mean for part, (mean, *_) in zip(merged, moments, strict=True))
     beyond = sum(part.times * tail for part, (*_, tail) in zip(merged, moments, strict=True))
     if not mean < _MAX_LOSS or beyond > 1 / 2:
+        least = 1 / max(part.scale for part in merged)
         raise LossTooLargeError(
-            f"Expected noise for which the mean privacy loss is below {_MAX_LOSS:g}, got sigma of at least "
-            f"{1 / max(part.scale for part in merged):.3g} times the sensitivity; use a larger sigma."
+            f"Expected a mean privacy loss below {_MAX_LOSS:g}, got sigma {least:.3g} times the sensitivity; raise it."
         )
     count = sum(part.times for part in merged)
     variance = sum(part.times * variance for part, (_, variance, *_) in zip(merged, moments, strict=True))
