@@ -114,19 +114,15 @@ class PrivateRecords(_Handle):
         if isinstance(bounds, Mapping):
             columns = [str(column) for column in layout.columns or ()]
             if set(bounds) != set(columns):
-                raise InputError(
-                    f"Expected bounds of the columns {columns}, got those of {list(bounds)}; name them all."
-                )
+                raise InputError(f"Expected bounds of the columns {columns}, got those of {list(bounds)}.")
             bounds = [bounds[column] for column in columns]
-        labels, names, taken = (None, None, None) if y is None else as_labels(y, classes)
-        lines = [] if taken is None else [taken]
+        labels, names, line = (None, None, None) if y is None else as_labels(y, classes)
+        taken = [] if line is None else [line]
         if bounds is not None and kinds is None and (kinds := layout.column_kinds(len(bounds))) is not None:
-            lines.append(
-                "kinds are taken from the types of the columns and treated as public; pass kinds= to state them."
-            )
-        for line in lines:
+            taken.append("kinds are taken from the types of columns and treated as public; pass kinds= to state them.")
+        for line in taken:
             say(line)
-        self._set(values, labels, names, layout, name, tuple(lines), bounds, kinds)
+        self._set(values, labels, classes=names, layout=layout, name=name, taken=taken, bounds=bounds, kinds=kinds)
 
     @classmethod
     def from_folder(
@@ -156,58 +152,37 @@ class PrivateRecords(_Handle):
         return read_folder(path, size=size, channels=channels, classes=classes, unreadable=unreadable)  # type: ignore[return-value]
 
     @classmethod
-    def from_values(
-        cls,
-        values: Tensor | Stored,
-        labels: Tensor | None,
-        *,
-        classes: Sequence[Any] | None,
-        layout: Layout,
-        name: str = "records",
-        taken: Sequence[str] = (),
-        bounds: Sequence[tuple[float, float]] | None = None,
-        kinds: Sequence[str] | None = None,
-    ) -> Self:
-        """Make a handle of converted records; for readers.
-
-        Args:
-            values: ``(N, *sample_shape)``, bytes or floats, in memory or on disk.
-            labels: Numbers (N,) of the classes in int64, or ``None``.
-            classes: Names of the classes, if there are labels.
-            layout: Format of the caller's records.
-            name: Name in reports.
-            taken: Lines that were shown about facts taken from the records.
-            bounds: See :class:`PrivateRecords`.
-            kinds: As ``bounds``.
-        """
+    def from_values(cls, values: Tensor | Stored, labels: Tensor | None, **facts: Any) -> Self:
+        """Make a handle of converted records; for readers. The facts are those of :meth:`_set`."""
         records = cls.__new__(cls)
-        if labels is None and classes is not None:
-            raise InputError(f"Expected records with the classes {list(classes)}, got none; leave the classes out.")
-        names = None if labels is None or classes is None else list(classes)
-        records._set(values, labels, names, layout, name, tuple(taken), bounds, kinds)
+        records._set(values, labels, **facts)
         return records
 
     def _set(
         self,
-        values: Tensor | Stored,
-        labels: Tensor | None,
-        names: list[Any] | None,
-        layout: Layout,
-        name: str,
-        taken: tuple[str, ...],
-        bounds: Sequence[tuple[float, float]] | None,
-        kinds: Sequence[str] | None,
+        values: Tensor | Stored,  # (N, *sample_shape), bytes or floats
+        labels: Tensor | None,  # numbers (N,) of the classes in int64
+        *,
+        classes: Sequence[Any] | None,
+        layout: Layout,  # of the caller's records
+        name: str = "records",
+        taken: Sequence[str] = (),  # lines that were shown about facts taken from the records
+        bounds: Sequence[tuple[float, float]] | None = None,
+        kinds: Sequence[str] | None = None,
     ) -> None:
+        """Check the facts and keep the records."""
         if not len(values):
             raise InputError("Expected at least one record, got none; check the path or the array.")
+        if labels is None and classes is not None:
+            raise InputError(f"Expected records with the classes {list(classes)}, got none; leave the classes out.")
         if labels is not None and len(labels) != len(values):
             raise InputError(f"Expected a class per record, got {len(values)} records and {len(labels)} classes.")
         self.shape: tuple[int, ...] = tuple(values.shape[1:])
-        self.layout, self.name, self.taken = layout, name, taken
-        self.classes = names
-        self.n_classes = 0 if names is None else len(names)
-        if labels is not None and names is not None and bool(((labels < 0) | (labels >= len(names))).any()):
-            raise InputError(f"Expected classes out of the {len(names)} stated ones, got a class that is not listed.")
+        self.layout, self.name, self.taken = layout, name, tuple(taken)
+        self.classes = None if labels is None or classes is None else list(classes)
+        self.n_classes = len(self.classes or ())
+        if labels is not None and self.classes and bool(((labels < 0) | (labels >= self.n_classes)).any()):
+            raise InputError(f"Expected classes out of the {self.n_classes} stated ones, got one that is not listed.")
         if self.n_classes == 1:
             raise InputError("Expected at least 2 classes, got 1; leave the classes out.")
         self.bounds, self.kinds = _columns(self.shape, bounds, kinds)
@@ -247,8 +222,8 @@ class PrivateRecords(_Handle):
             seen |= {hashlib.blake2b(row, digest_size=16).digest() for row in rows}
         repeated = len(self) - len(seen)
         say(
-            f"{repeated} of {len(self)} records repeat another record. Keep this number to yourself; a record with "
-            "copies has the influence of all of them, so remove copies before you release anything."
+            f"{repeated} of {len(self)} records repeat another record, and have the influence of all copies: remove "
+            "them before you release anything. Keep this number to yourself."
             if repeated
             else f"No record repeats another one among {len(self)}."
         )
@@ -274,9 +249,7 @@ class PrivateBatch(_Handle):
         if records is not None:
             at_least(1, batch_size=size)
             if size > len(records):
-                raise InputError(
-                    f"Expected batch_size <= the number of records, got batch_size={size} and {len(records)} records."
-                )
+                raise InputError(f"Expected batch_size <= {len(records)}, the number of records, got {size}.")
         self.records, self._size, self._released = records, 0 if records is None else size, False
 
     def __len__(self) -> int:
@@ -294,15 +267,11 @@ class PrivateBatch(_Handle):
         return self
 
     def take(self) -> PrivateRecords:
-        """Return the handle of the records, once; for dpswd.release.
-
-        Raises:
-            InputError: If the batch is empty or was released before.
-        """
+        """Return the handle of the records, once; for dpswd.release."""
         if self.records is None:
             raise InputError("Expected a batch with records, got the empty batch of a step without a release.")
         if self._released:
-            raise InputError("Expected a batch that was not released, got one that was; each batch serves one release.")
+            raise InputError("Expected a new batch, got one that was released; each batch serves one release.")
         self._released = True
         return self.records
 
