@@ -192,7 +192,9 @@ class Ledger:
         file.seek(max(0, self._n_bytes - len(self._last_line)))
         content = file.readall()
         if not content.startswith(self._last_line):
-            raise LedgerError(f"Expected {self.path} to end as this run left it, got other content; no release made.")
+            raise LedgerError(
+                f"Expected {self.path} to end as this run left it, got other content; no release was made."
+            )
         rest = content[len(self._last_line) :]
         if b"\n" in rest and not self.shared:
             raise LedgerError(
