@@ -78,26 +78,25 @@ def read_public(
     data: str | Path,
     *,
     root: str | Path | None = None,
-    size: int | None = None,
-    channels: int | None = None,
-    classes: Sequence[Any] | None = None,
-    labelled: bool = True,
-    target: str | None = None,
     unreadable: Unreadable = "refuse",
     download: bool = False,
+    **options: Any,
 ) -> Benchmark:
     """Read records that the user may look at: a public source, synthetic records or test records.
 
-    The arguments are those of :func:`read`. The records are ``train``; the test part of a benchmark, or of a file of
-    MedMNIST or Keras, is ``test``.
+    Args:
+        data: As in :func:`read`. The records are ``train``; the test part of a benchmark, or of a file of MedMNIST or
+            Keras, is ``test``.
+        root: As in :func:`read`.
+        unreadable: As in :func:`read`.
+        download: As in :func:`read`.
+        options: ``size``, ``channels``, ``classes``, ``labelled`` and ``target`` of :func:`read`.
 
     Example:
         >>> len(read_public("digits").test)
         359
     """
-    options = {"size": size, "channels": channels, "classes": classes, "labelled": labelled}
-    options |= {"target": target, "in_memory": True}
-    found = _found(data, root, download, unreadable, options)
+    found = _found(data, root, download, unreadable, {**options, "in_memory": True})
     return Benchmark(found.name, found.public(), found.test, True, found.classes)
 
 
@@ -114,8 +113,8 @@ def _found(
         suffix = (".npz" if has_arrays(path) else "") if path.is_dir() else path.suffix.lower()
         if suffix not in _READERS or (path.is_file() and not suffix):
             raise InputError(
-                f"Expected a folder or zip of images, or a file ending in .npz, .npy or .csv, got {path.name}; convert "
-                "it, or pass its arrays to PrivateRecords."
+                f"Expected a folder or zip of images, .npz, .npy or .csv, got {path.name}; convert it, or pass its "
+                "arrays to PrivateRecords."
             )
         reader, known = _READERS[suffix]
     else:
@@ -127,8 +126,7 @@ def _found(
         return reader(path, unreadable=unreadable, **given)
     if Path(data).exists():
         say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")
-    found = benchmark(str(data), root, download, **{key: given[key] for key in ("size",) if key in given})
-    classes = found.classes if options["labelled"] else None
-    labels = None if classes is None else found.train.labels
-    values = found.train.values
+    found = benchmark(str(data), root, download, size=given.get("size", 64))
+    classes = found.classes if given.get("labelled", True) else None
+    values, labels = found.train.values, None if classes is None else found.train.labels
     return Found(found.name, values, Layout.of(values), labels, classes, test=found.test)

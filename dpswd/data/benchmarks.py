@@ -148,13 +148,14 @@ def _torchvision(name: str, root: Path, train: bool, download: bool) -> Records:
     import torchvision
 
     root = root / "USPS" if name == "USPS" else root
-    remedy = "pass its root, set DPSWD_DATA, or let torchvision fetch it with download"
     try:
         data: Any = getattr(torchvision.datasets, name)(root, train=train, download=download)
-    except (RuntimeError, FileNotFoundError) as error:
-        raise InputError(f"Expected {name} under {root}, got: {_first(error)}; {remedy}.") from None
-    except Exception as error:  # torchvision raises many types on damaged files
-        raise InputError(f"Expected readable {name} files under {root}, got: {error}; fetch them.") from None
+    except Exception as error:  # torchvision raises many types on missing and damaged files
+        said = " ".join(str(error).split()).split(". ")[0]
+        raise InputError(
+            f"Expected readable files of {name} under {root}, got: {said}; pass root, set DPSWD_DATA, or let "
+            "torchvision fetch them with download."
+        ) from None
     values, labels = torch.as_tensor(data.data), torch.as_tensor(data.targets).long()
     if values.ndim not in (3, 4) or len(values) != len(labels):
         raise InputError(f"Expected images and labels under {root}, got {tuple(values.shape)} and {len(labels)}.")
@@ -185,8 +186,8 @@ def _celeba(root: Path, size: int) -> tuple[Records, Records | None]:
             faces = find_images(root / name, size=size, channels=3, in_memory=True).public()
             return every_fifth(faces) if len(faces) >= 5 else (faces, None)
     raise InputError(
-        f"Expected faces in {partition.parent}, {root / 'celeba64'} or {root / 'celeba64_5000.zip'}, got none; set "
-        "DPSWD_DATA, or fetch img_align_celeba.zip and list_eval_partition.txt from the authors' page."
+        f"Expected faces in {partition.parent}, celeba64 or celeba64_5000.zip, got none; set DPSWD_DATA, or fetch "
+        "img_align_celeba.zip and list_eval_partition.txt from the authors' page."
     )
 
 
@@ -195,13 +196,6 @@ def _faces(folder: Path, lines: list[list[str]], part: str, size: int) -> Record
     files: dict[str, Path | bytes] = {name: folder / "img_align_celeba" / name for name, kind in lines if kind == part}
     values = Images(files, size, 3, "refuse", crop=CROP).whole()
     return Records(values, torch.zeros(len(values), dtype=torch.int64))
-
-
-def _first(error: Exception) -> str:
-    """Return the first sentence of an error of torchvision."""
-    if isinstance(error, FileNotFoundError) or not str(error):
-        return "Dataset not found"
-    return str(error).split(". ")[0].splitlines()[0]
 
 
 def _digest(path: Path, kind: str = "sha256") -> str | None:

@@ -81,8 +81,7 @@ class _Arrays:
     def stamp(self, names: Sequence[str]) -> list[tuple[int, int, int]]:
         """Return inode, size and time of the files of some arrays, which differ after a file was written again."""
         files = [self.path] if self.folder is None else [self.folder / f"{name}.npy" for name in names]
-        facts = [file.stat() for file in files]
-        return [(fact.st_ino, fact.st_size, fact.st_mtime_ns) for fact in facts]
+        return [(fact.st_ino, fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in files)]
 
     def mapped(self, name: str) -> Array:
         """Map an array that is not compressed. A new map each time, since pages that were read count as memory."""
@@ -114,8 +113,7 @@ def find_arrays(
 ) -> Found:
     """Read the arrays of an ``.npz`` file, of a folder of ``.npy`` files, or one ``.npy`` file. No pickle is loaded.
 
-    Records are ``features``, ``images``, ``data`` or ``X``, or the training part of a file of MedMNIST or Keras; labels
-    are ``labels``, ``targets`` or ``y``. An array ``classes`` names the classes. Records of more than 1 GiB stay on
+    The names of the arrays are those above; an array ``classes`` names the classes. Records of more than 1 GiB stay on
     disk unless they are compressed, and a file that was written again meanwhile is refused. The test part is read if
     the records are public, hence ``in_memory``.
     """
@@ -125,9 +123,9 @@ def find_arrays(
         names = arrays.names()
         key = path.stem if path.suffix == ".npy" else next((name for name in _TRAIN if name in names), None)
         if key is None:
+            got = ", ".join(names)[:200]
             raise InputError(
-                f"Expected an array 'features' or 'images' (and 'labels') in {path}, got {', '.join(names)[:200]}; "
-                "rename it."
+                f"Expected an array 'features' or 'images' (and 'labels') in {path}, got {got}; rename it."
             )
         label_key = _TRAIN.get(key) if labelled and _TRAIN.get(key) in names else None
         listed = arrays.read("classes").tolist() if label_key is not None and "classes" in names else None
@@ -182,8 +180,7 @@ def _part(
         return Found(path.resolve().stem, values, layout)
     if len(labels[0]) != shape[0]:
         raise InputError(f"Expected a label per record in {path}, got {len(labels[0])} for {shape[0]} records.")
-    taken = () if labels[2] is None else (labels[2],)
-    return Found(path.resolve().stem, values, layout, *labels[:2], taken=taken)
+    return Found(path.resolve().stem, values, layout, *labels[:2], taken=(labels[2],) if labels[2] else ())
 
 
 def find_table(
@@ -210,16 +207,11 @@ def find_table(
     if not columns:
         raise InputError(f"Expected a table with records in {path}, got the names of its columns only.")
     if header is not None and ("" in header or len(set(header)) < len(header)):
-        raise InputError(
-            f"Expected a name of its own for every column of {path}, got an empty or repeated one; write a DataFrame "
-            "with index=False."
-        )
+        raise InputError(f"Expected different names of the columns of {path}, got an empty or repeated one.")
     labels: tuple[Any, Any, Any] = None, None, None
     if target is not None:
         if header is None or target not in header:
-            raise InputError(
-                f"Expected target to be a column of {path}, got {target!r}; columns: {header or 'no names'}."
-            )
+            raise InputError(f"Expected target to be a column of {path}, {header or 'without names'}, got {target!r}.")
         at = header.index(target)
         header.pop(at)
         column = columns.pop(at)
@@ -227,10 +219,9 @@ def find_table(
     names = list(range(len(columns))) if header is None else header
     other = [name for name, column in zip(names, columns, strict=True) if not all(map(_is_number, column))]
     if other or not columns:
-        raise InputError(
-            f"Expected columns of numbers in {path}, got text or mixed types ({', '.join(map(str, other))[:200]}); "
-            f"{'name the column of classes by target; ' if target is None else ''}{MIXED}."
-        )
+        got = ", ".join(map(str, other))[:200]
+        remedy = f"{'name the column of classes by target; ' if target is None else ''}{MIXED}"
+        raise InputError(f"Expected columns of numbers in {path}, got text or mixed types ({got}); {remedy}.")
     rows = np.array([[_number(cell) for cell in column] for column in columns]).T
     return Found(
         path.resolve().stem,
@@ -238,7 +229,7 @@ def find_table(
         Layout(dtypes=("float32",) * len(columns), columns=tuple(names)),
         *labels[:2],
         kinds=[_kind(column) for column in rows.T],
-        taken=() if labels[2] is None else (labels[2],),
+        taken=(labels[2],) if labels[2] else (),
     )
 
 

@@ -58,8 +58,7 @@ def find_images(
 ) -> Found:
     """Read the images of a folder or zip, cropped to the middle square and resized; see :func:`dpswd.data.read`.
 
-    A record is one image file: pixels, file name and folder, all private. The number of images is public. Replacing one
-    of them, its class and its name included, replaces one record (docs/theory/private-side.md).
+    A record is one image file: pixels, file name and folder (docs/theory/private-side.md).
 
     Without ``size`` it is the most frequent side of the first 100 images if that is at most 128, else 64; ``channels``
     likewise. Without ``classes`` they are the innermost folders in alphabetical order, the empty ones, too; one folder,
@@ -76,14 +75,9 @@ def find_images(
     if not files:
         raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
     names = folders if classes is None else [str(name) for name in as_classes(classes)]
-    for file in files:
-        if _folder(file) not in names:
-            raise InputError(
-                f"Expected images in the innermost folders of {path} (they are the classes), got {file} beside "
-                "folders; move it into one of them."
-                if classes is None
-                else f"Expected images of {path} in the folders {', '.join(names)}, got {file}; check classes."
-            )
+    if wrong := next((file for file in files if _folder(file) not in names), None):
+        where = "the innermost folders (the classes)" if classes is None else f"the folders {', '.join(names)}"
+        raise InputError(f"Expected images of {path} in {where}, got {wrong}; move it into one of them.")
     facts: dict[str, Any] = {}
     if size is None or channels is None:
         side, depth = _most_frequent(files)
@@ -176,8 +170,8 @@ class Images:
                 return np.zeros((self.channels, self.size, self.size), dtype=np.uint8)
             reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
             raise InputError(
-                f'Expected a readable image, got {name} ({reason}); pass unreadable="zero", which maps it to a black '
-                "one, or repair it. Do not remove it: the number of records is public."
+                f'Expected a readable image, got {name} ({reason}); repair it, or pass unreadable="zero", for a black '
+                "one. Do not remove it: the number of records is public."
             ) from None
         return pixels.reshape(self.size, self.size, self.channels).transpose(2, 0, 1)
 
@@ -229,7 +223,6 @@ def _from_zip(path: Path, list_folders: bool) -> tuple[Files, list[str]]:
     used = {_folder(name) for name in images}
     if list_folders and len(used) > 1 and (missing := sorted(used - folders - {"."})):
         raise InputError(
-            f"Expected a zip that lists its folders (an empty one is a class too), got no entry for {missing[0]}; "
-            "make it with zip -r, or pass classes."
+            f"Expected a zip that lists its folders, got no entry for {missing[0]}; use zip -r, or pass classes."
         )
     return images, _innermost(folders | used)

@@ -29,10 +29,7 @@ class Found:
     test: Records | None = None  # public records for evaluation, if they were asked for and there are any
 
     def private(self, bounds: Any = None, kinds: Sequence[str] | None = None) -> PrivateRecords:
-        """Show the lines, and return the handle.
-
-        Kinds of a table are taken if there are bounds, which make them of use.
-        """
+        """Show the lines, and return the handle; kinds of a table are taken if there are bounds, which need them."""
         taken, layout = self.taken, self.layout
         if kinds is None and bounds is not None and self.kinds is not None and set(self.kinds) != {"numeric"}:
             kinds, taken = self.kinds, (*taken, taken_from_records(kinds=self.kinds))
@@ -41,16 +38,8 @@ class Found:
         for line in (self.note, *taken):
             if line:
                 say(line)
-        return PrivateRecords.from_values(
-            self.values,
-            self.labels,
-            classes=self.classes,
-            layout=layout,
-            name=self.name,
-            taken=taken,
-            bounds=bounds,
-            kinds=kinds,
-        )
+        facts = {"classes": self.classes, "layout": layout, "name": self.name, "taken": taken}
+        return PrivateRecords.from_values(self.values, self.labels, **facts, bounds=bounds, kinds=kinds)
 
     def public(self) -> Records:
         """Return the public records; labels are 0 where there are none."""
