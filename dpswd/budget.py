@@ -193,7 +193,7 @@ class RunBudget(Recorder):
             raise BudgetExceededError("Expected a release within a run of its budget, got one outside: not accounted.")
         planned = self._n_planned_of(mechanism)
         if not planned:
-            raise BudgetExceededError("Expected a mechanism of the calibrated plan, got another one; do not change it.")
+            raise BudgetExceededError("Expected a mechanism of the plan of this budget, got another one.")
         if self._made[mechanism] >= planned and self._again != mechanism:
             raise BudgetExceededError(f"Expected at most {planned} releases, got a further one: the budget is used up.")
 
@@ -331,9 +331,7 @@ class RunBudget(Recorder):
                     f"Expected a stored release at {path}, got a damaged file ({type(error).__name__}); restore it."
                 ) from None
             if run != self.run or stored.ordinal > ledger.count(mechanism, self.sample_size):
-                raise InputError(
-                    f"Expected a release of run {self.run} at {path}, got another one; move the file away."
-                )
+                raise InputError(f"Expected a release of run {self.run} at {path}, which the ledger does not contain.")
             files[mechanism] = max(files[mechanism], stored.ordinal)
             used = self._checkpoint.get("used", 0) if mechanism == self.mechanism else 0
             if self._n_planned_of(mechanism) == 1 or stored.ordinal > used:

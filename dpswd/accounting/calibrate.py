@@ -187,9 +187,7 @@ def _search(spend: Spend, target: float, guess: float) -> float:
     while gap(high, COARSE) > 0:  # up until the budget is kept
         low, high, stride = high, high + stride, 2 * stride
         if high - guess > _REACH:
-            raise InputError(
-                f"Expected a budget that noise can keep, got a target of {target:g}, exceeded at any sigma."
-            )
+            raise InputError(f"Expected a budget that noise can keep, got {target:g} at most; raise the target.")
     if low == high:
         while gap(low, COARSE) <= 0:  # down until it is not
             high, low, stride = low, low - stride, 2 * stride

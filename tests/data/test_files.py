@@ -251,7 +251,7 @@ def test_a_table_without_names_or_classes(tmp_path):
         (TABLE, {"target": "ill"}, "target"),
         (TABLE, {"target": "sick", "classes": ["no", "maybe"], "unreadable": "zero"}, "not listed"),
         (TABLE + "1,2\n", {}, "4 cells"),
-        ("," + TABLE.replace("\n", "\n0,")[:-2], {}, "index=False"),
+        ("," + TABLE.replace("\n", "\n0,")[:-2], {}, "empty or repeated"),
         ("a,b\n1,x\n2,\n", {"target": "b"}, "empty cell"),
         ("a,b\n", {}, "names of its columns only"),
         ("", {}, "empty"),
