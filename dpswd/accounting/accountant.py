@@ -81,7 +81,8 @@ class PrivacyAccountant:
             raise InputError(f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}.")
         mechanism.check_calibrated()
         if mechanism.batch_size is not None and mechanism.batch_size > sample_size:
-            raise InputError(f"Expected batch_size <= sample_size={sample_size}, got {mechanism.batch_size}.")
+            got = f"batch_size={mechanism.batch_size} and sample_size={sample_size}"
+            raise InputError(f"Expected batch_size <= sample_size, got {got}; use a smaller batch.")
         if self.history and self.history[-1][:2] == (mechanism, sample_size):
             n_releases += self.history.pop()[2]
         self.history.append((mechanism, int(sample_size), int(n_releases)))

@@ -274,7 +274,7 @@ def compose(
     if not mean < _MAX_LOSS or beyond > 1 / 2:
         least = 1 / max(part.scale for part in merged)
         raise LossTooLargeError(
-            f"Expected a mean privacy loss below {_MAX_LOSS:g}, got sigma {least:.3g} times the sensitivity; raise it."
+            f"Expected a mean loss below {_MAX_LOSS:g}, got sigma = {least:.3g} sensitivities; use a larger sigma."
         )
     count = sum(part.times for part in merged)
     variance = sum(part.times * variance for part, (_, variance, *_) in zip(merged, moments, strict=True))

@@ -75,7 +75,9 @@ def test_earlier_releases_share_the_budget():
     alone = calibrate_sigma(ROWS, sample_size=497, n_releases=800, target_epsilon=4, target_delta=1e-5)
     sigma = calibrate_sigma(ROWS, sample_size=497, n_releases=800, target_epsilon=4, target_delta=1e-5, spent=spent)
     assert sigma > alone
-    total = spent.copy().step(ROWS.replace(sigma=sigma), sample_size=497, n_releases=800)
+    total = PrivacyAccountant.from_groups(spent.history).step(
+        ROWS.replace(sigma=sigma), sample_size=497, n_releases=800
+    )
     assert 3.98 <= total.get_epsilon(1e-5) <= 4
     assert len(spent.history) == 1
     loud = PrivacyAccountant().step(GaussianMechanism(sensitivity=1.0, sigma=0.1), sample_size=497)

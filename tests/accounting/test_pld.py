@@ -161,7 +161,7 @@ def test_mixed_sequences():
     releases = ProjectionMechanism(dim=30, n_projections=40, sigma=2.0, batch_size=10)
     counts = GaussianMechanism(sensitivity=math.sqrt(2), sigma=5.0, name="class counts")
     alone = PrivacyAccountant().step(releases, sample_size=200, n_releases=300)
-    both = alone.copy().step(counts, sample_size=200)
+    both = PrivacyAccountant.from_groups(alone.history).step(counts, sample_size=200)
     assert alone.get_epsilon(1e-5) < both.get_epsilon(1e-5)
     assert both.get_epsilon(1e-5) < alone.get_epsilon(5e-6) + PrivacyAccountant().step(
         counts, sample_size=200
