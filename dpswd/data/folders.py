@@ -223,6 +223,6 @@ def _from_zip(path: Path, list_folders: bool) -> tuple[Files, list[str]]:
     used = {_folder(name) for name in images}
     if list_folders and len(used) > 1 and (missing := sorted(used - folders - {"."})):
         raise InputError(
-            f"Expected a zip that lists its folders, got no entry for {missing[0]}; use zip -r, or pass classes."
+            f"Expected a zip that lists its folders, the empty ones too, got no entry for {missing[0]}; use zip -r."
         )
     return images, _innermost(folders | used)

@@ -175,14 +175,14 @@ def test_folders_that_are_not_classes(folder):
         (folder / name).write_bytes(b"no image")
     for path in (folder, zipped(folder)):
         assert torch.equal(opened(read(path, size=4))[1], wanted)
-    with pytest.raises(InputError, match=r"in the folders cats, mice, got dogs/.*; check classes"):
+    with pytest.raises(InputError, match=r"in the folders cats, mice, got dogs/"):
         read(folder, classes=["cats", "mice"])
     (folder / "stray.png").write_bytes(png())
-    with pytest.raises(InputError, match=r"innermost folders of .*, got stray\.png"):
+    with pytest.raises(InputError, match=r"innermost folders .*, got stray\.png"):
         read(folder, size=4)
     (folder / "stray.png").rename(folder / "dogs" / "stray.png")
     (folder / "cats" / "inner").mkdir()
-    with pytest.raises(InputError, match=r"innermost folders of .*, got cats/[12]\.(png|PNG)"):
+    with pytest.raises(InputError, match=r"innermost folders .*, got cats/[12]\.(png|PNG)"):
         read(folder, size=4)
 
 
@@ -190,7 +190,7 @@ def test_zips_that_hide_an_empty_class_or_an_image(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("a/1.png", png())
         archive.writestr("b/2.png", png())
-    with pytest.raises(InputError, match=r"lists its folders .*, got no entry for a"):
+    with pytest.raises(InputError, match=r"lists its folders.*, got no entry for a"):
         read(tmp_path / "x.zip", size=4)
     assert read(tmp_path / "x.zip", size=4, classes=["a", "b", "c"]).n_classes == 3  # control
     with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:  # control: one class needs no list
