@@ -181,6 +181,20 @@ class Sketch(nn.Module):
             batch = PrivateBatch(records, self.blocks.mechanism.batch_size)
             self.released = self.blocks.release(batch, rows=self.parts[0])
 
+    def normal(self) -> tuple[Tensor, Tensor]:
+        """Return means (C, d) and covariances (C, d, d) of rows of the first map that have the released moments.
+
+        A network may start there: both are functions of released values.
+
+        Raises:
+            InputError: If that map has no released second moments.
+        """
+        part = self.parts[0]
+        if part.moments is None or not self.is_released:
+            raise InputError("Expected released second moments of the first map, got none; call release with moments.")
+        covariances = part.moment - part.mean[:, :, None] * part.mean[:, None, :]
+        return part.mean * part.scale + part.centre, covariances * part.scale.square()
+
     def loss(self, records: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the squared distance of generated records from the sketch, in units of its noise.
 

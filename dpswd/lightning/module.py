@@ -12,6 +12,7 @@ from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
 from dpswd.generators import Generator
 from dpswd.lightning.checkpoints import KeepsRelease
+from dpswd.lightning.networks import ShuffleGenerator
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.mixture.features import FeatureMap, Frequencies
@@ -161,7 +162,8 @@ class SketchModule(L.LightningModule):
 
     Args:
         generator: Maps latent codes and classes to images.
-        features: Public feature maps of the sketch; the 14 x 14 lowest frequencies of the images if not given.
+        features: Public feature maps of the sketch. If not given, the lowest frequencies of the images: of a
+            :class:`~dpswd.lightning.networks.ShuffleGenerator` its own, and it starts at the released moments.
         moments: Whether second moments are released.
         pooled: Whether they are released for all classes together: for few records, or a small budget.
         batch_size: Generated records per step, spread evenly over the classes; at least two of each.
@@ -172,7 +174,6 @@ class SketchModule(L.LightningModule):
         InputError: If a number is out of range.
 
     Example:
-        >>> from dpswd.lightning.networks import ShuffleGenerator
         >>> module = SketchModule(ShuffleGenerator((1, 8, 8), n_classes=10))
         >>> [query.mechanism.name for query in module.sketch.queries()]
         ['sum of rows and squared norms', 'counts and sums of 10 classes', 'second moments of 10 classes']
@@ -185,7 +186,7 @@ class SketchModule(L.LightningModule):
         moments: bool = True,
         pooled: bool = False,
         batch_size: int = 250,
-        lr: float = 4e-3,
+        lr: float = 2e-3,
         noise_seed: int | None = None,
     ) -> None:
         super().__init__()
@@ -195,13 +196,18 @@ class SketchModule(L.LightningModule):
         self.generator, self.batch_size, self.lr = generator, batch_size, lr
         if features is None:
             shape = cast(tuple[int, int, int], generator.sample_shape)
-            features = [Frequencies(shape, min(MOST_FREQUENCIES, *shape[1:]))]
+            own = generator.features if isinstance(generator, ShuffleGenerator) else None
+            features = [own or Frequencies(shape, min(MOST_FREQUENCIES, *shape[1:]))]
         self.sketch = Sketch(features, generator.n_classes, moments=moments, pooled=pooled, noise_seed=noise_seed)
 
     def on_train_start(self) -> None:
-        """Make the releases, unless a checkpoint holds them."""
-        if not self.sketch.is_released:
-            self.sketch.make_releases(cast(Any, self.trainer).datamodule.records)
+        """Make the releases and start the generator at them, unless a checkpoint holds both."""
+        if self.sketch.is_released:
+            return
+        self.sketch.make_releases(cast(Any, self.trainer).datamodule.records)
+        part = self.sketch.parts[0]
+        if isinstance(self.generator, ShuffleGenerator) and part.features is self.generator.features and part.moments:
+            self.generator.start_at(*self.sketch.normal())
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss of generated records on the sketch."""

@@ -4,7 +4,7 @@
 class                 shape                                            parameters
 ====================  ===============================================  =============
 ``ConvGenerator``     two linear layers, two upsampled convolutions    167,161
-``ShuffleGenerator``  two linear layers, two convolutions, jitter      about 900,000
+``ShuffleGenerator``  linear layers per class, two convolutions        about 850,000
 ``MLPGenerator``      three linear layers, for feature vectors         small
 ====================  ===============================================  =============
 """
@@ -13,12 +13,15 @@ import math
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpswd._validate import at_least, nonnegative
+from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.generators import Generator
-from dpswd.mixture.jitter import N_CODES, jitter
+from dpswd.mixture.features import Frequencies
+from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
+from dpswd.mixture.moments import root
 
 __all__ = ["ConvGenerator", "MLPGenerator", "ShuffleGenerator"]
 
@@ -124,55 +127,61 @@ class MLPGenerator(Generator):
 
 
 class ShuffleGenerator(Generator):
-    """Two linear layers and two convolutions with pixel shuffle and batch normalisation, for images.
+    """A linear layer per class to the low frequencies of an image, corrected by two convolutions with pixel shuffle.
 
-    Convolutions work at a quarter and at half of the resolution, so that a training step is cheap. Every class scales
-    the hidden layer by factors of its own. Jitter is part of the generator, and training goes through it.
+    The code has as many coordinates as there are frequencies, so that the linear layers can have any covariance; their
+    weights are in units of the reference spectrum. The correction starts at zero. Its convolutions work at a quarter
+    and at half of the resolution, and every class scales its hidden layer by factors of its own. Jitter is applied in
+    evaluation mode only: it adds variety to what the network was trained to.
 
     Args:
         sample_shape: (channels, height, width).
         n_classes: Number C of classes; 0 for none.
-        code_dim: Latent coordinates besides those of the jitter.
-        hidden: Outputs of the first linear layer.
+        size: Frequencies per axis, at most the side of the image; see :class:`dpswd.mixture.features.Frequencies`.
+        chroma_size: Those of the two other opponent colours; ``None`` for ``size``.
+        hidden: Outputs of the first linear layer of the correction.
         width: Channels before the first convolution; even.
-        shift: Public amount of jitter; see :func:`dpswd.mixture.jitter.jitter`.
-        rotation: As ``shift``.
-        zoom: As ``shift``.
-        shear: As ``shift``.
-        elastic: As ``shift``.
+        jitter: Public amounts of jitter; see :func:`dpswd.mixture.jitter.jitter`.
+
+    Attributes:
+        features: The map to the low frequencies.
 
     Raises:
         InputError: If ``sample_shape`` is not that of an image, or an amount is negative.
 
     Example:
-        >>> generator = ShuffleGenerator((1, 8, 8), n_classes=10, shift=0.5)
+        >>> generator = ShuffleGenerator((1, 8, 8), n_classes=10, jitter={"shift": 0.5})
         >>> generator(generator.latent(5), torch.arange(5)).shape
         torch.Size([5, 1, 8, 8])
     """
+
+    deviations: Tensor
 
     def __init__(
         self,
         sample_shape: tuple[int, int, int] = (1, 28, 28),
         n_classes: int = 10,
-        code_dim: int = 64,
+        size: int = 14,
+        chroma_size: int | None = None,
         hidden: int = 256,
-        width: int = 64,
-        shift: float = 0.0,
-        rotation: float = 0.0,
-        zoom: float = 0.0,
-        shear: float = 0.0,
-        elastic: float = 0.0,
+        width: int = 32,
+        jitter: dict[str, float] | None = None,
     ) -> None:
-        amounts = {"shift": shift, "rotation": rotation, "zoom": zoom, "shear": shear, "elastic": elastic}
-        nonnegative(**amounts)
-        at_least(1, code_dim=code_dim, hidden=hidden)
+        check_amounts(jitter or {})
+        at_least(1, hidden=hidden)
         at_least(2, width=width)
         height, breadth = _quarter(sample_shape)
-        super().__init__(sample_shape, n_classes, code_dim + (N_CODES if any(amounts.values()) else 0))
-        self.code_dim, self.hidden, self.width = code_dim, hidden, width
-        self.shift, self.rotation, self.zoom, self.shear, self.elastic = shift, rotation, zoom, shear, elastic
-        self.first = nn.Sequential(nn.Linear(code_dim + n_classes, hidden), nn.BatchNorm1d(hidden))
-        self.gain = nn.Parameter(torch.ones(max(1, n_classes), hidden))
+        features = Frequencies(sample_shape, min(size, *sample_shape[1:]), chroma_size)
+        dim, groups = features.dim, max(1, n_classes)
+        super().__init__(sample_shape, n_classes, dim + (N_CODES if jitter else 0))
+        self.size, self.chroma_size, self.hidden, self.width = size, chroma_size, hidden, width
+        self.jitter: dict[str, float] = jitter or {}
+        self.features = features
+        self.register_buffer("deviations", features.reference.sqrt().float(), persistent=False)
+        self.linear = nn.Parameter(torch.randn(groups, dim, dim) / math.sqrt(dim))
+        self.offset = nn.Parameter(torch.zeros(groups, dim))
+        self.first = nn.Sequential(nn.Linear(dim + n_classes, hidden), nn.BatchNorm1d(hidden))
+        self.gain = nn.Parameter(torch.ones(groups, hidden))
         self.body = nn.Sequential(
             nn.ReLU(),
             nn.Linear(hidden, width * height * breadth),
@@ -183,14 +192,25 @@ class ShuffleGenerator(Generator):
             nn.PixelShuffle(2),
             nn.BatchNorm2d(width // 2),
             nn.ReLU(),
-            nn.Conv2d(width // 2, 4 * sample_shape[0], 3, padding=1),
+            last := nn.Conv2d(width // 2, 4 * sample_shape[0], 3, padding=1),
             nn.PixelShuffle(2),
         )
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(cast(Tensor, last.bias))
+
+    @torch.no_grad()
+    def start_at(self, means: Tensor, covariances: Tensor) -> None:
+        """Start at normal distributions of the rows of ``features``: means (C, d) and covariances (C, d, d)."""
+        self.offset.copy_(means / self.deviations)
+        self.linear.copy_(root(covariances) / self.deviations[:, None])
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`~dpswd.generators.Generator`."""
-        codes, moves = latent[:, : self.code_dim], latent[:, self.code_dim :]
-        maps = self.body(self.first(self.code(codes, labels)) * self.gain[labels if self.n_classes else 0])
-        images = torch.sigmoid(maps[:, :, : self.sample_shape[1], : self.sample_shape[2]] - 2)  # starts dark
-        amounts = {name: getattr(self, name) for name in ("shift", "rotation", "zoom", "shear", "elastic")}
-        return jitter(images, moves, **amounts) if moves.shape[1] else images
+        codes, moves = latent[:, : self.features.dim], latent[:, self.features.dim :]
+        groups = F.one_hot(labels, len(self.linear)).to(codes.dtype)
+        each = (groups[:, :, None] * codes[:, None]).flatten(1)  # the code at the place of its class, zero elsewhere
+        rows = groups @ self.offset + each @ self.linear.mT.flatten(0, 1)
+        correction = self.body(self.first(self.code(codes, labels)) * (groups @ self.gain))
+        _, height, width = self.sample_shape
+        images = (self.features.decode(rows * self.deviations) + correction[:, :, :height, :width]).clamp(0, 1)
+        return images if self.training or not self.jitter else jitter(images, moves, **self.jitter)

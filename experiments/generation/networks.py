@@ -2,7 +2,8 @@
 
 A cell makes all releases within its budget (``OUT/networks/runs/NAME``: ledger, privacy.json, report, samples.png, the
 sketch and the generator), trains the network of the shipped config in plain torch, and trains classifiers on 60,000
-generated images, which are tested on the real test images. ``OUT/networks/cells`` has the finished cells.
+generated images, which are tested on the real test images. ``OUT/networks/cells`` has the finished cells. Controls are
+the start of the network without training, the normal law of the sketch, and training from random weights.
 """
 
 import hashlib
@@ -27,7 +28,6 @@ from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, accuracy, flat
 from dpswd.generators import Generator, draw, read_generator, save_grid, save_samples, write_generator
 from dpswd.lightning.module import one_cycle
 from dpswd.lightning.networks import ShuffleGenerator
-from dpswd.mixture.features import Frequencies
 from dpswd.report.render import write_report
 from dpswd.sketch import Sketch, plan_sketch
 from experiments.cells import averaged, results_of, run_cells
@@ -37,12 +37,15 @@ HELP = "networks trained on a sketch: downstream accuracy (minutes of a core for
 CONFIGS = Path(__file__).parents[2] / "configs"
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps"}
 CONFIG_OF = {"MNIST": "mnist_swd", "FashionMNIST": "fashion_swd", "USPS": "mnist_swd"}
-BUDGETS = (10.0, 1.0)
+BUDGETS = (10.0, 1.0, 0.2)
 DELTA = 1e-5
 N_SYNTHETIC = 60_000
 SEEDS = 3
-SLICES = 40  # block means per class and direction
-METHODS = {"sketch": "DP-SWD, sketch", "slices": "DP-SWD, sketch with 40 block means"}
+METHODS = {
+    "sketch": "DP-SWD, sketch",
+    "random": "DP-SWD, sketch, from random weights",
+    "start": "normal law of the sketch, no training",
+}
 PRINTED = {  # Rakotomamonjy2021, Table 2: logistic regression, MLP
     ("MNIST", "DP-SWD, printed, unsound σ", 10.0): (78, 77),
     ("MNIST", "SWD, printed", None): (82, 87),
@@ -80,9 +83,8 @@ def settings(dataset: str) -> dict[str, Any]:
     options = config["model"]["init_args"]
     network = dict(options["generator"]["init_args"])
     if dataset == "USPS":  # nothing is tuned there: jitter in proportion to the side of the image
-        network |= {"sample_shape": (1, 16, 16)} | {
-            name: round(network[name] * 16 / 28, 2) for name in ("shift", "elastic")
-        }
+        pixels = {name: round(network["jitter"][name] * 16 / 28, 2) for name in ("shift", "elastic")}
+        network |= {"sample_shape": (1, 16, 16), "jitter": network["jitter"] | pixels}
     return {
         "steps": config["trainer"]["max_steps"],
         "batch": options["batch_size"],
@@ -115,13 +117,15 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
     directory, found = _new_directory(directory / cell.name), benchmark(DATASETS[cell.dataset], data, public=True)
     torch.manual_seed(cell.seed)
     chosen, records = settings(cell.dataset), found.private()
-    generator = ShuffleGenerator(**chosen.pop("network"))
     size, pooled = plan_sketch(len(records), 10, mu_of_epsilon(cell.epsilon, DELTA), records.shape)
-    slices = {"n_quantiles": SLICES, "n_records": len(records)} if cell.method == "slices" else {}
+    generator = ShuffleGenerator(**chosen.pop("network"), size=size)
+    chosen["steps"] = 0 if cell.method == "start" else cell.steps or chosen["steps"]
     started, used = time.monotonic(), _cpu_seconds()
-    sketch = Sketch(Frequencies(generator.sample_shape, size), 10, pooled=pooled, **slices)  # type: ignore[arg-type]
+    sketch = Sketch(generator.features, 10, pooled=pooled)
     facts = sketch.release(records, target_epsilon=cell.epsilon, target_delta=DELTA, run_dir=directory)
-    train(generator, sketch, **chosen | ({"steps": cell.steps} if cell.steps else {}))
+    if cell.method != "random":
+        generator.start_at(*sketch.normal())
+    train(generator, sketch, **chosen)
     seconds, cpu = time.monotonic() - started, _cpu_seconds() - used
     sketch.save(directory / "sketch.pt")
     write_generator(generator, directory / "generator.pt", facts)
@@ -135,7 +139,7 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
     return {
         **{"dataset": cell.dataset, "epsilon": cell.epsilon, "seed": cell.seed, "method": cell.method},
         **{name: facts[name] for name in ("sound", "mu", "delta")},
-        "steps": cell.steps or chosen["steps"],
+        "steps": chosen["steps"],
         "n_frequencies": size,
         "pooled": pooled,
         "accuracy": {each: round(accuracy(each, *pairs, True, records.shape), 2) for each in IMAGE_CLASSIFIERS},
@@ -194,9 +198,9 @@ def draw_picture(runs: Path, path: Path) -> None:
 
 
 def plan(seeds: int) -> list[Cell]:
-    """List the cells, one seed after the other; one cell with slices."""
+    """List the cells, one seed after the other, and one of each control."""
     cells = [Cell(dataset, epsilon, seed) for seed in range(seeds) for epsilon in BUDGETS for dataset in DATASETS]
-    return [*cells, Cell("MNIST", BUDGETS[0], 0, "slices")]
+    return cells + [Cell(dataset, BUDGETS[0], 0, method) for method in ("start", "random") for dataset in DATASETS]
 
 
 def run(

@@ -7,20 +7,20 @@ from dpswd.lightning.networks import ShuffleGenerator
 from experiments.generation import networks
 from experiments.generation.networks import Cell, plan, run, settings, version
 
-SMALL = {"sample_shape": (1, 8, 8), "code_dim": 4, "hidden": 16, "width": 4, "shift": 0.2}
+SMALL = {"sample_shape": (1, 8, 8), "hidden": 16, "width": 4, "jitter": {"shift": 0.2}}
 
 
-def test_one_cell_with_slices(tmp_path, monkeypatch):
+def test_cells_of_digits(tmp_path, monkeypatch):
     monkeypatch.setattr(networks, "N_SYNTHETIC", 100)
     monkeypatch.setattr(networks, "DATASETS", {"digits": "digits"})
     monkeypatch.setattr(networks, "PRINTED", {})
-    monkeypatch.setattr(networks, "plan", lambda seeds: [Cell("digits", 10.0, seed, "slices") for seed in range(seeds)])
+    monkeypatch.setattr(networks, "plan", lambda seeds: [Cell("digits", 10.0, seed) for seed in range(seeds)])
     chosen = {"steps": 2, "batch": 40, "lr": 1e-3}
     monkeypatch.setattr(networks, "settings", lambda dataset: chosen | {"network": dict(SMALL)})
     rows = run(tmp_path, seeds=2)["rows"]
     assert [(row["classifier"], row["seeds"]) for row in rows] == [("logreg", 2), ("mlp", 2), ("cnn", 2)]
     assert all(row["sound"] and row["method"].startswith("DP-SWD") and row["cpu_seconds"] >= 0 for row in rows)
-    found = {path.name for path in (tmp_path / "networks" / "runs" / "digits-10-0-slices").iterdir()}
+    found = {path.name for path in (tmp_path / "networks" / "runs" / "digits-10-0").iterdir()}
     assert {"ledger.jsonl", "privacy.json", "report.html", "sketch.pt", "generator.pt", "samples.png"} <= found
     monkeypatch.setattr(networks, "run_cell", lambda *_, **__: pytest.fail("a finished cell was run again"))
     assert run(tmp_path, seeds=1)["rows"] == rows
@@ -37,5 +37,5 @@ def test_settings_are_those_of_the_shipped_configs(dataset):
 
 def test_plan():
     cells = plan(3)
-    assert len({cell.name for cell in cells}) == len(cells) == 3 * 3 * 2 + 1
-    assert {cell.seed for cell in cells[:6]} == {0}
+    assert len({cell.name for cell in cells}) == len(cells) == 3 * 3 * 3 + 2 * 3
+    assert {cell.seed for cell in cells[:9]} == {0}

@@ -25,7 +25,7 @@ def module(n_classes=10, **changes):
 
 
 def sketched(**changes):
-    return SketchModule(ShuffleGenerator(SHAPE, code_dim=8, hidden=16, width=8, shift=0.3), batch_size=40, **changes)
+    return SketchModule(ShuffleGenerator(SHAPE, hidden=16, width=8, jitter={"shift": 0.3}), batch_size=40, **changes)
 
 
 @pytest.mark.parametrize(

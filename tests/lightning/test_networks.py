@@ -14,7 +14,9 @@ IMAGES = [(1, 28, 28), (3, 32, 32), (1, 16, 16), (1, 13, 9), (1, 8, 8)]
 
 @pytest.mark.parametrize("shape", IMAGES)
 @pytest.mark.parametrize("n_classes", [0, 10])
-@pytest.mark.parametrize("kind", [ConvGenerator, ShuffleGenerator, partial(ShuffleGenerator, shift=1.0, elastic=0.5)])
+@pytest.mark.parametrize(
+    "kind", [ConvGenerator, ShuffleGenerator, partial(ShuffleGenerator, jitter={"shift": 1.0, "elastic": 0.5})]
+)
 def test_images(kind, shape, n_classes):
     generator = kind(sample_shape=shape, n_classes=n_classes)
     labels = torch.arange(6) % max(1, n_classes)
@@ -58,14 +60,32 @@ def test_sizes_out_of_range(options, message):
             kind(**options)
 
 
-@pytest.mark.parametrize("options", [{"code_dim": 0}, {"width": 1}, {"shift": -1.0}, {"sample_shape": (64,)}])
+@pytest.mark.parametrize("options", [{"hidden": 0}, {"width": 1}, {"jitter": {"lift": 1.0}}, {"sample_shape": (64,)}])
 def test_options_of_the_network_with_jitter(options):
     with pytest.raises(InputError, match=next(iter(options))):
         ShuffleGenerator(**options)
 
 
+def test_the_start_has_the_stated_moments():
+    """Images between 0.4 and 0.6, so that none is clamped."""
+    generator = ShuffleGenerator((1, 8, 8), n_classes=2, size=4).eval()
+    roots = 0.002 * torch.randn(2, 16, 16)
+    means, covariances = 0.01 * torch.randn(2, 16), roots @ roots.mT
+    generator.start_at(means, covariances)
+    labels = torch.arange(20_000) % 2
+    with torch.no_grad():
+        rows = generator.features(generator(generator.latent(len(labels)), labels))
+    for c in (0, 1):
+        mine = rows[labels == c]
+        errors = (covariances[c].diagonal() / len(mine)).sqrt()
+        assert float(((mine.mean(0) - means[c]) / errors).abs().max()) < 6
+        assert float((mine.T.cov() - covariances[c]).norm()) < 0.1 * float(covariances[c].norm())
+
+
 def test_a_file_of_the_network_with_jitter(tmp_path):
-    generator = ShuffleGenerator((3, 9, 13), n_classes=4, code_dim=6, hidden=16, width=4, rotation=5.0, zoom=0.1).eval()
+    generator = ShuffleGenerator(
+        (3, 9, 13), 4, size=6, chroma_size=3, hidden=16, width=4, jitter={"rotation": 5.0, "zoom": 0.1}
+    ).eval()
     write_generator(generator, tmp_path / "generator.pt")
     again, _ = read_generator(tmp_path / "generator.pt")
     latent, labels = generator.latent(8), torch.arange(8) % 4
