@@ -10,7 +10,7 @@ class                 shape                                            parameter
 """
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -175,7 +175,7 @@ class ShuffleGenerator(Generator):
         dim, groups = features.dim, max(1, n_classes)
         super().__init__(sample_shape, n_classes, dim + (N_CODES if jitter else 0))
         self.size, self.chroma_size, self.hidden, self.width = size, chroma_size, hidden, width
-        self.jitter: dict[str, float] = jitter or {}
+        self.jitter: dict[str, Any] = jitter or {}
         self.features = features
         self.register_buffer("deviations", features.reference.sqrt().float(), persistent=False)
         self.linear = nn.Parameter(torch.randn(groups, dim, dim) / math.sqrt(dim))
