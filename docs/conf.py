@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -22,6 +24,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "myst_nb",
     "sphinx_copybutton",
+    "sphinx_design",
 ]
 exclude_patterns = ["_build", "_templates", "results", "figures"]
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
@@ -63,7 +66,18 @@ def _keep_underscores(app: Sphinx, what: str, name: str, obj: object, options: o
     lines[:] = [re.sub(r"^(:ivar \w+)_:", r"\1\\_:", line) for line in lines]  # NAME_ is a reference otherwise
 
 
+def _copy_thumbnails(app: Sphinx, error: Exception | None) -> None:
+    """Copy the first picture that each example makes to ``_static/gallery/NAME.png``, which the cards show."""
+    for name in sorted(app.env.found_docs):
+        if error is None and name.startswith("gallery/") and name != "gallery/index":
+            first = next(iter(app.env.get_doctree(name).findall(nodes.image)))
+            target = Path(app.outdir, "_static", f"{name}.png")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(app.srcdir, first["candidates"]["*"]), target)
+
+
 def setup(app: Sphinx) -> None:
-    """Register MathML, which browsers render without scripts."""
+    """Register MathML, which browsers render without scripts, and the pictures of the gallery."""
+    app.connect("build-finished", _copy_thumbnails)
     app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
     app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon

@@ -30,8 +30,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 STAND_INS = ROOT / "dpswd" / "mixture" / "stand_ins.json"  # read by ``dpswd forecast``
 MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-UNITS = {"MB": 1e-6, "GB": 1e-9, "us": 1e6, "percent": 100.0, "hours_s": 3600.0}
-DIGITS = {"MB": ",.0f", "GB": ".2f", "us": ".0f", "percent": ".1f", "hours_s": ".1f"}
+UNITS = {"MB": 1e-6, "GB": 1e-9, "us": 1e6, "percent": 100.0}
+DIGITS = {"MB": ",.0f", "GB": ".2f", "us": ".0f", "percent": ".1f"}
 
 Row = dict[str, Any]
 TABLES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
@@ -146,6 +146,25 @@ def mixture_beside(row: Row) -> str:
     return " / ".join(f"{each['mean']:.1f}" for each in rows) if rows and row["sound"] else "-"
 
 
+def feta_pro(row: Row) -> str:
+    """The accuracy that FETA-Pro prints at the same epsilon: best of three networks."""
+    key = (row["dataset"], "FETA-Pro, as printed", row["epsilon"], "best")
+    same = ("dataset", "method", "epsilon", "classifier")
+    return next((score(each) for each in _result("imagebench")["rows"] if tuple(each[k] for k in same) == key), "-")
+
+
+def real_beside(row: Row) -> str:
+    """The accuracy of the same classifier after training on real records."""
+    key = (row["dataset"], "real records", row["classifier"])
+    found = [
+        score(each)
+        for source in ("generation", "imagebench")
+        for each in _result(source)["rows"]
+        if (each["dataset"], each["method"], each["classifier"]) == key
+    ]
+    return next(iter(found), "-")
+
+
 METHODS = {
     "SWD, adapter": "ours without noise",
     "DP-SWD, adapter": "**DP-SWD, adapter (ours)**",
@@ -184,39 +203,14 @@ def with_n(row: Row, value: float) -> bool:
     return value >= (1.5 if row["n"] >= 1000 else 1)
 
 
-def per_step(row: Row) -> float:
-    """Seconds of training steps, without a single release, the account and the checkpoints."""
-    return float(row["total_s"] - _once(row) - row["epsilon_s"] - row["saving_s"])
-
-
-def _once(row: Row) -> float:
-    return 0.0 if "rows" in row["config"] or row["release_s"] >= 0.5 * row["total_s"] else float(row["release_s"])
-
-
-def share(key: str, target: float) -> Callable[[Row], str]:
-    """Share of the time of the steps, marked above its target; releases count as loss where every step makes one."""
-
-    def cell(row: Row) -> str:
-        seconds = row[key] + (row["release_s"] if key == "loss_s" and not _once(row) else 0.0)
-        value = seconds / per_step(row)
-        return f"{value:.0%}" + ("" if value <= target else " **(missed)**")
-
-    return cell
-
-
 def budget(row: Row, none: str = "") -> str:
     """The epsilon of a row."""
     return none if row["epsilon"] is None else f"ε = {row['epsilon']:g}"
 
 
-def the_others(row: Row) -> str:
-    """The sizes that do not vary."""
-    pairs = [(name, value) for name, value in row["base"].items() if row["variable"] + name != "NB"]
-    return ", ".join(f"{name} = {value:,}" for name, value in pairs)
-
-
 FUNCTIONS: dict[str, Callable[[Row], Any]] = {
-    **{each.__name__: each for each in (score, guarantee, mixture_beside, problem, gap, compared, the_others)},
+    **{each.__name__: each for each in (score, guarantee, mixture_beside, problem, gap, compared)},
+    **{each.__name__: each for each in (feta_pro, real_beside)},
     "against": lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(row["variable"], row["variable"]),
     "budget": lambda row: guarantee(row).split(", μ")[0],
     "budget_or_real": lambda row: budget(row, "real records"),
@@ -231,12 +225,11 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "epsilon_or_all": budget,
     "guarantee_2": lambda row: guarantee(row, ".2f"),
     "leak": lambda row: f"{row['mu_lower']:.2f}" + (" **caught**" if row["caught"] else ""),
-    "loss_share": share("loss_s", 0.2),
     "mean_of_all": lambda row: f"{sum(each['mean'] for each in row['same']) / len(row['same']):.1f}",
-    "measured_memory": lambda row: "ours_bytes" in row,
     "method": lambda row: METHODS.get(row["method"], row["method"]),
     "naive_ours": ratio("naive_s", "ours_s", with_n),
     "normalise": lambda row: "yes" if row["normalise"] else "no",
+    "one_thread": lambda row: row["part"] in ("distance", "large") and row["threads"] == 1,
     "ours_floor": ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
     "paper_quantiles": ratio("paper_s", "quantiles_s", with_n),
     "paper_rows": ratio("paper_s", "rows_s", with_n),
@@ -246,15 +239,11 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "pot_ours": ratio("pot_s", "ours_s", lambda row, value: value >= (3 if row["d"] <= 784 else 1.4)),
     "power_1": power_at(0.01),
     "power_5": power_at(0.05),
-    "release": lambda row: row["release"].replace("_", " "),
-    "rest_share": share("rest_s", 0.1),
     "rule": lambda row: {True: "yes", False: "no"}.get(row.get("chosen"), "-"),
-    "seeds_of_all": lambda row: " / ".join(str(each["seeds"]) for each in row["same"]),
-    "step_ms": lambda row: f"{_Value(per_step(row) / row['steps']):ms}",
     "tightness": ratio("mu_lower", "mu_claimed"),
     "training": lambda row: "-" if row["train_seconds"] is None else f"{row['train_seconds']} s",
     "verdict": lambda row: "passed" if row["passed"] else "REFUTED",
-    "version": lambda row: row.get("version", "0.2.0"),
+    "whose": lambda row: f"{'ours' if row['sound'] else 'FETA-Pro'}, {row['classifier']}",
 }
 
 

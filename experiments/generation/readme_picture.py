@@ -133,11 +133,11 @@ def draw_front(
         for axes, (name, pair) in zip(charts, columns.items(), strict=True):
             edges = np.arange(pair[0].min() - 0.5, pair[0].max() + 1) if name == "education-num" else 30
             edges = np.histogram_bin_edges(pair[0], edges)
-            axes.hist(pair[0], edges, density=True, color="0.8")
-            axes.hist(pair[1], edges, density=True, histtype="step", color="tab:red")
+            axes.hist(pair[0], edges, density=True, color="0.8", label="real")
+            axes.hist(pair[1], edges, density=True, histtype="step", color="tab:red", label="synthetic")
             axes.set_title(f"Adult: {name}", fontsize=9)
             axes.set_yticks([])
-        charts[0].legend(["real", "synthetic"], fontsize=7, frameon=False, loc="upper right")
+        charts[0].legend(fontsize=7, frameon=False, loc="upper right")
         _bars(bars)
     figure.savefig(path, dpi=110)
 
