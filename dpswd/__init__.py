@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dpswd.lightning.budget import PrivacyBudget
     from dpswd.loss import DPSlicedWassersteinLoss, Release
     from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
-    from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, ColumnCounts, SecondMoment, SumAndNorm
+    from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm
     from dpswd.records import PrivateBatch, PrivateRecords, Records
     from dpswd.release import LabelledRows, Recorder
     from dpswd.sampling import FixedSizeSampler, ReleaseLoader
@@ -51,7 +51,6 @@ _MODULES = {
     "Records": "records",
     "Release": "loss",
     "ReleaseLoader": "sampling",
-    "SecondMoment": "queries",
     "SumAndNorm": "queries",
     "calibrate_sigma": "accounting.calibrate",
     "random_projections": "sliced",
@@ -84,7 +83,6 @@ __all__ = [
     "Records",
     "Release",
     "ReleaseLoader",
-    "SecondMoment",
     "SumAndNorm",
     "calibrate_sigma",
     "random_projections",

@@ -28,6 +28,7 @@ from dpswd.sliced import padded_block_means, power_cost, random_projections, sum
 
 __all__ = ["DPSlicedWassersteinLoss", "Release"]
 
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _CHUNK_BYTES = 2**27  # of projected private rows in memory at a time
 
 
@@ -73,12 +74,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
 
     Formal guarantee:
         One call with a :class:`~dpswd.PrivateBatch` is the subsampled Gaussian mechanism that ``mechanism`` describes,
-        under replace-one. The library draws the batch, maps its records to rows, and clips them; directions and noise
-        are fresh cryptographic randomness; no gradient reaches the private rows (docs/theory/private-side.md).
-
-        A call with a tensor is the same *on conditions that the caller answers for*: each tensor holds a uniform subset
-        of fixed size, drawn without replacement and afresh; each row depends on one record; nothing else reads the
-        records. Ledger and statements name these conditions.
+        under replace-one; no gradient reaches the private rows (docs/theory/private-side.md). A call with a tensor is
+        the same *on conditions that the caller answers for*: each tensor holds a uniform subset of fixed size, drawn
+        without replacement and afresh; each row depends on one record; nothing else reads the records.
 
     The value depends on the ``statistic`` of the mechanism. With ``"rows"`` it is the smoothed distance of the paper:
     the public projections get noise of the same size. With ``"quantiles"`` it is the distance of noisy block means:
@@ -188,16 +186,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         return None if found is None else found.T, classes
 
     def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
-        """Compute the values before noise. PRIVATE: for :meth:`release`, tests and audits.
-
-        Args:
-            rows: Private rows (B, d), clipped here.
-            labels: Classes (B,), or ``None``.
-            projections: Directions (d, k).
-
-        Returns:
-            Tensor (m, k) or (C, m, k) in float64.
-        """
+        """Compute the values (m, k) or (C, m, k) of private rows (B, d) before noise. PRIVATE."""
         with torch.autocast(rows.device.type, enabled=False):
             return self.compute_statistic(clip_rows(rows, self.mechanism.row_norm), labels, projections)
 
@@ -283,7 +272,11 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
                 "batch size."
             )
         check_rows("private rows", private, self.mechanism.dim)
-        check_finite(private)
+        if not bool(torch.isfinite(private).all()):
+            raise InputError(
+                "Expected finite private rows, got nan or inf; replace such a record by a zero row (dropping records "
+                "would make their number depend on private values)."
+            )
         check_labels("private_labels", labels, self.mechanism.n_classes, len(private))
 
     def _check_public(self, public: Tensor, labels: Tensor | None) -> None:
@@ -303,29 +296,15 @@ def check_rows(name: str, rows: Tensor, dim: int) -> None:
         )
 
 
-def check_finite(rows: Tensor) -> None:
-    """Raise unless all private rows are finite."""
-    if not bool(torch.isfinite(rows).all()):
-        raise InputError(
-            "Expected finite private rows, got nan or inf; replace such a record by a zero row (dropping records "
-            "would make their number depend on private values)."
-        )
-
-
 def check_labels(name: str, labels: Tensor | None, n_classes: int | None, size: int) -> None:
     """Raise unless there are ``size`` integer labels in [0, n_classes - 1], or none where ``n_classes`` is ``None``."""
     if n_classes is None:
         if labels is not None:
             raise InputError(f"Expected no {name}, since the mechanism has no n_classes; set n_classes.")
         return
-    if labels is not None:
-        tensor(**{name: labels})
-    integers = labels is not None and not (
-        labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool
-    )
-    if labels is None or not integers or tuple(labels.shape) != (size,):
-        got = "none" if labels is None else f"{labels.dtype} of shape {tuple(labels.shape)}"
-        raise InputError(f"Expected {name} to be integers of shape ({size},), got {got}.")
+    if not isinstance(labels, Tensor) or labels.dtype not in _INTEGERS or tuple(labels.shape) != (size,):
+        got = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+        raise InputError(f"Expected {name} to be a tensor of integers of shape ({size},), got {got}.")
     if bool(((labels < 0) | (labels >= n_classes)).any()):
         raise InputError(f"Expected {name} in [0, {n_classes - 1}], got labels outside; check n_classes.")
 
@@ -351,20 +330,15 @@ def _smoothed_distance(
     public: Tensor, projections: Tensor, target: Tensor, labels: Tensor | None, sigma: float
 ) -> Tensor:
     """Squared distance of noisy projections of (n, d) to noisy rows (m, k) or (C, m, k)."""
-    if labels is None:
-        blocks = [(public, target)]
-    else:
-        blocks = [(public * (labels == c)[:, None], values) for c, values in enumerate(target)]
-    return torch.stack([_noisy_distance(rows, projections, values, sigma) for rows, values in blocks]).mean()
-
-
-def _noisy_distance(rows: Tensor, projections: Tensor, target: Tensor, sigma: float) -> Tensor:
-    k = target.shape[1]
-    if len(rows) != len(target):
-        projected = (projections.T @ rows.T).T
+    if labels is not None:
+        blocks = ((public * (labels == c)[:, None], values) for c, values in enumerate(target))
+        each = [_smoothed_distance(rows, projections, values, None, sigma) for rows, values in blocks]
+        return torch.stack(each).mean()
+    if len(public) != len(target):
+        projected = (projections.T @ public.T).T
         return wasserstein_1d(projected + sigma * torch.randn_like(projected), target).mean()
 
     def cost(columns: slice, projected: Tensor) -> Tensor:
-        return power_cost(projected, target[:, columns], 2, projected.shape[1] / k)
+        return power_cost(projected, target[:, columns], 2, projected.shape[1] / target.shape[1])
 
-    return sum_over_projections(cost, projections, rows, blur=sigma)
+    return sum_over_projections(cost, projections, public, blur=sigma)

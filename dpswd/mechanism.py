@@ -123,15 +123,13 @@ class ProjectionMechanism(_Noisy):
         _convert_numpy_scalars(self)
 
     def _check_blocks(self) -> None:
-        if self.statistic == "rows":
-            if self.n_quantiles is not None:
-                raise InputError(
-                    f"Expected no n_quantiles for statistic='rows', got n_quantiles={self.n_quantiles!r}; "
-                    "use statistic='quantiles' or omit n_quantiles."
-                )
-            return
+        if (self.statistic == "rows") != (self.n_quantiles is None):
+            raise InputError(
+                "Expected n_quantiles, the number of blocks, for statistic='quantiles' only, got "
+                f"n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}."
+            )
         if self.n_quantiles is None:
-            raise InputError("Expected n_quantiles for statistic='quantiles', got none; give the number of blocks.")
+            return
         at_least(1, n_quantiles=self.n_quantiles)
         if self.batch_size % self.n_quantiles:
             lower = self.batch_size // self.n_quantiles * self.n_quantiles

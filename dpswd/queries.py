@@ -12,7 +12,6 @@ query                      statistic (per class c where it applies)    sensitivi
 :class:`ClassMeans`        :math:`(R\,n_c, \sum_{i \in c} x_i)`        :math:`2 R`              i.i.d.
 :class:`SumAndNorm`        :math:`(\sum_i x_i,`                        :math:`2 R`              i.i.d.
                            :math:`\sum_i \|x_i\|^2 / R)`
-:class:`SecondMoment`      :math:`\sum_i x_i x_i^T`                    :math:`\sqrt 2 R^2`      symmetric
 :class:`ClassCovariances`  :math:`\sum_{i \in c} v_i v_i^T`,           :math:`\sqrt 2 R^2`      symmetric, per class
                            :math:`v_i = x_i - m_c`
 :class:`ColumnCounts`      records in the nodes of every column        :math:`\sqrt{2 L}`      i.i.d.
@@ -45,7 +44,7 @@ from dpswd.mechanism import GaussianMechanism
 from dpswd.records import PrivateRecords
 from dpswd.release import LabelledRows, Releasing, RowFunction, clip_rows
 
-__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SecondMoment", "SumAndNorm"]
+__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"]
 
 Pair = tuple[tuple[Any, ...], tuple[Any, ...]]  # arguments of release for two neighbours
 
@@ -172,44 +171,14 @@ class ClassCounts(GaussianQuery):
 
     def worst_pair(self, size: int) -> Pair:
         """A record changes from class 0 to class 1."""
-        return _neighbours(torch.zeros(size, 1), n_classes=self.n_classes, new_class=1)
+        return _neighbours(torch.zeros(size, 1), torch.zeros(1), n_classes=self.n_classes, new_class=1)
 
 
 class _RowQuery(GaussianQuery):
-    """Base of the queries of clipped rows (n, d)."""
+    """Base of the queries of clipped rows (n, d) in C classes."""
 
-    name = ""  # in the ledger
+    name = plural = ""  # in the ledger
     order = 1  # of the sensitivity in R: 2 R, or sqrt(2) R^2
-
-    def __init__(
-        self,
-        dim: int,
-        row_norm: float = 0.5,
-        sigma: float | None = None,
-        share: float = 0.2,
-        noise_seed: int | None = None,
-    ) -> None:
-        at_least(1, dim=dim)
-        positive(row_norm=row_norm)
-        sensitivity = 2 * float(row_norm) if self.order == 1 else math.sqrt(2) * float(row_norm) ** 2
-        super().__init__(_mechanism(self.name, sensitivity, sigma, noise_seed), share)
-        self.dim = dim
-
-    @property
-    def row_norm(self) -> float:
-        """Bound R on the norm of a row, as the sensitivity of the mechanism states it."""
-        sensitivity = self.mechanism.sensitivity
-        return sensitivity / 2 if self.order == 1 else math.sqrt(sensitivity / math.sqrt(2))
-
-    def _clip(self, rows: Tensor) -> Tensor:
-        """Return clipped rows in float64."""
-        if rows.shape[1] != self.dim:
-            raise InputError(f"Expected rows of dim={self.dim}, got {rows.shape[1]}; set dim to that of the rows.")
-        return clip_rows(rows, self.row_norm)
-
-
-class _ClassQuery(_RowQuery):
-    """Base of the queries of clipped rows in C classes."""
 
     def __init__(
         self,
@@ -220,21 +189,35 @@ class _ClassQuery(_RowQuery):
         share: float = 0.2,
         noise_seed: int | None = None,
     ) -> None:
-        at_least(1, n_classes=n_classes)
-        self.name += f" of {n_classes} classes" if n_classes > 1 else ""
-        super().__init__(dim, row_norm, sigma, share, noise_seed)
-        self.n_classes = n_classes
+        at_least(1, n_classes=n_classes, dim=dim)
+        positive(row_norm=row_norm)
+        name = f"{self.plural} of {n_classes} classes" if n_classes > 1 else self.name
+        sensitivity = 2 * float(row_norm) if self.order == 1 else math.sqrt(2) * float(row_norm) ** 2
+        super().__init__(_mechanism(name, sensitivity, sigma, noise_seed), share)
+        self.n_classes, self.dim = n_classes, dim
 
-    def _change_of_class(self, size: int) -> Pair:
-        """Return short rows of all classes, of which the first is long and changes its direction and its class."""
+    @property
+    def row_norm(self) -> float:
+        """Bound R on the norm of a row, as the sensitivity of the mechanism states it."""
+        sensitivity = self.mechanism.sensitivity
+        return sensitivity / 2 if self.order == 1 else math.sqrt(sensitivity / math.sqrt(2))
+
+    def _clip(self, rows: Tensor, centres: Tensor | float = 0.0) -> Tensor:
+        """Return rows less their centres, clipped, in float64."""
+        if rows.shape[1] != self.dim:
+            raise InputError(f"Expected rows of dim={self.dim}, got {rows.shape[1]}; set dim to that of the rows.")
+        return clip_rows(rows.double() - centres, self.row_norm)
+
+    def worst_pair(self, size: int) -> Pair:
+        """A long row among short ones of all classes is replaced by its negative (order 1) or an orthogonal one."""
         rows = torch.full((size, self.dim), self.row_norm / (2 * math.sqrt(self.dim)))
-        rows[0] = _FAR * self.row_norm
-        turned = rows[0].clone()
-        turned[::2] *= -1
-        return _neighbours(rows, turned, n_classes=self.n_classes, new_class=1, labels=torch.arange(size))
+        rows[0] = _FAR * self.row_norm * torch.eye(self.dim)[0]
+        moved = -rows[0] if self.order == 1 else rows[0].roll(1)
+        labels = torch.arange(size) % self.n_classes
+        return _neighbours(rows, moved, n_classes=self.n_classes, new_class=1, labels=labels)
 
 
-class ClassMeans(_ClassQuery):
+class ClassMeans(_RowQuery):
     """Number of records of each class and the sum of their rows; the counts add nothing to the sensitivity.
 
     Args:
@@ -248,7 +231,7 @@ class ClassMeans(_ClassQuery):
         'counts and sums of 2 classes (Gaussian mechanism, sensitivity 1)'
     """
 
-    name = "counts and sums"
+    name = plural = "counts and sums"
 
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> tuple[Tensor, Tensor]:
         """Open every record once and release noisy counts (C,) and sums (C, d) in float64."""
@@ -259,10 +242,6 @@ class ClassMeans(_ClassQuery):
 
         released = self._sum(records, rows, (self.n_classes, 1 + self.dim), add)
         return released[:, 0] / self.row_norm, released[:, 1:]
-
-    def worst_pair(self, size: int) -> Pair:
-        """A record changes its class: two blocks move by sqrt(2) R each."""
-        return self._change_of_class(size)
 
     def coordinates(self, released: tuple[Tensor, Tensor]) -> Tensor:
         """Return (C, 1 + d): counts times R, which have the noise of the sums, and the sums."""
@@ -333,41 +312,8 @@ class ColumnCounts(GaussianQuery):
         return _neighbours(rows, high + _FAR * (high - low), n_classes=self.n_classes)
 
 
-class SecondMoment(_RowQuery):
-    """Sum of the outer products of clipped rows, not centred.
-
-    Args:
-        dim: Dimension d of the rows.
-        row_norm: Public bound R on the norm of a row, enforced by clipping.
-        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2).
-
-    Example:
-        >>> round(SecondMoment(3, row_norm=0.5).mechanism.sensitivity, 4)
-        0.3536
-    """
-
-    name = "second moment"
-    order = 2
-    symmetric = True
-
-    def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> Tensor:
-        """Open every record once and release the noisy second moment, symmetric (d, d), in float64."""
-
-        def add(moment: Tensor, rows: Tensor, groups: Tensor) -> None:
-            clipped = self._clip(rows)
-            moment += clipped.T @ clipped
-
-        return self._sum(records, rows, (self.dim, self.dim), add)
-
-    def worst_pair(self, size: int) -> Pair:
-        """A row is replaced by an orthogonal one."""
-        at_least(2, dim=self.dim)
-        one, other = _FAR * self.row_norm * torch.eye(self.dim)[:2]
-        return _neighbours(torch.cat([one[None], torch.zeros(size - 1, self.dim)]), other)
-
-
-class ClassCovariances(_ClassQuery):
-    """Sum of the outer products of clipped rows about a public centre, for each class.
+class ClassCovariances(_RowQuery):
+    """Sum of the outer products of clipped rows about a public centre, for each class: second moments.
 
     Args:
         n_classes: Public number C >= 1 of classes.
@@ -380,25 +326,29 @@ class ClassCovariances(_ClassQuery):
         'second moments of 2 classes (Gaussian mechanism, sensitivity 0.353553)'
     """
 
-    name = "second moments"
+    name = "second moment"
+    plural = "second moments"
     order = 2
     symmetric = True
 
-    def release(self, records: PrivateRecords, centres: Tensor, rows: RowFunction | None = None) -> Tensor:
+    def release(
+        self, records: PrivateRecords, centres: Tensor | None = None, rows: RowFunction | None = None
+    ) -> Tensor:
         """Open every record once and release noisy sums (C, d, d), symmetric, in float64.
 
         Args:
             records: The records.
-            centres: (C, d); public, or computed from earlier releases of the same budget.
+            centres: (C, d); public, or computed from earlier releases of the same budget; zeros if not given.
             rows: The row function.
         """
+        centres = torch.zeros(self.n_classes, self.dim) if centres is None else centres
         if tuple(centres.shape) != (self.n_classes, self.dim) or not bool(torch.isfinite(centres).all()):
             raise InputError(
                 f"Expected finite centres of shape {(self.n_classes, self.dim)}, got shape {tuple(centres.shape)}."
             )
 
         def add(moments: Tensor, rows: Tensor, groups: Tensor) -> None:
-            residuals = self._clip(rows.double() - centres.double()[groups])
+            residuals = self._clip(rows, centres.double()[groups])
             for c in range(self.n_classes):
                 of_class = residuals[groups == c]
                 moments[c] += of_class.T @ of_class
@@ -406,8 +356,8 @@ class ClassCovariances(_ClassQuery):
         return self._sum(records, rows, (self.n_classes, self.dim, self.dim), add)
 
     def worst_pair(self, size: int) -> Pair:
-        """A record changes its class: R^2 in each of two matrices. The centres are not zero, to audit them too."""
-        (first,), (second,) = self._change_of_class(size)
+        """See :class:`GaussianQuery`. The centres are not zero, to audit them too."""
+        (first,), (second,) = super().worst_pair(size)
         steps = torch.arange(1, 1 + self.n_classes * self.dim, dtype=torch.float64)
         centres = self.row_norm * steps.sin().reshape(self.n_classes, self.dim) / math.sqrt(self.dim)
         return (first, centres), (second, centres)
@@ -431,6 +381,16 @@ class SumAndNorm(_RowQuery):
 
     name = "sum of rows and squared norms"
 
+    def __init__(
+        self,
+        dim: int,
+        row_norm: float = 0.5,
+        sigma: float | None = None,
+        share: float = 0.2,
+        noise_seed: int | None = None,
+    ) -> None:
+        super().__init__(1, dim, row_norm, sigma, share, noise_seed)
+
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> tuple[Tensor, float]:
         """Open every record once and release the noisy sum (d,) in float64 and the noisy sum of squared norms."""
 
@@ -441,11 +401,6 @@ class SumAndNorm(_RowQuery):
 
         released = self._sum(records, rows, (self.dim + 1,), add)
         return released[:-1], float(released[-1]) * self.row_norm
-
-    def worst_pair(self, size: int) -> Pair:
-        """A row is replaced by its negative."""
-        first = torch.full((self.dim,), _FAR * self.row_norm)
-        return _neighbours(torch.cat([first[None], torch.zeros(size - 1, self.dim)]), -first)
 
     def coordinates(self, released: tuple[Tensor, float]) -> Tensor:
         """Return (d + 1,): the sum, and the sum of squared norms over R, which has the noise of the sum."""
@@ -459,20 +414,13 @@ def _mechanism(name: str, sensitivity: float, sigma: float | None, noise_seed: i
 
 
 def _neighbours(
-    rows: Tensor,
-    first: Tensor | None = None,
-    *,
-    n_classes: int = 1,
-    new_class: int = 0,
-    labels: Tensor | None = None,
+    rows: Tensor, first: Tensor, *, n_classes: int = 1, new_class: int = 0, labels: Tensor | None = None
 ) -> Pair:
     """Return handles of rows (n, d) and of the same with another first row and, if there are classes, class."""
-    moved, labels = rows.clone(), torch.zeros(len(rows), dtype=torch.int64) if labels is None else labels % n_classes
-    if first is not None:
-        moved[0] = first
+    moved, labels = rows.clone(), torch.zeros(len(rows), dtype=torch.int64) if labels is None else labels
+    moved[0] = first
     if n_classes < 2:
         return (PrivateRecords(rows),), (PrivateRecords(moved),)
-    changed = labels.clone()
+    changed, classes = labels.clone(), range(n_classes)
     changed[0] = new_class
-    classes = range(n_classes)
     return (PrivateRecords(rows, labels, classes=classes),), (PrivateRecords(moved, changed, classes=classes),)

@@ -140,21 +140,14 @@ class ConstantLaw:
     """Constant S: whole orthonormal bases, a fixed matrix (its squared operator norm), or a bound."""
 
     value: float
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether nothing about S is random."""
-        return True
+    is_constant = True
 
     @property
     def mean(self) -> float:
-        """The mean of S."""
+        """The mean and the maximum of S."""
         return self.value
 
-    @property
-    def maximum(self) -> float:
-        """Maximum of S."""
-        return self.value
+    maximum = mean
 
     def log_mgf(self, t: ArrayLike) -> Array:
         """Return ``ln E exp(t S)``."""

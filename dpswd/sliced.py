@@ -117,24 +117,17 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) 
         4.5
     """
     floating(x=x, y=y, projections=projections)
-    if x.ndim != 2 or y.ndim != 2 or projections.ndim != 2:
-        raise InputError(
-            "Expected x (n, d), y (m, d) and projections (d, k), got shapes "
-            f"{tuple(x.shape)}, {tuple(y.shape)} and {tuple(projections.shape)}."
-        )
-    if not x.shape[1] == y.shape[1] == projections.shape[0]:
-        raise InputError(
-            f"Expected one dimension d for x, y and projections, got {x.shape[1]}, {y.shape[1]} and "
-            f"{projections.shape[0]}."
-        )
-    if not projections.shape[1]:
-        raise InputError("Expected at least one direction, got none.")
+    shapes = [tuple(each.shape) for each in (x, y, projections)]
+    matrices = all(len(shape) == 2 and 0 not in shape for shape in shapes)
+    if not matrices or not x.shape[1] == y.shape[1] == len(projections):
+        raise InputError(f"Expected non-empty x (n, d), y (m, d) and projections (d, k), got shapes {shapes}.")
+    if not 1 <= real("p", p) < math.inf:
+        raise InputError(f"Expected order p >= 1, got p={p!r}; use a finite order.")
     dtype = torch.promote_types(x.dtype, y.dtype)
     x, y, projections = x.to(dtype), y.to(dtype), projections.to(device=x.device, dtype=dtype)
-    if projections.requires_grad or len(x) != len(y) or not len(x):
+    if projections.requires_grad or len(x) != len(y):
         with torch.autocast(x.device.type, enabled=False):
             return wasserstein_1d(x @ projections, y @ projections, p).mean()
-    _check_order(p)
     k = projections.shape[1]
     return sum_over_projections(
         lambda columns, ours, theirs: power_cost(ours, theirs, p, ours.shape[1] / k), projections, x, y
@@ -261,10 +254,6 @@ def _accumulate(gradient: Tensor | None, rows: Tensor, u: Tensor) -> Tensor:
 
 def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
     """Compute ``W_p^p`` (k,) between the columns of samples (n, k) and (m, k); by POT for m != n."""
-    _check_order(p)
-    floating(x=x, y=y)
-    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or not x.shape[0] or not y.shape[0]:
-        raise InputError(f"Expected non-empty (n, k) and (m, k), got {tuple(x.shape)} and {tuple(y.shape)}.")
     if x.shape[0] == y.shape[0]:
         return _power(sort_columns(x) - sort_columns(y), p).mean(dim=0)
     from ot.lp import wasserstein_1d as transport
@@ -315,11 +304,6 @@ def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
     below, above = (part.reshape(touched, width, columns).mean(dim=1) for part in (below, above))
     rest = sorted_values.new_zeros(blocks - touched, columns)
     return torch.cat([below, rest]) + torch.cat([rest, above])
-
-
-def _check_order(p: float) -> None:
-    if not 1 <= real("p", p) < math.inf:
-        raise InputError(f"Expected order p >= 1, got p={p!r}; use a finite order.")
 
 
 def power_cost(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) -> Tensor:

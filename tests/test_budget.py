@@ -10,7 +10,7 @@ import torch
 from factories import N, X, agree, deadly, drawn, fork_server, ledger_of, privacy, records, witness_noise, written
 
 import dpswd.budget
-from dpswd import Budget, BudgetExceededError, ClassCounts, InputError, PrivacyBudget, SecondMoment
+from dpswd import Budget, BudgetExceededError, ClassCounts, ClassCovariances, InputError, PrivacyBudget
 from dpswd._files import atomic_write
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.errors import DpswdError, LedgerError
@@ -18,7 +18,7 @@ from dpswd.report.render import write_report
 
 
 def queries():
-    return [ClassCounts(3, share=0.25), SecondMoment(3, share=0.5), SecondMoment(3, row_norm=1.0)]
+    return [ClassCounts(3, share=0.25), ClassCovariances(1, 3, share=0.5), ClassCovariances(1, 3, row_norm=1.0)]
 
 
 def budget(handle, directory, parts=None, epsilon=2.0, delta=1e-5, **options):
@@ -236,8 +236,8 @@ def test_a_lost_file_that_is_not_the_last_is_not_drawn_again(tmp_path):
         ({"delta": 1e-6}, "target_delta"),
         ({"accountant": "rdp"}, "accountant"),
         ({"handle": records(X[:-1])}, "sample_size"),
-        ({"parts": [ClassCounts(3), SecondMoment(3)]}, "planned_releases"),
-        ({"parts": [*queries()[:2], SecondMoment(3, row_norm=2.0)]}, "mechanisms"),
+        ({"parts": [ClassCounts(3), ClassCovariances(1, 3)]}, "planned_releases"),
+        ({"parts": [*queries()[:2], ClassCovariances(1, 3, row_norm=2.0)]}, "mechanisms"),
     ],
 )
 def test_another_plan_is_not_resumed(tmp_path, tree, change, match):

@@ -24,7 +24,7 @@ def loaded_by(statement, names):
     ("statement", "names", "loaded"),
     [
         (
-            "import dpswd.release; from dpswd import Budget, SecondMoment",
+            "import dpswd.release; from dpswd import Budget, ClassCovariances",
             HEAVY,
             (),
         ),

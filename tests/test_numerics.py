@@ -28,7 +28,7 @@ from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.audit.bounds import Claim
 from dpswd.audit.game import run_game
 from dpswd.mixture.structure import forecast
-from dpswd.queries import ClassCounts, SecondMoment
+from dpswd.queries import ClassCounts, ClassCovariances
 from dpswd.release import clip_rows
 from dpswd.sliced import block_means, padded_block_means, sliced_wasserstein
 
@@ -100,7 +100,7 @@ def test_values_before_noise_move_no_more_than_is_claimed(dtype, release):
 
 
 def moment_of(rows):
-    return booked(SecondMoment(5, sigma=1.0, noise_seed=4)).release(PrivateRecords(rows))
+    return booked(ClassCovariances(1, 5, sigma=1.0, noise_seed=4)).release(PrivateRecords(rows))[0]
 
 
 def autocast(on):
@@ -236,7 +236,7 @@ def test_everything_released_lies_on_the_grid():
         (DPSlicedWassersteinLoss(quantiles).release(x).values, 0.3),
         (DPSlicedWassersteinLoss(ProjectionMechanism(5, 7, 0.3, 12)).release(x).values, 0.3),
         (booked(ClassCounts(3, sigma=0.7)).release(handle), 0.7),
-        (booked(SecondMoment(5, sigma=1.3)).release(handle), 1.3),
+        (booked(ClassCovariances(1, 5, sigma=1.3)).release(handle), 1.3),
     ]
     for values, sigma in released:
         assert torch.equal(on_grid(values, sigma), values)

@@ -12,12 +12,12 @@ import dpswd.release
 from dpswd import (
     BudgetExceededError,
     ClassCounts,
+    ClassCovariances,
     ClassMeans,
     DPSlicedWassersteinLoss,
     InputError,
     LabelledRows,
     PrivateRecords,
-    SecondMoment,
 )
 from dpswd.records import Stored
 from dpswd.release import clip_rows
@@ -66,7 +66,7 @@ def test_models_and_experiments_do_not_open_records():
 def parts():
     return [
         (ClassCounts(3, sigma=1.0), lambda part, handle: part.release(handle)),
-        (SecondMoment(3, sigma=1.0), lambda part, handle: part.release(handle)),
+        (ClassCovariances(1, 3, sigma=1.0), lambda part, handle: part.release(handle)),
         (DPSlicedWassersteinLoss(MECHANISM), lambda part, handle: part.release(next(iter(loader(of=handle))))),
     ]
 
@@ -122,7 +122,10 @@ def test_a_refusal_draws_no_noise(part, release):
 def test_a_stored_release_opens_no_record(part, release, monkeypatch):
     class Store(Book):
         def before_release(self, mechanism, handle):
-            return {"values": torch.zeros(3 if isinstance(part, ClassCounts) else (3, 3)), "projections": torch.eye(3)}
+            return {
+                "values": torch.zeros(3 if isinstance(part, ClassCounts) else (1, 3, 3)),
+                "projections": torch.eye(3),
+            }
 
     part.recorder, part.n_releases = Store(), 0
     monkeypatch.setattr(PrivateRecords, "open_records", None)
@@ -191,8 +194,8 @@ def test_chunks_do_not_change_a_release(monkeypatch, most):
     monkeypatch.setattr(dpswd.release, "_MOST_RECORDS", most)
     for source in (values, disk, values.float() / 255):
         handle = PrivateRecords.from_values(source, None, classes=None, layout=records().layout)
-        query = booked(SecondMoment(3, row_norm=9.0, sigma=1e-13))
-        torch.testing.assert_close(query.release(handle), expected, rtol=1e-6, atol=1e-6)
+        query = booked(ClassCovariances(1, 3, row_norm=9.0, sigma=1e-13))
+        torch.testing.assert_close(query.release(handle)[0], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_a_row_function_is_checked_once_and_on_public_records_first(monkeypatch):

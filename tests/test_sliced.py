@@ -109,16 +109,11 @@ def test_padded_block_means_are_those_of_the_sorted_padded_column(n, blocks, shi
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "u", "message"),
-    [
-        ((5,), (5, 3), (3, 2), r"got shapes \(5,\)"),
-        ((5, 3), (5, 4), (3, 2), "got 3, 4 and 3"),
-        ((5, 3), (5, 3), (2, 3), "got 3, 3 and 2"),
-        ((0, 3), (5, 3), (3, 2), "non-empty"),
-    ],
+    ("x", "y", "u"),
+    [((5,), (5, 3), (3, 2)), ((5, 3), (5, 4), (3, 2)), ((5, 3), (5, 3), (2, 3)), ((0, 3), (5, 3), (3, 2))],
 )
-def test_shapes_that_do_not_fit(x, y, u, message):
-    with pytest.raises(InputError, match=message):
+def test_shapes_that_do_not_fit(x, y, u):
+    with pytest.raises(InputError, match="got shapes"):
         sliced_wasserstein(torch.zeros(x), torch.zeros(y), torch.zeros(u))
 
 

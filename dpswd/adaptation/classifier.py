@@ -53,19 +53,12 @@ Array = NDArray[Any]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SyntheticTarget:
-    """Synthetic target records and what is known of their noise.
+    """Synthetic target records and what is known of their noise."""
 
-    Attributes:
-        records: (n, ...), in the layout of the source; vectors without the directions that were left out.
-        rows: Their leading coordinates (n, p).
-        signal: Signal-to-noise ratio of the mean, forecast.
-        noise: Norm of the noise of the mean, in coordinates.
-    """
-
-    records: Array
-    rows: Array
-    signal: float
-    noise: float
+    records: Array  # (n, ...), in the layout of the source; vectors without the directions that were left out
+    rows: Array  # their leading coordinates (n, p)
+    signal: float  # forecast signal-to-noise ratio of the mean
+    noise: float  # norm of the noise of the mean, in coordinates
 
     @classmethod
     def draw(cls, generator: MixtureGenerator, space: SourceSpace, n: int, seed: int) -> "SyntheticTarget":
@@ -82,24 +75,14 @@ class SyntheticTarget:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TargetClassifier:
-    """Trained classifier with its preprocessing.
-
-    Attributes:
-        space: Coordinates of the records.
-        classes: Class names (C,).
-        model: Classifier of scikit-learn in the directions of ``space``, or a network for images; both predict the
-            numbers of the classes.
-        adapted: Whether the method was used; ``False`` for the classifier of the source.
-        shift: Shift s of the module's docstring.
-        verdict: One sentence on what was done and why.
-    """
+    """Trained classifier with its preprocessing."""
 
     space: SourceSpace
-    classes: Array
-    model: Any
-    adapted: bool
-    shift: float
-    verdict: str
+    classes: Array  # names (C,)
+    model: Any  # of scikit-learn, in the directions of ``space``, or a network for images; predicts numbers of classes
+    adapted: bool  # False for the classifier of the source
+    shift: float  # s of the module's docstring
+    verdict: str  # what was done and why
 
     def predict(self, records: Array) -> Array:
         """Return the classes (n,) of records (n, ...) of the shape of the source."""
@@ -126,12 +109,7 @@ class TargetClassifier:
         return torch.cat([self.model(part) for part in channels_first(records).split(_PART)])
 
     def save(self, path: str | Path, guarantee: dict[str, Any]) -> None:
-        """Write weights, preprocessing, classes and guarantee to one file, atomically.
-
-        Raises:
-            InputError: If the classifier is neither a logistic regression nor a network of this library, or the file
-                cannot be written.
-        """
+        """Write weights, preprocessing, classes and guarantee to one file; see :meth:`dpswd.PrivateAdapter.save`."""
         network = isinstance(self.model, torch.nn.Module)
         if network:
             weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
@@ -162,11 +140,7 @@ class TargetClassifier:
 
     @classmethod
     def load(cls, path: str | Path) -> tuple["TargetClassifier", dict[str, Any]]:
-        """Read a file of :meth:`save`, and the guarantee of its run; no code of the file is run.
-
-        Raises:
-            InputError: If the file is missing or is not a classifier.
-        """
+        """Read a file of :meth:`save`, and the guarantee of its run; no code of the file is run."""
         with read_file(path, "classifier", _FORMAT) as content:
             centre, classes, weights = content["centre"].numpy(), np.array(content["classes"]), content["weights"]
             shape, model = tuple(content["shape"]), LogisticRegression()
@@ -222,9 +196,6 @@ def adapt(
     """Train a classifier of target records from source records (n, ...) and their classes (n,).
 
     It spends nothing and reads no private record. The options are those of :class:`dpswd.PrivateAdapter`.
-
-    Raises:
-        InputError: If the method or the records do not fit.
     """
     check_method(method, images=len(space.shape) > 1)
     method = _copied(method)

@@ -1,8 +1,8 @@
 """Adapted classifier with the interface of scikit-learn.
 
 The target is released once, as a synthetic target: a generator without labels (:mod:`dpswd.mixture`). An adaptation
-method then runs between the source and the synthetic target (:mod:`dpswd.adaptation.classifier`). It reads no private
-record, so everything after the release is post-processing (docs/theory/private-side.md).
+method then runs between the source and the synthetic target (:mod:`dpswd.adaptation.classifier`): post-processing
+(docs/theory/private-side.md).
 """
 
 from pathlib import Path

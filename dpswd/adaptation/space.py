@@ -29,21 +29,13 @@ Array = NDArray[Any]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SourceSpace:
-    """Map from records to coordinates.
+    """Map from records to coordinates."""
 
-    Attributes:
-        shape: Shape of a record: (d,), or (H, W) or (H, W, C) for images.
-        normalise: Scale every vector to norm 1 first.
-        centre: Mean of the source (d,), after the scaling.
-        radius: Root mean square distance of the source from the mean.
-        basis: Principal directions (d, p) of the source; ``None`` for all of the space.
-    """
-
-    shape: tuple[int, ...]
-    normalise: bool
-    centre: Array
-    radius: float
-    basis: Array | None = None
+    shape: tuple[int, ...]  # of a record: (d,), or (H, W) or (H, W, C) for images
+    normalise: bool  # scale every vector to norm 1 first
+    centre: Array  # mean of the source (d,), after the scaling
+    radius: float  # root mean square distance of the source from the mean
+    basis: Array | None = None  # principal directions (d, p) of the source; None for all of the space
 
     @classmethod
     def of(cls, source: Array, n_target: int, mu: float, normalise: bool) -> "SourceSpace":
@@ -61,20 +53,11 @@ class SourceSpace:
         d = int(np.prod(source.shape[1:]))
         return cls(source.shape[1:], False, np.zeros(d), 1.0)
 
-    def coordinates(self, records: Array) -> Array:
-        """Return all coordinates (n, d) of records (n, ...), before the projection.
-
-        Raises:
-            InputError: If the records have another shape.
-        """
+    def leading(self, records: Array) -> Array:
+        """Return the leading coordinates (n, p) of records (n, ...); an InputError if they have another shape."""
         if records.shape[1:] != self.shape:
             raise InputError(f"Expected X with records of shape {self.shape}, got {records.shape[1:]}.")
         rows: Array = (flat(records, self.normalise) - self.centre) / self.radius
-        return rows
-
-    def leading(self, records: Array) -> Array:
-        """Return the leading coordinates (n, p) of records (n, ...)."""
-        rows = self.coordinates(records)
         return rows if self.basis is None else rows @ self.basis
 
     def target_rows(self, target: Array) -> Tensor:

@@ -55,10 +55,9 @@ _PAIR_CHUNK = 256  # records per block of pairs, bounds the memory of Theorem 3'
 
 def _matrix(name: str, values: ArrayLike, rows: int | None = None) -> Array:
     matrix = array(name, values)
-    if matrix.ndim != 2 or not matrix.size or rows not in (None, len(matrix)):
-        raise InputError(f"Expected {name} to be a matrix with one row per hypothesis, got shape {matrix.shape}.")
-    if not np.isfinite(matrix).all():
-        raise InputError(f"Expected {name} to be bounded, got nan or inf; use a bounded loss such as savage.")
+    shaped = matrix.ndim == 2 and matrix.size > 0 and rows in (None, len(matrix))
+    if not shaped or not np.isfinite(matrix).all():
+        raise InputError(f"Expected {name} as a finite matrix, one row per hypothesis, got shape {matrix.shape}.")
     return matrix
 
 

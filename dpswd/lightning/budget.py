@@ -7,7 +7,7 @@ recorder of the loss, shows epsilon beside the loss and writes ``privacy.json``.
 import contextlib
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning as L
 import torch
@@ -26,11 +26,13 @@ from dpswd.errors import BudgetExceededError, DpswdError, InputError
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import Mechanism
 from dpswd.queries import GaussianQuery
-from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.records import PrivateBatch
 from dpswd.release import Releasing
 from dpswd.sampling import ReleaseLoader
 
 __all__ = ["PrivacyBudget"]
+
+P = TypeVar("P", bound=nn.Module)
 
 _log = logging.getLogger("dpswd")  # shown on stderr, written to no file
 
@@ -100,7 +102,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         trainer.callbacks = [self, *others]  # type: ignore[attr-defined]  # a new list: Lightning iterates over the old
         self._stage = TrainerFn(stage).value
         self._running = False
-        parts = _releasing_parts(pl_module)
+        parts = _parts(pl_module, Releasing)
         if stage == "fit":
             if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
                 raise InputError(
@@ -131,7 +133,7 @@ class PrivacyBudget(RunBudget, L.Callback):
                 f"Expected a module without releases before a new run, got one with {self._n_earlier}; start with a "
                 "new module, or resume from the checkpoint."
             )
-        for part in _releasing_parts(pl_module):  # made in the module's own hooks
+        for part in _parts(pl_module, Releasing):  # made in the module's own hooks
             part.recorder = self
         self.weights_from_runs = seen_runs(pl_module)
         self.run_dir = Path(self._given_run_dir or trainer.default_root_dir)
@@ -140,11 +142,12 @@ class PrivacyBudget(RunBudget, L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrate the noise and open the ledger."""
-        loss, queries = _the_loss(pl_module), _queries(pl_module)
-        loader = trainer.train_dataloader
-        self.records = _records_of(trainer)
-        if self.records is not None:
-            self.sample_size, n_releases = len(self.records), getattr(loader, "n_releases", 1)
+        loss, queries = _the_loss(pl_module), _parts(pl_module, GaussianQuery)
+        loader: Any = trainer.train_dataloader
+        self.records = loader.records if isinstance(loader, ReleaseLoader) else None
+        if isinstance(loader, ReleaseLoader):
+            self.sample_size, n_releases = len(loader.records), loader.n_releases
+            loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
         elif None not in self._handed_over:
             self.sample_size, n_releases = self._handed_over  # type: ignore[assignment]
         else:
@@ -153,8 +156,6 @@ class PrivacyBudget(RunBudget, L.Callback):
                 f"{type(loader).__name__}; or give PrivacyBudget sample_size and n_releases, where the module hands "
                 "tensors to the loss."
             )
-        if isinstance(loader, ReleaseLoader):
-            loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
         wanted: Plan = [(query.mechanism, 1) for query in queries]
         parts: list[Releasing[Any]] = [*queries]
         if loss is not None:
@@ -282,14 +283,6 @@ class PrivacyBudget(RunBudget, L.Callback):
         return super().statement()
 
 
-def _records_of(trainer: L.Trainer) -> PrivateRecords | None:
-    """Return the handle of the training loader, or of the data module; ``None`` where tensors are handed over."""
-    found = getattr(trainer.train_dataloader, "records", None)
-    if not isinstance(found, PrivateRecords):
-        found = getattr(getattr(trainer, "datamodule", None), "records", None)
-    return found if isinstance(found, PrivateRecords) else None
-
-
 def _check_hyperparameters(*owners: Any) -> None:
     """Refuse arrays, tensors, frames, data sets and loaders among hyperparameters, which every checkpoint contains."""
     for owner in owners:
@@ -310,17 +303,13 @@ def _holds_records(value: Any) -> bool:
     return isinstance(value, Dataset | DataLoader) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0)
 
 
-def _releasing_parts(module: nn.Module) -> list[Releasing[Any]]:
-    return [child for child in module.modules() if isinstance(child, Releasing)]
-
-
-def _queries(module: nn.Module) -> list[GaussianQuery]:
-    return [child for child in module.modules() if isinstance(child, GaussianQuery)]
+def _parts(module: nn.Module, kind: type[P]) -> list[P]:
+    return [child for child in module.modules() if isinstance(child, kind)]
 
 
 def _the_loss(module: nn.Module) -> DPSlicedWassersteinLoss | None:
-    losses = [child for child in module.modules() if isinstance(child, DPSlicedWassersteinLoss)]
-    if len(losses) > 1 or not (losses or _queries(module)):
+    losses = _parts(module, DPSlicedWassersteinLoss)
+    if len(losses) > 1 or (not losses and not _parts(module, GaussianQuery)):
         raise InputError(
             f"Expected one DPSlicedWassersteinLoss or queries of all records in {type(module).__name__}, got "
             f"{len(losses)} losses; make them attributes of the module."

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import torch
 
 from dpswd._progress import say
 from dpswd._validate import at_least
-from dpswd.generators import draw, save_grid, write_generator
+from dpswd.generators import save_samples, write_generator
 from dpswd.lightning.budget import PrivacyBudget
 
 __all__ = ["GeneratorFile", "SampleGrid"]
@@ -18,9 +17,6 @@ class GeneratorFile(L.Callback):
     """Writes ``generator.pt`` at the end of a fit, with the guarantee of the run; ``dpswd sample`` reads it.
 
     No file is written if the module holds no release, as after a crash between the ledger's line and the noise.
-
-    Example:
-        >>> callback = GeneratorFile()  # L.Trainer(callbacks=[budget, callback], ...)
     """
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -47,11 +43,6 @@ class SampleGrid(L.Callback):
 
     Raises:
         InputError: If a value is out of range.
-
-    Example:
-        >>> callback = SampleGrid(columns=8, every_n_steps=0)  # L.Trainer(callbacks=[callback], ...)
-        >>> callback.columns
-        8
     """
 
     def __init__(self, columns: int = 10, every_n_steps: int = 500) -> None:
@@ -74,9 +65,7 @@ class SampleGrid(L.Callback):
         generator = module.generator
         if len(generator.sample_shape) != 3 or not trainer.is_global_zero:
             return
-        labels = torch.arange(generator.n_classes or self.columns).repeat_interleave(self.columns)
-        images = draw(generator, labels if generator.n_classes else torch.zeros_like(labels))
-        save_grid(images, Path(trainer.default_root_dir) / "samples.png", self.columns)
+        images = save_samples(generator, Path(trainer.default_root_dir) / "samples.png", self.columns)
         board = getattr(trainer.logger, "experiment", None)
         if board is not None and hasattr(board, "add_image"):
             from torchvision.utils import make_grid

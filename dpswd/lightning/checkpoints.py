@@ -22,11 +22,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Save a checkpoint.
-
-        Raises:
-            InputError: If the file cannot be written; an old file is unchanged.
-        """
+        """Save a checkpoint; an InputError leaves an old file unchanged."""
         buffer = io.BytesIO()
         torch.save(checkpoint, buffer)
         try:
@@ -35,11 +31,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise InputError(f"{error} The previous checkpoint is unchanged; make room and resume.") from None
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
-        """Load a checkpoint.
-
-        Raises:
-            InputError: If the file is damaged or is not a checkpoint.
-        """
+        """Load a checkpoint; an InputError says that the file is damaged or is not one."""
         try:
             content = torch.load(verified_archive(path), map_location=map_location, weights_only=weights_only)
         except FileNotFoundError:
@@ -58,10 +50,6 @@ class LastCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/last.ckpt``: before the first release, and twenty times in a run; ``dpswd fit`` adds its end.
 
     Releases are stored by the budget itself, see :mod:`dpswd.budget`.
-
-    Args:
-        directory: The run directory.
-        max_steps: Training steps of the run.
     """
 
     def __init__(self, directory: Path, max_steps: int) -> None:
@@ -86,18 +74,9 @@ class LastCheckpoint(ModelCheckpoint):
 
 
 class KeepsRelease(L.LightningModule):
-    """Module whose checkpoints hold its last release, which is public, so that a resumed run does not pay for it again.
+    """Module whose checkpoints hold its last release, which is public: a resumed run does not pay for it again."""
 
-    Attributes:
-        released: The last release; ``None`` before the first one.
-    """
-
-    released: Release | None = None
-
-    def on_train_start(self) -> None:
-        """Move a restored release to the device of the module."""
-        if self.released is not None:
-            self.released = self.released.to(self.device)
+    released: Release | None = None  # the last one
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the last release."""

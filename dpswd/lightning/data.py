@@ -21,12 +21,7 @@ class PrivateDataModule(L.LightningDataModule):
         batch_size: Number B of records in a release; that of the model where it is not given.
         n_releases: Number of releases of the run; ``trainer.max_steps / every`` where it is not given.
         every: Training steps per release.
-        root: Directory of the benchmarks; ``DPSWD_DATA`` or ``./data`` if not given.
-        size: See :func:`dpswd.data.read`.
-        channels: As ``size``.
-        classes: As ``size``.
-        unreadable: As ``size``.
-        download: As ``size``.
+        options: Those of :func:`dpswd.data.read`: ``root``, ``size``, ``channels``, ``classes``, ...
 
     Raises:
         InputError: If a number is out of range or the records cannot be read.
@@ -43,26 +38,14 @@ class PrivateDataModule(L.LightningDataModule):
         batch_size: int | None = None,
         n_releases: int | None = None,
         every: int = 1,
-        root: str | None = None,
-        size: int | None = None,
-        channels: int | None = None,
-        classes: list[str] | None = None,
-        unreadable: str = "refuse",
-        download: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__()
         for name, value in (("batch_size", batch_size), ("n_releases", n_releases), ("every", every)):
             if value is not None:
                 at_least(1, **{name: value})
         self.path, self.batch_size, self.n_releases, self.every = path, batch_size, n_releases, every
-        self._options: dict[str, Any] = {
-            "root": root,
-            "size": size,
-            "channels": channels,
-            "classes": classes,
-            "unreadable": unreadable,
-            "download": download,
-        }
+        self._options = options
         self._records: PrivateRecords | None = None
 
     @property

@@ -15,9 +15,8 @@ Of tables with public bounds and enough records, 1 to 3 are one release instead:
 every class. Rows are then normal scores (:mod:`dpswd.mixture.columns`), of mean 0 and variance 1 in every class.
 
 Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
-depends on this record besides. So each of 2 to 6 is a release of :mod:`dpswd.queries` under replace-one with public
-parameters. All are Gaussian mechanisms of constant sensitivity that read all records, and compose adaptively, as
-:math:`\mu^2 = \sum \mu_i^2` (docs/theory/accounting.md, Propositions 16 and 19). Everything else is post-processing.
+depends on this record besides. So each is a Gaussian mechanism of constant sensitivity that reads all records, and they
+compose adaptively (docs/theory/accounting.md, Propositions 16 and 19). Everything else is post-processing.
 """
 
 import dataclasses
@@ -213,7 +212,7 @@ def _queries(structure: Structure, records: PrivateRecords, seed: int | None) ->
         made["means"] = ClassMeans(classes, dim, ROW_NORM, **options("means"))
     groups = 1 if structure.pooled else classes
     made["moments"] = ClassCovariances(groups, dim, structure.class_bound, **options("moments"))
-    for i in range(rounds):
+    for i in range(rounds):  # with noise of their own
         share, own = structure.shares["cell_means"] / rounds, None if seed is None else seed + i
         made[f"cell_means_{i}"] = ClassMeans(cells, p, ROW_NORM, share=share, noise_seed=own)
     if "cell_moments" in structure.shares:
@@ -297,17 +296,9 @@ def _release_classes(
     overall: Tensor,
 ) -> _Classes:
     """Release second moments about the means (C, D) and turn the rows to the principal directions."""
-
-    def about(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return rows(values, labels) - means[labels], torch.zeros_like(labels)
-
-    if structure.pooled:
-        released = query.release(records, torch.zeros_like(means[:1]), rows=LabelledRows(about))
-        pooled = moments.nearest_spectrum(released[0] / len(records))
-    else:
-        labelled = LabelledRows(lambda values, labels: (rows(values, labels), labels))
-        released = query.release(records, means, rows=labelled)
-        pooled = moments.nearest_spectrum(released.sum(0) / counts.sum())
+    about = LabelledRows(lambda values, labels: (rows(values, labels) - means[labels], labels))
+    released = query.release(records, rows=about)
+    pooled = moments.nearest_spectrum(released.sum(0) / (len(records) if structure.pooled else counts.sum()))
     proportions, apart = counts / counts.sum(), means - overall
     between = (apart * proportions[:, None]).T @ apart
     rows.directions = directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
@@ -373,7 +364,7 @@ def _release_cells(
     weights = weights / weights.sum(1, keepdim=True)
     if (query := queries.get("cell_moments")) is not None:
         unit, of_classes = MOMENT_BOUND * deviation / ROW_NORM, classes.covariances[:, :p, :p]
-        scaled = query.release(records, torch.zeros_like(means), rows=in_cells(centres, means, unit)) * unit**2
+        scaled = query.release(records, rows=in_cells(centres, means, unit)) * unit**2
         noise = query.mechanism.sigma * unit**2
         covariances = moments.cell_covariances(counts, scaled, noise, weights, means, of_classes)
     generator.weights.copy_(weights)

@@ -8,7 +8,7 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import Claim
 from dpswd.audit.game import QueryGame, audit, run_game
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SecondMoment, SumAndNorm
+from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SumAndNorm
 from experiments.audit.canaries import audit_generator
 from experiments.audit.zoo import ZOO, inspect
 
@@ -35,7 +35,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
 )
 QUERIES = (
     ClassCounts(10, sigma=0.6),
-    SecondMoment(8, sigma=0.15),
+    ClassCovariances(1, 8, sigma=0.15),
     ClassMeans(10, 8, sigma=0.4),
     ClassCovariances(10, 8, sigma=0.15),
     SumAndNorm(8, row_norm=1.0, sigma=0.85),

@@ -23,7 +23,6 @@ from dpswd.queries import (
     ClassMeans,
     ColumnCounts,
     GaussianQuery,
-    SecondMoment,
     SumAndNorm,
 )
 from dpswd.records import PrivateRecords
@@ -115,7 +114,7 @@ def test_missing_clip_is_caught(monkeypatch):
 QUERIES = [
     ClassCounts(3, sigma=0.7, noise_seed=1),
     ColumnCounts(2, [(0, 1), (-1, 7), (0, 99)], ["binary", "numeric", "integer"], 16, sigma=1.3, noise_seed=1),
-    SecondMoment(4, row_norm=2.0, sigma=2.5, noise_seed=1),
+    ClassCovariances(1, 4, row_norm=2.0, sigma=2.5, noise_seed=1),
     ClassMeans(3, 4, row_norm=2.0, sigma=1.8, noise_seed=1),
     SumAndNorm(4, row_norm=2.0, sigma=1.8, noise_seed=1),
     ClassCovariances(3, 5, row_norm=2.0, sigma=2.5, noise_seed=1),

@@ -28,11 +28,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpswd import (
     BudgetExceededError,
     ClassCounts,
+    ClassCovariances,
     DPSlicedWassersteinLoss,
     InputError,
     PrivacyBudget,
     ProjectionMechanism,
-    SecondMoment,
 )
 from dpswd.errors import DpswdError
 from dpswd.release import Releasing
@@ -58,7 +58,7 @@ class Queried(Mine):
 
     def __init__(self, mechanism=MECHANISM, counts=0.05, moment=0.2, of=None, **options):
         super().__init__(mechanism, **options)
-        self.counts, self.moment = ClassCounts(3, share=counts), SecondMoment(3, share=moment)
+        self.counts, self.moment = ClassCounts(3, share=counts), ClassCovariances(1, 3, share=moment)
         self.of = of
 
     def on_train_start(self):
@@ -152,7 +152,7 @@ class Queries(L.LightningModule):
     def __init__(self, of):
         super().__init__()
         self.automatic_optimization = False
-        self.counts, self.moment, self.of = ClassCounts(3, share=0.05), SecondMoment(3, share=0.5), of
+        self.counts, self.moment, self.of = ClassCounts(3, share=0.05), ClassCovariances(1, 3, share=0.5), of
 
     def training_step(self, batch, batch_idx):
         self.counts.release(self.of)

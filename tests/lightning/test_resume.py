@@ -26,7 +26,7 @@ from factories import (
     written,
 )
 
-from dpswd import ClassCounts, InputError, SecondMoment
+from dpswd import ClassCounts, ClassCovariances, InputError
 from dpswd.errors import DpswdError
 from dpswd.lightning.checkpoints import LastCheckpoint
 
@@ -211,7 +211,7 @@ class Queried(Mine):
 
     def __init__(self, of, **options):
         super().__init__(**options)
-        self.counts, self.moment, self.of = ClassCounts(3, share=0.1), SecondMoment(3, share=0.2), of
+        self.counts, self.moment, self.of = ClassCounts(3, share=0.1), ClassCovariances(1, 3, share=0.2), of
 
     def on_train_start(self):
         super().on_train_start()
