@@ -40,6 +40,7 @@ class Layout:
     as_bytes: bool = False  # pixels in uint8
     dtypes: tuple[str, ...] = ()  # of the columns of a data frame, or the one of an array; empty for lists
     columns: tuple[str | int, ...] | None = None  # names
+    target: str | None = None  # name of the column of classes
 
     @classmethod
     def of(cls, values: Tensor) -> "Layout":
@@ -68,11 +69,13 @@ class Layout:
             import pandas as pd  # type: ignore[import-untyped]
         except ImportError:  # of a table in a file; a caller's DataFrame comes from pandas
             return values
-        dtypes = self.dtypes or ("float32",) * len(self.columns)
-        frame = pd.DataFrame({i: _typed(values[:, i], dtype) for i, dtype in enumerate(dtypes)})
-        frame = frame.astype(dict(enumerate(dtypes)))
+        frame = pd.DataFrame(dict(enumerate(self.typed(values)))).astype(dict(enumerate(self.dtypes)))
         frame.columns = pd.Index(self.columns)
         return frame
+
+    def typed(self, values: Array) -> list[Array]:
+        """Return the columns of a table (n, d) in their types."""
+        return [_typed(values[:, i], dtype) for i, dtype in enumerate(self.dtypes)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, which :meth:`from_dict` reads."""

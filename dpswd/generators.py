@@ -330,24 +330,25 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
     return generator.eval(), guarantee
 
 
-def export(path: str | Path, records: Any, classes: Any = None) -> None:
+def export(path: str | Path, records: Any, classes: Any = None, layout: Layout | None = None) -> None:
     """Write synthetic records to a file or a folder.
 
     Args:
         path: ``.npz`` (arrays ``data``, ``targets`` and, where the classes have names, ``classes``), ``.csv`` for rows
-            (the last column is the class), or a folder, which gets one PNG per image in class folders.
+            (the last column holds the classes), or a folder, which gets one PNG per image in class folders.
         records: Records in the caller's format, from ``sample``.
         classes: Classes (n,), or ``None``.
+        layout: Names and types of the columns of a table.
 
     Raises:
         InputError: If the path does not suit the records, or is not empty, or cannot be written.
     """
-    path = Path(path)
+    path, layout = Path(path), layout or Layout()
     values = np.asarray(records)
     if path.suffix == ".npz":
         content: dict[str, Any] = {"data": values}
-        if hasattr(records, "columns"):
-            content["columns"] = np.array([str(name) for name in records.columns])
+        if (names := getattr(records, "columns", layout.columns)) is not None:
+            content["columns"] = np.array([str(name) for name in names])
         if classes is not None:
             content["targets"] = np.asarray(classes)
         buffer = io.BytesIO()
@@ -356,7 +357,7 @@ def export(path: str | Path, records: Any, classes: Any = None) -> None:
     elif path.suffix == ".csv":
         if values.ndim != 2:
             raise InputError(f"Expected rows for {path.name}, got images; pass FILE.npz or a folder.")
-        _write_csv(path, records, values, classes)
+        _write_csv(path, records, values, classes, layout)
     elif path.suffix:
         raise InputError(f"Expected FILE.npz, FILE.csv or a folder, got {path.name}.")
     else:
@@ -365,12 +366,16 @@ def export(path: str | Path, records: Any, classes: Any = None) -> None:
         _write_folder(path, values, classes)
 
 
-def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Any) -> None:
-    names = [str(name) for name in getattr(records, "columns", range(values.shape[1]))]
-    columns = [np.asarray(records[name]) for name in records.columns] if hasattr(records, "columns") else values.T
+def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Any, layout: Layout) -> None:
+    names: Any = getattr(records, "columns", layout.columns or range(values.shape[1]))
+    columns = list(values.T)
+    if hasattr(records, "columns"):
+        columns = [np.asarray(records[name]) for name in names]
+    elif layout.columns is not None:  # without pandas
+        columns = layout.typed(values)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names if classes is None else [*names, "class"])
+    writer.writerow([*names, *([] if classes is None else [layout.target or "class"])])
     listed = [column.tolist() for column in columns]
     writer.writerows(zip(*listed, *([] if classes is None else [np.asarray(classes).tolist()]), strict=True))
     atomic_write(path, text.getvalue().encode())
@@ -429,7 +434,7 @@ def save_columns(path: Path, parts: dict[str, NDArray[Any]], names: Sequence[Any
         edges = np.histogram_bin_edges(every[:, column], 30)
         for label, values in parts.items():
             axes.hist(np.asarray(values[:, column], dtype=float), edges, density=True, alpha=0.5, label=label)
-        axes.set_title(f"column {column}" if names is None else str(names[column]), fontsize=9)
+        axes.set_title(str(names[column]) if names else f"column {column}", fontsize=9)
         axes.tick_params(labelsize=7)
     for axes in all_axes[count:]:
         axes.set_axis_off()

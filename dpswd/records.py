@@ -8,7 +8,7 @@ stated by the user, or taken from the records with a line on the screen. Records
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
 
@@ -118,6 +118,8 @@ class PrivateRecords(_Handle):
             bounds = [bounds[column] for column in columns]
         labels, names, line = (None, None, None) if y is None else as_labels(y, classes)
         taken = [] if line is None else [line]
+        if isinstance(name_of_y := getattr(y, "name", None), str):
+            layout = replace(layout, target=name_of_y)
         if bounds is not None and kinds is None and (kinds := layout.column_kinds(len(bounds))) is not None:
             taken.append("kinds are taken from the types of columns and treated as public; pass kinds= to state them.")
         for line in taken:

@@ -15,7 +15,7 @@ from torch import Tensor
 from dpswd._progress import say
 from dpswd.adaptation.space import channels_last
 from dpswd.data import data_root, read_public
-from dpswd.data.files import has_arrays
+from dpswd.data.files import column_names, has_arrays
 from dpswd.errors import InputError
 
 __all__ = ["read_records", "read_source"]
@@ -24,40 +24,44 @@ Array = NDArray[Any]
 
 
 def read_source(
-    data: str, *, size: int | None = None, channels: int | None = None, target: str | None = None
+    data: str, *, size: int | None = None, channels: int | None = None, **options: Any
 ) -> tuple[Array, Array]:
     """Read labelled public records: rows (n, d), or images (n, H, W) or (n, H, W, C) in [0, 1], and classes (n,).
 
     The options are those of :func:`dpswd.data.read`; an InputError says what is missing, damaged or without classes.
     """
-    found = read_public(data, target=target, **_options(data, size, channels))
+    found = read_public(data, **options, **_of_images(data, options, size, channels))
     if found.classes is None:
         raise InputError(f"Expected classes for the records of {data}, the labelled source, got none.")
     names = np.array(found.classes)
     return channels_last(_resized(found.train.floats(), size, size)), names[found.train.labels.numpy()]
 
 
-def read_records(data: str, shape: tuple[int, ...]) -> Array:
-    """Read records of the shape (d,), (H, W) or (H, W, C) of a source; images of another size are scaled to it.
+def read_records(data: str, shape: tuple[int, ...], **options: Any) -> tuple[Array, tuple[str, ...]]:
+    """Read records of the shape (d,), (H, W) or (H, W, C) of a source, and the names of the files of images (n,).
 
-    Labels are ignored. An InputError says what is missing, damaged or of another form.
+    Images of another size are scaled to it. Labels are ignored; a ``.csv`` file may lack the column ``target``. An
+    InputError says what is missing, damaged or of another form.
     """
     height, width = (*shape, None)[:2]
     channels = None if len(shape) == 1 else (*shape, 1)[2]
-    options = _options(data, height if height == width else None, channels)
-    values = read_public(data, **options).train.floats()
+    options |= _of_images(data, options, height if height == width else None, channels)
+    if options.get("target") not in column_names(data):
+        options["target"] = None
+    found = read_public(data, labelled=False, **options)
+    values = found.train.floats()
     own = tuple(values.shape[2:])
     records = channels_last(_resized(values, height, width) if len(shape) > 1 else values)
     if records.shape[1:] != shape:
         raise InputError(f"Expected records of shape {shape} in {data}, as in the source, got {records.shape[1:]}.")
     if own and own != shape[:2]:
         say(f"The images of {data} are scaled to {height} x {width}, the size of the source.")
-    return records
+    return records, found.files
 
 
-def _options(data: str, size: int | None, channels: int | None) -> dict[str, Any]:
+def _of_images(data: str, options: dict[str, Any], size: int | None, channels: int | None) -> dict[str, Any]:
     """Return the options for a folder or zip of images; other readers know none of them."""
-    path = next((path for path in (Path(data), data_root(None) / data) if path.exists()), None)
+    path = next((path for path in (Path(data), data_root(options.get("root")) / data) if path.exists()), None)
     if path is None or (path.is_file() and path.suffix.lower() != ".zip") or (path.is_dir() and has_arrays(path)):
         return {}
     given = {"size": size, "channels": channels}

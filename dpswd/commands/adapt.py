@@ -4,19 +4,22 @@ from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd.commands.generate import JITTER, constants_of, run_directory
+from dpswd.commands.generate import JITTER, add_reading, constants_of, run_directory
 
 _DEFAULTS: dict[str, Any] = {
     **{"epsilon": 10.0, "delta": 1e-5, "method": "class_shift", "normalise": False},
-    **dict.fromkeys(("min_shift", "size", "channels", "label", "n_steps")),
+    **dict.fromkeys(("min_shift", "size", "channels", "target", "n_steps")),
     **dict.fromkeys(JITTER, 0.0),
 }
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     text = "folder of class folders of images, .npz, .npy, .csv of numbers, or the name of a benchmark"
-    parser.add_argument("source", help=f"labelled public records: {text}")
-    parser.add_argument("target", help="private records, in the same forms; their labels are ignored")
+    parser.add_argument("source", metavar="SOURCE", help=f"labelled public records: {text}")
+    parser.add_argument(
+        "private", metavar="TARGET", help="private records, in the same forms; their labels are ignored"
+    )
+    add_reading(parser)
     parser.add_argument("--epsilon", type=float, help="budget of the target (default: 10)")
     parser.add_argument("--delta", type=float, help="budget of the target, well below 1 / N (default: 1e-5)")
     parser.add_argument("--method", choices=("class_shift", "image_map"), help="default: class_shift")
@@ -24,7 +27,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--min-shift", type=float, help="least shift for which the classifier is adapted; 0: always")
     parser.add_argument("--size", type=int, help="side to which images are scaled (default: that of the source)")
     parser.add_argument("--channels", type=int, choices=(1, 3), help="channels of images of a folder")
-    parser.add_argument("--label", help="column of the classes in a .csv source")
     parser.add_argument("--config", help="YAML file of these options and those of the image map, or a shipped one")
     parser.add_argument("--out", type=Path, default=Path("runs/adapted"), help="directory (default: runs/adapted)")
     parser.add_argument("--resume", action="store_true", help="finish an interrupted run in --out")
@@ -43,10 +45,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.adaptation.space import channels_first
     from dpswd.generators import save_grid
 
-    source, labels = read_source(
-        arguments.source, size=options["size"], channels=options["channels"], target=options["label"]
-    )
-    target = read_records(arguments.target, source.shape[1:])
+    reading = {"root": arguments.root, "target": options["target"], "unreadable": arguments.unreadable}
+    source, labels = read_source(arguments.source, size=options["size"], channels=options["channels"], **reading)
+    target, _ = read_records(arguments.private, source.shape[1:], **reading)
     given = {name: options[name] for name in ("epsilon", "delta", "method", "normalise")}
     if options["method"] == "image_map":
         steps = {} if options["n_steps"] is None else {"n_steps": options["n_steps"]}

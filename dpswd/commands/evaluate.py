@@ -1,10 +1,10 @@
 """``dpswd evaluate``: utility and fidelity of synthetic records."""
 
-import csv
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpswd.commands.generate import add_reading
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,17 +15,24 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("synthetic", metavar="SYNTHETIC", help="synthetic records: .npz, .csv or a folder of images")
     parser.add_argument("test", metavar="TEST", help="real records that you may look at, or a benchmark")
-    parser.add_argument("--root", metavar="DIR", help="directory of benchmarks (default: $DPSWD_DATA or ./data)")
-    parser.add_argument("--target", metavar="COLUMN", help="column of the classes in .csv files (default: class)")
+    add_reading(parser)
     parser.add_argument("--classifiers", nargs="+", metavar="NAME", help="out of logreg, mlp, cnn, boosting")
     parser.add_argument("--out", type=Path, metavar="DIR", help="of JSON file and figure (default: that of SYNTHETIC)")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data import read_public
+    from dpswd.data.files import column_names
 
-    made = read_public(arguments.synthetic, **_options(arguments.synthetic, arguments.target))
-    options = _options(arguments.test, arguments.target)
+    def options_of(path: str) -> dict[str, Any]:
+        names, target = column_names(path), arguments.target
+        return {
+            "unreadable": arguments.unreadable,
+            "target": next((each for each in (target, "class") if each in names), None),
+        }
+
+    made = read_public(arguments.synthetic, **options_of(arguments.synthetic))
+    options = options_of(arguments.test)
     if Path(arguments.test).is_dir() and len(made.shape) == 3 and not list(Path(arguments.test).glob("*.npy")):
         options |= {"size": made.shape[1], "channels": made.shape[0]}
     found = read_public(arguments.test, root=arguments.root, **options)
@@ -35,7 +42,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         arguments.out or Path(arguments.synthetic).parent,
         public=_is_benchmark(arguments.test, arguments.root),
         classifiers=None if arguments.classifiers is None else tuple(arguments.classifiers),
-        columns=[name for name in _header(arguments.test) if name != options.get("target")],
+        columns=[name for name in column_names(arguments.test) if name != options["target"]],
     )
 
 
@@ -72,24 +79,6 @@ def _same_classes(test: "Records", ours: list[Any], theirs: list[Any]) -> "Recor
         raise InputError(f"Expected test records of the classes {', '.join(known)}, got {', '.join(unknown[:5])}.")
     numbers = torch.tensor([known[str(name)] for name in theirs])
     return Records(test.values, numbers[test.labels])
-
-
-def _options(path: str, target: str | None) -> dict[str, Any]:
-    """Return the options of a table: its column of classes."""
-    header = _header(path)
-    name = target if target in header else "class"
-    return {"target": name} if name in header else {}
-
-
-def _header(path: str) -> list[str]:
-    """Return the names of the columns of a table; none if the file is another one."""
-    if not path.lower().endswith(".csv"):
-        return []
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            return next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError):
-        return []  # the reader says what is wrong
 
 
 def _is_benchmark(test: str, root: str | None) -> bool:

@@ -20,21 +20,27 @@ _SHOWN_CLASSES = 3  # in the picture of columns
 _MOST = 60_000  # synthetic records, unless -n says otherwise
 
 
+def add_reading(parser: ArgumentParser) -> None:
+    """Add the options of every command that reads records."""
+    parser.add_argument("--root", metavar="DIR", help="directory of benchmarks (default: $DPSWD_DATA or ./data)")
+    parser.add_argument("--target", metavar="COLUMN", help="column of the classes in .csv files")
+    text = "records with NaN and images that cannot be decoded: refuse them, or read zeros (default: refuse)"
+    parser.add_argument("--unreadable", choices=["refuse", "zero"], default="refuse", help=text)
+
+
 def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     """Add the options of :func:`read_records`."""
     text = "folder or zip of class folders, .npz, .npy, .csv of numbers, or a benchmark"
     parser.add_argument("data", metavar="DATA", nargs=nargs, help=text)
-    parser.add_argument("--root", metavar="DIR", help="directory of benchmarks (default: $DPSWD_DATA or ./data)")
+    add_reading(parser)
     what = parser.add_argument_group("public facts, stated without looking at the records")
     what.add_argument("--classes", nargs="+", metavar="NAME", help="all classes")
     what.add_argument("--size", type=int, help="side of images of a folder, in pixels")
     what.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
-    what.add_argument("--target", metavar="COLUMN", help="column of the classes in a .csv file")
     text = (
         ".csv with a line column,low,high and perhaps numeric, integer or binary, or .yaml: column: [low, high, kind]"
     )
     what.add_argument("--bounds", type=Path, metavar="FILE", help=text)
-    what.add_argument("--unreadable", choices=["refuse", "zero"], default="refuse", help="records with NaN, bad files")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -185,7 +191,7 @@ def generate(
     def write() -> list[str]:
         made.save(directory / "generator.pt")
         synthetic, labels = made.sample(n, proportions=proportions)
-        export(directory / "synthetic.npz", synthetic, labels)
+        export(directory / "synthetic.npz", synthetic, labels, records.layout)
         files = ["generator.pt", "synthetic.npz"]
         if len(records.shape) == 3:
             save_samples(made.generator_, directory / "samples.png")
@@ -197,12 +203,16 @@ def generate(
         return [*files, "report.html"]
 
     files = Processes().broadcast(write)
+    expected = made.generator_.structure.verdict
+    if records.n_classes:
+        sizes = [share * len(records) for share in made.generator_.proportions]
+        expected += f"\n{made.generator_.structure.rarest(sizes)}"
     return {
         "run_dir": str(directory),
         "files": [str(directory / name) for name in files],
         "n_records": len(records),
         "n_synthetic": n,
-        "expected": made.generator_.structure.verdict,
+        "expected": expected,
         "guarantee": made.guarantee_,
         "summary": guarantee_line(made.guarantee_),
         "next": f"dpswd sample {directory / 'generator.pt'} -n 10000 --out more.npz",

@@ -1,18 +1,24 @@
 """``dpswd predict CLASSIFIER DATA``: classes of new records, by the classifier of ``dpswd adapt``."""
 
+import csv
 import io
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
 from dpswd._files import atomic_write
+from dpswd.commands.generate import add_reading
 from dpswd.errors import InputError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("classifier", type=Path, help="classifier.pt of dpswd adapt or PrivateAdapter.save")
-    parser.add_argument("data", help="new records: folder of images, .npz, .npy, .csv of numbers, or a benchmark")
-    text = ".npz with predictions and classes, or .csv (default: predictions.npz)"
+    parser.add_argument(
+        "classifier", metavar="CLASSIFIER", type=Path, help="classifier.pt of dpswd adapt or PrivateAdapter.save"
+    )
+    text = "new records: folder of images, .npz, .npy, .csv of numbers, or a benchmark"
+    parser.add_argument("data", metavar="DATA", help=text)
+    add_reading(parser)
+    text = ".npz or .csv with predictions, and the names of files of images (default: predictions.npz)"
     parser.add_argument("--out", type=Path, default=Path("predictions.npz"), help=text)
 
 
@@ -25,12 +31,19 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.adaptation.files import read_records
 
     adapter = PrivateAdapter.load(arguments.classifier)
-    classes = adapter.predict(read_records(arguments.data, adapter.classifier_.space.shape))
+    reading = {name: getattr(arguments, name) for name in ("root", "target", "unreadable")}
+    records, files = read_records(arguments.data, adapter.classifier_.space.shape, **reading)
+    classes = adapter.predict(records)
+    columns = {"files": files} if files else {}
     if arguments.out.suffix == ".csv":
-        content = "".join(f"{name}\n" for name in ("prediction", *classes)).encode()
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["file", "prediction"] if files else ["prediction"])
+        writer.writerows(zip(*columns.values(), classes, strict=True))
+        content = text.getvalue().encode()
     else:
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, predictions=classes, classes=adapter.classes_)
+        np.savez_compressed(buffer, predictions=classes, classes=adapter.classes_, **columns)  # type: ignore[arg-type]
         content = buffer.getvalue()
     atomic_write(arguments.out, content)
     names, counts = np.unique(classes, return_counts=True)

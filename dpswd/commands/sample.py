@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
             raise InputError(f"Expected --labels out of {', '.join(known) or 'none'}, got {', '.join(unknown)}.")
         names = [known[arguments.labels[i % len(arguments.labels)]] for i in range(arguments.n)]
     records, labels = made.sample(arguments.n, names, proportions=arguments.proportions, spread=arguments.spread)
-    export(arguments.out, records, labels)
+    export(arguments.out, records, labels, made.generator_.layout)
     return {
         "out": str(arguments.out),
         "n_records": arguments.n,

@@ -53,6 +53,7 @@ class Benchmark:
         test: Records for evaluation, if there are any.
         public: Whether all records are public, so that exact statistics of them may be published.
         classes: Names of the classes; ``None`` without classes.
+        files: Names of the files of images, if they were read from a folder or zip.
 
     Example:
         >>> digits = benchmark("digits")
@@ -65,6 +66,7 @@ class Benchmark:
     test: Records | None
     public: bool
     classes: list[Any] | None = None
+    files: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -183,6 +183,20 @@ def _part(
     return Found(path.resolve().stem, values, layout, *labels[:2], taken=(labels[2],) if labels[2] else ())
 
 
+def column_names(path: str | Path) -> list[str]:
+    """Return the names of the columns of a ``.csv`` file; none of another file."""
+    path = Path(path)
+    line = next(_lines(path), []) if path.suffix.lower() == ".csv" and path.is_file() else []
+    return [] if all(map(_is_number, line)) else [cell.strip() for cell in line]
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    with _reading(path), path.open(newline="", encoding="utf-8-sig") as file:
+        first = file.readline()
+        file.seek(0)
+        yield from (line for line in csv.reader(file, delimiter=max(",;\t", key=first.count)) if line)
+
+
 def find_table(
     path: Path,
     *,
@@ -194,11 +208,7 @@ def find_table(
 ) -> Found:
     """Read a ``.csv`` file of numbers, separated by commas, semicolons or tabs; ``target`` is the column of classes."""
     choice(("refuse", "zero"), unreadable=unreadable)
-    with _reading(path), path.open(newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-        file.seek(0)
-        lines = [line for line in csv.reader(file, delimiter=max(",;\t", key=first.count)) if line]
-    if not lines:
+    if not (lines := list(_lines(path))):
         raise InputError(f"Expected a table with records in {path}, got an empty file.")
     if any(len(line) != len(lines[0]) for line in lines):
         raise InputError(f"Expected lines of {len(lines[0])} cells in {path}, got a line with more or less; mend it.")
@@ -220,13 +230,13 @@ def find_table(
     other = [name for name, column in zip(names, columns, strict=True) if not all(map(_is_number, column))]
     if other or not columns:
         got = ", ".join(map(str, other))[:200]
-        remedy = f"{'name the column of classes by target; ' if target is None else ''}{MIXED}"
+        remedy = f"{'name the column of classes by target= (--target); ' if target is None else ''}{MIXED}"
         raise InputError(f"Expected columns of numbers in {path}, got text or mixed types ({got}); {remedy}.")
     rows = np.array([[_number(cell) for cell in column] for column in columns]).T
     return Found(
         path.resolve().stem,
         convert(rows, Layout(), unreadable),
-        Layout(dtypes=("float32",) * len(columns), columns=tuple(names)),
+        Layout(dtypes=("float32",) * len(columns), columns=tuple(names), target=target),
         *labels[:2],
         kinds=[_kind(column) for column in rows.T],
         taken=(labels[2],) if labels[2] else (),

@@ -99,6 +99,7 @@ def find_images(
         torch.tensor([place[_folder(file)] for file in images.files]) if labelled else None,
         names if labelled else None,
         taken=(taken_from_records(**facts),) if facts else (),
+        files=tuple(images.names),
     )
 
 
@@ -170,8 +171,8 @@ class Images:
                 return np.zeros((self.channels, self.size, self.size), dtype=np.uint8)
             reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
             raise InputError(
-                f'Expected a readable image, got {name} ({reason}); repair it, or pass unreadable="zero", for a black '
-                "one. Do not remove it: the number of records is public."
+                f'Expected a readable image, got {name} ({reason}); repair it, or pass unreadable="zero" (--unreadable '
+                "zero), for a black one. Do not remove it: the number of records is public."
             ) from None
         return pixels.reshape(self.size, self.size, self.channels).transpose(2, 0, 1)
 

@@ -26,6 +26,7 @@ class Found:
     kinds: list[str] | None = None  # of the columns of a table; public only if they are stated or taken
     taken: tuple[str, ...] = ()  # lines about facts that were taken from the records
     note: str = ""  # line about what was read
+    files: tuple[str, ...] = ()  # names of the files of images
     test: Records | None = None  # public records for evaluation, if they were asked for and there are any
 
     def private(self, bounds: Any = None, kinds: Sequence[str] | None = None) -> PrivateRecords:

@@ -1,5 +1,6 @@
 """``dpswd adapt`` and ``dpswd predict``: what a user without Python meets."""
 
+import csv
 import json
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_the_command_and_the_estimator_plan_the_same_releases(folder, tmp_path):
 def test_json_and_options_of_a_config(folder, tmp_path, capsys):
     (tmp_path / "mine.yaml").write_text("epsilon: 5\nnormalise: true\nmin_shift: 1000\n")
     options = ["--config", str(tmp_path / "mine.yaml"), "--epsilon", "8", "--out", str(tmp_path / "run"), "--json"]
-    assert main(["adapt", *_files(folder, "source.csv"), "--label", "class", *options]) == 0
+    assert main(["adapt", *_files(folder, "source.csv", "target.csv"), "--target", "class", *options]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert 7.9 < facts["guarantee"]["epsilon"] <= 8
     assert not facts["adapted"]
@@ -108,7 +109,7 @@ def test_predict(folder, tmp_path, capsys):
     ("arrays", "word"),
     [
         ({"features": np.zeros((2, DIM + 1))}, "shape"),
-        ({"features": np.full((2, DIM), np.nan)}, "NaN"),
+        ({"features": np.full((2, DIM), np.nan)}, "--unreadable zero"),
         ({"features": np.array([["a"] * DIM])}, "numbers"),
         ({"other": np.zeros((2, DIM))}, "features"),
         (None, "npz"),
@@ -120,6 +121,23 @@ def test_predict_refuses_other_records(folder, tmp_path, capsys, arrays, word):
     assert main(["predict", str(folder / "run/classifier.pt"), str(path), "--out", str(out)]) == 2
     assert word in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_unreadable_records_may_be_read_as_zeros(folder, tmp_path):
+    """Issue 31: only generate once knew the option."""
+    with np.load(folder / "target.npz") as target:
+        records = target["features"].astype(np.float32)
+    records[0] = 0
+    expected = PrivateAdapter.load(folder / "run/classifier.pt").predict(records)
+    records[0] = np.nan
+    np.savez(tmp_path / "new.npz", features=records)
+    words, out = ("--unreadable", "zero", "--out"), tmp_path / "predictions.npz"
+    assert main(["predict", str(folder / "run/classifier.pt"), str(tmp_path / "new.npz"), *words, str(out)]) == 0
+    with np.load(out) as written:
+        np.testing.assert_array_equal(written["predictions"], expected)
+    assert main(["adapt", *_files(folder, target=tmp_path / "new.npz"), *words, str(tmp_path / "run")]) == 0
+    evaluated = main(["evaluate", str(tmp_path / "new.npz"), str(tmp_path / "new.npz"), *words, str(tmp_path)])
+    assert evaluated == 0
 
 
 def test_predict_refuses_other_classifiers(folder, tmp_path, capsys):
@@ -143,4 +161,9 @@ def test_folders_of_images(tmp_path, capsys):
     assert "taken" not in "".join(line for line in capsys.readouterr().err.splitlines() if "target" in line)
     out = tmp_path / "predictions.csv"
     assert main(["predict", str(tmp_path / "run/classifier.pt"), str(tmp_path / "target"), "--out", str(out)]) == 0
-    assert set(out.read_text().splitlines()[1:]) <= {"left", "none"}
+    header, *lines = csv.reader(out.read_text().splitlines())
+    assert header == ["file", "prediction"]
+    assert {line[1] for line in lines} <= {"left", "none"}
+    assert [line[0] for line in lines] == sorted(
+        path.relative_to(tmp_path / "target").as_posix() for path in (tmp_path / "target").rglob("*.png")
+    )

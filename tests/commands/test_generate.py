@@ -70,7 +70,7 @@ def table(path, n=400):
     )
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["age", "income", "member", "class"])
+        writer.writerow(["age", "income", "member", "sick"])
         writer.writerows([int(a), round(float(b), 2), int(c), int(d)] for a, b, c, d in rows)
     (path.parent / "bounds.csv").write_text("age,0,90,integer\nincome,0,100000,numeric\nmember,0,1,binary\n")
     return path
@@ -126,7 +126,7 @@ def test_images_from_the_folder_to_the_export(capfd, place):
 
 def test_a_table_from_bounds_to_columns(capfd, place):
     train = table(place / "people.csv")
-    words = ("--target", "class", "--classes", "0", "1", "--delta", "1e-4")
+    words = ("--target", "sick", "--classes", "0", "1", "--delta", "1e-4")
     assert "--bounds FILE" in refused(capfd, "generate", train, *words)
     assert not (place / "runs").exists()
     stated = "age: [0, 90, integer]\nincome: [0, 100000]\nmember: [0, 1, binary]\n"
@@ -139,14 +139,14 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     assert {path.name for path in (place / "out").iterdir()} == FILES | {"columns.png"}
     run(capfd, "sample", "out/generator.pt", "-n", "300", "--out", "made.csv")
     lines = list(csv.DictReader((place / "made.csv").read_text().splitlines()))
-    assert list(lines[0]) == ["age", "income", "member", "class"]
-    assert all(float(line["age"]) == int(float(line["age"])) and 0 <= float(line["age"]) <= 90 for line in lines)
-    assert {float(line["member"]) for line in lines} == {0.0, 1.0}
-    found = run(capfd, "evaluate", "made.csv", train)
+    assert list(lines[0]) == ["age", "income", "member", "sick"]
+    assert all(line["age"].isdigit() and int(line["age"]) <= 90 for line in lines)
+    assert {(line["member"], line["sick"]) for line in lines} == {(a, b) for a in "01" for b in "01"}
+    found = run(capfd, "evaluate", "made.csv", train, "--target", "sick")
     assert [row["classifier"] for row in found["rows"]] == ["logreg", "mlp", "boosting"]
     assert min(row["accuracy"] for row in found["rows"]) > 80
     assert len(found["fidelity"]["column_distances"]) == 3
-    main(["evaluate", "made.csv", str(train)])
+    main(["evaluate", "made.csv", str(train), "--target", "sick"])
     assert capfd.readouterr().out.startswith("Exact figures on private records are not covered")
 
 
@@ -158,7 +158,7 @@ def test_bounds_that_do_not_fit(capfd, place, content, said):
     train = table(place / "people.csv")
     (place / "bounds.csv").write_text(content)
     assert said in refused(
-        capfd, "generate", train, "--target", "class", "--classes", "0", "1", "--bounds", "bounds.csv"
+        capfd, "generate", train, "--target", "sick", "--classes", "0", "1", "--bounds", "bounds.csv"
     )
     assert not (place / "runs").exists()
 
@@ -186,7 +186,7 @@ def test_constants_of_a_config_and_of_options(capfd, place):
     assert "centre: 0.25" in config
     assert "shift: 1.5" in config
     assert "scans" in config
-    assert read_generator("runs/digits/generator.pt")[0].shift == 1.5
+    assert read_generator("runs/digits/generator.pt")[0].jitter["shift"] == 1.5
     for text, said in (("colour: red\n", "colour"), ("model: {}\n", "dpswd fit"), ("a: [", "YAML"), ("- 1\n", "list")):
         (place / "mine.yaml").write_text(text)
         assert said in refused(capfd, "generate", "digits", "--config", "mine.yaml", "--out", "other")
@@ -204,7 +204,7 @@ def test_shipped_constants(monkeypatch):
 def test_what_generate_and_sample_print(capfd):
     assert main(["generate", "digits"]) == 0
     out = capfd.readouterr().out
-    for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect "):
+    for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect ", "Rarest class ("):
         assert words in out
     assert main(["sample", "runs/digits/generator.pt", "-n", "3"]) == 0
     assert "costs no privacy" in capfd.readouterr().out
