@@ -427,18 +427,19 @@ def save_columns(path: Path, parts: dict[str, NDArray[Any]], names: Sequence[Any
 
     every = np.concatenate([np.asarray(values, dtype=float) for values in parts.values()])
     count = min(_SHOWN_COLUMNS, every.shape[1])
-    lines, width = -(-count // 4), min(4, count)
-    made = Figure(figsize=(2.25 * max(2, width), 2.2 * lines), layout="constrained")
+    lines, width = -(-count // 3), min(3, count)
+    made = Figure(figsize=(2.2 * max(2, width), 2.2 * lines), dpi=150, layout="constrained")
     all_axes = made.subplots(lines, width, squeeze=False).flatten()
     for column, axes in enumerate(all_axes[:count]):
         edges = np.histogram_bin_edges(every[:, column], 30)
         for label, values in parts.items():
             axes.hist(np.asarray(values[:, column], dtype=float), edges, density=True, alpha=0.5, label=label)
-        axes.set_title(str(names[column]) if names else f"column {column}", fontsize=9)
-        axes.tick_params(labelsize=7)
+        axes.set_title(str(names[column]) if names else f"column {column}", fontsize=12)
+        axes.tick_params(labelsize=10)
+        axes.set_yticks([])  # densities
     for axes in all_axes[count:]:
         axes.set_axis_off()
-    all_axes[0].legend(fontsize=7)
+    all_axes[0].legend(fontsize=10)
     buffer = io.BytesIO()
     FigureCanvasAgg(made).print_png(buffer)
     atomic_write(path, buffer.getvalue())

@@ -64,7 +64,7 @@ def evaluate_pair(
     result = evaluate(made.train, test, classes=labelled, name=real.name, classifiers=classifiers)
     path = write_evaluation(directory, result["rows"], public=public, fidelity=result["fidelity"])
     picture = path.with_suffix(".png")
-    figure(picture, made.train, test, columns)
+    figure(picture, made.train, test, columns, made.classes if labelled else None)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
 
 

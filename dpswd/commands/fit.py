@@ -1,6 +1,7 @@
 """``dpswd fit``: the command line of Lightning, with errors in one line."""
 
 import logging
+import re
 import signal
 import warnings
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ def fit(arguments: Sequence[str], run: bool = True) -> PrivateCLI:
         raise SystemExit(128 + signal.SIGTERM) from None
     except (ArgumentError, MisconfigurationException) as error:
         said = " ".join(str(error).split())
+        said = (re.findall(r"Option '[^']*' is not accepted", said) or [said])[-1]  # of a page about all types
         raise _cause(error) or InputError(f"Expected a valid config, got: {said} (dpswd fit --help).") from None
     except ValueError as error:
         cause = _cause(error)  # jsonargparse wraps the errors of the classes that it instantiates

@@ -1,6 +1,7 @@
 """Evaluation of synthetic records: accuracies, fidelity, one figure, and the files that hold them."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,38 +93,43 @@ def write_evaluation(directory: str | Path, rows: list[dict[str, Any]], *, publi
     return path
 
 
-def figure(path: Path, synthetic: Records, test: Records, names: list[str] | None = None) -> None:
-    """Write a picture: real and synthetic images side by side, or histograms of columns on top of each other."""
+def figure(
+    path: Path,
+    synthetic: Records,
+    test: Records,
+    names: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+) -> None:
+    """Write a picture: a row of real and synthetic images per class, or histograms of columns on top of each other."""
     if test.values.ndim == 2:
         save_columns(path, {"real": test.floats().numpy(), "synthetic": synthetic.floats().numpy()}, names)
         return
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(9, 5), layout="constrained")
+    rows = [str(name) for name in classes or [""]][:_SHOWN_CLASSES]
+    made = Figure(figsize=(9, 0.5 + 0.75 * len(rows)), layout="constrained")
     for axes, records, title in zip(made.subplots(1, 2), (test, synthetic), ("real", "synthetic"), strict=True):
-        axes.imshow(_grid(records), cmap="gray", vmin=0, vmax=1)
-        axes.set_title(title)
-        axes.set_axis_off()
+        axes.imshow(_grid(records, len(rows)), cmap="gray", vmin=0, vmax=1)
+        axes.set_title(title, fontsize=16)
+        axes.set_xticks([])
+        step = records.values.shape[2] + 1
+        axes.set_yticks([step * (row + 0.5) for row in range(len(rows))], rows if title == "real" else [], fontsize=16)
+        axes.tick_params(length=0)
+        axes.set_frame_on(False)
     buffer = io.BytesIO()
     FigureCanvasAgg(made).print_png(buffer)
     atomic_write(path, buffer.getvalue())
 
 
-def _grid(records: Records) -> Any:
-    """Return the first images of each class as one array."""
-    numbers = records.labels.unique()[:_SHOWN_CLASSES].tolist()
-    rows = []
-    for number in numbers:
-        index = (records.labels == number).nonzero()[:, 0]
-        rows.append(index[: _SHOWN_IMAGES if len(numbers) > 1 else _SHOWN_IMAGES**2])
-    index = np.concatenate([row.numpy() for row in rows if len(row) == len(rows[0])])
-    columns = _SHOWN_IMAGES if len(index) >= _SHOWN_IMAGES else len(index)
-    index = index[: len(index) // columns * columns]
-    images = records.values[index]
-    pixels = images.float().numpy() / (255 if images.dtype.itemsize == 1 else 1)
-    pixels = np.pad(pixels, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=0.5)
-    n, channels, height, width = pixels.shape
-    tiled = pixels.reshape(n // columns, columns, channels, height, width).transpose(0, 3, 1, 4, 2)
-    whole = tiled.reshape(n // columns * height, columns * width, channels)
+def _grid(records: Records, n_classes: int) -> Any:
+    """Return the first images of each class, a row per class, as one array; grey where a class has fewer."""
+    _, channels, height, width = records.values.shape
+    whole = np.full((n_classes * (height + 1), _SHOWN_IMAGES * (width + 1), channels), 0.5)
+    for number in range(n_classes):
+        found = (records.labels == number).nonzero()[:_SHOWN_IMAGES, 0]
+        top = number * (height + 1)
+        for column, image in enumerate(records.floats(found).numpy()):
+            left = column * (width + 1)
+            whole[top : top + height, left : left + width] = image.transpose(1, 2, 0)
     return whole[:, :, 0] if channels == 1 else whole

@@ -130,6 +130,10 @@ def test_figures_show_both_sides(tmp_path):
     figure(tmp_path / "rows.png", rows, rows, [f"c{i}" for i in range(14)])
     one = Records(torch.rand(7, 3, 9, 9), torch.zeros(7, dtype=torch.int64))
     figure(tmp_path / "colour.png", one, one)
-    for name in ("images", "rows", "colour"):
+    rare = Records(torch.rand(8, 3, 9, 9), torch.tensor([0] * 7 + [1]))
+    figure(tmp_path / "rare.png", rare, rare, classes=["common", "rare"])
+    with Image.open(tmp_path / "colour.png") as single, Image.open(tmp_path / "rare.png") as image:
+        assert image.height > single.height  # a class of one image has its row, too
+    for name in ("images", "rows", "colour", "rare"):
         with Image.open(tmp_path / f"{name}.png") as image:
             assert np.asarray(image.convert("L")).std() > 10
