@@ -1,5 +1,6 @@
-"""What every test shares: one torch thread, and where real data lie."""
+"""What every test shares: one torch thread, where real data lie, and a server of processes."""
 
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -29,6 +30,15 @@ def data_root() -> Path:
     if not (root / "MNIST" / "raw").is_dir():
         pytest.skip("no real data: DPSWD_DATA names no directory that holds MNIST")
     return root
+
+
+@pytest.fixture(scope="session")
+def server():
+    """A context whose processes are forked from one that has imported everything, and start within milliseconds."""
+    context = multiprocessing.get_context("forkserver")
+    modules = ["dpswd.lightning.cli", "dpswd.commands.main", "dpswd.data", "dpswd.lightning.module", "factories"]
+    context.set_forkserver_preload(modules)
+    return context
 
 
 @pytest.fixture

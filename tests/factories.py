@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -22,6 +21,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 import dpswd.loss
 import dpswd.queries
 from dpswd import (
+    ClassCounts,
+    ClassCovariances,
     DPSlicedWassersteinLoss,
     GaussianMechanism,
     PrivacyAccountant,
@@ -37,6 +38,7 @@ from dpswd.commands.main import main
 from dpswd.errors import DpswdError
 from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.queries import GaussianQuery
+from dpswd.release import Releasing
 
 # private records, and a user's own module under a budget
 
@@ -75,6 +77,24 @@ class Mine(KeepsRelease):
         return torch.optim.Adam(self.net.parameters(), lr=1e-2)
 
 
+class Queried(Mine):
+    """Releases class counts and a second moment of ``of`` before the projections."""
+
+    def __init__(self, of, mechanism=MECHANISM, counts=0.05, moment=0.2, **options):
+        super().__init__(mechanism, **options)
+        self.counts, self.moment, self.of = ClassCounts(3, share=counts), ClassCovariances(1, 3, share=moment), of
+
+    def on_train_start(self):
+        super().on_train_start()
+        if self.released is None:
+            self.queried = self.counts.release(self.of), self.moment.release(self.of, rows=self.encoder)
+
+
+def released(module):
+    """Number of releases by the parts of a module."""
+    return sum(part.n_releases for part in module.modules() if isinstance(part, Releasing))
+
+
 def trainer(directory, *, budget=None, epsilon=5.0, callbacks=(), **changes):
     """A trainer that saves every step and, unless told otherwise, trains for one epoch."""
     budget = budget or PrivacyBudget(epsilon, 1e-5)
@@ -111,11 +131,7 @@ def checkpoint_at(directory, step):
     return path
 
 
-def account(groups):
-    made = PrivacyAccountant("pld")
-    for mechanism, size, count in groups:
-        made.step(mechanism, sample_size=size, n_releases=count)
-    return made
+account = PrivacyAccountant.from_groups
 
 
 def agree(directory, releases):
@@ -161,17 +177,29 @@ def deadly(owner, name, count, when="before"):
     setattr(owner, name, last)
 
 
+def killed_and_finished(server, fit, directory, moment, plan):
+    """Kills ``fit(directory, moment)`` at that moment, and finishes the run: nothing is paid twice."""
+
+    def exitcode(*arguments):
+        process = server.Process(target=fit, args=arguments)
+        process.start()
+        process.join(60)
+        return process.exitcode
+
+    run, witness = directory / "run", directory / "witness"
+    assert exitcode(directory, moment) == -signal.SIGKILL
+    before = {path.name: path.read_bytes() for path in (run / "releases").glob("*.pt")}
+    lost = drawn(witness) - len(before)
+    assert len(before) <= drawn(witness) <= (written(run) or 0) <= len(before) + 1
+    assert exitcode(directory) == 0
+    agree(run, plan)
+    assert drawn(witness) == plan + lost  # a value that was lost is drawn again, under the same line
+    assert all((run / "releases" / name).read_bytes() == content for name, content in before.items())
+
+
 # `dpswd fit` in processes that are forked from one that has imported everything
 
 FIT_CONFIG = Path(__file__).parent / "fit.yaml"
-PRELOAD = ["dpswd.lightning.cli", "dpswd.commands.main", "dpswd.data", "dpswd.lightning.module", "factories"]
-
-
-def fork_server():
-    """Returns a context whose processes start within milliseconds."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    return context
 
 
 def fit_arguments(directory, steps, *more):

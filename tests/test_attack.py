@@ -3,7 +3,6 @@
 import collections
 import copy
 import io
-import math
 import pickle
 import traceback
 
@@ -26,10 +25,10 @@ from factories import (
     booked,
     exact,
     fine,
-    fork_server,
     loader,
     privacy,
     records,
+    released,
     run_ranks,
     trainer,
     written,
@@ -54,13 +53,8 @@ from dpswd import (
 )
 from dpswd.data import read
 from dpswd.queries import ClassCounts, ClassMeans
-from dpswd.release import Releasing, check_row_function
+from dpswd.release import check_row_function
 from dpswd.report.render import write_report
-
-
-def released(module):
-    return sum(part.n_releases for part in module.modules() if isinstance(part, Releasing))
-
 
 # 1. a balanced sampler repeats records
 
@@ -133,9 +127,9 @@ def of_two_ranks(rank, rows):
 
 
 @pytest.mark.slow
-def test_two_ranks_read_different_shares():
+def test_two_ranks_read_different_shares(server):
     """On 0.2.0 both could read the same half: a difference of 2.0 at sensitivity 1.0."""
-    server, rows = fork_server(), torch.full((30, 3), 0.2)
+    rows = torch.full((30, 3), 0.2)
     other = rows.clone()
     other[0] *= -1000
     one, two = (fine(run_ranks(server, of_two_ranks, each)) for each in (rows, other))
@@ -181,20 +175,10 @@ def test_save_hyperparameters_takes_no_handle(kind):
             kind(given)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        X,
-        X.numpy(),
-        pd.DataFrame(X.numpy()),
-        pd.Series(Y.numpy()),
-        {"train": X},
-        [X.numpy()],
-        TensorDataset(X),
-        DataLoader(TensorDataset(X)),
-    ],
-    ids=lambda given: type(given).__name__,
-)
+SETS = [X, X.numpy(), pd.DataFrame(X.numpy()), pd.Series(Y.numpy()), {"train": X}, [X.numpy()], TensorDataset(X)]
+
+
+@pytest.mark.parametrize("given", [*SETS, DataLoader(SETS[-1])], ids=lambda given: type(given).__name__)
 @pytest.mark.parametrize("kind", [Saves, Data])
 def test_records_among_hyperparameters_are_refused(tmp_path, kind, given):
     module, data = (Saves(given), loader()) if kind is Saves else (Mine(), Data(given))
@@ -207,40 +191,68 @@ def test_records_among_hyperparameters_are_refused(tmp_path, kind, given):
 # 5. further uses of a private batch
 
 
-class Reconstructs(Mine):
-    def training_step(self, batch, batch_idx):
-        return super().training_step(batch, batch_idx) + (self.net(batch) - batch).square().mean()
+class Uses(Mine):
+    """Uses the private batch again in the step of its release."""
 
+    def __init__(self, use):
+        super().__init__()
+        self.use = use
 
-class Buffers(Mine):
     def training_step(self, batch, batch_idx):
         loss = super().training_step(batch, batch_idx)
-        self.encoder[0].running_mean = 0.9 * self.encoder[0].running_mean + 0.1 * batch.mean(0)
+        self.use(self, batch)
         return loss
 
 
-class Logs(Mine):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("mean", batch.mean())
-        return loss
+class Closure(Mine):
+    def configure_optimizers(self):
+        return torch.optim.LBFGS(self.net.parameters(), max_iter=4)
 
 
-class Counts(Mine):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("n", float(sum(len(row) for row in batch)))
-        return loss
+class Between(Mine):
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        self.criterion.release(batch)
 
 
-USES = [Reconstructs, Buffers, Logs, Counts]
+def keeps(module, batch):
+    module.kept = getattr(module, "kept", batch)
+    if module.kept is not batch:
+        module.criterion.release(module.kept)
 
 
-@pytest.mark.parametrize("kind", USES)
-def test_a_batch_serves_nothing_but_its_release(tmp_path, kind):
-    with pytest.raises((TypeError, AttributeError)):
-        trainer(tmp_path).fit(kind(), loader())
-    assert written(tmp_path) == privacy(tmp_path)["releases_made"] == 1
+def louder(module, batch):
+    module.criterion.mechanism = module.criterion.mechanism.replace(sigma=1e-3)
+
+
+NO_RECORD = (TypeError, AttributeError)
+USES = {  # what is done, the error, words of its message, and the releases before it
+    "reconstruction": (lambda module, batch: (module.net(batch) - batch).square().mean(), NO_RECORD, None, 1),
+    "buffer": (lambda module, batch: module.encoder[0].running_mean.copy_(batch.mean(0)), NO_RECORD, None, 1),
+    "log": (lambda module, batch: module.log("mean", batch.mean()), NO_RECORD, None, 1),
+    "count": (lambda module, batch: module.log("n", float(sum(len(row) for row in batch))), NO_RECORD, None, 1),
+    "again": (lambda module, batch: module.criterion(batch, module.net(X)), InputError, "one release", 1),
+    "optimiser": (Closure, InputError, "one release", 1),
+    "hook": (Between, InputError, "one release", 1),
+    "kept": (keeps, InputError, "one release", 2),
+    "foreign": (lambda module, batch: module.criterion.release(next(iter(loader()))), InputError, "another handle", 1),
+    "tensor": (lambda module, batch: module.criterion.release(X[:B]), InputError, "got a tensor", 1),
+    "hidden": (
+        lambda module, batch: DPSlicedWassersteinLoss(MECHANISM).release(next(iter(loader()))),
+        InputError,
+        "within a budget",
+        1,
+    ),
+    "louder": (louder, BudgetExceededError, "plan of this budget", 1),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_batch_serves_nothing_but_its_release(tmp_path, name):
+    use, error, match, releases = USES[name]
+    module = use() if isinstance(use, type) else Uses(use)
+    with pytest.raises(error, match=match):
+        trainer(tmp_path).fit(module, loader())
+    assert written(tmp_path) == privacy(tmp_path)["releases_made"] == released(module) == releases
 
 
 class HandsOver(L.LightningModule):
@@ -344,7 +356,7 @@ def test_a_cloned_estimator_that_is_fitted_again_warns(tmp_path, monkeypatch, ca
     assert "shared_ledger" in capsys.readouterr().err
 
 
-# 8. a kill between the ledger's line and the stored value: tests/lightning/test_crash.py and tests/test_budget.py
+# 8. a kill between the ledger's line and the stored value: tests/lightning/test_resume.py and tests/test_budget.py
 
 
 # row functions: what an encoder does with private records
@@ -399,6 +411,21 @@ def appending():
     return rows
 
 
+def centred(values, labels):
+    """Takes off the mean of the class."""
+    return values - torch.stack([values[labels == c].mean(0) for c in labels.tolist()]), labels
+
+
+class Meter(torch.nn.Module):
+    """Counts long rows."""
+
+    clipped = 0
+
+    def forward(self, values):
+        self.clipped += int((values.norm(dim=1) > 1).sum())
+        return values
+
+
 def hooked():
     encoder = torch.nn.Linear(3, 3)
     encoder.register_forward_hook(lambda module, inputs, output: None)
@@ -409,9 +436,11 @@ WRONG = {
     "statistic of the batch": (lambda: standardised, "one record each"),
     "statistic in BatchNorm": (lambda: torch.nn.BatchNorm1d(3, track_running_stats=False), "one record each"),
     "statistic behind labels": (lambda: LabelledRows(lambda x, y: (x - x.mean(0), y)), "one record each"),
+    "statistic of the class": (lambda: LabelledRows(centred), "one record each"),
     "largest row": (lambda: lambda values: values / values.norm(dim=1).max(), "one record each"),
     "attention": (lambda: lambda x: torch.softmax(x @ x.T, 1) @ x, "one record each"),
     "noise": (lambda: noisy, "function of the record"),
+    "counter": (Meter, "keeps nothing"),
     "cache": (Remembers, "keeps nothing"),
     "cache of an object": (Cache, "keeps nothing"),
     "cache of a method": (lambda: Cache().encode, "keeps nothing"),
@@ -436,6 +465,11 @@ def test_row_functions_that_are_refused(name, tmp_path):
     with pytest.raises(InputError, match=why):
         trainer(tmp_path).fit(module, loader())
     assert written(tmp_path) == released(module) == 0
+
+
+def test_a_threshold_of_the_batch_is_refused():
+    with pytest.raises(InputError, match="one record each"):
+        check_row_function(lambda x: x / 255 if x.max() > 30 else x, (4,))
 
 
 def test_an_encoder_that_logs_is_refused(tmp_path):
@@ -525,11 +559,6 @@ def test_an_encoder_that_changes_later_is_checked_for_hooks_again(tmp_path):
 # batches, handles and stages
 
 
-class Twice(Mine):
-    def training_step(self, batch, batch_idx):
-        return super().training_step(batch, batch_idx) + self.criterion(batch, self.net(torch.randn(16, 3)))
-
-
 class Closure(Mine):
     def configure_optimizers(self):
         return torch.optim.LBFGS(self.net.parameters(), max_iter=4)
@@ -538,60 +567,6 @@ class Closure(Mine):
 class Between(Mine):
     def on_train_batch_end(self, outputs, batch, batch_idx):
         self.criterion.release(batch)
-
-
-class Keeps(Mine):
-    kept = None
-
-    def training_step(self, batch, batch_idx):
-        self.kept = self.kept or batch
-        return super().training_step(self.kept, batch_idx)
-
-
-class Foreign(Mine):
-    def training_step(self, batch, batch_idx):
-        return super().training_step(next(iter(loader())), batch_idx)
-
-
-class Hidden(Mine):
-    def __init__(self):
-        super().__init__()
-        self.hidden = [DPSlicedWassersteinLoss(MECHANISM)]
-
-    def training_step(self, batch, batch_idx):
-        super().training_step(batch, batch_idx)
-        return self.hidden[0](next(iter(loader())), self.net(torch.randn(16, 3)))
-
-
-class Louder(Mine):
-    def training_step(self, batch, batch_idx):
-        self.criterion.mechanism = self.criterion.mechanism.replace(sigma=1e-3)
-        return super().training_step(batch, batch_idx)
-
-
-class Mixed(Mine):
-    def training_step(self, batch, batch_idx):
-        return self.criterion(X[:B], self.net(torch.randn(16, 3)))
-
-
-@pytest.mark.parametrize(
-    ("kind", "match", "releases"),
-    [
-        (Twice, "one release", 1),
-        (Closure, "one release", 1),
-        (Between, "one release", 1),
-        (Keeps, "one release", 1),
-        (Foreign, "another handle", 0),
-        (Hidden, "within a budget", 1),
-        (Louder, "plan of this budget", 0),
-        (Mixed, "got a tensor", 0),
-    ],
-)
-def test_a_batch_is_released_once_within_the_plan(tmp_path, kind, match, releases):
-    module = kind()
-    with pytest.raises((InputError, BudgetExceededError), match=match):
-        trainer(tmp_path).fit(module, loader())
-    assert written(tmp_path) == privacy(tmp_path)["releases_made"] == released(module) == releases
 
 
 class Validates(Mine):
@@ -661,47 +636,6 @@ def test_batches_are_drawn_afresh():
     assert set(seen) == set(range(N))
     statistic = sum((count - expected) ** 2 / expected for count in seen.values()) * (N - 1) / (N - B)
     assert statistic < 110  # chi square of 39 degrees of freedom: false alarm 1e-8
-
-
-def test_a_lost_file_is_not_drawn_again(tmp_path):
-    """A release whose value was returned counts, also where its file is lost later."""
-    handle = records()
-    query = ClassMeans(max(1, handle.n_classes), math.prod(handle.shape))
-    options = {"target_epsilon": 1, "target_delta": 1e-4, "run_dir": tmp_path}
-    with Budget(handle, [query], **options):
-        query.release(handle)
-    for path in (tmp_path / "releases").iterdir():
-        path.unlink()
-    query = ClassMeans(max(1, handle.n_classes), math.prod(handle.shape))
-    with Budget(handle, [query], **options, resume=True), pytest.raises(BudgetExceededError):
-        query.release(handle)
-
-
-def test_a_statistic_of_the_class_is_refused(tmp_path):
-    def centred(values, labels):
-        rows = values.flatten(1)
-        means = torch.stack([rows[labels == c].mean(0) for c in labels.tolist()])
-        return rows - means, labels
-
-    with pytest.raises(InputError, match="one record each"):
-        check_row_function(LabelledRows(centred), (4,), n_classes=10)
-
-
-def test_a_threshold_of_the_batch_is_refused():
-    with pytest.raises(InputError, match="one record each"):
-        check_row_function(lambda x: x / 255 if x.max() > 30 else x, (4,))
-
-
-def test_a_counter_is_refused():
-    class Meter(torch.nn.Module):
-        clipped = 0
-
-        def forward(self, x):
-            self.clipped += int((x.norm(dim=1) > 1).sum())
-            return x
-
-    with pytest.raises(InputError, match="keeps nothing"):
-        check_row_function(Meter(), (4,))
 
 
 def test_the_bound_of_a_query_cannot_be_changed():

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from factories import N, X, agree, deadly, drawn, fork_server, ledger_of, privacy, records, witness_noise, written
+from factories import N, X, agree, deadly, killed_and_finished, ledger_of, privacy, records, witness_noise, written
 
 import dpswd.budget
 from dpswd import Budget, BudgetExceededError, ClassCounts, ClassCovariances, InputError, PrivacyBudget
@@ -147,14 +147,14 @@ def test_threads_share_one_planned_release(tmp_path, monkeypatch):
 # resume: a run that is killed at any moment is finished with nothing paid twice
 
 
-def fit(directory, moment=None, resume=False):
-    """The run of this file, in a process that dies at a moment: owner, function, call, before or after."""
+def fit(directory, moment=None):
+    """The run of this file in a process that dies at a moment (owner, function, call, before or after), or resumes."""
     witness_noise(directory / "witness")
     owners = {"budget": Budget, "ledger": dpswd.budget.Ledger, "file": dpswd.budget, "query": ClassCounts}
     if moment is not None:
         owner, *rest = moment
         deadly(owners[owner], *rest)
-    _, values, parts = spend(directory / "run", resume=resume, config={"method": "test"})
+    _, values, parts = spend(directory / "run", resume=moment is None, config={"method": "test"})
     torch.save((values, [part.mechanism.sigma for part in parts]), directory / "values.pt")
 
 
@@ -174,34 +174,14 @@ MOMENTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server():
-    return fork_server()
-
-
-def run_in_process(server, *arguments):
-    process = server.Process(target=fit, args=arguments)
-    process.start()
-    process.join(60)
-    return process.exitcode
-
-
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: " ".join(map(str, moment)))
 def test_a_killed_run_is_finished_and_pays_nothing_twice(server, tmp_path, moment):
-    run, witness = tmp_path / "run", tmp_path / "witness"
-    assert run_in_process(server, tmp_path, moment) == -9
-    before = {path.name: path.read_bytes() for path in (run / "releases").glob("*.pt")}
-    made, lost = written(run) or 0, drawn(witness) - len(before)
-    assert len(before) <= drawn(witness) <= made <= len(before) + 1
-    assert run_in_process(server, tmp_path, None, True) == 0
-    agree(run, 3)
-    assert drawn(witness) == 3 + lost  # a value that was lost is drawn again, under the same line
+    killed_and_finished(server, fit, tmp_path, moment, 3)
     values, _ = torch.load(tmp_path / "values.pt", weights_only=True)
     for i, value in enumerate(values, 1):
-        content = torch.load(run / "releases" / f"{i:06d}.pt", weights_only=True)
+        content = torch.load(tmp_path / "run" / "releases" / f"{i:06d}.pt", weights_only=True)
         assert torch.equal(content["tensors"]["values"], value)
-    assert all((run / "releases" / name).read_bytes() == content for name, content in before.items())
-    assert write_report(run)["sound"] is True
+    assert write_report(tmp_path / "run")["sound"] is True
 
 
 def test_a_finished_run_is_read_from_its_files(tmp_path, monkeypatch):
@@ -221,9 +201,11 @@ def test_resume_where_there_is_nothing_starts_a_run(tmp_path):
     agree(tmp_path, 3)
 
 
-def test_a_lost_file_that_is_not_the_last_is_not_drawn_again(tmp_path):
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_lost_file_is_not_drawn_again(tmp_path, number):
+    """Its value was returned: it counts."""
     spend(tmp_path)
-    (tmp_path / "releases" / "000001.pt").unlink()
+    (tmp_path / "releases" / f"{number:06d}.pt").unlink()
     with pytest.raises(BudgetExceededError, match="at most 1"):
         spend(tmp_path, resume=True)
     assert written(tmp_path) == 3

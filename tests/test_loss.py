@@ -1,12 +1,13 @@
-"""The loss as a module: values, gradients, types, clipping, the recorder, invalid input."""
+"""The loss as a module: values, gradients, types, clipping, invalid input."""
 
 import math
 
 import pytest
 import torch
+from factories import booked
 
 import dpswd.loss
-from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, Recorder, sliced_wasserstein
+from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, sliced_wasserstein
 from dpswd.loss import Release
 from dpswd.sliced import block_means
 
@@ -25,9 +26,6 @@ def quantiles(**changes):
 def rows(n, d=3, seed=0, norm=0.4):
     x = torch.randn(n, d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return x * norm / x.norm(dim=1, keepdim=True)
-
-
-# values
 
 
 @pytest.mark.parametrize("n", [8, 5, 20], ids=["equal", "fewer", "more"])
@@ -95,9 +93,6 @@ def test_released_rows_are_sorted():
     assert bool((by_class.diff(dim=1) >= 0).all())
 
 
-# gradients
-
-
 @pytest.mark.parametrize("made", [mechanism(), quantiles(), quantiles(n_classes=2), mechanism(n_classes=2)])
 def test_gradient_reaches_public_rows_only(made):
     network, x, y = torch.nn.Linear(3, 3).double(), rows(8).requires_grad_(), rows(10, seed=1).requires_grad_()
@@ -113,53 +108,6 @@ def test_gradient_of_the_distance_against_finite_differences():
     loss = DPSlicedWassersteinLoss(quantiles(n_classes=2))
     release, labels = loss.release(rows(8), torch.arange(8) % 2), torch.arange(7) % 2
     assert torch.autograd.gradcheck(lambda y: loss.distance(release, y, labels), rows(7, seed=1).requires_grad_())
-
-
-# the recorder
-
-
-class Log(Recorder):
-    def __init__(self, refuse=False):
-        self.mechanisms, self.refuse, self.loss = [], refuse, None
-
-    def record(self, mechanism):
-        self.mechanisms.append((mechanism, self.loss.n_releases))
-        if self.refuse:
-            raise RuntimeError("no")
-
-
-@pytest.fixture
-def counted(monkeypatch):
-    """Counts draws of noise."""
-    calls = []
-    from dpswd import loss as module
-
-    monkeypatch.setattr(
-        module, "normal", lambda source, shape, draw=module.normal: calls.append(shape) or draw(source, shape)
-    )
-    return calls
-
-
-def test_every_call_records_one_release_before_its_noise(counted):
-    log = Log()
-    loss = log.loss = DPSlicedWassersteinLoss(quantiles(), recorder=log)
-    for count in (1, 2):
-        loss(rows(8), rows(5))
-        assert loss.n_releases == count == len(counted)
-    assert log.mechanisms == [(loss.mechanism, 0), (loss.mechanism, 1)]  # n_releases before each: recorded first
-    release = loss.release(rows(8))
-    for _ in range(3):
-        loss.distance(release, rows(5))  # free
-    assert loss.n_releases == 3 == len(log.mechanisms)
-
-
-def test_refusal_of_the_recorder_prevents_the_release(counted):
-    log = Log(refuse=True)
-    loss = log.loss = DPSlicedWassersteinLoss(quantiles(), recorder=log)
-    with pytest.raises(RuntimeError, match="no"):
-        loss(rows(8), rows(5))
-    assert loss.n_releases == 0
-    assert counted == []
 
 
 ZEROS, X, Y = torch.zeros(8).long(), rows(8), rows(5)
@@ -182,12 +130,11 @@ ZEROS, X, Y = torch.zeros(8).long(), rows(8), rows(5)
         (quantiles(n_classes=2), X, Y, (ZEROS, ZEROS[:5] - 1), "public_labels .*outside"),
     ],
 )
-def test_invalid_input_releases_nothing(made, private, public, labels, message, counted):
-    log = Log()
-    loss = log.loss = DPSlicedWassersteinLoss(made, recorder=log)
+def test_invalid_input_releases_nothing(made, private, public, labels, message):
+    loss = booked(DPSlicedWassersteinLoss(made))
     with pytest.raises(InputError, match=message):
         loss(private, public, *labels)
-    assert (loss.n_releases, log.mechanisms, counted) == (0, [], [])
+    assert (loss.n_releases, loss.recorder) == (0, [])
 
 
 def test_message_contains_no_private_value():
@@ -196,9 +143,6 @@ def test_message_contains_no_private_value():
     with pytest.raises(InputError) as caught:
         DPSlicedWassersteinLoss(quantiles()).release(secret)
     assert "0.1234" not in str(caught.value)
-
-
-# releases
 
 
 @pytest.mark.parametrize("made", [mechanism(), quantiles(n_classes=2)])
@@ -219,6 +163,7 @@ def test_public_noise_has_the_sigma_of_the_release():
     before = float(loss.distance(release, y))
     loss.mechanism = mechanism(sigma=50.0)  # the release keeps its own
     assert float(loss.distance(release, y)) == pytest.approx(before, abs=1e-10)
+    assert loss.n_releases == 1  # distances are free
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -37,9 +37,6 @@ def rows(n, d, seed=0, norm=0.5):
     return x * norm / x.norm(dim=1, keepdim=True)
 
 
-# noise
-
-
 @pytest.mark.parametrize("n_classes", [None, 3])
 def test_noise_of_quantiles_has_the_law_that_is_claimed(n_classes):
     loss = DPSlicedWassersteinLoss(mechanism(n_classes=n_classes, noise_seed=1))
@@ -182,9 +179,6 @@ def test_other_class_sensitivity(kind, release):
             claimed = made.unit_sensitivity * math.sqrt(made.law.maximum)
             assert float(moved.norm()) <= claimed / math.sqrt(2) * (1 + 1e-12)
     assert worst > 0.99
-
-
-# gradient
 
 
 def test_the_gradient_of_quantiles_is_unbiased_and_sorting_them_again_is_not(monkeypatch):

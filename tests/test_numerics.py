@@ -40,9 +40,6 @@ def square_sum(values):
     return sum((Fraction(value) ** 2 for value in values), Fraction(0))
 
 
-# clipping
-
-
 @settings(deadline=None, max_examples=300)
 @given(
     row=st.integers(1, 40).flatmap(
@@ -96,9 +93,6 @@ def test_values_before_noise_move_no_more_than_is_claimed(dtype, release):
     assert min(ratios) > 1 - Fraction(1, 10**9)
 
 
-# automatic mixed precision
-
-
 def moment_of(rows):
     return booked(ClassCovariances(1, 5, sigma=1.0, noise_seed=4)).release(PrivateRecords(rows))[0]
 
@@ -147,9 +141,6 @@ def test_bf16_mixed_does_not_touch_clipping_projections_norms_or_noise(monkeypat
     assert distance.dtype == torch.float32
     assert float((projections.norm(dim=0) - 1).abs().max()) < 1e-15
     assert float((directions @ directions.T - 2 * torch.eye(5)).abs().max()) < 1e-14
-
-
-# noise
 
 
 class LowBits:
@@ -240,9 +231,6 @@ def test_everything_released_lies_on_the_grid():
     ]
     for values, sigma in released:
         assert torch.equal(on_grid(values, sigma), values)
-
-
-# a million rows in float32
 
 
 @pytest.fixture(scope="module", params=[0.0, 1.0], ids=["centred", "offset"])

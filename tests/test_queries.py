@@ -54,9 +54,6 @@ def moved(name, first, second, rest=5):
     return float((one - two).norm()) / MAKE[name]().mechanism.unit_sensitivity
 
 
-# sensitivity
-
-
 UNIT = torch.eye(D, dtype=torch.float64) * R
 WORST = [
     ("counts", (UNIT[0], 0), (UNIT[0], 1)),
@@ -102,9 +99,6 @@ def test_sum_and_norm_at_a_larger_weight():
     assert float(difference.norm()) > SumAndNorm(D, R).mechanism.sensitivity * 1.05
 
 
-# values
-
-
 def test_values():
     rows = torch.randn(8193, D, generator=torch.Generator().manual_seed(0))  # more than a chunk
     labels = torch.arange(8193) % C
@@ -141,9 +135,6 @@ def test_values_of_columns():
         np.testing.assert_allclose(part[1], shares, atol=1e-9)
         for value in BOUNDS[j]:
             assert value in bins.atoms[j]
-
-
-# noise
 
 
 def accepts_sigma_only(drawn, sigma):
@@ -192,9 +183,6 @@ def test_noise_is_fresh(name):
         assert torch.equal(state, torch.get_rng_state())  # torch's generator is not touched
     for i, one in enumerate(seen):  # single entries of a grid may agree
         assert not any((one == other).float().mean() > 0.5 for other in seen[i + 1 :])
-
-
-# refusals
 
 
 @pytest.mark.parametrize(

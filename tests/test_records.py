@@ -1,4 +1,4 @@
-"""Handles of private records: public facts are shown, records are not."""
+"""Handles of private records show public facts only; arrays, frames and labels: accepted, refused, and the way back."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from factories import N, X, Y, loader, records
 
 from dpswd import InputError, PrivateBatch, PrivateRecords, Records
-from dpswd._arrays import Layout
+from dpswd._arrays import Layout, as_labels, as_records, finite, taken_from_records
 from dpswd.records import Stored
 
 
@@ -72,14 +72,6 @@ def test_invalid_records_are_refused(arguments, options, match):
     assert not any(f"{float(value):.4g}" in str(caught.value) for value in X.flatten())
 
 
-def test_unreadable_records_become_zero():
-    handle = PrivateRecords(X.log(), unreadable="zero")
-    values, _ = handle.open_records(torch.arange(N))
-    bad = ~torch.isfinite(X.log()).all(1)
-    assert torch.equal(values[bad], torch.zeros(int(bad.sum()), 3))
-    assert torch.equal(values[~bad], X.log()[~bad])
-
-
 def test_bytes_are_pixels_and_records_on_disk_are_read():
     images = torch.arange(6 * 16, dtype=torch.uint8).reshape(6, 1, 4, 4)
     disk = Stored(lambda index: images[index], tuple(images.shape), torch.uint8, "key")
@@ -101,20 +93,17 @@ def test_digest_tells_records_apart():
         assert records(rows, labels).digest() != records().digest()
 
 
-@pytest.mark.parametrize(("rows", "repeated"), [(X, 0), (torch.cat([X[:30], X[:10]]), 10), (torch.zeros(N, 3), N - 1)])
-def test_check_counts_copies(rows, repeated, capsys):
-    assert records(rows).check() == repeated
-    assert ("Keep this number to yourself" in capsys.readouterr().err) is bool(repeated)
+def test_check_counts_copies(capsys):
+    for rows, repeated in ((X, 0), (torch.cat([X[:30], X[:10]]), 10), (torch.zeros(N, 3), N - 1)):
+        assert records(rows).check() == repeated
+        assert ("Keep this number to yourself" in capsys.readouterr().err) is bool(repeated)
 
 
 def test_batches():
     handle = records()
     batch = PrivateBatch(handle, 5)
-    assert (len(batch), batch.to("cpu", non_blocking=True) is batch, repr(batch)) == (
-        5,
-        True,
-        "PrivateBatch(5 records)",
-    )
+    assert (len(batch), repr(batch)) == (5, "PrivateBatch(5 records)")
+    assert batch.to("cpu", non_blocking=True) is batch
     assert batch.take() is handle
     with pytest.raises(InputError, match="one release"):
         batch.take()
@@ -132,3 +121,172 @@ def test_records_that_the_user_may_look_at():
     assert public.select(torch.tensor([3, 1])).labels.tolist() == [0, 1]
     assert public.private().n_classes == 0
     assert public.private(classes=range(3)).n_classes == 3
+
+
+NAN, INF = float("nan"), float("inf")
+ROWS = np.arange(24, dtype=np.float32).reshape(12, 2)
+GREY = np.arange(2 * 5 * 4, dtype=np.uint8).reshape(2, 5, 4)
+COLOUR = np.stack([GREY, GREY + 1, GREY + 2], axis=3)
+IMAGES = np.zeros((4, 5, 5))
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor])
+@pytest.mark.parametrize(
+    ("images", "shape"),
+    [
+        (GREY, (1, 5, 4)),
+        (GREY[..., None], (1, 5, 4)),
+        (GREY[:, None], (1, 5, 4)),
+        (COLOUR, (3, 5, 4)),
+        (COLOUR.transpose(0, 3, 1, 2), (3, 5, 4)),
+        (COLOUR / np.float32(255), (3, 5, 4)),
+    ],
+)
+def test_images_come_back_as_they_were(convert, images, shape):
+    """Channels first, last and none; bytes and floats."""
+    values, layout = as_records(convert(images))
+    assert tuple(values.shape[1:]) == shape
+    floats = values if values.is_floating_point() else values / 255
+    assert torch.allclose(floats[0, 0], torch.from_numpy(GREY[0] / np.float32(255)))
+    for known in (layout, Layout.from_dict(layout.to_dict())):
+        back = known.restore(floats + 0.3 / 255 if layout.as_bytes else floats)
+        assert back.dtype == images.dtype
+        assert np.allclose(back, images)
+
+
+def test_layout_of_records_without_a_caller():
+    assert Layout.of(torch.zeros(2, 1, 4, 4)).restore(torch.zeros(3, 1, 4, 4)).shape == (3, 4, 4)
+    assert Layout.of(torch.zeros(2, 3, 4, 4, dtype=torch.uint8)).restore(torch.ones(3, 3, 4, 4)).max() == 255
+    assert Layout.of(torch.zeros(2, 5)).restore(torch.ones(3, 5)).dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint8", "bool"])
+def test_rows_come_back_in_their_type(dtype):
+    values, layout = as_records(ROWS.astype(dtype))
+    assert values.dtype == torch.float32
+    back = layout.restore(values + (0 if "float" in dtype else 0.2))
+    assert back.dtype == dtype
+    assert np.array_equal(back, ROWS.astype(dtype))
+    assert layout.restore(torch.tensor([[-1e9, 1e9]])).dtype == dtype  # noise leads out of the range of bytes
+    kind = {"int64": "integer", "uint8": "integer", "bool": "binary"}.get(dtype)
+    assert layout.column_kinds(2) == (kind and [kind] * 2)
+
+
+def test_the_type_of_a_list_is_no_public_fact():
+    """One record with a fraction would change it."""
+    assert as_records(ROWS.astype(int).tolist())[1] == as_records(ROWS.tolist())[1] == Layout()
+
+
+def test_a_data_frame_comes_back_as_one():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"age": [31, 70], "height": [1.5, 1.75], "smokes": [True, False], 7: [1, 2]})
+    frame = frame.astype({"height": "float32", 7: "Int64"})
+    values, layout = as_records(frame)
+    assert values.tolist() == [[31, 1.5, 1, 1], [70, 1.75, 0, 2]]
+    assert layout.column_kinds(4) == ["integer", "numeric", "binary", "integer"]
+    for known in (layout, Layout.from_dict(layout.to_dict())):
+        pd.testing.assert_frame_equal(known.restore(values + 0.2 * (values == values.round())), frame)
+    frame.loc[0, 7] = pd.NA
+    with pytest.raises(InputError, match="NaN"):
+        as_records(frame)
+    assert as_records(frame, unreadable="zero")[0].tolist()[0] == [0, 0, 0, 0]
+
+
+def test_a_mixed_table_is_refused_in_one_sentence():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"age": [1, 2], "sex": ["f", "m"], "grade": pd.Categorical([1, 2])})
+    for table in (frame, frame.to_numpy()):
+        with pytest.raises(InputError, match=r"numbers.*smartnoise-synth.*dpmm") as caught:
+            as_records(table)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="'sex', 'grade'"):
+        as_records(frame)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (IMAGES + 1.5, r"floats in \[0, 1\]"),
+        (IMAGES.astype(int), r"uint8.*astype"),
+        (np.zeros((4, 5, 5, 2)), "1 or 3 channels.*drop channels"),
+        (np.zeros((32, 32, 3, 9)), "move the axes"),
+        (np.zeros((4, 3, 5, 3)), "both ways"),
+        (np.zeros((0, 5)), "at least one record"),
+        (np.zeros(5), r"reshape\(-1, 1\)"),
+        ([[1.0], [1.0, 2.0]], "one shape"),
+        (np.where(ROWS == 3, NAN, ROWS), r'NaN.*PrivateRecords\(\.\.\., unreadable="zero"\)'),
+        (ROWS.astype(np.float64) * 1e300, "finite records"),
+    ],
+)
+def test_arrays_that_do_not_fit(X, message):
+    with pytest.raises(InputError, match=message) as caught:
+        as_records(X)
+    assert "\n" not in str(caught.value)
+
+
+def test_unreadable_records_become_zeros_one_by_one():
+    """The map acts per record: the same record gives the same result beside any others, and N stays."""
+    good = torch.arange(8.0).reshape(4, 2) + 1
+    for bad in (torch.tensor([NAN, 1.0]), torch.tensor([1.0, -INF])):
+        values = good.clone()
+        values[2] = bad
+        assert finite(values, "zero").tolist() == [[1, 2], [3, 4], [0, 0], [7, 8]]
+    assert torch.equal(finite(good, "zero"), good)
+    images = np.where(np.arange(8).reshape(2, 2, 2) == 5, NAN, 0.5)
+    values, _ = PrivateRecords(images, unreadable="zero").open_records(torch.arange(2))
+    assert values.flatten(1).tolist() == [[0.5] * 4, [0.0] * 4]
+
+
+LABELS = [0, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("y", "classes", "names"),
+    [
+        (LABELS, None, [0, 1, 2]),
+        (np.array(LABELS, dtype=np.uint8)[:, None], range(3), [0, 1, 2]),  # MedMNIST
+        (np.array([LABELS], dtype=float) + 1, [1, 2, 3], [1, 2, 3]),  # MATLAB
+        (torch.tensor(LABELS), ["a", "b", "c"], ["a", "b", "c"]),  # names of the numbers
+        (np.array(LABELS) + 1, ["1", "2", "3"], [1, 2, 3]),  # a command line
+        (np.array(LABELS, dtype=object), None, [0, 1, 2]),
+        ([*"acba"], None, ["a", "b", "c"]),
+        (np.array([*"acba"], dtype=object), ["a", "b", "c"], ["a", "b", "c"]),
+    ],
+)
+def test_labels(y, classes, names):
+    numbers, found, taken = as_labels(y, classes)
+    assert numbers.tolist() == LABELS
+    assert numbers.dtype == torch.int64
+    assert found == names
+    assert (taken is None) == (classes is not None)
+
+
+def test_classes_that_are_taken_from_the_records_are_named():
+    told = "are taken from the records and treated as public; pass classes= to state them."
+    assert as_labels([1, 2], None)[1:] == ([0, 1, 2], f"classes=range(3) {told}")
+    assert as_labels([*"ab"], None)[2] == f"classes=['a', 'b'] {told}"
+    assert as_labels([True, False], None)[1:] == ([False, True], None)  # the type states them
+    assert taken_from_records(size=8) == f"size=8 is {told[4:]}".replace("classes=", "size=")
+
+
+@pytest.mark.parametrize(
+    ("y", "classes", "message"),
+    [
+        (np.array(LABELS) / 2, None, "not integers"),
+        ([0.0, NAN], None, "not integers"),
+        (np.eye(3), None, "argmax"),
+        ([-1, 1], None, "classes="),
+        ([0, 10**6], None, "classes="),
+        ([str(i) for i in range(1000)], None, "names of classes"),
+        (np.array(["a", 1], dtype=object), None, "mixture"),
+        ([*"abc"], ["a", "b"], "not listed"),
+        ([0, 5], ["a", "b"], "not listed"),
+        (LABELS, 3, "a list"),
+        (LABELS, ["a", "a"], "without repetition"),
+        ([0, 0], None, "at least 2 classes"),
+    ],
+)
+def test_labels_that_do_not_fit(y, classes, message):
+    with pytest.raises(InputError, match=message) as caught:
+        as_labels(y, classes)
+    assert "\n" not in str(caught.value)

@@ -60,9 +60,6 @@ def test_models_and_experiments_do_not_open_records():
             assert not uses(path.read_text(), "open_records"), path
 
 
-# one path of loss and queries
-
-
 def parts():
     return [
         (ClassCounts(3, sigma=1.0), lambda part, handle: part.release(handle)),
@@ -146,9 +143,6 @@ def test_uncalibrated_queries_release_nothing():
         with pytest.raises(InputError, match="calibrate"):
             booked(query).release(records())
         assert (query.recorder, query.n_releases) == ([], 0)
-
-
-# rows
 
 
 def test_rows_are_clipped_one_by_one():

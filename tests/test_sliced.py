@@ -1,4 +1,4 @@
-"""Distances against POT, closed forms and numerical integration."""
+"""Distances against POT, closed forms and numerical integration; sorts of many columns; random projections."""
 
 import numpy as np
 import ot
@@ -8,6 +8,7 @@ from scipy import stats
 
 from dpswd import random_projections, sliced_wasserstein
 from dpswd._random import SeededRandom
+from dpswd._sorting import sort_columns, sort_rows, sort_rows_with_order
 from dpswd.errors import InputError
 from dpswd.sliced import block_means, padded_block_means
 
@@ -123,8 +124,6 @@ def test_order_below_one(p):
         sliced_wasserstein(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), p)
 
 
-# random projections
-
 FALSE_ALARM = 1e-6
 KINDS = ("iid", "orthogonal")
 
@@ -184,3 +183,48 @@ def test_fresh_unless_a_test_says_otherwise(kind):
 def test_wrong_kind_or_generator(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         random_projections(3, 3, **wrong)
+
+
+VALUES = torch.randn(40, 1000, generator=torch.Generator().manual_seed(0))
+EDGES = torch.tensor([[0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38, 0.0, 1.0, -1.0, 1.0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("rows", [VALUES, EDGES, VALUES[:, :1], VALUES[:, :0], VALUES.round()], ids=lambda r: r.shape)
+def test_sorts_equal_torch(rows, dtype):
+    rows = rows.to(dtype)
+    values, order = sort_rows_with_order(rows)
+    assert torch.equal(values, rows.sort(dim=1).values)
+    assert torch.equal(rows.gather(1, order), values)
+    assert torch.equal(order.sort(dim=1).values, torch.arange(rows.shape[1]).expand_as(order))  # a permutation
+    assert torch.equal(sort_rows(rows), values)
+
+
+def test_order_with_flushed_denormals():
+    rows = torch.cat([torch.zeros(1, 500), VALUES[:1]], dim=1)
+    torch.set_flush_denormal(True)
+    try:
+        _, order = sort_rows_with_order(rows)
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(order.sort(dim=1).values[0], torch.arange(1500))
+
+
+def test_gradient_of_sorted_columns():
+    values = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(sort_columns, values)
+    assert torch.autograd.gradgradcheck(lambda v: sort_columns(v).square(), values)
+
+
+def test_sorts_on_threads():
+    rows = torch.randn(300, 1000, generator=torch.Generator().manual_seed(1))
+    expected = rows.sort(dim=1).values
+    torch.set_num_threads(3)
+    try:
+        found, order = sort_rows_with_order(rows)
+        alone = sort_rows(rows.double())
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(found, expected)
+    assert torch.equal(rows.gather(1, order), expected)
+    assert torch.equal(alone.float(), expected)

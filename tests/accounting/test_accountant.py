@@ -1,15 +1,21 @@
-"""PrivacyAccountant: tails, mu, assumptions, invalid input."""
+"""PrivacyAccountant and calibrate_sigma: tails, mu, assumptions, reference values, round trips, invalid input."""
 
 import math
+import time
 
+import hypothesis.strategies as st
 import pytest
+from factories import REFUSED, SKETCH, TABLE4_SIGMA, fuzz, likely_mechanisms, outcome
+from gdpnum import PLDConverter
 from scipy import optimize, stats
 
 from dpswd.accounting import pld
 from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
 from dpswd.accounting.rdp import RenyiAccount
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
+from experiments.accounting.published import TABLE4
 
 ROWS = ProjectionMechanism(dim=50, n_projections=100, sigma=2.0, batch_size=32)
 N, T, DELTA = 497, 800, 1e-3
@@ -152,3 +158,112 @@ def test_labels_cost_nothing_with_whole_bases_and_little_without():
 def test_invalid_input(call, match):
     with pytest.raises(InputError, match=match):
         call()
+
+
+BLOCKS = SKETCH.replace(sigma=1.0, n_quantiles=20, n_classes=None)
+PLAN = {"sample_size": N, "n_releases": T}
+PLANS = pytest.mark.parametrize(("mechanism", "size", "releases"), [(ROWS, N, T), (ROWS, 32, 1), (BLOCKS, 1000, 3)])
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in TABLE4_SIGMA], ids=lambda row: row.name)
+def test_table4_by_pld(row):
+    started, setting = time.process_time(), {"sample_size": row.sample_size, "n_releases": row.n_releases}
+    sigma = calibrate_sigma(row.mechanism, **setting, target_epsilon=10, target_delta=row.delta)
+    assert time.process_time() - started < 5
+    assert sigma == pytest.approx(TABLE4_SIGMA[row.name], rel=0.01)
+    found = account(row.mechanism.replace(sigma=sigma), "pld", row.n_releases, row.sample_size)
+    assert 9.95 <= found.get_epsilon(row.delta) <= 10
+
+
+@PLANS
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-2), (1.0, 1e-5), (60.0, 1e-9)])
+def test_round_trip_never_overshoots(mechanism, size, releases, epsilon, delta):
+    plan, target = {"sample_size": size, "n_releases": releases}, {"target_epsilon": epsilon, "target_delta": delta}
+    made = mechanism.replace(sigma=calibrate_sigma(mechanism, **plan, **target))
+    assert 0.995 * epsilon <= account(made, "pld", releases, size).get_epsilon(delta) <= epsilon
+
+
+@PLANS
+@pytest.mark.parametrize("mu", [0.1, 4.0])
+def test_mu(mechanism, size, releases, mu):
+    made = mechanism.replace(sigma=calibrate_sigma(mechanism, sample_size=size, n_releases=releases, target_mu=mu))
+    assert 0.995 * mu <= account(made, "pld", releases, size).get_mu_and_regret()[0] <= mu
+
+
+@pytest.mark.parametrize("bound", ["bernstein", "clt"])
+@pytest.mark.parametrize("kind", ["pld", "rdp"])
+def test_bounds_and_their_tails_keep_the_budget(bound, kind):
+    target, mechanism = {"target_epsilon": 5, "target_delta": DELTA, "accountant": kind}, ROWS.replace(bound=bound)
+    sigma = calibrate_sigma(mechanism, **PLAN, **target)
+    assert 4.975 <= account(mechanism.replace(sigma=sigma), kind).get_epsilon(DELTA) <= 5
+    assert calibrate_sigma(ROWS, **PLAN, **target) < sigma
+
+
+def test_attack_bound():
+    sigma = calibrate_sigma(ROWS, **PLAN, target_tpr=0.05, at_fpr=1e-3)
+    reached = 1 - PLDConverter(account(ROWS.replace(sigma=sigma)).pld()).get_beta(1e-3)
+    assert 0.995 * 0.05 <= reached <= 0.05
+
+
+def test_earlier_releases_share_the_budget():
+    target = {"target_epsilon": 4, "target_delta": 1e-5}
+    spent = account(GaussianMechanism(sensitivity=math.sqrt(2), sigma=3.0, name="class counts"), releases=1)
+    sigma = calibrate_sigma(ROWS, **PLAN, **target, spent=spent)
+    assert sigma > calibrate_sigma(ROWS, **PLAN, **target)
+    total = PrivacyAccountant.from_groups(spent.history).step(ROWS.replace(sigma=sigma), **PLAN)
+    assert 3.98 <= total.get_epsilon(1e-5) <= 4
+    assert len(spent.history) == 1
+    loud = account(GaussianMechanism(sensitivity=1.0, sigma=0.1), releases=1)
+    with pytest.raises(InputError, match="raise the target"):
+        calibrate_sigma(ROWS, **PLAN, **target, spent=loud)
+
+
+@pytest.mark.parametrize(
+    ("changes", "budget", "match"),
+    [
+        ({}, {"target_epsilon": 0.0, "target_delta": 1e-5}, "target_epsilon"),
+        ({}, {"target_epsilon": 1.0, "target_delta": 1.0}, "target_delta"),
+        ({}, {"target_tpr": 0.1}, "at_fpr"),
+        ({}, {"target_tpr": 0.1, "at_fpr": 0.1}, "target_tpr"),
+        ({}, {}, "one budget"),
+        ({}, {"target_mu": 1.0, "target_epsilon": 1.0, "target_delta": 0.1}, "one budget"),
+        ({}, {"target_epsilon": 1e-3, "target_delta": 1e-5, "accountant": "rdp"}, "target_epsilon"),
+        ({"bound": "bernstein", "failure_prob": 1e-6}, {"target_epsilon": 1, "target_delta": 1e-5}, "delta"),
+        ({"bound": "bernstein"}, {"target_mu": 1.0}, "failure_prob"),
+        ({"batch_size": 498}, {"target_mu": 1.0}, "batch_size"),
+    ],
+)
+def test_invalid_budget(changes, budget, match):
+    with pytest.raises(InputError, match=match):
+        calibrate_sigma(ROWS.replace(**changes), **PLAN, **budget)
+
+
+def test_budget_that_needs_no_noise():
+    """At delta >= q T, (0, delta) holds without noise: a record is read with probability at most q T."""
+    with pytest.raises(InputError, match="lower the target"):
+        calibrate_sigma(ROWS, sample_size=10**6, n_releases=1, target_epsilon=1e-4, target_delta=1e-4)
+
+
+@fuzz(
+    10,
+    values=likely_mechanisms,
+    size=st.sampled_from([64, 1000]),
+    releases=st.sampled_from([1, 100]),
+    epsilon=st.floats(0.05, 20),
+    kind=st.sampled_from(["pld", "rdp"]),
+)
+def test_any_calibration_keeps_the_budget_or_is_refused(values, size, releases, epsilon, kind):
+    made = outcome(ProjectionMechanism, **values | {"sigma": 1.0})
+    if made is REFUSED:
+        return
+    target = {"target_epsilon": epsilon, "target_delta": 1e-5, "accountant": kind}
+    sigma = outcome(calibrate_sigma, made, sample_size=size, n_releases=releases, **target)
+    if sigma is not REFUSED:
+        assert account(made.replace(sigma=sigma), kind, releases, size).get_epsilon(1e-5) <= epsilon
+
+
+def test_mu_of_epsilon():
+    mu = mu_of_epsilon(1.0, 1e-5)
+    assert float(pld.gaussian_delta(mu, 1.0)) == pytest.approx(1e-5, rel=0.02)
+    with pytest.raises(InputError, match="epsilon"):
+        mu_of_epsilon(1e12, 1e-5)

@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import os
+import resource
+import signal
 
 import hypothesis.strategies as st
 import pytest
@@ -47,9 +49,6 @@ def shared(tmp_path):
     return SharedLedger.create(tmp_path / "all.jsonl", target_epsilon=9.0, target_delta=DELTA)
 
 
-# The ledger of one run
-
-
 def test_round_trip(path, written):
     again = Ledger.open_existing(path)
     assert again.header == {"format": 3, "target_epsilon": 1.0}
@@ -59,14 +58,6 @@ def test_round_trip(path, written):
     assert Ledger.open_existing(path).groups()[-1] == (ROWS, 90, 1)
     assert again.count(ROWS, N) == 3
     assert PrivacyAccountant.from_groups(again.groups()).get_epsilon(DELTA) > 0
-
-
-def test_releases_beyond_the_plan_count(path):
-    ledger = Ledger.create(path, facts(COUNTS, 2))
-    ledger.record(COUNTS, N)
-    assert ledger.planned() == [(COUNTS, N, 2)]
-    ledger.record(ROWS, N)
-    assert ledger.planned() == [(COUNTS, N, 2), (ROWS, N, 1)]
 
 
 def test_release_is_on_the_disk_when_record_returns(path, monkeypatch):
@@ -92,9 +83,33 @@ def test_failed_write_counts_nothing(path, written, monkeypatch):
     assert Ledger.open_existing(path).n_releases == 6
 
 
-def test_incomplete_last_line_is_replaced(path, written):
+def test_a_limit_on_the_size_of_files(tmp_path, path, written):
+    """As a full disk: a line that does not fit is removed again, and a new ledger leaves no file."""
+    before = path.read_bytes()
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 40, limits[1]))
+        with pytest.raises(LedgerError, match="File too large"):
+            written.record(ROWS, N)
+        assert path.read_bytes() == before
+        with pytest.raises(LedgerError, match="File too large"):
+            Ledger.create(tmp_path / "other", {"long": "x" * len(before)})
+        assert not (tmp_path / "other").exists()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    written.record(ROWS, N)
+    assert Ledger.open_existing(path).n_releases == 6
+
+
+def test_an_incomplete_last_line_is_replaced_and_a_damaged_one_refused(path, written):
+    """A line that was written whole is a release that was made, also where bytes in it were lost."""
     whole = path.read_bytes()
     start = whole[:-1].rfind(b"\n") + 1
+    for lost in (b"\x07", b"\0" * 10):
+        path.write_bytes(whole[: start + 19] + lost + whole[start + 19 + len(lost) : -1])
+        with pytest.raises(LedgerError):
+            Ledger.open_existing(path)
     for cut in (start + 1, start + 20, len(whole) - 1):  # the last one lacks its line break only
         path.write_bytes(whole[:cut])
         ledger = Ledger.open_existing(path)
@@ -103,31 +118,16 @@ def test_incomplete_last_line_is_replaced(path, written):
         assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("damage", [b"\x07", b"\0" * 10])
-def test_damaged_last_line_is_no_incomplete_one(path, written, damage):
-    """A line that was written whole is a release that was made, also where bytes in it were lost."""
-    whole = path.read_bytes()
-    start = whole[:-1].rfind(b"\n") + 20
-    path.write_bytes(whole[:start] + damage + whole[start + len(damage) : -1])
-    with pytest.raises(LedgerError):
-        Ledger.open_existing(path)
-
-
-def test_create_keeps_an_existing_ledger(path, written):
+def test_create_replaces_a_ledger_without_releases_only(path, written):
     before = path.read_bytes()
     for create in (Ledger.check_free, lambda path: Ledger.create(path, {})):
         with pytest.raises(InputError, match=r"ledger\.jsonl"):
             create(path)
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("content", [b"", b'{"kin'])
-def test_create_replaces_a_ledger_without_releases(path, content):
-    Ledger.create(path, {"run": "a"})
-    Ledger.check_free(path)
-    assert Ledger.create(path, {"run": "b"}).header["run"] == "b"
-    path.write_bytes(content)
-    assert Ledger.create(path, {"run": "c"}).header["run"] == "c"
+    for content in (before.splitlines(keepends=True)[0], b"", b'{"kin'):  # a header, and less
+        path.write_bytes(content)
+        Ledger.check_free(path)
+        assert Ledger.create(path, {"run": "b"}).header["run"] == "b"
 
 
 def edit(path, number, change):
@@ -215,9 +215,6 @@ def test_missing_and_unwritable_paths(path, tmp_path):
         Ledger.create(path / "ledger.jsonl", {})
 
 
-# Shared ledgers
-
-
 def test_plans_are_reserved_until_the_budget_is_used(tmp_path):
     limit = epsilon((COUNTS, N, 3)) * 1.001
     ledger = SharedLedger.create(tmp_path / "all", target_epsilon=limit, target_delta=DELTA)
@@ -235,17 +232,11 @@ def test_plans_are_reserved_until_the_budget_is_used(tmp_path):
     assert cost(again.planned(), DELTA)["mu"] == pytest.approx(3**0.5 / 4, rel=1e-4)  # Dong2022, Corollary 3.3
 
 
-def test_a_run_reserves_once(shared):
-    """A second, smaller plan of a run would replace the first one, whose releases may have been made."""
-    shared.reserve("a", facts(count=3))
-    with pytest.raises(InputError, match="again"):
-        SharedLedger.open_existing(shared.path).reserve("a", facts(count=1))
-    assert SharedLedger.open_existing(shared.path).planned() == [(COUNTS, N, 3)]
-
-
 def test_run_releases_its_plan_only(shared):
     other = SharedLedger.open_existing(shared.path)
     shared.reserve("a", facts(COUNTS, 2))
+    with pytest.raises(InputError, match="again"):  # a smaller plan would replace that of releases already made
+        other.reserve("a", facts(COUNTS, 1))
     other.reserve("b", facts(ROWS, 3))
     for ledger, run, mechanism in ((shared, "a", COUNTS), (other, "b", ROWS), (shared, "a", COUNTS)):
         ledger.record(mechanism, N, run)  # each reads the lines of the other
@@ -273,6 +264,10 @@ def test_shared_ledger_is_created_once(shared, tmp_path):
     shared.reserve("a", facts())
     with pytest.raises(InputError, match="sample_size"):
         shared.reserve("b", facts(size=90))
+    weak = SharedLedger.create(tmp_path / "weak", target_epsilon=9.0, target_delta=1 / N)
+    with pytest.raises(InputError, match="below 1 / N"):
+        weak.check([(COUNTS, N, 1)])
+    weak.check([(COUNTS, N - 1, 1)])  # control
 
 
 def test_resume_compares_with_the_checkpoint(shared):
@@ -339,9 +334,11 @@ def test_included_runs_compose(tmp_path):
 
 
 def test_included_runs_count_releases_beyond_their_plan(tmp_path):
-    path = of_one_run(tmp_path / "a", "a")
-    Ledger.open_existing(path).record(ROWS, N)
-    assert create(tmp_path / "all", path).planned() == [(COUNTS, N, 1), (ROWS, N, 1)]
+    path = of_one_run(tmp_path / "a", "a", planned=2)
+    ledger = Ledger.open_existing(path)
+    assert ledger.planned() == [(COUNTS, N, 2)]
+    ledger.record(ROWS, N)
+    assert ledger.planned() == create(tmp_path / "all", path).planned() == [(COUNTS, N, 2), (ROWS, N, 1)]
     with pytest.raises(InputError, match="run a"):
         create(tmp_path / "more", path, tmp_path / "all")
 
@@ -356,9 +353,6 @@ def test_inclusion_that_is_refused_writes_nothing(tmp_path):
         ):
             with pytest.raises(error):
                 create(tmp_path / "all", *include, target_epsilon=limit)
-
-
-# The cost of all runs
 
 
 @pytest.mark.parametrize(
@@ -462,10 +456,3 @@ def test_other_files_are_never_overwritten(tmp_path, content):
     assert made is not REFUSED or path.read_bytes() == content
     if content and not content.startswith(b'{"'):
         assert made is REFUSED
-
-
-def test_shared_delta_of_one_over_n_is_refused(tmp_path):
-    ledger = SharedLedger.create(tmp_path / "all.jsonl", target_epsilon=9.0, target_delta=1 / N)
-    with pytest.raises(InputError, match="below 1 / N"):
-        ledger.check([(COUNTS, N, 1)])
-    ledger.check([(COUNTS, N - 1, 1)])  # control

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from factories import account, ledger_of, privacy
 from PIL import Image
 
-from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.ledger import Ledger
-from dpswd.commands.generate import constants_of
 from dpswd.commands.main import main
 from dpswd.generators import read_generator
 
@@ -61,17 +59,10 @@ def table(path, n=400):
     """Ages up to 90, incomes up to 100,000, a binary column, and a class that depends on both."""
     rng = np.random.default_rng(0)
     label = np.arange(n) % 2
-    rows = zip(
-        rng.integers(20, 60, n) + 25 * label,
-        rng.random(n) * 4e4 + 5e4 * label,
-        rng.integers(0, 2, n),
-        label,
-        strict=True,
-    )
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["age", "income", "member", "sick"])
-        writer.writerows([int(a), round(float(b), 2), int(c), int(d)] for a, b, c, d in rows)
+    age, income = rng.integers(20, 60, n) + 25 * label, rng.random(n) * 4e4 + 5e4 * label
+    rows = zip(age, income, rng.integers(0, 2, n), label, strict=True)
+    lines = [f"{int(a)},{float(b):.2f},{int(c)},{int(d)}" for a, b, c, d in rows]
+    path.write_text("\n".join(["age,income,member,sick", *lines]) + "\n")
     (path.parent / "bounds.csv").write_text("age,0,90,integer\nincome,0,100000,numeric\nmember,0,1,binary\n")
     return path
 
@@ -88,40 +79,22 @@ def test_images_from_the_folder_to_the_export(capfd, place):
     assert (result["n_records"], result["n_synthetic"]) == (60, 60)
     assert result["guarantee"]["sound"]
     assert result["next"].startswith("dpswd sample runs/photos/generator.pt")
-    ledger, facts = (
-        Ledger.open_existing(directory / "ledger.jsonl"),
-        json.loads((directory / "privacy.json").read_text()),
-    )
-    account = PrivacyAccountant.from_groups(ledger.groups())
-    assert facts["epsilon"] == pytest.approx(account.get_epsilon(1e-3), rel=1e-12)
-    assert facts["epsilon"] <= 300
+    assert privacy(directory)["epsilon"] == pytest.approx(account(ledger_of(directory).groups()).get_epsilon(1e-3))
+    assert privacy(directory)["epsilon"] <= 300
     with np.load(directory / "synthetic.npz", allow_pickle=False) as made:
         assert (made["data"].shape, made["data"].dtype) == ((60, 12, 12, 3), np.uint8)
         assert sorted(set(made["targets"].tolist())) == ["common", "rare"]
-    result = run(
-        capfd, "sample", directory / "generator.pt", "-n", "12", "--out", "pictures", "--proportions", "released"
-    )
+    made = directory / "generator.pt"
+    run(capfd, "sample", made, "-n", "12", "--out", "pictures", "--proportions", "released")
     assert {path.name for path in (place / "pictures").iterdir()} <= {"common", "rare"}
     assert len(list((place / "pictures").rglob("*.png"))) == 12
-    run(
-        capfd,
-        "sample",
-        directory / "generator.pt",
-        "-n",
-        "5",
-        "--labels",
-        "rare",
-        "--spread",
-        "0.8",
-        "--out",
-        "one.npz",
-    )
-    with np.load("one.npz", allow_pickle=False) as made:
-        assert made["targets"].tolist() == ["rare"] * 5
+    run(capfd, *f"sample {made} -n 5 --labels rare --spread 0.8 --out one.npz".split())
+    with np.load("one.npz", allow_pickle=False) as sampled:
+        assert sampled["targets"].tolist() == ["rare"] * 5
     found = run(capfd, "evaluate", directory / "synthetic.npz", folder, "--classifiers", "logreg", "--out", "eval")
     assert found["rows"][0]["balanced_accuracy"] > 80
     assert {path.name for path in (place / "eval").iterdir()} == {"private_evaluation.json", "private_evaluation.png"}
-    assert "--labels out of common, rare" in refused(capfd, "sample", directory / "generator.pt", "--labels", "blue")
+    assert "--labels out of common, rare" in refused(capfd, "sample", made, "--labels", "blue")
 
 
 def test_a_table_from_bounds_to_columns(capfd, place):
@@ -146,6 +119,8 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     assert [row["classifier"] for row in found["rows"]] == ["logreg", "mlp", "boosting"]
     assert min(row["accuracy"] for row in found["rows"]) > 80
     assert len(found["fidelity"]["column_distances"]) == 3
+    table(place / "other.csv").write_text(train.read_text().replace("1\n", "2\n"))
+    assert "classes 0, 1, got 2" in refused(capfd, "evaluate", "made.csv", "other.csv", "--target", "sick")
     main(["evaluate", "made.csv", str(train), "--target", "sick"])
     assert capfd.readouterr().out.startswith("Exact figures on private records are not covered")
 
@@ -157,9 +132,8 @@ def test_a_table_from_bounds_to_columns(capfd, place):
 def test_bounds_that_do_not_fit(capfd, place, content, said):
     train = table(place / "people.csv")
     (place / "bounds.csv").write_text(content)
-    assert said in refused(
-        capfd, "generate", train, "--target", "sick", "--classes", "0", "1", "--bounds", "bounds.csv"
-    )
+    words = "--target sick --classes 0 1 --bounds bounds.csv".split()
+    assert said in refused(capfd, "generate", train, *words)
     assert not (place / "runs").exists()
 
 
@@ -194,32 +168,17 @@ def test_constants_of_a_config_and_of_options(capfd, place):
     assert not (place / "other").exists()
 
 
-def test_shipped_constants(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    for name in ("digits", "mnist", "fashion", "images", "features"):
-        assert constants_of(name)
-        assert Path("configs", f"{name}.yaml").read_text().startswith("# ")
-
-
-def test_what_generate_and_sample_print(capfd):
-    assert main(["generate", "digits"]) == 0
-    out = capfd.readouterr().out
-    for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect ", "Rarest class ("):
-        assert words in out
-    assert main(["sample", "runs/digits/generator.pt", "-n", "3"]) == 0
-    assert "costs no privacy" in capfd.readouterr().out
-
-
 def test_facts_that_are_taken_from_the_records_are_said(capfd, place):
     """Issue 30: size, channels and classes are stated, or taken with a line on the screen."""
     pictures(place / "photos")
     main(["generate", "photos", "--delta", "1e-3"])
-    said = capfd.readouterr().err
-    assert "taken from the records" in said
-    for fact in ("size", "channels", "classes"):
-        assert fact in said
+    out, said = capfd.readouterr()
+    assert all(words in said for words in ("taken from the records", "size", "channels", "classes"))
+    assert all(words in out for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect ", "Rarest class ("))
     main(["generate", "photos", *STATED, "--out", "again"])
     assert "taken from the records" not in capfd.readouterr().err
+    main(["sample", "runs/photos/generator.pt", "-n", "3"])
+    assert "costs no privacy" in capfd.readouterr().out
 
 
 @pytest.mark.slow
@@ -228,17 +187,12 @@ def test_torchrun_needs_no_further_flag(place):
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "dpswd"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     for again in (False, True):
-        ran = subprocess.run(
-            [sys.executable, *words, "generate", "digits", "--out", "run"],
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=300,
-        )
+        command = [sys.executable, *words, "generate", "digits", "--out", "run"]
+        ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
         assert (ran.returncode == 0) is not again, ran.stderr
         assert ran.stdout.count("Guarantee") == 1 - again
         assert (ran.stderr.count("dpswd: Expected") == 1) is again
-    assert len(Ledger.open_existing(place / "run" / "ledger.jsonl").header["plan"]) == 4
+    assert len(ledger_of(place / "run").header["plan"]) == 4
     assert {path.name for path in (place / "run").iterdir()} == FILES | {"samples.png"}
 
 
@@ -253,20 +207,9 @@ def test_forecast_says_where_its_facts_come_from(capfd, place):
     refused(capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "10")
     assert main(["forecast", "--shape", "32,32,3", "--n", "20"]) == 0
     assert "Expect noise" in capfd.readouterr().out
-    for words in (
-        ["digits", "--shape", "8,8", "--n", "3"],
-        [],
-        ["--shape", "8;8", "--n", "5"],
-        ["digits", "--epsilon", "0"],
-    ):
-        refused(capfd, "forecast", *words)
+    for words in ("digits --shape 8,8 --n 3", "", "--shape 8;8 --n 5", "digits --epsilon 0"):
+        refused(capfd, "forecast", *words.split())
     assert not list(place.iterdir())
-
-
-def test_evaluation_of_other_classes_is_refused(capfd, place):
-    np.savez("made.npz", features=np.eye(20)[:, :3], labels=np.arange(20) % 2)
-    np.savez("real.npz", features=np.eye(20)[:, :3], labels=np.arange(20) % 3)
-    assert "classes 0, 1, got 2" in refused(capfd, "evaluate", "made.npz", "real.npz")
 
 
 @pytest.mark.slow
@@ -274,11 +217,8 @@ def test_demo_end_to_end(capfd, place):
     result = run(capfd, "demo", "--out", "demo")
     assert result["guarantee"]["sound"] is True
     assert 9 < result["guarantee"]["epsilon"] <= 10
-    assert {path.name for path in (place / "demo").iterdir()} == FILES | {
-        "samples.png",
-        "evaluation.json",
-        "evaluation.png",
-    }
+    more = {"samples.png", "evaluation.json", "evaluation.png"}
+    assert {path.name for path in (place / "demo").iterdir()} == FILES | more
     with np.load("demo/synthetic.npz", allow_pickle=False) as made:
         assert np.bincount(made["targets"]).tolist() == [500] * 10
     assert min(row["accuracy"] for row in result["evaluation"]) > 80  # chance is 10

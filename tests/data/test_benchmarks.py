@@ -120,9 +120,6 @@ def test_cifar10_from_class_folders(tmp_path):
         benchmark("cifar10", tmp_path)
 
 
-# CelebA
-
-
 def test_faces_from_a_folder_and_from_a_zip(tmp_path):
     rng = np.random.default_rng(0)
     (tmp_path / "celeba64").mkdir()

@@ -1,4 +1,4 @@
-"""Yang2024: formulas against independent computations, then one test per refuted statement."""
+"""Yang2024 (equations of the arXiv version): formulas against independent computations, refuted statements."""
 
 import itertools
 import math
@@ -21,9 +21,6 @@ from dpswd.diagnostics.wasserstein import (
 from dpswd.errors import InputError
 
 RATIOS = [1e-6, 1e-3, 0.1, 0.5, 1.0, 3.0, 10.0, 39.9, 40.1, 100.0, 1e3]  # |mean| / std, both sides of the switch
-
-
-# Lemma 1
 
 
 def published_moment(order, mean, std):
@@ -51,9 +48,6 @@ def test_lemma_1_printed_series():
     variance = (2 - 2 * q + 2 * q**2) * sigma**2
     expected = (2 * variance) ** (order / 2) * math.gamma((order + 1) / 2) / math.sqrt(math.pi) * series
     assert math.exp(log_absolute_moment(order, q * d, math.sqrt(variance))) == pytest.approx(expected, rel=1e-12)
-
-
-# Definitions 1 to 4
 
 
 def test_empirical_distance_references():
@@ -90,9 +84,6 @@ def test_kantorovich_distance_is_w1_and_not_w2():
     assert kantorovich_distance([[0.0, 0.0]], [[3.0, 4.0]])[0] == pytest.approx(5)
 
 
-# Propositions 1 to 6, 13
-
-
 @pytest.mark.parametrize("order", [1, 2, 7])
 def test_propositions_1_to_4_and_13_metric(order):
     rng = np.random.default_rng(0)
@@ -121,22 +112,19 @@ def test_proposition_6_false_for_adaptive_releases():
     assert together > 900 * (alone + 0.0)
 
 
-# Propositions 7 to 11 as printed, by hand
-
-
-def wdp_from_rdp(epsilon, order, sensitivity=1.0):
+def wdp_from_rdp(epsilon, order):
     """Proposition 10, in nats."""
-    return sensitivity * (2 * epsilon) ** (1 / (2 * order)) / 2
+    return (2 * epsilon) ** (1 / (2 * order)) / 2
 
 
-def wdp_from_dp(epsilon, order, sensitivity=1.0):
+def wdp_from_dp(epsilon, order):
     """Proposition 9, by Proposition 10."""
-    return wdp_from_rdp(epsilon * math.expm1(epsilon), order, sensitivity)
+    return wdp_from_rdp(epsilon * math.expm1(epsilon), order)
 
 
-def rdp_from_wdp(wdp, order, lipschitz, alpha=math.inf):
-    """Proposition 11; a DP epsilon at infinite alpha."""
-    return (1.0 if math.isinf(alpha) else alpha / (alpha - 1)) * lipschitz * wdp ** (order / (order + 1))
+def dp_from_wdp(wdp, order, lipschitz):
+    """Proposition 11 at infinite alpha."""
+    return lipschitz * wdp ** (order / (order + 1))
 
 
 @pytest.mark.parametrize(
@@ -149,21 +137,10 @@ def rdp_from_wdp(wdp, order, lipschitz, alpha=math.inf):
         (gaussian_wdp, (1, 2), 0.25),
         (gaussian_wdp, (3, 8), 0.25),
         (gaussian_wdp, (2, 1, 4), 1.0),
-        (wdp_from_dp, (0, 1), 0.0),
-        (wdp_from_dp, (math.log(2), 2), (2 * math.log(2)) ** 0.25 / 2),
-        (wdp_from_dp, (1, 1, 2), math.sqrt(2 * (math.e - 1))),
-        (wdp_from_rdp, (8, 2), 1.0),
-        (wdp_from_rdp, (0.125, 1, 3), 0.75),
-        (rdp_from_wdp, (4, 1, 1), 2.0),
-        (rdp_from_wdp, (4, 1, 1, 2), 4.0),
-        (rdp_from_wdp, (8, 2, 0.5, 3), 3.0),
     ],
 )
-def test_propositions_7_to_11_by_hand(function, arguments, expected):
+def test_propositions_7_and_8_by_hand(function, arguments, expected):
     assert function(*arguments) == pytest.approx(expected, rel=1e-13)
-
-
-# Propositions 7 to 12 refuted; equation numbers are those of the arXiv version
 
 
 @pytest.mark.parametrize("order", [1, 2, 16])
@@ -189,7 +166,7 @@ def test_proposition_11_false_for_laplace():
     assert gaussian_distance(shift, 1.0, 1.0, 1) == shift  # the distance of any law to its shift
     true_epsilon = abs(stats.laplace(0).logpdf(-9.0) - stats.laplace(shift).logpdf(-9.0))
     assert true_epsilon == pytest.approx(4.0)
-    assert rdp_from_wdp(shift, 1, lipschitz) == 2.0
+    assert dp_from_wdp(shift, 1, lipschitz) == 2.0
     # (60): the log ratio is not at most L times the gap of the densities; (67) puts the sensitivity of f for that gap.
     assert true_epsilon > 1e3 * lipschitz * abs(stats.laplace(0).pdf(-9.0) - stats.laplace(shift).pdf(-9.0))
 
@@ -207,9 +184,6 @@ def test_equal_wdp_different_attacks():
     assert gaussian_distance(1, 0.01, 0.01, 16) == pytest.approx(gaussian_distance(1, 100.0, 100.0, 16))
     assert success[0.01] > 1 - 1e-9
     assert success[100.0] < 0.503
-
-
-# Theorems 1 to 3, Corollary 1
 
 
 def test_theorem_1_false_jensen_reversed():

@@ -66,11 +66,19 @@ def test_python_blocks_print_what_the_page_says(page, tmp_path, monkeypatch, cap
         assert printed in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("block", blocks(DOCS / "notions.md", "python"))
+def test_assertions_about_other_notions(block):
+    assert "assert" in block
+    exec(compile(block, "notions.md", "exec"), {})
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_experiments_and_tests_that_pages_name_exist(page):
     text = page.read_text()
     for name in re.findall(r"(?:-m experiments |`)run ([a-z]\w+)", text):
         assert name in EXPERIMENTS, name
+    defined = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in defined] == []
     named = re.findall(r"`test ([a-z][\w/]+(?:\.py)?)(?: -k (\w+|\"[^\"]+\"))?`", text)
     named += re.findall(r"pytest tests/([a-z][\w/]+(?:\.py)?)(?: -k (\w+|\"[^\"]+\"))?", text)
     for path, words in named:

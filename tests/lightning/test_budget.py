@@ -1,24 +1,29 @@
-"""PrivacyBudget: plan, calibration, statement and refusals in a fit of a user's own module."""
+"""PrivacyBudget in a fit of a user's own module: plan, calibration, statement, refusals, shared ledgers."""
 
 import importlib.metadata
+import json
 
 import lightning as L
 import pytest
+import torch
 from factories import (
     MECHANISM,
     STEPS,
     B,
     Mine,
     N,
+    Queried,
     X,
     Y,
     account,
     agree,
     checkpoint_at,
+    fit_arguments,
     ledger_of,
     loader,
     privacy,
     records,
+    released,
     trainer,
     written,
 )
@@ -34,14 +39,13 @@ from dpswd import (
     PrivacyBudget,
     ProjectionMechanism,
 )
+from dpswd._provenance import seen_runs
+from dpswd.accounting.ledger import Ledger, SharedLedger
+from dpswd.commands.main import main
 from dpswd.errors import DpswdError
-from dpswd.release import Releasing
+from dpswd.report.render import write_report
 
 WHOLE = ProjectionMechanism(3, 6, 1.0, N, kind="orthogonal")  # all records, whole bases: exactly Gaussian
-
-
-def released(module):
-    return sum(part.n_releases for part in module.modules() if isinstance(part, Releasing))
 
 
 def refused(directory, module, match, *, data=None, **changes):
@@ -53,28 +57,10 @@ def refused(directory, module, match, *, data=None, **changes):
     assert not [path for path in directory.rglob("*") if path.is_file()]
 
 
-class Queried(Mine):
-    """Releases class counts and a second moment before the projections."""
-
-    def __init__(self, mechanism=MECHANISM, counts=0.05, moment=0.2, of=None, **options):
-        super().__init__(mechanism, **options)
-        self.counts, self.moment = ClassCounts(3, share=counts), ClassCovariances(1, 3, share=moment)
-        self.of = of
-
-    def on_train_start(self):
-        super().on_train_start()
-        if self.released is None:
-            self.counts.release(self.of)
-            self.moment.release(self.of, rows=self.encoder)
-
-
 def queried(**options):
     """The module and the loader of the same records."""
     of = options.setdefault("of", records())
     return Queried(**options), loader(of=of, batch_size=options.get("mechanism", MECHANISM).batch_size)
-
-
-# a run
 
 
 @pytest.mark.parametrize(("every", "releases"), [(1, STEPS), (4, 2), (STEPS, 1)], ids=["per step", "some", "one shot"])
@@ -95,24 +81,11 @@ def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
     assert not list(tmp_path.rglob("*.part"))
 
 
-@pytest.mark.parametrize("changes", [{"max_epochs": 3}, {"max_steps": 3 * STEPS}, {"max_steps": -1, "max_epochs": -1}])
-def test_the_plan_ends_the_run(tmp_path, changes):
-    run, module = trainer(tmp_path, **changes), Mine()
-    run.fit(module, loader())
-    assert run.global_step == module.criterion.n_releases == STEPS
-    agree(tmp_path, STEPS)
-
-
 def test_a_run_that_stops_early_costs_its_plan(tmp_path):
     trainer(tmp_path, max_steps=2).fit(Mine(), loader())
     facts = privacy(tmp_path)
     assert (facts["releases_made"], facts["planned_releases"], written(tmp_path)) == (2, STEPS, 2)
     assert facts["epsilon"] > 0.99 * 5 > account(ledger_of(tmp_path).groups()).get_epsilon(1e-5)
-
-
-def test_a_fixed_noise_seed_is_stated(tmp_path):
-    trainer(tmp_path).fit(Mine(MECHANISM.replace(noise_seed=1)), loader())
-    assert privacy(tmp_path)["private"] is privacy(tmp_path)["sound"] is ledger_of(tmp_path).header["private"] is False
 
 
 class Watch(L.Callback):
@@ -172,9 +145,6 @@ def test_queries_without_a_loss(tmp_path):
     assert written(tmp_path / "twice") == 2
 
 
-# refusals before a file is written
-
-
 class Two(Mine):
     def __init__(self):
         super().__init__()
@@ -214,9 +184,6 @@ def test_invalid_options(options):
         PrivacyBudget(**{"target_epsilon": 1.0, "target_delta": 1e-5} | options)
 
 
-# releases at other times
-
-
 class Calls(L.Callback):
     """Calls a function of the module in one hook."""
 
@@ -242,7 +209,7 @@ EARLY = {
 @pytest.mark.parametrize("first", [True, False])
 def test_a_callback_that_releases_early(tmp_path, hook, what, first):
     module, data = queried()
-    module.counts.mechanism = MECHANISM_OF_COUNTS
+    module.counts.mechanism = ClassCounts(3, sigma=1.0).mechanism
     module.validation_step = lambda batch, batch_idx: None
     run = moved(trainer(tmp_path, callbacks=[Calls(hook, EARLY[what])]), first)
     with pytest.raises(DpswdError, match=r"outside|within a budget|without releases"):
@@ -251,16 +218,13 @@ def test_a_callback_that_releases_early(tmp_path, hook, what, first):
     assert written(tmp_path) is None
 
 
-MECHANISM_OF_COUNTS = ClassCounts(3, sigma=1.0).mechanism
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_a_release_when_training_starts_is_charged(tmp_path, first):
     class Late(Queried):
         on_train_start = Mine.on_train_start
 
     of = records()
-    module, calls = Late(of=of, moment=0.2), Calls("on_train_start", lambda m: Queried.on_train_start(m))
+    module, calls = Late(of), Calls("on_train_start", lambda m: Queried.on_train_start(m))
     run = moved(trainer(tmp_path, callbacks=[calls]), first)
     run.fit(module, loader(of=of))
     assert run.callbacks[0] is run.budget
@@ -329,32 +293,27 @@ def test_a_second_writer_hides_no_release(tmp_path):
     assert (released(module), written(tmp_path)) == (0, 1)
 
 
-# runs that break off
+def fail(*_):
+    raise InputError("Expected room on the disk, got none.")
 
 
-@pytest.mark.parametrize("hook", ["on_fit_start", "on_train_end"])
-def test_a_callback_that_fails(tmp_path, hook):
-    def fail(module):
-        raise OSError("disk")
-
-    with pytest.raises(OSError, match="disk"):
-        trainer(tmp_path, callbacks=[Calls(hook, fail)]).fit(Mine(), loader())
-    if hook == "on_train_end":
-        agree(tmp_path, STEPS)
+def test_a_callback_that_fails(tmp_path):
+    with pytest.raises(InputError, match="disk"):
+        trainer(tmp_path, callbacks=[Calls("on_train_end", fail)]).fit(Mine(), loader())
+    agree(tmp_path, STEPS)
 
 
 def test_a_refused_start_does_not_affect_the_next_run(tmp_path, monkeypatch):
-    def full(*_):
-        raise InputError("Expected room on the disk, got none.")
-
     with monkeypatch.context() as patched:
-        patched.setattr("dpswd.budget.write_json", full)
-        with pytest.raises(InputError, match="room on the disk"):
+        patched.setattr("dpswd.budget.write_json", fail)
+        with pytest.raises(InputError, match="disk"):
             trainer(tmp_path / "a").fit(Mine(), loader())
-    trainer(tmp_path / "b").fit(Mine(), loader())
-    agree(tmp_path / "b", STEPS)
-    trainer(tmp_path / "a").fit(Mine(), loader())  # without a release, the directory is free
-    agree(tmp_path / "a", STEPS)
+    first = ledger_of(tmp_path / "a")
+    for name in "ba":  # without a release, the directory is free
+        trainer(tmp_path / name).fit(Mine(), loader())
+        agree(tmp_path / name, STEPS)
+    with pytest.raises(DpswdError, match="no release was made"):
+        first.record(MECHANISM, N)  # by a process that had not started to release
 
 
 def test_labels_of_records_reach_a_loss_with_classes(tmp_path):
@@ -365,3 +324,154 @@ def test_labels_of_records_reach_a_loss_with_classes(tmp_path):
     with pytest.raises(InputError, match="n_classes"):
         trainer(tmp_path / "b").fit(Mine(MECHANISM.replace(n_classes=2)), loader())
     assert written(tmp_path / "b") == 0
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return SharedLedger.create(tmp_path / "all.jsonl", target_epsilon=4.0, target_delta=1e-5).path
+
+
+def run(directory, shared, *, epsilon=2.0, module=None, data=None, checkpoint=None):
+    made = trainer(directory, budget=PrivacyBudget(epsilon, 1e-5, shared_ledger=str(shared)))
+    module = module or Mine()
+    made.fit(module, data or loader(), ckpt_path=checkpoint)
+    return made, module
+
+
+def crash(directory, shared):
+    with pytest.raises(RuntimeError, match="crash"):
+        run(directory, shared, module=Mine(fail_at=3))
+    return checkpoint_at(directory, 3)
+
+
+def test_runs_with_different_plans(tmp_path, shared, tree):
+    run(tmp_path / "a", shared)
+    run(tmp_path / "b", shared, epsilon=3.0, data=loader(4))
+    before, third = tree(tmp_path), Mine()
+    with pytest.raises(BudgetExceededError, match="target_epsilon"):
+        run(tmp_path / "c", shared, epsilon=3.0, module=third)
+    assert third.criterion.n_releases == 0
+    assert tree(tmp_path) == before
+    ledger = Ledger.open_existing(shared)
+    one, two = (ledger_of(tmp_path / name) for name in "ab")
+    assert ledger.groups() == one.groups() + two.groups()
+    assert list(ledger.runs) == [one.header["run"], two.header["run"]]
+    facts, together = privacy(tmp_path / "b"), account(ledger.groups()).get_epsilon(1e-5)
+    assert 3 < together <= 4
+    assert facts["across_runs"]["epsilon"] == pytest.approx(together, rel=1e-12)
+    assert facts["epsilon"] <= 3  # of this run
+    assert not any(line.startswith("Other runs") for line in facts["not_covered"])
+
+
+def test_an_interrupted_run_has_spent_its_plan(tmp_path, shared):
+    checkpoint = crash(tmp_path / "a", shared)
+    (made,), (planned,) = Ledger.open_existing(shared).groups(), Ledger.open_existing(shared).planned()
+    assert (made[2], planned[2]) == (4, STEPS)
+    assert account([made]).get_epsilon(1e-5) < 0.95 * account([planned]).get_epsilon(1e-5)  # the rest is not given back
+    assert privacy(tmp_path / "a")["across_runs"]["epsilon"] == pytest.approx(account([planned]).get_epsilon(1e-5))
+    run(tmp_path / "a", shared, checkpoint=checkpoint)
+    ledger = Ledger.open_existing(shared)
+    assert (len(ledger.runs), ledger.n_releases) == (1, STEPS)
+
+
+def test_a_run_with_fixed_noise_voids_the_total(tmp_path, shared, capsys):
+    run(tmp_path / "a", shared, module=Mine(MECHANISM.replace(noise_seed=7)))
+    run(tmp_path / "b", shared)
+    header, facts = ledger_of(tmp_path / "a").header, privacy(tmp_path / "a")
+    bad = header["run"]
+    assert facts["private"] is facts["sound"] is header["private"] is False
+    facts = privacy(tmp_path / "b")
+    assert facts["private"] is True  # by itself
+    assert facts["across_runs"]["private"] is facts["across_runs"]["sound"] is False
+    start = f"NOT PRIVATE: run {bad}"
+    assert any(caveat.startswith(start) for caveat in write_report(tmp_path / "b")["caveats"])
+    assert main(["ledger", "show", str(shared), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sentence"].startswith(start)
+
+
+def cut(path):
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "match"), [(cut, "the ledger was cut"), (lambda path: path.unlink(), "dpswd ledger create")]
+)
+def test_resume_on_a_damaged_shared_ledger_is_refused(tmp_path, shared, damage, match):
+    checkpoint = crash(tmp_path / "a", shared)
+    damage(shared)
+    before, module = (tmp_path / "a" / "ledger.jsonl").read_bytes(), Mine()
+    with pytest.raises(DpswdError, match=match):
+        run(tmp_path / "a", shared, module=module, checkpoint=checkpoint)
+    assert module.criterion.n_releases == 0
+    assert (tmp_path / "a" / "ledger.jsonl").read_bytes() == before
+
+
+def test_a_resumed_run_keeps_its_shared_ledger(tmp_path, shared):
+    inside = crash(tmp_path / "in", shared)
+    with pytest.raises(RuntimeError, match="crash"):
+        trainer(tmp_path / "out", epsilon=2.0).fit(Mine(fail_at=3), loader())
+    with pytest.raises(InputError, match="shared_ledger"):
+        trainer(tmp_path / "in", epsilon=2.0).fit(Mine(), loader(), ckpt_path=inside)
+    with pytest.raises(InputError, match="shared_ledger"):
+        run(tmp_path / "out", shared, checkpoint=checkpoint_at(tmp_path / "out", 3))
+
+
+def test_own_ledger_as_shared_ledger_is_refused(tmp_path):
+    with pytest.raises(InputError, match="shared_ledger"):
+        run(tmp_path, tmp_path / "ledger.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_kill_between_the_two_ledgers_is_made_up_for(tmp_path, shared, monkeypatch):
+    """The resumed run draws the release under the same line, and writes the missing line of the shared ledger."""
+    record = SharedLedger.record
+
+    def dies(ledger, *arguments):
+        if ledger.n_releases == 3:
+            raise RuntimeError("killed")
+        record(ledger, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SharedLedger, "record", dies)
+        with pytest.raises(RuntimeError, match="killed"):
+            run(tmp_path / "a", shared)
+    assert (written(tmp_path / "a"), Ledger.open_existing(shared).n_releases) == (4, 3)
+    run(tmp_path / "a", shared, checkpoint=checkpoint_at(tmp_path / "a", 3))
+    assert Ledger.open_existing(shared).groups() == ledger_of(tmp_path / "a").groups()
+    agree(tmp_path / "a", STEPS)
+
+
+def test_weights_of_an_earlier_run_are_refused_unless_the_shared_ledger_contains_it(tmp_path, shared):
+    first = run(tmp_path / "a", shared)[1]
+    torch.save(first.state_dict(), tmp_path / "weights.pt")
+    (earlier,) = seen_runs(first)
+    other = SharedLedger.create(tmp_path / "other.jsonl", target_epsilon=9.0, target_delta=1e-5).path
+    for fit in (lambda m: trainer(tmp_path / "b").fit(m, loader()), lambda m: run(tmp_path / "c", other, module=m)):
+        second = Mine()
+        second.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
+        with pytest.raises(InputError, match=earlier):
+            fit(second)
+        assert second.criterion.n_releases == 0
+    third = Mine()
+    third.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
+    made, _ = run(tmp_path / "d", shared, module=third, epsilon=1.0)
+    facts = made.budget.statement()
+    assert facts["weights_from_runs"] == sorted([earlier, facts["run"]])
+    assert facts["across_runs"]["epsilon"] > facts["epsilon"]
+    trainer(tmp_path / "e").fit(Mine(), loader())  # control: new weights
+
+
+def test_command_line(tmp_path, capfd):
+    shared = tmp_path / "all.jsonl"
+
+    def fit(name):
+        return main(fit_arguments(tmp_path / name, 2, "--privacy.shared_ledger", str(shared)))
+
+    assert fit("a") == 2
+    assert "dpswd ledger create" in capfd.readouterr().err
+    assert main(["ledger", "create", str(shared), "--epsilon", "10.2", "--delta", "1e-5"]) == 0
+    assert fit("a") == 0
+    capfd.readouterr()
+    assert fit("b") == 1
+    assert capfd.readouterr().err.strip().splitlines()[-1].startswith("dpswd: Expected all runs in")
+    assert not (tmp_path / "b").exists()

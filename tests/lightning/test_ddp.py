@@ -24,7 +24,6 @@ from factories import (
     drawn,
     fine,
     fit_arguments,
-    fork_server,
     ledger_of,
     loader,
     privacy,
@@ -39,33 +38,19 @@ from dpswd import Budget, ClassMeans, DPSlicedWassersteinLoss, InputError, Priva
 from dpswd.lightning.checkpoints import LastCheckpoint
 from dpswd.release import Releasing
 
+CHILDREN = "/proc/{0}/task/{0}/children"
 pytestmark = pytest.mark.slow  # two processes, which meet over a network
 
 
-@pytest.fixture(scope="module")
-def server():
-    return fork_server()
-
-
-# releases: work of one rank
-
-
-def release_tensor(rank, mechanism, rows, labels):
+def release_twice(rank, mechanism, *tensors):
+    """Makes two releases, of the part of tensors or of batches of a handle; they see the same source of noise."""
     dist.init_process_group("gloo")
-    loss = booked(DPSlicedWassersteinLoss(mechanism))
-    parts = [torch.tensor_split(each, 2)[rank] if each is not None else None for each in (rows, labels)]
-    made = [loss.release(*parts) for _ in range(2)]
-    return [(r.values.numpy(), r.projections.numpy()) for r in made], len(loss.recorder), loss.n_releases
-
-
-def release_batch(rank, mechanism, of_each_rank=None):
-    """Makes releases of batches of a handle; those of one run see the same source of noise."""
-    dist.init_process_group("gloo")
-    rows = X if of_each_rank is None else of_each_rank[rank]
     loss, opened = booked(DPSlicedWassersteinLoss(mechanism)), []
     method = PrivateRecords.open_records
     PrivateRecords.open_records = lambda self, index: opened.extend(index.tolist()) or method(self, index)
-    made = [loss.release(batch) for batch in loader(2, of=records(rows), batch_size=mechanism.batch_size)]
+    parts = [torch.tensor_split(each, 2)[rank] for each in tensors]
+    batches = [parts] * 2 if tensors else [[batch] for batch in loader(2, batch_size=mechanism.batch_size)]
+    made = [loss.release(*batch) for batch in batches]
     return [(r.values.numpy(), r.projections.numpy()) for r in made], len(loss.recorder), opened
 
 
@@ -94,12 +79,12 @@ def release_query(rank, directory, of_each_rank=None, bad=None):
 def test_a_release_equals_that_of_one_process(server, mechanism, kind):
     alone = booked(DPSlicedWassersteinLoss(mechanism))
     if kind == "tensor":
-        rows, labels = X[: mechanism.batch_size], Y[: mechanism.batch_size] if mechanism.n_classes else None
-        expected = [alone.release(rows, labels) for _ in range(2)]
-        found = fine(run_ranks(server, release_tensor, mechanism, rows, labels))
+        tensors = [each[: mechanism.batch_size] for each in ((X, Y) if mechanism.n_classes else (X,))]
+        expected = [alone.release(*tensors) for _ in range(2)]
+        found = fine(run_ranks(server, release_twice, mechanism, *tensors))
     else:
         expected = [alone.release(batch) for batch in loader(2, batch_size=mechanism.batch_size)]
-        found = fine(run_ranks(server, release_batch, mechanism))
+        found = fine(run_ranks(server, release_twice, mechanism))
         opened = [each[2] for each in found]
         assert not {*opened[0][: len(opened[0]) // 2]} & {*opened[1][: len(opened[1]) // 2]}  # of the first batch
         assert len(opened[0]) + len(opened[1]) == 2 * mechanism.batch_size
@@ -113,7 +98,7 @@ def test_a_release_equals_that_of_one_process(server, mechanism, kind):
 def test_noise_without_a_seed_is_drawn_once(server):
     """Both ranks see the same values, and the noise is new at every release."""
     mechanism = MECHANISM.replace(sigma=0.5)
-    (first, *_), (second, *_) = fine(run_ranks(server, release_batch, mechanism))
+    (first, *_), (second, *_) = fine(run_ranks(server, release_twice, mechanism))
     for (values, u), (others, theirs) in zip(first, second, strict=True):
         np.testing.assert_array_equal(values, others)  # a second draw would be a second release
         np.testing.assert_array_equal(u, theirs)
@@ -147,11 +132,8 @@ def test_ranks_with_different_records_are_refused(server, tmp_path):
 
 
 def test_wrong_number_of_rows(server):
-    _, errors = run_ranks(server, release_tensor, MECHANISM, X[:9], None)
+    _, errors = run_ranks(server, release_twice, MECHANISM, X[:9])
     assert all("got (9, 3) on all ranks together" in error for error in errors)
-
-
-# training
 
 
 class Watched(Mine):
@@ -236,34 +218,33 @@ def test_a_killed_rank_ends_the_run_which_is_finished(server, tmp_path, die, wor
     assert drawn(tmp_path / "witness") == STEPS
 
 
-# the command
+def running(pid):
+    """Whether a process has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for the other process in /proc")
+@pytest.mark.skipif(not Path(CHILDREN.format(os.getpid())).exists(), reason="looks for the other process in /proc")
 def test_a_killed_process_of_the_command_ends_the_run(tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     words = fit_arguments(run, 3000, "--trainer.devices", "2", "--trainer.strategy", "ddp")
     environment = {name: value for name, value in os.environ.items() if name not in ("LOCAL_RANK", "WORLD_SIZE")}
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dpswd", *words],
-            stdout=file,
-            stderr=file,
-            env=environment | {"OMP_NUM_THREADS": "1"},
-        )
+        command = [sys.executable, "-m", "dpswd", *words]
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment | {"OMP_NUM_THREADS": "1"})
     ledger, until = run / "ledger.jsonl", time.monotonic() + 150
     try:
         while not ledger.exists() or ledger.read_bytes().count(b'"release"') < 20:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < until, "timed out"
             time.sleep(0.05)
-        (other,) = children_of(process.pid)
+        (other,) = filter(running, Path(CHILDREN.format(process.pid)).read_text().split())
         process.kill()
         process.wait()
-        while other in children_of(1) or Path(f"/proc/{other}").exists():
+        while running(other):
             assert time.monotonic() < until, "timed out"
-            if Path(f"/proc/{other}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                break
             time.sleep(0.05)
     finally:
         process.kill()
@@ -271,15 +252,3 @@ def test_a_killed_process_of_the_command_ends_the_run(tmp_path):
     assert "Traceback" not in log.read_text()
     assert written(run) >= 20
     assert json.loads(ledger.read_text().splitlines()[0])["planned_releases"] == 3000
-
-
-def children_of(pid):
-    found = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if fields[1] == str(pid) and fields[0] != "Z":
-            found.add(int(status.parent.name))
-    return found

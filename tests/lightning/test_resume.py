@@ -1,32 +1,44 @@
-"""Resumed runs: Ctrl-C, stored and lost releases, checkpoints and ledgers that do not fit."""
+"""Resumed runs: Ctrl-C, kill -9 at every moment of a release, stored and lost releases, other checkpoints."""
 
 import json
+import os
+import random
 import shutil
 import signal
+import time
+import warnings
 
 import lightning as L
+import lightning.pytorch.cli  # at collection: its loggers keep the stderr that they find
 import pytest
 import torch
 from factories import (
-    MECHANISM,
     STEPS,
     Mine,
     N,
+    Queried,
     X,
     account,
     agree,
     checkpoint_at,
+    deadly,
     drawn,
+    fit_arguments,
+    killed_and_finished,
     ledger_of,
     loader,
     privacy,
     records,
+    run_fit,
     trainer,
     witness_noise,
     written,
 )
 
-from dpswd import ClassCounts, ClassCovariances, InputError
+import dpswd.budget
+import dpswd.lightning.checkpoints
+from dpswd import DPSlicedWassersteinLoss, InputError, PrivacyBudget, PrivateRecords
+from dpswd.accounting.ledger import Ledger
 from dpswd.errors import DpswdError
 from dpswd.lightning.checkpoints import LastCheckpoint
 
@@ -35,7 +47,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The dirpath has changed"),  # of the checkpoint callback
     pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended"),
 ]
-PLAN = 30
+PLAN, FOR_EVER = 30, {"max_steps": -1, "max_epochs": -1}
 
 
 @pytest.fixture
@@ -57,8 +69,8 @@ def run(directory, module, changes, n_releases=PLAN, every=1, of=None):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"max_epochs": 1}, {"max_epochs": 3}, {"max_steps": PLAN}, {"max_steps": 3 * PLAN, "max_epochs": 3}],
-    ids=lambda changes: " ".join(changes),
+    [{"max_epochs": 1}, {"max_epochs": 3}, {"max_steps": PLAN}, {"max_steps": 3 * PLAN, "max_epochs": 3}, FOR_EVER],
+    ids=str,
 )
 @pytest.mark.parametrize("at", [0, 10, PLAN - 1])
 @pytest.mark.usefixtures("sigint")
@@ -116,9 +128,6 @@ def test_ctrl_c_between_ledger_and_file(tmp_path, monkeypatch, where):
     agree(tmp_path, STEPS)
 
 
-# stored releases
-
-
 @pytest.fixture
 def crashed(tmp_path):
     """Checkpoint of a run that crashed in its fourth step, after the release of that step."""
@@ -147,13 +156,6 @@ def test_a_resumed_run_takes_the_stored_release(tmp_path, crashed):
     assert module.criterion.mechanism == before  # the noise of the interrupted run
     assert module.criterion.n_releases == 2  # the fourth release was stored before the crash
     assert made.global_step == STEPS
-    agree(tmp_path, STEPS)
-
-
-def test_lost_files_count(tmp_path, crashed):
-    (tmp_path / "releases" / "000004.pt").unlink()  # without a marker: its value was returned
-    made, module = resume(crashed)
-    assert (module.criterion.n_releases, made.global_step) == (2, STEPS - 1)
     agree(tmp_path, STEPS)
 
 
@@ -193,32 +195,6 @@ def test_long_runs_store_no_release(tmp_path, monkeypatch):
     assert len(list((tmp_path / "control" / "releases").iterdir())) == 20
 
 
-def test_a_damaged_or_foreign_stored_release_is_refused(tmp_path, crashed):
-    path = tmp_path / "releases" / "000004.pt"
-    whole = path.read_bytes()
-    finished(tmp_path / "other")
-    for content in (whole[:-40], (tmp_path / "other" / "releases" / "000004.pt").read_bytes()):
-        path.write_bytes(content)
-        with pytest.raises(InputError, match=r"000004\.pt"):
-            resume(crashed)
-    assert written(tmp_path) == 4
-    path.write_bytes(whole)
-    assert resume(crashed)[0].global_step == STEPS  # control
-
-
-class Queried(Mine):
-    """Releases queries before the projections."""
-
-    def __init__(self, of, **options):
-        super().__init__(**options)
-        self.counts, self.moment, self.of = ClassCounts(3, share=0.1), ClassCovariances(1, 3, share=0.2), of
-
-    def on_train_start(self):
-        super().on_train_start()
-        if self.released is None:
-            self.values = self.counts.release(self.of), self.moment.release(self.of)
-
-
 def test_a_resumed_run_keeps_its_noise_and_repeats_no_query(tmp_path):
     of = records()
     first, second = Queried(of, fail_at=0), Queried(of)
@@ -229,11 +205,8 @@ def test_a_resumed_run_keeps_its_noise_and_repeats_no_query(tmp_path):
         assert getattr(second, name).mechanism == getattr(first, name).mechanism
         assert getattr(second, name).mechanism.sigma not in (None, 1)  # control: as constructed
     assert second.counts.n_releases == second.moment.n_releases == 0
-    assert all(torch.equal(a, b) for a, b in zip(first.values, second.values, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first.queried, second.queried, strict=True))
     agree(tmp_path, STEPS + 2)
-
-
-# checkpoints
 
 
 def state_of(path):
@@ -285,22 +258,6 @@ def test_a_checkpoint_without_a_budget_is_refused(tmp_path, tree):
     assert {name for name in tree(tmp_path) if not name.startswith("run/ckpt")} - {"run"} == set(before)
 
 
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        ({"epsilon": 6.0}, "target_epsilon"),
-        ({"data": lambda: loader(7)}, "planned_releases"),
-        ({"module": lambda: Mine(MECHANISM.replace(row_norm=1.0))}, "mechanisms"),
-        ({"data": lambda: loader(of=records(X[:-1]))}, "sample_size"),
-    ],
-)
-def test_another_plan_is_refused(tmp_path, crashed, tree, changes, match):
-    before = tree(tmp_path)
-    with pytest.raises(InputError, match=match):
-        resume(crashed, **{name: value() if callable(value) else value for name, value in changes.items()})
-    assert tree(tmp_path) == before
-
-
 def test_a_cut_ledger_is_refused(tmp_path, crashed, tree):
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
@@ -309,12 +266,6 @@ def test_a_cut_ledger_is_refused(tmp_path, crashed, tree):
         resume(crashed, module)
     assert module.criterion.n_releases == 0
     assert tree(tmp_path) == before
-
-
-def test_a_run_directory_may_be_moved(tmp_path, crashed):
-    shutil.move(tmp_path, moved := tmp_path.with_name(tmp_path.name + "_moved"))
-    resume(moved / "ckpt" / crashed.name)
-    agree(moved, STEPS)
 
 
 def test_nothing_secret_is_in_a_checkpoint(tmp_path):
@@ -327,3 +278,107 @@ def test_nothing_secret_is_in_a_checkpoint(tmp_path):
     json.dumps(checkpoint, default=lambda value: tensors.append(value) or "", skipkeys=True)
     assert max(tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor)) < N
     assert account(ledger_of(tmp_path).groups()).get_epsilon(1e-5) <= 5
+
+
+SHORT = 8
+OWNERS = {
+    "budget": PrivacyBudget,
+    "checkpoint": dpswd.lightning.checkpoints,
+    "file": dpswd.budget,
+    "ledger": Ledger,
+    "loss": DPSlicedWassersteinLoss,
+    "records": PrivateRecords,
+}
+MOMENTS = [
+    ("ledger", "create", 0),
+    ("checkpoint", "atomic_write", 0),  # before the first release
+    ("records", "open_records", 3),
+    ("ledger", "record", 3),
+    ("ledger", "record", 3, "after"),  # in the ledger, and no noise
+    ("loss", "add_noise", 3, "after"),
+    ("budget", "store", 3),  # noise, and no file
+    ("file", "atomic_write", 3, "after"),
+    ("loss", "distance", 3),  # a file, and no step
+    ("checkpoint", "atomic_write", 4),
+    ("checkpoint", "atomic_write", 4, "after"),
+    ("ledger", "record", SHORT - 1, "after"),  # the last release
+    ("budget", "store", 0),  # the first one
+    ("budget", "_write", 1),  # privacy.json at the end
+]
+
+
+def fit(directory, moment=None):
+    """A run that saves after every step, in a process that dies at a moment."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    witness_noise(directory / "witness")
+    if moment is not None:
+        owner, *rest = moment
+        deadly(OWNERS[owner], *rest)
+    run = directory / "run"
+    made = trainer(run, plugins=[dpswd.lightning.checkpoints.AtomicCheckpointIO()])
+    made.callbacks = [made.budget, LastCheckpoint(run, SHORT)]
+    checkpoint = run / "checkpoints" / "last.ckpt"
+    made.fit(Mine(), loader(SHORT), ckpt_path=checkpoint if checkpoint.exists() else None)
+    (directory / "steps").write_text(str(made.global_step))
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: " ".join(map(str, moment)))
+def test_a_killed_run_is_finished_and_pays_nothing_twice(server, tmp_path, moment):
+    killed_and_finished(server, fit, tmp_path, moment, SHORT)
+    assert int((tmp_path / "steps").read_text()) == SHORT
+
+
+def started(server, directory, steps, name):
+    """A process that runs the command, with its draws of noise and its words in files."""
+    arguments = (fit_arguments(directory / "run", steps), directory / name, directory / f"{name} said")
+    process = server.Process(target=run_fit, args=arguments)
+    process.start()
+    return process
+
+
+@pytest.mark.slow
+def test_the_command_killed_at_random_moments(server, tmp_path):
+    """``dpswd fit``: every file stays readable, and the ledger never has less than what was drawn."""
+    chance, run, witness, during = random.Random(0), tmp_path / "run", tmp_path / "witness", 0
+    steps = 60
+
+    for _ in range(int(os.environ.get("DPSWD_KILLS", "4"))):
+        before, process, until = drawn(witness), started(server, tmp_path, steps, "witness"), time.monotonic() + 30
+        while drawn(witness) == before and process.is_alive() and time.monotonic() < until:
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0, 0.25))
+        process.kill()
+        process.join()
+        assert process.exitcode in (-9, 0), (tmp_path / "witness said").read_text()
+        during += process.exitcode == -9
+        if (run / "ledger.jsonl").exists():
+            assert written(run) <= drawn(witness) + 1
+            torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    process = started(server, tmp_path, steps, "witness")
+    process.join(90)
+    assert process.exitcode == 0, (tmp_path / "witness said").read_text()
+    agree(run, steps)
+    assert steps <= drawn(witness) <= steps + during
+    assert during
+    assert (run / "generator.pt").exists()
+
+
+@pytest.mark.slow
+def test_a_second_process_in_the_same_directory(server, tmp_path):
+    run = tmp_path / "run"
+    first = started(server, tmp_path, 100, "first")
+    while drawn(tmp_path / "first") < 5:
+        time.sleep(0.005)
+        assert first.is_alive()
+    os.kill(first.pid, signal.SIGSTOP)  # holds its lock, however slow the second one starts
+    second = started(server, tmp_path, 100, "second")
+    second.join(60)
+    os.kill(first.pid, signal.SIGCONT)
+    said = (tmp_path / "second said").read_text().strip().splitlines()[-1]
+    assert (second.exitcode, first.exitcode) == (2, None)  # the first is still running
+    assert said.startswith(f"dpswd: Expected no other run in {run}, got one in progress")
+    assert drawn(tmp_path / "second") == 0
+    first.join(60)
+    assert first.exitcode == 0
+    assert written(run) == drawn(tmp_path / "first") == privacy(run)["releases_made"] == 100

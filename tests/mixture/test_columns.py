@@ -110,9 +110,6 @@ def test_probabilities_are_uniform_for_rows_of_the_mixture():
     assert stats.kstest(found[:, 0].numpy(), "uniform").pvalue > 1e-6
 
 
-# the rule and the generator
-
-
 def test_the_rule_of_columns():
     """Signal N mu / (C sqrt(2 d) sqrt 2) of at least 20; stated in the text, whichever way it goes."""
     for n, d, classes, mu, used in [(25_000, 8, 2, 0.24, True), (1257, 64, 10, 2.0, False), (124, 13, 3, 2.0, False)]:

@@ -1,4 +1,6 @@
-"""Public feature maps: linear, row by row, never longer than the record."""
+"""Public feature maps, linear, row by row and never longer than the record; jitter of images."""
+
+import math
 
 import pytest
 import torch
@@ -6,6 +8,7 @@ from scipy.fft import dctn
 
 from dpswd import InputError
 from dpswd.mixture.features import DCT, Columns, Flatten, Frequencies, Histogram, dct_matrix
+from dpswd.mixture.jitter import N_CODES, jitter
 from dpswd.release import check_row_function
 
 
@@ -20,10 +23,12 @@ def maps():
 
 @pytest.mark.parametrize("features", maps(), ids=repr)
 def test_rows(features):
-    generator = torch.Generator().manual_seed(0)
-    records = torch.rand(5, *features.sample_shape, generator=generator)
+    records = torch.rand(5, *features.sample_shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
     rows = features(records)
     assert rows.shape == (5, features.dim)
+    rows.sum().backward()
+    assert records.grad is not None
+    assert not [*features.parameters(), *features.state_dict()]  # constants fixed before the data are seen
     # row by row: the other records of the batch do not matter; 1e-6 is float32
     for i in range(5):
         torch.testing.assert_close(features(records[i : i + 1])[0], rows[i], rtol=1e-5, atol=1e-6)
@@ -31,13 +36,8 @@ def test_rows(features):
     distances = (records - features.centre).flatten(1).norm(dim=1)
     assert bool((rows.norm(dim=1) <= distances / (2 * features.radius) * (1 + 1e-5)).all())
     assert bool((features(torch.full((1, *features.sample_shape), features.centre)).abs() < 1e-6).all())
-
-
-@pytest.mark.parametrize(
-    "features", [*maps(), Frequencies((3, 8, 8), 5, 3), Histogram((1, 8, 8), 7), Columns([(0, 1), (-5, 5)])], ids=repr
-)
-def test_every_map_passes_the_check_of_row_functions(features):
-    check_row_function(features, features.sample_shape)
+    for each in (features, Frequencies((3, 8, 8), 5, 3), Histogram((1, 8, 8), 7), Columns([(0, 1), (-5, 5)])):
+        check_row_function(each, each.sample_shape)
 
 
 def test_columns_are_scaled_by_their_bounds_and_clipped():
@@ -51,26 +51,14 @@ def test_columns_are_scaled_by_their_bounds_and_clipped():
     torch.testing.assert_close(features.decode(rows).float(), inside)
 
 
-@pytest.mark.parametrize("features", maps(), ids=repr)
-def test_rows_are_differentiable_and_public(features):
-    records = torch.rand(2, *features.sample_shape).requires_grad_()
-    features(records).sum().backward()
-    assert records.grad is not None
-    assert list(features.parameters()) == []  # constants fixed before the data are seen
-    assert features.state_dict() == {}
-
-
-def test_dct_against_scipy():
+def test_dct():
+    for size in (1, 2, 8, 28):
+        matrix = dct_matrix(size)
+        torch.testing.assert_close(matrix @ matrix.T, torch.eye(size, dtype=matrix.dtype), rtol=0, atol=1e-13)
     image = torch.rand(2, 1, 9, 13, generator=torch.Generator().manual_seed(0))
     ours = DCT((1, 9, 13), size=5)(image).reshape(2, 5, 5)
     theirs = torch.from_numpy(dctn(image[:, 0].double().numpy(), axes=(1, 2), norm="ortho")[:, :5, :5]) / 2
     torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("size", [1, 2, 8, 28])
-def test_dct_matrix_is_orthonormal(size):
-    matrix = dct_matrix(size)
-    torch.testing.assert_close(matrix @ matrix.T, torch.eye(size, dtype=matrix.dtype), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +69,9 @@ def test_dct_matrix_is_orthonormal(size):
         (lambda: DCT((1, 8, 8), size=9), r"Expected 1 <= size <= 8 .*, got size=9\."),
         (lambda: DCT((1, 8, 8), size=0), r"Expected 1 <= size <= 8 .*, got size=0\."),
         (lambda: Flatten((3,))(torch.zeros(2, 4)), r"Expected records of shape \(3,\), got \(4,\); set sample_shape"),
+        (lambda: jitter(torch.rand(2, 25), torch.zeros(2, N_CODES), shift=1), "Expected images"),
+        (lambda: jitter(torch.rand(2, 1, 5, 5), torch.zeros(3, N_CODES), shift=1), "and codes"),
+        (lambda: jitter(torch.rand(2, 1, 5, 5), torch.zeros(2, N_CODES), shift=-1), "shift"),
     ],
 )
 def test_bad_input(make, message):
@@ -95,3 +86,63 @@ def test_histogram_counts_pixels_and_keeps_the_norm():
     assert torch.allclose(rows[:2], torch.tensor([[0.25, 0, 0.125, 0, 0.125], [0, 0, 0, 0, 0.5]]))
     assert bool((rows.norm(dim=1) <= 0.5).all())  # also of what is no image
     assert torch.equal(rows[:1], features(images[:1].reshape(1, 1, 2, 2)))
+
+
+FAR = 10.0  # a code whose uniform draw is 1
+
+
+def codes(**draws):
+    values = torch.zeros(1, N_CODES)
+    for name, value in draws.items():
+        values[0, ["right", "down", "angle", "wide", "high", "slant"].index(name)] = value
+    return values
+
+
+def dot():
+    image = torch.zeros(1, 1, 9, 9)
+    image[0, 0, 4, 4] = 1
+    return image
+
+
+def centre_of_mass(image):
+    weights = image[0, 0] / image.sum()
+    along = torch.arange(9.0)
+    return float(weights.sum(0) @ along), float(weights.sum(1) @ along)
+
+
+def test_no_amount_changes_nothing():
+    images = torch.rand(5, 3, 8, 6)
+    assert torch.allclose(jitter(images, torch.randn(5, N_CODES)), images, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("right", (2.0, 4.0)), ("down", (4.0, 2.0))])
+def test_a_shift_is_in_pixels(name, expected):
+    """The map says where a pixel comes from: from the right, so that the dot goes left."""
+    moved = jitter(dot(), codes(**{name: FAR}), shift=2)
+    assert centre_of_mass(moved) == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_angle_is_in_degrees():
+    image = torch.zeros(1, 1, 9, 9)
+    image[0, 0, 4, 7] = 1  # three to the right of the centre
+    found = centre_of_mass(jitter(image, codes(angle=FAR), rotation=90))
+    assert math.dist(found, (4, 4)) == pytest.approx(3, abs=1e-3)
+    assert found[0] == pytest.approx(4, abs=1e-3)
+
+
+def test_elastic_displacements_have_their_standard_deviation():
+    """Equal displacements at all control points are a shift; independent ones have the stated deviation."""
+    same = codes()
+    same[0, 6:31] = 1.0  # all points to the right
+    assert centre_of_mass(jitter(dot(), same, elastic=1.5)) == pytest.approx((2.5, 4.0), abs=1e-4)
+    ramp = torch.arange(9.0).expand(2000, 1, 9, 9)
+    draws = torch.randn(2000, N_CODES, generator=torch.Generator().manual_seed(0))
+    seen = jitter(ramp, draws, elastic=0.7)[:, 0, 4, 4] - 4  # the middle of 9 pixels is a control point
+    assert float(seen.std()) == pytest.approx(0.7, abs=5 * 0.7 / math.sqrt(2 * 2000))
+
+
+def test_gradients_pass():
+    images = torch.rand(2, 1, 5, 5, requires_grad=True)
+    jitter(images, torch.randn(2, N_CODES), shift=1, rotation=5, zoom=0.1, shear=0.1, elastic=0.5).sum().backward()
+    assert bool(torch.isfinite(images.grad).all())
+    assert float(images.grad.abs().sum()) > 0
