@@ -1,38 +1,21 @@
-"""Unprotected adaptation: one training loop, and the alignment terms of DANN, SWD and DeepJDOT. NOT PRIVATE.
+"""Unprotected adaptation: one training loop, and the alignment terms of DANN and SWD. NOT PRIVATE.
 
 Every step reads a raw batch of the target, and the gradient passes through it.
 
 References:
     | DANN: Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016.
     | SWD: Lee et al., Sliced Wasserstein Discrepancy, CVPR 2019; Rakotomamonjy2021, Section 5.1.
-    | DeepJDOT: Damodaran et al., ECCV 2018.
 """
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-import ot
 import torch
 from torch import Tensor, nn
 
 from dpswd._validate import at_least, positive
 from dpswd.sliced import random_projections, sliced_wasserstein
-
-
-class Side(NamedTuple):
-    """Features (n, d), scores (n, C) and, for the source, classes (n,) of a batch of one domain."""
-
-    features: Tensor
-    scores: Tensor
-    classes: Tensor | None
-
-
-class Term(Protocol):
-    """Alignment term: a scalar of both domains, possibly with trainable parameters."""
-
-    def __call__(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Return the term; ``progress`` runs from 0 to 1 over training."""
 
 
 def rising(progress: float) -> float:
@@ -64,7 +47,7 @@ def fit_unprotected(
     Args:
         encoder: Maps records to features (n, d).
         classifier: Maps features to scores.
-        term: A :class:`Term`.
+        term: Scalar of features (n, d) of source and target, and of the progress of training from 0 to 1.
         source: Endless labelled batches.
         target: Endless raw batches.
         steps: Training steps.
@@ -81,9 +64,7 @@ def fit_unprotected(
     for step in range(steps):
         records, classes = next(source)
         ours, theirs = encoder(records), encoder(next(target))
-        known, unknown = Side(ours, classifier(ours), classes), Side(theirs, classifier(theirs), None)
-        loss = nn.functional.cross_entropy(known.scores, classes)
-        loss = loss + weight * term(known, unknown, step / steps)
+        loss = nn.functional.cross_entropy(classifier(ours), classes) + weight * term(ours, theirs, step / steps)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -130,10 +111,10 @@ class DANNTerm(nn.Module):
         super().__init__()
         self.domain = DomainClassifier(dim)
 
-    def forward(self, source: Side, target: Side, progress: float) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, progress: float) -> Tensor:
         """Return the loss of the domain classifier, with equal weight of both domains."""
         factor = rising(progress)
-        ours, theirs = (self.domain(reverse(side.features, factor)) for side in (source, target))
+        ours, theirs = (self.domain(reverse(side, factor)) for side in (source, target))
         loss = nn.functional.binary_cross_entropy_with_logits
         return loss(ours, torch.zeros_like(ours)) / 2 + loss(theirs, torch.ones_like(theirs)) / 2
 
@@ -141,32 +122,7 @@ class DANNTerm(nn.Module):
 class SWDTerm(nn.Module):
     """SWD: d times the squared sliced Wasserstein distance of the features, along a fresh orthonormal basis."""
 
-    def forward(self, source: Side, target: Side, progress: float) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, progress: float) -> Tensor:
         """Return the distance, in squared units of the features."""
-        dim = source.features.shape[1]
-        directions = random_projections(dim, dim, kind="orthogonal").to(source.features)
-        return dim * sliced_wasserstein(source.features, target.features, directions)
-
-
-class JDOTTerm(nn.Module):
-    """DeepJDOT: transport cost between (features, classes) of the source and (features, scores) of the target.
-
-    Args:
-        feature_weight: Weight of the squared distance of features.
-        label_weight: Weight of the cross-entropy of a source class under the target's scores.
-    """
-
-    def __init__(self, feature_weight: float = 0.01, label_weight: float = 1.0) -> None:
-        super().__init__()
-        positive(feature_weight=feature_weight, label_weight=label_weight)
-        self.feature_weight, self.label_weight = feature_weight, label_weight
-
-    def forward(self, source: Side, target: Side, progress: float) -> Tensor:
-        """Return the cost of the plan that is optimal for the present features and scores."""
-        assert source.classes is not None
-        moved = torch.cdist(source.features, target.features).square()  # (n, m)
-        mistaken = -torch.log_softmax(target.scores, 1).T[source.classes]  # (n, m)
-        cost = self.feature_weight * moved + self.label_weight * mistaken
-        a, b = (torch.full((size,), 1 / size, dtype=torch.float64) for size in cost.shape)
-        plan = ot.emd(a, b, cost.detach().double().cpu())
-        return (plan.to(cost) * cost).sum()
+        dim = source.shape[1]
+        return dim * sliced_wasserstein(source, target, random_projections(dim, dim, kind="orthogonal").to(source))

@@ -22,7 +22,7 @@ from dpswd.mixture.features import DCT, FeatureMap, Flatten
 from dpswd.records import Records
 from experiments.adaptation.pairs import Pair, digits, office
 from models.adaptation import accuracy, fit_aligned, fit_source, source_batches
-from models.alignment import DANNTerm, JDOTTerm, Side, SWDTerm, fit_unprotected, raw_batches
+from models.alignment import DANNTerm, SWDTerm, fit_unprotected, raw_batches
 from models.dp_dann import fit_dp_dann
 from models.encoders import DigitEncoder, FeatureEncoder, ShiftAdapter, jitter
 from models.encoders import classifier as two_layers
@@ -154,7 +154,7 @@ def _unprotected(make: Callable[[int], nn.Module], weighed: bool) -> Callable[[S
     def method(start: Start, epsilon: float | None) -> dict[str, Any]:
         term, (encoder, classifier) = make(start.encoder.dim), start.parts()
         source, target = start.source(), raw_batches(start.target, start.problem.batch)
-        weight = _weight(term, encoder, classifier, source, target) if weighed else 1.0
+        weight = _weight(term, encoder, source, target) if weighed else 1.0
         options: dict[str, Any] = {"steps": start.problem.steps, "weight": weight, "lr": start.problem.lr}
         fit_unprotected(encoder, classifier, term, source, target, **options)
         return {"accuracy": start.score(encoder, classifier)}
@@ -163,13 +163,10 @@ def _unprotected(make: Callable[[int], nn.Module], weighed: bool) -> Callable[[S
 
 
 @torch.no_grad()
-def _weight(term: nn.Module, encoder: nn.Module, classifier: nn.Module, source: Any, target: Any) -> float:
+def _weight(term: nn.Module, encoder: nn.Module, source: Any, target: Any) -> float:
     """Return a tenth of ln C divided by the term at the start, the mean of five raw batches. NOT PRIVATE."""
-    values = []
-    for (records, classes), others in islice(zip(source, target, strict=False), 5):
-        ours, theirs = encoder(records), encoder(others)
-        known, unknown = Side(ours, classifier(ours), classes), Side(theirs, classifier(theirs), None)
-        values.append(float(term(known, unknown, 0.0)))
+    pairs = islice(zip(source, target, strict=False), 5)
+    values = [float(term(encoder(records), encoder(others), 0.0)) for (records, _), others in pairs]
     return _SHARE * math.log(CLASSES) / (sum(values) / len(values))
 
 
@@ -219,7 +216,6 @@ METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[
     "source only": (_source_only, (None,)),
     "DANN": (_unprotected(DANNTerm, weighed=False), (None,)),
     "SWD": (_unprotected(lambda dim: SWDTerm(), weighed=True), (None,)),
-    "DeepJDOT": (_unprotected(lambda dim: JDOTTerm(), weighed=True), (None,)),
     "SWD, adapter": (align, (None,)),
     "DP-DANN": (_dp_dann, (10.0, 1.0)),
     "DP-SWD, features": (lambda start, epsilon: align(start, epsilon, n_releases=10, **FEATURES), (10.0,)),

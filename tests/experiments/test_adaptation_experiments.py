@@ -72,7 +72,6 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
         "source only": None,
         "DANN": None,
         "SWD": None,
-        "DeepJDOT": None,
         "SWD, adapter": None,
         "DP-DANN": False,
         "DP-SWD, features": True,
