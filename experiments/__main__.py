@@ -35,7 +35,7 @@ COMMON = ("data", "quick", "full")  # accepted, and left out where an experiment
 # results, seconds first, days last
 ORDER = """fig7 table4 gdp_table3 gdp_fig1 gdp_fig2 wdp_fig3 fig1 gdp_fig4 wdp_fig1 bounds gdp_dpsgd wdp_fig2
 tangent gdp_fig3 fig2 forecast wdp_table2 leak tables fig6 stand_ins imbalance benchmarks
-adaptation_images audit table1_gap table1 fig3 table2_gap fallback
+audit table1_gap table1 fig3 table2_gap fallback
 table1_published table2 parts fig4 fig5 generation_ablation imagebench generation networks
 table2_published fig6_published""".split()
 COMMANDS = {  # of results whose name is not the command

@@ -10,7 +10,7 @@ import logging
 import multiprocessing
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from statistics import mean, stdev
@@ -21,7 +21,7 @@ import torch
 from dpswd import __version__
 from dpswd._files import write_json
 
-__all__ = ["averaged", "results_of", "run_cells", "silence"]
+__all__ = ["averaged", "grouped", "results_of", "run_cells", "silence"]
 
 Result = dict[str, Any]
 
@@ -34,6 +34,8 @@ class Named(Protocol):
 
 
 C = TypeVar("C", bound=Named)
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 def run_cells(
@@ -73,6 +75,14 @@ def run_cells(
                 pool.shutdown(cancel_futures=True)
                 raise
     return results_of(cells, directory, version)
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items of each key, in the order of their first appearance."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def averaged(values: Sequence[float], digits: int = 1) -> dict[str, Any]:

@@ -5,7 +5,7 @@ A table stands between ``<!-- table NAME -->`` and ``<!-- end -->``. A test fail
 
 - ``columns``: ``HEADING -> CELL | HEADING -> CELL``. A cell is a format string over the keys of a row, or ``*NAME`` of
   :data:`FUNCTIONS`.
-- ``source``: the result, ``docs/results/SOURCE.json``, if it has another name; ``also``: one whose rows come after it.
+- ``source``: the result, ``docs/results/SOURCE.json``, if it has another name.
 - ``part``: key of the list of rows, ``rows`` if not given.
 - ``where``: values of keys in the rows that are kept, or the name of a function.
 - ``spread``: heading and cell of further columns, one for each distinct heading. Rows that agree in ``columns`` make
@@ -40,8 +40,8 @@ TABLES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("tab
 def render(name: str) -> str:
     """Return a table in Markdown with a line on its origin."""
     table = TABLES[name]
-    files = [_result(source) for source in (table.get("source", name), table.get("also")) if source]
-    rows = [row for file in files for row in file[table.get("part", "rows")] if _kept(table.get("where"), row)]
+    file = _result(table.get("source", name))
+    rows = [row for row in file[table.get("part", "rows")] if _kept(table.get("where"), row)]
     columns, last = (_columns(table.get(key, "")) for key in ("columns", "last"))
     lines: dict[tuple[str, ...], list[Row]] = {}
     for i, row in enumerate(rows):
@@ -56,10 +56,8 @@ def render(name: str) -> str:
         shown.append(
             [*key[: len(columns)], *cells, *(_show(form, {**same[0], "same": same}) for form in last.values())]
         )
-    commands = " and ".join(f"`{file['command']}`" for file in files)
-    versions = " and ".join(dict.fromkeys(file["version"] for file in files))
-    note = table.get("note", "").format_map({**files[0], **rows[0]})
-    facts = [commands, note, f"dpswd {versions}", f"{files[0]['machine'].get('cores')} CPU cores."]
+    note = table.get("note", "").format_map({**file, **rows[0]})
+    facts = [f"`{file['command']}`", note, f"dpswd {file['version']}", f"{file['machine'].get('cores')} CPU cores."]
     body = [f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|" for cells in shown]
     return "\n".join([*body, "", ", ".join(fact for fact in facts if fact)])
 

@@ -8,7 +8,7 @@ is an error if the other result is better by more than one point.
 changed by a public map. It is measured on the other groups. Those of ``seen`` (MNIST and USPS, Office-Caltech-10,
 changed MNIST) had shown that two earlier statistics, the displacement of the mean and of the classes in variances
 within classes, do not carry over from one data set to another. Those of ``new`` were not looked at before: changed
-USPS, and digits of scikit-learn to and from MNIST and USPS. ``adaptation_images`` has the image map.
+USPS, and digits of scikit-learn to and from MNIST and USPS. ``table1`` has the image map.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from dpswd.adaptation.estimator import PrivateAdapter
 from dpswd.adaptation.space import channels_last
 from experiments.adaptation.pairs import CHANGES, OFFICE, Pair, vectors
-from experiments.cells import run_cells, silence
+from experiments.cells import grouped, run_cells, silence
 
 HELP = "fallback of adaptation: both kinds of error, chosen on 26 pairs and measured on 26 others, an hour a seed"
 
@@ -94,14 +94,13 @@ def run(
 
 def summarise(cells: list[Cell], found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Means over seeds."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for cell, each in zip(cells, found, strict=True):
-        groups.setdefault((cell.group, cell.pair, cell.normalise, cell.epsilon), []).append(each)
     rows = []
-    for (group, pair, normalise, epsilon), same in groups.items():
+    groups = grouped(zip(cells, found, strict=True), lambda pair: dataclasses.replace(pair[0], seed=0))
+    for cell, pairs in groups.items():
+        same = [each for _, each in pairs]
         numbers = {name: round(mean(each[name] for each in same), 2) for name in ("plain", "always", "shift", "result")}
-        facts = {"group": group, "dataset": pair, "normalise": normalise, "epsilon": epsilon}
-        facts["setting"] = f"ε = {epsilon:g}" + (", normalised" if normalise else "")
+        facts = {"group": cell.group, "dataset": cell.pair, "normalise": cell.normalise, "epsilon": cell.epsilon}
+        facts["setting"] = f"ε = {cell.epsilon:g}" + (", normalised" if cell.normalise else "")
         adapted = mean(each["adapted"] for each in same)
         rows.append(facts | numbers | {"adapted": adapted, "choice": _CHOICE.get(adapted, "both"), "seeds": len(same)})
     return rows

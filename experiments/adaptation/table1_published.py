@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from dpswd.data import benchmark
 from dpswd.records import Records
 from experiments.accounting.published import TABLE4, Table4Row
-from experiments.cells import averaged, run_cells
+from experiments.cells import averaged, grouped, run_cells
 from models.adaptation import accuracy
 from models.networks import PublishedDigitEncoder
 from models.published import published_loss
@@ -136,11 +136,8 @@ def _rows(cells: list[Cell], out: Path, data: Path | None) -> list[dict[str, Any
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average the results of :func:`train` over seeds: one row per setting, in the order of the results."""
-    groups: dict[Cell, list[dict[str, Any]]] = {}
-    for result in results:
-        groups.setdefault(Cell(**{**result["cell"], "seed": 0}), []).append(result)
     rows = []
-    for cell, found in groups.items():
+    for cell, found in grouped(results, lambda result: Cell(**{**result["cell"], "seed": 0})).items():
         values = [result["accuracy"] for result in found]
         row: dict[str, Any] = {"dataset": cell.problem, "method": METHODS[cell.noise], "noise": cell.noise}
         row |= {"sigma": PROBLEMS[cell.problem].row.sigma if cell.noise == "printed" else 0.0, "steps": cell.steps}

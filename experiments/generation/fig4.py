@@ -8,8 +8,7 @@ import numpy as np
 
 from dpswd.errors import InputError
 from experiments.generation.readme_picture import draw_grids, grid
-from experiments.generation.table2 import LABELS, directory_of, evaluate_cells
-from experiments.generation.table2_methods import Cell
+from experiments.generation.table2 import LABELS, Cell, directory_of, evaluate_cells
 from experiments.generation.table2_published import published
 
 PUBLISHED = ("SWD", "DP-SWD-b", "DP-MERF")

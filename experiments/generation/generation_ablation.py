@@ -16,7 +16,7 @@ from unittest.mock import patch
 import torch
 
 from dpswd.generators import draw
-from experiments.cells import averaged, results_of, run_cells
+from experiments.cells import averaged, grouped, results_of, run_cells
 from experiments.generation.frechet import fidelity
 from experiments.generation.training import DELTA, SHIPPED, accuracies, constants_digest, load, train_mixture
 
@@ -130,9 +130,7 @@ def run(
 
 def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average over seeds: one row for each data set, part and classifier, with the mean Frechet distance."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for result in results:
-        groups.setdefault((result["dataset"], result["change"]), []).append(result)
+    groups = grouped(results, lambda result: (result["dataset"], result["change"]))
     rows = []
     for dataset in (*GREY, *COLOUR):
         for found in (groups[dataset, part.label] for part in PARTS if (dataset, part.label) in groups):

@@ -1,14 +1,14 @@
 """Rakotomamonjy2021, Table 2 in one protocol, and the default generator beside the class-wise Gaussian.
 
 ``OUT/table2-quick`` and ``OUT/table2-full`` hold ``NAME.json`` for each finished cell, ``NAME.npz`` with images, and
-``runs/NAME``, a run directory with ledger and report. An interrupted cell starts again in a new directory.
-``table2_published`` has the rows of the paper.
+``runs/NAME``, a run directory with ledger and report that ``dpswd report`` reads. An interrupted cell starts again in a
+new directory. ``table2_published`` has the rows of the paper.
 """
 
 import json
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -16,14 +16,30 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from dpswd.errors import InputError
+from dpswd.budget import Budget
+from dpswd.data import Benchmark
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
+from dpswd.generators import draw as generate
 from dpswd.generators import to_bytes
+from dpswd.mixture.features import DCT
 from dpswd.report.render import write_report
-from experiments.cells import averaged, results_of, run_cells
-from experiments.generation.table2_methods import BUDGETS, DATASETS, GENERATED, METHODS, Cell
-from experiments.generation.training import SHIPPED, accuracies, constants_digest, load
+from experiments.cells import averaged, grouped, run_cells
+from experiments.generation.training import (
+    BENCHMARKS,
+    DELTA,
+    SHIPPED,
+    Made,
+    accuracies,
+    constants_digest,
+    load,
+    train_mixture,
+    train_network,
+)
+from models.dp_merf import DPMERF
+from models.gaussian import ClassGaussian
+from models.networks import Table3Generator
 
 N_SYNTHETIC = {False: 20_000, True: 60_000}  # training records of a classifier, synthetic or real: quick, full
 SEEDS, SEEDS_CIFAR10 = 5, 3
@@ -36,6 +52,87 @@ LABELS = {
     "mixture": "one-shot mixture",
     "DP-MERF": "DP-MERF",
     "Gaussian": "class-wise Gaussian",
+}
+
+
+DATASETS = ("MNIST", "FashionMNIST")
+GENERATED = tuple(BENCHMARKS)  # of the experiment ``generation``
+STEPS = {"rows": (800, 4000), "quantiles": (400, 2000), "DP-MERF": (300, 1200)}  # quick, full
+BUDGETS: tuple[float | None, ...] = (10.0, 1.0, 0.2)
+
+Trained = tuple[Callable[[Tensor], Tensor] | None, dict[str, Any]]  # sampler (None: real records), and guarantee
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run of the table: at full length, or cut short."""
+
+    dataset: str
+    method: str
+    epsilon: float | None
+    seed: int
+    full: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        budget = "none" if self.epsilon is None else f"{self.epsilon:g}"
+        return f"{self.dataset}-{self.method.replace(' ', '_')}-{budget}-{self.seed}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Budget and seed."""
+        return {"epsilon": self.epsilon, "delta": DELTA, "seed": self.seed}
+
+
+def _made(made: Made) -> Trained:
+    return partial(generate, made.generator), made.facts
+
+
+def _mixture(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
+    return _made(train_mixture(loaded.private(), SHIPPED[cell.dataset], directory, **cell.options))
+
+
+def _network(cell: Cell, loaded: Benchmark, directory: Path, **options: Any) -> Trained:
+    options |= cell.options | {"steps": STEPS[cell.method][cell.full]}
+    return _made(train_network(loaded.private(), directory, **options))
+
+
+def _dp_merf(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
+    torch.manual_seed(cell.seed)
+    model = DPMERF(Table3Generator(), n_frequencies=1000, lengthscale=6.0)
+    budget = model.release(loaded.private(), directory, cell.epsilon or 0.0, DELTA)
+    model.train_generator(STEPS[cell.method][cell.full])
+    return _sampler(model), _facts(budget)
+
+
+def _gaussian(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
+    torch.manual_seed(cell.seed)
+    model = ClassGaussian(DCT((1, 28, 28), size=14, centre=0.13, radius=10.0))
+    return _sampler(model), _facts(model.fit(loaded.private(), directory, cell.epsilon or 0.0, DELTA))
+
+
+def _real(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
+    return None, {"sound": None, "mu": None, "delta": None, "statistic": None}
+
+
+def _facts(budget: Budget) -> dict[str, Any]:
+    facts = budget.statement()
+    return {"sound": facts["sound"], "mu": facts["mu"], "delta": facts["delta"], "statistic": "moments"}
+
+
+def _sampler(model: DPMERF | ClassGaussian) -> Callable[[Tensor], Tensor]:
+    return lambda labels: torch.cat([model.sample(part) for part in labels.split(500)])
+
+
+METHODS: dict[str, tuple[Callable[[Cell, Benchmark, Path], Trained], tuple[float | None, ...]]] = {
+    "real records": (_real, (None,)),
+    "without noise": (_mixture, (None,)),
+    "rows": (partial(_network, batch_size=100, statistic="rows", generated=100), BUDGETS),
+    "quantiles": (partial(_network, batch_size=6000, every=5), BUDGETS),
+    "mixture": (_mixture, BUDGETS),
+    "DP-MERF": (_dp_merf, BUDGETS),
+    "Gaussian": (_gaussian, BUDGETS),
 }
 
 
@@ -63,23 +160,11 @@ def plan_generation(seeds: int = SEEDS) -> list[Cell]:
     ]
 
 
-def table2(
-    out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False, only: str | None = None
-) -> dict[str, Any]:
-    """Run the missing cells; draw ``table2.png``.
-
-    With ``only``, run the cells whose names begin with it, and return the rows of all cells that have a result.
-    """
-    cells = plan(full=full)
-    chosen = [cell for cell in cells if cell.name.startswith(only or "")]
-    if not chosen:
-        raise InputError(f"Expected --only as the beginning of a name, such as {cells[0].name}, got {only!r}.")
-    evaluate_cells(chosen, out, data, workers=None if only is None else 0)
-    directory = directory_of(out, full=full)
-    rows = summarise(results_of(cells, directory, config_digest))
-    if only is None:
-        draw(rows, out / "table2.png")
-    return {"rows": rows} if only is None else {"rows": rows, "file": directory.name.replace("-", "_")}
+def table2(out: Path, *, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+    """Run the missing cells; draw ``table2.png``."""
+    rows = summarise(evaluate_cells(plan(full=full), out, data))
+    draw(rows, out / "table2.png")
+    return {"rows": rows}
 
 
 def generation(
@@ -165,9 +250,7 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, A
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average cells over seeds: one row for each data set, method, budget and classifier."""
-    groups: dict[tuple[str, str, float | None], list[dict[str, Any]]] = defaultdict(list)
-    for result in results:
-        groups[result["dataset"], result["method"], result["epsilon"]].append(result)
+    groups = grouped(results, lambda result: (result["dataset"], result["method"], result["epsilon"]))
     order = {name: i for i, name in enumerate([*GENERATED, *LABELS])}
     rows = []
     for key in sorted(groups, key=lambda key: (order[key[0]], order[key[1]], -(key[2] or 0.0))):

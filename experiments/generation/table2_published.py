@@ -51,7 +51,7 @@ from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments.accounting.published import TABLE4
-from experiments.cells import averaged, run_cells
+from experiments.cells import averaged, grouped, run_cells
 from models.dp_merf import DPMERF
 from models.networks import Table3Generator
 from models.published import published_loss
@@ -156,11 +156,8 @@ def _rows(cells: list[Cell], out: Path, data: Path | None) -> list[dict[str, Any
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average results of :func:`train` over seeds: one row per setting and classifier, in the order of the results."""
-    groups: dict[Cell, list[dict[str, Any]]] = {}
-    for result in results:
-        groups.setdefault(Cell(**{**result["cell"], "seed": 0}), []).append(result)
     rows = []
-    for cell, found in groups.items():
+    for cell, found in grouped(results, lambda result: Cell(**{**result["cell"], "seed": 0})).items():
         facts = {key: found[0][key] for key in ("mu", "sound", "sigma", "steps", "lr", "n_synthetic")}
         printed = dict(zip(("mlp", "logreg"), PRINTED[cell.dataset][cell.method], strict=True))
         for classifier in ("logreg", "mlp"):

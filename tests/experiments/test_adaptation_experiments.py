@@ -17,7 +17,7 @@ from experiments.adaptation import (
     table1,
     table1_published,
 )
-from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS
+from experiments.adaptation.adaptation_methods import PROBLEMS
 
 WARNINGS = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
@@ -64,9 +64,10 @@ def fresh_start():
 
 
 def test_every_method_and_its_guarantee(tiny, tmp_path):
-    rows = run_cells(table1.WANTED, tmp_path)
-    assert run_cells(table1.WANTED, tmp_path) == rows  # read, not run again
-    assert len(rows) == sum(len(budgets) for _, budgets in METHODS.values())
+    wanted = [key for key in table1.WANTED if not key[0].startswith("image map")]
+    rows = run_cells(wanted, tmp_path)
+    assert run_cells(wanted, tmp_path) == rows  # read, not run again
+    assert len(rows) == len(wanted)
     table = table1.summarise(rows)
     assert {row["method"]: row["sound"] for row in table} == {
         "source only": None,
@@ -83,6 +84,18 @@ def test_every_method_and_its_guarantee(tiny, tmp_path):
         if row["epsilon"]:
             assert row["mu"] > 0
     json.dumps(table)
+
+
+def test_image_map_of_digits(monkeypatch):
+    monkeypatch.setattr(adaptation_methods, "IMAGE_MAP_STEPS", 2)
+    digits = benchmark("digits").train.select(torch.arange(200))
+    small = Records(F.interpolate(digits.floats(), (28, 28)), digits.labels)
+    problem = PROBLEMS["USPS-MNIST, as they are"]
+    start = adaptation_methods.Start(problem, pairs.Pair(small, small, small), None, None, 0)
+    for aim, epsilon in (("synthetic target", 10.0), ("source only", None), ("real target", None)):
+        found = adaptation_methods.run_method(start, f"image map, {aim}", epsilon)
+        assert found.get("sound") is (True if epsilon else None)
+        assert 0 <= found["accuracy"] <= 100
 
 
 def test_published_algorithm_as_printed(tmp_path, monkeypatch):

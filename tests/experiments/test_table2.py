@@ -10,9 +10,7 @@ from dpswd.mixture.features import DCT
 from dpswd.records import Records
 from dpswd.report.render import write_report
 from experiments.generation import table2, table2_published
-from experiments.generation import table2_methods as methods
-from experiments.generation.table2 import evaluate_cells, plan
-from experiments.generation.table2_methods import BUDGETS, DATASETS, METHODS, Cell
+from experiments.generation.table2 import BUDGETS, DATASETS, METHODS, Cell, evaluate_cells, plan
 from experiments.generation.table2_published import published_run
 from experiments.generation.training import SHIPPED, load
 from models.gaussian import ClassGaussian
@@ -37,8 +35,8 @@ def small(monkeypatch):
     def gaussian(cell, loaded, directory):
         trained.append(cell.name)
         model = ClassGaussian(DCT((1, 28, 28), size=6, centre=0.3, radius=12.0))
-        budget = model.fit(enlarged().private(), directory, cell.epsilon, methods.DELTA)
-        return model.sample, methods._facts(budget)
+        budget = model.fit(enlarged().private(), directory, cell.epsilon, table2.DELTA)
+        return model.sample, table2._facts(budget)
 
     monkeypatch.setattr(table2, "load", enlarged)
     monkeypatch.setattr(table2, "N_SYNTHETIC", {False: 500})
@@ -155,25 +153,13 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
         table2_published.published(tmp_path, only="CIFAR10")
 
 
-def test_only_one_cell(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(table2, "DATASETS", ("MNIST",))
-    found = table2.table2(tmp_path, only="MNIST-Gaussian")
-    assert [row["method"] for row in found["rows"]] == ["class-wise Gaussian"]
-    assert found["file"] == "table2_quick"
-    found = table2.table2(tmp_path, only="MNIST-real")
-    assert [row["method"] for row in found["rows"]] == ["real records", "class-wise Gaussian"]
-    assert small == ["MNIST-Gaussian-10-0"]
-    with pytest.raises(InputError, match="--only"):
-        table2.table2(tmp_path, only="CIFAR")
-
-
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("method", ["rows", "mixture", "without noise"])
 def test_shipped_configs(method, tmp_path, monkeypatch, data_root):
     """The methods that use shipped configs, on real MNIST; those that train are cut short."""
-    monkeypatch.setattr(methods, "STEPS", dict.fromkeys(methods.STEPS, (3, 3)))
+    monkeypatch.setattr(table2, "STEPS", dict.fromkeys(table2.STEPS, (3, 3)))
     epsilon = None if method == "without noise" else 1.0
     cell = Cell("FashionMNIST" if method == "rows" else "MNIST", method, epsilon, 0)
     sample, facts = METHODS[method][0](cell, load(cell.dataset, data_root), tmp_path / "run")
