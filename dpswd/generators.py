@@ -8,7 +8,7 @@ class                 generator                                                d
 ====================  =======================================================  ===================================
 ``MixtureGenerator``  normal distributions of cells, a tone curve, jitter      :mod:`dpswd.mixture.generator`
 ``ConvGenerator``     two linear layers, two upsampled convolutions            :mod:`dpswd.lightning.networks`
-``ShuffleGenerator``  two linear layers, two convolutions, jitter              :mod:`dpswd.lightning.networks`
+``ShuffleGenerator``  linear layers per class and two convolutions, jitter     :mod:`dpswd.lightning.networks`
 ``MLPGenerator``      three linear layers                                      :mod:`dpswd.lightning.networks`
 ====================  =======================================================  ===================================
 """

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 import yaml
 
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.data import benchmark
+from dpswd.data import Benchmark, benchmark
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, accuracy, flat
 from dpswd.generators import Generator, draw, read_generator, save_grid, save_samples, write_generator
@@ -31,15 +31,17 @@ from dpswd.lightning.networks import ShuffleGenerator
 from dpswd.report.render import write_report
 from dpswd.sketch import Sketch, plan_sketch
 from experiments.cells import averaged, results_of, run_cells
+from experiments.generation.frechet import fidelity
 
 HELP = "networks trained on a sketch: downstream accuracy (minutes of a core for each cell, resumes; --seeds)"
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps"}
-CONFIG_OF = {"MNIST": "mnist_swd", "FashionMNIST": "fashion_swd", "USPS": "mnist_swd"}
+FACES = "CelebA"  # has no classes: distances in place of accuracies
+CONFIG_OF = {"MNIST": "mnist_swd", "FashionMNIST": "fashion_swd", "USPS": "mnist_swd", FACES: "celeba_swd"}
 BUDGETS = (10.0, 1.0, 0.2)
 DELTA = 1e-5
-N_SYNTHETIC = 60_000
+N_SYNTHETIC, N_FACES = 60_000, 10_000
 SEEDS = 3
 METHODS = {
     "sketch": "DP-SWD, sketch",
@@ -100,11 +102,11 @@ def version(cell: Cell) -> str:
 
 def train(generator: Generator, sketch: Sketch, *, steps: int, batch: int, lr: float) -> None:
     """Train as :class:`dpswd.lightning.module.SketchModule` does."""
-    labels = torch.arange(batch) % generator.n_classes
+    labels = torch.arange(batch) % max(1, generator.n_classes)
     optimiser = torch.optim.Adam(generator.parameters(), lr=lr, betas=(0.9, 0.99))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, partial(one_cycle, n_steps=steps))
     for _ in range(steps):
-        loss = sketch.loss(generator(generator.latent(batch), labels), labels)
+        loss = sketch.loss(generator(generator.latent(batch), labels), labels if generator.n_classes else None)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -114,14 +116,16 @@ def train(generator: Generator, sketch: Sketch, *, steps: int, batch: int, lr: f
 
 def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
     """Release, train and evaluate."""
-    directory, found = _new_directory(directory / cell.name), benchmark(DATASETS[cell.dataset], data, public=True)
+    directory = _new_directory(directory / cell.name)
+    found = benchmark((DATASETS | {FACES: "celeba"})[cell.dataset], data, public=True)
     torch.manual_seed(cell.seed)
     chosen, records = settings(cell.dataset), found.private()
-    size, pooled = plan_sketch(len(records), 10, mu_of_epsilon(cell.epsilon, DELTA), records.shape)
-    generator = ShuffleGenerator(**chosen.pop("network"), size=size)
+    classes = records.n_classes or 0
+    size, pooled = plan_sketch(len(records), classes, mu_of_epsilon(cell.epsilon, DELTA), records.shape)
+    generator = ShuffleGenerator(**{"size": size} | chosen.pop("network"))
     chosen["steps"] = 0 if cell.method == "start" else cell.steps or chosen["steps"]
     started, used = time.monotonic(), _cpu_seconds()
-    sketch = Sketch(generator.features, 10, pooled=pooled)
+    sketch = Sketch(generator.features, classes, pooled=pooled)
     facts = sketch.release(records, target_epsilon=cell.epsilon, target_delta=DELTA, run_dir=directory)
     if cell.method != "random":
         generator.start_at(*sketch.normal())
@@ -133,19 +137,28 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
     report = write_report(directory)
     if not report["sound"] or report["guarantee"]["epsilon"] > cell.epsilon:
         raise RuntimeError(f"Expected a sound run within epsilon={cell.epsilon}, got {report['guarantee']}.")
-    labels = torch.arange(N_SYNTHETIC) % 10
-    images = draw(generator, labels)
-    pairs = (flat(images), labels.numpy()), (flat(found.test.floats()), found.test.labels.numpy())  # type: ignore[union-attr]
     return {
         **{"dataset": cell.dataset, "epsilon": cell.epsilon, "seed": cell.seed, "method": cell.method},
         **{name: facts[name] for name in ("sound", "mu", "delta")},
         "steps": chosen["steps"],
-        "n_frequencies": size,
+        "n_frequencies": generator.size,
         "pooled": pooled,
-        "accuracy": {each: round(accuracy(each, *pairs, True, records.shape), 2) for each in IMAGE_CLASSIFIERS},
+        **_evaluated(generator, found),
         "train_seconds": round(seconds, 1),
         "cpu_seconds": round(cpu, 1),
     }
+
+
+def _evaluated(generator: Generator, found: Benchmark) -> dict[str, Any]:
+    """Return accuracies on the test images, or distances from them where there are no classes."""
+    assert found.test is not None
+    real = found.test.floats()
+    if not generator.n_classes:
+        return fidelity(real, draw(generator, torch.zeros(N_FACES, dtype=torch.int64)))
+    labels = torch.arange(N_SYNTHETIC) % generator.n_classes
+    pairs = (flat(draw(generator, labels)), labels.numpy()), (flat(real), found.test.labels.numpy())
+    values = {each: round(accuracy(each, *pairs, True, generator.sample_shape), 2) for each in IMAGE_CLASSIFIERS}
+    return {"accuracy": values}
 
 
 def _cpu_seconds() -> float:
@@ -198,9 +211,10 @@ def draw_picture(runs: Path, path: Path) -> None:
 
 
 def plan(seeds: int) -> list[Cell]:
-    """List the cells, one seed after the other, and one of each control."""
+    """List the cells, one seed after the other, then one of each control and one of faces."""
     cells = [Cell(dataset, epsilon, seed) for seed in range(seeds) for epsilon in BUDGETS for dataset in DATASETS]
-    return cells + [Cell(dataset, BUDGETS[0], 0, method) for method in ("start", "random") for dataset in DATASETS]
+    controls = [Cell(dataset, BUDGETS[0], 0, method) for method in ("start", "random") for dataset in DATASETS]
+    return [*cells, *controls, Cell(FACES, BUDGETS[0], 0)]
 
 
 def run(
@@ -225,10 +239,12 @@ def run(
             cells = [cell for cell in cells if getattr(cell, name) == value]
     if not cells:
         raise InputError(
-            f"Expected a data set out of {', '.join(DATASETS)} and a budget out of {BUDGETS}, got {wanted}."
+            f"Expected a data set out of {', '.join(CONFIG_OF)} and a budget out of {BUDGETS}, got {wanted}."
         )
     work = partial(run_cell, directory=out / "networks" / "runs", data=data)
     run_cells(cells, work, out / "networks" / "cells", version=version, workers=workers)
     draw_picture(out / "networks" / "runs", out / "networks.png")
     known = cells if quick else plan(max(seeds, SEEDS))
-    return {"rows": summarise(results_of(known, out / "networks" / "cells", version))}
+    found = results_of(known, out / "networks" / "cells", version)
+    faces = [each | {"method": METHODS[each["method"]]} for each in found if "frechet" in each]
+    return {"rows": summarise([each for each in found if "accuracy" in each]), "faces": faces}

@@ -1,9 +1,12 @@
 """Networks on a sketch: one cell of digits, results that are kept, settings of the shipped configs."""
 
 import pytest
+import torch
 
 from dpswd import InputError
+from dpswd.data import Benchmark
 from dpswd.lightning.networks import ShuffleGenerator
+from dpswd.records import Records
 from experiments.generation import networks
 from experiments.generation.networks import Cell, plan, run, settings, version
 
@@ -28,6 +31,19 @@ def test_cells_of_digits(tmp_path, monkeypatch):
         run(tmp_path, epsilon=3.0)
 
 
+def test_a_cell_without_classes(tmp_path, monkeypatch):
+    faces = [Records(torch.rand(n, 3, 8, 8), torch.zeros(n, dtype=torch.int64)) for n in (300, 100)]
+    found = Benchmark("faces", *faces, public=True)
+    monkeypatch.setattr(networks, "benchmark", lambda *_, **__: found)
+    monkeypatch.setattr(networks, "N_FACES", 50)
+    network = {"sample_shape": (3, 8, 8), "n_classes": 0, "hidden": 16, "width": 4}
+    chosen = {"steps": 2, "batch": 40, "lr": 1e-3}
+    monkeypatch.setattr(networks, "settings", lambda dataset: chosen | {"network": dict(network)})
+    (row,) = run(tmp_path, dataset="CelebA")["faces"]
+    assert row["sound"]
+    assert row["frechet"] > 0
+
+
 @pytest.mark.parametrize("dataset", networks.DATASETS)
 def test_settings_are_those_of_the_shipped_configs(dataset):
     shape = (1, 16, 16) if dataset == "USPS" else (1, 28, 28)
@@ -37,5 +53,5 @@ def test_settings_are_those_of_the_shipped_configs(dataset):
 
 def test_plan():
     cells = plan(3)
-    assert len({cell.name for cell in cells}) == len(cells) == 3 * 3 * 3 + 2 * 3
+    assert len({cell.name for cell in cells}) == len(cells) == 3 * 3 * 3 + 2 * 3 + 1
     assert {cell.seed for cell in cells[:9]} == {0}
