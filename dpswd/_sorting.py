@@ -22,12 +22,8 @@ _THREADED = 2**15  # smallest number of values for which threads pay off
 
 
 def sort_columns(values: Tensor) -> Tensor:
-    """Sort every column of (n, k), differentiably; the transpose of a contiguous (k, n) is not copied."""
-    rows = values.T.contiguous()
-    if torch.is_grad_enabled() and rows.requires_grad:
-        result: Tensor = _Sort.apply(rows)
-        return result.T
-    return sort_rows(rows).T
+    """Sort every column of (n, k) without gradient; the transpose of a contiguous (k, n) is not copied."""
+    return sort_rows(values.T.contiguous()).T
 
 
 def sort_rows(rows: Tensor, *, in_place: bool = False) -> Tensor:
@@ -100,18 +96,3 @@ def _each(rows: Any, work: Callable[[Any], Any]) -> None:
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     """Return a pool of threads per process; a forked process does not inherit threads."""
     return ThreadPoolExecutor(threads, thread_name_prefix="dpswd-sort")
-
-
-class _Sort(torch.autograd.Function):
-    """Sort whose backward scatters the gradient to the original positions."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
-        values, order = sort_rows_with_order(rows)
-        ctx.save_for_backward(order)
-        return values
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (order,) = ctx.saved_tensors
-        return torch.empty_like(gradient).scatter(1, order, gradient)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dpswd._random import RandomSource, SecureRandom, normal
-from dpswd._sorting import SortBuffer, sort_columns, sort_rows, sort_rows_with_order
+from dpswd._sorting import SortBuffer, sort_rows, sort_rows_with_order
 from dpswd._validate import at_least, choice, floating, real
 from dpswd.errors import InputError
 
@@ -253,9 +253,7 @@ def _accumulate(gradient: Tensor | None, rows: Tensor, u: Tensor) -> Tensor:
 
 
 def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
-    """Compute ``W_p^p`` (k,) between the columns of samples (n, k) and (m, k); by POT for m != n."""
-    if x.shape[0] == y.shape[0]:
-        return _power(sort_columns(x) - sort_columns(y), p).mean(dim=0)
+    """Compute ``W_p^p`` (k,) between the columns of samples (n, k) and (m, k) by POT."""
     from ot.lp import wasserstein_1d as transport
 
     return torch.as_tensor(transport(x, y, p=p))
@@ -309,7 +307,7 @@ def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
 def power_cost(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) -> Tensor:
     """Compute ``weight`` times the mean of ``|ours - theirs| ** p``. For p = 2 ``ours`` is overwritten."""
     if p != 2:
-        return _power(ours - theirs, p).mean() * weight
+        return (ours - theirs).abs().pow(p).mean() * weight
     result: Tensor = _MeanSquare.apply(ours, theirs, weight / ours.numel())
     return result
 
@@ -329,7 +327,3 @@ class _MeanSquare(torch.autograd.Function):
         first, second, _ = ctx.needs_input_grad
         gradient = ctx.difference.mul_(outer * ((2 if first else -2) * ctx.factor))
         return gradient if first else None, (-gradient if first else gradient) if second else None, None
-
-
-def _power(difference: Tensor, p: float) -> Tensor:
-    return difference.square() if p == 2 else difference.abs().pow(p)
