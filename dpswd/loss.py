@@ -280,7 +280,6 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         check_labels("private_labels", labels, self.mechanism.n_classes, len(private))
 
     def _check_public(self, public: Tensor, labels: Tensor | None) -> None:
-        self.mechanism.check_calibrated()
         check_rows("public rows", public, self.mechanism.dim)
         if not len(public):
             raise InputError("Expected at least one row in public rows, got none.")
