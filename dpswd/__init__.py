@@ -7,87 +7,57 @@ lightning, torchvision, scikit-learn or matplotlib.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from dpswd.accounting.accountant import PrivacyAccountant
-    from dpswd.accounting.calibrate import calibrate_sigma
-    from dpswd.adaptation.estimator import PrivateAdapter
-    from dpswd.budget import Budget
-    from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError, ProcessLostError
-    from dpswd.estimators import PrivateGenerator
-    from dpswd.lightning.budget import PrivacyBudget
-    from dpswd.loss import DPSlicedWassersteinLoss, Release
-    from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
-    from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm
-    from dpswd.records import PrivateBatch, PrivateRecords, Records
-    from dpswd.release import LabelledRows, Recorder
-    from dpswd.sampling import FixedSizeSampler, ReleaseLoader
-    from dpswd.sliced import random_projections, sliced_wasserstein
+if TYPE_CHECKING:  # explicit names, for type checkers
+    from dpswd.accounting.accountant import PrivacyAccountant as PrivacyAccountant
+    from dpswd.accounting.calibrate import calibrate_sigma as calibrate_sigma
+    from dpswd.adaptation.estimator import PrivateAdapter as PrivateAdapter
+    from dpswd.budget import Budget as Budget
+    from dpswd.errors import BudgetExceededError as BudgetExceededError
+    from dpswd.errors import DpswdError as DpswdError
+    from dpswd.errors import InputError as InputError
+    from dpswd.errors import LedgerError as LedgerError
+    from dpswd.errors import ProcessLostError as ProcessLostError
+    from dpswd.estimators import PrivateGenerator as PrivateGenerator
+    from dpswd.lightning.budget import PrivacyBudget as PrivacyBudget
+    from dpswd.loss import DPSlicedWassersteinLoss as DPSlicedWassersteinLoss
+    from dpswd.loss import Release as Release
+    from dpswd.mechanism import GaussianMechanism as GaussianMechanism
+    from dpswd.mechanism import ProjectionMechanism as ProjectionMechanism
+    from dpswd.queries import ClassCounts as ClassCounts
+    from dpswd.queries import ClassCovariances as ClassCovariances
+    from dpswd.queries import ClassMeans as ClassMeans
+    from dpswd.queries import ColumnCounts as ColumnCounts
+    from dpswd.queries import SumAndNorm as SumAndNorm
+    from dpswd.records import PrivateBatch as PrivateBatch
+    from dpswd.records import PrivateRecords as PrivateRecords
+    from dpswd.records import Records as Records
+    from dpswd.release import LabelledRows as LabelledRows
+    from dpswd.release import Recorder as Recorder
+    from dpswd.sampling import FixedSizeSampler as FixedSizeSampler
+    from dpswd.sampling import ReleaseLoader as ReleaseLoader
+    from dpswd.sliced import random_projections as random_projections
+    from dpswd.sliced import sliced_wasserstein as sliced_wasserstein
 
 __version__ = "0.3.0"
 
-_MODULES = {
-    "Budget": "budget",
-    "BudgetExceededError": "errors",
-    "ClassCounts": "queries",
-    "ClassCovariances": "queries",
-    "ClassMeans": "queries",
-    "ColumnCounts": "queries",
-    "DPSlicedWassersteinLoss": "loss",
-    "DpswdError": "errors",
-    "FixedSizeSampler": "sampling",
-    "GaussianMechanism": "mechanism",
-    "InputError": "errors",
-    "LedgerError": "errors",
-    "PrivacyAccountant": "accounting.accountant",
-    "LabelledRows": "release",
-    "PrivacyBudget": "lightning.budget",
-    "PrivateAdapter": "adaptation.estimator",
-    "PrivateBatch": "records",
-    "PrivateGenerator": "estimators",
-    "PrivateRecords": "records",
-    "ProcessLostError": "errors",
-    "ProjectionMechanism": "mechanism",
-    "Recorder": "release",
-    "Records": "records",
-    "Release": "loss",
-    "ReleaseLoader": "sampling",
-    "SumAndNorm": "queries",
-    "calibrate_sigma": "accounting.calibrate",
-    "random_projections": "sliced",
-    "sliced_wasserstein": "sliced",
+_NAMES = {  # by module
+    "accounting.accountant": ["PrivacyAccountant"],
+    "accounting.calibrate": ["calibrate_sigma"],
+    "adaptation.estimator": ["PrivateAdapter"],
+    "budget": ["Budget"],
+    "errors": ["BudgetExceededError", "DpswdError", "InputError", "LedgerError", "ProcessLostError"],
+    "estimators": ["PrivateGenerator"],
+    "lightning.budget": ["PrivacyBudget"],
+    "loss": ["DPSlicedWassersteinLoss", "Release"],
+    "mechanism": ["GaussianMechanism", "ProjectionMechanism"],
+    "queries": ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"],
+    "records": ["PrivateBatch", "PrivateRecords", "Records"],
+    "release": ["LabelledRows", "Recorder"],
+    "sampling": ["FixedSizeSampler", "ReleaseLoader"],
+    "sliced": ["random_projections", "sliced_wasserstein"],
 }
-
-__all__ = [
-    "Budget",
-    "BudgetExceededError",
-    "ClassCounts",
-    "ClassCovariances",
-    "ClassMeans",
-    "ColumnCounts",
-    "DPSlicedWassersteinLoss",
-    "DpswdError",
-    "FixedSizeSampler",
-    "GaussianMechanism",
-    "InputError",
-    "LabelledRows",
-    "LedgerError",
-    "PrivacyAccountant",
-    "PrivacyBudget",
-    "PrivateAdapter",
-    "PrivateBatch",
-    "PrivateGenerator",
-    "PrivateRecords",
-    "ProcessLostError",
-    "ProjectionMechanism",
-    "Recorder",
-    "Records",
-    "Release",
-    "ReleaseLoader",
-    "SumAndNorm",
-    "calibrate_sigma",
-    "random_projections",
-    "sliced_wasserstein",
-]
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -33,11 +33,6 @@ class Bins:
         edges: (d, K + 1) in float64, increasing, padded with inf.
         atoms: (d, K), values of the bins that are atoms, nan for the others.
         n_bins: Number of bins of each column.
-
-    Example:
-        >>> bins = Bins.of([(0, 1), (1, 16)], ["binary", "integer"], n_bins=64)
-        >>> bins.n_bins, bins.index(torch.tensor([[0.0, 16.0], [1.0, 3.0]])).tolist()
-        ((2, 16), [[0, 15], [1, 2]])
     """
 
     edges: Tensor

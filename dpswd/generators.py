@@ -216,14 +216,6 @@ def write_generator(generator: Generator, path: str | Path, guarantee: dict[str,
 
     Raises:
         InputError: If the class is another one, or the file cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> from dpswd.mixture.generator import MixtureGenerator
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_generator(MixtureGenerator((1, 8, 8), n_classes=2), f"{folder}/generator.pt")
-        ...     read_generator(f"{folder}/generator.pt")[0].sample_shape
-        (1, 8, 8)
     """
     name = type(generator).__name__
     if _CLASSES.get(name) != type(generator).__module__:

@@ -273,10 +273,6 @@ def plan_sketch(n_records: int, n_classes: int, mu: float, sample_shape: Sequenc
 
     Returns:
         Frequencies per axis, and the argument ``pooled`` of :class:`Sketch`.
-
-    Example:
-        >>> plan_sketch(60_000, 10, 2.0, (1, 28, 28)), plan_sketch(7_000, 10, 0.27, (1, 16, 16))
-        ((14, False), (8, True))
     """
     wanted = math.isqrt(int((mu * n_records / max(1, n_classes)) ** (2 / 3) / sample_shape[0]))
     size = min(max(LEAST_FREQUENCIES, wanted), MOST_FREQUENCIES, *sample_shape[1:])

@@ -121,4 +121,4 @@ def public_names():
 
 def test_public_names_are_few():
     """Public is what a user calls (DESIGN 3): it has an example, and a page in the reference."""
-    assert len(public_names()) <= 80  # 78 at 0.3.0; about 60 is the aim
+    assert len(public_names()) <= 60

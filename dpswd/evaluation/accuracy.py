@@ -66,11 +66,6 @@ def accuracy(name: str, train: Pair, test: Pair, images: bool, shape: tuple[int,
 
     Raises:
         InputError: If the classifier is unknown, or ``"cnn"`` has no shape.
-
-    Example:
-        >>> rows, classes = np.eye(4, dtype=np.float32), np.array([0, 0, 1, 1])
-        >>> accuracy("logreg", (rows, classes), (rows, classes), images=True)
-        100.0
     """
     return float(100 * np.mean(_probabilities(name, train, test[0], images, shape).argmax(1) == test[1]))
 
@@ -138,10 +133,6 @@ class SmallCNN(nn.Module):
 
     Raises:
         InputError: If a value is out of range.
-
-    Example:
-        >>> SmallCNN(channels=1, n_outputs=10)(torch.rand(2, 1, 28, 28)).shape
-        torch.Size([2, 10])
     """
 
     def __init__(self, channels: int, n_outputs: int, hidden: int = 64) -> None:

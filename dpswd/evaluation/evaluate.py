@@ -82,11 +82,6 @@ def write_evaluation(directory: str | Path, rows: list[dict[str, Any]], *, publi
         rows: Rows of :func:`evaluate`.
         public: Whether the test records are a public benchmark.
         facts: Further plain values for the file.
-
-    Example:
-        >>> import tempfile
-        >>> write_evaluation(tempfile.mkdtemp(), [], public=False).name
-        'private_evaluation.json'
     """
     path = Path(directory) / ("evaluation.json" if public else "private_evaluation.json")
     write_json(path, {"rows": rows, **facts})

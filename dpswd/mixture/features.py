@@ -23,11 +23,6 @@ def dct_matrix(size: int) -> Tensor:
 
     Args:
         size: Number of frequencies.
-
-    Example:
-        >>> matrix = dct_matrix(8)
-        >>> bool(torch.allclose(matrix @ matrix.T, torch.eye(8, dtype=torch.float64)))
-        True
     """
     k, n = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
     matrix = torch.cos(math.pi * (2 * n + 1).double() * k / (2 * size)) * math.sqrt(2 / size)
@@ -208,11 +203,6 @@ def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
 
     Returns:
         (channels, height, width) in float32.
-
-    Example:
-        >>> spectrum = reference_spectrum((1, 8, 8))
-        >>> round(float(spectrum.square().mean()), 4), bool(spectrum[0, 0, 0] == spectrum.max())  # 1 / 4 squared
-        (0.0625, True)
     """
     channels, height, width = sample_shape
     i, j = torch.arange(height).double()[:, None], torch.arange(width).double()
@@ -309,10 +299,6 @@ class Histogram(FeatureMap):
 
     Raises:
         InputError: If a value is out of range.
-
-    Example:
-        >>> Histogram((1, 2, 2), n_levels=3)(torch.tensor([[[[0.0, 0.0], [0.5, 1.0]]]]))  # half of the shares
-        tensor([[0.2500, 0.1250, 0.1250]])
     """
 
     def __init__(self, sample_shape: tuple[int, int, int], n_levels: int = 32) -> None:

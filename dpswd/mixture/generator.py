@@ -45,11 +45,6 @@ class MixtureGenerator(Generator):
 
     Raises:
         InputError: If a number is out of range, or jitter is set for records that are not images.
-
-    Example:
-        >>> generator = MixtureGenerator((1, 8, 8), n_classes=10, n_cells=2, n_components=6, jitter={"shift": 1.0})
-        >>> generator(generator.latent(5), torch.arange(5)).shape
-        torch.Size([5, 1, 8, 8])
     """
 
     weights: Tensor

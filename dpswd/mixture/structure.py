@@ -93,10 +93,6 @@ class Structure:
         n_rounds: Releases of the counts and sums of cells; the means of one are the centres of the next.
         n_bins: Most bins of a column; 0 where the distributions of columns are not released.
         column_signal: Signal of columns with public bounds, on which this depends; ``None`` without bounds.
-
-    Example:
-        >>> print(forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0).verdict)
-        Expect class means and variety (8 releases, 5 cells per class).
     """
 
     sample_shape: tuple[int, ...]
