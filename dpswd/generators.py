@@ -2,15 +2,7 @@
 
 ``generator.pt`` is the file to publish: weights, guarantee and format of the records, as tensors and plain values only.
 :func:`read_generator` loads it with ``weights_only=True``.
-
-====================  =======================================================  ===================================
-class                 generator                                                defined in
-====================  =======================================================  ===================================
-``MixtureGenerator``  normal distributions of cells, a tone curve, jitter      :mod:`dpswd.mixture.generator`
-``ConvGenerator``     two linear layers, two upsampled convolutions            :mod:`dpswd.lightning.networks`
-``ShuffleGenerator``  linear layers per class and two convolutions, jitter     :mod:`dpswd.lightning.networks`
-``MLPGenerator``      three linear layers                                      :mod:`dpswd.lightning.networks`
-====================  =======================================================  ===================================
+:func:`read_generator` loads it with ``weights_only=True``.
 """
 
 import csv
@@ -41,28 +33,15 @@ __all__ = ["Generator", "draw", "read_generator", "write_generator"]
 
 FORMAT = 2
 GUARANTEE = (  # facts of privacy.json that state the guarantee
-    "private",
-    "sound",
-    "epsilon",
-    "delta",
-    "mu",
-    "regret",
-    "neighboring_relation",
-    "records",
-    "conditions",
-    "run",
-    "weights_from_runs",
+    "private sound epsilon delta mu regret neighboring_relation records conditions run weights_from_runs".split()
 )
 SCOPE = (
     "The guarantee covers the releases of all runs that the weights depend on (weights_from_runs). Releases of other "
     "runs on the same records compose with it."
 )
-_CLASSES = {
-    "MixtureGenerator": "dpswd.mixture.generator",
-    "MLPGenerator": "dpswd.lightning.networks",
-    "ConvGenerator": "dpswd.lightning.networks",
-    "ShuffleGenerator": "dpswd.lightning.networks",
-}
+_CLASSES = {"MixtureGenerator": "dpswd.mixture.generator"} | dict.fromkeys(
+    ("MLPGenerator", "ConvGenerator", "ShuffleGenerator"), "dpswd.lightning.networks"
+)
 _PART = 500  # records that are generated at a time
 _SHOWN_COLUMNS = 12  # in a picture
 _GRID = 56  # least side of an image in a picture, in pixels
@@ -84,9 +63,6 @@ class Generator(nn.Module):
         layout: Format of the private records, in which synthetic ones are returned.
         kinds: Public kinds of columns.
         structure: Facts of the fit, for reports; not in the file.
-
-    Raises:
-        InputError: If a value is out of range.
 
     Example:
         >>> class Linear(Generator):
@@ -114,8 +90,7 @@ class Generator(nn.Module):
     def latent(self, n: int, spread: float = 1.0) -> Tensor:
         """Draw normal codes (n, latent_dim) of standard deviation ``spread``."""
         device = next(itertools.chain(self.parameters(), self.buffers())).device
-        codes = torch.randn(n, self.latent_dim, device=device)
-        return codes if spread == 1 else spread * codes
+        return spread * torch.randn(n, self.latent_dim, device=device)
 
     def code(self, latent: Tensor, labels: Tensor) -> Tensor:
         """Concatenate codes and one-hot classes: (n, latent_dim + C)."""
@@ -128,11 +103,7 @@ class Generator(nn.Module):
         raise NotImplementedError
 
     def labels(self, n: int, proportions: str = "equal") -> Tensor:
-        """Return n classes (n,), every class equally often or in the released proportions; 0 without classes.
-
-        Raises:
-            InputError: If ``proportions`` is unknown, or none were released.
-        """
+        """Return n classes (n,), every class equally often or in the released proportions; 0 without classes."""
         at_least(1, n=n)
         choice(("equal", "released"), proportions=proportions)
         if proportions == "equal" or not self.n_classes:
@@ -143,11 +114,7 @@ class Generator(nn.Module):
         return torch.bucketize(torch.arange(n), edges[:-1], right=True)[torch.randperm(n)]
 
     def numbers(self, names: Any) -> Tensor:
-        """Return the numbers (n,) of classes that are given by name.
-
-        Raises:
-            InputError: If there are no classes, or a name is unknown.
-        """
+        """Return the numbers (n,) of classes that are given by name."""
         known = {name: i for i, name in enumerate(self.class_names or range(self.n_classes))}
         given = np.asarray(names).ravel().tolist()
         if unknown := sorted({str(name) for name in given if name not in known}):
@@ -162,13 +129,10 @@ def draw(generator: Generator, labels: Tensor, spread: float = 1.0) -> Tensor:
     Args:
         generator: The generator.
         labels: Numbers (n,) of the classes; 0 without classes.
-        spread: Factor on the noise about the means of cells; below 1 draws are closer to them.
+        spread: Factor above 0 on the noise about the means of cells; below 1 draws are closer to them.
 
     Returns:
         Records ``(n, *sample_shape)`` in float32 on the CPU.
-
-    Raises:
-        InputError: If ``spread`` is not positive.
 
     Example:
         >>> from dpswd.mixture.generator import MixtureGenerator
@@ -207,16 +171,7 @@ def to_bytes(images: Tensor) -> NDArray[np.uint8]:
 
 
 def write_generator(generator: Generator, path: str | Path, guarantee: dict[str, Any] | None = None) -> None:
-    """Write a generator atomically.
-
-    Args:
-        generator: One of the classes of this module's table.
-        path: File to write.
-        guarantee: Facts as in ``privacy.json``; those that state the guarantee are kept, with its scope.
-
-    Raises:
-        InputError: If the class is another one, or the file cannot be written.
-    """
+    """Write a generator of this library atomically, with those facts of ``privacy.json`` that state the guarantee."""
     name = type(generator).__name__
     if _CLASSES.get(name) != type(generator).__module__:
         raise InputError(f"Expected a generator out of {', '.join(_CLASSES)}, got {name}; save its state_dict instead.")
@@ -264,15 +219,9 @@ def guarantee_line(facts: dict[str, Any]) -> str:
 
 @contextmanager
 def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[str, Any]]:
-    """Yield the content of a file of weights; no code of the file is run.
+    """Yield the content of a file of weights, which states ``file_format``; no code of the file is run.
 
-    Args:
-        path: File written by ``torch.save``.
-        kind: What it should hold, for messages.
-        file_format: Number that the file should state.
-
-    Raises:
-        InputError: If the file is missing, or reading or using its content fails.
+    An InputError says that the file, or using its content, fails; ``kind`` is what it should hold.
     """
     try:
         content = torch.load(verified_archive(path), map_location="cpu", weights_only=True)
@@ -289,12 +238,6 @@ def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[st
 
 def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
     """Read a generator in evaluation mode, and its guarantee; no code of the file is run.
-
-    Args:
-        path: File written by :func:`write_generator`.
-
-    Returns:
-        The generator and its guarantee.
 
     Raises:
         InputError: If the file is missing or is not a generator.
@@ -323,20 +266,12 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
 
 
 def export(path: str | Path, records: Any, classes: Any = None, layout: Layout | None = None) -> None:
-    """Write synthetic records to a file or a folder.
+    """Write synthetic records, in the caller's format, and their classes (n,) to a file or a folder.
 
-    Args:
-        path: ``.npz`` (arrays ``data``, ``targets`` and, where the classes have names, ``classes``), ``.csv`` for rows
-            (the last column holds the classes), or a folder, which gets one PNG per image in class folders.
-        records: Records in the caller's format, from ``sample``.
-        classes: Classes (n,), or ``None``.
-        layout: Names and types of the columns of a table.
-
-    Raises:
-        InputError: If the path does not suit the records, or is not empty, or cannot be written.
+    ``.npz`` has arrays ``data``, ``targets`` and ``columns`` (names, of a table), ``.csv`` the class as its last
+    column; a folder gets one PNG per image in class folders. ``layout`` has names and types of the columns of a table.
     """
-    path, layout = Path(path), layout or Layout()
-    values = np.asarray(records)
+    path, values, layout = Path(path), np.asarray(records), layout or Layout()
     if path.suffix == ".npz":
         content: dict[str, Any] = {"data": values}
         if (names := getattr(records, "columns", layout.columns)) is not None:
@@ -360,16 +295,14 @@ def export(path: str | Path, records: Any, classes: Any = None, layout: Layout |
 
 def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Any, layout: Layout) -> None:
     names: Any = getattr(records, "columns", layout.columns or range(values.shape[1]))
-    columns = list(values.T)
+    columns = list(values.T) if layout.columns is None else layout.typed(values)  # without pandas
     if hasattr(records, "columns"):
         columns = [np.asarray(records[name]) for name in names]
-    elif layout.columns is not None:  # without pandas
-        columns = layout.typed(values)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*names, *([] if classes is None else [layout.target or "class"])])
-    listed = [column.tolist() for column in columns]
-    writer.writerows(zip(*listed, *([] if classes is None else [np.asarray(classes).tolist()]), strict=True))
+    listed = [column.tolist() for column in (*columns, *([] if classes is None else [np.asarray(classes)]))]
+    writer.writerows(zip(*listed, strict=True))
     atomic_write(path, text.getvalue().encode())
 
 
@@ -388,17 +321,21 @@ def _write_folder(path: Path, images: NDArray[Any], classes: Any) -> None:
         atomic_write(path / name / f"{i:0{digits}d}.png", buffer.getvalue())
 
 
+def tiled(images: Tensor, columns: int) -> Tensor:
+    """Return images (n, channels, h, w) side by side, as one (channels, H, W) with grey lines between them."""
+    n, channels, height, width = images.shape
+    grid = torch.full((channels, -(-n // columns) * (height + 1) + 1, columns * (width + 1) + 1), 0.5)
+    for i, image in enumerate(images):
+        top, left = i // columns * (height + 1) + 1, i % columns * (width + 1) + 1
+        grid[:, top : top + height, left : left + width] = image
+    return grid
+
+
 def save_grid(images: Tensor, path: Path, columns: int) -> None:
     """Write images (n, channels, h, w) as one PNG, small images enlarged."""
     from PIL import Image
 
-    n, channels, height, width = images.shape
-    rows = -(-n // columns)
-    grid = torch.full((channels, rows * (height + 1) + 1, columns * (width + 1) + 1), 0.5)
-    for i, image in enumerate(images):
-        top, left = i // columns * (height + 1) + 1, i % columns * (width + 1) + 1
-        grid[:, top : top + height, left : left + width] = image
-    scale = max(1, round(_GRID / width))
+    grid, scale = tiled(images, columns), max(1, round(_GRID / images.shape[3]))
     buffer = io.BytesIO()
     Image.fromarray(to_bytes(grid[None].repeat_interleave(scale, 2).repeat_interleave(scale, 3))[0]).save(buffer, "PNG")
     atomic_write(path, buffer.getvalue())

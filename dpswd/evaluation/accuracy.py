@@ -57,15 +57,8 @@ def scores(name: str, train: Pair, test: Pair, images: bool, shape: tuple[int, .
 def accuracy(name: str, train: Pair, test: Pair, images: bool, shape: tuple[int, ...] | None = None) -> float:
     """Train a classifier and return its accuracy on the test records, in percent.
 
-    Args:
-        name: One of ``IMAGE_CLASSIFIERS`` or ``ROW_CLASSIFIERS``.
-        train: Flat rows (n, d) and classes (n,).
-        test: Rows and classes for testing, in the format of ``train``.
-        images: Whether rows are pixels in [0, 1].
-        shape: (channels, height, width) of a row, for ``"cnn"``.
-
-    Raises:
-        InputError: If the classifier is unknown, or ``"cnn"`` has no shape.
+    ``train`` and ``test`` are flat rows (n, d), pixels in [0, 1] for ``images``, and classes (n,); ``"cnn"`` needs the
+    shape (channels, height, width) of a row.
     """
     return float(100 * np.mean(_probabilities(name, train, test[0], images, shape).argmax(1) == test[1]))
 
@@ -104,9 +97,7 @@ def cnn_accuracy(
 
 def _network(make: Callable[[int, int], nn.Module], train: Pair, rows: Array, shape: tuple[int, ...] | None) -> Array:
     if shape is None or len(shape) != 3:
-        raise InputError(
-            f"Expected the shape (channels, height, width) of the images for classifier='cnn', got {shape}."
-        )
+        raise InputError(f"Expected the shape (channels, height, width) of images for classifier='cnn', got {shape}.")
     images, tested = (torch.from_numpy(each).unflatten(1, shape) for each in (train[0], rows))
     classes = torch.from_numpy(train[1])
     epochs = max(1, min(CNN_EPOCHS, round(CNN_EPOCHS * 20_000 / len(images))))  # a bounded number of steps
@@ -125,14 +116,6 @@ class SmallCNN(nn.Module):
     """Small convolutional classifier: maps images (n, channels, h, w) to scores (n, n_outputs).
 
     Two strided convolutions and one hidden layer; 20,000 images of 28 x 28 take about ten seconds on one core.
-
-    Args:
-        channels: 1 for grey, 3 for RGB.
-        n_outputs: Classes, or attributes.
-        hidden: Size of the layer before the scores.
-
-    Raises:
-        InputError: If a value is out of range.
     """
 
     def __init__(self, channels: int, n_outputs: int, hidden: int = 64) -> None:
@@ -176,16 +159,11 @@ def train_cnn(
 
     ``make`` maps the numbers of channels and of outputs to a network, as :class:`SmallCNN` does. The result depends on
     ``seed`` only; the global random state stays as it is.
-
-    Raises:
-        InputError: If the images have another shape than (n, channels, h, w).
     """
     at_least(1, epochs=epochs, batch=batch)
     if images.ndim != 4 or len(images) != len(labels):
-        raise InputError(
-            f"Expected images (n, channels, h, w) and as many labels for the CNN, got {tuple(images.shape)} and "
-            f"{tuple(labels.shape)}; feature vectors need another classifier."
-        )
+        got = f"{tuple(images.shape)} and {tuple(labels.shape)}"
+        raise InputError(f"Expected images (n, channels, h, w) and as many labels for the CNN, got {got}.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = make(images.shape[1], n_outputs)

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 
 from dpswd._files import atomic_write, write_json
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, flat, scores
 from dpswd.evaluation.fidelity import fidelity
-from dpswd.generators import save_columns
+from dpswd.generators import save_columns, tiled
 from dpswd.records import Records
 
 __all__ = ["evaluate", "figure", "write_evaluation"]
@@ -55,10 +55,8 @@ def evaluate(
     """
     shape = tuple(test.values.shape[1:])
     if tuple(synthetic.values.shape[1:]) != shape:
-        raise InputError(
-            f"Expected synthetic records of the shape {shape} of the test records, got "
-            f"{tuple(synthetic.values.shape[1:])}; state the same size and channels."
-        )
+        got = tuple(synthetic.values.shape[1:])
+        raise InputError(f"Expected synthetic records of the shape {shape} of the test records, got {got}.")
     images = len(shape) == 3
     train_rows, test_rows = flat(synthetic.floats()), flat(test.floats())
     rows = []
@@ -74,14 +72,7 @@ def evaluate(
 def write_evaluation(directory: str | Path, rows: list[dict[str, Any]], *, public: bool, **facts: Any) -> Path:
     """Write accuracies to ``evaluation.json``, or to ``private_evaluation.json`` unless the test records are public.
 
-    The report reads the first file. It ignores the second by default, since an exact accuracy on private records is not
-    covered by the guarantee.
-
-    Args:
-        directory: Where to write.
-        rows: Rows of :func:`evaluate`.
-        public: Whether the test records are a public benchmark.
-        facts: Further plain values for the file.
+    The report reads the first file only, since an exact accuracy on private records is not covered by the guarantee.
     """
     path = Path(directory) / ("evaluation.json" if public else "private_evaluation.json")
     write_json(path, {"rows": rows, **facts})
@@ -119,12 +110,8 @@ def figure(
 
 def _grid(records: Records, n_classes: int) -> Any:
     """Return the first images of each class, a row per class, as one array; grey where a class has fewer."""
-    _, channels, height, width = records.values.shape
-    whole = np.full((n_classes * (height + 1), _SHOWN_IMAGES * (width + 1), channels), 0.5)
-    for number in range(n_classes):
+    rows = torch.full((n_classes, _SHOWN_IMAGES, *records.values.shape[1:]), 0.5)
+    for number, row in enumerate(rows):
         found = (records.labels == number).nonzero()[:_SHOWN_IMAGES, 0]
-        top = number * (height + 1)
-        for column, image in enumerate(records.floats(found).numpy()):
-            left = column * (width + 1)
-            whole[top : top + height, left : left + width] = image.transpose(1, 2, 0)
-    return whole[:, :, 0] if channels == 1 else whole
+        row[: len(found)] = records.floats(found)
+    return tiled(rows.flatten(0, 1), _SHOWN_IMAGES).permute(1, 2, 0).squeeze(2).numpy()
