@@ -79,16 +79,13 @@ class Layout:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, which :meth:`from_dict` reads."""
-        plain = asdict(self)
-        return {**plain, "dtypes": list(self.dtypes), "columns": None if self.columns is None else list(self.columns)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> "Layout":
         """Return the layout of :meth:`to_dict`."""
-        columns = plain["columns"]
-        return cls(
-            **{**plain, "dtypes": tuple(plain["dtypes"]), "columns": None if columns is None else tuple(columns)}
-        )
+        facts: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+        return cls(**facts)
 
 
 def _is_bool(dtype: str) -> bool:
@@ -123,10 +120,7 @@ def as_array(name: str, value: Any) -> Array:
 
 
 def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, Layout]:
-    """Convert images or rows, an array, tensor, lists or DataFrame, to records (N, C, H, W) or (N, d).
-
-    Images (N, H, W), (N, H, W, C) or (N, C, H, W) with C = 1 or 3, in uint8 or as floats in [0, 1]; rows (N, d).
-    """
+    """Convert images or rows, an array, tensor, lists or DataFrame, to records (N, C, H, W) or (N, d)."""
     choice(("refuse", "zero"), unreadable=unreadable)
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
         array, layout = _frame(X)
@@ -143,22 +137,16 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = Tru
     if len(shape) == 1 and dtype.kind in "biuf":
         raise InputError(f"Expected X as rows (N, d) or images, got shape {shape}; pass X.reshape(-1, 1) for d = 1.")
     if dtype.kind not in "biuf" or len(shape) not in (2, 3, 4) or 0 in shape:
-        raise InputError(
-            "Expected at least one record: numbers as images (N, H, W), (N, H, W, C) or (N, C, H, W), or as rows "
-            f"(N, d), all of one shape; got {dtype} {shape}."
-        )
+        layouts = "numbers as images (N, H, W), (N, H, W, C) or (N, C, H, W), or as rows (N, d)"
+        raise InputError(f"Expected at least one record, {layouts}, all of one shape; got {dtype} {shape}.")
     if len(shape) == 2:
         return Layout(dtypes=(str(dtype),) if typed else ())
     if dtype.kind != "f" and dtype != np.uint8:
-        raise InputError(
-            f"Expected pixels as uint8 or as floats in [0, 1], got {dtype}; convert them by X.astype('uint8')."
-        )
+        raise InputError(f"Expected pixels as uint8 or as floats in [0, 1], got {dtype}; use X.astype('uint8').")
     first, last = (len(shape) == 4 and shape[axis] in (1, 3) for axis in (1, 3))
     if len(shape) == 4 and first == last:
         remedy = "it can be read both ways; pad the images" if first else "move the axes, or drop channels"
-        raise InputError(
-            f"Expected images (N, H, W, C) or (N, C, H, W) with 1 or 3 channels C, got shape {shape}; {remedy}."
-        )
+        raise InputError(f"Expected images (N, H, W, C) or (N, C, H, W), C = 1 or 3, got shape {shape}; {remedy}.")
     return Layout("images", "first" if first else "last" if last else "none", dtype == np.uint8)
 
 
@@ -210,8 +198,8 @@ def _frame(X: Any) -> tuple[Array, Layout]:
 def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any], str | None]:
     """Convert labels (N,), (N, 1) or (1, N), integers or names, to int64 numbers of classes.
 
-    Without ``classes`` they are 0 to the largest integer, or the names that occur, and the last result is the line for
-    the screen about it. Names for labels 0, 1, ... are accepted, too.
+    Without ``classes`` they are 0 to the largest integer, or the names that occur; the last result says so. ``classes``
+    may be names of the labels 0, 1, ..., too.
     """
     labels = as_array("y", y)
     if labels.ndim == 2 and 1 in labels.shape:
@@ -225,16 +213,13 @@ def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any],
         if not bool((np.isfinite(labels) & (labels == np.rint(labels)) & (abs(labels) < _EXACT)).all()):
             raise InputError("Expected y as classes, got numbers that are not integers; check which array is y.")
         labels = labels.astype(np.int64)
-    names = None if classes is None else as_classes(classes)
-    if names is not None:
-        return _numbered(labels, names)
+    if classes is not None:
+        return *_numbered(labels, as_classes(classes)), None
     if labels.dtype.kind == "b":
         return torch.from_numpy(labels.astype(np.int64)), [False, True], None
     if labels.dtype.kind in "iu":
         if len(labels) and labels.min() < 0:
-            raise InputError(
-                "Expected y with labels of at least 0, got negative ones; pass classes=, the list of them."
-            )
+            raise InputError("Expected labels y of at least 0, got negative ones; pass classes=, the list of them.")
         count = int(labels.max()) + 1 if len(labels) else 0
         if count > _MOST_CLASSES:
             raise InputError(f"Expected labels below {_MOST_CLASSES}, got larger ones; pass classes=.")
@@ -246,8 +231,7 @@ def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any],
         raise InputError("Expected y as integers or names, got a mixture; pass labels of one type.") from None
     if len(names) > _MOST_NAMES:
         raise InputError(f"Expected at most {_MOST_NAMES} names of classes in y, got more; pass classes=.")
-    numbers, names, _ = _numbered(labels, as_classes(names))
-    return numbers, names, taken_from_records(classes=names)
+    return *_numbered(labels, as_classes(names)), taken_from_records(classes=names)
 
 
 def as_classes(classes: Sequence[Any]) -> list[Any]:
@@ -262,7 +246,7 @@ def as_classes(classes: Sequence[Any]) -> list[Any]:
     return names
 
 
-def _numbered(labels: Array, names: list[Any]) -> tuple[Tensor, list[Any], None]:
+def _numbered(labels: Array, names: list[Any]) -> tuple[Tensor, list[Any]]:
     """Look labels up among the stated classes."""
     if labels.dtype.kind in "iu" and all(isinstance(name, str) for name in names):
         spelled = all(re.fullmatch(r"-?\d+", name) for name in names)  # integers of a command line
@@ -271,10 +255,10 @@ def _numbered(labels: Array, names: list[Any]) -> tuple[Tensor, list[Any], None]
     else:
         known = {name: number for number, name in enumerate(names)}
     try:
-        return torch.tensor([known[label] for label in labels.tolist()], dtype=torch.int64), names, None
+        return torch.tensor([known[label] for label in labels.tolist()], dtype=torch.int64), names
     except (KeyError, TypeError):
         raise InputError(
-            f"Expected labels among the {len(names)} classes {_shown(names)}, got a label that is not listed."
+            f"Expected labels among the classes {_shown(names)}, got a label that is not listed."
         ) from None
 
 

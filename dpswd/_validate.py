@@ -89,9 +89,7 @@ def tensor(**named: Any) -> None:
     torch = sys.modules.get("torch")  # accounting checks its arguments without importing torch
     for name, value in named.items():
         if torch is None or not isinstance(value, torch.Tensor):
-            raise InputError(
-                f"Expected {name} to be a tensor, got {type(value).__name__}; use torch.as_tensor or torch.from_numpy."
-            )
+            raise InputError(f"Expected {name} to be a tensor, got {type(value).__name__}; use torch.as_tensor.")
 
 
 def floating(**named: Any) -> None:
@@ -106,7 +104,5 @@ def delta_caveat(delta: float, sample_size: int) -> str | None:
     """Return a warning where delta is not below 1 / N, else ``None``."""
     if delta < 1 / sample_size:
         return None
-    return (
-        f"delta = {delta:g} is not below 1 / N = {1 / sample_size:.2g}: a mechanism that publishes one whole record "
-        "would satisfy (epsilon, delta) with it; choose a smaller delta, or read mu instead."
-    )
+    consequence = "a mechanism that publishes a whole record would satisfy it; choose a smaller one, or read mu instead"
+    return f"delta = {delta:g} is not below 1 / N = {1 / sample_size:.2g}: {consequence}."

@@ -21,6 +21,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -42,15 +43,8 @@ _CHUNK_BYTES = 2**26  # of records that are mapped at a time
 _MOST_RECORDS = 4096  # of them
 _N_PUBLIC = 36  # random records on which a row function is checked
 _SCALES = ((1.0, 1.0), (1.0, 1e2), (1.0, 1e5), (1e-2, 1.0), (1e2, 1.0))  # of vectors, and of the one that changes
-_LIBRARIES = (
-    "torch",
-    "numpy",
-    "builtins",
-    "lightning",
-    "dpswd",
-    "collections",
-    "functools",
-)  # whose functions keep nothing
+# whose functions keep nothing
+_LIBRARIES = ("torch", "numpy", "builtins", "lightning", "dpswd", "collections", "functools")
 
 
 class LabelledRows:
@@ -146,19 +140,14 @@ class Releasing(nn.Module, Generic[M]):
     def _ask(self, records: PrivateRecords | None) -> dict[str, Tensor] | None:
         """Announce a release to the recorder; return the tensors of a stored release if it has one."""
         if records is not None and self.recorder is None:
-            raise InputError(
-                f"Expected {type(self).__name__} within a budget, got none; release in 'with Budget(records, [...])' "
-                "or in a fit with the callback PrivacyBudget."
-            )
+            name = type(self).__name__
+            raise InputError(f"Expected {name} within a budget, got none; use 'with Budget(...)' or PrivacyBudget.")
         return None if self.recorder is None else self.recorder.before_release(self.mechanism, records)
 
     def _publish(self, exact: Any, add_noise: Callable[[Any], Tensor], **published: Tensor) -> Tensor:
-        """Record a release on every rank, then draw its noise and store it on rank 0, and broadcast it.
+        """Record a release on every rank; draw noise for ``exact`` and store the values on rank 0, and broadcast them.
 
-        Args:
-            exact: The exact statistic, on rank 0.
-            add_noise: Returns the noisy values.
-            published: What is published with the values.
+        ``exact`` is the statistic, on rank 0; ``published`` is stored with the noisy values.
         """
         processes = Processes()
         processes.run_on_all(self._record)
@@ -217,18 +206,11 @@ class Releasing(nn.Module, Generic[M]):
 
 
 def check_same_records(records: PrivateRecords) -> str:
-    """Return the digest of the records, after comparing it between ranks.
-
-    Raises:
-        InputError: If ranks hold different records.
-    """
+    """Return the digest of the records, after comparing it between ranks."""
     processes = Processes()
     digest = str(processes.run_on_all(records.digest))
     if len(set(processes.all_gather(digest))) > 1:
-        raise InputError(
-            "Expected the same list of records on every rank, got different ones; give every rank the same records in "
-            "the same order, of which the library reads a share on each."
-        )
+        raise InputError("Expected the same list of records on every rank, in one order, got different ones.")
     return digest
 
 
@@ -237,13 +219,6 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
 
     The target is ``row_norm (1 - 1e-12 - d u)`` with u = 2^-53, so that rounding cannot leave a row above the bound
     (docs/theory/sensitivity.md, Proposition 1). A row whose norm overflows becomes zero.
-
-    Args:
-        rows: (B, d), any floating-point type.
-        row_norm: Public bound.
-
-    Returns:
-        Tensor (B, d) in float64, detached.
     """
     rows = rows.detach().to(torch.float64)
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
@@ -252,8 +227,7 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
 
 
 def _chunk(records: PrivateRecords) -> int:
-    size = functools.reduce(lambda a, b: a * b, records.shape, 4)
-    return max(1, min(_MOST_RECORDS, _CHUNK_BYTES // size))
+    return max(1, min(_MOST_RECORDS, _CHUNK_BYTES // (4 * math.prod(records.shape))))
 
 
 @torch.no_grad()
@@ -281,10 +255,8 @@ def _mapped(rows: RowFunction, values: Tensor, labels: Tensor) -> tuple[Tensor, 
     else:
         mapped = rows(values)
     if not isinstance(mapped, Tensor) or mapped.ndim != 2 or len(mapped) != len(values):
-        raise InputError(
-            f"Expected rows (n, d), one for each of {len(values)} records, got "
-            f"{tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__}; flatten the features."
-        )
+        got = tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__
+        raise InputError(f"Expected rows (n, d), one for each of {len(values)} records, got {got}; flatten them.")
     return _finite(mapped), groups.detach()
 
 
@@ -328,16 +300,7 @@ def _refuse_log(*_: Any, **__: Any) -> NoReturn:
 
 @torch.no_grad()
 def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int = 1) -> None:
-    """Check on public random records that every row depends on one record, and that nothing is kept.
-
-    Args:
-        rows: The row function.
-        shape: Shape of a record.
-        n_classes: Number of classes.
-
-    Raises:
-        InputError: If rows change with other records or between calls, or an attribute of a module changes.
-    """
+    """Check on public random records of a shape that every row depends on one record, and that nothing is kept."""
     modules = _modules(rows)
     name = type(modules[0]).__name__ if modules else getattr(rows, "__name__", type(rows).__name__)
     with torch.random.fork_rng(devices=[]), _isolated(modules):
@@ -368,10 +331,7 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
                 )
         kept = [name for name, value in _state(rows).items() if before.get(name) != value]
     if kept:
-        raise InputError(
-            f"Expected a row function that keeps nothing of what it reads, got {kept[0]}, which changed; compute rows "
-            "without storing them."
-        )
+        raise InputError(f"Expected a row function that keeps nothing of what it reads, got {kept[0]}, which changed.")
 
 
 def _public_pairs(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -449,10 +409,7 @@ def _refuse_hooks(rows: RowFunction) -> None:
             with register(_refuse_log) as handle:  # its table holds the other hooks, too
                 hooks = [hook for hook in handle.hooks_dict_ref().values() if hook is not _refuse_log]
             if any(not _of_library(getattr(hook, "__module__", None)) for hook in hooks):
-                raise InputError(
-                    f"Expected rows without forward hooks, got one on {name}, which would see private records; "
-                    "remove it."
-                )
+                raise InputError(f"Expected rows without forward hooks, which see private records, got one on {name}.")
 
 
 def _state(rows: Any) -> dict[str, Any]:

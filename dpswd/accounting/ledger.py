@@ -381,7 +381,7 @@ class SharedLedger(Ledger):
         if run not in self.runs or found < n_releases or (head and head not in self.heads):
             raise LedgerError(
                 f"Expected {n_releases} releases of run {run} in {self.path}, as in the checkpoint, got {found} or "
-                "another chain; the run cannot be resumed."
+                "another chain: the ledger was cut, or is another file; the run cannot be resumed."
             )
 
     def statement(self) -> dict[str, Any]:
