@@ -295,9 +295,10 @@ def export(path: str | Path, records: Any, classes: Any = None, layout: Layout |
 
 def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Any, layout: Layout) -> None:
     names: Any = getattr(records, "columns", layout.columns or range(values.shape[1]))
-    columns = list(values.T) if layout.columns is None else layout.typed(values)  # without pandas
     if hasattr(records, "columns"):
         columns = [np.asarray(records[name]) for name in names]
+    else:  # a table without pandas has types in the layout
+        columns = list(values.T) if layout.columns is None else layout.typed(values)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*names, *([] if classes is None else [layout.target or "class"])])
