@@ -146,7 +146,7 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = Tru
     first, last = (len(shape) == 4 and shape[axis] in (1, 3) for axis in (1, 3))
     if len(shape) == 4 and first == last:
         remedy = "it can be read both ways; pad the images" if first else "move the axes, or drop channels"
-        raise InputError(f"Expected images (N, H, W, C) or (N, C, H, W), C = 1 or 3, got shape {shape}; {remedy}.")
+        raise InputError(f"Expected images (N, H, W, C) or (N, C, H, W) of 1 or 3 channels, got {shape}; {remedy}.")
     return Layout("images", "first" if first else "last" if last else "none", dtype == np.uint8)
 
 
