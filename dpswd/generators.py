@@ -2,7 +2,6 @@
 
 ``generator.pt`` is the file to publish: weights, guarantee and format of the records, as tensors and plain values only.
 :func:`read_generator` loads it with ``weights_only=True``.
-:func:`read_generator` loads it with ``weights_only=True``.
 """
 
 import csv
