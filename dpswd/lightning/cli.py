@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO
@@ -89,6 +89,42 @@ class _LazyTensorBoard(TensorBoardLogger):
             super().finalize(status)
 
 
+class StepProgressBar(ProgressBar):
+    """One line with a bar of the training steps and the metrics; nothing where ``max_steps`` is not set."""
+
+    _bar: Any = None
+
+    def enable(self) -> None:
+        """Do nothing: rank 0 shows the bar."""
+
+    disable = enable
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Advance the bar; it opens after the first step, since passes over the records show bars of their own."""
+        if not trainer.is_global_zero or trainer.max_steps < 1:
+            return
+        if self._bar is None:
+            from rich import progress as rich
+
+            count, elapsed = rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
+            self._bar = rich.Progress("{task.description}", rich.BarColumn(), count, elapsed, "{task.fields[metrics]}")
+            self._bar.add_task("training", total=trainer.max_steps, metrics="")
+            self._bar.start()
+        metrics = {name: value for name, value in self.get_metrics(trainer, pl_module).items() if name != "v_num"}
+        text = "  ".join(f"{name} {float(str(value)):.3g}" for name, value in metrics.items())
+        self._bar.update(self._bar.task_ids[0], completed=trainer.global_step, metrics=text)
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Close the display."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    on_exception = on_train_end
+
+
 class PrivateCLI(LightningCLI):
     """``dpswd fit --config FILE``: any LightningModule and data module, with a privacy budget.
 
@@ -141,7 +177,7 @@ class PrivateCLI(LightningCLI):
         parser.add_lightning_class_args(PrivacyBudget, "privacy")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
-        """Set logger and checkpoints where the config does not."""
+        """Set logger, checkpoints and progress bar where the config does not."""
         given = self._options(self.config_init).get("trainer", {})
         now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")
         directory = Path(given.get("default_root_dir") or f"runs/{now}")
@@ -151,6 +187,10 @@ class PrivateCLI(LightningCLI):
         if given.get("logger") is None and not given.get("fast_dev_run"):
             kwargs.setdefault("logger", _LazyTensorBoard(directory, name="", version="", default_hp_metric=False))
         callbacks = _as_list(given.get("callbacks"))
+        if given.get("enable_progress_bar") is not False and not any(
+            isinstance(each, ProgressBar) for each in callbacks
+        ):
+            callbacks.append(StepProgressBar())
         checkpoints = given.get("enable_checkpointing") is not False and not given.get("fast_dev_run")
         if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
             callbacks.append(LastCheckpoint(directory, int(given.get("max_steps") or 0)))
