@@ -101,10 +101,8 @@ class Processes:
         part = min(_PART, -(-size // self.world_size))
         rank = index // part % self.world_size
         if self.world_size > 1 and int(rank.bincount(minlength=self.world_size).min()) < 2:
-            raise InputError(
-                f"Expected at least two records for every rank, got {len(index)} records for {self.world_size} ranks; "
-                "use fewer processes."
-            )
+            got = f"{len(index)} records for {self.world_size} ranks"
+            raise InputError(f"Expected at least two records for every rank, got {got}; use fewer processes.")
         return index[rank == self.rank].sort().values
 
     @contextlib.contextmanager

@@ -183,12 +183,7 @@ class RunBudget(Recorder):
         return self.run_dir / "releases" / f"{number:06d}.{ending}"
 
     def check(self, mechanism: Mechanism) -> None:
-        """Raise unless a new release is allowed now; change nothing.
-
-        Raises:
-            BudgetExceededError: If the run has not started or has ended, all planned releases have been made, or the
-                mechanism is not in the plan.
-        """
+        """Raise BudgetExceededError unless the run has started and the plan has a further release of this mechanism."""
         if not self._running:
             raise BudgetExceededError("Expected a release within a run of its budget, got one outside: not accounted.")
         planned = self._n_planned_of(mechanism)

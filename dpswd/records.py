@@ -41,19 +41,12 @@ class _Handle:
 
 @dataclass(frozen=True)
 class Stored:
-    """Records ``(N, *sample_shape)`` on disk, of which :attr:`read` reads some.
+    """Records on disk, of which :attr:`read` reads some."""
 
-    Attributes:
-        read: Maps record numbers (n,) to records ``(n, *sample_shape)``; raises InputError at one that is not valid.
-        shape: ``(N, *sample_shape)``.
-        dtype: uint8 or float32.
-        key: Checksum of the records or of their names, equal on all ranks of a run.
-    """
-
-    read: Callable[[Tensor], Tensor]
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    key: str = ""
+    read: Callable[[Tensor], Tensor]  # maps numbers (n,) to records (n, *sample_shape); InputError at an invalid one
+    shape: tuple[int, ...]  # (N, *sample_shape)
+    dtype: torch.dtype  # uint8 or float32
+    key: str = ""  # checksum of the records or of their names, equal on all ranks of a run
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -140,14 +133,10 @@ class PrivateRecords(_Handle):
 
         Args:
             path: The folder or zip.
-            size: Side to which images are cropped and resized; taken from the images with a line on the screen if not
-                given.
+            size: Side to which images are cropped and resized; if not given, taken from them, with a line that says so.
             channels: 1 for grey, 3 for RGB; as ``size``.
             classes: Names of the class folders; as ``size``.
             unreadable: ``"zero"`` maps a file that cannot be decoded to a black image; ``"refuse"`` raises.
-
-        Raises:
-            InputError: If the folder is missing or holds no image, or an image cannot be read.
         """
         from dpswd.data.folders import read_folder  # upwards: readers make handles
 
@@ -215,8 +204,7 @@ class PrivateRecords(_Handle):
     def check(self) -> int:
         """Print and return the number of records that repeat another one, for the owner of the records.
 
-        The guarantee is for one record: a record with c copies has c times the influence. The number is an exact
-        statistic of private records, which no guarantee covers.
+        A record with c copies has c times the influence. The number is exact, and no guarantee covers it.
         """
         seen: set[bytes] = set()
         for index in passing(torch.arange(len(self)).split(_PART), "Checking records"):

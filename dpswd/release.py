@@ -84,11 +84,7 @@ class Recorder:
     """
 
     def before_release(self, mechanism: Mechanism, records: PrivateRecords | None) -> dict[str, Tensor] | None:
-        """Raise to refuse a release of ``records`` (``None``: a tensor that the caller hands over).
-
-        Returns:
-            Tensors of a stored release, which are used instead of a new one, or ``None``.
-        """
+        """Return the tensors of a stored release to use, or ``None``; raise to refuse (``records=None``: a tensor)."""
         return None
 
     def record(self, mechanism: Mechanism) -> None:
@@ -103,17 +99,9 @@ M = TypeVar("M", bound=ProjectionMechanism | GaussianMechanism)
 
 
 class Releasing(nn.Module, Generic[M]):
-    """Base of the loss and of the queries: a mechanism, its source of noise, and a count of releases.
+    """Base of the loss and of the queries: a mechanism, its source of noise, and a count of releases."""
 
-    Args:
-        mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.
-        recorder: Object that records every release before it is made.
-
-    Attributes:
-        share: Part of the squared mu of a budget over several queries.
-    """
-
-    share: float = 0.2
+    share: float = 0.2  # part of the squared mu of a budget over several queries
 
     def __init__(self, mechanism: M, recorder: Recorder | None = None) -> None:
         super().__init__()

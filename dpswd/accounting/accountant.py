@@ -109,8 +109,7 @@ class PrivacyAccountant:
         """Return an upper bound on epsilon at ``delta``.
 
         Raises:
-            InputError: If there is no release, the tails of the bounds use up delta, delta is too small to be
-                resolved, or the noise is too small for the loss to be represented.
+            InputError: If there is no release, tails of bounds use up delta, or delta or the noise is too small.
         """
         resolved = self.resolve(delta)
         resolved.check_tail(delta)

@@ -286,9 +286,7 @@ class Ledger:
 class SharedLedger(Ledger):
     """The releases of several runs on the same records, and the total budget of these runs.
 
-    ``dpswd ledger create`` writes the budget into the header. A run reserves its whole plan before it draws any noise,
-    and can release nothing outside its plan. Reservations are made under the file's lock, so that two runs cannot both
-    reserve the same part of the budget.
+    A run reserves its whole plan, under the file's lock, before it draws any noise, and can release nothing else.
     """
 
     @classmethod
@@ -402,9 +400,7 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
     """Return the cost of all plans in a ledger: :func:`cost`, ``private``, ``shortcomings`` and ``sentence``.
 
     Where the plan of a later run is chosen after looking at earlier releases, only the total budget is proven to hold,
-    and only if it was fixed before all runs and every release is exactly Gaussian: these mechanisms are ordered by mu,
-    so that a budget check is a privacy filter (Smith and Thakurta, Fully Adaptive Composition for Gaussian Differential
-    Privacy, 2022).
+    if it was fixed before all runs and every release is exactly Gaussian (a privacy filter, SmithThakurta2022).
     """
     groups, found = ledger.planned(), shortcomings(ledger)
     facts = cost(groups, delta, accountant)

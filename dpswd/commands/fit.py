@@ -17,13 +17,7 @@ from dpswd.lightning.cli import PrivateCLI
 
 
 def fit(arguments: Sequence[str], run: bool = True) -> PrivateCLI:
-    """Run ``fit`` and return the LightningCLI.
-
-    With ``run=False``, ``arguments`` name no subcommand; the classes are instantiated and nothing is run.
-
-    Raises:
-        InputError: If an option, a config key or a value is not valid.
-    """
+    """Run ``fit`` and return the LightningCLI; with ``run=False`` (and no subcommand), make the classes only."""
     _quiet()
     try:
         return PrivateCLI(args=_with_config_paths(arguments), run=run)

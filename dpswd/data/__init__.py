@@ -84,13 +84,8 @@ def read_public(
 ) -> Benchmark:
     """Read records that the user may look at: a public source, synthetic records or test records.
 
-    Args:
-        data: As in :func:`read`. The records are ``train``; the test part of a benchmark, or of a file of MedMNIST or
-            Keras, is ``test``.
-        root: As in :func:`read`.
-        unreadable: As in :func:`read`.
-        download: As in :func:`read`.
-        options: ``size``, ``channels``, ``classes``, ``labelled`` and ``target`` of :func:`read`.
+    The arguments are those of :func:`read`, of the options ``size``, ``channels``, ``classes``, ``labelled`` and
+    ``target``. The records are ``train``; the test part of a benchmark, or of a file of MedMNIST or Keras, is ``test``.
 
     Example:
         >>> len(read_public("digits").test)

@@ -58,8 +58,6 @@ def find_images(
 ) -> Found:
     """Read the images of a folder or zip, cropped to the middle square and resized; see :func:`dpswd.data.read`.
 
-    A record is one image file: pixels, file name and folder (docs/theory/private-side.md).
-
     Without ``size`` it is the most frequent side of the first 100 images if that is at most 128, else 64; ``channels``
     likewise. Without ``classes`` they are the innermost folders in alphabetical order, the empty ones, too; one folder,
     or none, means no labels. Images that are not held in memory are decoded anew at every pass.

@@ -25,14 +25,8 @@ _MOST = 2000  # records of each side for precision and recall
 def fidelity(synthetic: Rows, real: Rows, *, columns: bool) -> dict[str, Any]:
     """Compare synthetic rows (n, d) with real rows (m, d).
 
-    Args:
-        synthetic: Synthetic rows.
-        real: Real rows.
-        columns: Whether columns have a meaning of their own; adds their 1-Wasserstein distances, in standard
-            deviations, and the differences of correlations.
-
-    Returns:
-        Plain values; ``halves`` has the same of one half of the real rows against the other, the best one can expect.
+    ``columns`` that have a meaning add their 1-Wasserstein distances, in standard deviations, and the differences of
+    correlations. ``halves`` has the same of one half of the real rows against the other, the best one can expect.
     """
     found = _compare(synthetic, real, columns)
     return found | {"halves": _compare(real[::2], real[1::2], columns)} if len(real) >= 20 else found

@@ -58,8 +58,7 @@ class TradeOff:
             mu, regret = converter.get_mu_and_regret()
         except (ValueError, AssertionError):  # gdpnum takes the extremes of an empty set
             raise InputError(
-                "Expected a trade-off curve with error rates above 1e-10, got none; check sigma against the "
-                "sensitivity: the composition hides everything or nothing."
+                "Expected a trade-off curve with error rates above 1e-10, got none; check sigma."
             ) from None
         return cls(float(mu), float(regret), float(converter.get_advantage()), False, converter)
 
