@@ -40,32 +40,24 @@ def array(name: str, value: Any) -> NDArray[np.float64]:
 def positive(**named: Any) -> None:
     """Raise unless every value is a finite number above zero (which also catches nan)."""
     for name, value in named.items():
-        number = real(name, value)
-        if not (number > 0 and math.isfinite(number)):
+        if not 0 < real(name, value) < math.inf:
             raise InputError(f"Expected {name} to be finite and above 0, got {name}={_said(value)}.")
 
 
 def nonnegative(**named: Any) -> None:
     """Raise unless every value is a finite number of at least zero."""
     for name, value in named.items():
-        number = real(name, value)
-        if not 0 <= number < math.inf:
+        if not 0 <= real(name, value) < math.inf:
             raise InputError(f"Expected {name} to be finite and at least 0, got {name}={_said(value)}.")
 
 
-def integer(**named: Any) -> None:
-    """Raise unless every value is an integer (``True`` is not) that a float holds exactly."""
+def at_least(lowest: int, **named: Any) -> None:
+    """Raise unless every value is an integer (``True`` is not) of at least ``lowest`` that a float holds exactly."""
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise InputError(f"Expected {name} to be an integer, got {name}={_said(value)}.")
         if abs(int(value)) > _MOST:
             raise InputError(f"Expected {name} to be at most {_MOST} in absolute value, got {name}={_said(value)}.")
-
-
-def at_least(lowest: int, **named: Any) -> None:
-    """Raise unless every value is an integer of at least ``lowest``."""
-    integer(**named)
-    for name, value in named.items():
         if value < lowest:
             raise InputError(f"Expected {name} >= {lowest}, got {name}={_said(value)}.")
 

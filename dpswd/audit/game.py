@@ -28,6 +28,7 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -124,9 +125,8 @@ class ProjectionGame:
         size, classes = self.sample_size, self.mechanism.n_classes
         rows = Stored(lambda index: self.rows(index, replaced), (size, len(self.record)), torch.float32)
         labels = torch.zeros(size, dtype=torch.int64) if classes else None
-        return PrivateRecords.from_values(
-            rows, labels, classes=range(classes) if classes else None, layout=Layout.of(self.record[None])
-        )
+        names, layout = range(classes) if classes else None, Layout.of(self.record[None])
+        return PrivateRecords.from_values(rows, labels, classes=names, layout=layout)
 
     def rows(self, index: Tensor, replaced: bool) -> Tensor:
         """Return the records (n, d) at ``index`` of one data set; record 0 is the one that differs."""
@@ -290,9 +290,7 @@ def audit(
         account = PrivacyAccountant(accountant).step(mechanism, sample_size=sample_size, n_releases=count)
         return Claim.of(account, delta)
 
-    def game(count: int) -> ProjectionGame:
-        return ProjectionGame(mechanism, sample_size, count, seed=seed, loss=loss)
-
+    game = partial(ProjectionGame, mechanism, sample_size, seed=seed, loss=loss)
     claim, audited = claimed(n_releases), n_releases
     if trials is None:
         trials, audited = _affordable(_time_of(game(1)), n_releases, claim.mu, seconds)
