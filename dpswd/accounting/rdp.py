@@ -25,43 +25,38 @@ MAX_ORDER = 1024
 _ORDERS = [2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, MAX_ORDER]
 
 
-class _OneRelease:
-    """Renyi curve of one release of ``part`` after sampling; caches every order."""
+@functools.lru_cache(maxsize=64)
+def _one_release(part: Releases) -> Callable[[float], float]:
+    """Return the Renyi curve of one release of ``part`` after sampling; every order is computed once."""
+    half_scale_sq = part.scale**2 / 2
+    orders = np.arange(2.0, MAX_ORDER + 2)
+    exponents: NDArray[np.float64] = part.law.log_mgf(orders * (orders - 1) * half_scale_sq) / (orders - 1)
+    table = dict(zip(orders.tolist(), exponents.tolist(), strict=True))
 
-    def __init__(self, part: Releases) -> None:
-        half_scale_sq = part.scale**2 / 2
-        orders = np.arange(2.0, MAX_ORDER + 2)
-        exponents: NDArray[np.float64] = part.law.log_mgf(orders * (orders - 1) * half_scale_sq) / (orders - 1)
-        table = dict(zip(orders.tolist(), exponents.tolist(), strict=True))
-        mean = part.law.mean
+    def unsampled(order: float) -> float:
+        order = float(order)
+        if order in table:
+            return float(table[order])
+        if math.isinf(order):
+            return math.inf
+        if order <= 1:
+            return float(part.law.mean * half_scale_sq)  # the Kullback-Leibler divergence
+        return float(part.law.log_mgf(order * (order - 1) * half_scale_sq)) / (order - 1)
 
-        def curve(order: float) -> float:
-            order = float(order)
-            if order in table:
-                return float(table[order])
-            if math.isinf(order):
-                return math.inf
-            if order <= 1:
-                return float(mean * half_scale_sq)  # the Kullback-Leibler divergence
-            return float(part.law.log_mgf(order * (order - 1) * half_scale_sq)) / (order - 1)
+    account = rdp_acct.anaRDPacct(m=2)
+    with np.errstate(all="ignore"):  # autodp computes with an infinite pure epsilon
+        if part.rate == 1:
+            account.compose_mechanism(unsampled)
+        else:
+            account.compose_subsampled_mechanism(unsampled, part.rate)
 
-        self._account = rdp_acct.anaRDPacct(m=2)
-        with np.errstate(all="ignore"):  # autodp computes with an infinite pure epsilon
-            if part.rate == 1:
-                self._account.compose_mechanism(curve)
-            else:
-                self._account.compose_subsampled_mechanism(curve, part.rate)
-        self._known: dict[float, float] = {}
+    @functools.cache
+    def curve(order: float) -> float:
+        with np.errstate(all="ignore"):
+            value = float(account.get_rdp([order])[0])
+        return value if value >= 0 else math.inf  # nan, too, is no bound at this order
 
-    def __call__(self, order: float) -> float:
-        if order not in self._known:
-            with np.errstate(all="ignore"):
-                value = float(self._account.get_rdp([order])[0])
-            self._known[order] = value if value >= 0 else math.inf  # nan, too, is no bound at this order
-        return self._known[order]
-
-
-_one_release = functools.lru_cache(maxsize=64)(_OneRelease)
+    return curve
 
 
 class RenyiAccount:

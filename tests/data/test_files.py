@@ -242,7 +242,7 @@ def test_a_table_needs_no_pandas_names_or_classes(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (TABLE, {}, r"text or mixed types \(sick\); name the column of classes by target; .*smartnoise-synth.*dpmm"),
+        (TABLE, {}, r"text or mixed types \(sick\); name the column of classes by target.*; .*smartnoise-synth.*dpmm"),
         (TABLE, {"target": "sick"}, "NaN"),
         (TABLE, {"target": "ill"}, "target"),
         (TABLE, {"target": "sick", "classes": ["no", "maybe"], "unreadable": "zero"}, "not listed"),
