@@ -422,23 +422,25 @@ def sentence(text):
     assert len(text) < 2000, text
 
 
-def command(capfd, arguments, allowed=(0, 2)):
-    """Runs ``dpswd`` in this process; returns its status, after checking stderr and stdout."""
+def answer(capfd, *words):
+    """Runs ``dpswd`` with --json; returns its result, the only output on stdout."""
     capfd.readouterr()
-    status = None
-    try:
-        status = main([str(word) for word in arguments])
-    except SystemExit as error:  # --help and --version of argparse
-        status = error.code
+    status = main([*map(str, words), "--json"])
     out, err = capfd.readouterr()
-    assert status in allowed, (status, err)
-    if status == 2:
-        lines = err.strip().splitlines()
-        assert len(lines) == 1, err
-        sentence(lines[0])
-        assert not out.strip()
-    assert "Traceback" not in out + err
-    return status
+    assert (status, out.count("\n")) == (0, 1), err
+    return json.loads(out)
+
+
+def refused(capfd, *words, status=2):
+    """Runs ``dpswd``, which must fail with nothing on stdout; returns the sentence on stderr."""
+    capfd.readouterr()
+    assert main([str(word) for word in words]) == status
+    out, err = capfd.readouterr()
+    assert not out.strip()
+    said = err.strip().splitlines()[-1]
+    assert said.startswith("dpswd: Expected ")
+    sentence(said)
+    return said
 
 
 def snapshot(directory):

@@ -1,18 +1,20 @@
-"""Mechanisms: sensitivities by random search, calibration, records in JSON, invalid values."""
+"""Mechanisms in JSON, calibrated and refused; the law of S against mpmath, exact laws and simulation."""
 
 import json
 import math
 
 import hypothesis.strategies as st
+import mpmath
 import numpy as np
 import pytest
 import torch
 from factories import REFUSED, fuzz, likely_mechanisms, outcome
+from scipy import stats
 
 from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism, mechanism_from_dict
-from dpswd.sensitivity import ConstantLaw
+from dpswd.sensitivity import ConstantLaw, ProjectionLaw, bernstein_bound, clt_bound, log_kummer
 
 GOOD = {"dim": 5, "n_projections": 40, "sigma": 1.0, "batch_size": 10}
 
@@ -108,3 +110,120 @@ def test_calibrate_returns_a_copy_that_keeps_the_budget():
 def test_mechanism_without_sigma_is_refused(use):
     with pytest.raises(InputError, match="calibrate"):
         use(ProjectionMechanism(**{**GOOD, "sigma": None}))
+
+
+FALSE_ALARM = 1e-6  # chance that a correct law fails a statistical test, over the choice of seed
+
+
+@pytest.mark.parametrize(("r", "dim"), [(1, 2), (1, 3), (1, 50), (49, 50), (7, 20), (1, 784), (1, 4096), (5000, 12288)])
+@pytest.mark.parametrize("t", [0.0, 1e-8, 4.9, 5.1, 77.0, 3e6])
+def test_log_kummer_agrees_with_mpmath(r, dim, t):
+    with mpmath.workdps(40):
+        expected = float(mpmath.log(mpmath.hyp1f1(mpmath.mpf(r) / 2, mpmath.mpf(dim) / 2, t, maxterms=10**6)))
+    assert float(log_kummer(r, dim, t)) == pytest.approx(expected, rel=1e-10, abs=0)
+
+
+def test_log_mgf_is_finite_at_the_largest_sizes_and_orders():
+    orders = np.arange(2.0, 1025)
+    for sigma in (1e-2, 1.0, 1e2):
+        values = ProjectionLaw(12288, 10_000).log_mgf(orders * (orders - 1) / (2 * sigma**2))
+        assert np.isfinite(values).all()
+        assert (np.diff(values) > 0).all()
+        assert (values >= 10_000 / 12288 * orders * (orders - 1) / (2 * sigma**2) * (1 - 1e-12)).all()  # Jensen
+
+
+def simulate(dim, k, kind, draws, seed):
+    """||z^T U||^2 for z = e_1: only the first row of U matters."""
+    rng = np.random.default_rng(seed)
+    if kind == "iid":
+        u = rng.standard_normal((draws, k, dim))
+        return (u[..., 0] ** 2 / (u**2).sum(-1)).sum(-1)
+    whole, rest = divmod(k, dim)
+    total = np.full(draws, float(whole))
+    if rest:
+        basis = np.linalg.qr(rng.standard_normal((draws, dim, dim)))[0]
+        total += (basis[:, 0, :rest] ** 2).sum(-1)
+    return total
+
+
+@pytest.mark.parametrize(("dim", "k", "kind"), [(6, 11, "iid"), (24, 5, "iid"), (3, 40, "iid"), (6, 9, "orthogonal")])
+def test_survival_matches_simulation(dim, k, kind):
+    draws = 20_000
+    s = simulate(dim, k, kind, draws, seed=dim * k)
+    law = ProjectionLaw(dim, k, kind)
+    band = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * draws))  # Dvoretzky-Kiefer-Wolfowitz, uniform in s
+    points = np.quantile(s, np.linspace(0.01, 0.99, 50))
+    empirical = (s[:, None] > points).mean(0)
+    assert np.abs(law.survival(points) - empirical).max() < band + 0.01  # the law rounds up by up to a grid step
+    wrong = ProjectionLaw(dim, k + max(1, k // 8), kind)  # control: another k is rejected
+    assert np.abs(wrong.survival(points) - empirical).max() > band + 0.01
+
+
+@pytest.mark.parametrize("dim", [2, 3, 50])
+def test_one_direction_is_a_beta_variable(dim):
+    points = np.array([0.01, 0.2, 0.5, 0.9])
+    expected = stats.beta.sf(points, 0.5, (dim - 1) / 2)
+    np.testing.assert_allclose(ProjectionLaw(dim, 1).survival(points), expected, rtol=1e-12)
+
+
+def test_orthogonal_directions_are_exact():
+    assert ProjectionLaw(5, 15, "orthogonal").is_constant
+    assert ProjectionLaw(5, 15, "orthogonal").mean == 3
+    law = ProjectionLaw(7, 10, "orthogonal")
+    points = np.array([1.1, 1.4, 1.9])
+    np.testing.assert_allclose(law.survival(points), stats.beta.sf(points - 1, 1.5, 2.0), rtol=1e-12)
+    t = np.array([0.1, 3.0, 40.0])
+    grid = stats.beta.ppf((np.arange(200_000) + 0.5) / 200_000, 1.5, 2.0)
+    expected = [np.log(np.exp(x * grid).mean()) + x for x in t]
+    np.testing.assert_allclose(law.log_mgf(t), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dim", "k", "kind", "classes"),
+    [
+        *[(784, 200, "iid", False), (50, 100, "iid", True), (2, 3, "iid", False), (3, 1, "iid", True)],
+        (64, 100, "orthogonal", True),
+    ],
+)
+def test_pessimistic_atoms_dominate_and_optimistic_ones_are_dominated(dim, k, kind, classes):
+    law = ProjectionLaw(dim, k, kind, labelled=classes)
+    upper, weights = law.atoms()
+    lower, lower_weights = law.atoms(pessimistic=False)
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+    assert lower_weights.sum() == pytest.approx(1, abs=1e-12)
+    assert (np.diff(upper) > 0).all()
+    assert upper[-1] <= law.maximum
+    points = np.linspace(0, upper[-1], 1000)[:-1]
+    above = np.array([weights[upper > s].sum() for s in points])
+    below = np.array([lower_weights[lower > s].sum() for s in points])
+    survival = law.survival(points)
+    assert (above >= survival - 1e-12).all()
+    assert (below <= survival + 1e-12).all()
+    assert (upper @ weights) / (lower @ lower_weights) < 1.25  # not vacuous
+
+
+def test_atoms_have_the_mean_of_the_law():
+    for dim, k in [(784, 1000), (50, 100), (8192, 2000)]:
+        atoms, weights = ProjectionLaw(dim, k).atoms()
+        assert k / dim <= atoms @ weights < 1.005 * k / dim
+
+
+def test_class_blocks_dominate_both_cases():
+    rng = np.random.default_rng(3)
+    dim, k, draws = 5, 4, 40_000
+    rows = rng.standard_normal((2, draws, k, dim))
+    first, second = (rows[..., 0] ** 2 / (rows**2).sum(-1)).sum(-1)
+    points = np.linspace(0.05, 3.5, 40)
+    survival = ProjectionLaw(dim, k, labelled=True).survival(points)
+    slack = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * draws))
+    assert (survival >= (first[:, None] > points).mean(0) - slack).all()
+    assert (survival >= (((first + second) / 4)[:, None] > points).mean(0) - slack).all()
+
+
+def test_bernstein_is_a_bound_and_the_normal_approximation_is_not():
+    for k, dim in [(200, 784), (1000, 784), (100, 50)]:
+        law = ProjectionLaw(dim, k)
+        for tail in (1e-3, 1e-6, 1e-9):
+            assert law.survival(bernstein_bound(k, dim, tail)) <= tail
+    # control: the CLT value is not a bound
+    assert ProjectionLaw(784, 40).survival(clt_bound(40, 784, 1e-6)) > 1e-6

@@ -1,81 +1,179 @@
-"""``dpswd account`` and ``calibrate``."""
+"""``dpswd account``, ``calibrate``, ``audit``, ``ledger`` and ``report``."""
 
-import argparse
 import json
 
 import pytest
+from factories import account, answer, ledger_of, make_run, refused, untouched
 
-from dpswd.commands import account, calibrate
-from dpswd.errors import InputError
+import dpswd.loss
+import dpswd.release
+from dpswd import GaussianMechanism
+from dpswd._random import SeededRandom
+from dpswd.accounting.ledger import HANDED_OVER, Ledger
+from dpswd.commands.main import main
 
-MNIST = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100".split()
+MNIST = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100 --sigma 0.72".split()
 OFFICE = "--dim 50 --n-projections 100 --sample-size 497 --batch-size 32 --n-releases 800".split()
-KEYS = {"epsilon", "delta", "mu", "regret", "accountant", "bound", "sound", "assumptions"}
 
 
-def run(name, *arguments):
-    parser = argparse.ArgumentParser()
-    command = {"account": account, "calibrate": calibrate}[name]
-    command.add_arguments(parser)
-    result = command.run(parser.parse_args(list(arguments)))
-    return json.loads(json.dumps(result, allow_nan=False))
+def printed(capsys, *words, status=0):
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == status
+    return capsys.readouterr().out
 
 
-def test_account():
-    result = run("account", *MNIST, "--sigma", "0.72", "--delta", "1e-5")
-    assert set(result) >= KEYS
+def test_account(capsys):
+    result = answer(capsys, "account", *MNIST, "--delta", "1e-5")
+    assert set(result) >= {"epsilon", "delta", "mu", "regret", "accountant", "bound", "sound", "assumptions"}
     assert result["epsilon"] == pytest.approx(8.917, rel=5e-3)
     assert result["mu"] == pytest.approx(1.834, rel=5e-3)
-    assert result["sound"] is True
-    assert result["accountant"] == "pld"
-    assert result["bound"] == "exact"
-
-
-def test_account_by_rdp_and_bernstein():
-    result = run("account", *OFFICE, "--sigma", "8", "--delta", "1e-3", "--accountant", "rdp", "--bound", "bernstein")
-    assert result["accountant"] == "rdp"
-    assert result["sound"] is True
-    assert 5 < result["epsilon"] < 10
-    clt = run("account", *OFFICE, "--sigma", "8", "--delta", "1e-3", "--bound", "clt", "--failure-prob", "1e-8")
+    assert (result["sound"], result["accountant"], result["bound"]) == (True, "pld", "exact")
+    by_rdp = answer(capsys, "account", *OFFICE, *"--sigma 8 --delta 1e-3 --accountant rdp --bound bernstein".split())
+    assert (by_rdp["sound"], by_rdp["accountant"]) == (True, "rdp")
+    assert 5 < by_rdp["epsilon"] < 10
+    clt = answer(capsys, "account", *OFFICE, *"--sigma 8 --delta 1e-3 --bound clt --failure-prob 1e-8".split())
     assert clt["sound"] is False
 
 
-def test_calibrate_to_every_budget():
-    assert run("calibrate", *OFFICE, "--epsilon", "10", "--delta", "1e-3")["sigma"] == pytest.approx(1.567, rel=0.01)
-    by_mu = run("calibrate", *OFFICE, "--mu", "1", "--delta", "1e-3")
+def test_calibrate_to_every_budget(capsys):
+    by_epsilon = answer(capsys, "calibrate", *OFFICE, "--epsilon", "10", "--delta", "1e-3")
+    assert by_epsilon["sigma"] == pytest.approx(1.567, rel=0.01)
+    by_mu = answer(capsys, "calibrate", *OFFICE, "--mu", "1", "--delta", "1e-3")
     assert 0.995 <= by_mu["mu"] <= 1
     assert by_mu["epsilon"] > 0
-    by_attack = run("calibrate", *OFFICE, "--tpr", "0.05", "--fpr", "0.001")
+    by_attack = answer(capsys, "calibrate", *OFFICE, "--tpr", "0.05", "--fpr", "0.001")
     assert by_attack["epsilon"] is None
     assert 1.3 < by_attack["mu"] < 1.6  # a Gaussian's: 3.09 - 1.645 = 1.445
+    text = printed(capsys, "calibrate", *OFFICE, "--mu", "1")  # without delta
+    assert "sigma" in text
+    assert "replace-one" in text
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--epsilon", "1"], "(--epsilon, --delta) or --mu or (--tpr, --fpr), got --epsilon."),
-        (["--epsilon", "-1", "--delta", "1e-5"], "got --epsilon=-1.0"),
-        (["--mu", "1", "--batch-size", "500"], "--batch-size <= --sample-size, got --batch-size=500"),
-        (["--mu", "1", "--n-projections", "0"], "--n-projections"),
+        ("--epsilon 1", "(--epsilon, --delta) or --mu or (--tpr, --fpr), got --epsilon."),
+        ("--epsilon -1 --delta 1e-5", "got --epsilon=-1.0"),
+        ("--mu 1 --batch-size 500", "--batch-size <= --sample-size, got --batch-size=500"),
+        ("--mu 1 --n-projections 0", "--n-projections"),
     ],
 )
-def test_errors_speak_of_options(options, words):
-    with pytest.raises(InputError) as caught:
-        run("calibrate", *OFFICE, *options)
-    assert words in str(caught.value)
-    assert "_" not in str(caught.value)
+def test_errors_speak_of_options(capsys, options, words):
+    said = refused(capsys, "calibrate", *OFFICE, *options.split())
+    assert words in said
+    assert "_" not in said
 
 
 def test_large_delta_is_warned_of(capsys):
-    weak = run("account", *OFFICE, "--sigma", "2", "--delta", "0.1")
-    assert "1 / N" in weak["caveats"][0]
-    account.show(weak)
-    assert "warning  delta = 0.1 is not below 1 / N" in capsys.readouterr().out
-    assert run("account", *OFFICE, "--sigma", "2", "--delta", "1e-3")["caveats"] == []  # control
+    weak = ("account", *OFFICE, "--sigma", "2", "--delta", "0.1")
+    assert "1 / N" in answer(capsys, *weak)["caveats"][0]
+    assert "warning  delta = 0.1 is not below 1 / N" in printed(capsys, *weak)
+    assert answer(capsys, "account", *OFFICE, "--sigma", "2", "--delta", "1e-3")["caveats"] == []  # control
 
 
-def test_show_without_delta(capsys):
-    calibrate.show(run("calibrate", *OFFICE, "--mu", "1"))
-    printed = capsys.readouterr().out
-    assert "sigma" in printed
-    assert "replace-one" in printed
+SMALL = "audit --dim 4 --n-projections 8 --kind orthogonal --sample-size 12 --batch-size 12 --delta 1e-5".split()
+BLOCKS = [*SMALL, *"--statistic quantiles --n-quantiles 3 --sigma 0.15 --trials 300".split()]
+
+
+@pytest.fixture
+def seeded(monkeypatch):
+    source = SeededRandom(5)
+    monkeypatch.setattr(dpswd.release, "random_source", lambda _seed=None: source)
+
+
+@pytest.mark.usefixtures("seeded")
+def test_audit(capsys, monkeypatch):
+    result = answer(capsys, *BLOCKS)
+    assert (result["passed"], result["trials"], result["confidence"]) == (True, 300, 0.99)
+    assert 0 < result["mu_lower"] <= result["mu_claimed"]
+    assert result["epsilon_lower"] <= result["epsilon_claimed"]
+    assert result["assumptions"]
+    text = printed(capsys, *BLOCKS)
+    assert "passed" in text
+    assert "300 runs" in text
+    assert "can prove no mu above" in printed(capsys, *SMALL, "--sigma", "0.1", "--trials", "60")
+    monkeypatch.setattr(dpswd.loss, "clip_rows", lambda rows, bound: rows.detach().double())
+    assert "REFUTED" in printed(capsys, *BLOCKS, status=1)
+
+
+MECHANISM = GaussianMechanism(sensitivity=1.0, sigma=4.0, name="counts")
+
+
+def of_run(path, run, made=1, planned=2, mechanism=MECHANISM):
+    plan = [{"mechanism": mechanism.to_dict(), "n_releases": planned}]
+    header = {"run": run, "version": "1", "config_sha256": "ab" * 32, "sample_size": 100, "plan": plan}
+    header |= {"target_epsilon": 3.0, "target_delta": 1e-5, "private": mechanism.is_private}
+    ledger = Ledger.create(path, header)
+    for _ in range(made):
+        ledger.record(mechanism, 100)
+    return path
+
+
+def epsilon(count):
+    return pytest.approx(account([(MECHANISM, 100, count)]).get_epsilon(1e-5), rel=1e-12)
+
+
+def test_ledger_show(tmp_path, capsys):
+    path = of_run(tmp_path / "ledger.jsonl", "r1")
+    result = answer(capsys, "ledger", "show", path)
+    assert result["head"] == ledger_of(tmp_path).head
+    assert (result["torn"], result["scope"]) == (False, "run")
+    assert (result["releases_made"], result["releases_planned"]) == (1, 2)
+    assert (result["epsilon"], result["made"]["epsilon"]) == (epsilon(2), epsilon(1))
+    assert result["mu"] == pytest.approx(2**0.5 / 4, rel=1e-4)
+    assert result["sound"] is result["private"] is True
+    assert result["budget"] == {"epsilon": 3.0, "delta": 1e-5}
+    assert answer(capsys, "ledger", "show", path, "--delta", "1e-3")["epsilon"] < result["epsilon"]
+    assert answer(capsys, "ledger", "show", tmp_path) == result  # the run directory
+    text = printed(capsys, "ledger", "show", path)
+    for word in ("chain ok", "1 of 2 planned releases made", "2 x counts", "replace-one"):
+        assert word in text
+
+
+def test_ledger_show_of_an_incomplete_line_and_a_fixed_seed(tmp_path, capsys):
+    path = of_run(tmp_path / "l", "r1", made=2, mechanism=GaussianMechanism(sensitivity=1.0, sigma=4.0, noise_seed=1))
+    path.write_bytes(path.read_bytes()[:-5])
+    with untouched(tmp_path):
+        found = answer(capsys, "ledger", "show", path)
+        assert (found["torn"], found["private"]) == (True, False)
+        text = printed(capsys, "ledger", "show", path)
+    assert "incomplete" in text
+    assert "NOT PRIVATE" in text
+
+
+def test_ledger_create_with_earlier_runs(tmp_path, capsys):
+    paths, create = [of_run(tmp_path / name, name) for name in "ab"], ("ledger", "create", "--delta", "1e-5")
+    path = tmp_path / "all"
+    result = answer(capsys, *create, path, "--epsilon", "9", "--include", *paths)
+    assert result["scope"] == "shared"
+    assert [run["run"] for run in result["runs"]] == ["a", "b"]
+    assert result["epsilon"] == epsilon(4)
+    assert answer(capsys, "ledger", "show", path) == result
+    refused(capsys, *create, path, "--epsilon", "9")  # exists
+    refused(capsys, *create, tmp_path / "new", "--epsilon", "0.1", "--include", path, status=1)
+
+
+REFUSED = ["", "show", "create x", "forget x", "show missing", "show ."]
+REFUSED += ["create . --epsilon 1 --delta 1e-5", "create x --epsilon -1 --delta 1e-5"]
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_ledger_refuses(capsys, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    with untouched(tmp_path):
+        refused(capsys, "ledger", *words.split())
+
+
+def test_report(tmp_path, capsys):
+    run_dir = make_run(tmp_path / "run")
+    result = answer(capsys, "report", run_dir)
+    assert result["epsilon"] == json.loads((run_dir / "report.json").read_text())["guarantee"]["epsilon"]
+    assert result["files"] == [str(run_dir / name) for name in ("report.html", "report.md", "report.json")]
+    assert result["conditions"] == []
+    shown = printed(capsys, "report", run_dir, "--title", "Scans")
+    assert "μ = 0.809" in shown
+    assert "1 in 1,000" in shown
+    assert "NOT" not in shown
+    assert (run_dir / "report.md").read_text().startswith("## Scans")
+    handed = make_run(tmp_path / "handed", header={"records": HANDED_OVER}, sound=False)
+    assert printed(capsys, "report", handed).startswith("CONDITIONAL: The records were handed over by the caller")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import account, ledger_of, privacy
+from factories import account, answer, ledger_of, privacy, refused
 from PIL import Image
 
 from dpswd.commands.main import main
@@ -24,24 +24,6 @@ FILES |= {"ledger.jsonl", "privacy.json", "releases"}
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(capfd, *words):
-    """Runs a command with --json and returns its result, the only output on stdout."""
-    capfd.readouterr()
-    assert main([*map(str, words), "--json"]) == 0, capfd.readouterr().err
-    out = capfd.readouterr().out
-    assert out.count("\n") == 1
-    return json.loads(out)
-
-
-def refused(capfd, *words):
-    """Runs a command that must fail with one line, and returns it."""
-    capfd.readouterr()
-    assert main([str(word) for word in words]) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    return err.splitlines()[-1]
 
 
 def pictures(folder, n=60):
@@ -73,7 +55,7 @@ STATED = ("--classes", "common", "rare", "--size", "12", "--channels", "3", "--d
 def test_images_from_the_folder_to_the_export(capfd, place):
     """Photos, generator, samples and pictures, evaluation."""
     folder = pictures(place / "photos")
-    result = run(capfd, "generate", folder, *STATED, "--epsilon", "300")
+    result = answer(capfd, "generate", folder, *STATED, "--epsilon", "300")
     directory = place / "runs" / "photos"
     assert {path.name for path in directory.iterdir()} == FILES | {"samples.png"}
     assert (result["n_records"], result["n_synthetic"]) == (60, 60)
@@ -85,13 +67,13 @@ def test_images_from_the_folder_to_the_export(capfd, place):
         assert (made["data"].shape, made["data"].dtype) == ((60, 12, 12, 3), np.uint8)
         assert sorted(set(made["targets"].tolist())) == ["common", "rare"]
     made = directory / "generator.pt"
-    run(capfd, "sample", made, "-n", "12", "--out", "pictures", "--proportions", "released")
+    answer(capfd, "sample", made, "-n", "12", "--out", "pictures", "--proportions", "released")
     assert {path.name for path in (place / "pictures").iterdir()} <= {"common", "rare"}
     assert len(list((place / "pictures").rglob("*.png"))) == 12
-    run(capfd, *f"sample {made} -n 5 --labels rare --spread 0.8 --out one.npz".split())
+    answer(capfd, *f"sample {made} -n 5 --labels rare --spread 0.8 --out one.npz".split())
     with np.load("one.npz", allow_pickle=False) as sampled:
         assert sampled["targets"].tolist() == ["rare"] * 5
-    found = run(capfd, "evaluate", directory / "synthetic.npz", folder, "--classifiers", "logreg", "--out", "eval")
+    found = answer(capfd, "evaluate", directory / "synthetic.npz", folder, "--classifiers", "logreg", "--out", "eval")
     assert found["rows"][0]["balanced_accuracy"] > 80
     assert {path.name for path in (place / "eval").iterdir()} == {"private_evaluation.json", "private_evaluation.png"}
     assert "--labels out of common, rare" in refused(capfd, "sample", made, "--labels", "blue")
@@ -104,18 +86,18 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     assert not (place / "runs").exists()
     stated = "age: [0, 90, integer]\nincome: [0, 100000]\nmember: [0, 1, binary]\n"
     (place / "bounds.yaml").write_text(stated)
-    forecast = run(capfd, "forecast", train, *words, "--bounds", "bounds.yaml")
+    forecast = answer(capfd, "forecast", train, *words, "--bounds", "bounds.yaml")
     assert (forecast["n_bins"], "own distributions" in forecast["text"]) == (64, True)
     facts = ("--shape", "3", "--n", "400", "--n-classes", "2", "--delta", "1e-4", "--bounds", "bounds.csv")
-    assert run(capfd, "forecast", *facts)["text"] == forecast["text"]
-    run(capfd, "generate", train, *words, "--bounds", "bounds.csv", "--out", "out")
+    assert answer(capfd, "forecast", *facts)["text"] == forecast["text"]
+    answer(capfd, "generate", train, *words, "--bounds", "bounds.csv", "--out", "out")
     assert {path.name for path in (place / "out").iterdir()} == FILES | {"columns.png"}
-    run(capfd, "sample", "out/generator.pt", "-n", "300", "--out", "made.csv")
+    answer(capfd, "sample", "out/generator.pt", "-n", "300", "--out", "made.csv")
     lines = list(csv.DictReader((place / "made.csv").read_text().splitlines()))
     assert list(lines[0]) == ["age", "income", "member", "sick"]
     assert all(line["age"].isdigit() and int(line["age"]) <= 90 for line in lines)
     assert {(line["member"], line["sick"]) for line in lines} == {(a, b) for a in "01" for b in "01"}
-    found = run(capfd, "evaluate", "made.csv", train, "--target", "sick")
+    found = answer(capfd, "evaluate", "made.csv", train, "--target", "sick")
     assert [row["classifier"] for row in found["rows"]] == ["logreg", "mlp", "boosting"]
     assert min(row["accuracy"] for row in found["rows"]) > 80
     assert len(found["fidelity"]["column_distances"]) == 3
@@ -148,14 +130,14 @@ def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, plac
     said = refused(capfd, "generate", "no/such/data", "--out", "run")
     assert "--out" in said
     assert "--resume" in said
-    run(capfd, "generate", "digits", "--out", "run", "--resume")
+    answer(capfd, "generate", "digits", "--out", "run", "--resume")
     assert (place / "run" / "ledger.jsonl").read_bytes() == ledger
     assert FILES <= {path.name for path in (place / "run").iterdir()}
 
 
 def test_constants_of_a_config_and_of_options(capfd, place):
     (place / "mine.yaml").write_text("centre: 0.25\nshift: 0.5\n")
-    run(capfd, "generate", "digits", "--config", "mine.yaml", "--shift", "1.5", "--name", "scans")
+    answer(capfd, "generate", "digits", "--config", "mine.yaml", "--shift", "1.5", "--name", "scans")
     config = (place / "runs" / "digits" / "config.yaml").read_text()
     assert "centre: 0.25" in config
     assert "shift: 1.5" in config
@@ -197,12 +179,12 @@ def test_torchrun_needs_no_further_flag(place):
 
 
 def test_forecast_says_where_its_facts_come_from(capfd, place):
-    stated = run(capfd, "forecast", "--shape", "8,8", "--n", "1438", "--n-classes", "10")
-    read = run(capfd, "forecast", "digits")
+    stated = answer(capfd, "forecast", "--shape", "8,8", "--n", "1438", "--n-classes", "10")
+    read = answer(capfd, "forecast", "digits")
     assert stated["shares"] == read["shares"]
     assert read["source"].startswith("From digits: 1438 records of shape (1, 8, 8), 10 classes.")
     assert "No data were read" in stated["source"]
-    imbalanced = run(capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "100")
+    imbalanced = answer(capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "100")
     assert (imbalanced["n_classes"], "Rarest class (100 records, 10%)" in imbalanced["text"]) == (2, True)
     refused(capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "10")
     assert main(["forecast", "--shape", "32,32,3", "--n", "20"]) == 0
@@ -214,7 +196,7 @@ def test_forecast_says_where_its_facts_come_from(capfd, place):
 
 @pytest.mark.slow
 def test_demo_end_to_end(capfd, place):
-    result = run(capfd, "demo", "--out", "demo")
+    result = answer(capfd, "demo", "--out", "demo")
     assert result["guarantee"]["sound"] is True
     assert 9 < result["guarantee"]["epsilon"] <= 10
     more = {"samples.png", "evaluation.json", "evaluation.png"}

@@ -9,45 +9,21 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from factories import refused
 
 from dpswd import __version__
 from dpswd.commands.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
-ACCOUNT = {
-    "--dim": "4",
-    "--n-projections": "8",
-    "--sample-size": "64",
-    "--batch-size": "16",
-    "--n-releases": "3",
-    "--sigma": "1",
-    "--delta": "1e-5",
-}
-
-
-def flat(options):
-    return [word for pair in options.items() for word in pair]
-
-
-def refused(capfd, arguments, *words, status=2):
-    """Runs a command that must fail with one line on stderr that holds ``words``, and nothing on stdout."""
-    capfd.readouterr()
-    assert main(arguments) == status
-    out, err = capfd.readouterr()
-    last = err.strip().splitlines()[-1]
-    assert last.startswith("dpswd: Expected ")
-    assert "Traceback" not in err + out
-    assert not out.strip()
-    for word in words:
-        assert word in last, last
+ACCOUNT = "account --dim 4 --n-projections 8 --sample-size 64 --batch-size 16 --n-releases 3 --sigma 1 --delta 1e-5"
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["account", *flat(ACCOUNT | {"--sigma": "nan"})], ["sigma"]),
-        (["account", *flat(ACCOUNT | {"--sigma": "much"})], ["--sigma", "much"]),
-        (["account", *flat(ACCOUNT | {"--batch-size": "65"})], ["batch", "65"]),
+        ([*ACCOUNT.split(), "--sigma", "nan"], ["sigma"]),
+        ([*ACCOUNT.split(), "--sigma", "much"], ["--sigma", "much"]),
+        ([*ACCOUNT.split(), "--batch-size", "65"], ["batch", "65"]),
         (["account", "--dim", "4"], ["--n-projections"]),
         ([], ["dpswd --help"]),
         (["nonsense"], ["dpswd --help"]),
@@ -57,7 +33,8 @@ def refused(capfd, arguments, *words, status=2):
 )
 def test_bad_input(capfd, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
-    refused(capfd, arguments, *words)
+    said = refused(capfd, *arguments)
+    assert all(word in said for word in words)
     assert not list(tmp_path.iterdir())
 
 
@@ -105,8 +82,10 @@ def test_configs_by_name(capfd, tmp_path, monkeypatch):
     assert capfd.readouterr().out == (ROOT / "configs" / "digits.yaml").read_text()
     assert main(["configs"]) == 0
     assert "mnist" in capfd.readouterr().out
-    refused(capfd, ["configs", "nothing"], "nothing", "digits")
-    refused(capfd, ["configs", "../pyproject"], "pyproject")
+    said = refused(capfd, "configs", "nothing")
+    assert "nothing" in said
+    assert "digits" in said
+    assert "pyproject" in refused(capfd, "configs", "../pyproject")
 
 
 def test_a_missing_package_is_named(capfd, monkeypatch):
@@ -114,7 +93,9 @@ def test_a_missing_package_is_named(capfd, monkeypatch):
         raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
 
     monkeypatch.setattr("dpswd.commands.main.import_module", missing)
-    refused(capfd, ["demo"], "sklearn", "dpswd[train]")
+    said = refused(capfd, "demo")
+    assert "sklearn" in said
+    assert "dpswd[train]" in said
 
 
 def test_warnings_are_one_line_without_source(monkeypatch):

@@ -1,23 +1,32 @@
-"""Accounting experiments: they run, Table 4 by the paper's conventions, errata 1 to 3 and 6, regret of DP-SGD."""
+"""Accounting experiments, errata, and statements of papers that no other test shows."""
 
+import copy
+import itertools
 import json
+import math
 
 import numpy as np
 import pytest
 import torch
 from gdpnum import PLDConverter
 from scipy import stats
+from torch import nn
 
-from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd import PrivacyAccountant, ProjectionMechanism
 from dpswd.sensitivity import bernstein_bound
+from dpswd.sliced import sliced_wasserstein
 from experiments.__main__ import available
 from experiments.accounting import gdp
+from experiments.accounting.gdp import dp_sgd, pure_mu, randomised_response
 from experiments.accounting.published import TABLE4, published_bound, published_epsilon
 from experiments.accounting.sensitivity import draw_sensitivities
+from experiments.notions import wdp
+from experiments.notions.wdp import BayesianAccountant, MomentsAccountant
+from models.networks import FaceDiscriminator
 
 EXPERIMENTS = available()
 ROWS = {row.name: row for row in TABLE4}
-QUICK = ["fig7", "table4", "gdp_fig1", "gdp_fig2", "gdp_table3", "gdp_fig4"]
+QUICK = ["wdp_fig1", "wdp_fig2", "wdp_fig3", "fig7", "table4", "gdp_fig1", "gdp_fig2", "gdp_table3", "gdp_fig4"]
 SLOW = ["fig1", "bounds", "gdp_fig3", "gdp_dpsgd"]
 
 
@@ -26,6 +35,8 @@ def test_quick_run(name, tmp_path):
     result = EXPERIMENTS[name].run(tmp_path, quick=True)
     json.dumps(result, allow_nan=False)
     assert result["rows"]
+    pictures = {name, "wdp_fig4"} if name == "wdp_fig2" else {name}
+    assert {path.stem for path in tmp_path.glob("*.png")} == pictures
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -143,3 +154,216 @@ def test_curve_of_a_full_profile_is_that_of_the_mechanism():
     assert (gdp.zcdp_delta(0.5, epsilon) >= delta).all()
     assert (by_zcdp < whole).all()
     assert (gdp.curve_of_profile(alpha, epsilon[1000:1001], delta[1000:1001]) < whole).all()
+
+
+# Rakotomamonjy2021
+
+
+def test_proposition_2_bounds_one_release():
+    made, delta = ProjectionMechanism(784, 200, 1.5, 100), 1e-5
+    exact = PrivacyAccountant().step(made, sample_size=100, n_releases=1).get_epsilon(delta)
+
+    def printed(bound):
+        orders = np.geomspace(1.01, 1e3, 2000)
+        return (orders * bound / (2 * made.sigma**2) + math.log(2 / delta) / (orders - 1)).min()
+
+    assert exact < printed(bernstein_bound(200, 784, delta / 2))
+    assert exact > printed(0.5 * 200 / 784)  # control: half of the mean of S is no bound
+
+
+def smoothed_distance(points, weights, sigma):
+    """W_2 of N(0, sigma^2) and of a mixture of N(points, sigma^2) by quantiles."""
+    grid = np.linspace(-12 * sigma, 12 * sigma, 200_001)
+    levels = stats.norm.cdf((grid[:, None] - points) / sigma) @ weights
+    gap = grid - sigma * stats.norm.ppf(np.clip(levels, 1e-16, 1 - 1e-16))
+    return math.sqrt(np.trapezoid(gap**2, levels))
+
+
+@pytest.mark.parametrize("sigma", [1.0, 5.0, 25.0])
+def test_property_1_noise_hides_no_difference(sigma):
+    """Laws with equal means: their smoothed distance is at least the difference of the standard deviations."""
+    spread = smoothed_distance(np.array([-1.0, 1.0]), np.array([0.5, 0.5]), sigma)
+    assert spread >= 0.99 * (math.sqrt(sigma**2 + 1) - sigma) > 0
+    assert smoothed_distance(np.zeros(2), np.array([0.5, 0.5]), sigma) < 1e-6 * sigma
+
+
+# Gomez2025
+
+
+def gaussian_curve(mu):
+    return lambda alpha: stats.norm.cdf(stats.norm.isf(alpha) - mu)
+
+
+def excess(f, g, alpha):
+    """Definition 2.10: least k with f(a + k) - k <= g(a) for all a, by one bisection per a."""
+    low, high = np.zeros_like(alpha), np.ones_like(alpha)
+    for _ in range(60):
+        k = (low + high) / 2
+        holds = f(np.minimum(alpha + k, 1)) - k <= g(alpha)
+        low, high = np.where(holds, low, k), np.where(holds, k, high)
+    return high.max()
+
+
+def advantage(f, alpha):
+    return (1 - alpha - f(alpha)).max()
+
+
+GRID = np.linspace(0, 1, 100_001)
+
+
+@pytest.mark.parametrize("pld", [dp_sgd(1.0, 0.1, 30), randomised_response(2.0)], ids=["dp_sgd", "response"])
+def test_equations_10_to_13_and_proposition_4_2(pld):
+    converter = PLDConverter(pld)
+    mu, regret = converter.get_mu_and_regret()
+    curve, gaussian = converter.get_beta, gaussian_curve(mu)
+    assert (curve(GRID) >= gaussian(GRID) - 1e-9).all()  # Eq. 10
+    alpha = np.geomspace(1.01e-10, 0.5, 2000)
+    needed = stats.norm.isf(alpha) + stats.norm.isf(curve(alpha))  # Eq. 11
+    assert 0.98 * mu < needed.max() <= mu * (1 + 1e-6)
+    assert regret == pytest.approx(excess(curve, gaussian, GRID), abs=1e-4)  # Algorithm 2, Theorem B.2
+    assert excess(gaussian, curve, GRID) < 1e-8  # Proposition 4.1: the other direction is 0
+    assert abs(advantage(curve, GRID) - advantage(gaussian, GRID)) <= 2 * regret + 1e-6  # Proposition 4.2
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
+def test_lemma_c_1_and_equation_32(mu):
+    curve = gaussian_curve(mu)
+    assert advantage(curve, GRID) == pytest.approx(2 * stats.norm.cdf(mu / 2) - 1, abs=1e-8)
+    # half of the advantage: the factor 2 of Proposition 4.2 is attained
+    assert excess(lambda alpha: 1 - alpha, curve, GRID) == pytest.approx(advantage(curve, GRID) / 2, abs=1e-8)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.0), (2.0, 0.1)])
+def test_equation_31(epsilon, delta):
+    likely = 1 / (1 + math.exp(-epsilon))
+    first = np.array([delta, (1 - delta) * likely, (1 - delta) * (1 - likely), 0.0])
+    total_variation = np.abs(first - first[::-1]).sum() / 2
+    assert total_variation == pytest.approx((math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1))
+
+
+def test_theorems_a_6_a_7_a_10_by_enumeration():
+    """Three answers of randomised response: eight outcomes, all likelihood-ratio tests."""
+    likely = 1 / (1 + math.exp(-1.0))
+    outcomes = list(itertools.product((0, 1), repeat=3))
+    p = np.array([math.prod(likely if bit else 1 - likely for bit in outcome) for outcome in outcomes])
+    q = np.array([math.prod(1 - likely if bit else likely for bit in outcome) for outcome in outcomes])
+    converter = PLDConverter(composed := randomised_response(1.0).self_compose(3))
+    for epsilon in (-1.0, 0.0, 0.5, 2.0):
+        assert composed.get_delta_for_epsilon(epsilon) == pytest.approx(np.maximum(p - np.exp(epsilon) * q, 0).sum())
+    order = np.argsort(q / p)
+    alpha, beta = np.cumsum(q[order]), 1 - np.cumsum(p[order])
+    np.testing.assert_allclose(converter.get_beta(alpha), beta, atol=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+def test_proposition_6_1_pure_dp(epsilon):
+    mu, kink = pure_mu(epsilon), 1 / (1 + math.exp(epsilon))
+    alpha = np.concatenate([np.geomspace(1e-12, 0.5, 2000), 1 - np.geomspace(1e-12, 0.5, 2000), [kink]])
+    curve = np.maximum(1 - math.exp(epsilon) * alpha, math.exp(-epsilon) * (1 - alpha))
+    assert (curve >= gaussian_curve(mu)(alpha) - 1e-12).all()
+    assert curve[-1] == pytest.approx(gaussian_curve(mu)(kink), rel=1e-9)  # they touch at the kink: no smaller mu
+
+
+def test_proposition_6_2_no_finite_mu():
+    """A mechanism that publishes the record with probability 1e-6 needs a mu that grows as alpha falls."""
+    alpha = np.array([1e-10, 1e-100, 1e-300])
+    needed = stats.norm.isf(alpha) + stats.norm.isf((1 - 1e-6) * (1 - alpha))
+    assert (np.diff(needed) > 10).all()
+    assert needed[-1] > 30
+
+
+def test_discriminator_features_depend_on_one_private_record():
+    """One step of training on batches that differ in one record moves the features of all other images."""
+    torch.manual_seed(0)
+    network = FaceDiscriminator()
+    private, public = torch.rand(2, 4, 3, 64, 64).unbind()
+    neighbour = torch.cat([private[:3], 1 - private[3:]])
+
+    def trained_on(batch):
+        discriminator = copy.deepcopy(network)
+        optimizer = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+        truth = torch.tensor([1.0] * 4 + [0.0] * 4)
+        logits = discriminator(torch.cat([batch, public]))
+        nn.functional.binary_cross_entropy_with_logits(logits, truth).backward()
+        optimizer.step()
+        return discriminator.eval().features(public).detach()
+
+    first, second = trained_on(private), trained_on(neighbour)
+    assert torch.equal(first, trained_on(private))  # control: the same batch gives the same features
+    assert (first - second).norm(dim=1).min() > 0
+    assert first.shape[1] == 8192
+
+
+def test_seed_keeps_32_bits():
+    draws = [torch.randn(5, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5 + 2**32, 6)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+def test_remark_4_square_of_the_norm():
+    u = nn.functional.normalize(torch.randn(7, 100_000, generator=torch.Generator().manual_seed(0)), dim=0)
+    z = 3 * torch.eye(7)[0]
+    mean = float((z @ u).square().mean())
+    assert mean == pytest.approx(9 / 7, rel=0.02)  # E Y = 1 / d, times the square of the norm
+    assert mean != pytest.approx(3 / 7, rel=0.5)
+
+
+def test_property_2_fails_for_the_power():
+    points = [torch.tensor([[float(value)]]) for value in (0, 1, 2)]
+    power = [float(sliced_wasserstein(points[i], points[j], torch.ones(1, 1))) for i, j in ((0, 1), (1, 2), (0, 2))]
+    assert power[2] > power[0] + power[1]
+    assert power[2] ** 0.5 <= power[0] ** 0.5 + power[1] ** 0.5 + 1e-6
+
+
+def test_table_3_reshape():
+    upsampled = nn.Upsample(scale_factor=4)
+    assert upsampled(torch.zeros(1, 16, 7, 7)).shape[-2:] == (28, 28)
+    assert upsampled(torch.zeros(1, 1, 28, 28)).shape[-2:] == (112, 112)  # the printed reshape
+
+
+def test_table_5_strides():
+    channels = (32, 512, 256, 128, 64, 3)
+
+    def size(strides, paddings):
+        image = torch.zeros(1, 32, 1, 1)
+        for i, (stride, padding) in enumerate(zip(strides, paddings, strict=True)):
+            image = nn.ConvTranspose2d(channels[i], channels[i + 1], 4, stride, padding)(image)
+        return image.shape[-1]
+
+    assert size((1,) * 5, (0,) * 5) == 16  # as printed
+    assert size((1, 2, 2, 2, 2), (0, 1, 1, 1, 1)) == 64
+
+
+def test_table_4_sample_size_of_usps():
+    row = next(row for row in TABLE4 if row.name == "MNIST-USPS")
+    assert row.recomputed() == pytest.approx(5.360, abs=0.005)
+    assert row._replace(sample_size=7_468).recomputed() == pytest.approx(5.342, abs=0.005)
+
+
+def test_comparators_against_dp_accounting():
+    from dp_accounting import GaussianDpEvent, rdp
+
+    ours = MomentsAccountant(16)
+    ours.step(3.0, sigma=6.0, rate=1.0)  # without sampling: the RDP of a Gaussian at order 17
+    reference = rdp.RdpAccountant([17])
+    reference.compose(GaussianDpEvent(2.0))
+    # dp_accounting's conversion subtracts ln(order) / (order - 1) and adds ln(1 - 1 / order) to the classical one.
+    improvement = math.log(17) / 16 - math.log1p(-1 / 17)
+    assert ours.get_epsilon(1e-5) == pytest.approx(reference.get_epsilon(1e-5) + improvement, rel=1e-9)
+    bayes = BayesianAccountant(16, n_steps=10)
+    bayes.step([3.0] * 5, sigma=6.0, rate=1.0)  # equal distances, no spread: the classical accountant
+    assert bayes.total == pytest.approx(ours.total, rel=1e-12)
+
+
+def test_table_2_printed_rows():
+    rows = {row["dataset"]: row for row in wdp.printed_rows()}
+    betas = {name: row["least_beta"] for name, row in rows.items()}
+    assert betas == pytest.approx({"MNIST": 30.3, "CIFAR-10": 44.3, "SVHN": 57.6, "Fashion-MNIST": 51.2}, abs=0.05)
+    assert rows["Fashion-MNIST"]["p_attack_dp_is"] == pytest.approx(0.9478, abs=1e-4)  # 0.623 is printed
+    wrong = {
+        (name, notion)
+        for name, row in rows.items()
+        for notion in ("dp", "bdp", "wdp")
+        if abs(row[f"p_attack_{notion}"] - row[f"p_attack_{notion}_is"]) > 1e-3
+    }
+    assert wrong == {("MNIST", "dp"), ("SVHN", "dp"), ("Fashion-MNIST", "dp")}

@@ -1,11 +1,52 @@
+"""Audit experiments: canaries, the leak of a gradient, one-run bounds, broken mechanisms and their twins."""
+
 import math
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
+from dpswd.data.benchmarks import benchmark
 from dpswd.errors import InputError
+from experiments.audit.canaries import Canaries, audit_generator
+from experiments.audit.leak import Target
 from experiments.audit.one_run import one_run_epsilon, one_run_p_value
+from experiments.audit.zoo import ZOO, inspect
+
+
+def test_canaries_replace_the_slots_only():
+    data, plain = Canaries.of(50, 3), benchmark("digits").train
+    assert 10 < int(data.coins.sum()) < 40
+    assert torch.equal(data.pairs[:, 0], 1 - data.pairs[:, 1])
+    assert torch.equal(data.records.values[:50], data.pairs[torch.arange(50), data.coins])
+    assert torch.equal(data.records.labels[:50], data.classes)
+    assert torch.equal(data.records.values[50:], plain.floats()[50:])
+    assert not torch.equal(Canaries.of(50, 4).coins, data.coins)
+
+
+def test_audit_of_a_generator():
+    row = audit_generator(slots=100, epsilon=1.0)
+    assert row["passed"]
+    assert 0.3 < row["guessed_right"] < 0.7  # 4 standard deviations around 1/2
+
+
+@pytest.mark.parametrize("published", [0.25, 1.0])
+def test_audit_generator_of_published_records(published):
+    row = audit_generator(slots=400, epsilon=1.0, published=published)
+    assert not row["passed"]
+    assert 1 < row["epsilon_lower"] <= row["best_provable_epsilon"]
+    if published == 1:
+        assert row["guessed_right"] == 1
+        assert row["epsilon_lower"] == row["best_provable_epsilon"]
+
+
+def test_leak_of_the_synthetic_target_scores_have_the_law_of_the_claim():
+    """The ratio is normal with mean -m^2/2 and variance m^2 for the mu of this record, m <= 1."""
+    target = Target(1.0)
+    scores = np.array([target.run(0) for _ in range(30)])
+    assert scores.mean() < 0
+    assert 0.3 < scores.std() < 1 + 4 / 58**0.5  # 4 standard deviations above the claim
 
 
 def test_p_value_without_delta():
@@ -57,3 +98,12 @@ def test_bad_input(scores, coins, message):
         one_run_epsilon(scores, coins, delta=1e-5)
     with pytest.raises(InputError, match="right <= guesses"):
         one_run_p_value(5, 2, 3, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("specimen", ZOO, ids=lambda specimen: specimen.name)
+def test_specimen_is_caught_and_its_twin_passes(specimen):
+    row = inspect(specimen, trials=500, seed=1)
+    assert row["caught"]
+    assert row["mu_lower"] > row["mu_claimed_at_fpr"]
+    assert row["twin_passed"]
+    assert row["twin_mu_lower"] > 0.1  # control: a blind attack gives 0

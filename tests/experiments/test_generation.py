@@ -1,0 +1,326 @@
+"""Generation experiments on tiny settings: cells, rows that are kept, and what their measures are."""
+
+import json
+import math
+import os
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dpswd import InputError
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.data import Benchmark, benchmark
+from dpswd.estimators import PrivateGenerator
+from dpswd.lightning.networks import ShuffleGenerator
+from dpswd.mixture import structure
+from dpswd.mixture.structure import forecast
+from dpswd.records import Records
+from experiments.generation import (
+    fig6,
+    generation_ablation,
+    imagebench,
+    networks,
+    readme_picture,
+    stand_ins,
+    tables_adult,
+)
+from experiments.generation import forecast as forecasts
+from experiments.generation.frechet import fidelity, precision_recall, random_convolutions
+from experiments.generation.generation_ablation import CELLS, PARTS, Part
+from experiments.generation.imagebench import Task, summarise
+from experiments.generation.tables_adult import judge
+
+
+@pytest.fixture
+def faces(tmp_path):
+    """A data directory with 25 random pictures of 64 x 64: 20 private ones and 5 for testing."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "celeba64").mkdir()
+    for i in range(25):
+        Image.fromarray(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "celeba64" / f"{i:02}.png")
+    return tmp_path
+
+
+def test_repeated_faces_have_the_number_of_the_paper(faces):
+    records = fig6.repeated(benchmark("celeba", faces).train)
+    assert len(records) == 162_000
+    rows, _ = records.open_records(torch.tensor([3, 23, 161_983, 4]))
+    assert torch.equal(rows[0], rows[1])
+    assert torch.equal(rows[0], rows[2])
+    assert not torch.equal(rows[0], rows[3])
+
+
+def test_published_algorithm_on_faces(faces, tmp_path, monkeypatch):
+    monkeypatch.setattr(fig6, "STEPS", {False: 2})
+    (row,) = fig6.published(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]
+    assert (row["sigma"], row["sound"], row["sample_size"], row["steps"]) == (0.37, False, 20, 2)
+    assert row["frechet"] > 0
+    assert (tmp_path / "out" / "fig6_published.png").exists()
+    (again,) = fig6.published(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]  # from the checkpoint
+    assert again == row
+    with pytest.raises(InputError, match="--only"):
+        fig6.published(tmp_path, data=faces, only="ours")
+
+
+def test_generator_and_discriminator_are_trained_on_faces(faces):
+    private = benchmark("celeba", faces).train
+    weights = []
+    for steps in (1, 2):
+        torch.manual_seed(0)
+        generator, _ = fig6.train(private, 0.37, steps, None)
+        weights.append([parameter.detach() for parameter in generator.parameters()])
+    assert all(not torch.equal(first, second) for first, second in zip(*weights, strict=True))
+
+
+FOLDERS = {"MNIST": "MNIST", "FashionMNIST": "FashionMNIST", "USPS": "USPS", "CIFAR10": "cifar10_images"}
+
+
+SLOW = [pytest.param(name, 10.0, marks=pytest.mark.slow) for name in FOLDERS]
+
+
+@pytest.mark.parametrize(("dataset", "epsilon"), [("digits", 10.0), ("digits", 1.0), *SLOW])
+def test_forecast_is_within_a_factor_of_two(dataset, epsilon):
+    root = Path(os.environ.get("DPSWD_DATA") or "data")
+    if dataset != "digits" and not (root / FOLDERS[dataset]).is_dir():
+        pytest.skip(f"no {dataset} below {root}")
+    for row in forecasts.measure(forecasts.Cell(dataset, epsilon), root)["rows"]:
+        assert 0.5 <= row["realised"] / row["forecast"] <= 2, row
+
+
+def test_records_without_classes_are_not_as_forecast():
+    records = benchmark("digits").train
+    made = forecast(len(records), (1, 8, 8), 10, 2.0)
+    order = torch.randperm(len(records), generator=torch.Generator().manual_seed(0))
+    shuffled = Records(records.values, records.labels[order])
+    assert forecasts.realised(shuffled, made, 2.0)["means"] < 0.5 * made.signal_to_noise["means"]
+
+
+def sample(n, mean, scale, seed):
+    noise = torch.randn(n, len(mean), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.tensor(mean).double() + noise * torch.tensor(scale).double()
+
+
+def in_balls(points, centres, k):
+    """Share of points in a ball around a centre as large as the distance to its k-th nearest other centre, by loops."""
+    found = 0
+    for point in points:
+        for i, centre in enumerate(centres):
+            others = sorted(np.linalg.norm(centre - other) for j, other in enumerate(centres) if j != i)
+            if np.linalg.norm(point - centre) <= others[k - 1]:
+                found += 1
+                break
+    return found / len(points)
+
+
+def test_precision_and_recall_agree_with_loops():
+    real, generated = sample(40, [0, 0], [1, 1], 0), sample(30, [2, 0], [1, 0.2], 1)
+    expected = in_balls(generated.numpy(), real.numpy(), 3), in_balls(real.numpy(), generated.numpy(), 3)
+    assert precision_recall(real, generated) == pytest.approx(expected)
+    assert expected[0] > expected[1] > 0  # the generated law is narrow
+    assert precision_recall(real, real) == (1, 1)
+    assert precision_recall(real, generated + 100) == (0, 0)
+
+
+def test_public_features_put_noise_farther_away_than_other_digits():
+    digits = benchmark("digits")
+    real, other = digits.train.floats(), digits.test.floats()
+    assert random_convolutions(other).shape == (359, 256)
+    near = fidelity(real, other)
+    far = fidelity(real, torch.rand(other.shape, generator=torch.Generator().manual_seed(0)))
+    assert 0 < near["frechet"] < far["frechet"] / 10
+    assert near["precision"] > 0.7 > 0.1 > far["precision"]
+    assert near["recall"] > 0.7 > 0.1 > far["recall"]
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part.constant], ids=lambda part: part.label)
+def test_constants_decide_what_the_part_says(part):
+    path, value = part.constant
+    before = forecast(60_000, (1, 28, 28), 10, mu=10.0)
+    with patch(path, value):  # fails where there is no such constant
+        changed = forecast(60_000, (1, 28, 28), 10, mu=10.0)
+    cells, levels = {"MAX_CELLS": (value, before.n_levels), "_MAX_LEVELS": (before.n_cells, 0)}.get(
+        path.rpartition(".")[2], (before.n_cells, before.n_levels)
+    )
+    assert (changed.n_cells, changed.n_levels) == (cells, levels)
+    assert forecast(60_000, (1, 28, 28), 10, mu=10.0) == before
+
+
+@pytest.mark.parametrize("epsilon", [10.0, None])
+def test_a_changed_run_is_sound_or_has_no_guarantee(monkeypatch, epsilon):
+    monkeypatch.setattr(generation_ablation, "N_SYNTHETIC", 400)
+    built = []
+    monkeypatch.setattr(
+        generation_ablation, "draw", lambda made, labels: built.append(made) or torch.rand(len(labels), 1, 8, 8)
+    )
+    part = Part("one cell per class", ("digits",), (), (CELLS, 1), epsilon)
+    row = generation_ablation.evaluate(generation_ablation.Cell("digits", part, 0), None)
+    assert (row["sound"], row["mu"] is None) == ((True, False) if epsilon else (None, True))
+    assert built[0].structure.n_cells == 1
+    assert structure.MAX_CELLS > 1
+    assert set(row["accuracy"]) == {"logreg", "cnn"}
+    assert row["frechet"] > 0
+
+
+def test_split_is_that_of_random_split_after_seed_0():
+    torch.manual_seed(0)
+    expected, _ = torch.utils.data.random_split(range(1438), [1000, 438])
+    found = Task(Path(), (), 1000).records("digits", None)
+    assert torch.equal(found.train.labels, benchmark("digits").train.labels[expected.indices])
+    assert len(found.test) == 359
+
+
+def test_faces_have_the_attributes_of_their_names(tmp_path):
+    (tmp_path / "celeba64").mkdir()
+    names = [f"{i:06}.jpg" for i in range(1, 11)]
+    for i, name in enumerate(names):
+        Image.new("RGB", (64, 64), (20 * i, 0, 0)).save(tmp_path / "celeba64" / name)
+    lines = [f"{name}  1 {1 if i % 3 else -1} -1" for i, name in enumerate(names)]
+    (tmp_path / "celeba64_attr.txt").write_text("\n".join(["10", "Bald Male Young", *lines[::-1]]) + "\n")
+    train = imagebench.faces(tmp_path).train
+    assert train.values.shape == (8, 3, 32, 32)
+    red = (train.values[:, 0].double().mean((1, 2)) / 20).round().long()
+    assert red.tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert torch.equal(train.labels, (red % 3 > 0).long())
+
+
+def test_best_and_mean_are_over_networks_of_one_seed():
+    facts = {"dataset": "MNIST", "method": "mixture", "epsilon": 10.0, "n_train": 9, "delta": 1e-5, "mu": 2.0}
+    facts |= {"sound": True, "train_seconds": 1.0}
+    scores = [{"logreg": 99.0, "mlp": 60.0, "cnn": 70.0, "larger_cnn": 80.0}, {"logreg": 99.0, "mlp": 90.0}]
+    scores[1] |= {"cnn": 30.0, "larger_cnn": 60.0}
+    results = [{**facts, "accuracy": found, "fidelity": {"recall": 0.25 * seed}} for seed, found in enumerate(scores)]
+    rows, (measured,) = summarise(results)
+    found = {row["classifier"]: row["mean"] for row in rows}
+    assert found["best"] == 85.0  # of 80 and 90
+    assert found["mean"] == 65.0  # of 70 and 60
+    assert measured["recall"] == 0.125
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quick_run_resumes_and_filters(tmp_path, monkeypatch):
+    monkeypatch.setattr(imagebench, "N_QUICK", 400)
+    first = imagebench.run(tmp_path, quick=True, only="mixture", epsilon=10.0, workers=0)
+    assert {row["epsilon"] for row in first["rows"]} == {10.0}
+    assert not (tmp_path / "imagebench.png").exists()  # wants both budgets
+    result = imagebench.run(tmp_path, quick=True, workers=0)
+    assert {(row["method"], row["epsilon"]) for row in result["fidelity"]} == {
+        ("real records", None),
+        ("one-shot mixture", 10.0),
+        ("one-shot mixture", 1.0),
+    }
+    real, private = ([row for row in result["rows"] if row["epsilon"] == epsilon] for epsilon in (None, 10.0))
+    assert [row["classifier"] for row in private] == ["logreg", "mlp", "cnn", "larger_cnn", "best", "mean"]
+    assert all(row["mean"] > 85 for row in real)
+    assert all(row["sound"] and row["mu"] > 0 for row in private)
+    assert private[0]["delta"] == pytest.approx(1 / (1438 * np.log(1438)))
+    assert first["rows"] == private
+    assert (tmp_path / "imagebench.png").exists()
+    monkeypatch.setattr(imagebench, "evaluate_cell", lambda *_, **__: pytest.fail("a finished cell was run again"))
+    again = imagebench.run(tmp_path, quick=True, dataset="digits", workers=0)
+    assert json.dumps(again) == json.dumps(result)
+    with pytest.raises(InputError, match="filter"):
+        imagebench.run(tmp_path, quick=True, dataset="MNIST", workers=0)
+
+
+SMALL = {"sample_shape": (1, 8, 8), "hidden": 16, "width": 4, "jitter": {"shift": 0.2}}
+
+
+def test_cells_of_digits(tmp_path, monkeypatch):
+    monkeypatch.setattr(networks, "N_SYNTHETIC", 100)
+    monkeypatch.setattr(networks, "DATASETS", {"digits": "digits"})
+    monkeypatch.setattr(networks, "PRINTED", {})
+    monkeypatch.setattr(networks, "plan", lambda seeds: [networks.Cell("digits", 10.0, seed) for seed in range(seeds)])
+    chosen = {"steps": 2, "batch": 40, "lr": 1e-3}
+    monkeypatch.setattr(networks, "settings", lambda dataset: chosen | {"network": dict(SMALL)})
+    rows = networks.run(tmp_path, seeds=2)["rows"]
+    assert [(row["classifier"], row["seeds"]) for row in rows] == [("logreg", 2), ("mlp", 2), ("cnn", 2)]
+    assert all(row["sound"] and row["method"].startswith("DP-SWD") and row["cpu_seconds"] >= 0 for row in rows)
+    found = {path.name for path in (tmp_path / "networks" / "runs" / "digits-10-0").iterdir()}
+    assert {"ledger.jsonl", "privacy.json", "report.html", "sketch.pt", "generator.pt", "samples.png"} <= found
+    monkeypatch.setattr(networks, "run_cell", lambda *_, **__: pytest.fail("a finished cell was run again"))
+    assert networks.run(tmp_path, seeds=1)["rows"] == rows
+    with pytest.raises(InputError, match="epsilon"):
+        networks.run(tmp_path, epsilon=3.0)
+
+
+def test_a_cell_without_classes(tmp_path, monkeypatch):
+    faces = [Records(torch.rand(n, 3, 8, 8), torch.zeros(n, dtype=torch.int64)) for n in (300, 100)]
+    found = Benchmark("faces", *faces, public=True)
+    monkeypatch.setattr(networks, "benchmark", lambda *_, **__: found)
+    monkeypatch.setattr(networks, "N_FACES", 50)
+    network = {"sample_shape": (3, 8, 8), "n_classes": 0, "hidden": 16, "width": 4}
+    chosen = {"steps": 2, "batch": 40, "lr": 1e-3}
+    monkeypatch.setattr(networks, "settings", lambda dataset: chosen | {"network": dict(network)})
+    (row,) = networks.run(tmp_path, dataset="CelebA")["faces"]
+    assert row["sound"]
+    assert row["frechet"] > 0
+
+
+@pytest.mark.parametrize("dataset", networks.DATASETS)
+def test_settings_are_those_of_the_shipped_configs(dataset):
+    shape = (1, 16, 16) if dataset == "USPS" else (1, 28, 28)
+    assert ShuffleGenerator(**networks.settings(dataset)["network"]).sample_shape == shape
+    assert networks.version(networks.Cell(dataset, 10.0, 0)) == networks.version(networks.Cell(dataset, 1.0, 1))
+
+
+def test_plan():
+    cells = networks.plan(3)
+    assert len({cell.name for cell in cells}) == len(cells) == 3 * 3 * 3 + 2 * 3 + 1
+    assert {cell.seed for cell in cells[:9]} == {0}
+
+
+def test_picture_of_digits(tmp_path, monkeypatch):
+    result = readme_picture.run(tmp_path, quick=True)
+    (row,) = json.loads(json.dumps(result))["rows"]
+    assert row["sound"]
+    assert 9.9 < row["epsilon"] <= readme_picture.EPSILON
+    with Image.open(tmp_path / "readme.png") as picture:
+        assert picture.width > 900
+
+    monkeypatch.setattr(PrivateGenerator, "fit", None)  # a second picture is drawn with the same generator
+    assert readme_picture.run(tmp_path, quick=True) == result
+
+
+@pytest.mark.filterwarnings("ignore:Expect noise")
+def test_one_cell(tmp_path, monkeypatch):
+    monkeypatch.setattr(stand_ins, "_N_SYNTHETIC", 500)
+    (row,) = stand_ins.run(tmp_path, quick=True, workers=0)["rows"]
+    assert (row["dataset"], row["n_records"], row["epsilon"], row["channels"]) == ("digits", 300, 10.0, 1)
+    assert row["signal"] == pytest.approx(mu_of_epsilon(10.0, 1e-5) * 300 / math.sqrt(10), abs=0.01)
+    assert row["accuracy"] > 50
+    monkeypatch.setattr(stand_ins, "measure", lambda *_, **__: pytest.fail("a finished cell was run again"))
+    assert stand_ins.run(tmp_path, quick=True, dataset="digits", workers=0)["rows"] == [row]
+    with pytest.raises(InputError, match="data set"):
+        stand_ins.run(tmp_path, quick=True, dataset="USPS", workers=0)
+
+
+def test_a_small_set_both_ways(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables_adult, "LOOKED_AT", {"breast_cancer": "constants"})
+    monkeypatch.setattr(tables_adult, "BUDGETS", (10.0,))
+    rows = tables_adult.run(tmp_path, quick=True, only="small")["small"]
+    assert [(row["method"], row.get("chosen")) for row in rows[:2]] == [
+        ("released columns", True),
+        ("scaled columns", False),
+    ]
+    assert rows[2]["version"] == "0.2.0"
+    assert "reason" in rows[2]
+    assert min(rows[0][name] for name in ("logreg", "neighbours", "bayes", "svm")) > 75
+
+
+def test_distances_of_equal_rows_are_zero():
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(300, 8)), np.arange(300) % 2
+    found = judge(rows, labels, rows, rows, labels)
+    assert max(found["distances"]) == found["correlations"] == 0
+    assert min(found["auc"].values()) > 0.5
+    moved = judge(rows + rows.std(0), labels, rows, rows, labels)
+    assert moved["distances"] == pytest.approx([1] * 8)
+
+
+def test_adult_without_its_file(tmp_path):
+    with pytest.raises(InputError, match=r"adult\.csv"):
+        tables_adult.run(tmp_path, data=tmp_path, only="adult")
