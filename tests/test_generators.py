@@ -21,15 +21,7 @@ from dpswd import InputError
 from dpswd._provenance import seen_runs
 from dpswd.commands.main import main
 from dpswd.data import benchmark
-from dpswd.generators import (
-    Generator,
-    draw,
-    export,
-    guarantee_line,
-    read_generator,
-    save_grid,
-    write_generator,
-)
+from dpswd.generators import Generator, draw, export, guarantee_line, read_generator, save_grid, write_generator
 from dpswd.lightning.networks import ConvGenerator, MLPGenerator
 from dpswd.mixture.generator import MixtureGenerator
 

@@ -23,11 +23,7 @@ def loaded_by(statement, names):
 @pytest.mark.parametrize(
     ("statement", "names", "loaded"),
     [
-        (
-            "import dpswd.release; from dpswd import Budget, ClassCovariances",
-            HEAVY,
-            (),
-        ),
+        ("import dpswd.release; from dpswd import Budget, ClassCovariances", HEAVY, ()),
         ("import dpswd.report", ("matplotlib", "lightning", "torchvision"), ()),
         ("import dpswd.sensitivity, dpswd.mechanism", ("torch", *HEAVY), ()),
         ("import dpswd.commands.main", ("torch", *HEAVY), ()),

@@ -15,13 +15,7 @@ from hypothesis.extra import numpy as arrays
 
 import dpswd.loss
 import dpswd.queries
-from dpswd import (
-    DPSlicedWassersteinLoss,
-    PrivacyAccountant,
-    PrivateRecords,
-    ProjectionMechanism,
-    random_projections,
-)
+from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, PrivateRecords, ProjectionMechanism, random_projections
 from dpswd._random import SeededRandom, normal, on_grid
 from dpswd._sorting import sort_columns
 from dpswd.accounting.calibrate import mu_of_epsilon

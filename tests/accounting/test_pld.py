@@ -250,9 +250,7 @@ def test_divergence_of_a_random_law_by_quadrature():
     # density
     dim, scale, order = 5, 1.3, 4
     expected = integrate.quad(
-        lambda y: math.exp(order * (order - 1) * scale**2 * y / 2) * stats.beta.pdf(y, 0.5, (dim - 1) / 2),
-        0,
-        1,
+        lambda y: math.exp(order * (order - 1) * scale**2 * y / 2) * stats.beta.pdf(y, 0.5, (dim - 1) / 2), 0, 1
     )[0]
     account = RenyiAccount([Releases(ProjectionLaw(dim, 1), scale, 1.0, 1)])
     assert account(order) == pytest.approx(math.log(expected) / (order - 1), rel=1e-6)

@@ -18,14 +18,7 @@ from dpswd.audit.game import ProjectionGame, QueryGame, audit, run_game
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.queries import (
-    ClassCounts,
-    ClassCovariances,
-    ClassMeans,
-    ColumnCounts,
-    GaussianQuery,
-    SumAndNorm,
-)
+from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, ColumnCounts, GaussianQuery, SumAndNorm
 from dpswd.records import PrivateRecords
 
 QUANTILES = {"statistic": "quantiles", "n_quantiles": 3}

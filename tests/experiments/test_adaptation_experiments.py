@@ -11,13 +11,7 @@ from torch import nn
 from dpswd import InputError, PrivateAdapter
 from dpswd.data import benchmark
 from dpswd.records import Records
-from experiments.adaptation import (
-    adaptation_methods,
-    fallback,
-    pairs,
-    table1,
-    table1_published,
-)
+from experiments.adaptation import adaptation_methods, fallback, pairs, table1, table1_published
 from experiments.adaptation.adaptation_methods import PROBLEMS
 from experiments.adaptation.framing import frame
 

@@ -7,7 +7,9 @@ import math
 import re
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
+import factories
 import jsonschema
 import pytest
 from factories import COUNTS, ROWS, SKETCH
@@ -27,6 +29,12 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"not really"
 ROW = {"dataset": "digits", "classifier": "mlp", "train": "synthetic", "accuracy": 97.5, "n_train": 9, "n_test": 9}
 
 
+@pytest.fixture
+def make_run(tmp_path):
+    """Writes a run directory as a training run does."""
+    return lambda *groups, name="run", **changes: factories.make_run(tmp_path / name, *groups, **changes)
+
+
 def facts(path, **options):
     report, _ = collect(path, **options)
     CHECKER.validate(report)
@@ -40,10 +48,7 @@ def test_collect_one_shot_run(make_run):
     report, curve = collect(path)
     CHECKER.validate(report)
     guarantee = report["guarantee"]
-    assert report["private"]
-    assert report["sound"]
-    assert not report["reasons"]
-    assert not report["caveats"]
+    assert (report["private"], report["sound"], report["reasons"], report["caveats"]) == (True, True, [], [])
     assert guarantee["mu"] == pytest.approx(math.sqrt(2 / 50**2 + (0.01**2 * 2 / 0.0175**2)))
     assert guarantee["exactly_gaussian"]
     assert guarantee["tier"] == 1
@@ -170,21 +175,17 @@ def test_claim_of_privacy_or_soundness_against_the_ledger_has_no_effect(make_run
     assert "CLT" in report["reasons"][0]
 
 
-def _remove(path):
-    path.unlink()
-
-
-def _cut_last_line(path):
+def cut_last_line(path):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
 
 
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        ("ledger.jsonl", _remove),
-        ("ledger.jsonl", _cut_last_line),
+        ("ledger.jsonl", Path.unlink),
+        ("ledger.jsonl", cut_last_line),
         ("ledger.jsonl", lambda path: path.write_text(path.read_text().replace("50.0", "60.0"))),
-        ("privacy.json", _remove),
+        ("privacy.json", Path.unlink),
         ("privacy.json", lambda path: path.write_text("{}")),
         ("privacy.json", lambda path: path.write_text("[" * 100_000)),
         ("privacy.json", lambda path: path.write_text('{"epsilon": NaN')),
