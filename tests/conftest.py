@@ -41,19 +41,6 @@ def server():
     return context
 
 
-@pytest.fixture
-def tree():
-    """Lists what lies below a directory: relative paths, with sizes of files."""
-
-    def listing(directory: Path) -> dict[str, int]:
-        return {
-            path.relative_to(directory).as_posix(): path.stat().st_size if path.is_file() else -1
-            for path in sorted(directory.rglob("*"))
-        }
-
-    return listing
-
-
 @pytest.fixture(autouse=True)
 def no_earlier_releases(monkeypatch):
     """Forgets the records of earlier tests, of which a budget would warn."""

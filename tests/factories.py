@@ -37,7 +37,6 @@ from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
 from dpswd.errors import DpswdError
 from dpswd.lightning.checkpoints import KeepsRelease
-from dpswd.queries import GaussianQuery
 from dpswd.release import Releasing
 
 # private records, and a user's own module under a budget
@@ -301,22 +300,6 @@ class CountedWords:
     def words(self, count):
         self.drawn += count
         return SecureRandom().words(count)
-
-
-def spy_on_exact_values(patch=setattr):
-    """Returns a list that collects the values of all releases before noise."""
-    seen = []
-    for owner, name in ((GaussianQuery, "_publish"), (DPSlicedWassersteinLoss, "publish")):
-        patch(owner, name, _spied(getattr(owner, name), seen))
-    return seen
-
-
-def _spied(method, seen):
-    def spied(module, values, *arguments, **options):
-        seen.append(values)
-        return method(module, values, *arguments, **options)
-
-    return spied
 
 
 # run directories for the report

@@ -102,11 +102,12 @@ def test_secure_random_ignores_seeds():
     assert draws[0][1] != draws[1][1]
 
 
-def test_secure_random_has_no_state():
+def test_secure_random_has_no_state(monkeypatch):
     source = SecureRandom()
     assert vars(source) == {}
-    copy = pickle.loads(pickle.dumps(source))
-    assert normal(source, (4,)).tolist() != normal(copy, (4,)).tolist()
+    assert normal(source, (4,)).tolist() != normal(pickle.loads(pickle.dumps(source)), (4,)).tolist()
+    monkeypatch.setattr("dpswd._random._MAX_BYTES", 12)  # in several calls
+    assert len(set(source.words(5).tolist())) == 5
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -157,13 +158,6 @@ def test_normal_equals_box_muller():
     exact = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     # the product 2 pi u is off by an ulp of 2 pi at most (and pi itself by 1e-16 relative); the rest by a few ulps
     assert np.abs(normal(SeededRandom(4), (2000,)) - exact).max() < 10 * 2.0**-53 * float(radius.max())
-
-
-def test_secure_random_in_several_calls(monkeypatch):
-    monkeypatch.setattr("dpswd._random._MAX_BYTES", 12)
-    words = SecureRandom().words(5)
-    assert words.shape == (5,)
-    assert len(set(words.tolist())) == 5
 
 
 def test_uniform_where_the_batch_does_not_divide_the_records():
@@ -220,20 +214,11 @@ def test_in_a_loader(workers):
     assert len({tuple(batch) for batch in batches}) == 3
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"batch_size": 0}, "batch_size >= 1"),
-        ({"batch_size": 51}, "got batch_size=51 and 50 records"),
-        ({"noise_seed": -1}, "noise_seed >= 0"),
-    ],
-)
-def test_bad_input(changes, message):
-    with pytest.raises(InputError, match=message):
-        FixedSizeSampler(**({"sample_size": 50, "batch_size": 8, "n_steps": 3} | changes))
-
-
-@pytest.mark.parametrize("changes", [{"batch_size": 0}, {"batch_size": N + 1}, {"n_releases": 0}, {"every": 0}])
-def test_bad_input_of_a_release_loader(changes):
-    with pytest.raises(InputError, match=next(iter(changes))):
-        ReleaseLoader(records(), **{"batch_size": 4, "n_releases": 3} | changes)
+def test_bad_input_of_batches():
+    wrong = {"batch_size >= 1": {"batch_size": 0}, "got batch_size=51 and 50 records": {"batch_size": 51}}
+    for message, changes in (wrong | {"noise_seed >= 0": {"noise_seed": -1}}).items():
+        with pytest.raises(InputError, match=message):
+            FixedSizeSampler(**({"sample_size": 50, "batch_size": 8, "n_steps": 3} | changes))
+    for name, value in (("batch_size", 0), ("batch_size", N + 1), ("n_releases", 0), ("every", 0)):
+        with pytest.raises(InputError, match=name):
+            ReleaseLoader(records(), **{"batch_size": 4, "n_releases": 3, name: value})

@@ -116,12 +116,9 @@ def test_padded_block_means_are_those_of_the_sorted_padded_column(n, blocks, shi
 def test_shapes_that_do_not_fit(x, y, u):
     with pytest.raises(InputError, match="got shapes"):
         sliced_wasserstein(torch.zeros(x), torch.zeros(y), torch.zeros(u))
-
-
-@pytest.mark.parametrize("p", [0.5, 0, float("nan")])
-def test_order_below_one(p):
-    with pytest.raises(InputError, match="Expected order p >= 1, got p="):
-        sliced_wasserstein(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), p)
+    for p in (0.5, 0, float("nan")):
+        with pytest.raises(InputError, match="Expected order p >= 1, got p="):
+            sliced_wasserstein(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), p)
 
 
 FALSE_ALARM = 1e-6

@@ -6,11 +6,11 @@ import shutil
 import sys
 import zipfile
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from factories import Trap
 from PIL import Image
 
 from dpswd import InputError, records
@@ -118,24 +118,13 @@ def test_damaged_files(tmp_path, save, part):
             read(tmp_path / "x.npz")
 
 
-class Trap:
-    """Code in a file: leaves a file behind when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (self.path,)
-
-
 def test_no_pickle_is_ever_loaded(tmp_path):
-    trap = Trap(tmp_path / "sprung")
-    np.savez(tmp_path / "x.npz", features=np.array([trap], dtype=object), labels=LABELS)
-    (tmp_path / "y.npz").write_bytes(pickle.dumps(trap))
+    np.savez(tmp_path / "x.npz", features=np.array([Trap()], dtype=object), labels=LABELS)
+    (tmp_path / "y.npz").write_bytes(pickle.dumps(Trap()))
     for name in ("x.npz", "y.npz"):
         with pytest.raises(InputError, match=r"numbers|readable file"):
             read(tmp_path / name)
-    assert not trap.path.exists()
+    assert not Trap.sprung
 
 
 @pytest.mark.parametrize("array", [FEATURES, FEATURES.astype(np.float64), BYTES, BYTES[..., 0], BYTES / 255])

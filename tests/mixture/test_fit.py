@@ -5,7 +5,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from factories import BLOB_DIM, blobs, fine, ledger_of, privacy, run_ranks, spy_on_exact_values, written
+from factories import BLOB_DIM, blobs, fine, ledger_of, privacy, run_ranks, written
 from factories import BLOB_SIZE as N
 from PIL import Image
 
@@ -16,6 +16,7 @@ from dpswd.generators import draw
 from dpswd.mixture.features import reference_spectrum
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import forecast
+from dpswd.queries import GaussianQuery
 
 
 def fit(directory, records=None, *, epsilon=20.0, delta=1e-4, resume=False, **options):
@@ -175,7 +176,13 @@ def test_bounds_give_columns_their_scale(tmp_path, capsys):
 
 def exact_releases(directory, monkeypatch, as_if, records):
     """Values of all releases before noise, which has a seed."""
-    seen = spy_on_exact_values(monkeypatch.setattr)
+    seen, publish = [], GaussianQuery._publish
+
+    def spied(query, values, *arguments, **options):
+        seen.append(values)
+        return publish(query, values, *arguments, **options)
+
+    monkeypatch.setattr(GaussianQuery, "_publish", spied)
     as_if(400.0)  # with cells
     fit(directory, records, noise_seed=1)
     monkeypatch.undo()
