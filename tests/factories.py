@@ -176,7 +176,7 @@ def deadly(owner, name, count, when="before"):
     setattr(owner, name, last)
 
 
-def killed_and_finished(server, fit, directory, moment, plan):
+def kill_and_finish(server, fit, directory, moment, plan):
     """Kills ``fit(directory, moment)`` at that moment, and finishes the run: nothing is paid twice."""
 
     def exitcode(*arguments):

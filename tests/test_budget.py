@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from factories import X, agree, deadly, killed_and_finished, ledger_of, privacy, records, untouched, witness_noise, written
+from factories import X, agree, deadly, kill_and_finish, ledger_of, privacy, records, untouched, witness_noise, written
 
 import dpswd.budget
 from dpswd import Budget, BudgetExceededError, ClassCounts, ClassCovariances, InputError, PrivacyBudget
@@ -175,7 +175,7 @@ MOMENTS = [
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: " ".join(map(str, moment)))
 def test_a_killed_run_is_finished_and_pays_nothing_twice(server, tmp_path, moment):
-    killed_and_finished(server, fit, tmp_path, moment, 3)
+    kill_and_finish(server, fit, tmp_path, moment, 3)
     values, _ = torch.load(tmp_path / "values.pt", weights_only=True)
     for i, value in enumerate(values, 1):
         content = torch.load(tmp_path / "run" / "releases" / f"{i:06d}.pt", weights_only=True)

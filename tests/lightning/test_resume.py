@@ -24,7 +24,7 @@ from factories import (
     deadly,
     drawn,
     fit_arguments,
-    killed_and_finished,
+    kill_and_finish,
     ledger_of,
     loader,
     privacy,
@@ -325,7 +325,7 @@ def fit(directory, moment=None):
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: " ".join(map(str, moment)))
 def test_a_killed_run_is_finished_and_pays_nothing_twice(server, tmp_path, moment):
-    killed_and_finished(server, fit, tmp_path, moment, SHORT)
+    kill_and_finish(server, fit, tmp_path, moment, SHORT)
     assert int((tmp_path / "steps").read_text()) == SHORT
 
 
