@@ -2,11 +2,9 @@
 
 Noise, directions and batch indices come from OpenSSL's generator (AES-256 in counter mode, NIST SP 800-90A), reseeded
 with 256 bits of the operating system's entropy before every draw, so that an earlier state, a fork or a memory image
-does not determine the next draw; it is 13 times as fast as the kernel's generator. The library holds no state that
-could be saved, logged or seeded, and ``torch.manual_seed`` and ``seed_everything`` have no effect on it. (Torch's CPU
-generator keeps 32 bits of its seed, which can be searched.) Numbers are float64 with 53 random bits.
-
-Limitation: floating-point noise is not the real-valued noise of the proofs, see docs/theory/numerics.md.
+does not determine the next draw. No state can be saved, logged or seeded; ``torch.manual_seed`` and
+``seed_everything`` have no effect. Numbers are float64 with 53 random bits; what that leaves open:
+docs/theory/numerics.md.
 """
 
 import math

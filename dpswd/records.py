@@ -102,7 +102,6 @@ class PrivateRecords(_Handle):
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
-        choice(("refuse", "zero"), unreadable=unreadable)
         values, layout = as_records(X, unreadable=unreadable)
         if isinstance(bounds, Mapping):
             columns = [str(column) for column in layout.columns or ()]

@@ -13,11 +13,10 @@ release      n (counts from 1), mechanism (an id)
 ===========  =========================================================================================
 
 Formal guarantees:
-    - When :meth:`Ledger.record` returns, the release is on the disk; the noise is drawn afterwards. A crash may waste
+    - When :meth:`Ledger.record` returns, the release is on the disk; noise is drawn afterwards. A crash may waste
       budget, but the count is never lower than what was released.
     - When a write fails, the file is what it was before, and no release may be made.
-    - Processes that write to the same file never overwrite each other's lines. On Windows, which has no ``flock``, the
-      user must make sure that there is one writer at a time.
+    - Processes that write to one file never overwrite each other's lines (on Windows, the user must see to it).
 
 A run costs its plan, even if it made fewer releases: the decision to stop may depend on private records.
 

@@ -1,26 +1,12 @@
 r"""Privacy loss distributions of releases, composed by FFT.
 
-Assumptions and proofs: docs/theory/accounting.md, Propositions 13 to 16.
+Definitions, assumptions and proofs: docs/theory/accounting.md, Propositions 13 to 16. One release, given U, is a
+Gaussian mechanism with :math:`\mu = \mathtt{scale}\sqrt S`; its profile is the mixture over S, rounded up, and at rate
+q that of Balle2018, Theorem 9. Chords of the profile, linear in :math:`e^\varepsilon`, enlarge it and belong to a pair
+of discrete distributions that dominates the release (Doroshenko2022); such pairs compose, adaptively (Zhu2022).
 
-- One release. Given U it is a Gaussian mechanism with :math:`\mu = \mathtt{scale}\sqrt S`, and U is part of the output.
-  Its privacy profile is the mixture over S, which increases with S, so that S is rounded up:
-
-  .. math:: \delta_1(\varepsilon) = E_S\, \delta_\mu(\varepsilon), \qquad
-            \delta_\mu(\varepsilon)
-            = \Phi(\tfrac\mu2 - \tfrac\varepsilon\mu) - e^\varepsilon \Phi(-\tfrac\mu2 - \tfrac\varepsilon\mu).
-
-- A subset of fixed size, drawn without replacement at rate q (Balle2018, Theorem 9): for :math:`\varepsilon' \ge 0`
-
-  .. math:: \delta_q(\varepsilon') = q\, \delta_1(\varepsilon), \quad
-            \varepsilon = \ln(1 + (e^{\varepsilon'} - 1)/q).
-
-- Replace-one is symmetric: the distribution of the loss satisfies :math:`P(-y) = e^{-y} P(y)`.
-- Chords of the profile, linear in :math:`e^\varepsilon`, enlarge it and belong to a pair of discrete distributions that
-  dominates the release (Doroshenko2022). Dominating pairs compose, adaptively (Zhu2022, Theorem 10).
-
-Discretisation. A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and
-:math:`h^2/8` to its mean, so h is a fraction of the standard deviation of that loss; far from zero the spacing is
-relative.
+A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and :math:`h^2/8` to its mean,
+so h is a fraction of the standard deviation of that loss; far from zero the spacing is relative.
 """
 
 import functools

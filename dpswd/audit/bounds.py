@@ -1,17 +1,11 @@
 r"""Lower bounds on mu and epsilon from the scores of an attack, and the claim that they are compared with.
 
-The attack returns one score per run; a large score is evidence for the second of two neighbouring data sets. At
-threshold t
-
-- FPR = P(score > t | first data set), FNR = P(score <= t | second data set).
-
-No test of a :math:`\mu`-GDP mechanism has :math:`\Phi^{-1}(1 - FPR) - \Phi^{-1}(FNR) > \mu` (Dong2022, Definition 2.6
-with Equation 6). No test of an :math:`(\varepsilon, \delta)`-DP mechanism has
-:math:`FNR < 1 - \delta - e^\varepsilon FPR`, or the same with both rates exchanged (Wasserman and Zhou 2010, Theorem
-2.4). Both expressions decrease in the rates, so upper confidence limits on the rates give lower bounds.
-
-The limits are those of Clopper and Pearson (1934), which are exact for independent runs. The threshold is chosen on
-runs that are not counted afterwards.
+The attack returns one score per run; above a threshold it names the second of two neighbouring data sets. FPR and FNR
+are its error rates. No test of a :math:`\mu`-GDP mechanism has :math:`\Phi^{-1}(1 - FPR) - \Phi^{-1}(FNR) > \mu`
+(Dong2022). No test of an :math:`(\varepsilon, \delta)`-DP mechanism has :math:`FNR < 1 - \delta - e^\varepsilon FPR`,
+or the same with both rates exchanged (Wasserman and Zhou 2010, Theorem 2.4). Both decrease in the rates, so the upper
+limits of Clopper and Pearson (1934) on the rates, exact for independent runs, give lower bounds. The threshold is
+chosen on runs that are not counted afterwards.
 """
 
 import math

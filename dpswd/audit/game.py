@@ -2,13 +2,10 @@ r"""The distinguishing game, played on the loss and on the queries as users call
 
 axes: B rows, d dimension, k directions, m values per column, b = B / m rows per value.
 
-:class:`ProjectionGame` uses two neighbouring data sets: N equal records z, and the same with one record replaced by -z.
-This pair is worst. All entries of a column are :math:`c = z^\top u`, and one becomes -c, at the other end of the sorted
-column: the column's values move by :math:`2|c|/b` in one place, which attains the sensitivity of
-:mod:`dpswd.mechanism` in all columns at once. The law of S does not depend on z. With subsampling, equal records make
-the rest of the batch the same in both data sets, the case in which the bound of Balle2018 is attained. z is far longer
-than the bound on rows, so clipping is part of the game. Each release is that of a :class:`~dpswd.PrivateBatch`: the
-library draws the batch, opens the records and makes the release.
+:class:`ProjectionGame` uses N equal records z, and the same with one record replaced by -z. This pair is worst: all
+entries of a column are :math:`c = z^\top u`, and one becomes -c, at the other end of the sorted column, so that the
+values move by :math:`2|c|/b` in one place, which attains the sensitivity in all columns at once; with subsampling, the
+bound of Balle2018 is attained. z is far longer than the bound on rows, so clipping is part of the game.
 
 The score is the log-likelihood ratio, which no test beats. With :math:`s_j = -2 c_j / b` and y the
 released values in the places that move,

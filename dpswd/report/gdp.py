@@ -1,15 +1,9 @@
-r"""mu-GDP, regret and trade-off curve of a composition, in the tiers of Gomez2025.
+r"""mu-GDP, regret and trade-off curve of a composition, in the tiers of Gomez2025 (docs/howto/report.md).
 
 The trade-off curve :math:`f(\alpha)` is the smallest false-negative rate of any attack with false-positive rate
-:math:`\alpha` that decides which of two neighbouring data sets was used (Dong2022). A mechanism is :math:`\mu`-GDP if
-:math:`f \ge f_\mu`, :math:`f_\mu(\alpha) = \Phi(\Phi^{-1}(1 - \alpha) - \mu)`. Gomez2025 report
-
-- Tier I: the smallest such :math:`\mu`, rounded up, and its regret, the smallest :math:`\Delta` with
-  :math:`f(\alpha + \Delta) - \Delta \le f_\mu(\alpha)` for all :math:`\alpha`;
-- Tier II, if the regret is above 1e-2: the curve itself, at false-positive rates from 1e-10 to 1e-1.
-
-``gdpnum`` makes every conversion, on the privacy loss distribution of the accountant, except where the composition is
-exactly Gaussian and mu is known in closed form.
+:math:`\alpha` that decides which of two neighbouring data sets was used (Dong2022). The regret of :math:`\mu` is the
+smallest :math:`\Delta` with :math:`f(\alpha + \Delta) - \Delta \le f_\mu(\alpha)` for all :math:`\alpha`. ``gdpnum``
+makes every conversion, on the privacy loss distribution of the accountant, unless mu is known in closed form.
 """
 
 from dataclasses import dataclass
