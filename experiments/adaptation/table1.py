@@ -162,6 +162,6 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 EXPERIMENTS = {
-    "table1": ("Table 1: private domain adaptation, 10 seeds (3 with --quick), epsilon 10 and 1; two hours", table1),
+    "table1": ("Table 1: private domain adaptation, 10 seeds (3 with --quick), epsilon 10 and 1; an hour", table1),
     "fig3": ("Figure 3: adaptation accuracy against epsilon from 0.5 to 10, three seeds (one with --quick)", fig3),
 }
