@@ -183,7 +183,7 @@ def train(cell: Cell, data: Path | None) -> dict[str, Any]:
             model.eval()
         if (step + 1) * CURVE // cell.steps > step * CURVE // cell.steps:
             training = model.training
-            curve.append(accuracy(model, some))
+            curve.append(round(accuracy(model, some), 2))
             model.train(training)
     return {
         "cell": asdict(cell),
