@@ -100,35 +100,6 @@ def test_ctrl_c_twice_with_free_steps(tmp_path, monkeypatch):
     assert drawn(tmp_path / "witness") == 4
 
 
-@pytest.mark.usefixtures("sigint")
-@pytest.mark.parametrize("where", ["record", "store"])
-def test_ctrl_c_between_ledger_and_file(tmp_path, monkeypatch, where):
-    """The last line's value was seen by nothing that survives: it is drawn again, under the same line."""
-    module, budget = Mine(), None
-
-    def interrupted(method, calls):
-        def call(*arguments):
-            if len(calls) == 3 and where == "store":
-                raise KeyboardInterrupt
-            calls.append(method(*arguments))
-            if len(calls) == 4:
-                raise KeyboardInterrupt
-
-        return call
-
-    made = trainer(tmp_path)
-    budget = made.budget
-    setattr(budget, where, interrupted(getattr(budget, where), []))
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
-        made.fit(module, loader())
-    assert written(tmp_path) == 4
-    assert len(list((tmp_path / "releases").glob("*.pt"))) == 3
-    again = Mine()
-    trainer(tmp_path).fit(again, loader(), ckpt_path=checkpoint_at(tmp_path, 3))
-    assert again.criterion.n_releases == STEPS - 3
-    agree(tmp_path, STEPS)
-
-
 @pytest.fixture
 def crashed(tmp_path):
     """Checkpoint of a run that crashed in its fourth step, after the release of that step."""
