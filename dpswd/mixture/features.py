@@ -38,6 +38,9 @@ class FeatureMap(nn.Module):
         centre: Public constant subtracted from every entry.
         radius: Public L2 distance from the centre that is mapped to norm 1/2.
 
+    Attributes:
+        dim: Dimension of the rows, which a subclass sets.
+
     Raises:
         InputError: If a value is out of range.
 
@@ -50,17 +53,14 @@ class FeatureMap(nn.Module):
         tensor([0.5000, 0.5000, 0.5000])
     """
 
+    dim: int
+
     def __init__(self, sample_shape: tuple[int, ...], centre: float = 0.0, radius: float = 1.0) -> None:
         super().__init__()
         at_least(1, **{f"sample_shape_{i}": side for i, side in enumerate(sample_shape)})
         positive(radius=radius)
         self.sample_shape = tuple(sample_shape)
         self.centre, self.radius = real("centre", centre), radius
-
-    @property
-    def dim(self) -> int:
-        """Dimension of the rows."""
-        raise NotImplementedError
 
     def forward(self, records: Tensor) -> Tensor:
         """Map ``(n, *sample_shape)`` to (n, dim)."""
@@ -93,10 +93,9 @@ class Flatten(FeatureMap):
         tensor([[0.5000, 0.0000, 0.0000]])
     """
 
-    @property
-    def dim(self) -> int:
-        """Number of entries of a record."""
-        return math.prod(self.sample_shape)
+    def __init__(self, sample_shape: tuple[int, ...], centre: float = 0.0, radius: float = 1.0) -> None:
+        super().__init__(sample_shape, centre, radius)
+        self.dim = math.prod(sample_shape)
 
     def rows(self, centred: Tensor) -> Tensor:
         """Flatten."""
@@ -107,7 +106,7 @@ class Flatten(FeatureMap):
         return cast(Tensor, rows.unflatten(1, self.sample_shape))
 
 
-class Columns(FeatureMap):
+class Columns(Flatten):
     """The columns of a vector, scaled by public bounds to [0, 1] and clipped; no row is longer than 1.
 
     Args:
@@ -123,11 +122,6 @@ class Columns(FeatureMap):
         self.register_buffer("low", low, persistent=False)
         self.register_buffer("width", high - low, persistent=False)
 
-    @property
-    def dim(self) -> int:
-        """Number of columns."""
-        return len(self.low)
-
     def forward(self, records: Tensor) -> Tensor:
         """Map (n, d) to (n, d)."""
         return super().forward(((records - self.low) / self.width).clamp(0, 1))
@@ -135,14 +129,6 @@ class Columns(FeatureMap):
     def decode(self, rows: Tensor) -> Tensor:
         """Map rows (n, d) to records (n, d)."""
         return super().decode(rows) * self.width + self.low
-
-    def rows(self, centred: Tensor) -> Tensor:
-        """Return the scaled columns."""
-        return centred
-
-    def records(self, rows: Tensor) -> Tensor:
-        """Return the scaled columns."""
-        return rows
 
 
 class DCT(FeatureMap):
@@ -173,14 +159,9 @@ class DCT(FeatureMap):
         _, height, width = sample_shape
         if not 1 <= size <= min(height, width):
             raise InputError(f"Expected 1 <= size <= {min(height, width)} (side of the image), got size={size}.")
-        self.size = size
+        self.size, self.dim = size, sample_shape[0] * size**2
         self.register_buffer("basis_h", dct_matrix(height)[:size].float(), persistent=False)
         self.register_buffer("basis_w", dct_matrix(width)[:size].float(), persistent=False)
-
-    @property
-    def dim(self) -> int:
-        """Channels times size squared."""
-        return self.sample_shape[0] * self.size**2
 
     def rows(self, centred: Tensor) -> Tensor:
         """Return the low frequencies."""
@@ -252,7 +233,7 @@ class Frequencies(FeatureMap):
         sizes = [self.size] + [self.chroma_size if channels == 3 else self.size] * (channels - 1)
         kept = torch.stack([(i < each) & (j < each) for each in sizes]).flatten().nonzero()[:, 0]
         reference = reference_spectrum(sample_shape).flatten()[kept]
-        weight = reference.rsqrt()
+        weight, self.dim = reference.rsqrt(), len(kept)
         opponent = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
         colours = opponent / opponent.norm(dim=1, keepdim=True) if channels == 3 else torch.eye(channels)
         self.register_buffer("basis_h", dct_matrix(height).float(), persistent=False)
@@ -260,11 +241,6 @@ class Frequencies(FeatureMap):
         self.register_buffer("colours", colours, persistent=False)
         self.register_buffer("kept", kept, persistent=False)
         self.register_buffer("weight", weight / (weight * reference).norm(), persistent=False)
-
-    @property
-    def dim(self) -> int:
-        """Number of frequencies kept."""
-        return len(self.kept)
 
     @property
     def reference(self) -> Tensor:
@@ -304,12 +280,7 @@ class Histogram(FeatureMap):
     def __init__(self, sample_shape: tuple[int, int, int], n_levels: int = 32) -> None:
         super().__init__(sample_shape)
         at_least(2, n_levels=n_levels)
-        self.n_levels = n_levels
-
-    @property
-    def dim(self) -> int:
-        """Number of levels."""
-        return self.n_levels
+        self.n_levels = self.dim = n_levels
 
     def rows(self, centred: Tensor) -> Tensor:
         """Count the pixels at each level."""

@@ -11,8 +11,9 @@ Releases of all N records, each with its share of the squared mu of the budget
    centres of the next (Lloyd's algorithm), except with a public reference;
 6. second moments per cell, likewise, unless the cells are those of a public reference.
 
-Of tables with public bounds and enough records, 1 to 3 are one release instead: the distribution of every column in
-every class. Rows are then normal scores (:mod:`dpswd.mixture.columns`), of mean 0 and variance 1 in every class.
+Of tables with public bounds and enough records, the distribution of every column is released in place of 1, of all
+classes together or, in place of 3 also, of each class. Rows are then normal scores (:mod:`dpswd.mixture.columns`), of
+mean 0 and variance 1 among all records or in each class.
 
 Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
 depends on this record besides. So each is a Gaussian mechanism of constant sensitivity that reads all records, and they
@@ -105,14 +106,16 @@ def fit(
         below = None
         if generator.columns is not None:
             rows, counts = _release_columns(records, queries["columns"], base, structure, generator.columns)
-            means = torch.zeros(len(counts), structure.dim, dtype=torch.float64)
-            overall = means[0]
         else:
             rows = _release_overall(records, queries["overall"], base, structure)
             if "tones" in queries:
                 histogram = Histogram(records.shape, structure.n_levels)  # type: ignore[arg-type]
                 levels = queries["tones"].release(records, rows=histogram)[1][0].clamp(min=0)
                 below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]  # shares of pixels below each level
+        if structure.own_columns:
+            means = torch.zeros(len(counts), structure.dim, dtype=torch.float64)
+            overall = means[0]
+        else:
             counts, sums = queries["means"].release(records, rows=rows)
             counts = counts.clamp(min=0.2 * n / len(counts))
             noise = queries["means"].mechanism.sigma
@@ -146,7 +149,7 @@ def fit(
 
 def _public_map(
     records: PrivateRecords, structure: Structure, centre: float | None, radius: float | None
-) -> Frequencies | Columns | Flatten:
+) -> Frequencies | Flatten:
     """Return the map from records to rows."""
     if len(records.shape) == 3:
         return Frequencies(records.shape, structure.size, structure.chroma_size, 0.5 if centre is None else centre)
@@ -184,6 +187,7 @@ def _generator(
         contrast=_CONTRAST if residual else 0.0,
         jitter=jitter,
         n_bins=0 if columns is None else max(columns.bins.n_bins),
+        own_columns=structure.own_columns,
     )
     if isinstance(base, Columns):
         generator.low.copy_(base.low)
@@ -203,7 +207,8 @@ def _queries(structure: Structure, records: PrivateRecords, seed: int | None) ->
     made: dict[str, Any] = {}
     if "columns" in structure.shares:
         bounds: Any = records.bounds
-        made["columns"] = ColumnCounts(classes, bounds, records.kinds, structure.n_bins, **options("columns"))
+        of = classes if structure.own_columns else 1
+        made["columns"] = ColumnCounts(of, bounds, records.kinds, structure.n_bins, **options("columns"))
     if "overall" in structure.shares:
         made["overall"] = SumAndNorm(dim, RAW_NORM, **options("overall"))
     if "tones" in structure.shares:
@@ -231,8 +236,9 @@ class _Rows:
         if self.columns is None:
             rows: Tensor = (self.base(values).double() - self.mean) * self.scale @ self.directions
             return rows
-        assert labels is not None
-        return self.columns.scores(values, labels) * self.scale @ self.directions
+        groups = values.new_zeros(len(values), dtype=torch.int64) if len(self.columns.masses) == 1 else labels
+        assert groups is not None
+        return self.columns.scores(values, groups) * self.scale @ self.directions
 
     def decode(self, rows: Tensor) -> Tensor:
         """Map rows (n, D) to records, or to normal scores."""
@@ -243,7 +249,7 @@ class _Rows:
 def _release_columns(
     records: PrivateRecords, query: ColumnCounts, base: FeatureMap, structure: Structure, columns: NormalScores
 ) -> tuple[_Rows, Tensor]:
-    """Release the columns of every class; return the normal scores as rows, and the numbers (C,) of records."""
+    """Release the columns; return the normal scores as rows, and the numbers (C,) of records of their classes."""
     masses, counts = estimate(query.bins, query.release(records), query.mechanism.sigma, len(records))
     scale = ROW_NORM / (structure.headroom * math.sqrt(base.dim))
     zero = torch.zeros(base.dim, dtype=torch.float64)
@@ -254,7 +260,7 @@ def _release_overall(records: PrivateRecords, query: SumAndNorm, base: FeatureMa
     """Release centre and scale; return the rows, with the root mean square norm of the structure."""
     n = len(records)
     total, squares = query.release(records, rows=base)
-    if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and isinstance(base, Flatten):
+    if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and type(base) is Flatten:
         say(
             f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, so that the "
             "synthetic ones are too short; state bounds of the columns, or a larger radius, in the next run."

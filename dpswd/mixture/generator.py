@@ -42,6 +42,7 @@ class MixtureGenerator(Generator):
         contrast: Standard deviation of the logarithm of that factor, whose square has mean 1; 0 for none.
         jitter: Public amounts of jitter, for images; see :func:`dpswd.mixture.jitter.jitter`.
         n_bins: Bins of the distributions of columns, of which rows are the normal scores; 0 for none.
+        own_columns: Whether each class has its own distributions of columns, or all have one.
 
     Raises:
         InputError: If a number is out of range, or jitter is set for records that are not images.
@@ -72,6 +73,7 @@ class MixtureGenerator(Generator):
         contrast: float = 0.0,
         jitter: Mapping[str, float] | None = None,
         n_bins: int = 0,
+        own_columns: bool = True,
     ) -> None:
         dim = n_components if dim is None else dim
         at_least(1, n_cells=n_cells, n_components=n_components)
@@ -88,7 +90,7 @@ class MixtureGenerator(Generator):
         super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if amounts else 0) + (size if residual else 0))
         self.n_cells, self.n_components, self.dim = n_cells, n_components, dim
         self.bounded, self.n_levels, self.residual = bounded, n_levels, residual
-        self.contrast, self.n_bins = contrast, n_bins
+        self.contrast, self.n_bins, self.own_columns = contrast, n_bins, own_columns
         self.jitter: dict[str, Any] = amounts
         self.register_buffer("weights", torch.full((max(1, n_classes), n_cells), 1 / n_cells))
         self.register_buffer("means", torch.zeros(cells, dim))
@@ -103,7 +105,9 @@ class MixtureGenerator(Generator):
         self.register_buffer("reflect", torch.tensor(False))
         self.register_buffer("low", torch.zeros(1 if len(sample_shape) == 3 else sample_shape))
         self.register_buffer("high", torch.ones_like(self.low))
-        self.columns = NormalScores(max(1, n_classes), sample_shape[0], n_bins) if n_bins else None
+        self.columns = (
+            NormalScores(max(1, n_classes) if own_columns else 1, sample_shape[0], n_bins) if n_bins else None
+        )
         self.frequencies = Frequencies(sample_shape, 1) if residual else None  # type: ignore[arg-type]
 
     def latent(self, n: int, spread: float = 1.0) -> Tensor:
@@ -146,14 +150,18 @@ class MixtureGenerator(Generator):
         return values.where(records >= self.tones[0], 0.0).where(records <= self.tones[-1], 1.0)
 
     def quantiles(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Return records (n, d) whose columns have the released distributions of their class, from scores (n, d)."""
+        """Return records (n, d) whose columns have the released distributions, from scores (n, d) of classes (n,)."""
         assert self.columns is not None
         p = self.n_components
         means = self.means @ self.synthesis + self.offset
         variances = (self.roots.mT @ self.synthesis[:p]).square().sum(1)
         variances = variances + (self.tail[:, None] * self.synthesis[p:]).square().sum(0)
-        means, deviations = (each.unflatten(0, self.weights.shape) for each in (means, variances.sqrt()))
-        below = probabilities(scores, labels, self.weights, means, deviations)
+        weights = self.weights
+        if not self.own_columns:  # one mixture of the cells of all classes
+            weights = (weights * weights.new_tensor(self.proportions)[:, None]).reshape(1, -1)
+            labels = torch.zeros_like(labels)
+        means, deviations = (each.unflatten(0, weights.shape) for each in (means, variances.sqrt()))
+        below = probabilities(scores, labels, weights, means, deviations)
         return self.columns.values(below, labels).clamp(self.low, self.high)
 
     def linear(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:

@@ -25,10 +25,12 @@ classes and 0.85 to differences within them; within classes coordinates vary as 
 - Means stand out of the noise from a signal :math:`\mu N / \sqrt C` of about 80, variety within classes from 2,000.
 - The shares of pixels at n levels of brightness are released at 0.02 :math:`\mu^2`; n is the largest number, at most
   32, for which the pixels of N / n images are four times the noise of a level; none where n is below 4.
-- The distributions of columns with public bounds are released at half of :math:`\mu^2`, :math:`\mu_c^2 = \mu^2 / 2`,
-  where their signal :math:`N \mu_c / (C \sqrt{2 d})` is at least 20. It is the number of records of a class over the
-  noise of a count in a tree of one level. A column has at most K bins, the largest of 8, 64 and 256 of at most twice
-  this signal. The rest of the budget has the structure of rows of mean 0 and variance 1, the normal scores.
+- The distributions of columns with public bounds depend on the signal :math:`s = N \mu / \sqrt{2 d}`, the number of
+  records over the noise of a count in trees of one level, at the whole budget. From :math:`s / C = 140` on every class
+  has its own, at half of :math:`\mu^2`. From s = 90 on there is one for all classes together, at 0.3 :math:`\mu^2`,
+  unless the classes have one second moment together: their columns would then differ in means only. A column has at
+  most K bins, the largest of 8, 64 and 256 of at most twice the number of records (of a class, or all) over the noise.
+  The rest of the budget has the structure of rows of mean 0 and variance 1, the normal scores.
 """
 
 import dataclasses
@@ -55,11 +57,11 @@ _MAX_REFERENCE_CELLS, _LEAST_REFERENCE_CELLS = 64, 12
 _MAX_LEVELS = 32
 _TONE_SHARE = 0.02
 _MEANS_SIGNAL, _VARIETY_SIGNAL = 80.0, 2000.0  # signals from which on means, and directions about them, stand out
-_COLUMN_SHARE = 0.5
-_COLUMN_SIGNAL = 20.0  # from which on columns are released
+_COLUMN_SIGNAL, _OWN_SIGNAL = 90.0, 140.0  # from which on columns are released, of all classes or of each
+_COLUMN_SHARE, _OWN_SHARE = 0.3, 0.5
 _BINS = (8, 64, 256)
 _TERMS = {  # of the table
-    "columns": "distribution of every column in every class",
+    "columns": "distribution of every column",
     "overall": "mean and size of all records",
     "tones": "shares of pixels at each level of brightness",
     "means": "mean of every class",
@@ -92,7 +94,8 @@ class Structure:
         by_reference: Whether the cells are those of a public reference.
         n_rounds: Releases of the counts and sums of cells; the means of one are the centres of the next.
         n_bins: Most bins of a column; 0 where the distributions of columns are not released.
-        column_signal: Signal of columns with public bounds, on which this depends; ``None`` without bounds.
+        own_columns: Whether each class has its own distributions of columns.
+        column_signal: Signal s of columns with public bounds, on which this depends; ``None`` without bounds.
     """
 
     sample_shape: tuple[int, ...]
@@ -113,6 +116,7 @@ class Structure:
     by_reference: bool = False
     n_rounds: int = 0
     n_bins: int = 0
+    own_columns: bool = False
     column_signal: float | None = None
 
     def __str__(self) -> str:
@@ -125,9 +129,10 @@ class Structure:
         lines.append("signal / noise: of one number of the release, on average; leading ones are far better.")
         lines.append(f"Directions of variety above the noise: {self.n_surviving} of {self.dim}.")
         if self.column_signal is not None:
-            own = f"every class has its own distributions, of at most {self.n_bins} bins"
-            how = own if self.n_bins else "scaled only"
-            lines.append(f"Columns: {how} (signal {self.column_signal:.3g}, at least {_COLUMN_SIGNAL:g} are needed).")
+            of = "each class" if self.own_columns else "all classes together"
+            how = f"distributions of {of}, of at most {self.n_bins} bins" if self.n_bins else "scaled only"
+            needed = f"together {_COLUMN_SIGNAL:g} is needed, for each of C classes {_OWN_SIGNAL:g} C"
+            lines.append(f"Columns: {how} (signal {self.column_signal:.3g}; {needed}).")
         comparable = len(self.sample_shape) == 3 and self.n_classes > 1
         if comparable and (found := stand_ins.nearest(self.sample_shape[0], self.signal)):
             lines.append(f"Logistic regression on synthetic records of public data sets: {', '.join(found)}.")
@@ -261,24 +266,34 @@ def forecast(
 
 def _with_columns(n: int, dim: int, n_classes: int, mu: float) -> Structure:
     """Return the structure for ``dim`` columns with bounds."""
-    signal = n * mu * math.sqrt(_COLUMN_SHARE) / (max(1, n_classes) * math.sqrt(2 * dim))
-    if signal < _COLUMN_SIGNAL:
-        return dataclasses.replace(forecast(n, (dim,), n_classes, mu), column_signal=signal)
-    rest = forecast(n, (dim,), n_classes, mu * math.sqrt(1 - _COLUMN_SHARE))
-    n_bins = max((size for size in _BINS if size <= 2 * signal), default=_BINS[0])
-    kept = 1 - rest.shares["overall"] - rest.shares["means"]  # scores are centred and scaled
-    factor = (1 - _COLUMN_SHARE) / kept
-    released = [name for name in rest.shares if name not in ("overall", "means")]
-    shares = {"columns": _COLUMN_SHARE} | {name: rest.shares[name] * factor for name in released}
-    ratios = {"columns": signal / n_bins} | {name: rest.signal_to_noise[name] / math.sqrt(kept) for name in released}
+    classes, signal = max(1, n_classes), n * mu / math.sqrt(2 * dim)
+    scaled = dataclasses.replace(forecast(n, (dim,), n_classes, mu), column_signal=signal)
+    of = _distributions(signal, classes, scaled.pooled)
+    if not of:
+        return scaled
+    share = _OWN_SHARE if of == classes else _COLUMN_SHARE
+    rest = forecast(n, (dim,), n_classes, mu * math.sqrt(1 - share))
+    n_bins = max((size for size in _BINS if size <= 2 * signal * math.sqrt(share) / of), default=_BINS[0])
+    centred = ("overall", "means") if of == classes else ("overall",)  # scores are centred and scaled
+    released = [name for name in rest.shares if name not in centred]
+    kept = sum(rest.shares[name] for name in released)
     return dataclasses.replace(
         rest,
-        shares=shares,
-        signal_to_noise=ratios,
-        signal=mu * n / math.sqrt(max(1, n_classes)),
+        shares={"columns": share} | {name: rest.shares[name] * (1 - share) / kept for name in released},
+        signal_to_noise={"columns": signal * math.sqrt(share) / of / n_bins}
+        | {name: rest.signal_to_noise[name] / math.sqrt(kept) for name in released},
+        signal=scaled.signal,
         n_bins=n_bins,
+        own_columns=of == classes,
         column_signal=signal,
     )
+
+
+def _distributions(signal: float, n_classes: int, pooled: bool) -> int:
+    """Return for how many groups of classes columns are released: each class, one for all, or 0 if not at all."""
+    if signal >= _OWN_SIGNAL * n_classes:
+        return n_classes
+    return int(signal >= _COLUMN_SIGNAL and not pooled)
 
 
 def moment_edge(bound: float, dim: int, mu: float) -> float:

@@ -111,19 +111,26 @@ def test_probabilities_are_uniform_for_rows_of_the_mixture():
 
 
 def test_the_rule_of_columns():
-    """Signal N mu / (C sqrt(2 d) sqrt 2) of at least 20; stated in the text, whichever way it goes."""
-    for n, d, classes, mu, used in [(25_000, 8, 2, 0.24, True), (1257, 64, 10, 2.0, False), (124, 13, 3, 2.0, False)]:
+    """Signal N mu / sqrt(2 d): 140 C for each class, 90 for all together; stated in the text whichever way it goes."""
+    cases = [
+        (25_000, 8, 2, 0.24, "each class"),
+        (398, 30, 2, 2.0, "all classes together"),
+        (400, 8, 0, 2.0, "each class"),
+        (1257, 64, 10, 2.0, "scaled only"),  # one second moment for all classes
+        (124, 13, 3, 2.0, "scaled only"),
+    ]
+    for n, d, classes, mu, found in cases:
         made = forecast(n, (d,), classes, mu, bounded=True)
-        signal = n * mu / (2 * classes * math.sqrt(d))
-        assert made.column_signal == pytest.approx(signal)
-        assert (signal >= 20) is used is bool(made.n_bins)
-        assert ("scaled only" in str(made)) is not used
+        assert made.column_signal == pytest.approx(n * mu / math.sqrt(2 * d))
+        assert found in str(made)
+        assert bool(made.n_bins) is ("overall" not in made.shares) is ("columns" in made.shares) is (found[0] != "s")
+        assert ("means" not in made.shares) is made.own_columns is (found == "each class")
         assert sum(made.shares.values()) == pytest.approx(1)
         assert set(made.shares) == set(made.signal_to_noise)
-        assert ("overall" in made.shares) is not used
     assert forecast(25_000, (8,), 2, 0.24).n_bins == 0  # no bounds
     assert "Columns" not in str(forecast(25_000, (8,), 2, 0.24))
-    assert [forecast(n, (8,), 2, 2.0, bounded=True).n_bins for n in (100, 200, 400, 4000)] == [0, 64, 64, 256]
+    sizes = [forecast(n, (8,), 2, 2.0, bounded=True).n_bins for n in (100, 200, 400, 600, 4000)]
+    assert sizes == [0, 64, 64, 64, 256]
 
 
 @pytest.fixture(scope="module")
@@ -152,9 +159,30 @@ def test_a_file_holds_the_columns(made, tmp_path):
     np.testing.assert_array_equal(loaded.sample(50)[0], made.sample(50)[0])
 
 
+def test_classes_with_columns_in_common_differ_in_theirs(tmp_path):
+    """Few records: one distribution of each column, and the means of the scores of classes."""
+    rng, classes = np.random.default_rng(0), np.arange(400) % 2
+    rows = np.stack([rng.exponential(1, 400) * (1 + 3 * classes), rng.random(400) < 0.3], axis=1).clip(0, 30)
+    options = {"bounds": [(0, 30), (0, 1)], "kinds": ["numeric", "binary"], "classes": [0, 1], "verbose": False}
+    made = PrivateGenerator(4, 1e-5, run_dir=tmp_path / "run", **options)
+    made.fit(rows, classes)
+    structure = made.generator_.structure
+    assert (structure.own_columns, structure.n_bins > 0) == (False, True)
+    drawn, labels = made.sample(4000, proportions="released")
+    for j in range(2):
+        assert stats.wasserstein_distance(rows[:, j], drawn[:, j]) < 0.15 * rows[:, j].std()
+    found = [np.median(drawn[labels == c, 0]) / np.median(rows[classes == c, 0]) for c in (0, 1)]
+    assert found == pytest.approx([1, 1], abs=0.35)
+    assert set(drawn[:, 1]) == {0.0, 1.0}
+    made.save(tmp_path / "generator.pt")
+    loaded = PrivateGenerator.load(tmp_path / "generator.pt")
+    made._drawn = 0
+    np.testing.assert_array_equal(loaded.sample(50)[0], made.sample(50)[0])
+
+
 def test_one_cell_and_no_classes(tmp_path):
-    rows = np.random.default_rng(0).exponential(1, (1000, 30)) + np.random.default_rng(1).exponential(1, (1000, 1))
-    made = PrivateGenerator(1, 1e-5, bounds=[(0, 8)] * 30, run_dir=tmp_path / "run", verbose=False).fit(rows)
+    rows = np.random.default_rng(0).exponential(1, (1000, 120)) + np.random.default_rng(1).exponential(1, (1000, 1))
+    made = PrivateGenerator(10, 1e-5, bounds=[(0, 8)] * 120, run_dir=tmp_path / "run", verbose=False).fit(rows)
     assert (made.generator_.structure.n_cells, made.generator_.structure.n_releases) == (1, 2)
     drawn = made.sample(1000)[0]
     each = [stats.wasserstein_distance(*pair) / pair[0].std() for pair in zip(rows.T, drawn.T, strict=True)]
