@@ -1,10 +1,10 @@
 """Tables of numbers: Adult, and small data sets on which the rule that releases columns is tested.
 
 Adult has six integer columns and two of 0 and 1, with public bounds; 25,000 random records play the private ones, the
-others test. ``released columns`` and ``scaled columns`` are the two structures of bounded rows, of which the rule of
-:func:`dpswd.mixture.structure.forecast` takes one (``chosen``). Figures of 0.2.0 were measured before that version was
-removed; they cannot be made again by this command. Where ``DPMM_PYTHON`` is the interpreter of an environment with
-``dpmm``, MST is measured on the columns cut into 32 bins, on the first seed at epsilon 10.
+others test. Bounded rows have three structures, of which the rule of :func:`dpswd.mixture.structure.forecast` takes one
+(``chosen``); all are measured at epsilon 10. Figures of 0.2.0 were measured with the code of that version; they cannot
+be made again by this command. Where ``DPMM_PYTHON`` is the interpreter of an environment with ``dpmm``, ``--only mst``
+measures MST on the columns cut into 32 bins, on the first seed at epsilon 10.
 """
 
 import math
@@ -14,8 +14,12 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 from unittest.mock import patch
 
@@ -35,31 +39,36 @@ from sklearn.svm import SVC
 
 from dpswd import PrivateGenerator, __version__
 from dpswd._progress import say
+from dpswd._validate import choice
+from dpswd.data.found import data_root
 from dpswd.errors import InputError
 from dpswd.generators import save_columns
+from experiments.cells import run_cells
 
-HELP = "tables: Adult and small data sets, columns released or scaled (20 minutes; MST with dpmm)"
+HELP = "tables: Adult (--only adult), small data sets (small), MST with dpmm (mst); columns released or scaled"
 
-BUDGETS, SEEDS, SMALL_SEEDS = (10.0, 1.0), (10, 11, 12), tuple(range(10, 15))
+BUDGETS, SEEDS, SMALL_SEEDS = (10.0, 1.0), (10, 11, 12), range(10, 30)
 N, DELTA, SMALL_DELTA = 25_000, 1e-6, 1e-5
 COLUMNS = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week", "male", "married"]
 BOUNDS = [(17, 90), (0, 1_500_000), (1, 16), (0, 99_999), (0, 5_000), (1, 99), (0, 1), (0, 1)]
 KINDS = ["integer"] * 6 + ["binary"] * 2
-SIGNAL = "dpswd.mixture.structure._COLUMN_SIGNAL"
-METHODS = {"released columns": 0.0, "scaled columns": math.inf}  # the signal from which on columns are released
-REASON = "measured with 0.2.0, which has no bounds: columns were scaled by the same bounds and radius was their norm"
+RULE = "dpswd.mixture.structure._distributions"
+METHODS: dict[str, Callable[..., int]] = {
+    "columns of each class": lambda signal, n_classes, pooled: n_classes,
+    "columns of all classes": lambda signal, n_classes, pooled: 1,
+    "scaled columns": lambda signal, n_classes, pooled: 0,
+}
+REASON = "measured with 0.2.0, which has no bounds: columns were scaled by the same bounds"
 _OLD: dict[str, Any] = {"method": "PrivateGenerator of 0.2.0", "version": "0.2.0", "reason": REASON}
 OLD_ADULT = [  # two seeds; the columns in the order of COLUMNS
     (10.0, (0.08, 0.17, 0.22, 0.28, 0.74, 0.29, 0.05, 0.04), 0.870, 0.858, 0.884, 0.011),
     (1.0, (0.08, 0.16, 0.23, 0.37, 0.73, 0.29, 0.09, 0.08), 0.869, 0.868, 0.881, 0.027),
 ]
-OLD_SMALL = [  # ten seeds, of which none is here
-    ("breast_cancer", 10.0, {"logreg": 95.2, "neighbours": 90.6, "bayes": 91.3, "svm": 93.8}),
-    ("breast_cancer", 1.0, {"logreg": 78.6, "neighbours": 55.7, "bayes": 59.5, "svm": 58.2}),
-    ("wine", 10.0, {"logreg": 89.4, "neighbours": 90.3, "bayes": 76.8, "svm": 91.5}),
+OLD_SMALL = [  # seeds as here; centre and radius are those of [0, 1]^d, and those of OFFICE
 ]
 DIABETES = [(18, 90), (1, 2), (15, 45), (60, 140), (90, 310), (40, 250), (20, 100), (1, 10), (3, 6.5), (50, 130)]
-LOOKED_AT = {"breast_cancer": "constants", "wine": "constants", "digits": "rule", "diabetes": ""}
+OFFICE, OFFICE_RADIUS = "office_caltech10/amazon_GoogleNet1024.npz", 45.0  # features of a network, without bounds
+DATASETS = {"breast_cancer": 20, "wine": 10, "digits": 5, "diabetes": 10, "Office-Caltech-10": 5}  # seeds
 
 Array = NDArray[Any]
 
@@ -102,16 +111,24 @@ def judge(rows: Array, labels: Array, real: Array, test: Array, test_labels: Arr
 
 
 def generate(method: str, rows: Array, labels: Array, epsilon: float, delta: float, n: int, **options: Any) -> Any:
-    """Fit with or without released columns; return synthetic rows, their classes and whether the rule agrees."""
+    """Fit with one of the methods, or as the rule says; return synthetic rows and their classes."""
     facts = {"classes": np.unique(labels).tolist(), "verbose": False, **options}
-    with tempfile.TemporaryDirectory() as directory, patch(SIGNAL, METHODS[method]):
+    structure = patch(RULE, METHODS[method]) if method in METHODS else nullcontext()
+    with tempfile.TemporaryDirectory() as directory, structure:
         made = PrivateGenerator(epsilon, delta, run_dir=Path(directory) / "run", **facts)
         made.fit(rows.astype(np.float32), labels)
-    structure = made.generator_.structure
-    ruled = PrivateGenerator(epsilon, delta, **facts).forecast(rows.shape[1:], len(rows), len(facts["classes"]))
-    assert (structure.n_bins > 0) == (method == "released columns")
-    proportions = "released" if n == len(rows) else "equal"
-    return *made.sample(n, proportions=proportions), (ruled.n_bins > 0) == (structure.n_bins > 0)
+    return made.sample(n, proportions="released" if n == len(rows) else "equal")
+
+
+def methods(rows: Array, labels: Array, epsilon: float, delta: float, options: dict[str, Any]) -> dict[str, bool]:
+    """Return the methods to measure, and whether the rule takes them: all at the first budget, else the one taken."""
+    if "bounds" not in options:
+        return {"vectors without bounds": True}
+    n_classes = len(np.unique(labels))
+    ruled = PrivateGenerator(epsilon, delta, bounds=options["bounds"]).forecast(rows.shape[1:], len(rows), n_classes)
+    names = list(METHODS)
+    taken = names[0] if ruled.own_columns else names[1] if ruled.n_bins else names[2]
+    return {name: name == taken for name in names if name == taken or epsilon == BUDGETS[0]}
 
 
 def mst(rows: Array, labels: Array, epsilon: float, seed: int) -> tuple[Array, Array] | None:
@@ -129,73 +146,107 @@ def mst(rows: Array, labels: Array, epsilon: float, seed: int) -> tuple[Array, A
 
 def adult_rows(out: Path, seeds: tuple[int, ...], data: Path | None) -> list[dict[str, Any]]:
     """Measure Adult; write the figure of the first seed."""
-    rows: list[dict[str, Any]] = []
     splits = {seed: adult(seed, data) for seed in seeds}
-
-    def add(method: str, epsilon: float | None, found: list[dict[str, Any]], **more: Any) -> None:
-        distances = np.array([each["distances"] for each in found])
-        auc = {name: mean(each["auc"][name] for each in found) for name in found[0]["auc"]}
-        row: dict[str, Any] = {"method": method, "epsilon": epsilon, "version": __version__, "seeds": len(found)}
-        row |= {"distances": dict(zip(COLUMNS, distances.mean(0).tolist(), strict=True))}
-        row |= {"largest": float(distances.max()), "correlations": mean(each["correlations"] for each in found)}
-        row |= {"auc": auc, "least_auc": min(each["auc"]["boosting"] for each in found), "each": found, **more}
-        rows.append(row)
-
-    real = [judge(x, y, x, xt, yt) for x, y, xt, yt in splits.values()]
-    add("real records", None, real)
+    rows = [averaged("real records", None, [judge(x, y, x, xt, yt) for x, y, xt, yt in splits.values()])]
     for epsilon in BUDGETS:
-        for method in METHODS:
-            found, seconds, agrees = [], [], True
+        x, y, _, _ = splits[seeds[0]]
+        for method, taken in methods(x, y, epsilon, DELTA, {"bounds": BOUNDS}).items():
+            found, seconds = [], []
             for seed, (x, y, xt, yt) in splits.items():
                 start = time.perf_counter()
-                made, labels, agrees = generate(method, x, y, epsilon, DELTA, N, bounds=BOUNDS, kinds=KINDS)
+                made, labels = generate(method, x, y, epsilon, DELTA, N, bounds=BOUNDS, kinds=KINDS)
                 seconds.append(time.perf_counter() - start)
                 found.append(judge(made, labels, x, xt, yt) | {"seed": seed})
-                if (seed, epsilon, method) == (seeds[0], BUDGETS[0], "released columns"):
+                if seed == seeds[0] and epsilon == BUDGETS[0] and taken:
                     save_columns(out / "tables.png", {"real": x, "synthetic": made}, COLUMNS)
                 say(f"Adult, {method}, epsilon {epsilon:g}, seed {seed}: {found[-1]}")
-            add(method, epsilon, found, seconds=mean(seconds), chosen=agrees)
+            rows.append(averaged(method, epsilon, found, seconds=mean(seconds), chosen=taken))
         old = next(each for each in OLD_ADULT if each[0] == epsilon)
         auc = dict(zip(("boosting", "histogram boosting", "logreg"), old[2:5], strict=True))
         before = {"epsilon": epsilon, "seeds": 2, "distances": dict(zip(COLUMNS, old[1], strict=True)), "auc": auc}
         rows.append(_OLD | before | {"largest": max(old[1]), "correlations": old[5]})
-    x, y, xt, yt = splits[seeds[0]]
-    start = time.perf_counter()
-    if (cut := mst(x, y, BUDGETS[0], seeds[0])) is None:
-        say("MST is left out: set DPMM_PYTHON to the interpreter of an environment with dpmm.")
-    else:
-        took = time.perf_counter() - start
-        add("MST of dpmm, 32 bins", BUDGETS[0], [judge(*cut, x, xt, yt)], seconds=took)
     return rows
 
 
-def small_rows(seeds: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Measure accuracies of classifiers on small data sets, with both structures."""
-    rows: list[dict[str, Any]] = []
-    for name, looked_at in LOOKED_AT.items():
-        x, y, options = _small(name)
+def averaged(method: str, epsilon: float | None, found: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """Return a row of means over seeds."""
+    distances = np.array([each["distances"] for each in found])
+    auc = {name: mean(each["auc"][name] for each in found) for name in found[0]["auc"]}
+    row: dict[str, Any] = {"method": method, "epsilon": epsilon, "version": __version__, "seeds": len(found)}
+    row |= {"distances": dict(zip(COLUMNS, distances.mean(0).tolist(), strict=True))}
+    row |= {"largest": float(distances.max()), "correlations": mean(each["correlations"] for each in found)}
+    return row | {"auc": auc, "least_auc": min(each["auc"]["boosting"] for each in found), "each": found, **more}
+
+
+def mst_rows(data: Path | None) -> list[dict[str, Any]]:
+    """Measure MST on the first seed of Adult."""
+    x, y, xt, yt = adult(SEEDS[0], data)
+    start = time.perf_counter()
+    cut = mst(x, y, BUDGETS[0], SEEDS[0])
+    if cut is None:
+        raise InputError("Expected DPMM_PYTHON, the interpreter of an environment with dpmm, got none that runs MST.")
+    seconds = time.perf_counter() - start
+    return [averaged("MST of dpmm, 32 bins", BUDGETS[0], [judge(*cut, x, xt, yt)], seconds=seconds)]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A small data set, a budget and a method, over the first seeds."""
+
+    dataset: str
+    epsilon: float
+    method: str
+    seeds: int
+
+    @property
+    def name(self) -> str:
+        """Name of the result."""
+        return f"{self.dataset}-{self.epsilon:g}-{self.method.replace(' ', '_')}-{self.seeds}"
+
+
+def small_rows(out: Path, limit: int | None, data: Path | None, workers: int | None) -> list[dict[str, Any]]:
+    """Return accuracies of classifiers on small data sets, over at most ``limit`` seeds; run the missing cells."""
+    planned = []
+    for name, n_seeds in DATASETS.items():
+        x, y, options = _small(name, data)
+        facts = {"dataset": name, "n_records": round(0.7 * len(x)), "columns": x.shape[1], "classes": len(np.unique(y))}
         for epsilon in BUDGETS:
-            for method in METHODS:
-                found, agrees = [], True
-                for seed in seeds:
-                    parts = train_test_split(x, y, test_size=0.3, stratify=y, random_state=seed)
-                    made, labels, agrees = generate(method, parts[0], parts[2], epsilon, SMALL_DELTA, 2000, **options)
-                    found.append(_accuracies(made, labels, parts[1], parts[3]))
-                row = {"dataset": name, "method": method, "epsilon": epsilon, "version": __version__}
-                row |= {"n_records": len(parts[0]), "columns": x.shape[1], "classes": len(np.unique(y))}
-                row |= {key: mean(each[key] for each in found) for key in found[0]}
-                rows.append(row | {"chosen": agrees, "seeds": len(seeds), "looked_at": looked_at, "each": found})
-                say(str({key: value for key, value in rows[-1].items() if key != "each"}))
-            rows += [
-                _OLD | {"dataset": name, "epsilon": epsilon, "seeds": 10, "looked_at": looked_at, **figures}
-                for dataset, budget, figures in OLD_SMALL
+            for method, taken in methods(x[: facts["n_records"]], y, epsilon, SMALL_DELTA, options).items():
+                cell = Cell(name, epsilon, method, limit or n_seeds)
+                planned.append((cell, facts | {"method": method, "version": __version__, "chosen": taken}))
+            planned += [
+                (Cell(name, epsilon, "", n_seeds), facts | _OLD | _mean_and_error(found))
+                for dataset, budget, found in OLD_SMALL
                 if (dataset, budget) == (name, epsilon)
             ]
-    return rows
+    cells = [cell for cell, _ in planned if cell.method]
+    results = run_cells(cells, partial(measure, data=data), out / "tables_small", workers=workers)
+    found = dict(zip(cells, results, strict=True))
+    return [{"epsilon": cell.epsilon, "seeds": cell.seeds} | facts | found.get(cell, {}) for cell, facts in planned]
 
 
-def _small(name: str) -> tuple[Array, Array, dict[str, Any]]:
+def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
+    """Return accuracies in percent of classifiers on the 30 % of real records that were left out."""
+    x, y, options = _small(cell.dataset, data)
+    found = []
+    for seed in SMALL_SEEDS[: cell.seeds]:
+        parts = train_test_split(x, y, test_size=0.3, stratify=y, random_state=seed)
+        made = generate(cell.method, parts[0], parts[2], cell.epsilon, SMALL_DELTA, 2000, **options)
+        found.append(_accuracies(*made, parts[1], parts[3]))
+    return _mean_and_error(found) | {"each": found}
+
+
+def _mean_and_error(found: list[dict[str, float]]) -> dict[str, Any]:
+    """Return the means over seeds, and their standard errors."""
+    errors = {key: stdev(each[key] for each in found) / math.sqrt(len(found)) for key in found[0] if len(found) > 1}
+    return {key: mean(each[key] for each in found) for key in found[0]} | {"errors": errors}
+
+
+def _small(name: str, data: Path | None) -> tuple[Array, Array, dict[str, Any]]:
     """Return rows, classes, and bounds: the largest value of a column rounded up, or what its unit allows."""
+    if name == "Office-Caltech-10":
+        office = np.load(data_root(data) / OFFICE)
+        return office["features"], office["labels"].ravel(), {"radius": OFFICE_RADIUS}
     if name == "diabetes":  # disease progression above 140
         x, y = datasets.load_diabetes(return_X_y=True, scaled=False)
         return x, (y > 140).astype(int), {"bounds": DIABETES, "kinds": ["integer", "binary", *["numeric"] * 8]}
@@ -221,13 +272,14 @@ def _accuracies(rows: Array, labels: Array, test: Array, test_labels: Array) -> 
         }
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str | None = None) -> dict[str, Any]:
-    """Measure Adult and the small data sets; ``--only adult`` or ``small``, with ``quick`` one seed of the latter."""
-    if only not in (None, "adult", "small"):
-        raise InputError(f"Expected --only adult or small, got {only}.")
-    seeds = SMALL_SEEDS[:1] if quick else SMALL_SEEDS
-    return {
-        "file": "tables" if only is None else f"tables_{only}",
-        "rows": adult_rows(out, SEEDS, data) if only != "small" and not quick else [],
-        "small": small_rows(seeds) if only != "adult" else [],
+def run(
+    out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small", workers: int | None = None
+) -> dict[str, Any]:
+    """Measure Adult, the small data sets (resumes) or MST; ``quick`` takes one seed of the small data sets."""
+    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "adult": lambda: adult_rows(out, SEEDS, data),
+        "mst": lambda: mst_rows(data),
+        "small": lambda: small_rows(out, 1 if quick else None, data, workers),
     }
+    choice(tuple(parts), only=only)
+    return {"file": f"tables_{only}", "rows": parts[only]()}
