@@ -1,14 +1,14 @@
 """Two classes in proportions 9 : 1: what the pull of the covariance of a rare class is worth.
 
-The digits 0 to 4 against 5 to 9 (of Fashion-MNIST the classes of these numbers). Classifiers are trained on 4,000
-synthetic records, half of them of the rare class; the figure is their balanced accuracy on all test records.
+The digits 0 to 4 against 5 to 9, on which the rule was chosen; and grey faces of women against men, on which it is
+confirmed. Classifiers are trained on 4,000 synthetic records, half of them of the rare class; the figure is their
+balanced accuracy on all test records.
 ``OUT/imbalance`` holds one JSON file for each finished cell; the rows are means over the seeds that are finished.
 """
 
-import dataclasses
 import tempfile
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from dpswd import __version__
 from dpswd.evaluation.accuracy import flat, scores
 from dpswd.generators import draw
 from dpswd.mixture import moments
+from dpswd.records import Records
 from experiments.cells import averaged, results_of, run_cells
+from experiments.generation.imagebench import TASKS, faces
 from experiments.generation.training import DELTA, SHIPPED, load, train_mixture
 
 HELP = "balanced accuracy where one of two classes is rare (ten minutes, resumes)"
 
-KEPT = {"digits": 800, "USPS": 4000, "MNIST": 4000, "FashionMNIST": 4000}  # records
+KEPT = {"digits": 800, "USPS": 4000, "MNIST": 4000, "faces": 2500}  # records
 BUDGETS = (10.0, 1.0)
 CLASSIFIERS = ("logreg", "cnn")
 _N_SYNTHETIC = 4000
@@ -52,7 +54,7 @@ def run(
     quick: bool = False,
     data: Path | None = None,
     dataset: str | None = None,
-    seeds: int = 2,
+    seeds: int = 3,
     workers: int | None = None,
 ) -> dict[str, Any]:
     """Run the missing cells, of some data sets if given (``digits,USPS``); with ``quick`` two cells of the digits."""
@@ -73,18 +75,30 @@ def run(
 
 def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
     """Fit the generator and return the balanced accuracies in percent."""
-    source, n = load(cell.dataset, data), KEPT[cell.dataset]
-    assert source.test is not None
-    labels = (source.train.labels >= 5).long()
+    train, test = two_classes(cell.dataset, data)
+    n, labels = KEPT[cell.dataset], train.labels
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(cell.seed))
     kept = torch.cat([order[labels[order] == 0][: n * 9 // 10], order[labels[order] == 1][: n // 10]])
-    records = dataclasses.replace(source.train.select(kept), labels=labels[kept]).private(classes=[0, 1])
+    records = train.select(kept).private(classes=[0, 1])
+    constants = SHIPPED.get(cell.dataset, TASKS["faces"].constants)
     options: dict[str, Any] = {"epsilon": cell.epsilon, "delta": DELTA, "seed": cell.seed}
     with tempfile.TemporaryDirectory() as place, nullcontext() if cell.pulled else patch.object(moments, "RARE", 0.0):
-        made = train_mixture(records, SHIPPED[cell.dataset], Path(place) / "run", **options)
+        made = train_mixture(records, constants, Path(place) / "run", **options)
     drawn = torch.arange(_N_SYNTHETIC) % 2
     images = draw(made.generator, drawn)
-    train = (flat(images), drawn.numpy())
-    test = (flat(source.test.floats()), (source.test.labels >= 5).long().numpy())
+    made_rows, test_rows = (flat(images), drawn.numpy()), (flat(test.floats()), test.labels.numpy())
     shape = tuple(images.shape[1:])
-    return {name: scores(name, train, test, True, shape)["balanced_accuracy"] for name in CLASSIFIERS}
+    return {name: scores(name, made_rows, test_rows, True, shape)["balanced_accuracy"] for name in CLASSIFIERS}
+
+
+def two_classes(dataset: str, data: Path | None) -> tuple[Records, Records]:
+    """Return training and test records of the classes 0 and 1."""
+    found = faces(data) if dataset == "faces" else load(dataset, data)
+    assert found.test is not None
+
+    def change(part: Records) -> Records:
+        if dataset == "faces":
+            return replace(part, values=part.values.float().mean(1, keepdim=True).byte())
+        return replace(part, labels=(part.labels >= 5).long())
+
+    return change(found.train), change(found.test)

@@ -68,7 +68,7 @@ OLD_SMALL = [  # seeds as here; centre and radius are those of [0, 1]^d, and tho
 ]
 DIABETES = [(18, 90), (1, 2), (15, 45), (60, 140), (90, 310), (40, 250), (20, 100), (1, 10), (3, 6.5), (50, 130)]
 OFFICE, OFFICE_RADIUS = "office_caltech10/amazon_GoogleNet1024.npz", 45.0  # features of a network, without bounds
-DATASETS = {"breast_cancer": 20, "wine": 10, "digits": 5, "diabetes": 10, "Office-Caltech-10": 5}  # seeds
+DATASETS = {"breast_cancer": 20, "wine": 10, "digits": 3, "diabetes": 5, "Office-Caltech-10": 3}  # seeds
 
 Array = NDArray[Any]
 
