@@ -298,17 +298,18 @@ def test_one_cell(tmp_path, monkeypatch):
         stand_ins.run(tmp_path, quick=True, dataset="USPS", workers=0)
 
 
-def test_a_small_set_both_ways(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables_adult, "LOOKED_AT", {"breast_cancer": "constants"})
+def test_a_small_set_all_ways(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables_adult, "DATASETS", {"breast_cancer": 1})
     monkeypatch.setattr(tables_adult, "BUDGETS", (10.0,))
-    rows = tables_adult.run(tmp_path, quick=True, only="small")["small"]
-    assert [(row["method"], row.get("chosen")) for row in rows[:2]] == [
-        ("released columns", True),
+    rows = tables_adult.run(tmp_path, quick=True, workers=0)["rows"]
+    assert [(row["method"], row.get("chosen")) for row in rows[:3]] == [
+        ("columns of each class", False),
+        ("columns of all classes", True),
         ("scaled columns", False),
     ]
-    assert rows[2]["version"] == "0.2.0"
-    assert "reason" in rows[2]
-    assert min(rows[0][name] for name in ("logreg", "neighbours", "bayes", "svm")) > 75
+    assert rows[3]["version"] == "0.2.0"
+    assert "reason" in rows[3]
+    assert min(rows[1][name] for name in ("logreg", "neighbours", "bayes", "svm")) > 75
 
 
 def test_distances_of_equal_rows_are_zero():
