@@ -34,8 +34,8 @@ CPUINFO = Path("/proc/cpuinfo")
 COMMON = ("data", "quick", "full")  # accepted, and left out where an experiment has no use for them
 # results, seconds first, days last
 ORDER = """fig7 table4 gdp_table3 gdp_fig1 gdp_fig2 wdp_fig3 fig1 gdp_fig4 wdp_fig1 bounds gdp_dpsgd wdp_fig2
-tangent gdp_fig3 fig2 forecast wdp_table2 leak tables_mst tables_adult tables_small fig6 stand_ins imbalance benchmarks
-audit table1_gap table1 fig3 table2_gap fallback
+tangent gdp_fig3 fig2 forecast wdp_table2 leak tables_mst tables_adult tables_small spread fig6 stand_ins imbalance
+benchmarks audit table1_gap table1 fig3 table2_gap fallback
 table1_published table2 parts fig4 fig5 generation_ablation imagebench generation networks
 table2_published fig6_published""".split()
 COMMANDS = {  # of results whose name is not the command
