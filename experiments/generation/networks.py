@@ -111,7 +111,6 @@ def train(generator: Generator, sketch: Sketch, *, steps: int, batch: int, lr: f
         loss.backward()
         optimiser.step()
         schedule.step()
-    generator.eval()
 
 
 def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
@@ -129,7 +128,9 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
     facts = sketch.release(records, target_epsilon=cell.epsilon, target_delta=DELTA, run_dir=directory)
     if cell.method != "random":
         generator.start_at(*sketch.normal())
-    train(generator, sketch, **chosen)
+    if cell.method != "start":
+        train(generator, sketch, **chosen)
+    generator.eval()
     seconds, cpu = time.monotonic() - started, _cpu_seconds() - used
     sketch.save(directory / "sketch.pt")
     write_generator(generator, directory / "generator.pt", facts)
@@ -198,7 +199,7 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def draw_picture(runs: Path, path: Path) -> None:
-    """Draw three images of every class, a column each, of every data set with a run at the largest budget."""
+    """Draw three images of every class, a column each, for each run of seed 0 at the largest budget; and faces."""
     shown = []
     for dataset in DATASETS:
         if (file := runs / Cell(dataset, BUDGETS[0], 0).name / "generator.pt").exists():
@@ -208,6 +209,10 @@ def draw_picture(runs: Path, path: Path) -> None:
             shown.append(F.interpolate(images, (28, 28), mode="bilinear") if images.shape[2] != 28 else images)
     if shown:
         save_grid(torch.cat(shown), path, 10)
+    if (file := runs / Cell(FACES, BUDGETS[0], 0).name / "generator.pt").exists():
+        torch.manual_seed(0)
+        faces = draw(read_generator(file)[0], torch.zeros(30, dtype=torch.int64))
+        save_grid(faces, path.with_stem(f"{path.stem}_faces"), 10)
 
 
 def plan(seeds: int) -> list[Cell]:

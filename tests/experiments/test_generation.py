@@ -236,6 +236,7 @@ def test_cells_of_digits(tmp_path, monkeypatch):
     monkeypatch.setattr(networks, "plan", lambda seeds: [networks.Cell("digits", 10.0, seed) for seed in range(seeds)])
     chosen = {"steps": 2, "batch": 40, "lr": 1e-3}
     monkeypatch.setattr(networks, "settings", lambda dataset: chosen | {"network": dict(SMALL)})
+    assert networks.run_cell(networks.Cell("digits", 10.0, 0, "start"), tmp_path, None)["steps"] == 0
     rows = networks.run(tmp_path, seeds=2)["rows"]
     assert [(row["classifier"], row["seeds"]) for row in rows] == [("logreg", 2), ("mlp", 2), ("cnn", 2)]
     assert all(row["sound"] and row["method"].startswith("DP-SWD") and row["cpu_seconds"] >= 0 for row in rows)
