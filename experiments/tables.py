@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from scipy.stats import norm
 
 from dpswd._files import write_json
 from experiments.generation.stand_ins import BUDGETS, of_all_records
@@ -191,11 +190,6 @@ def compared(row: Row) -> str:
     return names.get(row["method"], row["method"]) + (f" at ε = {row['epsilon']:g}" if row["epsilon"] else "")
 
 
-def power_at(rate: float) -> Callable[[Row], str]:
-    """The largest true-positive rate that mu-GDP allows at a false-positive rate."""
-    return lambda row: f"{100 * norm.cdf(norm.ppf(rate) + row['mu']):.0f} %"
-
-
 def with_n(row: Row, value: float) -> bool:
     """Whether a ratio is at least 1.5 for n >= 1,000, and 1 below."""
     return value >= (1.5 if row["n"] >= 1000 else 1)
@@ -216,7 +210,6 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "changes": lambda row: (
         ", ".join(f"{key} {value}" for key, value in row["changed"].items() if key != "steps") or "-"
     ),
-    "choice": lambda row: "adapted" if row["adapted"] else "plain",
     "classifier": lambda row: CLASSIFIERS[row["classifier"]],
     "curve": lambda row: " ".join(f"{value:.0f}" for value in row["curve"]),
     "digits": lambda row: "MNIST" in row["dataset"],
@@ -226,7 +219,6 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "mean_of_all": lambda row: f"{sum(each['mean'] for each in row['same']) / len(row['same']):.1f}",
     "method": lambda row: METHODS.get(row["method"], row["method"]),
     "naive_ours": ratio("naive_s", "ours_s", with_n),
-    "normalise": lambda row: "yes" if row["normalise"] else "no",
     "one_thread": lambda row: row["part"] in ("distance", "large") and row["threads"] == 1,
     "ours_floor": ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
     "paper_quantiles": ratio("paper_s", "quantiles_s", with_n),
@@ -235,11 +227,8 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
         f"{max(row['peak_bytes']) / 1e9:.2f}" + ("" if max(row["peak_bytes"]) <= 4e9 else " **(missed)**")
     ),
     "pot_ours": ratio("pot_s", "ours_s", lambda row, value: value >= (3 if row["d"] <= 784 else 1.4)),
-    "power_1": power_at(0.01),
-    "power_5": power_at(0.05),
     "rule": lambda row: {True: "yes", False: "no"}.get(row.get("chosen"), "-"),
     "tightness": ratio("mu_lower", "mu_claimed"),
-    "training": lambda row: "-" if row["train_seconds"] is None else f"{row['train_seconds']} s",
     "verdict": lambda row: "passed" if row["passed"] else "REFUTED",
     "whose": lambda row: f"{'ours' if row['sound'] else 'FETA-Pro'}, {row['classifier']}",
 }

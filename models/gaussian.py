@@ -2,7 +2,7 @@
 
 A baseline without a network, fitted in seconds from two Gaussian releases: counts and means, then covariances about the
 released means. The rest is post-processing. Negative eigenvalues of a noisy covariance are set to zero; positive ones
-are kept with their noise, since shrinking them costs accuracy on MNIST (docs/generation-table2.md).
+keep their noise.
 """
 
 from pathlib import Path
