@@ -312,7 +312,7 @@ def _release_classes(
     covariances = shared.expand(len(means), -1, -1)
     if not structure.pooled:
         turned = directions.T @ (released / counts[:, None, None]) @ directions
-        covariances = moments.class_covariances(counts, turned, shared, query.mechanism.sigma)
+        covariances = moments.class_covariances(counts, turned, shared, query.mechanism.sigma, structure.n_cells)
     return _Classes(proportions, means @ directions, covariances, shared, float(between.trace()))
 
 

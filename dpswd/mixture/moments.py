@@ -10,7 +10,8 @@ and noise. The former is a multiple of a reference, and the factor is fitted by 
 likewise towards those within their classes; the reference of entry (i, j) is the product of the variances i and j.
 Covariances of classes keep what the noise adds to the variances, which makes classifiers of the synthetic records
 robust; only negative eigenvalues are cut off. Those of rare classes are pulled towards the pooled covariance, since
-their noise is larger than that of the others, and would tell the classes apart.
+their noise is larger than that of the others, and would tell the classes apart. Where there are several cells per class
+and a class is smaller than an average cell, all classes have the pooled covariance.
 """
 
 import torch
@@ -68,12 +69,14 @@ def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Te
     return signal_sq / (signal_sq + noise_sq)
 
 
-def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise: float) -> Tensor:
-    """Released covariances (C, d, d) of classes; those of rare classes are pulled towards the pooled one (d, d).
+def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise: float, n_cells: int) -> Tensor:
+    """Covariances (C, d, d) of classes: released, pulled to the pooled one (d, d) of rare classes, or all pooled.
 
     ``counts``: (C,). ``noise``: standard deviation of a diagonal entry of a released moment.
     """
     found, rare = covariances.clone(), counts < RARE * counts.mean()
+    if n_cells > 1 and bool((counts[rare] < counts.mean() / n_cells).any()):
+        return pooled.expand_as(covariances)
     variances, shape = pooled.diagonal().clamp(min=_LEAST_VARIANCE), 0.5 + 0.5 * torch.eye(len(pooled))
     for c in rare.nonzero().flatten().tolist():  # each has a factor of its own
         difference, noise_sq = covariances[c] - pooled, (noise / counts[c]).square() * shape

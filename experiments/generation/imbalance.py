@@ -1,6 +1,6 @@
-"""Two classes in proportions 9 : 1: what the pull of the covariance of a rare class is worth.
+"""Two classes in proportions 9 : 1: what the rule for the covariance of a rare class is worth.
 
-The digits 0 to 4 against 5 to 9, on which the rule was chosen; and grey faces of women against men, on which it is
+The digits 0 to 4 against 5 to 9, on which the rule was chosen; and grey faces of women against men, on which it was
 confirmed. Classifiers are trained on 4,000 synthetic records, half of them of the rare class; the figure is their
 balanced accuracy on all test records.
 ``OUT/imbalance`` holds one JSON file for each finished cell; the rows are means over the seeds that are finished.
@@ -35,17 +35,17 @@ _N_SYNTHETIC = 4000
 
 @dataclass(frozen=True)
 class Cell:
-    """A data set, a budget, whether rare classes are pulled, and a seed."""
+    """A data set, a budget, whether the rule holds, and a seed."""
 
     dataset: str
     epsilon: float
-    pulled: bool
+    ruled: bool
     seed: int
 
     @property
     def name(self) -> str:
         """Name of the result."""
-        return f"{self.dataset}-{self.epsilon:g}-{'pulled' if self.pulled else 'released'}-{self.seed}"
+        return f"{self.dataset}-{self.epsilon:g}-{'ruled' if self.ruled else 'released'}-{self.seed}"
 
 
 def run(
@@ -59,14 +59,14 @@ def run(
 ) -> dict[str, Any]:
     """Run the missing cells, of some data sets if given (``digits,USPS``); with ``quick`` two cells of the digits."""
     names = ["digits"] if quick else dataset.split(",") if dataset else list(KEPT)
-    settings = [(name, epsilon, pulled) for name in KEPT for epsilon in BUDGETS for pulled in (False, True)]
+    settings = [(name, epsilon, ruled) for name in KEPT for epsilon in BUDGETS for ruled in (False, True)]
     planned = [[Cell(*setting, seed) for seed in range(1 if quick else seeds)] for setting in settings]
     chosen = [cell for cells in planned for cell in cells if cell.dataset in names][: 2 if quick else None]
     run_cells(chosen, partial(measure, data=data), out / "imbalance", workers=workers)
     rows = []
     for cells in planned:
         found = results_of(cells, out / "imbalance", lambda cell: __version__)
-        how = "pulled" if cells[0].pulled else "as released"
+        how = "by the rule" if cells[0].ruled else "as released"
         facts = {"dataset": cells[0].dataset, "epsilon": cells[0].epsilon, "covariance": how}
         for name in CLASSIFIERS if found else ():
             rows.append(facts | {"classifier": name} | averaged([each[name] for each in found]))
@@ -82,7 +82,7 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
     records = train.select(kept).private(classes=[0, 1])
     constants = SHIPPED.get(cell.dataset, TASKS["faces"].constants)
     options: dict[str, Any] = {"epsilon": cell.epsilon, "delta": DELTA, "seed": cell.seed}
-    with tempfile.TemporaryDirectory() as place, nullcontext() if cell.pulled else patch.object(moments, "RARE", 0.0):
+    with tempfile.TemporaryDirectory() as place, nullcontext() if cell.ruled else patch.object(moments, "RARE", 0.0):
         made = train_mixture(records, constants, Path(place) / "run", **options)
     drawn = torch.arange(_N_SYNTHETIC) % 2
     images = draw(made.generator, drawn)

@@ -123,7 +123,7 @@ def test_the_covariance_of_a_rare_class_is_pulled_to_the_pooled_one(monkeypatch)
     def rare_error(noise):
         own = truth + noise / counts[:, None, None] * (draws + draws.mT) / 2
         pooled = moments.nearest_spectrum((counts[:, None, None] * own).sum(0) / counts.sum())
-        return float((moments.class_covariances(counts, own, pooled, noise)[1] - other).square().sum())
+        return float((moments.class_covariances(counts, own, pooled, noise, 1)[1] - other).square().sum())
 
     exact, noisy = rare_error(1e-9), rare_error(20.0)
     monkeypatch.setattr(moments, "RARE", 0.0)  # control: no class is pulled
@@ -131,7 +131,15 @@ def test_the_covariance_of_a_rare_class_is_pulled_to_the_pooled_one(monkeypatch)
     assert noisy < 0.5 * rare_error(20.0)
 
 
+def test_all_classes_have_the_pooled_covariance_where_one_is_smaller_than_a_cell():
+    own = torch.tensor([[[2.0, 0.5], [0.5, 1.0]], [[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
+    for rare, n_cells, pooled in ((100.0, 3, True), (250.0, 3, False), (100.0, 1, False)):
+        counts = torch.tensor([900.0, rare], dtype=torch.float64)
+        found = moments.class_covariances(counts, own, own.mean(0), 1e-9, n_cells)
+        assert torch.allclose(found, own.mean(0).expand(2, 2, 2) if pooled else own)
+
+
 def test_covariances_of_balanced_classes_keep_the_noise():
     own = torch.tensor([[[2.0, 0.5], [0.5, 1.0]], [[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
     counts = torch.tensor([60.0, 40.0], dtype=torch.float64)
-    assert torch.allclose(moments.class_covariances(counts, own, own.mean(0), 100.0), own)
+    assert torch.allclose(moments.class_covariances(counts, own, own.mean(0), 100.0, 3), own)
