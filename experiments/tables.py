@@ -211,7 +211,7 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
         ", ".join(f"{key} {value}" for key, value in row["changed"].items() if key != "steps") or "-"
     ),
     "classifier": lambda row: CLASSIFIERS[row["classifier"]],
-    "curve": lambda row: " ".join(f"{value:.0f}" for value in row["curve"]),
+    "curve": lambda row: " ".join(f"{value:.0f}" for value in (row["curve"][0], max(row["curve"]), row["curve"][-1])),
     "digits": lambda row: "MNIST" in row["dataset"],
     "epsilon_or_all": budget,
     "guarantee_2": lambda row: guarantee(row, ".2f"),
