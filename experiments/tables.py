@@ -228,7 +228,6 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     ),
     "pot_ours": ratio("pot_s", "ours_s", lambda row, value: value >= (3 if row["d"] <= 784 else 1.4)),
     "rule": lambda row: {True: "yes", False: "no"}.get(row.get("chosen"), "-"),
-    "tightness": ratio("mu_lower", "mu_claimed"),
     "verdict": lambda row: "passed" if row["passed"] else "REFUTED",
     "whose": lambda row: f"{'ours' if row['sound'] else 'FETA-Pro'}, {row['classifier']}",
 }
