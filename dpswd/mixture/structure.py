@@ -131,7 +131,8 @@ class Structure:
         if self.column_signal is not None:
             of = "each class" if self.own_columns else "all classes together"
             how = f"distributions of {of}, of at most {self.n_bins} bins" if self.n_bins else "scaled only"
-            needed = f"together {_COLUMN_SIGNAL:g} is needed, for each of C classes {_OWN_SIGNAL:g} C"
+            own = _OWN_SIGNAL * max(1, self.n_classes)
+            needed = f"{_COLUMN_SIGNAL:g} needed for all classes together, {own:g} for each class its own"
             lines.append(f"Columns: {how} (signal {self.column_signal:.3g}; {needed}).")
         comparable = len(self.sample_shape) == 3 and self.n_classes > 1
         if comparable and (found := stand_ins.nearest(self.sample_shape[0], self.signal)):

@@ -87,7 +87,7 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     stated = "age: [0, 90, integer]\nincome: [0, 100000]\nmember: [0, 1, binary]\n"
     (place / "bounds.yaml").write_text(stated)
     forecast = answer(capfd, "forecast", train, *words, "--bounds", "bounds.yaml")
-    assert (forecast["n_bins"], "own distributions" in forecast["text"]) == (64, True)
+    assert (forecast["n_bins"], "distributions of each class" in forecast["text"]) == (64, True)
     facts = ("--shape", "3", "--n", "400", "--n-classes", "2", "--delta", "1e-4", "--bounds", "bounds.csv")
     assert answer(capfd, "forecast", *facts)["text"] == forecast["text"]
     answer(capfd, "generate", train, *words, "--bounds", "bounds.csv", "--out", "out")
