@@ -42,7 +42,8 @@ __all__ = ["LabelledRows", "Recorder"]
 _CHUNK_BYTES = 2**26  # of records that are mapped at a time
 _MOST_RECORDS = 4096  # of them
 _N_PUBLIC = 36  # random records on which a row function is checked
-_SCALES = ((1.0, 1.0), (1.0, 1e2), (1.0, 1e5), (1e-2, 1.0), (1e2, 1.0))  # of vectors, and of the one that changes
+_SCALES = ((1.0, 1.0), (1.0, 1e2), (1.0, 1e5), (1e-2, 1.0), (1e-2, 1e2), (1e2, 1.0))  # of vectors; of the one changed
+_RANGES = ((0.0, 1.0), (0.0, 0.01), (0.5, 0.6))  # of pixels
 # whose functions keep nothing
 _LIBRARIES = ("torch", "numpy", "builtins", "lightning", "dpswd", "collections", "functools")
 
@@ -255,7 +256,11 @@ def _finite(rows: Tensor) -> Tensor:
 @contextlib.contextmanager
 def _isolated(roots: list[nn.Module]) -> Iterator[None]:
     """Set modules to evaluation mode, without loggers; then restore their attributes, so that they keep nothing."""
-    held = [(module, module.training, dict(vars(module))) for root in roots for module in root.modules()]
+    modules = [module for root in roots for module in root.modules()]
+    held = [(module, module.training, dict(vars(module))) for module in modules]
+    buffers = [
+        (module, name, value, value.clone()) for module in modules for name, value in module.named_buffers("", False)
+    ]
     loggers = [(trainer, trainer.loggers) for module, *_ in held for trainer in _trainers(module)]
     try:
         for root in roots:
@@ -270,6 +275,11 @@ def _isolated(roots: list[nn.Module]) -> Iterator[None]:
             vars(module).clear()
             vars(module).update(attributes)
             module.training = mode  # of a scripted module: not among its attributes
+        for module, name, buffer, value in buffers:
+            if not torch.equal(buffer, value):
+                buffer.copy_(value)
+            if getattr(module, name) is not buffer:
+                setattr(module, name, buffer)
         for trainer, given in loggers:
             trainer.loggers = given
 
@@ -323,15 +333,21 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
 
 
 def _public_pairs(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs of random data sets that differ in the first record: pixels in [0, 1], vectors of several scales."""
+    """Yield pairs of random data sets that differ in the first record: pixels in [0, 1], vectors of several scales.
+
+    Faint and narrow ranges beside a black or white record expose a minimum, a maximum or a threshold of the batch.
+    """
     if len(shape) == 3:
-        values = torch.rand(_N_PUBLIC, *shape)
-        for first in (torch.rand(*shape), torch.zeros(shape), torch.ones(shape)):
-            yield values, torch.cat([first[None], values[1:]])
+        for low, high in _RANGES:
+            values = low + (high - low) * torch.rand(_N_PUBLIC, *shape)
+            for first in (torch.rand(*shape), torch.zeros(shape), torch.ones(shape)):
+                yield values, torch.cat([first[None], values[1:]])
         return
     for scale, other in _SCALES:
         values = scale * torch.randn(_N_PUBLIC, *shape)
-        yield values, torch.cat([other * torch.randn(1, *shape) - other, values[1:]])
+        far = other * (1 + torch.randn(1, *shape).abs())
+        for first in (far, -far):
+            yield values, torch.cat([first, values[1:]])
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -373,6 +389,7 @@ def _reached(rows: Any) -> list[Any]:
                 with contextlib.suppress(ValueError):  # of a variable that is not bound yet
                     variables = inspect.getclosurevars(each)
                     queue += [*variables.nonlocals.values(), *variables.globals.values()]
+                queue += [*(each.__defaults__ or ()), vars(each)]
         elif callable(each) and not inspect.isclass(each) and not _of_library(type(each).__module__):
             queue += [each.__call__]
     return list(found.values())
@@ -403,7 +420,7 @@ def _refuse_hooks(rows: RowFunction) -> None:
 def _state(rows: Any) -> dict[str, Any]:
     """Return what a row function and its modules hold, to see whether a call changes it."""
     reached = _reached(rows)
-    held = {f"variable {i}": _held(each) for i, each in enumerate(reached) if isinstance(each, list | dict | set)}
+    held = {f"variable {i}": _held(each) for i, each in enumerate(reached) if not callable(each)}
     return held | {
         f"attribute {attribute} of {name or type(root).__name__}": _held(value)
         for root in reached

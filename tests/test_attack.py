@@ -53,7 +53,7 @@ from dpswd import (
 )
 from dpswd.data import read
 from dpswd.queries import ClassCounts, ClassMeans
-from dpswd.release import check_row_function
+from dpswd.release import _isolated, check_row_function
 from dpswd.report.render import write_report
 
 # 1. a balanced sampler repeats records
@@ -467,9 +467,74 @@ def test_row_functions_that_are_refused(name, tmp_path):
     assert written(tmp_path) == released(module) == 0
 
 
-def test_a_threshold_of_the_batch_is_refused():
+SCALINGS = {
+    "largest pixel": lambda x: x / x.max(),
+    "range": lambda x: (x - x.min()) / (x.max() - x.min()),
+    "largest pixel of a channel": lambda x: x / x.amax((0, 2, 3), keepdim=True),
+    "smallest pixel": lambda x: x - x.min(),
+}
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 64, 64)])
+@pytest.mark.parametrize("name", SCALINGS)
+def test_an_extreme_value_of_the_batch_is_refused(name, shape):
     with pytest.raises(InputError, match="one record each"):
-        check_row_function(lambda x: x / 255 if x.max() > 30 else x, (4,))
+        check_row_function(lambda x: SCALINGS[name](x).flatten(1), shape)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5])
+@pytest.mark.parametrize("threshold", [1, 30])
+def test_a_threshold_of_the_batch_is_refused(size, threshold):
+    with pytest.raises(InputError, match="one record each"):
+        check_row_function(lambda x: x / 255 if x.max() > threshold else x, (size,))
+
+
+TOTAL = torch.zeros(3)
+
+
+def kept_in_a_default(values, last=torch.zeros(3)):  # noqa: B008
+    last += values.sum(0)
+    return values
+
+
+def kept_in_a_global(values):
+    TOTAL.add_(values.sum(0))
+    return values
+
+
+def kept_in_an_attribute(values):
+    kept_in_an_attribute.last = values
+    return values
+
+
+@pytest.mark.parametrize("function", [kept_in_a_default, kept_in_a_global, kept_in_an_attribute])
+def test_a_function_that_keeps_records_is_refused(function):
+    with pytest.raises(InputError, match="keeps nothing"):
+        check_row_function(function, (3,))
+
+
+class Average(torch.nn.Module):
+    """Keeps a moving average of the records from the hundredth call on."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", torch.zeros(3))
+        self.calls = 0
+
+    def forward(self, values):
+        if self.calls > 100:
+            self.average = 0.9 * self.average + values.mean(0)
+        return values
+
+
+def test_a_buffer_is_as_before_a_release():
+    encoder = Average()
+    buffer, encoder.calls = encoder.average, 101
+    with _isolated([encoder]):
+        encoder(torch.ones(4, 3))
+        assert encoder.average.any()
+    assert encoder.average is buffer
+    assert not buffer.any()
 
 
 def test_an_encoder_that_logs_is_refused(tmp_path):
