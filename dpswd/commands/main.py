@@ -61,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     parser = _Parser(
         prog="dpswd",
+        allow_abbrev=False,
         description="Differentially private generators, adapted classifiers and sliced Wasserstein distances.",
         epilog="dpswd COMMAND --help explains a command. Every command takes --json and then prints one JSON object.",
     )
@@ -68,7 +69,7 @@ def _run(arguments: list[str]) -> int:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     chosen: Any = None
     for name, text in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=text, description=text)
+        subparser = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
         if arguments[:1] == [name]:
             with _packages():
                 chosen = import_module(f"dpswd.commands.{name}")
