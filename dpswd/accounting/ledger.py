@@ -426,7 +426,7 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
             )
         facts["assumptions"] = [*facts["assumptions"], adaptive]
         sentences += [
-            f"The shared ledger has {len(ledger.runs)} run{'' if len(ledger.runs) == 1 else 's'}, together: epsilon {facts['epsilon']:.4g} at delta "
+            f"Runs in the shared ledger: {len(ledger.runs)}, together epsilon {facts['epsilon']:.4g} at delta "
             f"{delta:g}, mu {facts['mu']:.4g}, every plan counted in full; their total budget is epsilon {budget:g}.",
             adaptive,
         ]

@@ -383,7 +383,7 @@ def test_statement_of_sound_runs(shared):
     shared.reserve("b", facts(ROWS))
     found = shared.statement()
     assert (found["runs"], found["private"], found["sound"], found["shortcomings"]) == (2, True, True, [])
-    assert found["sentence"].startswith("The shared ledger has 2 runs")
+    assert found["sentence"].startswith("Runs in the shared ledger: 2,")
     assert found["assumptions"][-1].startswith("Assumed: plans of later runs")
     assert found["epsilon"] == pytest.approx(epsilon((COUNTS, N, 1), (ROWS, N, 1)), rel=1e-12)
 
