@@ -43,6 +43,7 @@ BUDGETS = (10.0, 1.0, 0.2)
 DELTA = 1e-5
 N_SYNTHETIC, N_FACES = 60_000, 10_000
 SEEDS = 3
+LONGER = 2_000  # steps of the last control
 METHODS = {
     "sketch": "DP-SWD, sketch",
     "random": "DP-SWD, sketch, from random weights",
@@ -216,9 +217,14 @@ def draw_picture(runs: Path, path: Path) -> None:
 
 
 def plan(seeds: int) -> list[Cell]:
-    """List the cells, one seed after the other, then one of each control and one of faces."""
+    """List the cells, one seed after the other, then the controls, of which the last trains longer, and faces."""
     cells = [Cell(dataset, epsilon, seed) for seed in range(seeds) for epsilon in BUDGETS for dataset in DATASETS]
-    controls = [Cell(dataset, BUDGETS[0], 0, method) for method in ("start", "random") for dataset in DATASETS]
+    controls = [
+        Cell(dataset, BUDGETS[0], seed, method, steps)
+        for method, steps in (("start", None), ("random", None), ("random", LONGER))
+        for seed in range(seeds)
+        for dataset in DATASETS
+    ]
     return [*cells, *controls, Cell(FACES, BUDGETS[0], 0)]
 
 
@@ -231,14 +237,16 @@ def run(
     epsilon: float | None = None,
     seeds: int = SEEDS,
     method: str | None = None,
+    steps: int | None = None,
     workers: int = 0,
 ) -> dict[str, Any]:
-    """Run the missing cells of a data set, budget and method, or of all; rows of all cells that have a result.
+    """Run the missing cells of a data set, budget, method and number of steps, or of all.
 
+    The rows are those of all cells that have a result.
     With ``quick`` one cell of 20 steps.
     """
     cells = [Cell("MNIST", 10.0, 0, steps=20)] if quick else plan(seeds)
-    wanted = {"dataset": dataset, "epsilon": epsilon, "method": method}
+    wanted = {"dataset": dataset, "epsilon": epsilon, "method": method, "steps": steps}
     for name, value in wanted.items():
         if value is not None:
             cells = [cell for cell in cells if getattr(cell, name) == value]
