@@ -184,7 +184,8 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for (dataset, method, epsilon, steps), same in groups.items():
         for classifier in IMAGE_CLASSIFIERS:
             values = [result["accuracy"][classifier] for result in same]
-            row = {"dataset": dataset, "method": METHODS[method], "statistic": "moments", "epsilon": epsilon}
+            label = METHODS[method] + (f", {steps:,} steps" if method == "random" else "")
+            row = {"dataset": dataset, "method": label, "statistic": "moments", "epsilon": epsilon}
             row |= {name: same[0][name] for name in ("delta", "mu", "sound")} | {"classifier": classifier}
             row |= averaged(values) | {"steps": steps, **{key: same[0][key] for key in ("n_frequencies", "pooled")}}
             rows.append(
@@ -195,8 +196,9 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             row = {"dataset": dataset, "method": method, "statistic": "rows", "epsilon": budget, "delta": DELTA}
             row |= {"mu": None, "sound": False, "classifier": classifier, "mean": value, "std": None, "seeds": None}
             rows.append(row | {"train_seconds": None})
-    order = {name: i for i, name in enumerate([*DATASETS, *METHODS.values()])}
-    return sorted(rows, key=lambda row: (order[row["dataset"]], order.get(row["method"], 9), -(row["epsilon"] or 0)))
+    place = {name: i for i, name in enumerate(DATASETS)}
+    printed = [method for _, method, _ in PRINTED]
+    return sorted(rows, key=lambda row: (place[row["dataset"]], row["method"] in printed, -(row["epsilon"] or 0)))
 
 
 def draw_picture(runs: Path, path: Path) -> None:
