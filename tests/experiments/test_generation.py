@@ -270,7 +270,7 @@ def test_settings_are_those_of_the_shipped_configs(dataset):
 
 def test_plan():
     cells = networks.plan(3)
-    assert len({cell.name for cell in cells}) == len(cells) == 3 * 3 * 3 + 2 * 3 + 1
+    assert len({cell.name for cell in cells}) == len(cells) == 3 * 3 * (3 + 3) + 1
     assert {cell.seed for cell in cells[:9]} == {0}
 
 
