@@ -43,7 +43,7 @@ class Found:
         return PrivateRecords.from_values(self.values, self.labels, **facts, bounds=bounds, kinds=kinds)
 
     def public(self) -> Records:
-        """Return the public records; labels are 0 where there are none."""
+        """Return the public records; records without labels have label 0."""
         assert isinstance(self.values, Tensor)
         n = len(self.values)
         return Records(self.values, torch.zeros(n, dtype=torch.int64) if self.labels is None else self.labels)
