@@ -42,8 +42,8 @@ class PrivacyBudget(RunBudget, L.Callback):
 
     The module has one :class:`~dpswd.DPSlicedWassersteinLoss`, or queries of all records, or both. The training loader
     is a :class:`~dpswd.ReleaseLoader`; its number of releases is the plan, whatever ``max_epochs`` and ``max_steps``
-    say, and training ends when the plan is used up. Each query has its share of the budget; the loss, or without a loss the last query,
-    has the remainder.
+    say, and training ends when the plan is used up. Each query has its share of the budget; the
+    loss, or without a loss the last query, has the remainder.
 
     A module may hand tensors of its own loader to the loss instead. The records, their number and the sampling are then
     the caller's: give ``sample_size`` and ``n_releases``. Ledger, ``privacy.json`` and report call such a run
