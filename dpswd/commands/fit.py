@@ -25,6 +25,7 @@ def fit(arguments: Sequence[str], run: bool = True) -> PrivateCLI:
         raise SystemExit(128 + signal.SIGTERM) from None
     except (ArgumentError, MisconfigurationException) as error:
         said = " ".join(str(error).split())
+        said = re.sub(r".*NestedArg\(key=('[^']*').*", r"Option \1 is not accepted", said)  # of jsonargparse 4.40
         said = (re.findall(r"Option '[^']*' is not accepted", said) or [said])[-1]  # of a page about all types
         raise _cause(error) or InputError(f"Expected a valid config, got: {said} (dpswd fit --help).") from None
     except ValueError as error:
