@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args
 
 import experiments
 from dpswd import __version__
@@ -31,7 +31,7 @@ from experiments.tables import RESULTS, write_tables
 
 OUT = Path("runs/experiments")
 CPUINFO = Path("/proc/cpuinfo")
-COMMON = ("data", "quick", "full")  # accepted, and left out where an experiment has no use for them
+COMMON = {"data": Path, "quick": bool, "full": bool}  # accepted, and left out where an experiment has no use for them
 # results, seconds first, days last
 ORDER = """fig7 table4 gdp_table3 gdp_fig1 gdp_fig2 wdp_fig3 fig1 gdp_fig4 wdp_fig1 bounds gdp_dpsgd wdp_fig2
 tangent gdp_fig3 fig2 forecast wdp_table2 leak tables_mst tables_adult tables_small spread fig6 stand_ins imbalance
@@ -143,12 +143,12 @@ def _run(name: str, argv: list[str]) -> int:
         raise InputError(f"Expected the name of an experiment ({', '.join(found)}), got {name!r}.")
     parser = argparse.ArgumentParser(prog=f"python -m experiments run {name}", description=found[name].help)
     parser.add_argument("--out", type=Path, default=OUT, help="directory of the results")
-    hints = {"data": Path | None, "quick": bool, "full": bool, **get_type_hints(found[name].run)}
     accepted = dict(inspect.signature(found[name].run).parameters)
     accepted.pop("out")
     for option in dict.fromkeys([*COMMON, *accepted]):
+        hint = COMMON.get(option) or accepted[option].annotation
         default = accepted[option].default if option in accepted else None
-        kind = next((each for each in get_args(hints[option]) if each is not type(None)), hints[option])
+        kind = next((each for each in get_args(hint) if each is not type(None)), hint)
         how: Any = {"action": "store_true"} if kind is bool else {"type": kind, "default": default}
         parser.add_argument(f"--{option}", **how)
     given = vars(parser.parse_args(argv))

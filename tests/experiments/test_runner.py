@@ -32,6 +32,13 @@ def test_list(capsys):
     assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
 
 
+@pytest.mark.parametrize("name", sorted(runner.available()))
+def test_help_of_every_experiment(name, capsys):
+    with pytest.raises(SystemExit, match="^0$"):
+        runner.main(["run", name, "--help"])
+    assert "--out" in capsys.readouterr().out
+
+
 def test_run_writes_result_with_origin(fake, tmp_path):
     out = tmp_path / "new" / "results"
     assert runner.main(["run", "fake", "--quick", "--out", str(out), "--data", str(tmp_path)]) == 0
