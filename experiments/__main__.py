@@ -3,9 +3,10 @@
 A module below ``experiments`` with ``HELP`` and ``run(out, *, ...)`` is an experiment of the module's name; a module
 with ``EXPERIMENTS`` has several: their help and function by name. The keyword arguments of the function are its
 options on the command line. The dictionary that it returns is written to ``OUT/NAME.json``, or to a name that it gives
-as ``file``, together with the command, the version and the machine; ``docs/results`` holds these files, of which
-``list`` marks those of another minor version as stale. ``run all`` makes the stale ones again, the shortest first, and
-with ``--resume`` leaves out those that ``OUT`` has. ``tables`` makes the tables of the documentation from them.
+as ``file``, together with the command, the version and the machine; ``docs/results`` holds these files. A file, or a
+row with a ``version`` of its own, of another minor version is stale unless a sentence in its ``reason``, which the
+tables print, says why it is kept. ``list`` marks the stale ones. ``run all`` makes them again, the shortest first, and
+with ``--resume`` leaves out those that ``OUT`` has. ``tables`` makes the tables of the documentation from the files.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from dpswd import __version__
 from dpswd._files import write_json
 from dpswd._versions import package_versions
 from dpswd.errors import InputError
+from experiments.cells import outdated
 from experiments.tables import RESULTS, write_tables
 
 OUT = Path("runs/experiments")
@@ -74,11 +76,8 @@ def machine() -> dict[str, Any]:
 
 
 def stale(path: Path) -> bool:
-    """Whether a result is of another minor version, or missing."""
-    if not path.exists():
-        return True
-    version = json.loads(path.read_text())["version"]
-    return bool(version.split(".")[:2] != __version__.split(".")[:2])
+    """Whether a result is missing, or of another minor version without a reason."""
+    return not path.exists() or outdated(json.loads(path.read_text()))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -21,7 +21,7 @@ import torch
 from dpswd import __version__
 from dpswd._files import write_json
 
-__all__ = ["averaged", "grouped", "results_of", "run_cells", "silence"]
+__all__ = ["averaged", "grouped", "kept", "outdated", "results_of", "run_cells", "silence"]
 
 Result = dict[str, Any]
 
@@ -95,6 +95,27 @@ def results_of(cells: Sequence[C], directory: Path, version: Callable[[C], Any])
     """Return the results that ``directory`` has of the present versions of the cells, in their order."""
     paths = [(directory / f"{cell.name}.json", version(cell)) for cell in cells]
     return [json.loads(path.read_text())["result"] for path, wanted in paths if _is_current(path, wanted)]
+
+
+def outdated(result: Result) -> bool:
+    """Whether a result or one of its rows is of another minor version of the package and gives no ``reason``."""
+    rows = [row for part in result.values() if isinstance(part, list) for row in part if isinstance(row, dict)]
+    return any("reason" not in each and not _of_this_minor(each) for each in (result, *rows))
+
+
+def kept(rows: Iterable[Result], earlier: Result, reason: str) -> list[Result]:
+    """Return rows of an earlier result; those of another minor version with this version and a sentence that says why.
+
+    A ``reason`` that a row or the earlier result has stays.
+    """
+    if _of_this_minor(earlier):
+        return list(rows)
+    origin = {"version": earlier["version"], "reason": earlier.get("reason", reason)}
+    return [origin | row for row in rows]
+
+
+def _of_this_minor(entry: Result) -> bool:
+    return bool(entry.get("version", __version__).split(".")[:2] == __version__.split(".")[:2])
 
 
 def _is_current(path: Path, version: Any) -> bool:

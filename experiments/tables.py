@@ -11,7 +11,8 @@ A table stands between ``<!-- table NAME -->`` and ``<!-- end -->``. A test fail
 - ``spread``: heading and cell of further columns, one for each distinct heading. Rows that agree in ``columns`` make
   one line; a row whose heading is empty fills all of them.
 - ``last``: columns after those, of all rows of a line; a format string takes the first row.
-- ``note``: format string over the keys of the file and the first row, shown with the command.
+- ``note``: format string over the keys of the file and the first row, shown with the command. The reasons for which
+  the file or its rows are kept from an earlier version follow.
 """
 
 import json
@@ -57,8 +58,9 @@ def render(name: str) -> str:
         )
     note = table.get("note", "").format_map({**file, **rows[0]})
     facts = [f"`{file['command']}`", note, f"dpswd {file['version']}", f"{file['machine'].get('cores')} CPU cores."]
+    reasons = dict.fromkeys(each["reason"] for each in (file, *rows) if "reason" in each)
     body = [f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|" for cells in shown]
-    return "\n".join([*body, "", ", ".join(fact for fact in facts if fact)])
+    return "\n".join([*body, "", " ".join([", ".join(fact for fact in facts if fact), *reasons])])
 
 
 def _result(name: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from dpswd.generators import draw as generate
 from dpswd.generators import to_bytes
 from dpswd.mixture.features import DCT
 from dpswd.report.render import write_report
-from experiments.cells import averaged, grouped, run_cells
+from experiments.cells import averaged, grouped, kept, run_cells
 from experiments.generation.training import (
     BENCHMARKS,
     DELTA,
@@ -179,7 +179,7 @@ def generation(
     """Run the missing cells; one row per classifier.
 
     With ``quick`` one seed of the digits. With ``only`` the cells of one method; rows of other methods are
-    kept from ``OUT/generation.json``, with the version that measured them.
+    kept from ``OUT/generation.json``, with the version that measured them (:func:`experiments.cells.kept`).
     """
     cells = [
         cell
@@ -190,11 +190,8 @@ def generation(
     if only is not None and (out / "generation.json").exists():
         earlier = json.loads((out / "generation.json").read_text())
         new = {(row["dataset"], row["method"], row["epsilon"]) for row in rows}
-        rows += [
-            {"version": earlier["version"], **row}
-            for row in earlier["rows"]
-            if (row["dataset"], row["method"], row["epsilon"]) not in new
-        ]
+        old = [row for row in earlier["rows"] if (row["dataset"], row["method"], row["epsilon"]) not in new]
+        rows += kept(old, earlier, f"Rows of {earlier['version']} were not measured again with --only {only}.")
     return {"rows": sorted(rows, key=lambda row: (GENERATED.index(row["dataset"]), -(row["epsilon"] or 0.0)))}
 
 

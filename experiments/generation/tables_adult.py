@@ -58,7 +58,7 @@ METHODS: dict[str, Callable[..., int]] = {
     "columns of all classes": lambda signal, n_classes, pooled: 1,
     "scaled columns": lambda signal, n_classes, pooled: 0,
 }
-REASON = "measured with 0.2.0, which has no bounds: columns were scaled by the same bounds"
+REASON = "Rows of 0.2.0, which had no bounds, are of columns that were scaled by them beforehand."
 _OLD: dict[str, Any] = {"method": "PrivateGenerator of 0.2.0", "version": "0.2.0", "reason": REASON}
 OLD_ADULT = [  # two seeds; the columns in the order of COLUMNS
     (10.0, (0.08, 0.17, 0.22, 0.28, 0.74, 0.29, 0.05, 0.04), 0.870, 0.858, 0.884, 0.011),

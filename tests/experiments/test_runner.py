@@ -7,7 +7,7 @@ import pytest
 
 import experiments.__main__ as runner
 from dpswd import __version__
-from experiments import tables
+from experiments import cells, tables
 
 
 @pytest.fixture
@@ -89,6 +89,39 @@ def test_stale_results_are_made_again_once(monkeypatch, tmp_path, capsys):
     assert calls == [False, True, True]
     assert runner.main(options) == 0
     assert len(calls) == 3
+
+
+OLD, NEW = {"version": "0.0.1"}, {"version": __version__}
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (NEW, False),
+        (OLD, True),
+        (OLD | {"reason": "It takes days."}, False),
+        (NEW | {"rows": [{}, OLD]}, True),
+        (NEW | {"other": [{}, OLD | {"reason": "It takes days."}]}, False),
+        (OLD | {"reason": "It takes days.", "rows": [OLD]}, True),
+    ],
+)
+def test_outdated(result, expected):
+    assert cells.outdated(result) == expected
+
+
+def test_kept_rows_say_why():
+    rows = [{"a": 1}, {"a": 2, "version": "0.0.0", "reason": "Lost."}]
+    assert cells.kept(rows, NEW, "Slow.") == rows
+    assert cells.kept(rows, OLD, "Slow.") == [{"a": 1, "reason": "Slow.", **OLD}, rows[1]]
+    assert cells.kept([{}], OLD | {"reason": "Earlier."}, "Slow.") == [OLD | {"reason": "Earlier."}]
+
+
+def test_a_table_prints_reasons_once(monkeypatch):
+    old = OLD | {"value": 1, "reason": "Rows of 0.0.1 take days."}
+    file = NEW | {"command": "run", "machine": {"cores": 2}, "rows": [old, old], "reason": "The rest is new."}
+    monkeypatch.setattr(tables, "TABLES", {"some": {"columns": "v -> {value}"}})
+    monkeypatch.setattr(tables, "_result", lambda name: file)
+    assert tables.render("some").endswith("2 CPU cores. The rest is new. Rows of 0.0.1 take days.")
 
 
 def test_every_result_of_the_docs_has_a_command():
