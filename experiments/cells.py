@@ -1,6 +1,6 @@
 """Resumable cells: one JSON file for each finished training run, several processes.
 
-A cell is a frozen dataclass with a ``name``. Its file ``DIRECTORY/NAME.json`` holds the result and a version; a cell
+A cell is a :class:`Cell` with further fields. Its file ``DIRECTORY/NAME.json`` holds the result and a version; a cell
 whose file has the same version is not run again. The version of a cell is that of the package unless the caller
 gives another one.
 """
@@ -12,28 +12,40 @@ import os
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from dpswd import __version__
 from dpswd._files import write_json
 
-__all__ = ["averaged", "grouped", "kept", "outdated", "results_of", "run_cells", "silence"]
+__all__ = ["Cell", "averaged", "grouped", "kept", "outdated", "run_cells", "silence"]
 
 Result = dict[str, Any]
 
 
-class Named(Protocol):
-    """Anything with a name that is a relative path."""
+@dataclass(frozen=True)
+class Cell:
+    """Base of all cells."""
+
+    def changes(self) -> dict[str, Any]:
+        """Return the fields that differ from their default."""
+        defaults = {field.name: field.default for field in fields(self) if field.default is not MISSING}
+        return {name: getattr(self, name) for name, default in defaults.items() if getattr(self, name) != default}
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the file: the fields without a default, then :meth:`changes`."""
+        plain = [getattr(self, field.name) for field in fields(self) if field.default is MISSING]
+        words = [f"{value:g}" if isinstance(value, float) else str(value) for value in plain if value is not None]
+        words += [f"{name}_{value}" for name, value in self.changes().items()]
+        return "-".join(words).replace(", ", "_").replace(" ", "_")
 
 
-C = TypeVar("C", bound=Named)
+C = TypeVar("C", bound=Cell)
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
@@ -53,14 +65,15 @@ def run_cells(
         work: Runs one cell. It is pickled unless ``workers`` is 0.
         directory: Directory of the results.
         version: Returns the version of a cell, a JSON value.
-        workers: Number of processes of one thread each; default: one per core, at most 4. 0: this process.
+        workers: Number of processes of one thread each; default: one per core, at most 4. 0, and for a single cell:
+            this process.
     """
     paths = {cell: directory / f"{cell.name}.json" for cell in cells}
     versions = {cell: version(cell) for cell in paths}
     missing = [cell for cell, path in paths.items() if not _is_current(path, versions[cell])]
     if len(missing) < len(paths):
         print(f"{len(paths) - len(missing)} of {len(paths)} cells have results.", flush=True)
-    if workers == 0:
+    if workers == 0 or len(missing) == 1:
         for cell in missing:
             print(_run(cell, work, paths[cell], versions[cell]), flush=True)
     elif missing:
@@ -74,7 +87,7 @@ def run_cells(
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-    return results_of(cells, directory, version)
+    return [json.loads(path.read_text())["result"] for path in paths.values()]
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
@@ -89,12 +102,6 @@ def averaged(values: Sequence[float], digits: int = 1) -> dict[str, Any]:
     """Return mean, standard deviation (``None`` for one value) and number of values over seeds."""
     std = round(stdev(values), digits) if len(values) > 1 else None
     return {"mean": round(mean(values), digits), "std": std, "seeds": len(values)}
-
-
-def results_of(cells: Sequence[C], directory: Path, version: Callable[[C], Any]) -> list[Result]:
-    """Return the results that ``directory`` has of the present versions of the cells, in their order."""
-    paths = [(directory / f"{cell.name}.json", version(cell)) for cell in cells]
-    return [json.loads(path.read_text())["result"] for path, wanted in paths if _is_current(path, wanted)]
 
 
 def outdated(result: Result) -> bool:

@@ -25,8 +25,8 @@ from sklearn.linear_model import LogisticRegression
 
 from dpswd.adaptation.estimator import PrivateAdapter
 from dpswd.adaptation.space import channels_last
+from experiments import cells
 from experiments.adaptation.pairs import CHANGES, OFFICE, Pair, vectors
-from experiments.cells import grouped, run_cells, silence
 
 HELP = "fallback of adaptation: both kinds of error, chosen on 26 pairs and measured on 26 others, an hour a seed"
 
@@ -50,52 +50,34 @@ PAIRS = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """A pair with one budget and seed."""
 
     group: str
     pair: str
     normalise: bool
     epsilon: float
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """Path of the result."""
-        kind = f"{self.group}/{self.pair}".replace(", ", "_").replace(" ", "_")
-        return f"{kind}_{self.epsilon:g}{'_normalised' if self.normalise else ''}_{self.seed}"
+    seed: int = 0
 
 
-def run(
-    out: Path,
-    *,
-    quick: bool = False,
-    data: Path | None = None,
-    seeds: int | None = None,
-    only: str | None = None,
-    workers: int | None = None,
-) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Run the missing cells; return one row per pair, normalisation and budget, and the errors of each group."""
-    groups = PAIRS if only is None else {only: PAIRS[only]}
-    cells = [
-        Cell(group, pair, normalise, epsilon, seed)
-        for seed in range(1 if quick else seeds or 1)
-        for group, pairs in groups.items()
+    wanted = [
+        Cell(group, pair, normalise, epsilon)
+        for group, pairs in PAIRS.items()
         for pair in pairs
         for normalise in (True, False)
         for epsilon in BUDGETS
     ]
-    found = run_cells(
-        cells, partial(_work, root=None if data is None else str(data)), out / "fallback", workers=workers
-    )
-    rows = summarise(cells, found)
+    found = cells.run_cells(wanted, partial(_work, root=None if data is None else str(data)), out / "fallback")
+    rows = summarise(wanted, found)
     return {"rows": rows, "errors": errors(rows)}
 
 
-def summarise(cells: list[Cell], found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def summarise(wanted: list[Cell], found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Means over seeds."""
     rows = []
-    groups = grouped(zip(cells, found, strict=True), lambda pair: dataclasses.replace(pair[0], seed=0))
+    groups = cells.grouped(zip(wanted, found, strict=True), lambda pair: dataclasses.replace(pair[0], seed=0))
     for cell, pairs in groups.items():
         same = [each for _, each in pairs]
         numbers = {name: round(mean(each[name] for each in same), 2) for name in ("plain", "always", "shift", "result")}
@@ -135,7 +117,7 @@ def errors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _work(cell: Cell, root: str | None) -> dict[str, Any]:
-    silence()
+    cells.silence()
     warnings.filterwarnings("ignore", "Expect")
     delta = 1e-3 if cell.pair[1:2] == "-" else 1e-5
     options: dict[str, Any] = {"normalise": cell.normalise, "random_state": cell.seed, "verbose": False}

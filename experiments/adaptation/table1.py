@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from experiments import cells
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, Start, make_start, run_method
-from experiments.cells import averaged, grouped, run_cells
 
 SEEDS, FEW, ONE = 10, 3, 1  # of Table 1; of digits as they are, and of the others; with --quick
 WANTED = tuple((method, budget) for method, (_, budgets) in METHODS.items() for budget in budgets)
@@ -29,7 +29,7 @@ EPSILONS, FEW_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0), (0.5, 10.0)
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """A method with its budget on a problem."""
 
     problem: str
@@ -37,25 +37,16 @@ class Cell:
     method: str
     budget: float | None
 
-    @property
-    def name(self) -> str:
-        """Path of the result."""
-        start = f"{self.problem}_{self.seed}".replace(", ", "_").replace(" ", "_")
-        budget = "" if self.budget is None else f"_{self.budget:g}"
-        return f"{start}/{self.method.replace(', ', '_').replace(' ', '_')}{budget}"
-
 
 @functools.lru_cache(maxsize=1)  # the methods of a problem and seed follow each other
 def _start(problem: str, seed: int, root: str | None) -> Start:
     return make_start(PROBLEMS[problem], seed, root)
 
 
-def run_adaptation(
-    cells: Sequence[Cell], root: Path | None, out: Path, workers: int | None = None
-) -> list[dict[str, Any]]:
+def run_adaptation(wanted: Sequence[Cell], root: Path | None, out: Path) -> list[dict[str, Any]]:
     """Run the missing cells; return the result of each, in their order."""
     work = partial(_work, root=None if root is None else str(root))
-    return run_cells(cells, work, out / "adaptation_cells", workers=workers)
+    return cells.run_cells(wanted, work, out / "adaptation_cells")
 
 
 def _work(cell: Cell, root: str | None) -> dict[str, Any]:
@@ -67,19 +58,19 @@ def _work(cell: Cell, root: str | None) -> dict[str, Any]:
 def summarise(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Means and standard deviations over seeds, in the form of the accuracy tables."""
     rows = []
-    groups = grouped(found, lambda result: (result["problem"], result["method"], result["budget"]))
+    groups = cells.grouped(found, lambda result: (result["problem"], result["method"], result["budget"]))
     for (problem, method, budget), same in groups.items():
         row: dict[str, Any] = {"dataset": problem, "method": method, "epsilon": budget}
         row["statistic"] = "quantiles" if method.startswith("DP-SWD,") else None
         row |= {name: same[0].get(name) for name in ("delta", "mu", "sound", "conditions")}
         row |= {"classifier": "encoder and head", "train_seconds": round(mean(each["seconds"] for each in same), 1)}
-        rows.append(row | averaged([each["accuracy"] for each in same], 2))
+        rows.append(row | cells.averaged([each["accuracy"] for each in same], 2))
     return rows
 
 
 def table1(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Run the missing cells, seed by seed; return one row per problem, method and budget."""
-    cells = [
+    wanted = [
         Cell(name, seed, method, budget)
         for seed in range(FEW if quick else SEEDS)
         for name in PROBLEMS
@@ -87,7 +78,7 @@ def table1(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[
         for method, budget in WANTED
         if name in AS_THEY_ARE or not method.startswith("image map")
     ]
-    found = run_adaptation(cells, data, out)
+    found = run_adaptation(wanted, data, out)
     return {"published": PUBLISHED, "rows": summarise(found), "comparisons": compare(found)}
 
 
@@ -118,14 +109,14 @@ def fig3(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[st
     keys: list[tuple[str, float | None]] = [("source only", None)]
     keys += [(method, epsilon) for method in (OURS[0], "DP-DANN") for epsilon in (FEW_EPSILONS if quick else EPSILONS)]
     keys += [key for key in WANTED if key[0].startswith("image map")]
-    cells = [
+    wanted = [
         Cell(name, seed, *key)
         for seed in range(ONE if quick else FEW)
         for name in DIGITS
         for key in keys
         if key[0] in ("source only", OURS[0]) or name in AS_THEY_ARE  # framed, DP-DANN hardly differs from the source
     ]
-    rows = summarise(run_adaptation(cells, data, out))
+    rows = summarise(run_adaptation(wanted, data, out))
     _draw(rows, out / "fig3.png")
     return {"rows": rows}
 

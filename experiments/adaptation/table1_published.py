@@ -33,8 +33,8 @@ from torch import Tensor, nn
 
 from dpswd.data import benchmark
 from dpswd.records import Records
+from experiments import cells
 from experiments.accounting.published import TABLE4, Table4Row
-from experiments.cells import averaged, grouped, run_cells
 from models.adaptation import accuracy
 from models.networks import PublishedDigitEncoder
 from models.published import published_loss
@@ -63,7 +63,7 @@ PROBLEMS = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """One training run; see the module docstring.
 
     ``noise`` is ``"printed"``, ``"none"``, or ``"source only"``, which leaves the distance out. ``weight`` of ``None``
@@ -78,17 +78,6 @@ class Cell:
     initial: str = "torch"
     dropout: bool = False
     weight: float | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of its file."""
-        changes = [f"{key}_{value}" for key, value in self.changes().items()]
-        return "-".join([self.problem, self.noise.replace(" ", "_"), *changes, str(self.seed)])
-
-    def changes(self) -> dict[str, Any]:
-        """Return the settings that differ from the default."""
-        plain = Cell(self.problem, self.noise, self.seed)
-        return {key: value for key, value in asdict(self).items() if value != getattr(plain, key)}
 
 
 CHANGES: list[tuple[str, str, dict[str, Any]]] = [  # of table1_gap, the most telling ones first
@@ -120,29 +109,29 @@ def published(out: Path, *, data: Path | None = None, seeds: int = 1, only: str 
 
 def gap(out: Path, *, data: Path | None = None, seeds: int = 3) -> dict[str, Any]:
     """Run ``CHANGES`` with a twentieth of the steps; return one row per setting."""
-    cells = [
+    wanted = [
         Cell(name, noise, seed, **{**changed, "steps": changed.get("steps", STEPS) // SHORTER})
         for name, noise, changed in CHANGES
         for seed in range(seeds)
     ]
-    return {"rows": _rows(cells, out, data)}
+    return {"rows": _rows(wanted, out, data)}
 
 
-def _rows(cells: list[Cell], out: Path, data: Path | None) -> list[dict[str, Any]]:
+def _rows(wanted: list[Cell], out: Path, data: Path | None) -> list[dict[str, Any]]:
     directory = out / "table1_published_cells"
     work, version = partial(train, data=data), lambda cell: VERSION
-    return summarise(run_cells(cells, work, directory, version=version, workers=0))
+    return summarise(cells.run_cells(wanted, work, directory, version=version, workers=0))
 
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average the results of :func:`train` over seeds: one row per setting, in the order of the results."""
     rows = []
-    for cell, found in grouped(results, lambda result: Cell(**{**result["cell"], "seed": 0})).items():
+    for cell, found in cells.grouped(results, lambda result: Cell(**{**result["cell"], "seed": 0})).items():
         values = [result["accuracy"] for result in found]
         row: dict[str, Any] = {"dataset": cell.problem, "method": METHODS[cell.noise], "noise": cell.noise}
         row |= {"sigma": PROBLEMS[cell.problem].row.sigma if cell.noise == "printed" else 0.0, "steps": cell.steps}
         row |= {"sound": False if cell.noise == "printed" else None, "changed": cell.changes(), "values": values}
-        row |= averaged(values) | {"printed": PROBLEMS[cell.problem].printed.get(cell.noise)}
+        row |= cells.averaged(values) | {"printed": PROBLEMS[cell.problem].printed.get(cell.noise)}
         row |= {"curve": [round(mean(part), 1) for part in zip(*(r["curve"] for r in found), strict=True)]}
         rows.append(row | {"train_seconds": round(mean(result["seconds"] for result in found))})
     return rows

@@ -35,7 +35,7 @@ from dpswd import (
 )
 from dpswd._sorting import sort_rows, sort_rows_with_order
 from experiments.benchmarks.measure import medians, peak_of, seconds_of
-from experiments.cells import run_cells
+from experiments.cells import Cell, run_cells
 
 HELP = "time and memory of distances, releases, training, start and accounting (a quarter of an hour, resumes)"
 
@@ -420,18 +420,18 @@ PARTS = (startup, account, sort, distance, step, training, scaling, cost, compil
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the benchmark: one cell."""
+class Part(Cell):
+    """A part of the benchmark."""
 
-    name: str
-    tiny: bool
-    rounds: int
+    part: str
+    tiny: bool = False
+    rounds: int = 9
 
 
 def measure(part: Part) -> dict[str, Any]:
     """Measure one part."""
-    work = next(each for each in PARTS if each.__name__ == part.name)
-    return {"rows": [{"part": part.name, **row} for row in work(part.tiny, part.rounds)]}
+    work = next(each for each in PARTS if each.__name__ == part.part)
+    return {"rows": [{"part": part.part, **row} for row in work(part.tiny, part.rounds)]}
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:

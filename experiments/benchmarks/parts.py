@@ -25,7 +25,7 @@ from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.mixture.structure import forecast
 from experiments.benchmarks.measure import resident
-from experiments.cells import run_cells
+from experiments.cells import Cell, run_cells
 
 HELP = "memory and time of dpswd generate on up to 1,000,000 images on disk, in 1, 2 and 4 processes (hours; resumes)"
 
@@ -34,16 +34,11 @@ LARGE = {"n": 10**8, "processes": 64, "bytes_per_second": 1.25e9}  # a network o
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Cell):
     """One fit."""
 
     n: int
     processes: int
-
-    @property
-    def name(self) -> str:
-        """Name of the file of its result."""
-        return f"{self.n}-{self.processes}"
 
 
 @cache

@@ -5,8 +5,6 @@ ratio computed from the exact statistic of the records: NOT private, for benchma
 """
 
 import math
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,46 +16,30 @@ from dpswd.mixture import moments
 from dpswd.mixture.features import Frequencies
 from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, Structure, forecast, moment_edge
 from dpswd.records import Records
-from experiments.cells import run_cells
 from experiments.generation.training import BENCHMARKS, DELTA, load
 
-HELP = "signal-to-noise ratios of the releases, forecast and realised, on five benchmarks (a minute, resumes)"
+HELP = "signal-to-noise ratios of the releases, forecast and realised, on five benchmarks (a minute)"
 
 BUDGETS = (10.0, 1.0)
 _PART = 4096
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A data set and a budget."""
-
-    dataset: str
-    epsilon: float
-
-    @property
-    def name(self) -> str:
-        """Name of the result."""
-        return f"{self.dataset}-{self.epsilon:g}"
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+    """Measure all data sets; with ``quick`` the digits of scikit-learn only. One row per release."""
+    names = ["digits"] if quick else BENCHMARKS
+    return {"rows": [row for name in names for epsilon in BUDGETS for row in measure(name, epsilon, data)]}
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, workers: int | None = None) -> dict[str, Any]:
-    """Run the missing cells; with ``quick`` those of the digits of scikit-learn only. One row per release."""
-    cells = [Cell(name, epsilon) for name in BENCHMARKS for epsilon in BUDGETS if not quick or name == "digits"]
-    found = run_cells(cells, partial(measure, data=data), out / "forecast", workers=workers)
-    return {"rows": [row for cell in found for row in cell["rows"]]}
-
-
-def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
+def measure(dataset: str, epsilon: float, data: Path | None = None) -> list[dict[str, Any]]:
     """Compute both ratios of every release."""
-    records, mu = load(cell.dataset, data).train, mu_of_epsilon(cell.epsilon, DELTA)
+    records, mu = load(dataset, data).train, mu_of_epsilon(epsilon, DELTA)
     made = forecast(len(records), tuple(records.values.shape[1:]), 10, mu)
     found = realised(records, made, mu)
-    facts = {"dataset": cell.dataset, "n_records": len(records), "epsilon": cell.epsilon, "delta": DELTA}
-    rows = [
+    facts = {"dataset": dataset, "n_records": len(records), "epsilon": epsilon, "delta": DELTA}
+    return [
         facts | {"release": name, "forecast": round(stated, 3), "realised": round(found[name], 3)}
         for name, stated in made.signal_to_noise.items()
     ]
-    return {"rows": rows}
 
 
 def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:

@@ -3,9 +3,8 @@
 Parts without an option of their own are constants of the structure, which are replaced for the run.
 """
 
-import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,9 @@ from unittest.mock import patch
 import torch
 
 from dpswd.generators import draw
-from experiments.cells import averaged, grouped, results_of, run_cells
+from experiments import cells
 from experiments.generation.frechet import fidelity
-from experiments.generation.training import DELTA, SHIPPED, accuracies, constants_digest, load, train_mixture
+from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, train_mixture
 
 HELP = "what each part of the default generator brings, and what the noise costs: three seeds (hours, resumes)"
 
@@ -40,6 +39,9 @@ class Part:
     constant: tuple[str, float] | None = None
     epsilon: float | None = 10.0
 
+    def __str__(self) -> str:
+        return self.label
+
 
 PARTS = (
     Part("as shipped"),
@@ -58,40 +60,20 @@ PARTS = (
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """One run."""
 
     dataset: str
     part: Part
     seed: int
 
-    @property
-    def name(self) -> str:
-        """Name of the result."""
-        return f"{self.dataset}-{self.part.label.replace(',', '').replace(' ', '_')}-{self.seed}"
-
-
-def plan(seeds: int = SEEDS) -> list[Cell]:
-    """List the cells, one seed after the other."""
-    return [Cell(dataset, part, seed) for seed in range(seeds) for part in PARTS for dataset in part.datasets]
-
 
 def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
     """Train, generate, and return the row with its accuracies."""
     part, loaded = cell.part, load(cell.dataset, data)
-    with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory())
-        if part.constant:
-            stack.enter_context(patch(*part.constant))
-        made = train_mixture(
-            loaded.private(),
-            SHIPPED[cell.dataset],
-            Path(directory) / "run",
-            epsilon=part.epsilon,
-            delta=DELTA,
-            seed=cell.seed,
-            **dict(part.options),
-        )
+    with patch(*part.constant) if part.constant else nullcontext():
+        options = {"epsilon": part.epsilon, "seed": cell.seed, **dict(part.options)}
+        made = train_mixture(loaded.private(), SHIPPED[cell.dataset], **options)
         labels = torch.arange(N_SYNTHETIC) % 10
         images = draw(made.generator, labels)
     assert loaded.test is not None
@@ -102,41 +84,28 @@ def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
     return {"dataset": cell.dataset, "change": part.label, "epsilon": part.epsilon, **facts, "accuracy": found}
 
 
-def run(
-    out: Path,
-    *,
-    quick: bool = False,
-    data: Path | None = None,
-    seeds: int | None = None,
-    dataset: str | None = None,
-    workers: int | None = None,
-) -> dict[str, Any]:
-    """Make the missing runs; with ``quick`` the first one only.
-
-    With ``dataset`` the runs of one data set, or of several with commas between them; the rows are of all that are
-    finished.
-    """
-    planned = plan(seeds or SEEDS)[: 1 if quick else None]
-    chosen = [cell for cell in planned if dataset is None or cell.dataset in dataset.split(",")]
-    directory = out / "generation-ablation"
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+    """Make the missing runs; with ``quick`` the first one only."""
+    planned = [Cell(dataset, part, seed) for seed in range(SEEDS) for part in PARTS for dataset in part.datasets]
 
     def version(cell: Cell) -> list[Any]:
         part = cell.part
         return [constants_digest(SHIPPED[cell.dataset]), *map(list, part.options), *(part.constant or ()), part.epsilon]
 
-    run_cells(chosen, partial(evaluate, data=data), directory, version=version, workers=workers)
-    return {"rows": summarise(results_of(planned, directory, version))}
+    chosen = planned[: 1 if quick else None]
+    found = cells.run_cells(chosen, partial(evaluate, data=data), out / "generation-ablation", version=version)
+    return {"rows": summarise(found)}
 
 
 def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average over seeds: one row for each data set, part and classifier, with the mean Frechet distance."""
-    groups = grouped(results, lambda result: (result["dataset"], result["change"]))
+    groups = cells.grouped(results, lambda result: (result["dataset"], result["change"]))
     rows = []
     for dataset in (*GREY, *COLOUR):
         for found in (groups[dataset, part.label] for part in PARTS if (dataset, part.label) in groups):
             for name in CLASSIFIERS:
                 values = [result["accuracy"][name] for result in found]
-                row = found[0] | {"classifier": name} | averaged(values)
+                row = found[0] | {"classifier": name} | cells.averaged(values)
                 row["frechet"] = mean(result["frechet"] for result in found)
                 rows.append({key: value for key, value in row.items() if key != "accuracy"})
     return rows

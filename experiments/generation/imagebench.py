@@ -4,15 +4,10 @@ Each cell fits the shipped config of a data set on its split of DPImageBench, wi
 classifiers on what it generates: logistic regression, the MLP and the small CNN of :mod:`dpswd.evaluation.accuracy`,
 and :class:`LargerCNN`. *Best* and *mean* are over the three networks. ``docs/imagebench.md`` says what differs from
 DPImageBench.
-
-``OUT/imagebench`` holds one JSON file for each finished cell. Filters choose the cells to run; the tables have all
-cells that are finished.
 """
 
 import dataclasses
 import math
-import tempfile
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,12 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.data import Benchmark, benchmark, data_root, every_fifth
-from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, cnn_accuracy, flat
 from dpswd.generators import draw as generate
 from dpswd.generators import to_bytes
 from dpswd.records import Records
-from experiments.cells import averaged, results_of, run_cells
+from experiments import cells
 from experiments.generation.frechet import check_weights, fidelity
 from experiments.generation.readme_picture import draw_grids, grid
 from experiments.generation.table2 import LABELS
@@ -41,7 +35,6 @@ HELP = (
 )
 
 SEEDS = 3
-N_SYNTHETIC, N_QUICK = 60_000, 2000
 NETWORKS = ("mlp", "cnn", "larger_cnn")
 METHODS = ("mixture", "real records")
 ATTRIBUTES = "celeba64_attr.txt"
@@ -100,6 +93,7 @@ class Task:
     constants: Path
     budgets: tuple[float, ...]
     n_train: int | None = None
+    n_synthetic: int = 60_000
     residual: bool | None = None  # aligned faces are smoother than photographs
 
     def records(self, name: str, data: Path | None) -> Benchmark:
@@ -129,88 +123,49 @@ TASKS = {
     "FashionMNIST": Task(SHIPPED["FashionMNIST"], (10.0, 1.0, 0.2), 55_000),
     "CIFAR10": Task(SHIPPED["CIFAR10"], (10.0, 1.0), 45_000),
     "faces": Task(Path(__file__).with_name("celeba.yaml"), (10.0, 1.0), residual=False),
-    "digits": Task(SHIPPED["digits"], (10.0, 1.0)),  # --quick only
+    "digits": Task(SHIPPED["digits"], (10.0, 1.0), n_synthetic=2000),  # --quick only
 }
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """A generator, or the real training records (``epsilon`` is ``None``)."""
 
     dataset: str
     method: str
     epsilon: float | None
     seed: int
-    n_synthetic: int
-
-    @property
-    def name(self) -> str:
-        """Name of its file."""
-        budget = "none" if self.epsilon is None else f"{self.epsilon:g}"
-        return f"{self.dataset}-{self.method.replace(' ', '_')}-{budget}-{self.seed}"
 
 
-def plan(seeds: int = SEEDS, *, quick: bool = False) -> list[Cell]:
-    """List the cells, one seed after the other; real records once."""
-    wanted = {name: task for name, task in TASKS.items() if quick == (name == "digits")}
-    n = N_QUICK if quick else N_SYNTHETIC
-    real = [Cell(name, "real records", None, 0, n) for name in wanted]
-    return real + [
-        Cell(name, "mixture", epsilon, seed, n)
-        for seed in range(1 if quick else seeds)
-        for name, task in wanted.items()
-        for epsilon in task.budgets
-    ]
-
-
-def run(
-    out: Path,
-    *,
-    quick: bool = False,
-    data: Path | None = None,
-    weights: Path | None = None,
-    seeds: int | None = None,
-    only: str | None = None,
-    dataset: str | None = None,
-    epsilon: float | None = None,
-    workers: int | None = None,
-) -> dict[str, Any]:
-    """Run the missing cells; returns rows on classifiers and on fidelity, and draws ``imagebench.png``.
+def run(out: Path, *, quick: bool = False, data: Path | None = None, weights: Path | None = None) -> dict[str, Any]:
+    """Run the missing cells; return rows on classifiers and on fidelity, and draw ``imagebench.png``.
 
     Args:
         out: Directory of the results.
         quick: Embedded digits only, 2,000 synthetic images, one seed.
         data: Root of the data sets.
         weights: The Inception weights of pytorch-fid, for the FID.
-        seeds: Number of seeds of the generators.
-        only: ``mixture`` or ``real records``.
-        dataset: One data set, or several with commas between them.
-        epsilon: One budget.
-        workers: See :func:`~experiments.cells.run_cells`.
     """
     if weights is not None:
         check_weights(weights)
-    planned = plan(seeds or SEEDS, quick=quick)
-    if not quick and not (data_root(data) / ATTRIBUTES).exists():
+    wanted = {name: task for name, task in TASKS.items() if quick == (name == "digits")}
+    if "faces" in wanted and not (data_root(data) / ATTRIBUTES).exists():
         print(f"No faces: {ATTRIBUTES} is missing.")
-        planned = [cell for cell in planned if cell.dataset != "faces"]
-    names = dataset.split(",") if dataset else list(TASKS)
-    chosen = [
-        cell
-        for cell in planned
-        if only in (None, cell.method) and cell.dataset in names and epsilon in (None, cell.epsilon)
+        del wanted["faces"]
+    planned = [Cell(name, "real records", None, 0) for name in wanted] + [
+        Cell(name, "mixture", epsilon, seed)
+        for seed in range(1 if quick else SEEDS)
+        for name, task in wanted.items()
+        for epsilon in task.budgets
     ]
-    if not chosen:
-        raise InputError(f"Expected a filter that fits one of {sorted(cell.name for cell in planned)}, got none.")
     directory = out / "imagebench"
 
     def version(cell: Cell) -> list[Any]:
-        digest = None if cell.epsilon is None else constants_digest(TASKS[cell.dataset].constants)
-        return [digest, cell.n_synthetic, weights is not None]
+        task = TASKS[cell.dataset]
+        return [cell.epsilon and constants_digest(task.constants), task.n_synthetic, weights is not None]
 
     work = partial(evaluate_cell, directory=directory, data=data, weights=weights)
-    run_cells(chosen, work, directory, version=version, workers=workers)
-    found = results_of(planned, directory, version)
+    found = cells.run_cells(planned, work, directory, version=version)
     draw(directory, out / "imagebench.png")
     rows, measured = summarise(found)
     rows += [] if quick else published()
@@ -231,20 +186,18 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path 
         order = torch.randperm(len(private))
         images, labels = private.floats(order), private.labels[order]
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            made = train_mixture(
-                source.private(),
-                task.constants,
-                Path(folder) / "run",
-                epsilon=cell.epsilon,
-                delta=1 / (len(private) * math.log(len(private))),
-                seed=cell.seed,
-                residual=task.residual,
-            )
+        made = train_mixture(
+            source.private(),
+            task.constants,
+            epsilon=cell.epsilon,
+            delta=1 / (len(private) * math.log(len(private))),
+            seed=cell.seed,
+            residual=task.residual,
+        )
         assert made.facts["sound"]
         facts |= {name: made.facts[name] for name in ("delta", "mu", "sound")}
         facts["train_seconds"] = round(made.seconds, 1)
-        labels = torch.arange(cell.n_synthetic) % source.n_classes
+        labels = torch.arange(task.n_synthetic) % source.n_classes
         images = generate(made.generator, labels)
         _keep(images, labels, directory / f"{cell.name}.npz")
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
@@ -277,11 +230,7 @@ def draw(directory: Path, path: Path) -> None:
 
 def summarise(results: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Average cells over seeds: rows on classifiers, and rows on fidelity."""
-    groups: dict[tuple[str, str, float | None], list[dict[str, Any]]] = defaultdict(list)
-    for result in results:
-        three = [result["accuracy"][name] for name in NETWORKS]
-        scores = result["accuracy"] | {"best": max(three), "mean": mean(three)}
-        groups[result["dataset"], result["method"], result["epsilon"]].append(result | {"accuracy": scores})
+    groups = cells.grouped(results, lambda result: (result["dataset"], result["method"], result["epsilon"]))
     order = {name: i for i, name in enumerate([*TASKS, *METHODS])}
     rows, measured = [], []
     for key in sorted(groups, key=lambda key: (order[key[0]], order[key[1]], -(key[2] or 0.0))):
@@ -290,9 +239,12 @@ def summarise(results: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
         facts = {"dataset": dataset, "method": LABELS[method], "epsilon": epsilon}
         facts |= {name: found[0][name] for name in ("n_train", "delta", "mu", "sound")} | {"seeds": len(found)}
         seconds = None if epsilon is None else round(mean(result["train_seconds"] for result in found))
-        for name in found[0]["accuracy"]:
-            values = [result["accuracy"][name] for result in found]
-            rows.append(facts | {"classifier": name, "train_seconds": seconds} | averaged(values))
+        scores = [result["accuracy"] for result in found]
+        networks = [[each[name] for name in NETWORKS] for each in scores]
+        values_of = {name: [each[name] for each in scores] for name in scores[0]}
+        values_of |= {"best": list(map(max, networks)), "mean": list(map(mean, networks))}
+        for name, values in values_of.items():
+            rows.append(facts | {"classifier": name, "train_seconds": seconds} | cells.averaged(values))
         names = found[0]["fidelity"]
         measured.append(facts | {name: mean(result["fidelity"][name] for result in found) for name in names})
     return rows, measured

@@ -2,11 +2,9 @@
 
 The digits 0 to 4 against 5 to 9, on which the rule was chosen; and grey faces of women against men, on which it was
 confirmed. Classifiers are trained on 4,000 synthetic records, half of them of the rare class; the figure is their
-balanced accuracy on all test records.
-``OUT/imbalance`` holds one JSON file for each finished cell; the rows are means over the seeds that are finished.
+balanced accuracy on all test records, a mean over seeds.
 """
 
-import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,25 +14,24 @@ from unittest.mock import patch
 
 import torch
 
-from dpswd import __version__
 from dpswd.evaluation.accuracy import flat, scores
 from dpswd.generators import draw
 from dpswd.mixture import moments
 from dpswd.records import Records
-from experiments.cells import averaged, results_of, run_cells
+from experiments import cells
 from experiments.generation.imagebench import TASKS, faces
-from experiments.generation.training import DELTA, SHIPPED, load, train_mixture
+from experiments.generation.training import SHIPPED, load, train_mixture
 
 HELP = "balanced accuracy where one of two classes is rare (ten minutes, resumes)"
 
 KEPT = {"digits": 800, "USPS": 4000, "MNIST": 4000, "faces": 2500}  # records
-BUDGETS = (10.0, 1.0)
+BUDGETS, SEEDS = (10.0, 1.0), 3
 CLASSIFIERS = ("logreg", "cnn")
 _N_SYNTHETIC = 4000
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """A data set, a budget, whether the rule holds, and a seed."""
 
     dataset: str
@@ -42,34 +39,21 @@ class Cell:
     ruled: bool
     seed: int
 
-    @property
-    def name(self) -> str:
-        """Name of the result."""
-        return f"{self.dataset}-{self.epsilon:g}-{'ruled' if self.ruled else 'released'}-{self.seed}"
 
-
-def run(
-    out: Path,
-    *,
-    quick: bool = False,
-    data: Path | None = None,
-    dataset: str | None = None,
-    seeds: int = 3,
-    workers: int | None = None,
-) -> dict[str, Any]:
-    """Run the missing cells, of some data sets if given (``digits,USPS``); with ``quick`` two cells of the digits."""
-    names = ["digits"] if quick else dataset.split(",") if dataset else list(KEPT)
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+    """Run the missing cells; with ``quick`` two of the digits."""
     settings = [(name, epsilon, ruled) for name in KEPT for epsilon in BUDGETS for ruled in (False, True)]
-    planned = [[Cell(*setting, seed) for seed in range(1 if quick else seeds)] for setting in settings]
-    chosen = [cell for cells in planned for cell in cells if cell.dataset in names][: 2 if quick else None]
-    run_cells(chosen, partial(measure, data=data), out / "imbalance", workers=workers)
+    planned = [
+        Cell(*setting, seed) for setting in settings[: 2 if quick else None] for seed in range(1 if quick else SEEDS)
+    ]
+    found = cells.run_cells(planned, partial(measure, data=data), out / "imbalance")
+    groups = cells.grouped(zip(planned, found, strict=True), lambda pair: replace(pair[0], seed=0))
     rows = []
-    for cells in planned:
-        found = results_of(cells, out / "imbalance", lambda cell: __version__)
-        how = "by the rule" if cells[0].ruled else "as released"
-        facts = {"dataset": cells[0].dataset, "epsilon": cells[0].epsilon, "covariance": how}
-        for name in CLASSIFIERS if found else ():
-            rows.append(facts | {"classifier": name} | averaged([each[name] for each in found]))
+    for cell, same in groups.items():
+        how = "by the rule" if cell.ruled else "as released"
+        facts = {"dataset": cell.dataset, "epsilon": cell.epsilon, "covariance": how}
+        for name in CLASSIFIERS:
+            rows.append(facts | {"classifier": name} | cells.averaged([each[name] for _, each in same]))
     return {"rows": rows}
 
 
@@ -81,9 +65,8 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
     kept = torch.cat([order[labels[order] == 0][: n * 9 // 10], order[labels[order] == 1][: n // 10]])
     records = train.select(kept).private(classes=[0, 1])
     constants = SHIPPED.get(cell.dataset, TASKS["faces"].constants)
-    options: dict[str, Any] = {"epsilon": cell.epsilon, "delta": DELTA, "seed": cell.seed}
-    with tempfile.TemporaryDirectory() as place, nullcontext() if cell.ruled else patch.object(moments, "RARE", 0.0):
-        made = train_mixture(records, constants, Path(place) / "run", **options)
+    with nullcontext() if cell.ruled else patch.object(moments, "RARE", 0.0):
+        made = train_mixture(records, constants, epsilon=cell.epsilon, seed=cell.seed)
     drawn = torch.arange(_N_SYNTHETIC) % 2
     images = draw(made.generator, drawn)
     made_rows, test_rows = (flat(images), drawn.numpy()), (flat(test.floats()), test.labels.numpy())

@@ -10,7 +10,6 @@ import hashlib
 import json
 import resource
 import time
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,17 +22,16 @@ import yaml
 
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Benchmark, benchmark
-from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, accuracy, flat
 from dpswd.generators import Generator, draw, read_generator, save_grid, save_samples, write_generator
 from dpswd.lightning.module import one_cycle
 from dpswd.lightning.networks import ShuffleGenerator
 from dpswd.report.render import write_report
 from dpswd.sketch import Sketch, plan_sketch
-from experiments.cells import averaged, results_of, run_cells
+from experiments import cells
 from experiments.generation.frechet import fidelity
 
-HELP = "networks trained on a sketch: downstream accuracy (minutes of a core for each cell, resumes; --seeds)"
+HELP = "networks trained on a sketch: downstream accuracy (minutes of a core for each cell, resumes)"
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps"}
@@ -58,7 +56,7 @@ PRINTED = {  # Rakotomamonjy2021, Table 2: logistic regression, MLP
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """One release, one training run, one evaluation."""
 
     dataset: str
@@ -66,18 +64,6 @@ class Cell:
     seed: int
     method: str = "sketch"
     steps: int | None = None  # those of the config if not given
-
-    @property
-    def name(self) -> str:
-        """Name of its file."""
-        words = [
-            self.dataset,
-            f"{self.epsilon:g}",
-            self.seed,
-            None if self.method == "sketch" else self.method,
-            self.steps,
-        ]
-        return "-".join(str(word) for word in words if word is not None)
 
 
 def settings(dataset: str) -> dict[str, Any]:
@@ -177,9 +163,9 @@ def _new_directory(path: Path) -> Path:
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average cells over seeds: a row for each data set, method, budget and classifier; then the paper's."""
-    groups: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-    for result in results:
-        groups[result["dataset"], result["method"], result["epsilon"], result["steps"]].append(result)
+    groups = cells.grouped(
+        results, lambda result: tuple(result[key] for key in ("dataset", "method", "epsilon", "steps"))
+    )
     rows = []
     for (dataset, method, epsilon, steps), same in groups.items():
         for classifier in IMAGE_CLASSIFIERS:
@@ -187,7 +173,10 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             label = METHODS[method] + (f", {steps:,} steps" if method == "random" else "")
             row = {"dataset": dataset, "method": label, "statistic": "moments", "epsilon": epsilon}
             row |= {name: same[0][name] for name in ("delta", "mu", "sound")} | {"classifier": classifier}
-            row |= averaged(values) | {"steps": steps, **{key: same[0][key] for key in ("n_frequencies", "pooled")}}
+            row |= cells.averaged(values) | {
+                "steps": steps,
+                **{key: same[0][key] for key in ("n_frequencies", "pooled")},
+            }
             rows.append(
                 row | {key: round(mean(each[key] for each in same)) for key in ("train_seconds", "cpu_seconds")}
             )
@@ -218,48 +207,23 @@ def draw_picture(runs: Path, path: Path) -> None:
         save_grid(faces, path.with_stem(f"{path.stem}_faces"), 10)
 
 
-def plan(seeds: int) -> list[Cell]:
+def plan() -> list[Cell]:
     """List the cells, one seed after the other, then the controls, of which the last trains longer, and faces."""
-    cells = [Cell(dataset, epsilon, seed) for seed in range(seeds) for epsilon in BUDGETS for dataset in DATASETS]
+    runs = [Cell(dataset, epsilon, seed) for seed in range(SEEDS) for epsilon in BUDGETS for dataset in DATASETS]
     controls = [
         Cell(dataset, BUDGETS[0], seed, method, steps)
         for method, steps in (("start", None), ("random", None), ("random", LONGER))
-        for seed in range(seeds)
+        for seed in range(SEEDS)
         for dataset in DATASETS
     ]
-    return [*cells, *controls, Cell(FACES, BUDGETS[0], 0)]
+    return [*runs, *controls, Cell(FACES, BUDGETS[0], 0)]
 
 
-def run(
-    out: Path,
-    *,
-    quick: bool = False,
-    data: Path | None = None,
-    dataset: str | None = None,
-    epsilon: float | None = None,
-    seeds: int = SEEDS,
-    method: str | None = None,
-    steps: int | None = None,
-    workers: int = 0,
-) -> dict[str, Any]:
-    """Run the missing cells of a data set, budget, method and number of steps, or of all.
-
-    The rows are those of all cells that have a result.
-    With ``quick`` one cell of 20 steps.
-    """
-    cells = [Cell("MNIST", 10.0, 0, steps=20)] if quick else plan(seeds)
-    wanted = {"dataset": dataset, "epsilon": epsilon, "method": method, "steps": steps}
-    for name, value in wanted.items():
-        if value is not None:
-            cells = [cell for cell in cells if getattr(cell, name) == value]
-    if not cells:
-        raise InputError(
-            f"Expected a data set out of {', '.join(CONFIG_OF)} and a budget out of {BUDGETS}, got {wanted}."
-        )
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+    """Run the missing cells; with ``quick`` one of 20 steps."""
+    planned = [Cell("MNIST", 10.0, 0, steps=20)] if quick else plan()
     work = partial(run_cell, directory=out / "networks" / "runs", data=data)
-    run_cells(cells, work, out / "networks" / "cells", version=version, workers=workers)
+    found = cells.run_cells(planned, work, out / "networks" / "cells", version=version, workers=0)
     draw_picture(out / "networks" / "runs", out / "networks.png")
-    known = cells if quick else plan(max(seeds, SEEDS))
-    found = results_of(known, out / "networks" / "cells", version)
     faces = [each | {"method": METHODS[each["method"]]} for each in found if "frechet" in each]
     return {"rows": summarise([each for each in found if "accuracy" in each]), "faces": faces}

@@ -1,6 +1,5 @@
 """Price of ``sample(spread=...)``: one generator per data set and seed, drawn with several factors."""
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,9 +10,9 @@ from typing import Any
 import torch
 
 from dpswd.generators import draw
-from experiments.cells import averaged, results_of, run_cells
+from experiments import cells
 from experiments.generation.frechet import fidelity
-from experiments.generation.training import DELTA, SHIPPED, accuracies, constants_digest, load, train_mixture
+from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, train_mixture
 
 HELP = "what draws nearer to the means of cells cost in accuracy and distance: one seed (ten minutes, resumes)"
 
@@ -24,31 +23,18 @@ DATASETS = ("digits", "USPS")
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """One generator."""
 
     dataset: str
     seed: int
-
-    @property
-    def name(self) -> str:
-        """Name of the result."""
-        return f"{self.dataset}-{self.seed}"
 
 
 def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
     """Fit a generator; return accuracies and Fréchet distance of its draws for every factor."""
     loaded = load(cell.dataset, data)
     assert loaded.test is not None
-    with tempfile.TemporaryDirectory() as directory:
-        made = train_mixture(
-            loaded.private(),
-            SHIPPED[cell.dataset],
-            Path(directory) / "run",
-            epsilon=EPSILON,
-            delta=DELTA,
-            seed=cell.seed,
-        )
+    made = train_mixture(loaded.private(), SHIPPED[cell.dataset], epsilon=EPSILON, seed=cell.seed)
     assert made.facts["sound"] is True
     labels, real, draws = torch.arange(N_SYNTHETIC) % 10, loaded.test.floats(), []
     for spread in SPREADS:
@@ -60,25 +46,15 @@ def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
     return {"dataset": cell.dataset, "epsilon": EPSILON, **made.facts, "draws": draws}
 
 
-def run(
-    out: Path,
-    *,
-    quick: bool = False,
-    data: Path | None = None,
-    seeds: int = SEEDS,
-    dataset: str | None = None,
-    workers: int | None = None,
-) -> dict[str, Any]:
-    """Make the missing runs, with ``dataset`` those of one data set; with ``quick`` one of the digits."""
-    planned = [Cell(name, seed) for seed in range(seeds) for name in DATASETS][: 1 if quick else None]
-    chosen = [cell for cell in planned if dataset in (None, cell.dataset)]
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+    """Make the missing runs; with ``quick`` one of the digits."""
+    planned = [Cell(name, seed) for seed in range(SEEDS) for name in DATASETS][: 1 if quick else None]
 
     def version(cell: Cell) -> list[Any]:
         return [constants_digest(SHIPPED[cell.dataset]), N_SYNTHETIC, *SPREADS]
 
-    directory = out / "spread"
-    run_cells(chosen, partial(evaluate, data=data), directory, version=version, workers=workers)
-    return {"rows": summarise(results_of(planned, directory, version))}
+    found = cells.run_cells(planned, partial(evaluate, data=data), out / "spread", version=version)
+    return {"rows": summarise(found)}
 
 
 def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -90,5 +66,5 @@ def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             for name in CLASSIFIERS:
                 row = {key: value for key, value in found[0].items() if key != "draws"}
                 row |= {"spread": each[0]["spread"], "classifier": name, "frechet": mean(e["frechet"] for e in each)}
-                rows.append(row | averaged([e["accuracy"][name] for e in each]))
+                rows.append(row | cells.averaged([e["accuracy"][name] for e in each]))
     return rows

@@ -2,8 +2,7 @@
 
 Logistic regression on 10,000 synthetic records, tested on the test records; one seed. ``python -m experiments tables``
 copies the rows into the package, where ``dpswd forecast`` reads them, and adds those of all records from ``run
-generation`` (60,000 synthetic records, mean over its seeds). ``OUT/stand_ins`` holds one JSON file for each finished
-cell. A filter chooses the cells to run; the rows are those of all cells that are finished.
+generation`` (60,000 synthetic records, mean over its seeds).
 """
 
 import math
@@ -15,11 +14,10 @@ from typing import Any
 
 import torch
 
-from dpswd import PrivateGenerator, __version__
+from dpswd import PrivateGenerator
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.errors import InputError
 from dpswd.generators import draw
-from experiments.cells import results_of, run_cells
+from experiments import cells
 from experiments.generation.training import BENCHMARKS, DELTA, accuracies, load
 
 HELP = "logistic regression on synthetic records of benchmarks cut to N records (ten minutes, resumes)"
@@ -32,46 +30,21 @@ _N_CLASSES = 10
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """``size`` random training records of a data set, and a budget."""
 
     dataset: str
     size: int
     epsilon: float
 
-    @property
-    def name(self) -> str:
-        """Name of the result."""
-        return f"{self.dataset}-{self.size}-{self.epsilon:g}"
 
-
-def plan() -> list[Cell]:
-    """List the cells."""
-    return [
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+    """Run the missing cells; with ``quick`` 300 of the digits at epsilon 10."""
+    planned = [
         Cell(name, size, epsilon) for name in BENCHMARKS for size in SIZES if size <= ALL[name] for epsilon in BUDGETS
     ]
-
-
-def run(
-    out: Path,
-    *,
-    quick: bool = False,
-    data: Path | None = None,
-    dataset: str | None = None,
-    epsilon: float | None = None,
-    workers: int | None = None,
-) -> dict[str, Any]:
-    """Run the missing cells, of some data sets or a budget if given; with ``quick`` 300 of the digits at epsilon 10.
-
-    ``--dataset digits,USPS`` names two data sets.
-    """
-    planned = [Cell("digits", 300, 10.0)] if quick else plan()
-    names = dataset.split(",") if dataset else list(ALL)
-    chosen = [cell for cell in planned if cell.dataset in names and epsilon in (None, cell.epsilon)]
-    if not chosen:
-        raise InputError(f"Expected a data set of {list(ALL)} and a budget of {BUDGETS}, got {dataset}, {epsilon}.")
-    run_cells(chosen, partial(measure, data=data), out / "stand_ins", workers=workers)
-    return {"rows": results_of(planned, out / "stand_ins", lambda cell: __version__)}
+    chosen = [Cell("digits", 300, 10.0)] if quick else planned
+    return {"rows": cells.run_cells(chosen, partial(measure, data=data), out / "stand_ins")}
 
 
 def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from dpswd.generators import draw as generate
 from dpswd.generators import to_bytes
 from dpswd.mixture.features import DCT
 from dpswd.report.render import write_report
-from experiments.cells import averaged, grouped, kept, run_cells
+from experiments import cells
 from experiments.generation.training import (
     BENCHMARKS,
     DELTA,
@@ -64,7 +64,7 @@ Trained = tuple[Callable[[Tensor], Tensor] | None, dict[str, Any]]  # sampler (N
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """One training run of the table: at full length, or cut short."""
 
     dataset: str
@@ -72,12 +72,6 @@ class Cell:
     epsilon: float | None
     seed: int
     full: bool = False
-
-    @property
-    def name(self) -> str:
-        """Name of its file."""
-        budget = "none" if self.epsilon is None else f"{self.epsilon:g}"
-        return f"{self.dataset}-{self.method.replace(' ', '_')}-{budget}-{self.seed}"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -147,12 +141,12 @@ def plan(*, full: bool) -> list[Cell]:
     ]
 
 
-def plan_generation(seeds: int = SEEDS) -> list[Cell]:
+def plan_generation() -> list[Cell]:
     """List the cells of ``generation``, one seed after the other: the default generator first."""
     wanted = [("mixture", GENERATED, BUDGETS), ("Gaussian", DATASETS, BUDGETS), ("real records", GENERATED, (None,))]
     return [
         Cell(dataset, method, epsilon, seed, full=True)
-        for seed in range(seeds)
+        for seed in range(SEEDS)
         for method, datasets, budgets in wanted
         for epsilon in budgets
         for dataset in datasets
@@ -167,41 +161,31 @@ def table2(out: Path, *, data: Path | None = None, full: bool = False) -> dict[s
     return {"rows": rows}
 
 
-def generation(
-    out: Path,
-    *,
-    quick: bool = False,
-    data: Path | None = None,
-    full: bool = False,
-    seeds: int | None = None,
-    only: str | None = None,
-) -> dict[str, Any]:
-    """Run the missing cells; one row per classifier.
+def generation(out: Path, *, quick: bool = False, data: Path | None = None, only: str | None = None) -> dict[str, Any]:
+    """Run the missing cells, with ``quick`` one seed of the digits; one row per classifier.
 
-    With ``quick`` one seed of the digits. With ``only`` the cells of one method; rows of other methods are
-    kept from ``OUT/generation.json``, with the version that measured them (:func:`experiments.cells.kept`).
+    With ``only`` the cells of one method; rows of other methods are kept from ``OUT/generation.json``, with the version
+    that measured them (:func:`experiments.cells.kept`).
     """
-    cells = [
+    chosen = [
         cell
-        for cell in plan_generation(seeds or SEEDS)
+        for cell in plan_generation()
         if (not quick or (cell.dataset, cell.seed) == ("digits", 0)) and only in (None, cell.method)
     ]
-    rows = summarise(evaluate_cells(cells, out, data))
+    rows = summarise(evaluate_cells(chosen, out, data))
     if only is not None and (out / "generation.json").exists():
         earlier = json.loads((out / "generation.json").read_text())
         new = {(row["dataset"], row["method"], row["epsilon"]) for row in rows}
         old = [row for row in earlier["rows"] if (row["dataset"], row["method"], row["epsilon"]) not in new]
-        rows += kept(old, earlier, f"Rows of {earlier['version']} were not measured again with --only {only}.")
+        rows += cells.kept(old, earlier, f"Rows of {earlier['version']} were not measured again with --only {only}.")
     return {"rows": sorted(rows, key=lambda row: (GENERATED.index(row["dataset"]), -(row["epsilon"] or 0.0)))}
 
 
-def evaluate_cells(
-    cells: Sequence[Cell], out: Path, data: Path | None, workers: int | None = None
-) -> list[dict[str, Any]]:
+def evaluate_cells(wanted: Sequence[Cell], out: Path, data: Path | None) -> list[dict[str, Any]]:
     """Train and evaluate the cells that have no result yet (see :func:`experiments.cells.run_cells`)."""
-    directory = directory_of(out, full=cells[0].full)
+    directory = directory_of(out, full=wanted[0].full)
     work = partial(evaluate_cell, directory=directory, data=data)
-    return run_cells(cells, work, directory, version=config_digest, workers=workers)
+    return cells.run_cells(wanted, work, directory, version=config_digest)
 
 
 def directory_of(out: Path, *, full: bool) -> Path:
@@ -247,7 +231,7 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, A
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average cells over seeds: one row for each data set, method, budget and classifier."""
-    groups = grouped(results, lambda result: (result["dataset"], result["method"], result["epsilon"]))
+    groups = cells.grouped(results, lambda result: (result["dataset"], result["method"], result["epsilon"]))
     order = {name: i for i, name in enumerate([*GENERATED, *LABELS])}
     rows = []
     for key in sorted(groups, key=lambda key: (order[key[0]], order[key[1]], -(key[2] or 0.0))):
@@ -257,7 +241,7 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         facts["train_seconds"] = None if key[1] == "real records" else round(mean(r["train_seconds"] for r in found))
         for classifier in found[0]["accuracy"]:
             values = [result["accuracy"][classifier] for result in found]
-            rows.append(facts | {"classifier": classifier} | averaged(values))
+            rows.append(facts | {"classifier": classifier} | cells.averaged(values))
     return rows
 
 

@@ -50,8 +50,8 @@ from dpswd._files import atomic_write, verified_archive
 from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.records import Records
+from experiments import cells
 from experiments.accounting.published import TABLE4
-from experiments.cells import averaged, grouped, run_cells
 from models.dp_merf import DPMERF
 from models.networks import Table3Generator
 from models.published import published_loss
@@ -89,7 +89,7 @@ PRINTED = {  # (MLP, logistic regression) at epsilon = 10 (SWD: none)
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """One training run; the defaults of steps and learning rate are those of the paper."""
 
     dataset: str
@@ -98,17 +98,6 @@ class Cell:
     steps: int | None = None
     lr: float | None = None
     grouping: str = "ten"
-
-    @property
-    def name(self) -> str:
-        """Name of its file."""
-        changes = [f"{key}_{value}" for key, value in self.changes().items()]
-        return "-".join([self.dataset, self.method, *changes, str(self.seed)])
-
-    def changes(self) -> dict[str, Any]:
-        """Return the settings that differ from the default."""
-        plain = Cell(self.dataset, self.method, self.seed)
-        return {key: value for key, value in asdict(self).items() if value != getattr(plain, key)}
 
 
 CHANGES: list[tuple[str, dict[str, Any]]] = [  # of table2_gap, on MNIST
@@ -148,16 +137,16 @@ def gap(out: Path, *, data: Path | None = None, seeds: int = 3) -> dict[str, Any
     }
 
 
-def _rows(cells: list[Cell], out: Path, data: Path | None) -> list[dict[str, Any]]:
+def _rows(wanted: list[Cell], out: Path, data: Path | None) -> list[dict[str, Any]]:
     directory = out / "table2_published"
     work, version = partial(train, data=data, directory=directory), lambda cell: VERSION
-    return summarise(run_cells(cells, work, directory, version=version, workers=0))
+    return summarise(cells.run_cells(wanted, work, directory, version=version, workers=0))
 
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average results of :func:`train` over seeds: one row per setting and classifier, in the order of the results."""
     rows = []
-    for cell, found in grouped(results, lambda result: Cell(**{**result["cell"], "seed": 0})).items():
+    for cell, found in cells.grouped(results, lambda result: Cell(**{**result["cell"], "seed": 0})).items():
         facts = {key: found[0][key] for key in ("mu", "sound", "sigma", "steps", "lr", "n_synthetic")}
         printed = dict(zip(("mlp", "logreg"), PRINTED[cell.dataset][cell.method], strict=True))
         for classifier in ("logreg", "mlp"):
@@ -165,7 +154,7 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"dataset": cell.dataset, "method": cell.method}
             row |= {"epsilon": None if cell.method == "SWD" else 10.0}
             row |= {"delta": SETTING.delta, **facts, "grouping": cell.grouping, "changed": cell.changes()}
-            row |= {"classifier": classifier, "values": values, **averaged(values)}
+            row |= {"classifier": classifier, "values": values, **cells.averaged(values)}
             row |= {"printed": printed[classifier], "train_seconds": round(mean(result["seconds"] for result in found))}
             rows.append(row)
     return rows

@@ -43,7 +43,7 @@ from dpswd._validate import choice
 from dpswd.data.found import data_root
 from dpswd.errors import InputError
 from dpswd.generators import save_columns
-from experiments.cells import run_cells
+from experiments import cells
 
 HELP = "tables: Adult (--only adult), small data sets (small), MST with dpmm (mst); columns released or scaled"
 
@@ -194,7 +194,7 @@ def mst_rows(data: Path | None) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """A small data set, a budget and a method, over the first seeds."""
 
     dataset: str
@@ -202,13 +202,8 @@ class Cell:
     method: str
     seeds: int
 
-    @property
-    def name(self) -> str:
-        """Name of the result."""
-        return f"{self.dataset}-{self.epsilon:g}-{self.method.replace(' ', '_')}-{self.seeds}"
 
-
-def small_rows(out: Path, limit: int | None, data: Path | None, workers: int | None) -> list[dict[str, Any]]:
+def small_rows(out: Path, limit: int | None, data: Path | None) -> list[dict[str, Any]]:
     """Return accuracies of classifiers on small data sets, over at most ``limit`` seeds; run the missing cells."""
     planned = []
     for name, n_seeds in DATASETS.items():
@@ -223,9 +218,9 @@ def small_rows(out: Path, limit: int | None, data: Path | None, workers: int | N
                 for dataset, budget, n_old, found in OLD_SMALL
                 if (dataset, budget) == (name, epsilon)
             ]
-    cells = [cell for cell, _ in planned if cell.method]
-    results = run_cells(cells, partial(measure, data=data), out / "tables_small", workers=workers)
-    found = dict(zip(cells, results, strict=True))
+    wanted = [cell for cell, _ in planned if cell.method]
+    results = cells.run_cells(wanted, partial(measure, data=data), out / "tables_small")
+    found = dict(zip(wanted, results, strict=True))
     return [{"epsilon": cell.epsilon, "seeds": cell.seeds} | facts | found.get(cell, {}) for cell, facts in planned]
 
 
@@ -276,14 +271,12 @@ def _accuracies(rows: Array, labels: Array, test: Array, test_labels: Array) -> 
         }
 
 
-def run(
-    out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small", workers: int | None = None
-) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small") -> dict[str, Any]:
     """Measure Adult, the small data sets (resumes) or MST; ``quick`` takes one seed of the small data sets."""
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "adult": lambda: adult_rows(out, SEEDS, data),
         "mst": lambda: mst_rows(data),
-        "small": lambda: small_rows(out, 1 if quick else None, data, workers),
+        "small": lambda: small_rows(out, 1 if quick else None, data),
     }
     choice(tuple(parts), only=only)
     return {"file": f"tables_{only}", "rows": parts[only]()}

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,10 +112,10 @@ def shipped_constants(path: Path) -> dict[str, Any]:
 def train_mixture(
     records: PrivateRecords,
     constants: Path,
-    directory: Path,
+    directory: Path | None = None,
     *,
     epsilon: float | None,
-    delta: float,
+    delta: float = DELTA,
     seed: int,
     **changes: Any,
 ) -> Made:
@@ -123,12 +124,17 @@ def train_mixture(
     Args:
         records: The records that play the private ones.
         constants: File of public constants.
-        directory: The run directory; new.
+        directory: The run directory, new; a temporary one if not given.
         epsilon: Budget, together with ``delta``; ``None`` for a run without noise, which keeps no ledger.
         delta: See ``epsilon``.
         seed: Of latent codes; noise is fresh in any case.
         changes: Constants that replace those of the file.
     """
+    if directory is None:
+        with tempfile.TemporaryDirectory() as place:
+            return train_mixture(
+                records, constants, Path(place) / "run", epsilon=epsilon, delta=delta, seed=seed, **changes
+            )
     stated = {
         key: value for key, value in shipped_constants(constants).items() if key not in ("size", "channels", "classes")
     }

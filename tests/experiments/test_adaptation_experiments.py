@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from dpswd import InputError, PrivateAdapter
 from dpswd.data import benchmark
 from dpswd.records import Records
+from experiments import cells
 from experiments.adaptation import adaptation_methods, fallback, pairs, table1, table1_published
 from experiments.adaptation.adaptation_methods import PROBLEMS
 from experiments.adaptation.framing import frame
@@ -48,21 +50,11 @@ def tiny(monkeypatch):
     return problem
 
 
-def run_cells(keys, out):
-    """Runs methods of the tiny problem with seed 0 in this process."""
-    return table1.run_adaptation([table1.Cell("a-b", 0, *key) for key in keys], None, out, workers=0)
-
-
-@pytest.fixture(autouse=True)
-def fresh_start():
-    """No start of another test's problem."""
-    table1._start.cache_clear()
-
-
-def test_every_method_and_its_guarantee(tiny, tmp_path):
-    wanted = [key for key in table1.WANTED if not key[0].startswith("image map")]
-    rows = run_cells(wanted, tmp_path)
-    assert run_cells(wanted, tmp_path) == rows  # read, not run again
+def test_every_method_and_its_guarantee(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(cells, "run_cells", partial(cells.run_cells, workers=0))
+    wanted = [table1.Cell("a-b", 0, *key) for key in table1.WANTED if not key[0].startswith("image map")]
+    rows = table1.run_adaptation(wanted, None, tmp_path)
+    assert table1.run_adaptation(wanted, None, tmp_path) == rows  # read, not run again
     assert len(rows) == len(wanted)
     table = table1.summarise(rows)
     assert {row["method"]: row["sound"] for row in table} == {

@@ -3,6 +3,8 @@
 import json
 import math
 import os
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -19,6 +21,7 @@ from dpswd.lightning.networks import ShuffleGenerator
 from dpswd.mixture import structure
 from dpswd.mixture.structure import forecast
 from dpswd.records import Records
+from experiments import cells
 from experiments.generation import (
     fig6,
     generation_ablation,
@@ -87,7 +90,7 @@ def test_forecast_is_within_a_factor_of_two(dataset, epsilon):
     root = Path(os.environ.get("DPSWD_DATA") or "data")
     if dataset != "digits" and not (root / FOLDERS[dataset]).is_dir():
         pytest.skip(f"no {dataset} below {root}")
-    for row in forecasts.measure(forecasts.Cell(dataset, epsilon), root)["rows"]:
+    for row in forecasts.measure(dataset, epsilon, root):
         assert 0.5 <= row["realised"] / row["forecast"] <= 2, row
 
 
@@ -201,12 +204,10 @@ def test_best_and_mean_are_over_networks_of_one_seed():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_quick_run_resumes_and_filters(tmp_path, monkeypatch):
-    monkeypatch.setattr(imagebench, "N_QUICK", 400)
-    first = imagebench.run(tmp_path, quick=True, only="mixture", epsilon=10.0, workers=0)
-    assert {row["epsilon"] for row in first["rows"]} == {10.0}
-    assert not (tmp_path / "imagebench.png").exists()  # wants both budgets
-    result = imagebench.run(tmp_path, quick=True, workers=0)
+def test_quick_run_resumes(tmp_path, monkeypatch):
+    monkeypatch.setitem(imagebench.TASKS, "digits", replace(imagebench.TASKS["digits"], n_synthetic=400))
+    monkeypatch.setattr(cells, "run_cells", partial(cells.run_cells, workers=0))
+    result = imagebench.run(tmp_path, quick=True)
     assert {(row["method"], row["epsilon"]) for row in result["fidelity"]} == {
         ("real records", None),
         ("one-shot mixture", 10.0),
@@ -217,13 +218,9 @@ def test_quick_run_resumes_and_filters(tmp_path, monkeypatch):
     assert all(row["mean"] > 85 for row in real)
     assert all(row["sound"] and row["mu"] > 0 for row in private)
     assert private[0]["delta"] == pytest.approx(1 / (1438 * np.log(1438)))
-    assert first["rows"] == private
     assert (tmp_path / "imagebench.png").exists()
     monkeypatch.setattr(imagebench, "evaluate_cell", lambda *_, **__: pytest.fail("a finished cell was run again"))
-    again = imagebench.run(tmp_path, quick=True, dataset="digits", workers=0)
-    assert json.dumps(again) == json.dumps(result)
-    with pytest.raises(InputError, match="filter"):
-        imagebench.run(tmp_path, quick=True, dataset="MNIST", workers=0)
+    assert json.dumps(imagebench.run(tmp_path, quick=True)) == json.dumps(result)
 
 
 SMALL = {"sample_shape": (1, 8, 8), "hidden": 16, "width": 4, "jitter": {"shift": 0.2}}
@@ -233,19 +230,17 @@ def test_cells_of_digits(tmp_path, monkeypatch):
     monkeypatch.setattr(networks, "N_SYNTHETIC", 100)
     monkeypatch.setattr(networks, "DATASETS", {"digits": "digits"})
     monkeypatch.setattr(networks, "PRINTED", {})
-    monkeypatch.setattr(networks, "plan", lambda seeds: [networks.Cell("digits", 10.0, seed) for seed in range(seeds)])
+    monkeypatch.setattr(networks, "plan", lambda: [networks.Cell("digits", 10.0, seed) for seed in range(2)])
     chosen = {"steps": 2, "batch": 40, "lr": 1e-3}
     monkeypatch.setattr(networks, "settings", lambda dataset: chosen | {"network": dict(SMALL)})
     assert networks.run_cell(networks.Cell("digits", 10.0, 0, "start"), tmp_path, None)["steps"] == 0
-    rows = networks.run(tmp_path, seeds=2)["rows"]
+    rows = networks.run(tmp_path)["rows"]
     assert [(row["classifier"], row["seeds"]) for row in rows] == [("logreg", 2), ("mlp", 2), ("cnn", 2)]
     assert all(row["sound"] and row["method"].startswith("DP-SWD") and row["cpu_seconds"] >= 0 for row in rows)
     found = {path.name for path in (tmp_path / "networks" / "runs" / "digits-10-0").iterdir()}
     assert {"ledger.jsonl", "privacy.json", "report.html", "sketch.pt", "generator.pt", "samples.png"} <= found
     monkeypatch.setattr(networks, "run_cell", lambda *_, **__: pytest.fail("a finished cell was run again"))
-    assert networks.run(tmp_path, seeds=1)["rows"] == rows
-    with pytest.raises(InputError, match="epsilon"):
-        networks.run(tmp_path, epsilon=3.0)
+    assert networks.run(tmp_path)["rows"] == rows
 
 
 def test_a_cell_without_classes(tmp_path, monkeypatch):
@@ -256,7 +251,8 @@ def test_a_cell_without_classes(tmp_path, monkeypatch):
     network = {"sample_shape": (3, 8, 8), "n_classes": 0, "hidden": 16, "width": 4}
     chosen = {"steps": 2, "batch": 40, "lr": 1e-3}
     monkeypatch.setattr(networks, "settings", lambda dataset: chosen | {"network": dict(network)})
-    (row,) = networks.run(tmp_path, dataset="CelebA")["faces"]
+    monkeypatch.setattr(networks, "plan", lambda: [networks.Cell("CelebA", 10.0, 0)])
+    (row,) = networks.run(tmp_path)["faces"]
     assert row["sound"]
     assert row["frechet"] > 0
 
@@ -269,9 +265,9 @@ def test_settings_are_those_of_the_shipped_configs(dataset):
 
 
 def test_plan():
-    cells = networks.plan(3)
-    assert len({cell.name for cell in cells}) == len(cells) == 3 * 3 * (3 + 3) + 1
-    assert {cell.seed for cell in cells[:9]} == {0}
+    planned = networks.plan()
+    assert len({cell.name for cell in planned}) == len(planned) == 3 * 3 * (3 + 3) + 1
+    assert {cell.seed for cell in planned[:9]} == {0}
 
 
 def test_picture_of_digits(tmp_path, monkeypatch):
@@ -289,20 +285,19 @@ def test_picture_of_digits(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore:Expect noise")
 def test_one_cell(tmp_path, monkeypatch):
     monkeypatch.setattr(stand_ins, "_N_SYNTHETIC", 500)
-    (row,) = stand_ins.run(tmp_path, quick=True, workers=0)["rows"]
+    (row,) = stand_ins.run(tmp_path, quick=True)["rows"]
     assert (row["dataset"], row["n_records"], row["epsilon"], row["channels"]) == ("digits", 300, 10.0, 1)
     assert row["signal"] == pytest.approx(mu_of_epsilon(10.0, 1e-5) * 300 / math.sqrt(10), abs=0.01)
     assert row["accuracy"] > 50
     monkeypatch.setattr(stand_ins, "measure", lambda *_, **__: pytest.fail("a finished cell was run again"))
-    assert stand_ins.run(tmp_path, quick=True, dataset="digits", workers=0)["rows"] == [row]
-    with pytest.raises(InputError, match="data set"):
-        stand_ins.run(tmp_path, quick=True, dataset="USPS", workers=0)
+    assert stand_ins.run(tmp_path, quick=True)["rows"] == [row]
 
 
 def test_a_small_set_all_ways(tmp_path, monkeypatch):
     monkeypatch.setattr(tables_adult, "DATASETS", {"breast_cancer": 1})
     monkeypatch.setattr(tables_adult, "BUDGETS", (10.0,))
-    rows = tables_adult.run(tmp_path, quick=True, workers=0)["rows"]
+    monkeypatch.setattr(cells, "run_cells", partial(cells.run_cells, workers=0))
+    rows = tables_adult.run(tmp_path, quick=True)["rows"]
     assert [(row["method"], row.get("chosen")) for row in rows[:3]] == [
         ("columns of each class", False),
         ("columns of all classes", True),

@@ -34,7 +34,7 @@ def test_list(capsys):
 
 @pytest.mark.parametrize("name", sorted(runner.available()))
 def test_help_of_every_experiment(name, capsys):
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         runner.main(["run", name, "--help"])
     assert "--out" in capsys.readouterr().out
 

@@ -1,5 +1,7 @@
 """Table 2: plan, cells, averages; the rows of the paper: training, resumption, groupings, rows."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from dpswd.errors import InputError
 from dpswd.mixture.features import DCT
 from dpswd.records import Records
 from dpswd.report.render import write_report
+from experiments import cells
 from experiments.generation import table2, table2_published
 from experiments.generation.table2 import BUDGETS, DATASETS, METHODS, Cell, evaluate_cells, plan
 from experiments.generation.table2_published import published_run
@@ -53,26 +56,27 @@ def test_plan():
     for method in ("rows", "quantiles", "mixture", "DP-MERF", "Gaussian"):
         assert METHODS[method][1] == BUDGETS == (10.0, 1.0, 0.2)
     assert set(table2.LABELS) == set(METHODS)
-    cells = table2.plan_generation()
-    assert len(cells) == len(set(cells))
-    assert all(SHIPPED[cell.dataset].is_file() for cell in [*cells, *full])
+    planned = table2.plan_generation()
+    assert len(planned) == len(set(planned))
+    assert all(SHIPPED[cell.dataset].is_file() for cell in [*planned, *full])
 
 
-def test_cells_resume_in_new_run_directories(small, tmp_path):
-    cells = [Cell("MNIST", "Gaussian", 10.0, 0), Cell("MNIST", "real records", None, 0)]
-    (first,) = evaluate_cells(cells[:1], tmp_path, None, workers=0)
+def test_cells_resume_in_new_run_directories(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(cells, "run_cells", partial(cells.run_cells, workers=0))
+    wanted = [Cell("MNIST", "Gaussian", 10.0, 0), Cell("MNIST", "real records", None, 0)]
+    (first,) = evaluate_cells(wanted[:1], tmp_path, None)
     assert first["sound"] is True
     run = tmp_path / "table2-quick" / "runs" / first["run"]
     report = write_report(run)
     assert report["sound"] is True
     assert first["accuracy"]["logreg"] > 60
-    assert np.load(tmp_path / "table2-quick" / f"{cells[0].name}.npz")["data"].shape == (100, 28, 28)
-    both = evaluate_cells(cells, tmp_path, None, workers=0)
-    assert small == [cells[0].name]  # not trained again
+    assert np.load(tmp_path / "table2-quick" / f"{wanted[0].name}.npz")["data"].shape == (100, 28, 28)
+    both = evaluate_cells(wanted, tmp_path, None)
+    assert small == [wanted[0].name]  # not trained again
     assert both[0] == first
     assert both[1]["sound"] is None
-    (tmp_path / "table2-quick" / f"{cells[0].name}.json").unlink()  # as after an interruption
-    (again,) = evaluate_cells(cells[:1], tmp_path, None, workers=0)
+    (tmp_path / "table2-quick" / f"{wanted[0].name}.json").unlink()  # as after an interruption
+    (again,) = evaluate_cells(wanted[:1], tmp_path, None)
     assert again["run"] == f"{first['run']}-1"
     assert run.is_dir()
 
