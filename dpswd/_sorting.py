@@ -21,11 +21,6 @@ from torch import Tensor
 _THREADED = 2**15  # smallest number of values for which threads pay off
 
 
-def sort_columns(values: Tensor) -> Tensor:
-    """Sort every column of (n, k) without gradient; the transpose of a contiguous (k, n) is not copied."""
-    return sort_rows(values.T.contiguous()).T
-
-
 def sort_rows(rows: Tensor, *, in_place: bool = False) -> Tensor:
     """Sort every row of a contiguous (k, n) without gradient; in place on the CPU it allocates nothing."""
     rows = rows.detach()

@@ -9,6 +9,7 @@ The loss releases a batch (:mod:`dpswd.release` opens it) and compares public ro
 A :class:`Release` holds everything that was released, and the distance reads the release only.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from dpswd._distributed import Processes
 from dpswd._random import normal, on_grid
-from dpswd._sorting import sort_columns, sort_rows
+from dpswd._sorting import sort_rows
 from dpswd._validate import tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
@@ -181,7 +182,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         processes = Processes()
         processes.run_on_all(partial(self._check_private, private, labels, processes))
         counts = processes.all_gather(len(private))
-        found = processes.gather(private.detach().double().T, counts)
+        found = processes.gather(private.detach().to(torch.promote_types(private.dtype, torch.float32)).T, counts)
         classes = None if labels is None else processes.gather(labels, counts)
         return None if found is None else found.T, classes
 
@@ -221,13 +222,14 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
     def add_noise(self, values: Tensor) -> Tensor:
         """Add fresh Gaussian noise to exact values and round them to a public grid."""
         noise = torch.from_numpy(normal(self._source, tuple(values.mT.shape))).mT.to(values.device)
-        return on_grid(torch.add(values, noise, alpha=self.mechanism.sigma), self.mechanism.sigma)
+        return on_grid(noise.mul_(self.mechanism.sigma).add_(values), self.mechanism.sigma)
 
     def discard_order(self, values: Tensor) -> Tensor:
-        """Sort every column of noisy rows, so that a row's position carries no information. Post-processing."""
+        """Sort every column of noisy rows in place: a row's position carries no information. Post-processing."""
         if self.mechanism.statistic != "rows":
             return values
-        return sort_columns(values) if values.ndim == 2 else torch.stack([sort_columns(block) for block in values])
+        columns = values.mT.contiguous()
+        return sort_rows(columns.flatten(0, -2), in_place=True).view(columns.shape).mT
 
     def distance(self, release: Release, public: Tensor, public_labels: Tensor | None = None) -> Tensor:
         """Return the distance of ``public`` (n, d) to a release, a scalar. Post-processing, repeatable at no cost."""
@@ -272,7 +274,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
                 "batch size."
             )
         check_rows("private rows", private, self.mechanism.dim)
-        if not bool(torch.isfinite(private).all()):
+        if not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates
             raise InputError(
                 "Expected finite private rows, got nan or inf; replace such a record by a zero row (dropping records "
                 "would make their number depend on private values)."

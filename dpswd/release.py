@@ -209,10 +209,10 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     The target is ``row_norm (1 - 1e-12 - d u)`` with u = 2^-53, so that rounding cannot leave a row above the bound
     (docs/theory/sensitivity.md, Proposition 1). A row whose norm overflows becomes zero.
     """
-    rows = rows.detach().to(torch.float64)
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    exact = rows.detach().to(torch.float64, copy=True)
+    norms: Tensor = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
     margin = 1e-12 + rows.shape[1] * 2.0**-53
-    return rows * (row_norm * (1 - margin) / norms).clamp(max=1.0)
+    return exact.mul_((row_norm * (1 - margin) / norms).clamp(max=1.0))
 
 
 def _chunk(records: PrivateRecords) -> int:
