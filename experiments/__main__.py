@@ -1,12 +1,12 @@
 """``python -m experiments list | run NAME [--OPTION VALUE ...] | run all [--resume] | tables``: results of the docs.
 
-A module below ``experiments`` with ``HELP`` and ``run(out, *, ...)`` is an experiment of the module's name; a module
-with ``EXPERIMENTS`` has several: their help and function by name. The keyword arguments of the function are its
-options on the command line. The dictionary that it returns is written to ``OUT/NAME.json``, or to a name that it gives
-as ``file``, together with the command, the version and the machine; ``docs/results`` holds these files. A file, or a
-row with a ``version`` of its own, of another minor version is stale unless a sentence in its ``reason``, which the
-tables print, says why it is kept. ``list`` marks the stale ones. ``run all`` makes them again, the shortest first, and
-with ``--resume`` leaves out those that ``OUT`` has. ``tables`` makes the tables of the documentation from the files.
+An experiment is a function ``f(out, *, ...)`` whose first docstring line is its help: ``run`` of a module below
+``experiments``, by the module's name, or one of its ``EXPERIMENTS``. Keyword arguments are options of the command line.
+The dictionary that it returns is written to ``OUT/NAME.json``, or to a name that it gives as ``file``, together with
+the command, the version and the machine; ``docs/results`` holds these files. A file, or a row with a ``version`` of its
+own, of another minor version is stale unless a sentence in its ``reason``, which the tables print, says why it is kept.
+``list`` marks the stale ones. ``run all`` makes them again, the shortest first, and with ``--resume`` leaves out those
+that ``OUT`` has. ``tables`` makes the tables of the documentation from the files.
 """
 
 import argparse
@@ -59,9 +59,10 @@ def available() -> dict[str, Experiment]:
         if info.ispkg or "__main__" in info.name:
             continue
         module = import_module(info.name)
-        if hasattr(module, "run") and hasattr(module, "HELP"):
-            found[info.name.rpartition(".")[2]] = Experiment(module.HELP, module.run)
-        found |= {name: Experiment(*pair) for name, pair in getattr(module, "EXPERIMENTS", {}).items()}
+        functions = {each.__name__: each for each in getattr(module, "EXPERIMENTS", ())}
+        if hasattr(module, "run"):
+            functions[info.name.rpartition(".")[2]] = module.run
+        found |= {name: Experiment(each.__doc__.partition("\n")[0], each) for name, each in functions.items()}
     return dict(sorted(found.items()))
 
 

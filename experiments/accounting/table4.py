@@ -7,8 +7,6 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma
 from experiments.accounting.published import TABLE4, Table4Row
 
-HELP = "Rakotomamonjy2021, Table 4: sigma for epsilon = 10, printed, recomputed, corrected, exact"
-
 EPSILON = 10.0
 FEATURES = 320  # what the digits networks project: 20 maps of 4 x 4, not the 784 pixels (docs/errata.md, 3)
 COLUMNS = ("published", "recomputed", "corrected", "bound_rdp", "exact_rdp", "exact_pld")
@@ -47,7 +45,7 @@ def _row(setting: Table4Row, published: float | None) -> dict[str, Any]:
 
 
 def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Calibrate every row of the table in every way, and three rows with a mended setting; draw ``table4.png``."""
+    """Rakotomamonjy2021, Table 4: sigma for epsilon = 10, printed, recomputed, corrected, exact."""
     from matplotlib.figure import Figure
 
     settings: list[tuple[Table4Row, float | None]] = [(row, row.sigma) for row in TABLE4]

@@ -98,8 +98,8 @@ CHANGES: list[tuple[str, str, dict[str, Any]]] = [  # of table1_gap, the most te
 ]
 
 
-def published(out: Path, *, data: Path | None = None, seeds: int = 1, only: str | None = None) -> dict[str, Any]:
-    """Run the cells at full length with boxes of 20 and 28; ``only`` selects one problem. One row per setting."""
+def table1_published(out: Path, *, data: Path | None = None, seeds: int = 1, only: str | None = None) -> dict[str, Any]:
+    """Table 1: the published algorithm on digits (ten minutes a cell; resumes); --only selects one problem."""
     settings: list[tuple[str, dict[str, Any]]] = [("none", {}), ("printed", {}), ("none", {"box": 28})]
     chosen = [
         Cell(name, noise, seed, **changed) for name in PROBLEMS for noise, changed in settings for seed in range(seeds)
@@ -107,8 +107,8 @@ def published(out: Path, *, data: Path | None = None, seeds: int = 1, only: str 
     return {"rows": _rows([cell for cell in chosen if only in (None, cell.problem)], out, data)}
 
 
-def gap(out: Path, *, data: Path | None = None, seeds: int = 3) -> dict[str, Any]:
-    """Run ``CHANGES`` with a twentieth of the steps; return one row per setting."""
+def table1_gap(out: Path, *, data: Path | None = None, seeds: int = 3) -> dict[str, Any]:
+    """Table 1: what the published algorithm depends on, three seeds (half an hour; resumes)."""
     wanted = [
         Cell(name, noise, seed, **{**changed, "steps": changed.get("steps", STEPS) // SHORTER})
         for name, noise, changed in CHANGES
@@ -204,7 +204,4 @@ def _endless(n: int, size: int, *, short: bool = False) -> Iterator[Tensor]:
         yield from torch.randperm(n)[: n if short else n // size * size].split(size)
 
 
-EXPERIMENTS = {
-    "table1_published": ("Table 1: the published algorithm on digits, ten minutes a cell, resumes", published),
-    "table1_gap": ("Table 1: what the published algorithm depends on, three seeds, half an hour, resumes", gap),
-}
+EXPERIMENTS = (table1_published, table1_gap)

@@ -12,8 +12,6 @@ from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SumAndNorm
 from experiments.audit.canaries import audit_generator
 from experiments.audit.zoo import ZOO, inspect
 
-HELP = "audits: sound mechanisms, nine broken ones and their sound versions, canaries (20 minutes; --quick: one)"
-
 BLOCKS: dict[str, Any] = {"dim": 16, "n_projections": 32, "batch_size": 200, "statistic": "quantiles"}
 BLOCKS |= {"n_quantiles": 10, "kind": "orthogonal"}
 ROWS: dict[str, Any] = {"dim": 16, "n_projections": 32, "sigma": 0.7, "batch_size": 20, "kind": "orthogonal"}
@@ -91,7 +89,7 @@ def canaries(*, quick: bool) -> Iterator[dict[str, Any]]:
 
 
 def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Run all audits and print one line for each."""
+    """Audits: sound mechanisms, nine broken ones and their twins, canaries (20 minutes; --quick: one)."""
     parts = {
         "rows": (
             games(1000 if quick else TRIALS),

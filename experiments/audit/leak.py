@@ -25,8 +25,6 @@ from dpswd.audit.game import Unrecorded
 from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateRecords
 
-HELP = "leak of all releases of an adaptation: lower bounds on mu (minutes)"
-
 CONFIDENCE = 0.95
 N_TARGET = 900  # records, all of them in every release
 
@@ -100,7 +98,7 @@ class Target:
 
 
 def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Attack the releases at several claims; one row for each."""
+    """Leak of all releases of an adaptation: lower bounds on mu (minutes)."""
     rows = []
     for mu in (1.0,) if quick else (0.25, 0.5, 1.0, 2.0, 4.0):
         target = Target(mu)

@@ -1,4 +1,4 @@
-"""Benchmarks of docs/performance.md: distances, private steps, sorts, training, start, accounting, growth, memory.
+"""Benchmarks of docs/performance.md: distances, private steps, start, accounting, growth, memory.
 
 Axes: n rows on both sides, d dimension, k directions; float32, gradient for the generated side y. A part whose result
 is in ``OUT/benchmarks`` is not measured again; remove its file to repeat it. All parts take about a quarter of an hour.
@@ -6,19 +6,15 @@ is in ``OUT/benchmarks`` is not measured again; remove its file to repeat it. Al
 
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import ot
@@ -28,16 +24,13 @@ from torch import Tensor
 
 from dpswd import (
     DPSlicedWassersteinLoss,
-    PrivacyAccountant,
     ProjectionMechanism,
     random_projections,
     sliced_wasserstein,
 )
-from dpswd._sorting import sort_rows, sort_rows_with_order
+from dpswd._sorting import sort_rows_with_order
 from experiments.benchmarks.measure import medians, peak_of, seconds_of
 from experiments.cells import Cell, run_cells
-
-HELP = "time and memory of distances, releases, training, start and accounting (a quarter of an hour, resumes)"
 
 Rows = list[dict[str, Any]]
 ROOT = Path(__file__).parents[2]
@@ -188,22 +181,6 @@ def step(tiny: bool, rounds: int) -> Rows:
     return rows
 
 
-def sort(tiny: bool, rounds: int) -> Rows:
-    """Sorts of 1,000 columns, one thread."""
-    rows = []
-    for n in (10, 20) if tiny else (100, 1000, 10_000):
-        values = torch.randn(10 if tiny else 1000, n, generator=torch.Generator().manual_seed(0))
-        works: dict[str, Callable[[], object]] = {
-            "torch_dim0": partial(torch.sort, values.T.contiguous(), dim=0),
-            "torch": partial(torch.sort, values, dim=1),
-            "numpy_argsort": partial(np.argsort, values.numpy(), axis=1),
-            "ours_order": partial(sort_rows_with_order, values),
-            "ours_values": partial(sort_rows, values),
-        }
-        rows.append({"n": n} | {f"{name}_s": seconds for name, (seconds, _) in medians(works, rounds).items()})
-    return rows
-
-
 ACCOUNT = """
 import json, time
 import dpswd.commands.main
@@ -226,9 +203,7 @@ SETTING = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 -
 COMMANDS = {
     "import torch": ["-c", "import torch"],
     "import dpswd": ["-c", "import dpswd"],
-    "from dpswd import *": ["-c", "from dpswd import *"],
     "dpswd account, 60,100 releases": f"-m dpswd account {SETTING} --sigma 0.72".split(),
-    "dpswd calibrate, 60,100 releases": f"-m dpswd calibrate {SETTING} --epsilon 10".split(),
 }
 
 
@@ -333,90 +308,9 @@ def _cost_of(variable: str, base: dict[str, int], sizes: tuple[int, ...]) -> dic
     }
 
 
-def compiled(tiny: bool, rounds: int) -> Rows:
-    """The naive distance compiled by ``torch.compile`` (ours calls NumPy, which a graph cannot hold), one thread."""
-    size = TINY[0] if tiny else SIZES[1]
-    problem = Problem.make(*size)
-    fast = torch.compile(naive_distance)
-    work = lambda: problem.backward(fast(problem.x, problem.y, problem.u))  # noqa: E731
-    try:
-        seconds = seconds_of(work)
-    except Exception as error:  # torch raises many types where there is no C++ compiler
-        print(f"torch.compile does not work here: {type(error).__name__}", file=sys.stderr)
-        return []
-    found = medians({"compiled": work, "naive": partial(naive, problem), "ours": partial(ours, problem)}, rounds)
-    times = {f"{name}_s": median for name, (median, _) in found.items()}
-    return [dict(zip("ndk", size, strict=True)) | {"compile_s": seconds} | times]
-
-
-CONFIGS = {"mnist_swd.yaml": 300, "mnist_rows.yaml": 100}  # training steps
-
-
-def training(tiny: bool, rounds: int) -> Rows:
-    """The shipped configs that train with DP-SWD, for some hundred steps, on one thread."""
-    data = Path(os.environ.get("DPSWD_DATA") or ROOT / "data")
-    return [
-        _profile(f"configs/{name}", 12 if tiny else steps)
-        for name, steps in CONFIGS.items()
-        if (data / "MNIST").is_dir() and (ROOT / "configs" / name).is_file()
-    ]
-
-
-def _profile(config: str, steps: int) -> dict[str, Any]:
-    """Split the time of a run into loss, releases, accounting, saving and the rest."""
-    import lightning as L
-
-    from dpswd.commands.fit import fit
-
-    seconds: dict[str, float] = defaultdict(float)
-
-    def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            start = time.perf_counter()
-            try:
-                return work(*args, **kwargs)
-            finally:
-                seconds[name] += time.perf_counter() - start
-
-        return run
-
-    class Watch(L.Callback):
-        """Start the clocks before the first release and stop them after the last step."""
-
-        def on_train_start(self, trainer: Any, module: Any) -> None:
-            if hasattr(module, "sketch"):
-                module.sketch.make_releases = timed("release", module.sketch.make_releases)
-                module.sketch.loss = timed("loss", module.sketch.loss)
-            else:
-                module.criterion.distance = timed("loss", module.criterion.distance)
-                module.criterion.release = timed("release", module.criterion.release)
-            trainer.save_checkpoint = timed("saving", trainer.save_checkpoint)
-            trainer.strategy.optimizer_step = timed("work", trainer.strategy.optimizer_step)
-            seconds["start"] = time.perf_counter()
-
-        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-            seconds["end"] = time.perf_counter()
-
-    get_epsilon = timed("epsilon", PrivacyAccountant.get_epsilon)
-    with tempfile.TemporaryDirectory() as directory, mock.patch.object(sys, "argv", sys.argv[:1]):
-        options = ["--config", str(ROOT / config), f"--trainer.default_root_dir={directory}/run"]
-        options += [f"--trainer.max_steps={steps}", "--trainer.enable_progress_bar=false"]
-        options += [f"--trainer.log_every_n_steps={min(steps, 50)}"]
-        cli = fit(options, run=False)
-        trainer: Any = cli.trainer
-        trainer.callbacks.append(Watch())
-        with mock.patch.object(PrivacyAccountant, "get_epsilon", lambda *args: get_epsilon(*args)):
-            trainer.fit(cli.model, datamodule=cli.datamodule)
-    total = seconds["end"] - seconds["start"]
-    parts = {f"{name}_s": seconds[name] for name in ("release", "loss", "epsilon", "saving")}
-    once = seconds["release"] if hasattr(cli.model, "sketch") else 0.0  # before the first step
-    rest = total - once - seconds["work"] - seconds["epsilon"] - seconds["saving"]
-    return {"config": config, "steps": steps, "total_s": total, "work_s": seconds["work"], "rest_s": rest, **parts}
-
-
 # Run ----------------------------------------------------------------------------------------------------------------
 
-PARTS = (startup, account, sort, distance, step, training, scaling, cost, compiled)
+PARTS = (startup, account, distance, step, scaling, cost)
 
 
 @dataclass(frozen=True)
@@ -434,10 +328,8 @@ def measure(part: Part) -> dict[str, Any]:
     return {"rows": [{"part": part.part, **row} for row in work(part.tiny, part.rounds)]}
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Measure the missing parts; draw ``scaling.png``. With ``quick``: tiny sizes, which measure nothing."""
-    if data is not None:
-        os.environ["DPSWD_DATA"] = str(data)
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Time and memory of distances, releases, start and accounting (a quarter of an hour; resumes)."""
     parts = [Part(work.__name__, quick, 1 if quick else 9) for work in PARTS]
     found = run_cells(parts, measure, out / f"benchmarks{'-quick' if quick else ''}", workers=0)
     rows = [row for part in found for row in part["rows"]]

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from dpswd import random_projections
 
-HELP = "Rakotomamonjy2021, Figure 2: SWD, DP-SWD and debiased block means of two Normals against their shift"
-
 DIM, N_PROJECTIONS, DRAWS, BLOCK = 5, 200, 5, 10
 SIZES = (100, 1000, 10_000)
 SIGMAS = (1.0, 3.0)
@@ -44,8 +42,8 @@ def distances(shift: float, n: int, sigma: float, generator: torch.Generator) ->
     }
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Compute the means of 5 draws; draw ``fig2.png``."""
+def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Rakotomamonjy2021, Figure 2: SWD, DP-SWD and debiased block means of two Normals against their shift."""
     from matplotlib.figure import Figure
 
     generator = torch.Generator().manual_seed(0)

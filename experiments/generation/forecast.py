@@ -18,14 +18,12 @@ from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, Structure,
 from dpswd.records import Records
 from experiments.generation.training import BENCHMARKS, DELTA, load
 
-HELP = "signal-to-noise ratios of the releases, forecast and realised, on five benchmarks (a minute)"
-
 BUDGETS = (10.0, 1.0)
 _PART = 4096
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Measure all data sets; with ``quick`` the digits of scikit-learn only. One row per release."""
+    """Signal-to-noise ratios of the releases, forecast and realised, on five benchmarks (a minute)."""
     names = ["digits"] if quick else BENCHMARKS
     return {"rows": [row for name in names for epsilon in BUDGETS for row in measure(name, epsilon, data)]}
 

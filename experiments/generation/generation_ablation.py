@@ -19,8 +19,6 @@ from experiments import cells
 from experiments.generation.frechet import fidelity
 from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, train_mixture
 
-HELP = "what each part of the default generator brings, and what the noise costs: three seeds (hours, resumes)"
-
 SEEDS, N_SYNTHETIC = 3, 60_000
 CLASSIFIERS = ("logreg", "cnn")
 GREY, COLOUR = ("MNIST", "FashionMNIST"), ("CIFAR10",)
@@ -85,7 +83,7 @@ def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Make the missing runs; with ``quick`` the first one only."""
+    """What each part of the default generator brings, and what the noise costs (hours; resumes)."""
     planned = [Cell(dataset, part, seed) for seed in range(SEEDS) for part in PARTS for dataset in part.datasets]
 
     def version(cell: Cell) -> list[Any]:

@@ -30,10 +30,6 @@ from experiments.generation.readme_picture import draw_grids, grid
 from experiments.generation.table2 import LABELS
 from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, train_mixture
 
-HELP = (
-    "DPImageBench's protocol with classifiers of a laptop: accuracy, best of three, Frechet distance (hours, resumes)"
-)
-
 SEEDS = 3
 NETWORKS = ("mlp", "cnn", "larger_cnn")
 METHODS = ("mixture", "real records")
@@ -138,7 +134,7 @@ class Cell(cells.Cell):
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, weights: Path | None = None) -> dict[str, Any]:
-    """Run the missing cells; return rows on classifiers and on fidelity, and draw ``imagebench.png``.
+    """DPImageBench's protocol with classifiers of a laptop: accuracy, Frechet distance (hours; resumes).
 
     Args:
         out: Directory of the results.

@@ -22,8 +22,6 @@ from experiments import cells
 from experiments.generation.imagebench import TASKS, faces
 from experiments.generation.training import SHIPPED, load, train_mixture
 
-HELP = "balanced accuracy where one of two classes is rare (ten minutes, resumes)"
-
 KEPT = {"digits": 800, "USPS": 4000, "MNIST": 4000, "faces": 2500}  # records
 BUDGETS, SEEDS = (10.0, 1.0), 3
 CLASSIFIERS = ("logreg", "cnn")
@@ -41,7 +39,7 @@ class Cell(cells.Cell):
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Run the missing cells; with ``quick`` two of the digits."""
+    """Balanced accuracy where one of two classes is rare (ten minutes; resumes)."""
     settings = [(name, epsilon, ruled) for name in KEPT for epsilon in BUDGETS for ruled in (False, True)]
     planned = [
         Cell(*setting, seed) for setting in settings[: 2 if quick else None] for seed in range(1 if quick else SEEDS)

@@ -31,8 +31,6 @@ from dpswd.sketch import Sketch, plan_sketch
 from experiments import cells
 from experiments.generation.frechet import fidelity
 
-HELP = "networks trained on a sketch: downstream accuracy (minutes of a core for each cell, resumes)"
-
 CONFIGS = Path(__file__).parents[2] / "configs"
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps"}
 FACES = "CelebA"  # has no classes: distances in place of accuracies
@@ -220,7 +218,7 @@ def plan() -> list[Cell]:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Run the missing cells; with ``quick`` one of 20 steps."""
+    """Networks trained on a sketch: downstream accuracy (minutes of a core for each cell; resumes)."""
     planned = [Cell("MNIST", 10.0, 0, steps=20)] if quick else plan()
     work = partial(run_cell, directory=out / "networks" / "runs", data=data)
     found = cells.run_cells(planned, work, out / "networks" / "cells", version=version, workers=0)

@@ -14,8 +14,6 @@ from experiments import cells
 from experiments.generation.frechet import fidelity
 from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, train_mixture
 
-HELP = "what draws nearer to the means of cells cost in accuracy and distance: one seed (ten minutes, resumes)"
-
 SEEDS, N_SYNTHETIC, EPSILON = 1, 20_000, 10.0
 SPREADS = (1.0, 0.8, 0.6)
 CLASSIFIERS = ("logreg", "cnn")
@@ -47,7 +45,7 @@ def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Make the missing runs; with ``quick`` one of the digits."""
+    """What draws nearer to the means of cells cost in accuracy and distance (ten minutes; resumes)."""
     planned = [Cell(name, seed) for seed in range(SEEDS) for name in DATASETS][: 1 if quick else None]
 
     def version(cell: Cell) -> list[Any]:

@@ -20,8 +20,6 @@ from dpswd.generators import draw
 from experiments import cells
 from experiments.generation.training import BENCHMARKS, DELTA, accuracies, load
 
-HELP = "logistic regression on synthetic records of benchmarks cut to N records (ten minutes, resumes)"
-
 SIZES = (300, 1000, 3000)
 ALL = {"MNIST": 60_000, "FashionMNIST": 60_000, "USPS": 7291, "digits": 1438, "CIFAR10": 50_000}  # training records
 BUDGETS = (10.0, 1.0)
@@ -39,7 +37,7 @@ class Cell(cells.Cell):
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Run the missing cells; with ``quick`` 300 of the digits at epsilon 10."""
+    """Logistic regression on synthetic records of benchmarks cut to N records (ten minutes; resumes)."""
     planned = [
         Cell(name, size, epsilon) for name in BENCHMARKS for size in SIZES if size <= ALL[name] for epsilon in BUDGETS
     ]

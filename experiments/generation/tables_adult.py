@@ -45,8 +45,6 @@ from dpswd.errors import InputError
 from dpswd.generators import save_columns
 from experiments import cells
 
-HELP = "tables: Adult (--only adult), small data sets (small), MST with dpmm (mst); columns released or scaled"
-
 BUDGETS, SEEDS, SMALL_SEEDS = (10.0, 1.0), (10, 11, 12), range(10, 30)
 N, DELTA, SMALL_DELTA = 25_000, 1e-6, 1e-5
 COLUMNS = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week", "male", "married"]
@@ -272,7 +270,7 @@ def _accuracies(rows: Array, labels: Array, test: Array, test_labels: Array) -> 
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small") -> dict[str, Any]:
-    """Measure Adult, the small data sets (resumes) or MST; ``quick`` takes one seed of the small data sets."""
+    """Tables: Adult (--only adult), small data sets (small; resumes), MST with dpmm (mst)."""
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "adult": lambda: adult_rows(out, SEEDS, data),
         "mst": lambda: mst_rows(data),

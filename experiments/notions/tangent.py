@@ -27,8 +27,6 @@ from experiments.notions.gibbs import (
     sample_hypotheses,
 )
 
-HELP = "Ying2024: tangent DP of a Gibbs head on digits, against beta, loss and accuracy"
-
 CLASSES, FEATURES = 10, 16
 
 Rows = tuple[Tensor, Tensor]
@@ -88,7 +86,7 @@ def risk_gradients(heads: Tensor, private: Rows, loss: str) -> Any:
 
 
 def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Draw ``tangent.png`` and return one row per loss and beta."""
+    """Ying2024: tangent DP of a Gibbs head on digits, against beta, loss and accuracy."""
     generator = torch.Generator().manual_seed(0)
     parts = digits()
     encode = encoder(*parts["public"], generator)

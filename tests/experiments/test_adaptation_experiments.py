@@ -94,7 +94,7 @@ def test_published_algorithm_as_printed(tmp_path, monkeypatch):
     monkeypatch.setattr(table1_published, "STEPS", 300)
     changes = [("source only", {}), ("none", {}), ("printed", {"initial": "normal", "dropout": True, "weight": 0.01})]
     monkeypatch.setattr(table1_published, "CHANGES", [("USPS-MNIST", *change) for change in changes])
-    rows = table1_published.gap(tmp_path, seeds=2)["rows"]
+    rows = table1_published.table1_gap(tmp_path, seeds=2)["rows"]
     found = [(row["noise"], row["sigma"], row["sound"], row["printed"]) for row in rows]
     assert found == [("source only", 0.0, None, None), ("none", 0.0, None, 84.8), ("printed", 4.74, False, 83.4)]
     assert rows[-1]["changed"] == {"steps": 15, "initial": "normal", "dropout": True, "weight": 0.01}
@@ -102,7 +102,7 @@ def test_published_algorithm_as_printed(tmp_path, monkeypatch):
         assert (row["seeds"], len(row["values"]), len(row["curve"]), row["steps"]) == (2, 2, 5, 15)
         assert 5 < row["mean"] <= 100
     monkeypatch.setattr(table1_published, "train", lambda *_, **__: pytest.fail("a finished cell was run again"))
-    assert table1_published.gap(tmp_path, seeds=2)["rows"] == rows
+    assert table1_published.table1_gap(tmp_path, seeds=2)["rows"] == rows
 
 
 @pytest.mark.data

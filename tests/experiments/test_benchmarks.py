@@ -27,11 +27,3 @@ def test_parts_of_two_processes_read_half_each(monkeypatch, tmp_path):
     assert one["records_read"] == 2 * two["records_read"] > 0
     assert two["peak_bytes"] > 0
     assert parts.cost([one | {"n": 200}])["passes"] > 1
-
-
-@pytest.mark.slow
-@pytest.mark.data
-def test_training_profile(data_root):
-    for row in benchmarks.training(tiny=True, rounds=1):
-        assert 0 < row["loss_s"] < row["work_s"] < row["total_s"]
-        assert 0 < row["release_s"] < row["total_s"]  # of a sketch: once, before the first step

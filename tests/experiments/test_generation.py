@@ -59,14 +59,14 @@ def test_repeated_faces_have_the_number_of_the_paper(faces):
 
 def test_published_algorithm_on_faces(faces, tmp_path, monkeypatch):
     monkeypatch.setattr(fig6, "STEPS", {False: 2})
-    (row,) = fig6.published(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]
+    (row,) = fig6.fig6_published(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]
     assert (row["sigma"], row["sound"], row["sample_size"], row["steps"]) == (0.37, False, 20, 2)
     assert row["frechet"] > 0
     assert (tmp_path / "out" / "fig6_published.png").exists()
-    (again,) = fig6.published(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]  # from the checkpoint
+    (again,) = fig6.fig6_published(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]  # from the checkpoint
     assert again == row
     with pytest.raises(InputError, match="--only"):
-        fig6.published(tmp_path, data=faces, only="ours")
+        fig6.fig6_published(tmp_path, data=faces, only="ours")
 
 
 def test_generator_and_discriminator_are_trained_on_faces(faces):

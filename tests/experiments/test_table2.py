@@ -135,7 +135,7 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
     monkeypatch.setattr(table2_published, "N_SYNTHETIC", {True: 200, False: 200})
     monkeypatch.setattr(table2_published, "SETTING", table2_published.SETTING._replace(n_releases=2))
     monkeypatch.setattr(table2_published, "MERF_EPOCH", 1)
-    first = table2_published.published(tmp_path)["rows"]
+    first = table2_published.table2_published(tmp_path)["rows"]
     assert {(row["method"], row["sound"]) for row in first} == {
         ("SWD", None),
         ("DP-SWD-b", False),
@@ -145,7 +145,7 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
     monkeypatch.setattr(
         table2_published, "CHANGES", [("DP-SWD-b", {"steps": 2, "lr": 1e-3, "grouping": g}) for g in ("ten", "one")]
     )
-    rows = table2_published.gap(tmp_path, seeds=2)["rows"]
+    rows = table2_published.table2_gap(tmp_path, seeds=2)["rows"]
     assert [(row["grouping"], row["classifier"]) for row in rows] == [
         (grouping, classifier) for grouping in ("ten", "one") for classifier in ("logreg", "mlp")
     ]
@@ -154,7 +154,7 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
     with np.load(tmp_path / "table2_published" / "MNIST-SWD-0.npz") as images:
         assert images["data"].shape == (100, 28, 28)
     with pytest.raises(InputError, match="--only"):
-        table2_published.published(tmp_path, only="CIFAR10")
+        table2_published.table2_published(tmp_path, only="CIFAR10")
 
 
 @pytest.mark.slow
