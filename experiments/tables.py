@@ -13,6 +13,7 @@ A table stands between ``<!-- table NAME -->`` and ``<!-- end -->``. A test fail
 - ``last``: columns after those, of all rows of a line; a format string takes the first row.
 - ``note``: format string over the keys of the file and the first row, shown with the command. The reasons for which
   the file or its rows are kept from an earlier version follow.
+- ``command``: arguments of ``run``, for a result whose last command made some of its rows only.
 """
 
 import json
@@ -52,12 +53,15 @@ def render(name: str) -> str:
     shown = [[*columns, *headings, *last], ["---"] * len([*columns, *headings, *last])]
     for key, same in lines.items():
         found = {_show(heading, row): _show(cell, row) for row in same}
+        if "spread" in table and len(found) < len([row for row in same if _show(heading, row)]):
+            raise ValueError(f"columns of table {name!r} must tell rows apart; two are {key}")
         cells = [found.get(each, found.get("", "-")) for each in headings]
         shown.append(
             [*key[: len(columns)], *cells, *(_show(form, {**same[0], "same": same}) for form in last.values())]
         )
     note = table.get("note", "").format_map({**file, **rows[0]})
-    facts = [f"`{file['command']}`", note, f"dpswd {file['version']}", f"{file['machine'].get('cores')} CPU cores."]
+    command = f"python -m experiments run {table['command']}" if "command" in table else file["command"]
+    facts = [f"`{command}`", note, f"dpswd {file['version']}."]
     reasons = dict.fromkeys(each["reason"] for each in (file, *rows) if "reason" in each)
     body = [f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|" for cells in shown]
     return "\n".join([*body, "", " ".join([", ".join(fact for fact in facts if fact), *reasons])])
@@ -129,20 +133,23 @@ def score(row: Row) -> str:
     return f"{row['mean']:.1f}" + (f" ± {row['std']:.1f}" if row["std"] is not None else "")
 
 
-def guarantee(row: Row, form: str = ".3g") -> str:
+def guarantee(row: Row) -> str:
     """The guarantee of a trained model, or what an unsound method claims."""
     if row["epsilon"] is None:
         return "none"
     if not row["sound"] and not row.get("conditions"):
         return f"ε = {row['epsilon']:g} claimed" + (", **unsound**" if row["sound"] is False else "")
-    return f"ε = {row['epsilon']:g}, μ = {row['mu']:{form}}" + (", conditional" if row.get("conditions") else "")
+    return f"ε = {row['epsilon']:g}, μ = {row['mu']:.3g}" + (", conditional" if row.get("conditions") else "")
 
 
 def mixture_beside(row: Row) -> str:
-    """The accuracies of the one-shot mixture on the same data set at the same epsilon."""
-    key = (row["dataset"], "one-shot mixture", row["epsilon"])
-    rows = [each for each in _result("generation")["rows"] if (each["dataset"], each["method"], each["epsilon"]) == key]
-    return " / ".join(f"{each['mean']:.1f}" for each in rows) if rows and row["sound"] else "-"
+    """The accuracies of the same classifier after training on the one-shot mixture at epsilon 10, 1 and 0.2."""
+    key = (row["dataset"], "one-shot mixture", row["classifier"])
+    rows = [
+        each for each in _result("generation")["rows"] if (each["dataset"], each["method"], each["classifier"]) == key
+    ]
+    means = {each["epsilon"]: each["mean"] for each in rows}
+    return " / ".join(f"{means[epsilon]:.1f}" for epsilon in (10.0, 1.0, 0.2))
 
 
 def feta_pro(row: Row) -> str:
@@ -180,18 +187,6 @@ def problem(row: Row) -> str:
     return row["dataset"] if "," in row["dataset"] or "MNIST" not in row["dataset"] else f"{row['dataset']}, framed"
 
 
-def gap(row: Row) -> str:
-    """A difference with its standard error."""
-    error = row["standard_error"]
-    return f"{row['gap']:+.2f}" + (f" ± {error:.2f}" if error is not None else "")
-
-
-def compared(row: Row) -> str:
-    """What ours is compared with."""
-    names = {"SWD, adapter": "itself without noise", "DP-SWD, adapter": "itself"}
-    return names.get(row["method"], row["method"]) + (f" at ε = {row['epsilon']:g}" if row["epsilon"] else "")
-
-
 def with_n(row: Row, value: float) -> bool:
     """Whether a ratio is at least 1.5 for n >= 1,000, and 1 below."""
     return value >= (1.5 if row["n"] >= 1000 else 1)
@@ -203,12 +198,11 @@ def budget(row: Row, none: str = "") -> str:
 
 
 FUNCTIONS: dict[str, Callable[[Row], Any]] = {
-    **{each.__name__: each for each in (score, guarantee, mixture_beside, problem, gap, compared)},
-    **{each.__name__: each for each in (feta_pro, real_beside)},
+    **{each.__name__: each for each in (score, guarantee, mixture_beside, problem, feta_pro, real_beside)},
     "against": lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(row["variable"], row["variable"]),
     "budget": lambda row: guarantee(row).split(", μ")[0],
     "budget_or_real": lambda row: budget(row, "real records"),
-    "caught": lambda row: "caught" if row["caught"] else "MISSED",
+    "case": lambda row: f"{CLASSIFIERS[row['classifier']]}, {row['covariance']}",
     "changes": lambda row: (
         ", ".join(f"{key} {value}" for key, value in row["changed"].items() if key != "steps") or "-"
     ),
@@ -216,7 +210,7 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "curve": lambda row: " ".join(f"{value:.0f}" for value in (row["curve"][0], max(row["curve"]), row["curve"][-1])),
     "digits": lambda row: "MNIST" in row["dataset"],
     "epsilon_or_all": budget,
-    "guarantee_2": lambda row: guarantee(row, ".2f"),
+    "epsilon_or_printed": lambda row: budget(row) if row["sound"] else row["method"],
     "leak": lambda row: f"{row['mu_lower']:.2f}" + (" **caught**" if row["caught"] else ""),
     "mean_of_all": lambda row: f"{sum(each['mean'] for each in row['same']) / len(row['same']):.1f}",
     "method": lambda row: METHODS.get(row["method"], row["method"]),
@@ -230,6 +224,7 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     ),
     "pot_ours": ratio("pot_s", "ours_s", lambda row, value: value >= (3 if row["d"] <= 784 else 1.4)),
     "rule": lambda row: {True: "yes", False: "no"}.get(row.get("chosen"), "-"),
+    "start": lambda row: "random weights" if "random" in row["method"] else "normal law",
     "verdict": lambda row: "passed" if row["passed"] else "REFUTED",
     "whose": lambda row: f"{'ours' if row['sound'] else 'FETA-Pro'}, {row['classifier']}",
 }
