@@ -116,12 +116,20 @@ def test_kept_rows_say_why():
     assert cells.kept([{}], OLD | {"reason": "Earlier."}, "Slow.") == [OLD | {"reason": "Earlier."}]
 
 
+def test_a_table_refuses_rows_that_it_would_merge(monkeypatch):
+    file = {"command": "run", "version": "0.3.0", "rows": [{"steps": 500, "value": 1}, {"steps": 2000, "value": 2}]}
+    monkeypatch.setattr(tables, "_result", lambda name: file)
+    monkeypatch.setattr(tables, "TABLES", {"some": {"columns": "all -> x", "spread": ["v", "{value}"]}})
+    with pytest.raises(ValueError, match="must tell rows apart"):
+        tables.render("some")
+
+
 def test_a_table_prints_reasons_once(monkeypatch):
     old = OLD | {"value": 1, "reason": "Rows of 0.0.1 take days."}
     file = NEW | {"command": "run", "machine": {"cores": 2}, "rows": [old, old], "reason": "The rest is new."}
     monkeypatch.setattr(tables, "TABLES", {"some": {"columns": "v -> {value}"}})
     monkeypatch.setattr(tables, "_result", lambda name: file)
-    assert tables.render("some").endswith("2 CPU cores. The rest is new. Rows of 0.0.1 take days.")
+    assert tables.render("some").endswith("dpswd 0.3.0. The rest is new. Rows of 0.0.1 take days.")
 
 
 def test_every_result_of_the_docs_has_a_command():
