@@ -39,7 +39,7 @@ SCOPE = (
     "runs on the same records compose with it."
 )
 _CLASSES = {"MixtureGenerator": "dpswd.mixture.generator"} | dict.fromkeys(
-    ("MLPGenerator", "ConvGenerator", "ShuffleGenerator"), "dpswd.lightning.networks"
+    ("ConvGenerator", "ShuffleGenerator"), "dpswd.lightning.networks"
 )
 _PART = 500  # records that are generated at a time
 _SHOWN_COLUMNS = 12  # in a picture

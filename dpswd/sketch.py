@@ -6,8 +6,7 @@ optimiser, any number of steps, any machine.
 A sketch has one or several public feature maps. Rows are centred and scaled by released values and clipped to norm
 1/2. Per class it releases block means of rows along a whole orthonormal basis: with one block, the mean of the class in
 all coordinates; and, with ``moments``, the mean of the quadratic features :math:`r r^T` of the same rows. Few blocks of
-many informative features say more about images than many blocks of few (docs/networks.md). With ``n_quantiles``, one
-map also gives block means of sorted coordinates along a random basis, as :class:`dpswd.DPSlicedWassersteinLoss` does.
+many informative features say more about images than many blocks of few (docs/networks.md).
 
 ======================  ===================================================  ====================
 release                 statistic                                            sensitivity
@@ -15,7 +14,6 @@ release                 statistic                                            sen
 overall, per map        sum of rows and of their squared norms               Proposition 10
 means, per map          counts and sums per class                            Proposition 8
 moments, per map        second moments per class                             Proposition 9
-blocks                  sorted block means along one orthonormal basis       Propositions 3 and 5
 ======================  ===================================================  ====================
 
 All are releases of all records (docs/theory/sensitivity.md), and compose as :math:`\mu^2 = \sum \mu_i^2`, also where
@@ -39,12 +37,10 @@ from dpswd._validate import at_least
 from dpswd.budget import Budget
 from dpswd.errors import InputError
 from dpswd.generators import read_file, stated_guarantee
-from dpswd.loss import DPSlicedWassersteinLoss, Release
-from dpswd.mechanism import ProjectionMechanism
 from dpswd.mixture.features import FeatureMap
 from dpswd.mixture.moments import class_means, nearest_spectrum, signal_weight
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
-from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.records import PrivateRecords
 from dpswd.release import Releasing
 
 __all__ = ["Sketch", "plan_sketch"]
@@ -54,7 +50,7 @@ _ROW_NORM = 0.5
 _RAW_NORM = 1.5  # bound on rows before they are centred: three times their root mean square norm for photographs
 _HEADROOM = 1.2  # bound over the released root mean square norm of a centred row
 LEAST_FREQUENCIES, MOST_FREQUENCIES = 8, 14  # per axis of an image
-_OVERALL, _BLOCKS = 0.06, 0.3  # shares of the squared mu
+_OVERALL = 0.06  # share of the squared mu
 _MEANS, _MEANS_POOLED = 0.2, 0.6  # share of the means in what a map gets, where it has moments
 
 
@@ -71,8 +67,6 @@ class Sketch(nn.Module):
         moments: Whether second moments are released, for each map or for all.
         pooled: Whether one second moment is released for all classes together. Covariances within classes are then
             equal; their noise is that of one class divided by C.
-        n_quantiles: Blocks of sorted coordinates of the first map; ``None`` for none.
-        n_records: Number N of records; needed with ``n_quantiles``.
         noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
@@ -97,8 +91,6 @@ class Sketch(nn.Module):
         *,
         moments: bool | Sequence[bool] = True,
         pooled: bool = False,
-        n_quantiles: int | None = None,
-        n_records: int | None = None,
         noise_seed: int | None = None,
     ) -> None:
         super().__init__()
@@ -108,7 +100,7 @@ class Sketch(nn.Module):
         seconds = [moments] * len(maps) if isinstance(moments, bool) else list(moments)
         if not maps or len(seconds) != len(maps):
             raise InputError(f"Expected moments for each of {len(maps)} feature maps, got {len(seconds)}.")
-        share = (1 - _OVERALL - (_BLOCKS if n_quantiles else 0)) / len(maps)
+        share = (1 - _OVERALL) / len(maps)
         self.n_classes = n_classes
         self.parts = [
             _Part(each, max(1, n_classes), second, pooled, _OVERALL / len(maps), share, noise_seed)
@@ -116,21 +108,6 @@ class Sketch(nn.Module):
         ]
         self.modules_of_parts = nn.ModuleList(self.parts)
         self.guarantee: dict[str, Any] = {"private": False}
-        self.blocks: DPSlicedWassersteinLoss | None = None
-        self.released: Release | None = None
-        if n_quantiles is not None:
-            at_least(n_quantiles, n_records=n_records)
-            mechanism = ProjectionMechanism(
-                dim=maps[0].dim,
-                n_projections=maps[0].dim,
-                batch_size=int(n_records or 0) // n_quantiles * n_quantiles,
-                statistic="quantiles",
-                n_quantiles=n_quantiles,
-                kind="orthogonal",
-                n_classes=n_classes or None,
-                noise_seed=noise_seed,
-            )
-            self.blocks = DPSlicedWassersteinLoss(mechanism)
 
     @property
     def is_released(self) -> bool:
@@ -142,7 +119,7 @@ class Sketch(nn.Module):
         found: list[Releasing[Any]] = [part.overall for part in self.parts]
         for part in self.parts:
             found += [part.means] if part.moments is None else [part.means, part.moments]
-        return [*found, *([] if self.blocks is None else [self.blocks])]
+        return found
 
     def release(
         self,
@@ -177,9 +154,6 @@ class Sketch(nn.Module):
         """Make all releases within the budget that records them."""
         for part in self.parts:
             part.release(records)
-        if self.blocks is not None:
-            batch = PrivateBatch(records, self.blocks.mechanism.batch_size)
-            self.released = self.blocks.release(batch, rows=self.parts[0])
 
     def normal(self) -> tuple[Tensor, Tensor]:
         """Return means (C, d) and covariances (C, d, d) of rows of the first map that have the released moments.
@@ -218,14 +192,8 @@ class Sketch(nn.Module):
         groups = torch.zeros(len(records), dtype=torch.int64, device=records.device) if labels is None else labels
         groups, counts = _by_class(groups, max(1, self.n_classes))
         weight = sum(float(part.weights.sum()) for part in self.parts)
-        rows = [part(records) for part in self.parts]
-        terms = [part.distance(each, groups, counts) for part, each in zip(self.parts, rows, strict=True)]
+        terms = [part.distance(part(records), groups, counts) for part in self.parts]
         value: Tensor = torch.stack(terms).sum() / (weight * int((counts > 0).sum()))
-        if self.blocks is not None and self.released is not None:
-            plan = self.released.mechanism
-            size = plan.batch_size / max(1, self.n_classes)  # of a class; a mean's noise is that of a sum over it
-            scale = plan.n_projections * plan.n_values / (plan.sigma * size) ** 2 / weight
-            value = value + scale * self.blocks.distance(self.released.to(records.device), rows[0], labels)
         return value
 
     def save(self, path: str | Path) -> None:
@@ -234,7 +202,6 @@ class Sketch(nn.Module):
             "format": _FORMAT,
             "version": __version__,
             "state": self.state_dict(),
-            "released": None if self.released is None else self.released.state_dict(),
             "guarantee": self.guarantee,
         }
         buffer = io.BytesIO()
@@ -249,9 +216,6 @@ class Sketch(nn.Module):
         """
         with read_file(path, "sketch", _FORMAT) as content:
             self.load_state_dict(content["state"])
-            self.released = None if content["released"] is None else Release.from_state_dict(content["released"])
-            if self.blocks is not None and self.released is not None:
-                self.blocks.mechanism = self.released.mechanism
             self.guarantee = content["guarantee"]
             mark_runs(self, self.guarantee.get("weights_from_runs", []))
         return self

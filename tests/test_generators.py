@@ -22,7 +22,7 @@ from dpswd._provenance import seen_runs
 from dpswd.commands.main import main
 from dpswd.data import benchmark
 from dpswd.generators import Generator, draw, export, guarantee_line, read_generator, save_grid, write_generator
-from dpswd.lightning.networks import ConvGenerator, MLPGenerator
+from dpswd.lightning.networks import ConvGenerator
 from dpswd.mixture.generator import MixtureGenerator
 
 SEED = 20261121
@@ -98,10 +98,13 @@ def test_no_private_record(run):
     assert nearest([hidden], rows) < 1e-3
 
 
+def small():
+    return MixtureGenerator((4,), n_classes=3, n_cells=1, n_components=2)
+
+
 @pytest.mark.parametrize(
     "made",
     [
-        MLPGenerator((1, 12, 8), n_classes=3, latent_dim=5, hidden=16),
         ConvGenerator((1, 12, 8), n_classes=3, latent_dim=5, hidden=16),
         MixtureGenerator((1, 12, 8), n_classes=3, n_cells=2, n_components=4, n_levels=5, jitter={"shift": 1.0}),
     ],
@@ -119,7 +122,7 @@ def test_every_generator_there_and_back(tmp_path, made):
 
 
 def test_classes_by_number_and_by_name():
-    made = MLPGenerator((4,), n_classes=3)
+    made = small()
     assert made.labels(7).tolist() == [0, 1, 2, 0, 1, 2, 0]
     with pytest.raises(InputError, match="released"):
         made.labels(7, "released")
@@ -136,13 +139,13 @@ def test_classes_by_number_and_by_name():
 def test_the_guarantee_of_further_runs_and_of_tensors(tmp_path):
     """Issue 15, item 3: a generator trained on in a second run does not state the second run's epsilon alone."""
     for facts, expected in FURTHER_RUNS:
-        write_generator(MLPGenerator((4,)), tmp_path / "g.pt", facts)
+        write_generator(small(), tmp_path / "g.pt", facts)
         back, guarantee = read_generator(tmp_path / "g.pt")
         assert (guarantee["epsilon"], guarantee["sound"]) == expected
         assert seen_runs(back) == set(facts["weights_from_runs"])
         assert "other runs" in guarantee["scope"]
     handed = {"sound": False, "records": "handed over by the caller", "conditions": ["fresh subsets"]}  # issue 30
-    write_generator(MLPGenerator((4,)), tmp_path / "g.pt", FACTS | handed)
+    write_generator(small(), tmp_path / "g.pt", FACTS | handed)
     stated = read_generator(tmp_path / "g.pt")[1]
     assert stated | handed == stated
     assert ["CONDITIONS" in guarantee_line(each) for each in (stated, FACTS)] == [True, False]
@@ -158,7 +161,7 @@ def test_refusals(tmp_path):
         write_generator(Mine((2,), 0, 3), tmp_path / "g.pt")
     (tmp_path / "file").write_text("no zip")
     with pytest.raises(InputError, match="Expected to write"):
-        write_generator(MLPGenerator((4,)), tmp_path / "file" / "g.pt")
+        write_generator(small(), tmp_path / "file" / "g.pt")
 
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 6, 6), dtype=np.uint8)
@@ -219,7 +222,7 @@ def test_a_grid_of_pictures(tmp_path):
 def released(tmp_path_factory):
     """Bytes of a generator's file, its weights and its guarantee."""
     path = tmp_path_factory.mktemp("released") / "generator.pt"
-    generator = MLPGenerator((4,), n_classes=3, latent_dim=2, hidden=8)
+    generator = small()
     write_generator(generator, path, FACTS)
     return path.read_bytes(), generator.state_dict(), read_generator(path)[1]
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from gdpnum import PLDConverter
-from scipy import optimize, stats
+from scipy import optimize
 
 from dpswd._validate import at_least, choice, positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant
@@ -24,7 +24,7 @@ _SLACK = 0.004  # part of the budget that may stay unspent; 0.5 % is promised
 _REACH = 40.0  # in ln sigma, around the first guess
 
 Account = Callable[[float], PrivacyAccountant]  # of sigma
-Spend = Callable[[float, int], float]  # (sigma, grid points per deviation) -> epsilon, mu or true-positive rate spent
+Spend = Callable[[float, int], float]  # (sigma, grid points per deviation) -> epsilon or mu spent
 
 
 def calibrate_sigma(
@@ -35,8 +35,6 @@ def calibrate_sigma(
     target_epsilon: float | None = None,
     target_delta: float | None = None,
     target_mu: float | None = None,
-    target_tpr: float | None = None,
-    at_fpr: float | None = None,
     accountant: str = "pld",
     spent: PrivacyAccountant | None = None,
 ) -> float:
@@ -53,8 +51,6 @@ def calibrate_sigma(
         target_delta: See ``target_epsilon``.
         target_mu: Budget of Gaussian differential privacy. It holds at error rates above 1e-10; at all of them if the
             composition is exactly Gaussian.
-        target_tpr: Largest true-positive rate of an attack on one record at false-positive rate ``at_fpr``.
-        at_fpr: See ``target_tpr``.
         accountant: ``"pld"`` or ``"rdp"``.
         spent: Releases already made, or planned with noise of their own, that share the budget.
 
@@ -81,7 +77,6 @@ def calibrate_sigma(
         return PrivacyAccountant.from_groups([*(spent.history if spent else []), candidate], accountant)
 
     targets = {"target_epsilon": target_epsilon, "target_delta": target_delta, "target_mu": target_mu}
-    targets |= {"target_tpr": target_tpr, "at_fpr": at_fpr}
     target, mu, spend = _target({name: value for name, value in targets.items() if value is not None}, account)
     resolved = account(1.0).resolve(target_delta or 0.5)
     part = resolved.parts()[-1]  # with sigma 1: its scale is the unit sensitivity
@@ -101,14 +96,7 @@ def _target(given: dict[str, float], account: Account) -> tuple[float, float, Sp
     if set(given) == {"target_mu"}:
         positive(**given)
         return float(given["target_mu"]), float(given["target_mu"]), _spend_mu(account)
-    if set(given) == {"target_tpr", "at_fpr"}:
-        probability(**given)
-        tpr, fpr = given.values()
-        if tpr <= fpr:
-            raise InputError(f"Expected target_tpr > at_fpr, which guessing reaches, got {tpr:g} and {fpr:g}.")
-        return float(tpr), float(stats.norm.isf(fpr) - stats.norm.isf(tpr)), _spend_tpr(account, fpr)
-    budgets = "(target_epsilon, target_delta) or target_mu or (target_tpr, at_fpr)"
-    raise InputError(f"Expected one budget, {budgets}, got {', '.join(given) or 'none'}.")
+    raise InputError(f"Expected (target_epsilon, target_delta) or target_mu, got {', '.join(given) or 'none'}.")
 
 
 def _spend_epsilon(account: Account, epsilon: float, delta: float) -> Spend:
@@ -141,13 +129,6 @@ def _spend_mu(account: Account) -> Spend:
             if isinstance(error, InputError) and not isinstance(error, LossTooLargeError):
                 raise
             return math.inf
-
-    return spend
-
-
-def _spend_tpr(account: Account, fpr: float) -> Spend:
-    def spend(sigma: float, points: int) -> float:
-        return 1 - float(PLDConverter(account(sigma).pld(points=points)).get_beta(fpr))
 
     return spend
 

@@ -109,11 +109,9 @@ class Ledger:
         return self._counts.get((mechanism, sample_size, run), 0)
 
     def groups(self, run: str | None = None) -> list[ReleaseGroup]:
-        """Return the releases made, by one run or by all. Included runs count in full."""
-        included = [each for each in self.header.get("included", []) if run in (None, each["run"])]
+        """Return the releases made, by one run or by all."""
         made = [(*key, count) for key, count in self._counts.items()]
-        counted = [(mechanism, size, count) for mechanism, size, owner, count in made if count and run in (None, owner)]
-        return [group for each in included for group in plan_of(each)] + counted
+        return [(mechanism, size, count) for mechanism, size, owner, count in made if count and run in (None, owner)]
 
     def planned(self, run: str | None = None) -> list[ReleaseGroup]:
         """Return the releases that count: the plan of one run or of all, or the releases made where they exceed it."""
@@ -266,7 +264,6 @@ class Ledger:
                     raise InputError(f"format {entry.get('format')!r} instead of {FORMAT}")
                 plan_of(entry)
                 self.header = _without(entry, "kind")
-                self.runs = {each["run"]: _without(each, "run") for each in entry.get("included", [])}
             elif kind == "run" and entry["run"] not in self.runs:
                 plan_of(entry)
                 self.runs[entry["run"]] = _without(entry, "kind", "run")
@@ -296,38 +293,19 @@ class SharedLedger(Ledger):
         target_epsilon: float,
         target_delta: float,
         accountant: str = "pld",
-        include: Sequence[str | Path] = (),
     ) -> Self:
-        """Create a shared ledger with a total budget; ledgers of earlier runs in ``include`` count as :meth:`planned`.
+        """Create a shared ledger with a total budget, before the first of its runs.
 
         Raises:
-            InputError: If the file exists, an argument is out of range, a run is included twice or sample sizes differ.
-            BudgetExceededError: If the included runs exceed the budget.
-            LedgerError: If an included ledger is damaged or the file cannot be written.
+            InputError: If the file exists or an argument is out of range.
+            LedgerError: If the file cannot be written.
         """
         positive(target_epsilon=target_epsilon)
         probability(target_delta=target_delta)
         choice(("pld", "rdp"), accountant=accountant)
         budget = {"target_epsilon": target_epsilon, "target_delta": target_delta, "accountant": accountant}
-        included: dict[str, Entry] = {}
-        for ledger in map(Ledger.open_existing, include):
-            for run, facts in ledger.stated().items():
-                groups = ledger.planned(run if ledger.shared else None)
-                sizes = {size for _, size, _ in groups}
-                if run in included or len(sizes) != 1:
-                    raise InputError(
-                        f"Expected different runs, each with releases of one sample_size, got run {run} in "
-                        f"{ledger.path}; include every run once."
-                    )
-                plan = [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, _, count in groups]
-                facts = _without(facts, "format", "scope")
-                included[run] = facts | {"run": run, "sample_size": sizes.pop(), "plan": plan}
-        header = {"kind": "header", "format": FORMAT, "scope": "shared", **budget}
         shared = cls(Path(path))
-        shared._apply(header | ({"included": list(included.values())} if included else {}))
-        if included:
-            shared.check([])
-        shared._start({"kind": "header", **shared.header})
+        shared._start({"kind": "header", "format": FORMAT, "scope": "shared", **budget})
         return shared
 
     @classmethod
@@ -413,12 +391,10 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
         sentences.append(f"The numbers for all runs together {consequence}.")
     if ledger.shared:
         budget = ledger.header["target_epsilon"]
-        fixed = "included" not in ledger.header
         adaptive = (
-            "Assumed: plans of later runs, and whether there are any, are not chosen after looking at earlier releases"
-            + ("." if fixed else "; the total budget was not fixed before all of these runs.")
+            "Assumed: plans of later runs, and whether there are any, are not chosen after looking at earlier releases."
         )
-        if fixed and groups and PrivacyAccountant.from_groups(groups).gaussian_mu is not None:
+        if groups and PrivacyAccountant.from_groups(groups).gaussian_mu is not None:
             adaptive = (
                 "Plans of later runs may be chosen after looking at earlier releases: the total budget, epsilon "
                 f"{budget:g} at delta {ledger.header['target_delta']:g}, then holds. The cost so far holds for plans "

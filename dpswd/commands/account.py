@@ -13,8 +13,8 @@ from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
 
 _ARGUMENTS = (
-    "target_epsilon|target_delta|target_mu|target_tpr|at_fpr|n_projections|sample_size|batch_size|n_releases|"
-    "n_quantiles|row_norm|n_classes|failure_prob"
+    "target_epsilon|target_delta|target_mu|n_projections|sample_size|batch_size|n_releases|n_quantiles|row_norm|"
+    "n_classes|failure_prob"
 )
 
 
@@ -29,7 +29,7 @@ def in_options() -> Iterator[None]:
 
 
 def _option(name: str) -> str:
-    return "--" + name.removeprefix("target_").removeprefix("at_").replace("_", "-")
+    return "--" + name.removeprefix("target_").replace("_", "-")
 
 
 def add_mechanism(parser: ArgumentParser) -> None:

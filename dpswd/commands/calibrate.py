@@ -10,12 +10,10 @@ from dpswd.commands.account import show as show
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_mechanism(parser)
-    budget = parser.add_argument_group("budget: --epsilon and --delta, or --mu, or --tpr and --fpr")
+    budget = parser.add_argument_group("budget: --epsilon and --delta, or --mu")
     budget.add_argument("--epsilon", type=float)
     budget.add_argument("--delta", type=float)
     budget.add_argument("--mu", type=float, help="of Gaussian differential privacy")
-    budget.add_argument("--tpr", type=float, help="largest true-positive rate of an attack ...")
-    budget.add_argument("--fpr", type=float, help="... at this false-positive rate")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -26,11 +24,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
             sample_size=arguments.sample_size,
             n_releases=arguments.n_releases,
             target_epsilon=arguments.epsilon,
-            # with --mu or --tpr, delta is only the value at which epsilon is reported
-            target_delta=None if arguments.mu is not None or arguments.tpr is not None else arguments.delta,
+            # with --mu, delta is only the value at which epsilon is reported
+            target_delta=None if arguments.mu is not None else arguments.delta,
             target_mu=arguments.mu,
-            target_tpr=arguments.tpr,
-            at_fpr=arguments.fpr,
             accountant=arguments.accountant,
         )
         return account(mechanism.replace(sigma=sigma), arguments)

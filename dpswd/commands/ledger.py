@@ -20,7 +20,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     create.add_argument("path", metavar="PATH", type=Path, help="the new file")
     create.add_argument("--epsilon", type=float, required=True, help="total budget of all runs")
     create.add_argument("--delta", type=float, required=True, help="total budget of all runs")
-    create.add_argument("--include", metavar="RUN", type=Path, nargs="+", default=[], help="count earlier runs too")
     for action in (show, create):
         action.add_argument("--accountant", choices=["pld", "rdp"], help="default: that of the ledger, or pld")
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
@@ -44,7 +43,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
             target_epsilon=arguments.epsilon,
             target_delta=arguments.delta,
             accountant=arguments.accountant or "pld",
-            include=[_ledger_of(path) for path in arguments.include],
         )
     ledger = Ledger.open_existing(_ledger_of(arguments.path))
     header = ledger.header

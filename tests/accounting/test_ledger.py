@@ -317,42 +317,12 @@ def of_one_run(path, run, mechanism=COUNTS, made=1, planned=1, size=N):
     return path
 
 
-def create(path, *include, target_epsilon=9.0):
-    return SharedLedger.create(path, target_epsilon=target_epsilon, target_delta=DELTA, include=include)
-
-
-def test_included_runs_compose(tmp_path):
-    paths = [of_one_run(tmp_path / "a", "a", made=2, planned=3), of_one_run(tmp_path / "b", "b", ROWS, 4, 4)]
-    ledger = create(tmp_path / "all", *paths)
-    assert ledger.planned() == SharedLedger.open_existing(ledger.path).planned() == [(COUNTS, N, 3), (ROWS, N, 4)]
-    assert ledger.groups() == ledger.planned()
-    assert cost(ledger.planned(), DELTA)["epsilon"] == pytest.approx(epsilon((COUNTS, N, 3), (ROWS, N, 4)), rel=1e-12)
-    ledger.reserve("c", facts())
-    more = create(tmp_path / "more", ledger.path, of_one_run(tmp_path / "d", "d"))
-    assert list(more.runs) == ["a", "b", "c", "d"]
-    assert sum(count for *_, count in more.planned()) == 3 + 4 + 1 + 1
-
-
-def test_included_runs_count_releases_beyond_their_plan(tmp_path):
-    path = of_one_run(tmp_path / "a", "a", planned=2)
-    ledger = Ledger.open_existing(path)
+def test_releases_beyond_the_plan_count(tmp_path):
+    ledger = Ledger.create(tmp_path / "a", facts(COUNTS, 2, run="a"))
+    ledger.record(COUNTS, N)
     assert ledger.planned() == [(COUNTS, N, 2)]
     ledger.record(ROWS, N)
-    assert ledger.planned() == create(tmp_path / "all", path).planned() == [(COUNTS, N, 2), (ROWS, N, 1)]
-    with pytest.raises(InputError, match="run a"):
-        create(tmp_path / "more", path, tmp_path / "all")
-
-
-def test_inclusion_that_is_refused_writes_nothing(tmp_path):
-    one, small = of_one_run(tmp_path / "a", "a"), of_one_run(tmp_path / "b", "b", size=50)
-    with untouched(tmp_path):
-        for error, include, limit in (
-            (InputError, [one, small], 9.0),
-            (InputError, [one, tmp_path / "none"], 9.0),
-            (BudgetExceededError, [one], 0.1),
-        ):
-            with pytest.raises(error):
-                create(tmp_path / "all", *include, target_epsilon=limit)
+    assert ledger.planned() == [(COUNTS, N, 2), (ROWS, N, 1)]
 
 
 @pytest.mark.parametrize(
@@ -407,7 +377,7 @@ def ledgers(tmp_path_factory):
         ledger = Ledger.create(directory / name, header)
         for mechanism in (COUNTS, ROWS, ROWS, ROWS):
             ledger.record(mechanism, N)
-    ledger = create(directory / "shared", directory / "planned")
+    ledger = SharedLedger.create(directory / "shared", target_epsilon=9.0, target_delta=DELTA)
     ledger.reserve("b", facts(ROWS))
     ledger.record(ROWS, N, "b")
     return {path.name: path.read_bytes() for path in directory.iterdir()}

@@ -13,14 +13,14 @@ from dpswd.generators import draw, read_generator, write_generator
 from dpswd.lightning.callbacks import GeneratorFile, SampleGrid
 from dpswd.lightning.data import PrivateDataModule
 from dpswd.lightning.module import GeneratorModule, SketchModule, one_cycle
-from dpswd.lightning.networks import ConvGenerator, MLPGenerator, ShuffleGenerator
+from dpswd.lightning.networks import ConvGenerator, ShuffleGenerator
 from dpswd.mixture.features import Flatten
 
 SHAPE = (1, 8, 8)
 
 
 def module(n_classes=10, **changes):
-    generator = MLPGenerator(SHAPE, n_classes=n_classes, latent_dim=8, hidden=32, bounded=True)
+    generator = ConvGenerator(SHAPE, n_classes=n_classes, latent_dim=8, hidden=32)
     options = {"n_quantiles": 10, "generated": 30, "batch_size": 200} | changes
     return GeneratorModule(generator, Flatten(SHAPE, centre=0.3, radius=3.2), **options)
 
@@ -122,16 +122,7 @@ def test_images(kind, shape, n_classes):
     assert [name for name, parameter in generator.named_parameters() if parameter.grad is None] == []
 
 
-@pytest.mark.parametrize("bounded", [False, True])
-@pytest.mark.parametrize("shape", [(7,), (1, 8, 8), (3, 4, 5)])
-def test_records_of_any_shape(bounded, shape):
-    generator = MLPGenerator(sample_shape=shape, n_classes=3, bounded=bounded)
-    records = generator(100 * generator.latent(6), torch.arange(6) % 3)
-    assert records.shape == (6, *shape)
-    assert bool(((records >= 0) & (records <= 1)).all()) is bounded
-
-
-@pytest.mark.parametrize("kind", [ConvGenerator, MLPGenerator, ShuffleGenerator])
+@pytest.mark.parametrize("kind", [ConvGenerator, ShuffleGenerator])
 def test_the_class_matters_and_so_does_the_code(kind):
     generator = kind().eval()
     latent = generator.latent(1).repeat(3, 1)
@@ -146,10 +137,9 @@ def test_the_class_matters_and_so_does_the_code(kind):
 def test_options_of_networks_out_of_range(options):
     with pytest.raises(InputError, match=next(iter(options))):
         ShuffleGenerator(**options)
-    for kind in (ConvGenerator, MLPGenerator):
-        for name, value, least in (("latent_dim", 0, 1), ("n_classes", -1, 0)):
-            with pytest.raises(InputError, match=rf"Expected {name} >= {least}, got {name}={value}\."):
-                kind(**{name: value})
+    for name, value, least in (("latent_dim", 0, 1), ("n_classes", -1, 0)):
+        with pytest.raises(InputError, match=rf"Expected {name} >= {least}, got {name}={value}\."):
+            ConvGenerator(**{name: value})
 
 
 def test_the_start_has_the_stated_moments():

@@ -5,7 +5,7 @@ import torch
 
 from dpswd.data import benchmark
 from dpswd.evaluation.accuracy import accuracy, flat
-from dpswd.lightning.networks import MLPGenerator
+from dpswd.lightning.networks import ConvGenerator
 from dpswd.mixture.features import DCT, Flatten
 from dpswd.records import Records
 from models.dp_merf import DPMERF
@@ -160,7 +160,7 @@ def test_gaussian_digits_are_learnt_and_shuffled_labels_are_not(tmp_path):
 
 def test_dp_merf_digits(tmp_path):
     torch.manual_seed(0)
-    generator = MLPGenerator((1, 8, 8), latent_dim=5, bounded=True)
+    generator = ConvGenerator((1, 8, 8), latent_dim=5)
     model = DPMERF(generator, n_frequencies=300, lengthscale=2.0, generated=200)
     budget = model.release(benchmark("digits").train.private(classes=range(10)), tmp_path, 50.0, 1e-5)
     assert budget.statement()["sound"] is True
