@@ -5,6 +5,7 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,16 @@ def sync_directory(path: Path) -> None:
             os.close(descriptor)
 
 
-def atomic_write(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees either the old content or the new one."""
+def atomic_write(path: str | Path, content: bytes | Callable[[io.BytesIO], Any]) -> None:
+    """Write a file so that a reader sees either the old content or the new one.
+
+    The content may be a function that writes it to an open file, such as ``partial(torch.save, weights)``.
+    """
+    if not isinstance(content, bytes):
+        buffer = io.BytesIO()
+        content(buffer)
+        content = buffer.getvalue()
+    path = Path(path)
     partial = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

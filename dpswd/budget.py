@@ -14,7 +14,6 @@ Proposition 26).
 import contextlib
 import dataclasses
 import hashlib
-import io
 import math
 import secrets
 import threading
@@ -173,9 +172,8 @@ class RunBudget(Recorder):
         if self._ledger is None or not self._is_stored(mechanism):
             return
         facts = {"run": self.run, "ordinal": self._made[mechanism], "mechanism": mechanism.to_dict()}
-        buffer = io.BytesIO()
-        torch.save(facts | {"tensors": {name: value.cpu() for name, value in tensors.items()}}, buffer)
-        atomic_write(self._file(self._ledger.n_releases, "pt"), buffer.getvalue())
+        facts["tensors"] = {name: value.cpu() for name, value in tensors.items()}
+        atomic_write(self._file(self._ledger.n_releases, "pt"), partial(torch.save, facts))
         self._file(self._ledger.n_releases, "drawing").unlink(missing_ok=True)
 
     def _file(self, number: int, ending: str) -> Path:

@@ -10,6 +10,7 @@ import io
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -186,9 +187,7 @@ def write_generator(generator: Generator, path: str | Path, guarantee: dict[str,
         "guarantee": stated_guarantee(guarantee or {}),
         "state": {key: value.detach().cpu().clone() for key, value in generator.state_dict().items()},
     }
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    atomic_write(Path(path), buffer.getvalue())
+    atomic_write(path, partial(torch.save, content))
 
 
 def stated_guarantee(facts: dict[str, Any]) -> dict[str, Any]:
@@ -277,9 +276,7 @@ def export(path: str | Path, records: Any, classes: Any = None, layout: Layout |
             content["columns"] = np.array([str(name) for name in names])
         if classes is not None:
             content["targets"] = np.asarray(classes)
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **content)
-        atomic_write(path, buffer.getvalue())
+        atomic_write(path, lambda file: np.savez_compressed(file, **content))
     elif path.suffix == ".csv":
         if values.ndim != 2:
             raise InputError(f"Expected rows for {path.name}, got images; pass FILE.npz or a folder.")
@@ -316,29 +313,17 @@ def _write_folder(path: Path, images: NDArray[Any], classes: Any) -> None:
     names = [""] * len(images) if classes is None else [str(name).replace("/", "_") for name in np.asarray(classes)]
     digits = len(str(len(images) - 1))
     for i, (image, name) in enumerate(zip(images, names, strict=True)):
-        buffer = io.BytesIO()
-        Image.fromarray(image).save(buffer, "PNG")
-        atomic_write(path / name / f"{i:0{digits}d}.png", buffer.getvalue())
-
-
-def tiled(images: Tensor, columns: int) -> Tensor:
-    """Return images (n, channels, h, w) side by side, as one (channels, H, W) with grey lines between them."""
-    n, channels, height, width = images.shape
-    grid = torch.full((channels, -(-n // columns) * (height + 1) + 1, columns * (width + 1) + 1), 0.5)
-    for i, image in enumerate(images):
-        top, left = i // columns * (height + 1) + 1, i % columns * (width + 1) + 1
-        grid[:, top : top + height, left : left + width] = image
-    return grid
+        save = partial(Image.fromarray(image).save, format="PNG")
+        atomic_write(path / name / f"{i:0{digits}d}.png", save)
 
 
 def save_grid(images: Tensor, path: Path, columns: int) -> None:
-    """Write images (n, channels, h, w) as one PNG, small images enlarged."""
-    from PIL import Image
+    """Write images (n, channels, h, w) as one PNG with grey lines between them, small images enlarged."""
+    from torchvision.utils import save_image
 
-    grid, scale = tiled(images, columns), max(1, round(_GRID / images.shape[3]))
-    buffer = io.BytesIO()
-    Image.fromarray(to_bytes(grid[None].repeat_interleave(scale, 2).repeat_interleave(scale, 3))[0]).save(buffer, "PNG")
-    atomic_write(path, buffer.getvalue())
+    scale = max(1, round(_GRID / images.shape[3]))
+    large = images.repeat_interleave(scale, 2).repeat_interleave(scale, 3)
+    atomic_write(path, partial(save_image, large, nrow=columns, padding=scale, pad_value=0.5, format="PNG"))
 
 
 def save_samples(generator: Generator, path: Path, columns: int = 10) -> Tensor:
@@ -369,6 +354,4 @@ def save_columns(path: Path, parts: dict[str, NDArray[Any]], names: Sequence[Any
     for axes in all_axes[count:]:
         axes.set_axis_off()
     all_axes[0].legend(fontsize=10)
-    buffer = io.BytesIO()
-    FigureCanvasAgg(made).print_png(buffer)
-    atomic_write(path, buffer.getvalue())
+    atomic_write(path, FigureCanvasAgg(made).print_png)

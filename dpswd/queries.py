@@ -54,20 +54,24 @@ _FAR = 1000.0  # norm of the record that differs in an audit, in units of the cl
 class GaussianQuery(Releasing[GaussianMechanism]):
     """Base of the queries of all records; a :class:`dpswd.Budget` sets sigma and recorder.
 
-    Args:
-        mechanism: Sensitivity and noise.
-        share: Part of the squared mu of a budget that this query gets, below 1.
-
-    Raises:
-        InputError: If ``share`` is out of range.
+    ``name`` is that of the ledger; ``sigma``, ``share`` and ``noise_seed`` are the options of the module's docstring.
     """
 
     n_classes = 1
     symmetric = False  # whether the sum and its noise are symmetric matrices
 
-    def __init__(self, mechanism: GaussianMechanism, share: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        sensitivity: float,
+        *,
+        sigma: float | None = None,
+        share: float = 0.2,
+        noise_seed: int | None = None,
+    ) -> None:
         probability(share=share)
-        super().__init__(mechanism)
+        noise: Any = {"sigma": sigma, "noise_seed": noise_seed}
+        super().__init__(GaussianMechanism(sensitivity=sensitivity, name=name, **noise))
         self.share = share
 
     def worst_pair(self, size: int) -> Pair:
@@ -142,9 +146,8 @@ class ClassCounts(GaussianQuery):
 
     Args:
         n_classes: Public number C >= 2 of classes.
-        sigma: Standard deviation of the noise on a count.
         share: Part of the squared mu of the budget.
-        noise_seed: For tests only.
+        options: ``sigma``, of a count, and ``noise_seed``.
 
     Raises:
         InputError: If a value is out of range.
@@ -154,11 +157,9 @@ class ClassCounts(GaussianQuery):
         'class counts (Gaussian mechanism, sensitivity 1.41421)'
     """
 
-    def __init__(
-        self, n_classes: int, sigma: float | None = None, share: float = 0.01, noise_seed: int | None = None
-    ) -> None:
+    def __init__(self, n_classes: int, *, share: float = 0.01, **options: Any) -> None:
         at_least(2, n_classes=n_classes)
-        super().__init__(_mechanism("class counts", math.sqrt(2), sigma, noise_seed), share)
+        super().__init__("class counts", math.sqrt(2), share=share, **options)
         self.n_classes = n_classes
 
     def release(self, records: PrivateRecords) -> Tensor:
@@ -180,20 +181,12 @@ class _RowQuery(GaussianQuery):
     name = plural = ""  # in the ledger
     order = 1  # of the sensitivity in R: 2 R, or sqrt(2) R^2
 
-    def __init__(
-        self,
-        n_classes: int,
-        dim: int,
-        row_norm: float = 0.5,
-        sigma: float | None = None,
-        share: float = 0.2,
-        noise_seed: int | None = None,
-    ) -> None:
+    def __init__(self, n_classes: int, dim: int, row_norm: float = 0.5, **options: Any) -> None:
         at_least(1, n_classes=n_classes, dim=dim)
         positive(row_norm=row_norm)
         name = f"{self.plural} of {n_classes} classes" if n_classes > 1 else self.name
         sensitivity = 2 * float(row_norm) if self.order == 1 else math.sqrt(2) * float(row_norm) ** 2
-        super().__init__(_mechanism(name, sensitivity, sigma, noise_seed), share)
+        super().__init__(name, sensitivity, **options)
         self.n_classes, self.dim = n_classes, dim
 
     @property
@@ -224,7 +217,7 @@ class ClassMeans(_RowQuery):
         n_classes: Public number C >= 1 of classes.
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
-        sigma: Standard deviation of the noise on a sum (on a count: sigma / R).
+        options: ``sigma``, of a sum (of a count: sigma / R), ``share`` and ``noise_seed``.
 
     Example:
         >>> ClassMeans(2, dim=3).mechanism.description
@@ -261,9 +254,7 @@ class ColumnCounts(GaussianQuery):
         bounds: Public bounds (low, high) of each of the d columns. Values beyond count as the bounds.
         kinds: Public kind of each column: ``"numeric"``, ``"integer"`` or ``"binary"``; ``None`` if all are numeric.
         n_bins: Most bins of a column, at least 4; integers have one bin each if they are no more than that.
-        sigma: Standard deviation of the noise on a count.
-        share: Part of the squared mu of the budget.
-        noise_seed: For tests only.
+        options: ``sigma``, of a count, ``share`` and ``noise_seed``.
 
     Attributes:
         bins: Bins and nodes.
@@ -283,13 +274,11 @@ class ColumnCounts(GaussianQuery):
         bounds: Sequence[tuple[float, float]],
         kinds: Sequence[str] | None = None,
         n_bins: int = 64,
-        sigma: float | None = None,
-        share: float = 0.5,
-        noise_seed: int | None = None,
+        **options: Any,
     ) -> None:
         at_least(1, n_classes=n_classes)
         bins = Bins.of(bounds, kinds, n_bins)
-        super().__init__(_mechanism("counts in columns", math.sqrt(2 * len(bins.levels)), sigma, noise_seed), share)
+        super().__init__("counts in columns", math.sqrt(2 * len(bins.levels)), **options)
         self.n_classes, self.bins = n_classes, bins
 
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> Tensor:
@@ -319,7 +308,7 @@ class ClassCovariances(_RowQuery):
         n_classes: Public number C >= 1 of classes.
         dim: Dimension d of the rows.
         row_norm: Public bound R on the distance of a row to its centre, enforced by clipping.
-        sigma: Standard deviation of the noise on the diagonal (off it: sigma / sqrt 2).
+        options: ``sigma``, of a diagonal entry (off the diagonal: sigma / sqrt 2), ``share`` and ``noise_seed``.
 
     Example:
         >>> ClassCovariances(2, dim=3).mechanism.description
@@ -372,7 +361,7 @@ class SumAndNorm(_RowQuery):
     Args:
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
-        sigma: Standard deviation of the noise on an entry of the sum.
+        options: ``sigma``, of an entry of the sum, ``share`` and ``noise_seed``.
 
     Example:
         >>> SumAndNorm(3).mechanism.sensitivity
@@ -381,15 +370,8 @@ class SumAndNorm(_RowQuery):
 
     name = "sum of rows and squared norms"
 
-    def __init__(
-        self,
-        dim: int,
-        row_norm: float = 0.5,
-        sigma: float | None = None,
-        share: float = 0.2,
-        noise_seed: int | None = None,
-    ) -> None:
-        super().__init__(1, dim, row_norm, sigma, share, noise_seed)
+    def __init__(self, dim: int, row_norm: float = 0.5, **options: Any) -> None:
+        super().__init__(1, dim, row_norm, **options)
 
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> tuple[Tensor, float]:
         """Open every record once and release the noisy sum (d,) in float64 and the noisy sum of squared norms."""
@@ -406,11 +388,6 @@ class SumAndNorm(_RowQuery):
         """Return (d + 1,): the sum, and the sum of squared norms over R, which has the noise of the sum."""
         total, squares = released
         return torch.cat([total, total.new_tensor([squares / self.row_norm])])
-
-
-def _mechanism(name: str, sensitivity: float, sigma: float | None, noise_seed: int | None) -> GaussianMechanism:
-    noise: dict[str, Any] = {} if sigma is None else {"sigma": sigma}
-    return GaussianMechanism(sensitivity=sensitivity, name=name, noise_seed=noise_seed, **noise)
 
 
 def _neighbours(

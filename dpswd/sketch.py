@@ -20,9 +20,9 @@ All are releases of all records (docs/theory/sensitivity.md), and compose as :ma
 centre and scale of later ones are those of earlier ones.
 """
 
-import io
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -204,9 +204,7 @@ class Sketch(nn.Module):
             "state": self.state_dict(),
             "guarantee": self.guarantee,
         }
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        atomic_write(Path(path), buffer.getvalue())
+        atomic_write(path, partial(torch.save, content))
 
     def load(self, path: str | Path) -> Self:
         """Read a file of :meth:`save` into a sketch with the same feature maps; no code of the file is run.

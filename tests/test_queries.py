@@ -154,7 +154,7 @@ def test_noise_of_sums():
     drawn = counts.flatten().numpy()
     accepts_sigma_only(drawn, 3.0)
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) * math.sqrt(len(drawn)) < stats.norm.isf(FALSE_ALARM / 2)
-    for query in (ClassMeans(2, 2000, R, 3.0, noise_seed=5), SumAndNorm(4000, R, 3.0, noise_seed=5)):
+    for query in (ClassMeans(2, 2000, R, sigma=3.0, noise_seed=5), SumAndNorm(4000, R, sigma=3.0, noise_seed=5)):
         accepts_sigma_only(releases(query, torch.zeros(4, query.dim), 1).flatten()[5:].numpy(), 3.0)
 
 

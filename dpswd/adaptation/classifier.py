@@ -18,8 +18,8 @@ than those on which ``experiments.adaptation.fallback`` measures both kinds of e
 import copy
 import dataclasses
 import inspect
-import io
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +134,7 @@ class TargetClassifier:
             **{name: getattr(self, name) for name in _FACTS},
             "guarantee": stated_guarantee(guarantee),
         }
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        atomic_write(Path(path), buffer.getvalue())
+        atomic_write(path, partial(torch.save, content))
 
     @classmethod
     def load(cls, path: str | Path) -> tuple["TargetClassifier", dict[str, Any]]:

@@ -40,12 +40,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["file", "prediction"] if files else ["prediction"])
         writer.writerows(zip(*columns.values(), classes, strict=True))
-        content = text.getvalue().encode()
+        atomic_write(arguments.out, text.getvalue().encode())
     else:
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, predictions=classes, classes=adapter.classes_, **columns)  # type: ignore[arg-type]
-        content = buffer.getvalue()
-    atomic_write(arguments.out, content)
+        arrays: dict[str, Any] = {"predictions": classes, "classes": adapter.classes_, **columns}
+        atomic_write(arguments.out, lambda file: np.savez_compressed(file, **arrays))
     names, counts = np.unique(classes, return_counts=True)
     return {
         "out": str(arguments.out),

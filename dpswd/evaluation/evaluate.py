@@ -1,6 +1,5 @@
 """Evaluation of synthetic records: accuracies, fidelity, one figure, and the files that hold them."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from dpswd._files import atomic_write, write_json
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, flat, scores
 from dpswd.evaluation.fidelity import fidelity
-from dpswd.generators import save_columns, tiled
+from dpswd.generators import save_columns
 from dpswd.records import Records
 
 __all__ = ["evaluate", "figure", "write_evaluation"]
@@ -103,15 +102,16 @@ def figure(
         axes.set_yticks([step * (row + 0.5) for row in range(len(rows))], rows if title == "real" else [], fontsize=16)
         axes.tick_params(length=0)
         axes.set_frame_on(False)
-    buffer = io.BytesIO()
-    FigureCanvasAgg(made).print_png(buffer)
-    atomic_write(path, buffer.getvalue())
+    atomic_write(path, FigureCanvasAgg(made).print_png)
 
 
 def _grid(records: Records, n_classes: int) -> Any:
     """Return the first images of each class, a row per class, as one array; grey where a class has fewer."""
+    from torchvision.utils import make_grid
+
     rows = torch.full((n_classes, _SHOWN_IMAGES, *records.values.shape[1:]), 0.5)
     for number, row in enumerate(rows):
         found = (records.labels == number).nonzero()[:_SHOWN_IMAGES, 0]
         row[: len(found)] = records.floats(found)
-    return tiled(rows.flatten(0, 1), _SHOWN_IMAGES).permute(1, 2, 0).squeeze(2).numpy()
+    grid = make_grid(rows.flatten(0, 1), nrow=_SHOWN_IMAGES, padding=1, pad_value=0.5)
+    return grid.permute(1, 2, 0).numpy()

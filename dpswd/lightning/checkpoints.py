@@ -1,6 +1,6 @@
 """Checkpoints that a crash cannot damage, written at the moments that matter to a budget."""
 
-import io
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Save a checkpoint; an InputError leaves an old file unchanged."""
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
         try:
-            atomic_write(Path(path), buffer.getvalue())
+            atomic_write(path, partial(torch.save, checkpoint))
         except InputError as error:
             raise InputError(f"{error} The previous checkpoint is unchanged; make room and resume.") from None
 

@@ -163,7 +163,7 @@ def test_query_without_worst_pair_is_refused():
         pass
 
     with pytest.raises(InputError, match="worst_pair"):
-        QueryGame(Other(ClassCounts(2, sigma=1.0).mechanism, 0.1))
+        QueryGame(Other("sum", 1.0, sigma=1.0))
     with pytest.raises(InputError, match="query"):
         QueryGame(object())
 
