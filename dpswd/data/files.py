@@ -1,13 +1,15 @@
 """Records in NumPy files (.npz, also of MedMNIST and Keras, and .npy) and in tables of numbers (.csv)."""
 
 import csv
-import dataclasses
+import hashlib
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,69 +35,19 @@ _MISSING = {"", "na", "n/a", "null"}  # cells without a number
 _DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
-class _Arrays:
-    """The arrays of an ``.npz`` file, of a folder of ``.npy`` files, or of a single one."""
+@contextmanager
+def _arrays(path: Path) -> Iterator[dict[str, Callable[[], Array]]]:
+    """Open an ``.npz`` file, a folder of ``.npy`` files or one of them; yield the functions that load its arrays.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.folder = path.parent if path.suffix == ".npy" else path if path.is_dir() else None
-
-    @contextmanager
-    def _open(self, name: str) -> Iterator[tuple[IO[bytes], bool]]:
-        """Open the ``.npy`` of an array; also yield whether it is stored uncompressed."""
-        if self.folder is not None:
-            with (self.folder / f"{name}.npy").open("rb") as file:
-                yield file, True
+    Arrays of ``.npy`` files are mapped, not read. No pickle is loaded.
+    """
+    with _reading(path):
+        if path.suffix.lower() == ".npz":
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                yield {name: partial(archive.__getitem__, name) for name in archive.files}
         else:
-            with zipfile.ZipFile(self.path) as archive, archive.open(f"{name}.npy") as member:
-                yield member, archive.getinfo(f"{name}.npy").compress_type == zipfile.ZIP_STORED
-
-    def names(self) -> list[str]:
-        """Return the names of the arrays."""
-        if self.path.suffix == ".npy":
-            return [self.path.stem]
-        if self.folder is not None:
-            return sorted(file.stem for file in self.folder.glob("*.npy"))
-        with zipfile.ZipFile(self.path) as archive:
-            return [name.removesuffix(".npy") for name in archive.namelist()]
-
-    def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Return shape and type of an array."""
-        with self._open(name) as (file, _):
-            shape, _, dtype = _header(file)
-        return shape, dtype
-
-    def read(self, name: str) -> Array:
-        """Read a whole array."""
-        with self._open(name) as (file, _):
-            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-
-    def checksum(self, name: str) -> str | None:
-        """Read an array to its end, which verifies a zip; return its checksum, ``None`` if it cannot be mapped."""
-        found = 0
-        with self._open(name) as (file, plain):
-            while part := file.read(2**20):
-                found = zlib.crc32(part, found)
-        return f"{found:08x}" if plain else None
-
-    def stamp(self, names: Sequence[str]) -> list[tuple[int, int, int]]:
-        """Return inode, size and time of the files of some arrays, which differ after a file was written again."""
-        files = [self.path] if self.folder is None else [self.folder / f"{name}.npy" for name in names]
-        return [(fact.st_ino, fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in files)]
-
-    def mapped(self, name: str) -> Array:
-        """Map an array that is not compressed. A new map each time, since pages that were read count as memory."""
-        if self.folder is not None:
-            return np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
-        with zipfile.ZipFile(self.path) as archive:
-            start = archive.getinfo(f"{name}.npy").header_offset
-        with self.path.open("rb") as file:
-            file.seek(start + 26)  # lengths of the name and of the extra field, in the header of the member
-            lengths = np.frombuffer(file.read(4), dtype="<u2")
-            file.seek(start + 30 + int(lengths.sum()))
-            shape, fortran, dtype = _header(file)
-            order: Any = "F" if fortran else "C"
-            return np.asarray(np.memmap(self.path, dtype, "r", file.tell(), shape, order))
+            files = sorted(path.glob("*.npy")) if path.is_dir() else [path]
+            yield {file.stem: partial(np.load, file, mmap_mode="r", allow_pickle=False) for file in files}
 
 
 def has_arrays(folder: Path) -> bool:
@@ -111,76 +63,70 @@ def find_arrays(
     unreadable: Unreadable = "refuse",
     in_memory: bool | None = None,
 ) -> Found:
-    """Read the arrays of an ``.npz`` file, of a folder of ``.npy`` files, or one ``.npy`` file. No pickle is loaded.
+    """Read the arrays of an ``.npz`` file, of a folder of ``.npy`` files, or one ``.npy`` file.
 
-    The names of the arrays are those above; an array ``classes`` names the classes. Records of more than 1 GiB stay on
-    disk unless they are compressed, and a file that was written again meanwhile is refused. The test part is read if
-    the records are public, hence ``in_memory``.
+    The names of the arrays are those above; an array ``classes`` names the classes. Records of more than 1 GiB in
+    ``.npy`` files stay on disk. The test part is read if the records are public, hence ``in_memory``.
     """
     choice(("refuse", "zero"), unreadable=unreadable)
-    arrays = _Arrays(path)
-    with _reading(path):
-        names = arrays.names()
-        key = path.stem if path.suffix == ".npy" else next((name for name in _TRAIN if name in names), None)
+    with _arrays(path) as arrays:
+        key = path.stem if path.suffix == ".npy" else next((name for name in _TRAIN if name in arrays), None)
         if key is None:
-            got = ", ".join(names)[:200]
+            got = ", ".join(arrays)[:200]
             raise InputError(
                 f"Expected an array 'features' or 'images' (and 'labels') in {path}, got {got}; rename it."
             )
-        label_key = _TRAIN.get(key) if labelled and _TRAIN.get(key) in names else None
-        listed = arrays.read("classes").tolist() if label_key is not None and "classes" in names else None
-    listed = listed if classes is None else list(classes)
-    found = _part(arrays, key, label_key, listed, unreadable, in_memory)
-    pair = next((pair for pair in _TEST.items() if labelled and set(pair) <= set(names)), None)
-    if key not in _SPLIT or pair is None:
-        return found
-    if in_memory:
-        return dataclasses.replace(found, test=_part(arrays, *pair, found.classes, unreadable, True).public())
-    return dataclasses.replace(found, note=f"The records are {key} of {path.name}; its other parts are not read.")
+        label_key = _TRAIN.get(key) if labelled and _TRAIN.get(key) in arrays else None
+        if classes is None and label_key is not None and "classes" in arrays:
+            classes = arrays["classes"]().tolist()
+        found = _part(path, arrays, key, label_key, classes, unreadable, in_memory)
+        pair = next((pair for pair in _TEST.items() if labelled and set(pair) <= set(arrays)), None)
+        if key not in _SPLIT or pair is None:
+            return found
+        if in_memory:
+            return replace(found, test=_part(path, arrays, *pair, found.classes, unreadable, True).public())
+    return replace(found, note=f"The records are {key} of {path.name}; its other parts are not read.")
 
 
 def _part(
-    arrays: _Arrays,
+    path: Path,
+    arrays: dict[str, Callable[[], Array]],
     key: str,
     label_key: str | None,
-    classes: list[Any] | None,
+    classes: Sequence[Any] | None,
     unreadable: Unreadable,
     in_memory: bool | None,
 ) -> Found:
-    """Read one array of records and its labels."""
-    path, used = arrays.path, [key, *([] if label_key is None else [label_key])]
-    with _reading(path):
-        stamp = arrays.stamp(used)
-        shape, dtype = arrays.header(key)
-        layout = layout_of(shape, dtype)
-        labels = None if label_key is None else as_labels(arrays.read(label_key), classes)
-
-    def unchanged() -> None:
-        """Raise if the file is not the one whose labels were read; a person could then be part of two records."""
-        if arrays.stamp(used) != stamp:
-            raise InputError(f"Expected {path} as it was first read, got a changed file; start a new run.")
+    """Read one array of records and its labels, or find where it is on disk."""
+    files = [path / f"{name}.npy" if path.is_dir() else path for name in (key, label_key or key)]
+    stamp = _stamp(files)
+    array = arrays[key]()
+    layout = layout_of(array.shape, array.dtype)
+    labels, names, line = (None, None, None) if label_key is None else as_labels(arrays[label_key](), classes)
+    if labels is not None and len(labels) != len(array):
+        raise InputError(f"Expected a label per record in {path}, got {len(labels)} for {len(array)} records.")
 
     def read(index: Tensor) -> Tensor:
-        with _reading(path):
-            rows = arrays.mapped(key)[index.numpy()]
-            unchanged()
+        with _reading(path):  # a new map each time, since pages that were read count as memory
+            rows = np.load(files[0], mmap_mode="r", allow_pickle=False)[index.numpy()]
+            if _stamp(files) != stamp:  # a person could be part of two records
+                raise InputError(f"Expected {path} as it was first read, got a changed file; start a new run.")
         return convert(rows, layout, unreadable)
 
-    sample = convert(np.zeros((0, *shape[1:]), dtype), layout, unreadable).shape[1:]
-    stored = Stored(read, (shape[0], *sample), torch.uint8 if layout.as_bytes else torch.float32)
+    sample = convert(array[:0], layout, unreadable).shape[1:]
+    stored = Stored(read, (len(array), *sample), torch.uint8 if layout.as_bytes else torch.float32)
     values: Tensor | Stored
-    with _reading(path):
-        checksum = arrays.checksum(key) if stays_on_disk(stored, in_memory) else None
-        if checksum is None:
-            values = convert(arrays.read(key), layout, unreadable)
-        else:
-            values = dataclasses.replace(stored, key=checksum)
-        unchanged()
-    if labels is None:
-        return Found(path.resolve().stem, values, layout)
-    if len(labels[0]) != shape[0]:
-        raise InputError(f"Expected a label per record in {path}, got {len(labels[0])} for {shape[0]} records.")
-    return Found(path.resolve().stem, values, layout, *labels[:2], taken=(labels[2],) if labels[2] else ())
+    if isinstance(array, np.memmap) and stays_on_disk(stored, in_memory):
+        with files[0].open("rb") as file:
+            values = replace(stored, key=hashlib.file_digest(file, "sha256").hexdigest())
+    else:
+        values = convert(array, layout, unreadable)
+    return Found(path.resolve().stem, values, layout, labels, names, taken=(line,) if line else ())
+
+
+def _stamp(files: list[Path]) -> list[tuple[int, int, int]]:
+    """Return inode, size and time of files, which differ after a file was written again."""
+    return [(fact.st_ino, fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in files)]
 
 
 def column_names(path: str | Path) -> list[str]:
@@ -279,10 +225,3 @@ def _reading(path: Path) -> Iterator[None]:
         raise
     except (*_DAMAGED, KeyError) as error:
         raise InputError(f"Expected a readable file at {path}, got: {error}; write it again.") from None
-
-
-def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read shape, order and type of a ``.npy`` file."""
-    version = np.lib.format.read_magic(member)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(member)

@@ -92,7 +92,7 @@ def test_files_of_synthetic_records(tmp_path):
     ("arrays", "message"),
     [
         ({"x": FEATURES, "labels": LABELS}, "'features' or 'images'"),
-        ({"features": FEATURES.astype(object), "labels": LABELS}, "as numbers"),
+        ({"features": FEATURES.astype(object), "labels": LABELS}, "Object arrays"),
         ({"features": NAN, "labels": LABELS}, "finite records.*unreadable"),
         ({"features": FEATURES, "labels": LABELS[:5]}, "a label per record"),
         ({"features": FEATURES, "labels": LABELS / 2}, "not integers"),
@@ -122,22 +122,17 @@ def test_no_pickle_is_ever_loaded(tmp_path):
     np.savez(tmp_path / "x.npz", features=np.array([Trap()], dtype=object), labels=LABELS)
     (tmp_path / "y.npz").write_bytes(pickle.dumps(Trap()))
     for name in ("x.npz", "y.npz"):
-        with pytest.raises(InputError, match=r"numbers|readable file"):
+        with pytest.raises(InputError, match="readable file"):
             read(tmp_path / name)
     assert not Trap.sprung
 
 
 @pytest.mark.parametrize("array", [FEATURES, FEATURES.astype(np.float64), BYTES, BYTES[..., 0], BYTES / 255])
-@pytest.mark.parametrize("kind", ["npz", "folder", "fortran"])
-def test_records_on_disk_equal_those_in_memory(tmp_path, array, kind):
-    arrays = {"features" if array.ndim == 2 else "images": array, "labels": LABELS}
-    path = tmp_path
-    if kind == "folder":
-        for name, value in arrays.items():
-            np.save(tmp_path / f"{name}.npy", value)
-    else:
-        path = saved(tmp_path, **{n: np.asfortranarray(a) if kind == "fortran" else a for n, a in arrays.items()})
-    memory, disk = read(path), read(path, in_memory=False)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_records_on_disk_equal_those_in_memory(tmp_path, array, order):
+    for name, value in {"features" if array.ndim == 2 else "images": array, "labels": LABELS}.items():
+        np.save(tmp_path / f"{name}.npy", np.asarray(value, order=order))
+    memory, disk = read(tmp_path), read(tmp_path, in_memory=False)
     assert isinstance(memory._values, torch.Tensor)
     assert isinstance(disk._values, records.Stored)
     assert (len(disk), disk.shape, disk.layout) == (len(memory), memory.shape, memory.layout)
@@ -157,19 +152,16 @@ def test_other_records_have_another_digest(tmp_path, kind, in_memory):
     assert found[0] == found[1] != found[2]
 
 
-@pytest.mark.parametrize("kind", ["npz", "folder"])
-def test_a_file_that_is_replaced_is_refused(tmp_path, kind):
+def test_a_file_that_is_replaced_is_refused(tmp_path):
     """The labels of the old file and the rows of the new one would put a person into two records."""
 
     def write(rows, labels):
-        np.savez(tmp_path / "new.npz", features=rows, labels=labels)
-        (tmp_path / "new.npz").replace(tmp_path / "x.npz")
         for name, array in (("features", rows), ("labels", labels)):
             np.save(tmp_path / "new.npy", array)
             (tmp_path / "new.npy").replace(tmp_path / f"{name}.npy")
 
     write(FEATURES, LABELS)
-    private = read(tmp_path / "x.npz" if kind == "npz" else tmp_path, in_memory=False)
+    private = read(tmp_path, in_memory=False)
     assert opened(private, [0, 1])[0].tolist() == FEATURES[:2].tolist()
     write(FEATURES[::-1], LABELS[::-1])
     with pytest.raises(InputError, match="as it was first read, got a changed file"):
@@ -178,17 +170,21 @@ def test_a_file_that_is_replaced_is_refused(tmp_path, kind):
 
 def test_records_on_disk_are_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "IN_MEMORY", 0)
-    path = saved(tmp_path, features=NAN, labels=LABELS)
+    for name, array in (("features", NAN), ("labels", LABELS)):
+        np.save(tmp_path / f"{name}.npy", array)
     with pytest.raises(InputError, match=r"finite records.*unreadable"):
-        opened(read(path), [0, 1])
-    assert opened(read(path, unreadable="zero"))[0][1].tolist() == [0, 0]
+        opened(read(tmp_path), [0, 1])
+    assert opened(read(tmp_path, unreadable="zero"))[0][1].tolist() == [0, 0]
+    assert isinstance(read(saved(tmp_path, features=FEATURES))._values, torch.Tensor)
+
+
+def test_a_changed_number_fails_the_checksum(tmp_path):
+    path = saved(tmp_path, features=FEATURES, labels=LABELS)
     whole = path.read_bytes()
     at = whole.index(np.float32(7).tobytes())
-    path.write_bytes(whole[:at] + bytes(4) + whole[at + 4 :])  # a finite number: the checksum tells
+    path.write_bytes(whole[:at] + bytes(4) + whole[at + 4 :])
     with pytest.raises(InputError, match="CRC"):
         read(path)
-    np.savez_compressed(tmp_path / "y.npz", features=FEATURES)
-    assert isinstance(read(tmp_path / "y.npz")._values, torch.Tensor)
 
 
 TABLE = "age,weight,smokes,sick\n31,70.5,0,yes\n64,80,1,no\n50,,1,no\n"
