@@ -22,6 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data import read_public
+    from dpswd.data.benchmarks import benchmark_name
     from dpswd.data.files import column_names
 
     def options_of(path: str) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         made,
         found,
         arguments.out or Path(arguments.synthetic).parent,
-        public=_is_benchmark(arguments.test, arguments.root),
+        public=benchmark_name(arguments.test) is not None,
         classifiers=None if arguments.classifiers is None else tuple(arguments.classifiers),
         columns=[name for name in column_names(arguments.test) if name != options["target"]],
     )
@@ -79,13 +80,6 @@ def _same_classes(test: "Records", ours: list[Any], theirs: list[Any]) -> "Recor
         raise InputError(f"Expected test records of the classes {', '.join(known)}, got {', '.join(unknown[:5])}.")
     numbers = torch.tensor([known[str(name)] for name in theirs])
     return Records(test.values, numbers[test.labels])
-
-
-def _is_benchmark(test: str, root: str | None) -> bool:
-    from dpswd.data import benchmark
-    from dpswd.data.benchmarks import benchmark_name
-
-    return benchmark_name(test) is not None and benchmark(test, root).public
 
 
 def show(result: dict[str, Any]) -> None:

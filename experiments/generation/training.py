@@ -89,7 +89,7 @@ class NoNoise(Recorder):
 
 def load(dataset: str, data: Path | None) -> Benchmark:
     """Return a data set by its name in the tables."""
-    return benchmark(BENCHMARKS[dataset], data, public=True)
+    return benchmark(BENCHMARKS[dataset], data)
 
 
 def accuracies(names: Sequence[str], images: Tensor, labels: Tensor, loaded: Benchmark) -> dict[str, float]:
