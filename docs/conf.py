@@ -8,6 +8,7 @@ from pathlib import Path
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 import dpswd
@@ -68,12 +69,21 @@ def _keep_underscores(app: Sphinx, what: str, name: str, obj: object, options: o
 
 def _copy_thumbnails(app: Sphinx, error: Exception | None) -> None:
     """Copy the first picture that each example makes to ``_static/gallery/NAME.png``, which the cards show."""
+    if error is not None:
+        return
+    without = []
     for name in sorted(app.env.found_docs):
-        if error is None and name.startswith("gallery/") and name != "gallery/index":
-            first = next(iter(app.env.get_doctree(name).findall(nodes.image)))
+        if name.startswith("gallery/") and name != "gallery/index":
+            first = next(iter(app.env.get_doctree(name).findall(nodes.image)), None)
+            if first is None:
+                without.append(name)
+                continue
             target = Path(app.outdir, "_static", f"{name}.png")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(app.srcdir, first["candidates"]["*"]), target)
+    if without:
+        message = "no picture for the cards of %s: execute the notebooks (nb_execution_mode)"
+        logging.getLogger(__name__).warning(message, ", ".join(without))
 
 
 def setup(app: Sphinx) -> None:
