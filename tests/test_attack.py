@@ -306,7 +306,7 @@ def test_classes_taken_from_the_records_are_named(capsys):
     assert "9" not in str(caught.value)  # of a private record
 
 
-def test_sizes_and_channels_taken_from_images_are_named(tmp_path, capsys):
+def test_sizes_and_channels_taken_from_images_are_named(tmp_path, capsys, monkeypatch):
     for i, side in enumerate([8, 8, 8, 12]):
         (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
         Image.fromarray(np.zeros((side, side), dtype=np.uint8)).save(tmp_path / "ab"[i % 2] / f"{i}.png")
@@ -319,6 +319,9 @@ def test_sizes_and_channels_taken_from_images_are_named(tmp_path, capsys):
         assert len(handle.taken) == 1
     assert read(tmp_path, **stated).taken == ()
     assert "taken from" not in capsys.readouterr().err  # control
+    monkeypatch.setenv("RANK", "1")
+    assert read(tmp_path).taken
+    assert not capsys.readouterr().err  # rank 0 says it
 
 
 # 7. a second fit on the same records
@@ -622,16 +625,6 @@ def test_an_encoder_that_changes_later_is_checked_for_hooks_again(tmp_path):
 
 
 # batches, handles and stages
-
-
-class Closure(Mine):
-    def configure_optimizers(self):
-        return torch.optim.LBFGS(self.net.parameters(), max_iter=4)
-
-
-class Between(Mine):
-    def on_train_batch_end(self, outputs, batch, batch_idx):
-        self.criterion.release(batch)
 
 
 class Validates(Mine):

@@ -193,17 +193,6 @@ def test_bad_records_release_nothing(X, y, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_forecast_reads_no_record_and_grows_with_n():
-    estimator = PrivateGenerator(epsilon=1)
-    few, many = (estimator.forecast((28, 28), n, 10) for n in (300, 60_000))
-    assert few.signal_to_noise["means"] < many.signal_to_noise["means"]
-    assert "noise" in few.verdict
-    assert "noise" not in many.verdict
-    assert estimator.forecast((32, 32, 3), 100).sample_shape == (3, 32, 32)
-    with pytest.raises(InputError, match="epsilon"):
-        PrivateGenerator(epsilon=0).forecast((28, 28), 10)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_records_are_generated_on_the_device(tmp_path):
     made = PrivateGenerator(device="cuda", shift=1.0, run_dir=tmp_path / "run").fit(DIGITS.images / 16)

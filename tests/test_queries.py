@@ -188,6 +188,7 @@ def test_noise_is_fresh(name):
 @pytest.mark.parametrize(
     ("query", "function", "more", "match"),
     [
+        (ClassCounts(3), None, (), "calibrate"),
         (ClassCounts(2, sigma=1.0), None, (), "n_classes"),
         (ClassMeans(2, 3, sigma=1.0), None, (), "n_classes"),
         (ClassMeans(3, 4, sigma=1.0), None, (), "dim=4"),

@@ -130,21 +130,6 @@ def test_a_stored_release_opens_no_record(part, release, monkeypatch):
     assert (part.n_releases, part.recorder) == (0, [])
 
 
-def test_a_recorder_that_is_not_one_is_refused_in_a_release():
-    query = ClassCounts(3, sigma=1.0)
-    query.recorder = dpswd.Recorder()
-    with pytest.raises(NotImplementedError):
-        query.release(records())
-    assert query.n_releases == 0
-
-
-def test_uncalibrated_queries_release_nothing():
-    for query in (ClassCounts(3), ClassMeans(3, 3)):
-        with pytest.raises(InputError, match="calibrate"):
-            booked(query).release(records())
-        assert (query.recorder, query.n_releases) == ([], 0)
-
-
 def test_rows_are_clipped_one_by_one():
     x = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x *= 0.4 / x.norm(dim=1, keepdim=True)

@@ -6,12 +6,11 @@ import mpmath
 import numpy as np
 import pytest
 from autodp import rdp_acct
-from factories import TABLE4_SIGMA
 from scipy import integrate, optimize, stats
 
 from dpswd.accounting import pld
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.pld import Releases, merge_gaussians
+from dpswd.accounting.pld import Releases
 from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 from dpswd.sensitivity import ConstantLaw, ProjectionLaw
@@ -29,10 +28,6 @@ def gaussian_epsilon(mu, delta):
         return upper + np.log1p(-np.exp(lower - upper)) - math.log(delta)
 
     return optimize.brentq(gap, 1e-9, mu**2 / 2 + 12 * mu)
-
-
-def part_of(row, sigma):
-    return Releases(row.mechanism.law, 1 / sigma, row.batch_size / row.sample_size, row.n_releases)
 
 
 @pytest.mark.parametrize("mu", [1e-4, 0.3, 3.0, 40.0])
@@ -58,17 +53,6 @@ def test_whole_bases_without_sampling_are_the_analytic_gaussian(mu, releases):
     found_mu, regret = accountant.get_mu_and_regret()
     assert mu * (1 - 1e-12) <= found_mu <= mu * (1 + 1e-3)
     assert regret == 0
-
-
-def test_gaussians_merge_exactly():
-    parts = [
-        Releases(ConstantLaw(2.0), 0.5, 1.0, 3),
-        Releases(ConstantLaw(1.0), 0.1, 0.5, 4),
-        Releases(ConstantLaw(1.0), 2.0, 1.0, 1),
-    ]
-    merged = merge_gaussians(parts)
-    assert merged[0] == parts[1]
-    assert merged[1].scale == pytest.approx(math.sqrt(3 * 0.25 * 2 + 4), rel=1e-14)
 
 
 def oracle_delta(mus, rate, epsilon):
@@ -136,16 +120,6 @@ def test_one_sampled_release_lies_in_the_confidence_interval_of_a_simulation(cas
     assert abs(weaker - values.mean()) > radius + allowance  # control: 20% less sensitivity is distinguished
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in TABLE4_SIGMA], ids=lambda row: row.name)
-def test_table4_pessimistic_optimistic_and_renyi(row):
-    part = part_of(row, TABLE4_SIGMA[row.name])
-    upper = pld.compose([part]).get_epsilon_for_delta(row.delta)
-    lower = pld.compose([part], pessimistic=False).get_epsilon_for_delta(row.delta)
-    assert lower <= upper <= 1.01 * lower
-    assert upper == pytest.approx(10, rel=0.01)
-    assert upper <= RenyiAccount([part]).get_epsilon(row.delta)
-
-
 @pytest.mark.parametrize(
     ("rate", "scale", "releases"), [(1.0, 0.1, 1), (1.0, 0.6, 30), (0.1, 0.6, 1), (0.1, 0.1, 1000), (0.001, 0.6, 1000)]
 )
@@ -172,12 +146,6 @@ def test_mixed_sequences():
     split.step(releases, sample_size=200, n_releases=200)
     assert len(split.history) == 3
     assert split.get_epsilon(1e-5) == pytest.approx(both.get_epsilon(1e-5), rel=1e-3)
-
-
-def test_tiny_rates_stay_finite():
-    part = Releases(ProjectionLaw(50, 100), 1 / 1.5, 1e-6, 10**6)
-    epsilon = pld.compose([part]).get_epsilon_for_delta(1e-5)
-    assert 0 < epsilon < 0.01
 
 
 # Against a slow version: a loop over grid points, and plain convolution

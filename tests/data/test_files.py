@@ -82,12 +82,6 @@ def test_medmnist(tmp_path, capsys, shape):
     assert public.test.labels.tolist() == [0, 1, 0]
 
 
-def test_files_of_synthetic_records(tmp_path):
-    path = saved(tmp_path, data=BYTES, targets=np.array([*"ab"] * 6))
-    assert read_public(path).classes == ["a", "b"]
-    assert read_public(path).shape == (3, 5, 4)
-
-
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
@@ -314,18 +308,6 @@ def test_images(folder, pack, channels, capsys):
     public = read_public(pack(folder), size=4, channels=channels)
     assert torch.equal(public.train.floats(), values)
     assert read(pack(folder), size=4, channels=channels, labelled=False).n_classes == 0
-
-
-def test_facts_that_are_taken_from_the_images_are_named(folder, capsys, monkeypatch):
-    found = read(folder)
-    told = "size=6, channels=3 and classes=['cats', 'dogs'] are taken from the records and treated as public; pass"
-    assert found.taken[0].startswith(told)
-    assert capsys.readouterr().err.strip() == found.taken[0]
-    assert read(folder, size=6, classes=["cats", "dogs"]).taken[0].startswith("channels=3 is taken from the records")
-    capsys.readouterr()
-    monkeypatch.setenv("RANK", "1")
-    assert read(folder).taken == found.taken
-    assert not capsys.readouterr().err
 
 
 @PACKS

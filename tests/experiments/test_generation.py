@@ -34,8 +34,7 @@ from experiments.generation import (
 from experiments.generation import forecast as forecasts
 from experiments.generation.frechet import fidelity, precision_recall, random_convolutions
 from experiments.generation.generation_ablation import CELLS, PARTS, Part
-from experiments.generation.imagebench import Task, summarise
-from experiments.generation.tables_adult import judge
+from experiments.generation.imagebench import summarise
 
 
 @pytest.fixture
@@ -168,14 +167,6 @@ def test_a_changed_run_is_sound_or_has_no_guarantee(monkeypatch, epsilon):
     assert row["frechet"] > 0
 
 
-def test_split_is_that_of_random_split_after_seed_0():
-    torch.manual_seed(0)
-    expected, _ = torch.utils.data.random_split(range(1438), [1000, 438])
-    found = Task(Path(), (), 1000).records("digits", None)
-    assert torch.equal(found.train.labels, benchmark("digits").train.labels[expected.indices])
-    assert len(found.test) == 359
-
-
 def test_faces_have_the_attributes_of_their_names(tmp_path):
     (tmp_path / "celeba64").mkdir()
     names = [f"{i:06}.jpg" for i in range(1, 11)]
@@ -306,16 +297,6 @@ def test_a_small_set_all_ways(tmp_path, monkeypatch):
     assert rows[3]["version"] == "0.2.0"
     assert "reason" in rows[3]
     assert min(rows[1][name] for name in ("logreg", "neighbours", "bayes", "svm")) > 75
-
-
-def test_distances_of_equal_rows_are_zero():
-    rng = np.random.default_rng(0)
-    rows, labels = rng.normal(size=(300, 8)), np.arange(300) % 2
-    found = judge(rows, labels, rows, rows, labels)
-    assert max(found["distances"]) == found["correlations"] == 0
-    assert min(found["auc"].values()) > 0.5
-    moved = judge(rows + rows.std(0), labels, rows, rows, labels)
-    assert moved["distances"] == pytest.approx([1] * 8)
 
 
 def test_adult_without_its_file(tmp_path):

@@ -18,7 +18,6 @@ from factories import (
     account,
     agree,
     checkpoint_at,
-    fit_arguments,
     ledger_of,
     loader,
     privacy,
@@ -457,19 +456,3 @@ def test_weights_of_an_earlier_run_are_refused_unless_the_shared_ledger_contains
     assert facts["weights_from_runs"] == sorted([earlier, facts["run"]])
     assert facts["across_runs"]["epsilon"] > facts["epsilon"]
     trainer(tmp_path / "e").fit(Mine(), loader())  # control: new weights
-
-
-def test_command_line(tmp_path, capfd):
-    shared = tmp_path / "all.jsonl"
-
-    def fit(name):
-        return main(fit_arguments(tmp_path / name, 2, "--privacy.shared_ledger", str(shared)))
-
-    assert fit("a") == 2
-    assert "dpswd ledger create" in capfd.readouterr().err
-    assert main(["ledger", "create", str(shared), "--epsilon", "10.2", "--delta", "1e-5"]) == 0
-    assert fit("a") == 0
-    capfd.readouterr()
-    assert fit("b") == 1
-    assert capfd.readouterr().err.strip().splitlines()[-1].startswith("dpswd: Expected all runs in")
-    assert not (tmp_path / "b").exists()

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import signal
 import time
 import warnings
@@ -145,15 +144,6 @@ def test_an_old_checkpoint_pays_nothing_twice(tmp_path, stored, step):
     if stored == "all":
         assert torch.equal(module.released.values, first.released.values)
     agree(tmp_path, STEPS)
-
-
-def test_a_one_shot_run_whose_file_was_removed_is_not_drawn_again(tmp_path):
-    trainer(tmp_path).fit(Mine(), loader(1, every=4))
-    shutil.rmtree(tmp_path / "releases")
-    for step in (2, 4):
-        _, module = resume(checkpoint_at(tmp_path, step), data=loader(1, every=4))
-        assert module.criterion.n_releases == 0
-    agree(tmp_path, 1)
 
 
 def test_long_runs_store_no_release(tmp_path, monkeypatch):

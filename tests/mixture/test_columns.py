@@ -8,7 +8,7 @@ import torch
 from factories import booked
 from scipy import stats
 
-from dpswd import ColumnCounts, InputError, PrivateGenerator, PrivateRecords
+from dpswd import ColumnCounts, PrivateGenerator, PrivateRecords
 from dpswd.bins import Bins
 from dpswd.mixture.columns import NormalScores, estimate, probabilities
 from dpswd.mixture.structure import forecast
@@ -195,9 +195,3 @@ def test_few_records_keep_the_scaled_columns(tmp_path):
     made = PrivateGenerator(1, 1e-5, **options).fit(table(60).numpy())
     assert made.generator_.columns is None
     assert "scaled only" in str(made.generator_.structure)
-
-
-def test_bounds_without_two_integers_are_refused(tmp_path):
-    with pytest.raises(InputError, match="two values"):
-        PrivateGenerator(10, bounds=[(0.5, 1.5)], kinds=["integer"], run_dir=tmp_path / "run").fit(np.ones((5000, 1)))
-    assert not (tmp_path / "run").exists()
