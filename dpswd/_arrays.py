@@ -18,7 +18,7 @@ from torch import Tensor
 from dpswd._validate import choice
 from dpswd.errors import InputError
 
-Unreadable = Literal["refuse", "zero"]  # what happens to a record that cannot be read
+Unreadable = Literal["refuse", "zero"]  # what happens to a record with NaN or inf, or a file that cannot be decoded
 Array = NDArray[Any]
 
 MIXED = (  # the end of a sentence

@@ -30,10 +30,6 @@ def passing(parts: "Sequence[Tensor]", what: str, *, shown: bool = True) -> "Ite
         yield from parts
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import track
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        for part in parts:
-            yield part
-            bar.advance(task, len(part))
+    yield from track(parts, what, console=Console(stderr=True), transient=True)

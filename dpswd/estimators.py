@@ -27,12 +27,12 @@ from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.budget import Budget
 from dpswd.errors import InputError
 from dpswd.generators import draw, guarantee_line, in_layout, read_generator, stated_guarantee, write_generator
+from dpswd.mixture.jitter import AMOUNTS as JITTER
 from dpswd.mixture.structure import Structure, forecast
 from dpswd.records import PrivateRecords
 
 __all__ = ["PrivateGenerator"]
 
-_JITTER = ("shift", "rotation", "zoom", "shear", "elastic")
 _FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
 
 
@@ -218,7 +218,7 @@ class PrivateGenerator(OneShot):
             _check_array(X)
             records = PrivateRecords(X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds)
         _check_device(self.device)
-        constants = {name: getattr(self, name) for name in ("centre", "radius", *_JITTER)}
+        constants = {name: getattr(self, name) for name in ("centre", "radius", *JITTER)}
         self._release(records, directory, _config(constants, records), **constants)
         self.generator_ = self.generator_.to(self.device)
         self._drawn = 0

@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Layout, as_labels, as_records
+from dpswd._arrays import Layout, Unreadable, as_labels, as_records
 from dpswd._progress import passing, say
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS
@@ -25,8 +25,6 @@ __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
 
 IN_MEMORY = 2**30  # bytes of records above which readers leave them on disk
 _PART = 4096  # records that a check for copies reads at a time
-
-Unreadable = Literal["refuse", "zero"]  # what happens to a record with NaN or inf, or a file that cannot be decoded
 
 
 class _Handle:
@@ -137,9 +135,10 @@ class PrivateRecords(_Handle):
             classes: Names of the class folders; as ``size``.
             unreadable: ``"zero"`` maps a file that cannot be decoded to a black image; ``"refuse"`` raises.
         """
-        from dpswd.data.folders import read_folder  # upwards: readers make handles
+        from dpswd.data.folders import find_images  # upwards: readers make handles
 
-        return read_folder(path, size=size, channels=channels, classes=classes, unreadable=unreadable)  # type: ignore[return-value]
+        found = find_images(Path(path), size=size, channels=channels, classes=classes, unreadable=unreadable)
+        return found.private()  # type: ignore[return-value]
 
     @classmethod
     def from_values(cls, values: Tensor | Stored, labels: Tensor | None, **facts: Any) -> Self:
@@ -249,10 +248,6 @@ class PrivateBatch(_Handle):
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Return itself: the library moves the records."""
-        return self
-
-    def pin_memory(self, *args: Any) -> Self:
-        """Return itself."""
         return self
 
     def take(self) -> PrivateRecords:

@@ -37,9 +37,7 @@ def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     what.add_argument("--classes", nargs="+", metavar="NAME", help="all classes")
     what.add_argument("--size", type=int, help="side of images of a folder, in pixels")
     what.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
-    text = (
-        ".csv with a line column,low,high and perhaps numeric, integer or binary, or .yaml: column: [low, high, kind]"
-    )
+    text = ".csv with the columns column, low, high and perhaps kind: numeric, integer or binary"
     what.add_argument("--bounds", type=Path, metavar="FILE", help=text)
 
 
@@ -120,29 +118,19 @@ def run_directory(out: Path | None, name: str, *, resume: bool = False) -> Path:
 def read_bounds(path: Path) -> tuple[list[tuple[float, float]], list[str] | None, list[str]]:
     """Return bounds, kinds and names of columns from a file."""
     try:
-        lines = _lines(path)
-        if lines and lines[0][1:3] == ["low", "high"]:
-            lines = lines[1:]
-        bounds = [(float(line[1]), float(line[2])) for line in lines]
-        kinds = [line[3].strip() if len(line) > 3 else "numeric" for line in lines]
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file, skipinitialspace=True, strict=True))
+        bounds = [(float(line["low"]), float(line["high"])) for line in lines]
+        names = [line["column"].strip() for line in lines]
+        kinds = [line["kind"].strip() for line in lines] if lines and "kind" in lines[0] else None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Expected bounds of columns in {path}, got: {error}.") from None
-    except (ValueError, IndexError, TypeError, AttributeError):
-        raise InputError(f"Expected lines column,low,high in {path}, got another line; write one per column.") from None
-    return bounds, kinds if any(len(line) > 3 for line in lines) else None, [line[0].strip() for line in lines]
-
-
-def _lines(path: Path) -> list[list[Any]]:
-    """Return the words of each line: column, low, high and perhaps kind."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix not in (".yaml", ".yml"):
-        return [line for line in csv.reader(text.splitlines()) if line]
-    import yaml
-
-    try:
-        return [[str(name), *stated] for name, stated in yaml.safe_load(text).items()]
-    except (yaml.YAMLError, AttributeError, TypeError):
-        raise ValueError from None
+    except (ValueError, KeyError, TypeError, AttributeError, csv.Error):
+        raise InputError(
+            f"Expected {path} to start with column,low,high,kind (or column,low,high) and to have a line per column, "
+            "got another form."
+        ) from None
+    return bounds, kinds, names
 
 
 def join_processes() -> None:

@@ -23,7 +23,7 @@ from dpswd._progress import passing
 from dpswd._validate import at_least, choice
 from dpswd.data.found import Found, stays_on_disk
 from dpswd.errors import InputError
-from dpswd.records import PrivateRecords, Stored
+from dpswd.records import Stored
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 _GREY = {"1", "L", "LA", "I", "I;16", "F"}  # modes of Pillow without colour
@@ -32,18 +32,6 @@ _PART = 1000  # images that are decoded at a time
 _HEADERS = 100  # images whose headers decide on size and channels
 
 Files = dict[str, Path | bytes]  # by relative path
-
-
-def read_folder(
-    path: str | Path,
-    *,
-    size: int | None = None,
-    channels: int | None = None,
-    classes: Sequence[str] | None = None,
-    unreadable: Unreadable = "refuse",
-) -> PrivateRecords:
-    """Return a handle of the images of a folder or zip; see :func:`dpswd.data.read`."""
-    return find_images(Path(path), size=size, channels=channels, classes=classes, unreadable=unreadable).private()
 
 
 def find_images(

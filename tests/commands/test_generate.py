@@ -37,6 +37,9 @@ def pictures(folder, n=60):
     return folder
 
 
+BOUNDS = "column,low,high,kind\nage,0,90,integer\nincome,0,100000,numeric\nmember,0,1,binary\n"
+
+
 def table(path, n=400):
     """Ages up to 90, incomes up to 100,000, a binary column, and a class that depends on both."""
     rng = np.random.default_rng(0)
@@ -45,7 +48,7 @@ def table(path, n=400):
     rows = zip(age, income, rng.integers(0, 2, n), label, strict=True)
     lines = [f"{int(a)},{float(b):.2f},{int(c)},{int(d)}" for a, b, c, d in rows]
     path.write_text("\n".join(["age,income,member,sick", *lines]) + "\n")
-    (path.parent / "bounds.csv").write_text("age,0,90,integer\nincome,0,100000,numeric\nmember,0,1,binary\n")
+    (path.parent / "bounds.csv").write_text(BOUNDS)
     return path
 
 
@@ -84,9 +87,7 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     words = ("--target", "sick", "--classes", "0", "1", "--delta", "1e-4")
     assert "--bounds FILE" in refused(capfd, "generate", train, *words)
     assert not (place / "runs").exists()
-    stated = "age: [0, 90, integer]\nincome: [0, 100000]\nmember: [0, 1, binary]\n"
-    (place / "bounds.yaml").write_text(stated)
-    forecast = answer(capfd, "forecast", train, *words, "--bounds", "bounds.yaml")
+    forecast = answer(capfd, "forecast", train, *words, "--bounds", "bounds.csv")
     assert (forecast["n_bins"], "distributions of each class" in forecast["text"]) == (64, True)
     facts = ("--shape", "3", "--n", "400", "--n-classes", "2", "--delta", "1e-4", "--bounds", "bounds.csv")
     assert answer(capfd, "forecast", *facts)["text"] == forecast["text"]
@@ -109,7 +110,12 @@ def test_a_table_from_bounds_to_columns(capfd, place):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("age,0\n", "low,high"), ("age,0,90\nincome,0,1\n", "bounds"), ("a,0,90\nb,0,1\nc,0,1\n", "in its order")],
+    [
+        ("age,0,90\n", "low,high"),
+        ("column,low,high\nage,0\n", "low,high"),
+        ("column,low,high\nage,0,90\nincome,0,1\n", "bounds"),
+        ("column,low,high\na,0,90\nb,0,1\nc,0,1\n", "in its order"),
+    ],
 )
 def test_bounds_that_do_not_fit(capfd, place, content, said):
     train = table(place / "people.csv")

@@ -13,9 +13,9 @@ import torch
 from factories import Trap
 from PIL import Image
 
-from dpswd import InputError, records
+from dpswd import InputError, PrivateRecords, records
 from dpswd.data import read, read_public
-from dpswd.data.folders import Images, read_folder
+from dpswd.data.folders import Images
 
 FEATURES, LABELS = np.arange(24, dtype=np.float32).reshape(12, 2), np.arange(12) % 3
 NAN = np.where(FEATURES == 3, np.nan, FEATURES)
@@ -296,7 +296,7 @@ PACKS = pytest.mark.parametrize("pack", [lambda folder: folder, zipped], ids=["f
 @pytest.mark.parametrize("channels", [1, 3])
 @PACKS
 def test_images(folder, pack, channels, capsys):
-    found = read_folder(str(pack(folder)), size=4, channels=channels, classes=["cats", "dogs"])
+    found = PrivateRecords.from_folder(str(pack(folder)), size=4, channels=channels, classes=["cats", "dogs"])
     assert (found.classes, found.taken, found.name) == (["cats", "dogs"], (), "images")
     assert not capsys.readouterr().err
     values, labels = opened(found)
