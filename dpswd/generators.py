@@ -164,12 +164,6 @@ def in_layout(generator: Generator, records: Tensor) -> Any:
     return layout.restore(records)
 
 
-def to_bytes(images: Tensor) -> NDArray[np.uint8]:
-    """Convert pixels (n, channels, h, w) in [0, 1] to bytes in torchvision's layout, (n, h, w) or (n, h, w, 3)."""
-    pixels: NDArray[np.uint8] = (images.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
-    return pixels[:, 0] if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
-
-
 def write_generator(generator: Generator, path: str | Path, guarantee: dict[str, Any] | None = None) -> None:
     """Write a generator of this library atomically, with those facts of ``privacy.json`` that state the guarantee."""
     name = type(generator).__name__

@@ -4,7 +4,6 @@ As a user who loads arrays does, the command line reads both domains and passes 
 handle of the private ones. Size and channels of private images are those of the public source, never taken from them.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from torch import Tensor
 
 from dpswd._progress import say
 from dpswd.adaptation.space import channels_last
-from dpswd.data import data_root, read_public
-from dpswd.data.files import column_names, has_arrays
+from dpswd.data import read_public
+from dpswd.data.files import column_names
 from dpswd.errors import InputError
 
 __all__ = ["read_records", "read_source"]
@@ -30,7 +29,7 @@ def read_source(
 
     The options are those of :func:`dpswd.data.read`; an InputError says what is missing, damaged or without classes.
     """
-    found = read_public(data, **options, **_of_images(data, options, size, channels))
+    found = read_public(data, size=size, channels=channels, **options)
     if found.classes is None:
         raise InputError(f"Expected classes for the records of {data}, the labelled source, got none.")
     names = np.array(found.classes)
@@ -44,8 +43,7 @@ def read_records(data: str, shape: tuple[int, ...], **options: Any) -> tuple[Arr
     InputError says what is missing, damaged or of another form.
     """
     height, width = (*shape, None)[:2]
-    channels = None if len(shape) == 1 else (*shape, 1)[2]
-    options |= _of_images(data, options, height if height == width else None, channels)
+    options |= {"size": height if height == width else None, "channels": None if len(shape) == 1 else (*shape, 1)[2]}
     if options.get("target") not in column_names(data):
         options["target"] = None
     found = read_public(data, labelled=False, **options)
@@ -57,15 +55,6 @@ def read_records(data: str, shape: tuple[int, ...], **options: Any) -> tuple[Arr
     if own and own != shape[:2]:
         say(f"The images of {data} are scaled to {height} x {width}, the size of the source.")
     return records, found.files
-
-
-def _of_images(data: str, options: dict[str, Any], size: int | None, channels: int | None) -> dict[str, Any]:
-    """Return the options for a folder or zip of images; other readers know none of them."""
-    path = next((path for path in (Path(data), data_root(options.get("root")) / data) if path.exists()), None)
-    if path is None or (path.is_file() and path.suffix.lower() != ".zip") or (path.is_dir() and has_arrays(path)):
-        return {}
-    given = {"size": size, "channels": channels}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _resized(values: Tensor, height: int | None, width: int | None) -> Tensor:

@@ -34,7 +34,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     made = read_public(arguments.synthetic, **options_of(arguments.synthetic))
     options = options_of(arguments.test)
-    if Path(arguments.test).is_dir() and len(made.shape) == 3 and not list(Path(arguments.test).glob("*.npy")):
+    if len(made.shape) == 3:
         options |= {"size": made.shape[1], "channels": made.shape[0]}
     found = read_public(arguments.test, root=arguments.root, **options)
     return evaluate_pair(

@@ -122,10 +122,10 @@ def read_bounds(path: Path) -> tuple[list[tuple[float, float]], list[str] | None
             lines = list(csv.DictReader(file, skipinitialspace=True, strict=True))
         bounds = [(float(line["low"]), float(line["high"])) for line in lines]
         names = [line["column"].strip() for line in lines]
-        kinds = [line["kind"].strip() for line in lines] if lines and "kind" in lines[0] else None
+        kinds = [line["kind"].strip() for line in lines] if "kind" in lines[0] else None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Expected bounds of columns in {path}, got: {error}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, csv.Error):
+    except (ValueError, LookupError, TypeError, AttributeError, csv.Error):
         raise InputError(
             f"Expected {path} to start with column,low,high,kind (or column,low,high) and to have a line per column, "
             "got another form."

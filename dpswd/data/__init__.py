@@ -1,6 +1,6 @@
 """Readers of folders, files and benchmarks, which return handles of private records."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -84,22 +84,27 @@ def read_public(
 ) -> Benchmark:
     """Read records that the user may look at: a public source, synthetic records or test records.
 
-    The arguments are those of :func:`read`, of the options ``size``, ``channels``, ``classes``, ``labelled`` and
-    ``target``. The records are ``train``; the test part of a benchmark, or of a file of MedMNIST or Keras, is ``test``.
+    The arguments are those of :func:`read`, of the options ``size`` and ``channels`` (without effect on records other
+    than images of a folder), ``classes``, ``labelled`` and ``target``. The records are ``train``; the test part of a
+    benchmark, or of a file of MedMNIST or Keras, is ``test``.
 
     Example:
         >>> len(read_public("digits").test)
         359
     """
-    found = _found(data, root, download, unreadable, {**options, "in_memory": True})
+    found = _found(data, root, download, unreadable, {**options, "in_memory": True}, unused={"size", "channels"})
     return Benchmark(found.name, found.public(), found.test, found.classes, found.files)
 
 
 def _found(
-    data: str | Path, root: str | Path | None, download: bool, unreadable: Unreadable, options: dict[str, Any]
+    data: str | Path,
+    root: str | Path | None,
+    download: bool,
+    unreadable: Unreadable,
+    options: dict[str, Any],
+    unused: Set[str] = frozenset(),
 ) -> Found:
-    """Find records by the reader that knows them, and refuse options that it does not know."""
-    given = {name: option for name, option in options.items() if option is not None}
+    """Find records by the reader that knows them; refuse options that it does not know, unless they may be unused."""
     name, path = benchmark_name(data), None
     if name is None:
         path = next((path for path in (Path(data), data_root(root) / data) if path.exists()), None)
@@ -114,7 +119,9 @@ def _found(
         reader, known = _READERS[suffix]
     else:
         known = {"size"} if name == "CelebA" else set()
-    if unknown := sorted(set(given) - known - {"labelled", "in_memory"}):
+    known = known | {"labelled", "in_memory"}
+    given = {key: option for key, option in options.items() if option is not None and key not in unused - known}
+    if unknown := sorted(set(given) - known):
         raise InputError(f"Expected no {unknown[0]} for {data}, got one; leave it out.")
     if path is not None:
         given = {key: option for key, option in given.items() if key not in ("bounds", "kinds")}

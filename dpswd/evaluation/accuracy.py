@@ -23,24 +23,34 @@ from torch import Tensor, nn
 from dpswd._validate import at_least, choice
 from dpswd.errors import InputError
 
-__all__ = ["CLASSIFIERS", "IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "SmallCNN", "accuracy", "scores", "train_cnn"]
+__all__ = ["CLASSIFIERS", "IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "SmallCNN", "scores", "train_cnn"]
 
 Array = NDArray[Any]
 Pair = tuple[Array, Array]  # rows and classes
 M = TypeVar("M", bound=nn.Module)
+Network = Callable[[int, int], nn.Module]  # of the numbers of channels and of outputs
 CLASSIFIERS = ("logreg", "mlp")  # for records of any shape
 IMAGE_CLASSIFIERS = (*CLASSIFIERS, "cnn")
 ROW_CLASSIFIERS = (*CLASSIFIERS, "boosting")
 CNN_EPOCHS = 8  # of up to 20,000 images
 
 
-def scores(name: str, train: Pair, test: Pair, images: bool, shape: tuple[int, ...] | None = None) -> dict[str, Any]:
+def scores(
+    classifier: str | Network, train: Pair, test: Pair, images: bool, shape: tuple[int, ...] | None = None
+) -> dict[str, Any]:
     """Train a classifier; return accuracy and balanced accuracy on the test records in percent, and the AUC.
 
     The AUC is that of each class against the rest, averaged over the classes of the test records; ``None`` if they
-    have a single class. The arguments are those of :func:`accuracy`.
+    have a single class.
+
+    Args:
+        classifier: Name, or the network of :func:`train_cnn`.
+        train: Flat rows (n, d), pixels in [0, 1] for ``images``, and classes (n,).
+        test: The same of the test records.
+        images: Whether the rows are images.
+        shape: (channels, height, width) of a row; for networks.
     """
-    found = _probabilities(name, train, test[0], images, shape)
+    found = _probabilities(classifier, train, test[0], images, shape)
     truth, guess = test[1], found.argmax(1)
     present = np.unique(truth)
     with warnings.catch_warnings():
@@ -54,25 +64,20 @@ def scores(name: str, train: Pair, test: Pair, images: bool, shape: tuple[int, .
     }
 
 
-def accuracy(name: str, train: Pair, test: Pair, images: bool, shape: tuple[int, ...] | None = None) -> float:
-    """Train a classifier and return its accuracy on the test records, in percent.
-
-    ``train`` and ``test`` are flat rows (n, d), pixels in [0, 1] for ``images``, and classes (n,); ``"cnn"`` needs the
-    shape (channels, height, width) of a row.
-    """
-    return float(100 * np.mean(_probabilities(name, train, test[0], images, shape).argmax(1) == test[1]))
-
-
-def _probabilities(name: str, train: Pair, rows: Array, images: bool, shape: tuple[int, ...] | None) -> Array:
+def _probabilities(
+    classifier: str | Network, train: Pair, rows: Array, images: bool, shape: tuple[int, ...] | None
+) -> Array:
     """Return probabilities (n, C) of the classes of test rows, C the largest class of the training records plus 1."""
-    choice((*IMAGE_CLASSIFIERS, "boosting"), classifier=name)
     if len(np.unique(train[1])) < 2:
         raise InputError("Expected synthetic records of at least 2 classes, got 1; a classifier needs two.")
-    if name == "cnn":
+    if not isinstance(classifier, str):
+        return _network(classifier, train, rows, shape)
+    choice((*IMAGE_CLASSIFIERS, "boosting"), classifier=classifier)
+    if classifier == "cnn":
         return _network(SmallCNN, train, rows, shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is part of the setting
-        model = _classifier(name, images).fit(*train)
+        model = _classifier(classifier, images).fit(*train)
     found = np.zeros((len(rows), int(train[1].max()) + 1))
     found[:, model.classes_] = model.predict_proba(rows)
     return found
@@ -88,14 +93,7 @@ def _classifier(name: str, images: bool) -> Any:
     return model if images else make_pipeline(StandardScaler(), model)  # pixels are in [0, 1] already
 
 
-def cnn_accuracy(
-    make: Callable[[int, int], nn.Module], train: Pair, test: Pair, shape: tuple[int, ...] | None
-) -> float:
-    """Train a network of :func:`train_cnn` and return its accuracy; see :func:`accuracy`."""
-    return float(100 * np.mean(_network(make, train, test[0], shape).argmax(1) == test[1]))
-
-
-def _network(make: Callable[[int, int], nn.Module], train: Pair, rows: Array, shape: tuple[int, ...] | None) -> Array:
+def _network(make: Network, train: Pair, rows: Array, shape: tuple[int, ...] | None) -> Array:
     if shape is None or len(shape) != 3:
         raise InputError(f"Expected the shape (channels, height, width) of images for classifier='cnn', got {shape}.")
     images, tested = (torch.from_numpy(each).unflatten(1, shape) for each in (train[0], rows))

@@ -20,15 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.data import Benchmark, benchmark, data_root, every_fifth
-from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, cnn_accuracy, flat
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, flat, scores
 from dpswd.generators import draw as generate
-from dpswd.generators import to_bytes
 from dpswd.records import Records
 from experiments import cells
 from experiments.generation.frechet import check_weights, fidelity
 from experiments.generation.readme_picture import draw_grids, grid
 from experiments.generation.table2 import LABELS
-from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, train_mixture
+from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, to_bytes, train_mixture
 
 SEEDS = 3
 NETWORKS = ("mlp", "cnn", "larger_cnn")
@@ -200,7 +199,7 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path 
     measured = fidelity(test.floats(order), images[: len(test)], weights)
     found = accuracies(IMAGE_CLASSIFIERS, images, labels, source)
     pair, synthetic = (flat(test.floats()), test.labels.numpy()), (flat(images), labels.numpy())
-    found["larger_cnn"] = cnn_accuracy(LargerCNN, synthetic, pair, tuple(images.shape[1:]))
+    found["larger_cnn"] = scores(LargerCNN, synthetic, pair, True, tuple(images.shape[1:]))["accuracy"]
     return {**dataclasses.asdict(cell), **facts, "accuracy": found, "fidelity": measured}
 
 

@@ -22,7 +22,7 @@ import yaml
 
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Benchmark, benchmark
-from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, accuracy, flat
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, flat, scores
 from dpswd.generators import Generator, draw, read_generator, save_grid, save_samples, write_generator
 from dpswd.lightning.module import one_cycle
 from dpswd.lightning.networks import ShuffleGenerator
@@ -143,7 +143,7 @@ def _evaluated(generator: Generator, found: Benchmark) -> dict[str, Any]:
         return fidelity(real, draw(generator, torch.zeros(N_FACES, dtype=torch.int64)))
     labels = torch.arange(N_SYNTHETIC) % generator.n_classes
     pairs = (flat(draw(generator, labels)), labels.numpy()), (flat(real), found.test.labels.numpy())
-    values = {each: round(accuracy(each, *pairs, True, generator.sample_shape), 2) for each in IMAGE_CLASSIFIERS}
+    values = {each: scores(each, *pairs, True, generator.sample_shape)["accuracy"] for each in IMAGE_CLASSIFIERS}
     return {"accuracy": values}
 
 

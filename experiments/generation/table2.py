@@ -22,7 +22,6 @@ from dpswd.budget import Budget
 from dpswd.data import Benchmark
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
 from dpswd.generators import draw as generate
-from dpswd.generators import to_bytes
 from dpswd.mixture.features import DCT
 from dpswd.report.render import write_report
 from experiments import cells
@@ -34,6 +33,7 @@ from experiments.generation.training import (
     accuracies,
     constants_digest,
     load,
+    to_bytes,
     train_mixture,
     train_network,
 )

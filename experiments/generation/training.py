@@ -11,14 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import torch
 import yaml
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dpswd import mixture
 from dpswd.budget import Budget
 from dpswd.data import Benchmark, benchmark
-from dpswd.evaluation.accuracy import accuracy, flat
+from dpswd.evaluation.accuracy import flat, scores
 from dpswd.generators import Generator
 from dpswd.mechanism import Mechanism
 from dpswd.records import PrivateRecords
@@ -96,7 +98,13 @@ def accuracies(names: Sequence[str], images: Tensor, labels: Tensor, loaded: Ben
     """Train classifiers on images; return their accuracies on the test records."""
     assert loaded.test is not None
     train, test = (flat(images), labels.numpy()), (flat(loaded.test.floats()), loaded.test.labels.numpy())
-    return {name: round(accuracy(name, train, test, True, tuple(images.shape[1:])), 2) for name in names}
+    return {name: scores(name, train, test, True, tuple(images.shape[1:]))["accuracy"] for name in names}
+
+
+def to_bytes(images: Tensor) -> NDArray[np.uint8]:
+    """Convert pixels (n, channels, h, w) in [0, 1] to bytes in torchvision's layout, (n, h, w) or (n, h, w, 3)."""
+    pixels: NDArray[np.uint8] = (images.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+    return pixels[:, 0] if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
 
 
 def constants_digest(path: Path) -> str:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dpswd.data import benchmark
-from dpswd.evaluation.accuracy import accuracy, flat
+from dpswd.evaluation.accuracy import flat, scores
 from dpswd.lightning.networks import ConvGenerator
 from dpswd.mixture.features import DCT, Flatten
 from dpswd.records import Records
@@ -124,7 +124,8 @@ def test_table_5_generator():
 
 def learnt(sample, n=2000):
     labels, test = torch.arange(n) % 10, benchmark("digits").test
-    return accuracy("logreg", (flat(sample(labels)), labels.numpy()), (flat(test.floats()), test.labels.numpy()), True)
+    made, real = (flat(sample(labels)), labels.numpy()), (flat(test.floats()), test.labels.numpy())
+    return scores("logreg", made, real, True)["accuracy"]
 
 
 def test_gaussian_finds_means_and_covariances(tmp_path):
