@@ -85,7 +85,10 @@ def _columns(spec: str) -> dict[str, str]:
 
 
 class _Value:
-    """A value in a format string: ``ms`` and the keys of ``UNITS`` are units; what is missing is a dash."""
+    """A value in a format string: ``ms`` and the keys of ``UNITS`` are units; what is missing is a dash.
+
+    ``{key:yes/no}`` shows a truth value, ``{key:name}`` a word of ``NAMES``.
+    """
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -96,6 +99,10 @@ class _Value:
     def __format__(self, form: str) -> str:
         if self.value is None:
             return "-"
+        if isinstance(self.value, bool):
+            return form.split("/")[not self.value]
+        if form == "name":
+            return NAMES.get(self.value, self.value)
         if form == "ms":
             return f"{self.value * 1e3:,.0f}" if self.value > 0.1 else f"{self.value * 1e3:.3g}"
         shown = format(self.value * UNITS.get(form, 1), DIGITS[form]) if form in UNITS else format(self.value, form)
@@ -171,15 +178,15 @@ def real_beside(row: Row) -> str:
     return next(iter(found), "-")
 
 
-METHODS = {
+NAMES = {  # for format strings ``{key:name}``
+    "N": "N = B (one shot)",
+    "T": "T (account)",
     "SWD, adapter": "ours without noise",
     "DP-SWD, adapter": "**DP-SWD, adapter (ours)**",
     "DP-SWD, features": "DP-SWD, encoder's features (ours)",
     "image map, real target": "image map, real target: NOT PRIVATE",
     "image map, synthetic target": "**image map, synthetic target (ours)**",
-}
-CLASSIFIERS = {"logreg": "LogReg", "mlp": "MLP", "cnn": "CNN", "larger_cnn": "larger CNN"}
-CLASSIFIERS |= {"best": "best network", "mean": "mean of networks"}
+} | {"logreg": "LogReg", "mlp": "MLP", "cnn": "CNN"}
 
 
 def problem(row: Row) -> str:
@@ -199,21 +206,16 @@ def budget(row: Row, none: str = "") -> str:
 
 FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     **{each.__name__: each for each in (score, guarantee, mixture_beside, problem, feta_pro, real_beside)},
-    "against": lambda row: {"N": "N = B (one shot)", "T": "T (account)"}.get(row["variable"], row["variable"]),
     "budget": lambda row: guarantee(row).split(", μ")[0],
     "budget_or_real": lambda row: budget(row, "real records"),
-    "case": lambda row: f"{CLASSIFIERS[row['classifier']]}, {row['covariance']}",
     "changes": lambda row: (
         ", ".join(f"{key} {value}" for key, value in row["changed"].items() if key != "steps") or "-"
     ),
-    "classifier": lambda row: CLASSIFIERS[row["classifier"]],
     "curve": lambda row: " ".join(f"{value:.0f}" for value in (row["curve"][0], max(row["curve"]), row["curve"][-1])),
     "digits": lambda row: "MNIST" in row["dataset"],
     "epsilon_or_all": budget,
     "epsilon_or_printed": lambda row: budget(row) if row["sound"] else row["method"],
-    "leak": lambda row: f"{row['mu_lower']:.2f}" + (" **caught**" if row["caught"] else ""),
     "mean_of_all": lambda row: f"{sum(each['mean'] for each in row['same']) / len(row['same']):.1f}",
-    "method": lambda row: METHODS.get(row["method"], row["method"]),
     "naive_ours": ratio("naive_s", "ours_s", with_n),
     "one_thread": lambda row: row["part"] in ("distance", "large") and row["threads"] == 1,
     "ours_floor": ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
@@ -223,9 +225,7 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
         f"{max(row['peak_bytes']) / 1e9:.2f}" + ("" if max(row["peak_bytes"]) <= 4e9 else " **(missed)**")
     ),
     "pot_ours": ratio("pot_s", "ours_s", lambda row, value: value >= (3 if row["d"] <= 784 else 1.4)),
-    "rule": lambda row: {True: "yes", False: "no"}.get(row.get("chosen"), "-"),
     "start": lambda row: "random weights" if "random" in row["method"] else "normal law",
-    "verdict": lambda row: "passed" if row["passed"] else "REFUTED",
     "whose": lambda row: f"{'ours' if row['sound'] else 'FETA-Pro'}, {row['classifier']}",
 }
 

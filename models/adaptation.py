@@ -31,7 +31,6 @@ import torch
 from torch import Tensor, nn
 
 from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, PrivateRecords, ProjectionMechanism, ReleaseLoader
-from dpswd._validate import at_least
 from dpswd.audit.game import Unrecorded
 
 __all__ = ["accuracy", "fit_aligned", "fit_source", "source_batches"]
@@ -43,14 +42,7 @@ Batches = Iterator[tuple[Tensor, Tensor]]
 
 
 def source_batches(records: Any, batch_size: int = 128, augment: Callable[[Tensor], Tensor] | None = None) -> Batches:
-    """Yield shuffled batches (values, classes) of labelled public records without end, and without short ones.
-
-    Args:
-        records: Anything with ``floats()`` and ``labels``.
-        batch_size: Records per batch.
-        augment: Applied to the values of every batch.
-    """
-    at_least(1, batch_size=batch_size)
+    """Yield shuffled batches (values, classes) of labelled public records without end, and without short ones."""
     values, labels = records.floats(), records.labels
     size = min(batch_size, len(labels))
     while True:
@@ -59,15 +51,7 @@ def source_batches(records: Any, batch_size: int = 128, augment: Callable[[Tenso
 
 
 def fit_source(encoder: nn.Module, classifier: nn.Module, source: Batches, steps: int, lr: float) -> None:
-    """Train encoder and classifier on the source alone, by Adam with a one-cycle learning rate.
-
-    Args:
-        encoder: Maps records to features.
-        classifier: Maps features to scores.
-        source: Endless labelled batches.
-        steps: Training steps.
-        lr: Mean learning rate; its peak is four times as high.
-    """
+    """Train encoder and classifier on the source alone, by Adam with a one-cycle learning rate of peak ``4 lr``."""
     optimizer = torch.optim.Adam([*encoder.parameters(), *classifier.parameters()], lr=lr)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4 * lr, max(2, steps))
     for _ in range(steps):
@@ -80,11 +64,7 @@ def fit_source(encoder: nn.Module, classifier: nn.Module, source: Batches, steps
 
 
 class CentredFeatures(nn.Module):
-    """Row function: features of the encoder, about a public centre and in units of a public diameter.
-
-    Args:
-        encoder: Maps records to features (n, encoder.dim).
-    """
+    """Row function: features (n, encoder.dim), about a public centre and in units of a public diameter."""
 
     centre: Tensor
     radius: Tensor
@@ -139,22 +119,21 @@ def fit_aligned(
         classifier: Maps features to scores.
         source: Endless labelled public batches.
         target: The private records.
-        steps: Training steps.
+        steps: Training steps of Adam, with ``lr`` for encoder and classifier and ``adapter_lr`` for the adapter.
         n_releases: Number of releases, evenly spread over the steps.
         adapter: Trainable map of source records to records like the target's.
         space: Fixed public map with ``dim`` and ``radius`` whose rows are compared instead of the features.
         alignment: Weight of the distance.
         n_projections: Number of orthogonal directions; one basis if not given.
         n_quantiles: Block means per direction.
-        lr: Learning rate of Adam for encoder and classifier.
-        adapter_lr: Learning rate of the adapter.
+        lr: See ``steps``.
+        adapter_lr: See ``steps``.
         target_epsilon: Budget, together with ``target_delta``; ``None`` for no noise: NOT PRIVATE.
-        target_delta: Budget, together with ``target_epsilon``.
+        target_delta: See ``target_epsilon``.
 
     Returns:
         Privacy spent: epsilon, delta, mu and sound; empty without noise.
     """
-    at_least(1, steps=steps, n_releases=n_releases)
     features = CentredFeatures(encoder) if space is None else None
     rows = space if features is None else features
     mechanism = ProjectionMechanism(

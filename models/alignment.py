@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpswd._validate import at_least, positive
 from dpswd.sliced import random_projections, sliced_wasserstein
 
 
@@ -42,20 +41,10 @@ def fit_unprotected(
     weight: float,
     lr: float,
 ) -> None:
-    """Minimise cross-entropy on the source plus ``weight`` times the term, by Adam with a cosine.
+    """Minimise cross-entropy on the source plus ``weight`` times the term, by Adam with a cosine to a tenth of ``lr``.
 
-    Args:
-        encoder: Maps records to features (n, d).
-        classifier: Maps features to scores.
-        term: Scalar of features (n, d) of source and target, and of the progress of training from 0 to 1.
-        source: Endless labelled batches.
-        target: Endless raw batches.
-        steps: Training steps.
-        weight: Weight of the term.
-        lr: Learning rate, which falls to a tenth.
+    The term is a scalar of features (n, d) of source and target, and of the progress of training from 0 to 1.
     """
-    at_least(1, steps=steps)
-    positive(weight=weight, lr=lr)
     for part in (encoder, classifier, term):
         part.train()
     parameters = [p for part in (encoder, classifier, term) for p in part.parameters()]
@@ -89,23 +78,14 @@ def reverse(features: Tensor, factor: float = 1.0) -> Tensor:
 
 
 class DomainClassifier(nn.Sequential):
-    """Map features (n, d) to logits (n,) of belonging to the target.
-
-    Args:
-        dim: Size d of the features.
-        hidden: Width of the hidden layer.
-    """
+    """Map features (n, dim) to logits (n,) of belonging to the target."""
 
     def __init__(self, dim: int, hidden: int = 100) -> None:
         super().__init__(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, 1), nn.Flatten(0))
 
 
 class DANNTerm(nn.Module):
-    """DANN: cross-entropy of a domain classifier; the encoder's gradient is reversed, with a rising factor.
-
-    Args:
-        dim: Size of the features.
-    """
+    """DANN: cross-entropy of a domain classifier; the encoder's gradient is reversed, with a rising factor."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpswd._validate import at_least, positive
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.accounting.ledger import CONDITIONS
@@ -57,31 +56,15 @@ def fit_dp_dann(
     target_epsilon: float,
     target_delta: float,
 ) -> dict[str, Any]:
-    """Train encoder and classifier in place.
+    """Train encoder and classifier in place, with one release of ``batch_size`` of the N target records each step.
 
-    Args:
-        encoder: Maps records to features (n, dim); layers that Opacus knows, no batch normalisation.
-        classifier: Maps features to scores.
-        dim: Size of the features.
-        source: Endless labelled public batches.
-        target: All N private records.
-        steps: Number T of releases: one each step.
-        batch_size: Private records per release.
-        weight: Weight of the adversary relative to the classifier's loss.
-        lr: Learning rate of Adam, which falls to a tenth.
-        clip: Largest norm C of a per-example gradient.
-        target_epsilon: Budget, together with ``target_delta``.
-        target_delta: Budget, together with ``target_epsilon``.
+    ``clip`` is the largest norm C of a per-example gradient; ``weight`` is that of the adversary relative to the
+    classifier's loss; ``lr`` falls to a tenth. The encoder has layers that Opacus knows, no batch normalisation.
 
     Returns:
         Privacy spent (epsilon, delta, mu), the noise multiplier (noise over C), and that the guarantee is conditional:
         ``target`` is a tensor, so that ``sound`` is false and ``conditions`` lists what has to hold.
-
-    Raises:
-        InputError: If a number is out of range, or B > N.
     """
-    at_least(1, steps=steps, batch_size=batch_size)
-    positive(weight=weight, lr=lr, clip=clip)
     sampler = FixedSizeSampler(len(target), batch_size, n_steps=steps)
     mechanism = GaussianMechanism(sensitivity=2 * clip, sigma=1.0, name="target gradients", batch_size=batch_size)
     budget = {"target_epsilon": target_epsilon, "target_delta": target_delta}

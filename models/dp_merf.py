@@ -20,28 +20,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpswd._validate import at_least, positive
 from dpswd.budget import Budget
-from dpswd.errors import InputError
 from dpswd.queries import ClassMeans
 from dpswd.records import PrivateRecords
 
 
 class FourierFeatures(nn.Module):
-    """Map records (n, ...) of ``dim`` entries to features (n, 2 * n_frequencies) of norm 1.
-
-    Args:
-        dim: Number of entries of a record.
-        n_frequencies: Number D of random frequencies.
-        lengthscale: Public lengthscale of the Gaussian kernel, in the units of the records.
-    """
+    """Map records (n, ...) of ``dim`` entries to features (n, 2 * n_frequencies) of norm 1."""
 
     frequencies: Tensor
 
     def __init__(self, dim: int, n_frequencies: int = 5000, lengthscale: float = 10.0) -> None:
         super().__init__()
-        at_least(1, dim=dim, n_frequencies=n_frequencies)
-        positive(lengthscale=lengthscale)
         self.register_buffer("frequencies", torch.randn(dim, n_frequencies) / lengthscale)
 
     @property
@@ -82,10 +72,6 @@ class DPMERF(nn.Module):
         lr: float = 1e-2,
     ) -> None:
         super().__init__()
-        positive(lr=lr)
-        if generator.n_classes < 2:
-            raise InputError(f"Expected a generator with at least 2 classes, got {generator.n_classes}.")
-        at_least(generator.n_classes, generated=generated)
         self.generator, self.lengthscale, self.generated, self.lr = generator, lengthscale, generated, lr
         self.features = FourierFeatures(math.prod(generator.sample_shape), n_frequencies, lengthscale)
         self.register_buffer("counts", torch.zeros(generator.n_classes))
@@ -98,9 +84,6 @@ class DPMERF(nn.Module):
 
         Returns:
             The budget that was spent; its run directory holds the ledger.
-
-        Raises:
-            InputError: If the records do not fit, or the directory holds a run already.
         """
         query = ClassMeans(self.generator.n_classes, self.features.dim, row_norm=1.0)
         config = {
@@ -131,12 +114,8 @@ class DPMERF(nn.Module):
     def train_generator(self, steps: int, epoch: int | None = None) -> None:
         """Train for ``steps`` steps on equally many generated records of each class; no release is made.
 
-        Args:
-            steps: Training steps.
-            epoch: Steps after which the learning rate is multiplied by 0.9, as in the code of Harder2021; by default it
-                falls to a tenth by a cosine.
+        The learning rate falls to a tenth by a cosine, or by a factor 0.9 every ``epoch`` steps (code of Harder2021).
         """
-        at_least(1, steps=steps)
         optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr)
         schedule: torch.optim.lr_scheduler.LRScheduler
         if epoch is None:

@@ -51,11 +51,7 @@ class FeatureEncoder(nn.Sequential):
 
 
 class ShiftAdapter(nn.Module):
-    """Scale and shift every entry of feature vectors (n, d); the identity at first.
-
-    Args:
-        dim: Size d of the vectors.
-    """
+    """Scale and shift every entry of feature vectors (n, dim); the identity at first."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

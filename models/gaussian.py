@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from dpswd._validate import at_least, positive
 from dpswd.budget import Budget
 from dpswd.mixture.features import FeatureMap
 from dpswd.queries import ClassCovariances, ClassMeans
@@ -37,8 +36,6 @@ class ClassGaussian(nn.Module):
 
     def __init__(self, features: FeatureMap, n_classes: int = 10, spread: float = 0.3, mean_share: float = 0.2) -> None:
         super().__init__()
-        positive(spread=spread)
-        at_least(2, n_classes=n_classes)
         self.features, self.n_classes, self.spread, self.mean_share = features, n_classes, spread, mean_share
         dim = features.dim
         self.register_buffer("counts", torch.zeros(n_classes))
@@ -50,9 +47,6 @@ class ClassGaussian(nn.Module):
 
         Returns:
             The budget that was spent; its run directory holds the ledger.
-
-        Raises:
-            InputError: If the records do not fit, or the directory holds a run already.
         """
         means = ClassMeans(self.n_classes, self.features.dim, share=self.mean_share)
         covariances = ClassCovariances(self.n_classes, self.features.dim, row_norm=self.spread, share=0.5)

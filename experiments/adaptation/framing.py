@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from dpswd.errors import InputError
-
 __all__ = ["frame"]
 
 
@@ -18,8 +16,6 @@ def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, 
     (n, 1, size, size). The result is a function of one image alone, so that it is part of the public map from record to
     row.
     """
-    if images.ndim != 4 or images.shape[1] != 1:
-        raise InputError(f"Expected grey images (n, 1, h, w), got {tuple(images.shape)}.")
     n, _, h, w = images.shape
     mass = images[:, 0].double().clamp(min=0)  # (n, h, w)
     total = mass.sum((1, 2)).clamp(min=1e-6)

@@ -19,30 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, stats
 
-from dpswd._validate import at_least, probability
-from dpswd.errors import InputError
-
 
 def one_run_p_value(slots: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Bound the probability of ``right`` or more right guesses under (epsilon, delta)-DP.
-
-    Args:
-        slots: Number m of coins.
-        guesses: Number r <= m of guesses.
-        right: Number v of right guesses.
-        epsilon: At least 0.
-        delta: At least 0.
-
-    Returns:
-        A number of at most 1.
-
-    Raises:
-        InputError: If ``right <= guesses <= slots`` does not hold.
-    """
-    at_least(0, guesses=guesses, right=right)
-    at_least(1, slots=slots)
-    if not right <= guesses <= slots:
-        raise InputError(f"Expected right <= guesses <= slots, got {right}, {guesses} and {slots}.")
+    """Bound the probability of v or more ``right`` guesses out of r among m ``slots`` under (epsilon, delta)-DP."""
     rate = 1 / (1 + math.exp(-epsilon))
     p_value = float(stats.binom.sf(right - 1, guesses, rate))
     if delta and right:
@@ -52,29 +31,12 @@ def one_run_p_value(slots: int, guesses: int, right: int, epsilon: float, delta:
 
 
 def one_run_epsilon(scores: ArrayLike, coins: ArrayLike, *, delta: float, confidence: float = 0.99) -> float:
-    """Compute a lower bound on epsilon from one run.
+    """Compute a lower bound on epsilon that holds with probability ``confidence``, from one run.
 
-    The guesses are the slots with the largest absolute scores: all slots, a half, a quarter and a tenth of them, each
-    with a quarter of the error probability.
-
-    Args:
-        scores: Scores (m,); a positive score guesses 1, a larger absolute value is more certain.
-        coins: The coins (m,), 0 or 1.
-        delta: Of the claim that is tested.
-        confidence: Probability with which the bound holds.
-
-    Returns:
-        epsilon, 0 if nothing is proved.
-
-    Raises:
-        InputError: If the shapes differ, a score is nan, or a coin is not 0 or 1.
+    A positive score (m,) guesses that the coin (m,) is 1. The guesses are the slots with the largest absolute scores:
+    all slots, a half, a quarter and a tenth of them, each with a quarter of the error probability.
     """
-    probability(delta=delta, confidence=confidence)
-    scores, coins = np.asarray(scores, dtype=float), np.asarray(coins)
-    if scores.ndim != 1 or scores.shape != coins.shape or not len(scores):
-        raise InputError(f"Expected scores and coins of one shape (m,), got {scores.shape} and {coins.shape}.")
-    if np.isnan(scores).any() or not np.isin(coins, (0, 1)).all():
-        raise InputError("Expected scores without nan and coins of 0 and 1, got other values.")
+    scores, coins = np.asarray(scores, dtype=np.float64), np.asarray(coins)
     m = len(scores)
     order = np.argsort(-np.abs(scores), kind="stable")
     correct = ((scores > 0) == (coins == 1))[order]

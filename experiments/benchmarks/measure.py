@@ -19,13 +19,9 @@ BUDGET = 4.0  # seconds that one measurement of short rounds may take
 def medians(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, int]]:
     """Run every function in turn, round after round, so that other load on the machine affects all of them alike.
 
-    Args:
-        functions: What to measure, by name. Each has one warm-up round that is not counted, unless that takes more
-            than ``SLOW`` seconds: then it is the measurement.
-        rounds: Measured rounds; from ``ENOUGH`` on, short functions get more of them.
-
-    Returns:
-        The median in seconds and the number of rounds, by name.
+    Each has one warm-up round that is not counted, unless that takes more than ``SLOW`` seconds: then it is the
+    measurement. From ``ENOUGH`` rounds on, short functions get more of them. The result is the median in seconds and
+    the number of rounds, by name.
     """
     gc.collect()
     warm = {name: seconds_of(function) for name, function in functions.items()}

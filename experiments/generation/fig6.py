@@ -64,12 +64,8 @@ def repeated(faces: Records) -> PrivateRecords:
 def fig6(out: Path, *, data: Path | None = None, weights: Path | None = None) -> dict[str, Any]:
     """Rakotomamonjy2021, Figure 6: CelebA 64 x 64 by ours (minutes).
 
-    The figure shows generated faces only, because those of CelebA may not be redistributed.
-
-    Args:
-        out: Directory of the results; run directories lie in a new directory below it.
-        data: Root of the data sets.
-        weights: The Inception weights of pytorch-fid, for the FID.
+    The figure shows generated faces only, because those of CelebA may not be redistributed. ``weights`` of pytorch-fid
+    give the FID.
     """
     if weights is not None:
         check_weights(weights)

@@ -135,11 +135,7 @@ class Cell(cells.Cell):
 def run(out: Path, *, quick: bool = False, data: Path | None = None, weights: Path | None = None) -> dict[str, Any]:
     """DPImageBench's protocol with classifiers of a laptop: accuracy, Frechet distance (hours; resumes).
 
-    Args:
-        out: Directory of the results.
-        quick: Embedded digits only, 2,000 synthetic images, one seed.
-        data: Root of the data sets.
-        weights: The Inception weights of pytorch-fid, for the FID.
+    With ``quick`` the embedded digits, 2,000 synthetic images, one seed; with the ``weights`` of pytorch-fid the FID.
     """
     if weights is not None:
         check_weights(weights)

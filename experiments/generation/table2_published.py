@@ -116,12 +116,7 @@ def table2_published(
 ) -> dict[str, Any]:
     """Rakotomamonjy2021, Table 2: its rows as printed (an hour of a core each; resumes).
 
-    Args:
-        out: ``OUT/table2_published`` holds the cells, their images and checkpoints.
-        data: Directory of the data sets.
-        only: One data set.
-        method: One method.
-        seeds: Number of seeds.
+    ``only`` is one data set, ``method`` one method; ``OUT/table2_published`` has the cells, images and checkpoints.
     """
     for name, value, allowed in (("only", only, DATASETS), ("method", method, METHODS)):
         if value not in (None, *allowed):
@@ -213,16 +208,7 @@ def published_run(
     lr: float = 1e-4,
     grouping: str = "ten",
 ) -> Table3Generator:
-    """Train the generator of Table 3 from torch's current random state.
-
-    Args:
-        private: Images of 28 x 28 pixels in 10 classes.
-        sigma: Noise of the projections, in units in which a row moves by at most 1.
-        steps: Training steps.
-        checkpoint: See :func:`train_resumably`.
-        lr: Learning rate.
-        grouping: See the module docstring.
-    """
+    """Train the generator of Table 3 from torch's random state; ``sigma`` is for rows that move by at most 1."""
     batch = SETTING.batch_size
     generator: Any = Table3Generator().to(memory_format=torch.channels_last)  # half the time on a CPU
     optimizer = torch.optim.Adam(generator.parameters(), lr=lr)

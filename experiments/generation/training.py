@@ -172,16 +172,7 @@ def train_network(
 ) -> Made:
     """Train a generator by DP-SWD at every ``every``-th step, as :class:`dpswd.lightning.module.GeneratorModule` does.
 
-    Args:
-        records: The records that play the private ones.
-        directory: The run directory; new.
-        epsilon: Budget.
-        delta: Budget.
-        seed: Of weights and latent codes.
-        steps: Training steps.
-        batch_size: Records in a release.
-        every: Training steps per release.
-        options: Options of the module.
+    A release has ``batch_size`` records. The seed is that of weights and latent codes; ``options`` are the module's.
     """
     import lightning as L
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpswd import InputError, PrivacyAccountant
+from dpswd import PrivacyAccountant
 from dpswd.mechanism import GaussianMechanism
 from dpswd.mixture.features import Flatten
 from dpswd.records import Records
@@ -114,14 +114,9 @@ def test_dp_dann_releases_a_clipped_sum_with_that_noise(monkeypatch):
     assert abs(float(drawn.square().mean()) - 1) < 5 * (2 / len(drawn)) ** 0.5
 
 
-def test_dp_dann_learns_the_source_and_refuses_bad_input():
+def test_dp_dann_learns_the_source():
     encoder, head, _ = dp(steps=80)
     assert score(encoder, head, 0.0) > 0.9
-    with pytest.raises(InputError, match="Expected batch_size <= the number of records, got batch_size=121 and 120"):
-        dp(batch=121)
-    with pytest.raises(InputError, match="Expected clip to be finite and above 0"):
-        dp(clip=0.0)
-    assert isinstance(head, nn.Module)
 
 
 SHIFT = 1.5
