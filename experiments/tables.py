@@ -217,10 +217,9 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "epsilon_or_printed": lambda row: budget(row) if row["sound"] else row["method"],
     "mean_of_all": lambda row: f"{sum(each['mean'] for each in row['same']) / len(row['same']):.1f}",
     "naive_ours": ratio("naive_s", "ours_s", with_n),
-    "one_thread": lambda row: row["part"] in ("distance", "large") and row["threads"] == 1,
+    "on_processor": lambda row: row["part"] == "distance" and row["device"] == "cpu",
     "ours_floor": ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
-    "paper_quantiles": ratio("paper_s", "quantiles_s", with_n),
-    "paper_rows": ratio("paper_s", "rows_s", with_n),
+    "paper_ours": lambda row: " / ".join(ratio("paper_s", f"{name}_s", with_n)(row) for name in ("rows", "quantiles")),
     "peak": lambda row: (
         f"{max(row['peak_bytes']) / 1e9:.2f}" + ("" if max(row["peak_bytes"]) <= 4e9 else " **(missed)**")
     ),

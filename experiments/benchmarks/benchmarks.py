@@ -167,7 +167,7 @@ def work():
 
 
 def step(tiny: bool, rounds: int) -> Rows:
-    """A whole private step: ours with rows and with block means, the paper's, and our directions alone."""
+    """A whole private step: ours with rows and with block means, the paper's; our directions and product alone."""
     rows = []
     for n, d, k in TINY if tiny else SIZES:
         for threads in (1, 2):
@@ -177,6 +177,7 @@ def step(tiny: bool, rounds: int) -> Rows:
                 name: private_step(problem, name) for name in ("rows", "quantiles")
             }
             functions |= {"paper": partial(paper_step, problem), "directions": partial(random_projections, d, k)}
+            functions["product"] = partial(torch.matmul, problem.u.double().T, problem.x.double().T)
             rows.append({"n": n, "d": d, "k": k, "threads": threads} | _columns(medians(functions, rounds)))
     return rows
 
@@ -334,7 +335,7 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     found = run_cells(parts, measure, out / f"benchmarks{'-quick' if quick else ''}", workers=0)
     rows = [row for part in found for row in part["rows"]]
     draw(rows, out / "scaling.png")
-    return {"rows": rows}
+    return {"rows": rows, "pot": ot.__version__}
 
 
 def draw(rows: Rows, path: Path) -> None:
