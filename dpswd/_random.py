@@ -75,7 +75,7 @@ def normal(source: RandomSource, shape: tuple[int, ...]) -> NDArray[np.float64]:
         radius *= 2.0**-53  # (0, 1]: the logarithm is finite
         np.log(radius, out=radius)
         radius *= -2
-        np.sqrt(radius, out=radius)
+        torch.from_numpy(radius).sqrt_()
         angle *= 2 * math.pi * 2.0**-53
         np.multiply(radius, angle.cos().numpy(), out=result[start:stop])
         np.multiply(radius, angle.sin_().numpy(), out=result[half + start : half + stop])

@@ -76,7 +76,7 @@ def random_projections(
     if kind == "iid":
         columns = _gaussian((n_projections, dim), generator)
         norms: Tensor = torch.linalg.vector_norm(columns, dim=1, keepdim=True)
-        return columns.div_(norms).T.to(device=device, dtype=dtype)
+        return columns.mul_(norms.reciprocal_()).T.to(device=device, dtype=dtype)
     bases = []
     for start in range(0, n_projections, dim):
         width = min(dim, n_projections - start)

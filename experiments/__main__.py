@@ -39,7 +39,7 @@ ORDER = """fig7 table4 gdp_table3 gdp_fig1 gdp_fig2 wdp_fig3 fig1 gdp_fig4 wdp_f
 tangent gdp_fig3 fig2 forecast wdp_table2 leak tables_mst tables_adult tables_small spread fig6 stand_ins imbalance
 benchmarks audit table1_gap table1 fig3 table2_gap fallback
 table1_published table2 parts fig4 fig5 generation_ablation imagebench generation networks
-table2_published fig6_published""".split()
+table2_published field fig6_published""".split()
 COMMANDS = {  # of results whose name is not the command
     f"tables_{part}": f"tables_adult --only {part}" for part in ("adult", "small", "mst")
 } | {name: f"{name} --full" for name in ("fig4", "fig5", "parts")}

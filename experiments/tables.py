@@ -233,8 +233,11 @@ def fill(text: str) -> str:
     """Return a page with every table made anew that has a result."""
 
     def table(match: re.Match[str]) -> str:
-        path = RESULTS / f"{TABLES[match[2]].get('source', match[2])}.json"
-        return f"{match[1]}{render(match[2])}\n{match[3]}" if path.exists() else match[0]  # measured later
+        name, facts = match[2], TABLES[match[2]]
+        source = facts.get("source", name)
+        if not (RESULTS / f"{source}.json").exists() or facts.get("part", "rows") not in _result(source):
+            return match[0]  # measured later
+        return f"{match[1]}{render(name)}\n{match[3]}"
 
     return MARKS.sub(table, text)
 

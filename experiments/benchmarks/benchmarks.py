@@ -1,4 +1,4 @@
-"""Benchmarks of docs/performance.md: distances, private steps, start, accounting, growth, memory.
+"""Benchmarks of docs/performance.md: distances, private steps, start, accounting, growth, memory, torch.compile.
 
 Axes: n rows on both sides, d dimension, k directions; float32, gradient for the generated side y. A part whose result
 is in ``OUT/benchmarks`` is not measured again; remove its file to repeat it. All parts take about a quarter of an hour.
@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import ot
 import torch
 import torch.nn.functional as F
@@ -29,7 +28,7 @@ from dpswd import (
     sliced_wasserstein,
 )
 from dpswd._sorting import sort_rows_with_order
-from experiments.benchmarks.measure import medians, peak_of, seconds_of
+from experiments.benchmarks.measure import exponent, medians, peak_of, seconds_of
 from experiments.cells import Cell, run_cells
 
 Rows = list[dict[str, Any]]
@@ -237,12 +236,8 @@ def scaling(tiny: bool, rounds: int) -> Rows:
         works = {str(value): partial(ours, Problem.make(**(base | {name: value}))) for value in sizes}
         seconds = [median for median, _ in medians(works, rounds).values()]
         row: dict[str, Any] = {"variable": name, "what": "distance, forward and backward", "sizes": sizes}
-        rows.append(row | {"seconds": seconds, "exponent": _exponent(sizes, seconds)})
+        rows.append(row | {"seconds": seconds, "exponent": exponent(sizes, seconds)})
     return rows
-
-
-def _exponent(sizes: list[int], values: list[float], least: float = 1e-9) -> float:
-    return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, least)), 1)[0])
 
 
 COST_BASE = {"N": 60_000, "B": 6_000, "k": 400, "d": 196}
@@ -304,14 +299,25 @@ def _cost_of(variable: str, base: dict[str, int], sizes: tuple[int, ...]) -> dic
         "cpu_seconds": seconds,
         "peak_bytes": [each["peak_bytes"] for each in found],
         "above_bytes": above,
-        "time_exponent": _exponent(list(sizes), seconds),
-        "memory_exponent": _exponent(list(sizes), above, least=1e6),  # differences below a megabyte are noise
+        "time_exponent": exponent(list(sizes), seconds),
+        "memory_exponent": exponent(list(sizes), above, least=1e6),  # differences below a megabyte are noise
     }
+
+
+def compiled(tiny: bool, rounds: int) -> Rows:
+    """The naive distance compiled by ``torch.compile`` (ours calls NumPy, which a graph cannot hold), one thread."""
+    torch.set_num_threads(1)
+    size = TINY[0] if tiny else SIZES[1]
+    problem, fast = Problem.make(*size), torch.compile(naive_distance)
+    work = lambda: problem.backward(fast(problem.x, problem.y, problem.u))  # noqa: E731
+    seconds = seconds_of(work)
+    found = medians({"compiled": work, "naive": partial(naive, problem), "ours": partial(ours, problem)}, rounds)
+    return [dict(zip("ndk", size, strict=True)) | {"compile_s": seconds} | _columns(found)]
 
 
 # Run ----------------------------------------------------------------------------------------------------------------
 
-PARTS = (startup, account, distance, step, scaling, cost)
+PARTS = (startup, account, distance, step, scaling, cost, compiled)
 
 
 @dataclass(frozen=True)
@@ -348,9 +354,9 @@ def draw(rows: Rows, path: Path) -> None:
         if row["part"] not in ("scaling", "cost") or (row["part"], row["variable"]) == ("cost", "T"):
             continue
         axes = distances if row["part"] == "scaling" else releases
-        seconds, exponent = row.get("seconds") or row["cpu_seconds"], row.get("exponent") or row["time_exponent"]
+        seconds, power = row.get("seconds") or row["cpu_seconds"], row.get("exponent") or row["time_exponent"]
         name = "N = B" if row["variable"] == "N" else row["variable"]
-        axes.plot(row["sizes"], [1e3 * value for value in seconds], "o-", label=f"{name}: {exponent:.2f}")
+        axes.plot(row["sizes"], [1e3 * value for value in seconds], "o-", label=f"{name}: {power:.2f}")
         if "above_bytes" in row:
             above = [max(value, 1e6) / 1e6 for value in row["above_bytes"]]
             memory.plot(row["sizes"], above, "o-", label=f"{name}: {row['memory_exponent']:.2f}")

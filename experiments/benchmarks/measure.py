@@ -6,9 +6,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 SLOW = 10.0  # seconds from which a function runs once only, without a warm-up
@@ -33,6 +34,11 @@ def medians(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[
             if warm[name] < SLOW:
                 taken[name].append(seconds_of(function))
     return {name: (statistics.median(times), len(times)) for name, times in taken.items()}
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float], least: float = 1e-9) -> float:
+    """Return e of ``values = c sizes^e``, by least squares of the logarithms; values below ``least`` count as it."""
+    return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, least)), 1)[0])
 
 
 def seconds_of(function: Callable[[], object]) -> float:

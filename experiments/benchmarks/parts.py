@@ -1,7 +1,8 @@
 """Memory and time of a whole fit of images on disk, in one and in several processes (gloo, one thread each).
 
-Images are those of CIFAR-10, repeated with shifts of up to two pixels. The rates of the measured fits give the cost of
-10^8 records on 64 machines. A fit whose result is in ``OUT/parts`` is not run again.
+Images are those of CIFAR-10, repeated with shifts of up to two pixels. Fits of other numbers of records, pixels,
+classes and cells give the growth of the cost against each; the rate of the largest fit, the cost of 10^8 records on 64
+machines. A fit whose result is in ``OUT/parts`` is not run again.
 """
 
 import itertools
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,9 @@ from dpswd import mixture, records
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import benchmark
 from dpswd.errors import InputError
-from dpswd.mixture.structure import forecast
-from experiments.benchmarks.measure import resident
+from dpswd.mixture import structure
+from dpswd.mixture.structure import MAX_CELLS, forecast
+from experiments.benchmarks.measure import exponent, resident
 from experiments.cells import Cell, run_cells
 
 SIZE, N_CLASSES = 32, 10
@@ -33,10 +36,24 @@ LARGE = {"n": 10**8, "processes": 64, "bytes_per_second": 1.25e9}  # a network o
 
 @dataclass(frozen=True)
 class Fit(Cell):
-    """One fit."""
+    """One fit, of images of ``side`` x ``side`` pixels, with at most ``cells`` cells per class."""
 
     n: int
     processes: int
+    side: int = SIZE
+    n_classes: int = N_CLASSES
+    cells: int = MAX_CELLS
+
+
+def growth_fits(n: int, cells: int, sides: Sequence[int], classes: Sequence[int]) -> dict[str, dict[int, Fit]]:
+    """Return fits in one process that differ in one size, by variable and size; a record has 3 values per pixel."""
+    base = Fit(n, 1, cells=cells)
+    return {
+        "N": {size: replace(base, n=size) for size in (n // 2, n, 2 * n)},
+        "d": {3 * side**2: replace(base, side=side) for side in sides},
+        "C": {count: replace(base, n_classes=count) for count in classes},
+        "cells": {count: Fit(2 * n, 1, cells=count) for count in (cells, 2 * cells, 4 * cells)},
+    }
 
 
 @cache
@@ -47,22 +64,28 @@ def cifar(root: Path | None) -> tuple[np.ndarray, np.ndarray]:
     return train.values.permute(0, 2, 3, 1).numpy()[order], train.labels.numpy()[order]
 
 
-def write_images(path: Path, n: int, root: Path | None) -> None:
-    """Write ``images.npy`` (n, 32, 32, 3) and ``labels.npy``: CIFAR-10, at most 25 times, with another shift each."""
-    images, labels = cifar(root)
+def write_images(path: Path, fit: Fit, root: Path | None) -> None:
+    """Write ``images.npy`` (n, side, side, 3) and ``labels.npy``: CIFAR-10, at most 25 times, with another shift each.
+
+    Another number of classes than 10 is made by merging or by cutting them at random.
+    """
+    (images, labels), n = cifar(root), fit.n
+    pixels = np.arange(fit.side) * SIZE // fit.side
     shifts = sorted(itertools.product(range(-2, 3), repeat=2), key=lambda shift: max(map(abs, shift)))
-    written = np.lib.format.open_memmap(path / "images.npy", "w+", np.uint8, (n, SIZE, SIZE, 3))
+    written = np.lib.format.open_memmap(path / "images.npy", "w+", np.uint8, (n, fit.side, fit.side, 3))
     for start, shift in zip(range(0, n, len(images)), shifts, strict=False):
-        written[start : start + len(images)] = np.roll(images, shift, (1, 2))[: n - start]
+        moved = np.roll(images[: n - start], shift, (1, 2))
+        written[start : start + len(images)] = moved if fit.side == SIZE else moved[:, pixels][:, :, pixels]
     written.flush()
-    np.save(path / "labels.npy", np.resize(labels, n))
+    cut = np.arange(len(labels)) % max(1, fit.n_classes // N_CLASSES)
+    np.save(path / "labels.npy", np.resize((labels + N_CLASSES * cut) % fit.n_classes, n))
 
 
 def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
     """Run one fit in processes of its own; return the times of rank 0 and the largest memory of a rank."""
     with tempfile.TemporaryDirectory() as folder:
-        write_images(Path(folder), fit.n, data)
-        words = ["-m", "experiments.benchmarks.parts", folder, f"{0.5 / fit.n:g}"]
+        write_images(Path(folder), fit, data)
+        words = ["-m", "experiments.benchmarks.parts", folder, f"{0.5 / fit.n:g}", str(fit.cells)]
         if fit.processes > 1:
             words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={fit.processes}", *words]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -71,14 +94,14 @@ def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
             raise InputError(f"Expected a fit of {fit.n} images, got status {done.returncode}: {done.stderr[-1000:]}")
         ranks = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(fit.processes)]
     return {
-        **{"n": fit.n, "processes": fit.processes},
+        **asdict(fit),
         **ranks[0],
         "peak_bytes": max(rank["peak_bytes"] for rank in ranks),
         "record_pass_s": ranks[0]["releases_s"] / ranks[0]["records_read"],
     }
 
 
-def of_rank(folder: Path, delta: str) -> None:
+def of_rank(folder: Path, delta: str, cells: int) -> None:
     """Run ``dpswd generate`` as one rank, and write times and memory."""
     from dpswd.commands.main import main
 
@@ -90,9 +113,9 @@ def of_rank(folder: Path, delta: str) -> None:
         return open_records(handle, index)
 
     def timed(*arguments: Any, **options: Any) -> Any:
-        before = time.perf_counter()
+        before, busy = time.perf_counter(), time.process_time()
         generator = fit(*arguments, **options)
-        found["releases_s"] = time.perf_counter() - before
+        found["releases_s"], found["cpu_s"] = time.perf_counter() - before, time.process_time() - busy
         return generator
 
     started = time.perf_counter()
@@ -100,12 +123,21 @@ def of_rank(folder: Path, delta: str) -> None:
         mock.patch.object(records, "IN_MEMORY", 0),  # on disk at any size
         mock.patch.object(records.PrivateRecords, "open_records", counted),
         mock.patch.object(mixture, "fit", timed),
+        mock.patch.object(structure, "MAX_CELLS", cells),
     ):
         status = main(["generate", str(folder), "--out", str(folder / "run"), "--delta", delta])
     if status:
         raise SystemExit(status)
     found |= {"seconds": time.perf_counter() - started, "peak_bytes": resident("VmHWM")}
     (folder / f"{os.environ.get('RANK', '0')}.json").write_text(json.dumps(found))
+
+
+def growth(variable: str, rows: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """Fit a power of a size to the processor time of the releases, and another one to the memory."""
+    sizes = list(rows)
+    seconds, peaks = ([row[name] for row in rows.values()] for name in ("cpu_s", "peak_bytes"))
+    powers = {"time_exponent": exponent(sizes, seconds), "memory_exponent": exponent(sizes, peaks)}
+    return {"variable": variable, "sizes": sizes, "cpu_s": seconds, "peak_bytes": peaks} | powers
 
 
 def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -119,19 +151,24 @@ def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         **{"n": n, "processes": processes, "passes": passes, "sums_bytes": moments},
         "reading_hours": passes * n / processes * rates["record_pass_s"] / 3600,
-        "network_hours": processes * moments / LARGE["bytes_per_second"] / 3600,
+        "network_s": processes * moments / LARGE["bytes_per_second"],
     }
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Memory and time of dpswd generate on images on disk (two minutes; --full: 1,000,000, hours; resumes)."""
+    """Memory and time of dpswd generate on images on disk (ten minutes; --full: 1,000,000, an hour; resumes)."""
     if quick:
-        fits = [Fit(1000, 1), Fit(1000, 2)]
+        fits, lines = [Fit(1000, 1), Fit(1000, 2)], growth_fits(500, 1, (16, 32), (2, 20))
     else:
         fits = [Fit(50_000, 1), Fit(50_000, 2)] + [Fit(50_000, 4), Fit(10**6, 1)] * full
-    rows = run_cells(fits, partial(measure, data=data), out / f"parts{'-quick' if quick else ''}", workers=0)
-    return {"rows": rows, "cost": [cost(rows)]}
+        lines = growth_fits(25_000, 3, (32, 48, 64), (2, 5, 10, 20))
+    planned = list(dict.fromkeys([*(fit for line in lines.values() for fit in line.values()), *fits]))
+    results = run_cells(planned, partial(measure, data=data), out / f"parts{'-quick' if quick else ''}", workers=0)
+    found = dict(zip(planned, results, strict=True))
+    rows = [found[fit] for fit in fits]
+    against = [growth(name, {size: found[fit] for size, fit in line.items()}) for name, line in lines.items()]
+    return {"rows": rows, "growth": against, "cost": [cost(rows)]}
 
 
 if __name__ == "__main__":
-    of_rank(Path(sys.argv[1]), sys.argv[2])
+    of_rank(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
