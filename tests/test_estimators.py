@@ -170,29 +170,6 @@ def test_what_a_fit_prints(tmp_path, capsys):
             assert (words in said.err) == verbose
 
 
-NAN = np.where(np.arange(64) == 3, np.nan, 0.5).reshape(1, 8, 8).repeat(10, 0)
-
-
-@pytest.mark.parametrize(
-    ("X", "y"),
-    [
-        (DIGITS.images, DIGITS.target),  # beyond [0, 1]
-        (NAN, np.arange(10) % 2),
-        (DIGITS.images[:9] / 16, DIGITS.target),  # sizes differ
-        (DIGITS.images / 16, DIGITS.target + 0.5),
-        (DIGITS.images / 16, np.zeros(1797, dtype=int)),  # one class
-        ([np.zeros((8, 8)), np.zeros((4, 4))], [0, 1]),  # mixed shapes
-        (np.array([object()] * 3), [0, 1, 2]),
-        (np.zeros((0, 8, 8)), []),
-        (pd.DataFrame({"job": ["a", "b"]}), None),
-    ],
-)
-def test_bad_records_release_nothing(X, y, tmp_path):
-    with pytest.raises(DpswdError):
-        PrivateGenerator(run_dir=tmp_path / "run", verbose=False).fit(X, y)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_records_are_generated_on_the_device(tmp_path):
     made = PrivateGenerator(device="cuda", shift=1.0, run_dir=tmp_path / "run").fit(DIGITS.images / 16)

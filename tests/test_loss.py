@@ -226,6 +226,12 @@ def noisy(**changes):
     return quantiles(**(values | changes))
 
 
+def has_the_law_of(drawn, sigma):
+    """Whether numbers are normal with this deviation, and not with two thirds or one and a half of it."""
+    p_values = [stats.kstest(drawn / (factor * sigma), "norm").pvalue for factor in (2 / 3, 1, 3 / 2)]
+    return p_values[1] > FALSE_ALARM > max(p_values[::2])
+
+
 @pytest.mark.parametrize("n_classes", [None, 3])
 def test_noise_of_quantiles_has_the_law_that_is_claimed(n_classes):
     loss = DPSlicedWassersteinLoss(noisy(n_classes=n_classes, noise_seed=1))
@@ -235,9 +241,7 @@ def test_noise_of_quantiles_has_the_law_that_is_claimed(n_classes):
         out = loss.release(x, labels)
         noise.append((out.values - loss.exact_values(x, labels, out.projections)).flatten())
     drawn = torch.cat(noise).numpy()  # 4,800 or 14,400 numbers
-    assert stats.kstest(drawn / 0.3, "norm").pvalue > FALSE_ALARM
-    for factor in (2 / 3, 3 / 2):
-        assert stats.kstest(drawn / (0.3 * factor), "norm").pvalue < FALSE_ALARM
+    assert has_the_law_of(drawn, 0.3)
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) * math.sqrt(len(drawn)) < stats.norm.isf(FALSE_ALARM / 2)
 
 
@@ -245,9 +249,7 @@ def test_noise_of_rows_has_the_law_that_is_claimed():
     loss = DPSlicedWassersteinLoss(ProjectionMechanism(4, 8, 0.3, 12, noise_seed=1))
     x = torch.zeros(12, 4, dtype=torch.float64)  # sorted noise alone: as a set, normal numbers
     drawn = torch.cat([loss.release(x).values.flatten() for _ in range(100)]).numpy()
-    assert stats.kstest(drawn / 0.3, "norm").pvalue > FALSE_ALARM
-    for factor in (2 / 3, 3 / 2):
-        assert stats.kstest(drawn / (0.3 * factor), "norm").pvalue < FALSE_ALARM
+    assert has_the_law_of(drawn, 0.3)
 
 
 def test_noise_and_directions_are_fresh_in_every_release_and_noise_in_every_class():

@@ -70,19 +70,6 @@ def test_release_is_on_the_disk_when_record_returns(path, monkeypatch):
         assert Ledger.open_existing(path).n_releases == count
 
 
-def test_failed_write_counts_nothing(path, written, monkeypatch):
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(LedgerError, match="No space left on device"):
-        written.record(ROWS, N)
-    assert written.n_releases == 5
-    monkeypatch.undo()
-    written.record(ROWS, N)
-    assert Ledger.open_existing(path).n_releases == 6
-
-
 def test_a_limit_on_the_size_of_files(tmp_path, path, written):
     """As a full disk: a line that does not fit is removed again, and a new ledger leaves no file."""
     before = path.read_bytes()

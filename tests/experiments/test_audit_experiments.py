@@ -48,12 +48,6 @@ def test_leak_of_the_synthetic_target_scores_have_the_law_of_the_claim():
     assert 0.3 < scores.std() < 1 + 4 / 58**0.5  # 4 standard deviations above the claim
 
 
-def test_p_value_without_delta():
-    for epsilon in (0.0, 0.7, 2.0):
-        rate = math.exp(epsilon) / (1 + math.exp(epsilon))
-        assert one_run_p_value(100, 60, 45, epsilon, 0.0) == pytest.approx(stats.binom.sf(44, 60, rate))
-
-
 def test_p_value_with_delta():
     rate = math.exp(1) / (1 + math.exp(1))
     pmf = stats.binom(40, rate).pmf
