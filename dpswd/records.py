@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import Layout, Unreadable, as_labels, as_records
-from dpswd._progress import passing, say
+from dpswd._progress import say
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS
 from dpswd.errors import InputError
@@ -24,7 +24,6 @@ from dpswd.errors import InputError
 __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
 
 IN_MEMORY = 2**30  # bytes of records above which readers leave them on disk
-_PART = 4096  # records that a check for copies reads at a time
 
 
 class _Handle:
@@ -198,24 +197,6 @@ class PrivateRecords(_Handle):
         values = self._values
         found.update(values.key.encode() if isinstance(values, Stored) else values.cpu().contiguous().numpy().data)
         return found.hexdigest()
-
-    def check(self) -> int:
-        """Print and return the number of records that repeat another one, for the owner of the records.
-
-        A record with c copies has c times the influence. The number is exact, and no guarantee covers it.
-        """
-        seen: set[bytes] = set()
-        for index in passing(torch.arange(len(self)).split(_PART), "Checking records"):
-            rows = self._values[index].contiguous().flatten(1).view(torch.uint8).numpy()
-            seen |= {hashlib.blake2b(row, digest_size=16).digest() for row in rows}
-        repeated = len(self) - len(seen)
-        say(
-            f"{repeated} of {len(self)} records repeat another record, and have the influence of all copies: remove "
-            "them before you release anything. Keep this number to yourself."
-            if repeated
-            else f"No record repeats another one among {len(self)}."
-        )
-        return repeated
 
 
 class PrivateBatch(_Handle):

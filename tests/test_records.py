@@ -93,12 +93,6 @@ def test_digest_tells_records_apart():
         assert records(rows, labels).digest() != records().digest()
 
 
-def test_check_counts_copies(capsys):
-    for rows, repeated in ((X, 0), (torch.cat([X[:30], X[:10]]), 10), (torch.zeros(N, 3), N - 1)):
-        assert records(rows).check() == repeated
-        assert ("Keep this number to yourself" in capsys.readouterr().err) is bool(repeated)
-
-
 def test_batches():
     handle = records()
     batch = PrivateBatch(handle, 5)

@@ -226,10 +226,5 @@ class SketchModule(L.LightningModule):
 
 
 def one_cycle(step: int, n_steps: int) -> float:
-    """Return the factor on the learning rate: a linear warm-up over a twentieth of the steps, times half a cosine.
-
-    Example:
-        >>> [round(one_cycle(step, 40), 2) for step in (0, 2, 20, 40)]
-        [0.5, 0.99, 0.5, 0.0]
-    """
+    """Return the factor on the learning rate: a linear warm-up over a twentieth of the steps, times half a cosine."""
     return min(1.0, (step + 1) / max(1, n_steps // 20)) * (1 + math.cos(math.pi * min(1.0, step / n_steps))) / 2

@@ -16,16 +16,7 @@ _FAR = 2.0  # ratio of signals beyond which a row is not comparable
 
 
 def nearest(channels: int, signal: float) -> list[str]:
-    r"""Describe the closest row of each data set with these channels, within a factor of 2.
-
-    Args:
-        channels: 1 for grey images, 3 for colour.
-        signal: :math:`\mu N / \sqrt{C}` of the planned run.
-
-    Example:
-        >>> nearest(channels=3, signal=1e-3)
-        []
-    """
+    """Describe the row of each data set with these channels that is closest to a signal, within a factor of 2."""
     closest: dict[str, tuple[float, dict[str, Any]]] = {}
     for row in _table():
         distance = abs(math.log(row["signal"] / signal))
