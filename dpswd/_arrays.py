@@ -40,7 +40,7 @@ class Layout:
     as_bytes: bool = False  # pixels in uint8
     dtypes: tuple[str, ...] = ()  # of the columns of a data frame, or the one of an array; empty for lists
     columns: tuple[str | int, ...] | None = None  # names
-    target: str | None = None  # name of the column of classes
+    target: str | None = None  # name of the column or Series of classes
 
     @classmethod
     def of(cls, values: Tensor) -> "Layout":
@@ -72,6 +72,16 @@ class Layout:
         frame = pd.DataFrame(dict(enumerate(self.typed(values)))).astype(dict(enumerate(self.dtypes)))
         frame.columns = pd.Index(self.columns)
         return frame
+
+    def restore_labels(self, labels: Array) -> Any:
+        """Return classes (n,) as a Series if those of the caller had a name, else as they are."""
+        if self.target is None:
+            return labels
+        try:
+            import pandas as pd
+        except ImportError:
+            return labels
+        return pd.Series(labels, name=self.target)
 
     def typed(self, values: Array) -> list[Array]:
         """Return the columns of a table (n, d) in their types."""

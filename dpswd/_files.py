@@ -71,6 +71,12 @@ def sync_directory(path: Path) -> None:
             os.close(descriptor)
 
 
+def check_new(path: Path) -> None:
+    """Refuse a file that exists, and a folder that is not empty."""
+    if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+        raise InputError(f"Expected a new file or folder, got {path}, which exists; choose another one (--out).")
+
+
 def atomic_write(path: str | Path, content: bytes | Callable[[io.BytesIO], Any]) -> None:
     """Write a file so that a reader sees either the old content or the new one.
 

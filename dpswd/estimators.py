@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from dpswd import mixture
+from dpswd._arrays import Layout
 from dpswd._distributed import Processes
 from dpswd._files import atomic_write
 from dpswd._progress import say
@@ -229,9 +229,7 @@ class PrivateGenerator(OneShot):
             say(f"Files: {directory}/ledger.jsonl, privacy.json. Next: .sample(n), .save(path), .report(path).")
         return self
 
-    def sample(
-        self, n: int, y: Any = None, *, proportions: str = "equal", spread: float = 1.0
-    ) -> tuple[Any, NDArray[Any] | None]:
+    def sample(self, n: int, y: Any = None, *, proportions: str = "equal", spread: float = 1.0) -> tuple[Any, Any]:
         """Generate records.
 
         Args:
@@ -242,7 +240,7 @@ class PrivateGenerator(OneShot):
             spread: Factor on the noise about the means of cells; 0.8 draws nearer to them.
 
         Returns:
-            Records in the format of those that were fitted, and their classes (n,), or ``None`` without labels.
+            Records and their classes (n,), in the format of those that were fitted; ``None`` without labels.
 
         Raises:
             InputError: If the estimator is not fitted or a class is unknown.
@@ -255,7 +253,9 @@ class PrivateGenerator(OneShot):
                 raise InputError(f"Expected y with n={n} classes, got {len(labels)}.")
             records = in_layout(generator, draw(generator, labels, spread))
         self._drawn += 1
-        return records, None if self.classes_ is None else self.classes_[labels.numpy()]
+        if self.classes_ is None:
+            return records, None
+        return records, (generator.layout or Layout()).restore_labels(self.classes_[labels.numpy()])
 
     def save(self, path: str | Path) -> None:
         """Write weights, format of the records, classes and guarantee to one file, which :meth:`load` reads.
@@ -327,9 +327,7 @@ def _check_device(device: Any) -> None:
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"Expected a device of this machine, got device={device!r} ({str(error).splitlines()[0]}); use 'cpu'."
-        ) from None
+        raise InputError(f"Expected a device of this machine, got device={device!r}; use 'cpu'.") from error
 
 
 def _config(constants: dict[str, Any], records: PrivateRecords) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from dpswd import __version__
 from dpswd._arrays import Layout
-from dpswd._files import atomic_write, verified_archive
+from dpswd._files import atomic_write, check_new, verified_archive
 from dpswd._provenance import mark_runs, track_runs
 from dpswd._validate import at_least, choice, positive
 from dpswd.accounting.accountant import round_up
@@ -300,8 +300,7 @@ def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Any, lay
 def _write_folder(path: Path, images: NDArray[Any], classes: Any) -> None:
     from PIL import Image
 
-    if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
-        raise InputError(f"Expected an empty or new folder, got {path}; choose another one.")
+    check_new(path)
     if images.dtype != np.uint8:
         images = (images.clip(0, 1) * 255).round().astype(np.uint8)
     names = [""] * len(images) if classes is None else [str(name).replace("/", "_") for name in np.asarray(classes)]

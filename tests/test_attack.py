@@ -175,7 +175,7 @@ def test_save_hyperparameters_takes_no_handle(kind):
             kind(given)
 
 
-SETS = [X, X.numpy(), pd.DataFrame(X.numpy()), pd.Series(Y.numpy()), {"train": X}, [X.numpy()], TensorDataset(X)]
+SETS = [X, X.numpy(), pd.DataFrame(X.numpy()), pd.Series(Y.numpy()), {"train": X}, X.tolist() * 20, TensorDataset(X)]
 
 
 @pytest.mark.parametrize("given", [*SETS, DataLoader(SETS[-1])], ids=lambda given: type(given).__name__)

@@ -135,7 +135,10 @@ def test_check_estimator(tmp_path, monkeypatch):
         (torch.rand(60, 3, 8, 8), np.arange(60) % 2),
         (np.random.default_rng(0).integers(0, 256, (60, 8, 8, 3), dtype=np.uint8), ["cat", "dog"] * 30),
         (np.random.default_rng(0).random((60, 5)), np.array([[0.0], [1.0]] * 30)),  # labels of MATLAB
-        (pd.DataFrame({"age": np.arange(60) % 90, "fee": np.linspace(0, 1, 60)}), None),
+        (
+            pd.DataFrame({"age": np.arange(60) % 90, "fee": np.linspace(0, 1, 60)}),
+            pd.Series(np.arange(60) % 2, name="sick"),
+        ),
     ],
     ids=["images", "channels first", "colour", "rows", "table"],
 )
@@ -155,6 +158,7 @@ def test_every_format_there_and_back(X, y, tmp_path):
         else:
             assert str(drawn.dtype) == str(X.dtype).removeprefix("torch.")
         assert labels is None if y is None else set(labels) == set(classes)
+        assert not isinstance(y, pd.Series) or (type(labels), labels.name) == (pd.Series, "sick")
 
 
 def test_what_a_fit_prints(tmp_path, capsys):

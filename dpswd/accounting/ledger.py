@@ -394,7 +394,7 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
         adaptive = (
             "Assumed: plans of later runs, and whether there are any, are not chosen after looking at earlier releases."
         )
-        if groups and PrivacyAccountant.from_groups(groups).gaussian_mu is not None:
+        if not groups or PrivacyAccountant.from_groups(groups).gaussian_mu is not None:
             adaptive = (
                 "Plans of later runs may be chosen after looking at earlier releases: the total budget, epsilon "
                 f"{budget:g} at delta {ledger.header['target_delta']:g}, then holds. The cost so far holds for plans "

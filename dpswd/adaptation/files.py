@@ -14,7 +14,7 @@ from torch import Tensor
 from dpswd._progress import say
 from dpswd.adaptation.space import channels_last
 from dpswd.data import read_public
-from dpswd.data.files import column_names
+from dpswd.data.files import TARGET, column_names
 from dpswd.errors import InputError
 
 __all__ = ["read_records", "read_source"]
@@ -31,7 +31,8 @@ def read_source(
     """
     found = read_public(data, size=size, channels=channels, **options)
     if found.classes is None:
-        raise InputError(f"Expected classes for the records of {data}, the labelled source, got none.")
+        remedy = f"; {TARGET}" if column_names(data, options.get("root")) else ""
+        raise InputError(f"Expected classes for the records of {data}, the labelled source, got none{remedy}.")
     names = np.array(found.classes)
     return channels_last(_resized(found.train.floats(), size, size)), names[found.train.labels.numpy()]
 
@@ -44,7 +45,7 @@ def read_records(data: str, shape: tuple[int, ...], **options: Any) -> tuple[Arr
     """
     height, width = (*shape, None)[:2]
     options |= {"size": height if height == width else None, "channels": None if len(shape) == 1 else (*shape, 1)[2]}
-    if options.get("target") not in column_names(data):
+    if options.get("target") not in column_names(data, options.get("root")):
         options["target"] = None
     found = read_public(data, labelled=False, **options)
     values = found.train.floats()

@@ -17,16 +17,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("test", metavar="TEST", help="real records that you may look at, or a benchmark")
     add_reading(parser)
     parser.add_argument("--classifiers", nargs="+", metavar="NAME", help="out of logreg, mlp, cnn, boosting")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="of JSON file and figure (default: that of SYNTHETIC)")
+    text = "of JSON file and figure (default: private/RUN; for a benchmark, that of SYNTHETIC)"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=text)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data import read_public
     from dpswd.data.benchmarks import benchmark_name
-    from dpswd.data.files import column_names
+    from dpswd.data.files import TARGET, column_names
 
     def options_of(path: str) -> dict[str, Any]:
-        names, target = column_names(path), arguments.target
+        names, target = column_names(path, arguments.root), arguments.target
         return {
             "unreadable": arguments.unreadable,
             "target": next((each for each in (target, "class") if each in names), None),
@@ -37,13 +38,17 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if len(made.shape) == 3:
         options |= {"size": made.shape[1], "channels": made.shape[0]}
     found = read_public(arguments.test, root=arguments.root, **options)
+    names = [name for name in column_names(arguments.test, arguments.root) if name != options["target"]]
+    if names and made.classes is not None and found.shape != made.shape and options["target"] is None:
+        raise InputError(f"Expected the columns of {arguments.synthetic} in {arguments.test}, got others; {TARGET}.")
+    public, run_dir = benchmark_name(arguments.test) is not None, Path(arguments.synthetic).resolve().parent
     return evaluate_pair(
         made,
         found,
-        arguments.out or Path(arguments.synthetic).parent,
-        public=benchmark_name(arguments.test) is not None,
+        arguments.out or (run_dir if public else Path("private") / run_dir.name),
+        public=public,
         classifiers=None if arguments.classifiers is None else tuple(arguments.classifiers),
-        columns=[name for name in column_names(arguments.test) if name != options["target"]],
+        columns=names,
     )
 
 
@@ -89,6 +94,8 @@ def show(result: dict[str, Any]) -> None:
         for row in result["rows"]:
             area = "-" if row["auc"] is None else f"{row['auc']:.3f}"
             print(f"{row['classifier']:<22}{row['accuracy']:>8.1f} %{row['balanced_accuracy']:>8.1f} %{area:>8}")
+    else:
+        print("No classifier was trained, as the records have no classes; of .csv files, --target names their column.")
     found = result["fidelity"]
     halves = found.get("halves", {})
     print(f"{'fidelity':<26}{'synthetic':>10}{'real halves':>13}")
@@ -100,3 +107,5 @@ def show(result: dict[str, Any]) -> None:
         ordered = sorted(found["column_distances"])
         print(f"{'columns, 1-Wasserstein':<26}median {ordered[len(ordered) // 2]:.3f}, largest {ordered[-1]:.3f} sd")
     print(f"Files: {', '.join(result['files'])}")
+    if not result["public"]:
+        print(f"{result['files'][1]} shows real records: do not publish it.")

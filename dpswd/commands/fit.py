@@ -21,6 +21,8 @@ def fit(arguments: Sequence[str], run: bool = True) -> PrivateCLI:
     _quiet()
     try:
         return PrivateCLI(args=_with_config_paths(arguments), run=run)
+    except SystemExit as left:  # of Lightning, after Ctrl-C
+        raise left.__context__ if isinstance(left.__context__, KeyboardInterrupt) else left from None
     except SIGTERMException:  # Lightning would exit with status 0
         raise SystemExit(128 + signal.SIGTERM) from None
     except (ArgumentError, MisconfigurationException) as error:

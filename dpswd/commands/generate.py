@@ -66,8 +66,9 @@ def read_records(arguments: Namespace, constants: dict[str, Any], *, in_memory: 
     from dpswd.data import read
 
     bounds, kinds, names = (None, None, None) if arguments.bounds is None else read_bounds(arguments.bounds)
+    _check_names(arguments, names)
     stated: dict[str, Any] = {name: getattr(arguments, name) or constants.get(name) for name in FACTS}
-    records = read(
+    return read(
         arguments.data,
         root=arguments.root,
         **stated,
@@ -77,13 +78,24 @@ def read_records(arguments: Namespace, constants: dict[str, Any], *, in_memory: 
         unreadable=arguments.unreadable,
         in_memory=in_memory,
     )
-    columns = records.layout.columns
-    if names is not None and columns is not None and [str(name) for name in columns] != names:
-        raise InputError(
-            f"Expected a line per column of {arguments.data}, in its order, in {arguments.bounds}, got "
-            f"{', '.join(names[:5])}, ... for {', '.join(map(str, columns[:5]))}, ...; mend the file."
-        )
-    return records
+
+
+def _check_names(arguments: Namespace, names: list[str] | None) -> None:
+    """Refuse bounds of other columns than those of a table."""
+    from dpswd.data.files import TARGET, column_names
+
+    columns = [name for name in column_names(arguments.data, arguments.root) if name != arguments.target]
+    if names is None or not columns or names == columns:
+        return
+    missing = [name for name in columns if name not in names]
+    unknown = [name for name in names if name not in columns]
+    got = f"none for {', '.join(missing[:5])}" if missing else "another order"
+    got = f"one for {', '.join(unknown[:5])}" if unknown else got
+    remedy = f"; or {TARGET}" if missing and arguments.target is None else ""
+    raise InputError(
+        f"Expected a line for each column of {arguments.data}, in its order, in {arguments.bounds}, got {got}; mend "
+        f"the file{remedy}."
+    )
 
 
 def constants_of(name: str | None, command: str = "generate", known: Sequence[str] = CONSTANTS) -> dict[str, Any]:
@@ -144,7 +156,7 @@ def join_processes() -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     constants = constants_of(arguments.config)
     constants |= {name: value for name in CONSTANTS if (value := getattr(arguments, name)) is not None}
-    directory = run_directory(arguments.out, arguments.data, resume=arguments.resume)
+    directory = arguments.out = run_directory(arguments.out, arguments.data, resume=arguments.resume)
     join_processes()
     records = read_records(arguments, constants)
     records.name = arguments.name or records.name
@@ -200,11 +212,18 @@ def generate(
         "files": [str(directory / name) for name in files],
         "n_records": len(records),
         "n_synthetic": n,
+        "synthetic": describe(n, proportions if records.n_classes else ""),
         "expected": expected,
         "guarantee": made.guarantee_,
         "summary": guarantee_line(made.guarantee_),
         "next": f"dpswd sample {directory / 'generator.pt'} -n 10000 --out more.npz",
     }
+
+
+def describe(n: int, proportions: str) -> str:
+    """Return what was drawn, for the screen."""
+    how = {"equal": ", of each class equally many", "released": ", classes in the released proportions"}
+    return f"{n:,} synthetic records{how.get(proportions, '')}"
 
 
 def _by_class(synthetic: Any, labels: Any) -> dict[str, Any]:
@@ -221,5 +240,6 @@ def _by_class(synthetic: Any, labels: Any) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> None:
     print(result["summary"])
     print(result["expected"])
+    print(f"{result['synthetic']}.")
     print(f"Files:     {', '.join(result['files'])}")
     print(f"Next:      {result['next']}")

@@ -7,6 +7,7 @@ torch, so that ``dpswd --help`` is quick.
 import argparse
 import json
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -50,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         print(f"dpswd: {' '.join(str(error).split())}", file=sys.stderr)
         return 2 if isinstance(error, InputError | LedgerError) else 1
-    except KeyboardInterrupt:
-        print("dpswd: interrupted; the releases are stored, and resuming pays for none twice.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(*["dpswd: interrupted.", *getattr(stop, "__notes__", ())], file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of stdout has gone, as in: dpswd ... | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -78,8 +79,14 @@ def _run(arguments: list[str]) -> int:
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         raise InputError(f"Expected options listed by dpswd {parsed.command} --help, got {' '.join(unknown)}.")
-    with _packages():
-        result = chosen.run(parsed)
+    try:
+        with _packages():
+            result = chosen.run(parsed)
+    except KeyboardInterrupt as stop:
+        if getattr(parsed, "resume", None) is not None and parsed.out and (parsed.out / "ledger.jsonl").exists():
+            again = shlex.join([*(word for word in arguments if word != "--resume"), "--resume"])
+            stop.add_note(f"To finish the run, which pays for no release twice: dpswd {again}")
+        raise
     if _is_follower():
         return 0
     if parsed.json:

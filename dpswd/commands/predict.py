@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd._files import atomic_write
+from dpswd._files import atomic_write, check_new
 from dpswd.commands.generate import add_reading
 from dpswd.errors import InputError
 
@@ -25,6 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.out.suffix not in (".npz", ".csv"):
         raise InputError(f"Expected --out to end in .npz or .csv, got {arguments.out.name}.")
+    check_new(arguments.out)
     import numpy as np
 
     from dpswd.adaptation.estimator import PrivateAdapter

@@ -4,6 +4,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+from dpswd._files import check_new
+from dpswd.commands.generate import describe
 from dpswd.errors import InputError
 
 
@@ -20,6 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
+    check_new(arguments.out)
     from dpswd.estimators import PrivateGenerator
     from dpswd.generators import export, guarantee_line
 
@@ -36,6 +39,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     return {
         "out": str(arguments.out),
         "n_records": arguments.n,
+        "synthetic": describe(arguments.n, arguments.proportions if made.classes_ is not None and not names else ""),
         "classes": None if made.classes_ is None else [str(name) for name in made.classes_],
         "guarantee": made.guarantee_,
         "summary": guarantee_line(made.guarantee_),
@@ -43,5 +47,5 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    print(f"{result['n_records']} synthetic records: {result['out']}")
+    print(f"{result['synthetic']}: {result['out']}")
     print(f"{result['summary']} Sampling costs no privacy.")

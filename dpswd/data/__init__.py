@@ -9,7 +9,7 @@ from dpswd._progress import say
 from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
 from dpswd.data.files import find_arrays, find_table, has_arrays
 from dpswd.data.folders import find_images
-from dpswd.data.found import Found, data_root
+from dpswd.data.found import Found, data_root, located
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords
 
@@ -107,7 +107,7 @@ def _found(
     """Find records by the reader that knows them; refuse options that it does not know, unless they may be unused."""
     name, path = benchmark_name(data), None
     if name is None:
-        path = next((path for path in (Path(data), data_root(root) / data) if path.exists()), None)
+        path = located(data, root)
         if path is None:
             raise InputError(f"Expected a folder, a file or a benchmark's name, got nothing at {data}; check the path.")
         suffix = (".npz" if has_arrays(path) else "") if path.is_dir() else path.suffix.lower()
@@ -122,7 +122,8 @@ def _found(
     known = known | {"labelled", "in_memory"}
     given = {key: option for key, option in options.items() if option is not None and key not in unused - known}
     if unknown := sorted(set(given) - known):
-        raise InputError(f"Expected no {unknown[0]} for {data}, got one; leave it out.")
+        option = unknown[0]
+        raise InputError(f"Expected no {option} for {data}, got {option}={given[option]!r}; leave it out.")
     if path is not None:
         given = {key: option for key, option in given.items() if key not in ("bounds", "kinds")}
         return reader(path, unreadable=unreadable, **given)

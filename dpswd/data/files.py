@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dpswd._arrays import MIXED, Array, Layout, Unreadable, as_labels, convert, layout_of
 from dpswd._validate import choice
-from dpswd.data.found import Found, stays_on_disk
+from dpswd.data.found import Found, located, stays_on_disk
 from dpswd.errors import InputError
 from dpswd.records import Stored
 
@@ -31,6 +31,7 @@ _TRAIN = {  # names of the records, and of their labels
 }
 _SPLIT = {"train_images", "x_train"}
 _TEST = {"test_images": "test_labels", "x_test": "y_test"}
+TARGET = "name the column of classes by target= (--target)"  # the end of a sentence
 _MISSING = {"", "na", "n/a", "null"}  # cells without a number
 _DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
@@ -129,9 +130,9 @@ def _stamp(files: list[Path]) -> list[tuple[int, int, int]]:
     return [(fact.st_ino, fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in files)]
 
 
-def column_names(path: str | Path) -> list[str]:
+def column_names(data: str | Path, root: str | Path | None = None) -> list[str]:
     """Return the names of the columns of a ``.csv`` file; none of another file."""
-    path = Path(path)
+    path = located(data, root) or Path(data)
     line = next(_lines(path), []) if path.suffix.lower() == ".csv" and path.is_file() else []
     return [] if all(map(_is_number, line)) else [cell.strip() for cell in line]
 
@@ -176,7 +177,7 @@ def find_table(
     other = [name for name, column in zip(names, columns, strict=True) if not all(map(_is_number, column))]
     if other or not columns:
         got = ", ".join(map(str, other))[:200]
-        remedy = f"{'name the column of classes by target= (--target); ' if target is None else ''}{MIXED}"
+        remedy = f"{TARGET}; {MIXED}" if target is None else MIXED
         raise InputError(f"Expected columns of numbers in {path}, got text or mixed types ({got}); {remedy}.")
     rows = np.array([[_number(cell) for cell in column] for column in columns]).T
     return Found(

@@ -54,6 +54,11 @@ def data_root(root: str | Path | None) -> Path:
     return Path(root or os.environ.get("DPSWD_DATA") or "data")
 
 
+def located(data: str | Path, root: str | Path | None) -> Path | None:
+    """Return the path of a folder or file, relative to the working directory or to ``root``, if it exists."""
+    return next((path for path in (Path(data), data_root(root) / data) if path.exists()), None)
+
+
 def stays_on_disk(stored: Stored, in_memory: bool | None) -> bool:
     """Return whether records stay on disk: as stated, else if they need more than 1 GiB."""
     return stored.large if in_memory is None else not in_memory

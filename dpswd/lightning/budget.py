@@ -6,6 +6,7 @@ recorder of the loss, shows epsilon beside the loss and writes ``privacy.json``.
 
 import contextlib
 import logging
+import math
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +35,7 @@ __all__ = ["PrivacyBudget"]
 
 P = TypeVar("P", bound=nn.Module)
 
+_MOST_ENTRIES = 1000  # plain values in a hyperparameter; more may be records
 _log = logging.getLogger("dpswd")  # shown on stderr, written to no file
 
 
@@ -284,23 +286,22 @@ class PrivacyBudget(RunBudget, L.Callback):
 
 
 def _check_hyperparameters(*owners: Any) -> None:
-    """Refuse arrays, tensors, frames, data sets and loaders among hyperparameters, which every checkpoint contains."""
+    """Refuse what may hold records among hyperparameters, which every checkpoint contains."""
     for owner in owners:
         for name, value in dict(getattr(owner, "hparams", None) or {}).items():
-            if _holds_records(value):
+            if _n_entries(value) > _MOST_ENTRIES:
                 raise InputError(
                     f"Expected hyperparameters without records, got {name}, a {type(value).__name__}, in hparams of "
                     f"{type(owner).__name__}, which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])."
                 )
 
 
-def _holds_records(value: Any) -> bool:
-    """Whether a hyperparameter is or contains an array, a tensor, a frame, a data set or a loader."""
-    if isinstance(value, dict):
-        return any(map(_holds_records, value.values()))
-    if isinstance(value, list | tuple | set):
-        return any(map(_holds_records, value))
-    return isinstance(value, Dataset | DataLoader) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0)
+def _n_entries(value: Any) -> float:
+    """Return the number of plain values in a hyperparameter; infinity for an array, a frame, a data set or a loader."""
+    if isinstance(value, dict | list | tuple | set):
+        return sum(map(_n_entries, value.values() if isinstance(value, dict) else value))
+    is_array = hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0
+    return math.inf if is_array or isinstance(value, Dataset | DataLoader) else 1
 
 
 def _parts(module: nn.Module, kind: type[P]) -> list[P]:

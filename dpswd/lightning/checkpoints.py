@@ -69,6 +69,9 @@ class LastCheckpoint(ModelCheckpoint):
         """Save, except after refused input, and on several ranks, which must not wait for a lost one."""
         if not isinstance(exception, InputError) and trainer.world_size == 1:
             super().on_exception(trainer, pl_module, exception)
+        last = Path(str(self.dirpath)) / "last.ckpt"
+        if isinstance(exception, KeyboardInterrupt) and last.exists():
+            exception.add_note(f"To finish the run, which pays for no release twice, add: --ckpt_path {last}")
 
 
 class KeepsRelease(L.LightningModule):

@@ -6,6 +6,7 @@ events, checkpoints/last.ckpt, and the files of the callbacks in the config.
 
 import datetime
 import logging
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -221,6 +222,12 @@ class PrivateCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Direct the trainer's own checkpoints to the run directory; refuse processes that cannot be started."""
+        started = int(os.environ.get("WORLD_SIZE") or 1)  # by torchrun
+        if self.trainer.world_size == 1 and started > 1:
+            raise InputError(
+                f"Expected --trainer.devices {started} --trainer.strategy ddp for the {started} processes of torchrun, "
+                "got one device; pass them."
+            )
         if self.trainer.world_size != 1:
             self._check_processes()
         for callback in self.trainer.checkpoint_callbacks:

@@ -128,6 +128,9 @@ class Structure:
         ]
         lines.append("signal / noise: of one number of the release, on average; leading ones are far better.")
         lines.append(f"Directions of variety above the noise: {self.n_surviving} of {self.dim}.")
+        if self.size:
+            side = min(self.sample_shape[1:])
+            lines.append(f"Detail: {self.size} of {side} frequencies per axis, as in an image of {self.size} pixels.")
         if self.column_signal is not None:
             of = "each class" if self.own_columns else "all classes together"
             how = f"distributions of {of}, of at most {self.n_bins} bins" if self.n_bins else "scaled only"
@@ -136,7 +139,10 @@ class Structure:
             lines.append(f"Columns: {how} (signal {self.column_signal:.3g}; {needed}).")
         comparable = len(self.sample_shape) == 3 and self.n_classes > 1
         if comparable and (found := stand_ins.nearest(self.sample_shape[0], self.signal)):
-            lines.append(f"Logistic regression on synthetic records of public data sets: {', '.join(found)}.")
+            lines.append(
+                "With as strong a signal, logistic regression on synthetic records of public data sets (cut to"
+            )
+            lines.append(f"so many records, 10 classes) reaches: {', '.join(found)}.")
         return "\n".join([*lines, self.verdict])
 
     @property

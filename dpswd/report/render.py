@@ -111,7 +111,9 @@ def _parts(report: dict[str, Any]) -> list[str]:
     parts += [f"> **{warning[0]}.** {_escape(warning[1])}"] if warning else []
     if shown := [name for name in PICTURES if name in report["pictures"]]:
         parts += [" ".join(f"![Synthetic records]({name})" for name in shown)]
-        parts += ["*Synthetic records: post-processing of the releases.*"]
+        names = [_escape(str(name)) for name in report["records"]["classes"] or []]
+        note = f" One row per class: {', '.join(names)}." if names and "samples.png" in shown else ""
+        parts += [f"*Synthetic records: post-processing of the releases.{note}*"]
     parts += [_box(report), _escape(attack), f"**{_escape(headline)}**", *map(_escape, report["caveats"])]
     parts += ["### What is guaranteed", _escape(tier)]
     if guarantee["exactly_gaussian"]:

@@ -334,9 +334,11 @@ def test_statement_starts_with_the_run_that_voids_it(shared, mechanism, more, ki
 
 
 def test_statement_of_sound_runs(shared):
-    shared.reserve("a", facts())
-    line = shared.statement()["assumptions"][-1]
-    assert "may be chosen after looking" in line  # exactly Gaussian: the budget is a privacy filter
+    for run in (None, "a"):
+        if run:
+            shared.reserve(run, facts())
+        line = shared.statement()["assumptions"][-1]
+        assert "may be chosen after looking" in line  # exactly Gaussian: the budget is a privacy filter
     shared.reserve("b", facts(ROWS))
     found = shared.statement()
     assert (found["runs"], found["private"], found["sound"], found["shortcomings"]) == (2, True, True, [])

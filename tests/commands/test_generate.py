@@ -76,9 +76,13 @@ def test_images_from_the_folder_to_the_export(capfd, place):
     answer(capfd, *f"sample {made} -n 5 --labels rare --spread 0.8 --out one.npz".split())
     with np.load("one.npz", allow_pickle=False) as sampled:
         assert sampled["targets"].tolist() == ["rare"] * 5
-    found = answer(capfd, "evaluate", directory / "synthetic.npz", folder, "--classifiers", "logreg", "--out", "eval")
+    assert "exists" in refused(capfd, "sample", made, "--out", "one.npz")
+    found = answer(capfd, "evaluate", directory / "synthetic.npz", folder, "--classifiers", "logreg")
     assert found["rows"][0]["balanced_accuracy"] > 80
-    assert {path.name for path in (place / "eval").iterdir()} == {"private_evaluation.json", "private_evaluation.png"}
+    assert {path.name for path in directory.iterdir()} == FILES | {"samples.png"}  # no real record among them
+    assert {path.name for path in (place / "private" / "photos").iterdir()} == {
+        *("private_evaluation.json", "private_evaluation.png")
+    }
     assert "--labels out of common, rare" in refused(capfd, "sample", made, "--labels", "blue")
 
 
@@ -105,7 +109,11 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     table(place / "other.csv").write_text(train.read_text().replace("1\n", "2\n"))
     assert "classes 0, 1, got 2" in refused(capfd, "evaluate", "made.csv", "other.csv", "--target", "sick")
     main(["evaluate", "made.csv", str(train), "--target", "sick"])
-    assert capfd.readouterr().out.startswith("Exact figures on private records are not covered")
+    out = capfd.readouterr().out
+    assert out.startswith("Exact figures on private records are not covered")
+    assert out.endswith("private_evaluation.png shows real records: do not publish it.\n")
+    for words in (["evaluate", "out/synthetic.npz", train], ["adapt", train, "made.csv"]):  # the class is a number
+        assert "--target" in refused(capfd, *words)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +121,9 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     [
         ("age,0,90\n", "low,high"),
         ("column,low,high\nage,0\n", "low,high"),
-        ("column,low,high\nage,0,90\nincome,0,1\n", "bounds"),
-        ("column,low,high\na,0,90\nb,0,1\nc,0,1\n", "in its order"),
+        ("column,low,high\nage,0,90\nincome,0,1\n", "got none for member; mend"),
+        ("column,low,high\nage,0,90\nincome,0,1\nmember,0,1\nsick,0,1\n", "got one for sick; mend"),
+        ("column,low,high\nincome,0,90\nage,0,1\nmember,0,1\n", "got another order"),
     ],
 )
 def test_bounds_that_do_not_fit(capfd, place, content, said):
@@ -122,16 +131,23 @@ def test_bounds_that_do_not_fit(capfd, place, content, said):
     (place / "bounds.csv").write_text(content)
     words = "--target sick --classes 0 1 --bounds bounds.csv".split()
     assert said in refused(capfd, "generate", train, *words)
+    if "none" in said:
+        assert "--target" in refused(capfd, "generate", train, "--bounds", "bounds.csv")
     assert not (place / "runs").exists()
 
 
 def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, place, monkeypatch):
     """Issue 31: a second run once failed after reading all images, without naming the option."""
-    monkeypatch.setattr("dpswd.mixture.fitting._set_map", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        main(["generate", "digits", "--out", "run"])
-    monkeypatch.undo()
-    monkeypatch.chdir(place)
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    again = "To finish the run, which pays for no release twice: dpswd generate digits --out run --resume"
+    for name, ending in (("data.read", "interrupted."), ("mixture.fitting._set_map", again)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"dpswd.{name}", stopped)
+            assert main(["generate", "digits", "--out", "run"]) == 130
+        assert capfd.readouterr().err.endswith(f"{ending}\n")
     ledger = (place / "run" / "ledger.jsonl").read_bytes()
     said = refused(capfd, "generate", "no/such/data", "--out", "run")
     assert "--out" in said
@@ -166,7 +182,9 @@ def test_facts_that_are_taken_from_the_records_are_said(capfd, place):
     main(["generate", "photos", *STATED, "--out", "again"])
     assert "taken from the records" not in capfd.readouterr().err
     main(["sample", "runs/photos/generator.pt", "-n", "3"])
-    assert "costs no privacy" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert out.startswith("3 synthetic records, of each class equally many: synthetic.npz")
+    assert "costs no privacy" in out
 
 
 @pytest.mark.slow

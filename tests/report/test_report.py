@@ -293,13 +293,14 @@ def test_banner_comes_before_any_number(page):
 
 
 def test_pictures_and_box_come_first(make_run):
-    path = make_run(config="records: {name: x}\nmodel:\n  centre: null\n  scale: 2\n")
+    path = make_run(config="records: {name: x, classes: [ham, egg]}\nmodel:\n  centre: null\n  scale: 2\n")
     for name in ("samples.png", "columns.png"):
         (path / name).write_bytes(b"\x89PNG")
     _, text, short = render(path)
     assert text.count('src="data:image/png;base64,') == 2
     order = [short.index(word) for word in ("Synthetic records of x", "samples.png", "columns.png", "| public", "μ")]
     assert order == sorted(order)
+    assert "One row per class: ham, egg." in short
     assert "| protected | Each single record" in short
     assert "| not covered | Choices, evaluation, other runs" in short
     assert "scale: 2" in short
