@@ -190,8 +190,8 @@ NAMES = {  # for format strings ``{key:name}``
 
 
 def problem(row: Row) -> str:
-    """A problem of Table 1."""
-    return row["dataset"] if "," in row["dataset"] or "MNIST" not in row["dataset"] else f"{row['dataset']}, framed"
+    """A problem of Table 1, without the word for its images."""
+    return str(row["dataset"]).split(",")[0]
 
 
 def with_n(row: Row, value: float) -> bool:
@@ -212,7 +212,6 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
         ", ".join(f"{key} {value}" for key, value in row["changed"].items() if key != "steps") or "-"
     ),
     "curve": lambda row: " ".join(f"{value:.0f}" for value in (row["curve"][0], max(row["curve"]), row["curve"][-1])),
-    "digits": lambda row: "MNIST" in row["dataset"],
     "epsilon_or_all": budget,
     "epsilon_or_printed": lambda row: budget(row) if row["sound"] else row["method"],
     "mean_of_all": lambda row: f"{sum(each['mean'] for each in row['same']) / len(row['same']):.1f}",
