@@ -22,8 +22,6 @@ import torch
 from dpswd import __version__
 from dpswd._files import write_json
 
-__all__ = ["Cell", "averaged", "grouped", "kept", "outdated", "run_cells", "silence"]
-
 Result = dict[str, Any]
 
 

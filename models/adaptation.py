@@ -33,8 +33,6 @@ from torch import Tensor, nn
 from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, PrivateRecords, ProjectionMechanism, ReleaseLoader
 from dpswd.audit.game import Unrecorded
 
-__all__ = ["accuracy", "fit_aligned", "fit_source", "source_batches"]
-
 _REFERENCE = 2048  # source records whose features give the public centre and radius
 _SHARE = 0.99  # share of them that lies within the radius
 

@@ -6,8 +6,6 @@ Every network maps each record by itself: there is no batch normalisation.
 import torch
 from torch import Tensor, nn
 
-__all__ = ["DigitEncoder", "FeatureEncoder", "ShiftAdapter", "classifier", "jitter"]
-
 
 class DigitEncoder(nn.Sequential):
     """Map grey images (n, 1, 28, 28) to 320 features by two 5 x 5 convolutions with 10 and 20 maps.

@@ -26,7 +26,6 @@ def loaded_by(statement, names):
         ("import dpswd.release; from dpswd import Budget, ClassCovariances", HEAVY, ()),
         ("import dpswd.report", ("matplotlib", "lightning", "torchvision"), ()),
         ("import dpswd.sensitivity, dpswd.mechanism", ("torch", *HEAVY), ()),
-        ("import dpswd.commands.main", ("torch", *HEAVY), ()),
         ("import dpswd.accounting.ledger, dpswd.accounting.calibrate", ("torch", *HEAVY), ()),
         ("import dpswd.adaptation.estimator, dpswd.evaluation.evaluate", ("lightning",), ()),
         ("import dpswd.lightning.budget", ("torch", *HEAVY[:1]), ("torch", "lightning")),  # control

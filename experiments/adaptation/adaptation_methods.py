@@ -37,8 +37,6 @@ from models.dp_dann import fit_dp_dann
 from models.encoders import DigitEncoder, FeatureEncoder, ShiftAdapter, jitter
 from models.encoders import classifier as two_layers
 
-__all__ = ["METHODS", "PROBLEMS", "Problem", "Start", "align", "make_start", "run_method"]
-
 CLASSES = 10
 JITTER = {"shift": 1.5, "rotation": 10.0, "zoom": 0.1, "shear": 0.1, "elastic": 0.6}  # of configs/adapt_digits.yaml
 IMAGE_MAP_STEPS = 1500

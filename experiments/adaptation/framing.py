@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-__all__ = ["frame"]
-
 
 @torch.no_grad()
 def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, stretch: float = 0.5) -> Tensor:

@@ -23,8 +23,6 @@ from dpswd.data import Benchmark, benchmark, data_root, read_public
 from dpswd.records import Records
 from experiments.adaptation.framing import frame
 
-__all__ = ["CHANGES", "OFFICE", "Pair", "digits", "office", "vectors"]
-
 OFFICE = {"A": "amazon", "W": "webcam", "D": "dslr"}
 N_SOURCE, N_TARGET, N_TEST = 2000, 1800, 2000
 _FIRST = 10_000  # images of MNIST that are used: the first ones

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import Claim
-from dpswd.audit.game import QueryGame, audit, run_game
+from dpswd.audit.game import AuditResult, QueryGame, audit, run_game
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SumAndNorm
 from experiments.audit.canaries import audit_generator
@@ -53,21 +53,8 @@ def games(trials: int) -> Iterator[dict[str, Any]]:
         yield {"setting": name, "q": 1 / options.get("subsets", 1), **result.to_dict()}
     for query in QUERIES:
         claim = Claim.of(PrivacyAccountant().step(query.mechanism, sample_size=10), 1e-5)
-        evidence = run_game(QueryGame(query), trials)
-        yield {
-            "setting": query.mechanism.name,
-            "q": 1.0,
-            "mu_lower": evidence.mu,
-            "mu_claimed": claim.mu,
-            "mu_claimed_at_fpr": claim.mu_at(evidence.for_mu.fpr),
-            "passed": claim.is_consistent_with(evidence),
-            "confidence": evidence.confidence,
-            "epsilon_lower": evidence.epsilon,
-            "epsilon_claimed": claim.epsilon,
-            "delta": evidence.delta,
-            "trials": trials,
-            "n_releases": 1,
-        }
+        result = AuditResult(run_game(QueryGame(query), trials), claim, 1, 1)
+        yield {"setting": query.mechanism.name, "q": 1.0, **result.to_dict()}
 
 
 def zoo(trials: int, runs: int) -> Iterator[dict[str, Any]]:

@@ -25,8 +25,6 @@ from torch import Tensor
 from dpswd.errors import InputError
 from dpswd.evaluation.fidelity import frechet
 
-__all__ = ["WEIGHTS", "check_weights", "fid", "fidelity", "precision_recall", "random_convolutions"]
-
 WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
 DIGEST = "6726825d"  # first digits of the file's SHA-256, as torch's hub checks them
 _NEIGHBOURS_OF = 5000  # images for precision and recall
@@ -37,15 +35,9 @@ def _frechet(first: Tensor, second: Tensor) -> float:
 
 
 def fidelity(real: Tensor, generated: Tensor, weights: Path | None = None) -> dict[str, float]:
-    """Frechet distance, precision and recall in the space of :func:`random_convolutions`, and the FID.
+    """Frechet distance, precision and recall of images in [0, 1] in the space of :func:`random_convolutions`.
 
-    Args:
-        real: Images (n, channels, h, w) in [0, 1].
-        generated: Images (m, channels, h, w) in [0, 1]. Precision and recall use the first 5,000 of both.
-        weights: The Inception weights of pytorch-fid, for the FID.
-
-    Returns:
-        ``frechet``, ``precision``, ``recall``, and ``fid`` where there are weights.
+    Precision and recall use the first 5,000 of both. With the ``weights`` of pytorch-fid also the ``fid``.
     """
     first, second = (_features(random_convolutions, side) for side in (real, generated))
     precision, recall = precision_recall(first[:_NEIGHBOURS_OF], second[:_NEIGHBOURS_OF])
@@ -85,11 +77,7 @@ def precision_recall(real: Tensor, generated: Tensor, k: int = 3) -> tuple[float
 
 
 def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
-    """The FID of images (n, 3, h, w) in [0, 1] by pytorch-fid, with its weights from a file.
-
-    Raises:
-        InputError: If the file is missing or has another checksum.
-    """
+    """The FID of images (n, 3, h, w) in [0, 1] by pytorch-fid, with its weights from a file."""
     from pytorch_fid.inception import InceptionV3
 
     check_weights(weights)
@@ -101,11 +89,7 @@ def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
 
 
 def check_weights(weights: Path) -> None:
-    """Check that a file is the one that pytorch-fid downloads.
-
-    Raises:
-        InputError: If it is missing or has another checksum.
-    """
+    """Refuse a file that is not the one that pytorch-fid downloads."""
     if not weights.is_file():
         raise InputError(
             f"Expected the weights of pytorch-fid at {weights}, got no file; fetch {WEIGHTS} from the releases of "

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -18,27 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpswd import mixture
+from dpswd.audit.game import Unrecorded
 from dpswd.budget import Budget
 from dpswd.data import Benchmark, benchmark
 from dpswd.evaluation.accuracy import flat, scores
 from dpswd.generators import Generator
-from dpswd.mechanism import Mechanism
 from dpswd.records import PrivateRecords
-from dpswd.release import Recorder
-
-__all__ = [
-    "BENCHMARKS",
-    "CONFIGS",
-    "DELTA",
-    "SHIPPED",
-    "Made",
-    "accuracies",
-    "constants_digest",
-    "load",
-    "shipped_constants",
-    "train_mixture",
-    "train_network",
-]
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 BENCHMARKS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps", "digits": "digits", "CIFAR10": "cifar10"}
@@ -62,13 +46,10 @@ class Made:
     seconds: float
 
 
-class NoNoise(Recorder):
+class NoNoise(Unrecorded):
     """Takes the place of a budget: sigma 1e-12 and a fixed seed, hence NOT PRIVATE. Keeps no ledger."""
 
-    mu = UNLIMITED_MU
-
-    def __init__(self) -> None:
-        self.queries: Sequence[Any] = ()
+    mu, queries = UNLIMITED_MU, ()
 
     def __enter__(self) -> Self:
         for query in self.queries:
@@ -76,13 +57,8 @@ class NoNoise(Recorder):
             query.recorder = self
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Do nothing."""
-
-    def record(self, mechanism: Mechanism) -> None:
-        """Keep no ledger."""
 
     def statement(self) -> dict[str, Any]:
         """Return that nothing is guaranteed."""

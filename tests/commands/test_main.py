@@ -88,16 +88,6 @@ def test_configs_by_name(capfd, tmp_path, monkeypatch):
     assert "pyproject" in refused(capfd, "configs", "../pyproject")
 
 
-def test_a_missing_package_is_named(capfd, monkeypatch):
-    def missing(*_):
-        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
-
-    monkeypatch.setattr("dpswd.commands.main.import_module", missing)
-    said = refused(capfd, "demo")
-    assert "sklearn" in said
-    assert "dpswd[train]" in said
-
-
 def test_warnings_are_one_line_without_source(monkeypatch):
     """Issue 31: a warning once printed the line of source that raised it."""
     from dpswd.commands import configs

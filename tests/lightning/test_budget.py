@@ -33,7 +33,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpswd import (
     BudgetExceededError,
     ClassCounts,
-    ClassCovariances,
     DPSlicedWassersteinLoss,
     InputError,
     PrivacyBudget,
@@ -117,32 +116,6 @@ def test_queries_and_loss_share_the_budget(tmp_path, accountant):
         made = [(part.mechanism, N, n) for part, n in zip(parts, (1, 1, step), strict=True)]
         assert count == 2 + step
         assert account(made).get_epsilon(1e-5) * (1 - 1e-6) <= shown <= 5 * (1 + 1e-6)
-
-
-class Queries(L.LightningModule):
-    """Releases class counts and a second moment of all records; has no loss."""
-
-    def __init__(self, of):
-        super().__init__()
-        self.automatic_optimization = False
-        self.counts, self.moment, self.of = ClassCounts(3, share=0.05), ClassCovariances(1, 3, share=0.5), of
-
-    def training_step(self, batch, batch_idx):
-        self.counts.release(self.of)
-        self.moment.release(self.of)
-
-    def configure_optimizers(self):
-        return []
-
-
-def test_queries_without_a_loss(tmp_path):
-    of = records()
-    trainer(tmp_path).fit(Queries(of), loader(1, of=of))
-    agree(tmp_path, 2)
-    assert 0.995 * 5 <= privacy(tmp_path)["epsilon"] <= 5
-    with pytest.raises(BudgetExceededError, match="at most 1"):  # a second step
-        trainer(tmp_path / "twice").fit(Queries(of), loader(2, of=of))
-    assert written(tmp_path / "twice") == 2
 
 
 class Two(Mine):
@@ -277,18 +250,6 @@ def test_a_second_run_in_the_same_directory(tmp_path):
     for run in (trainer(tmp_path), other):
         with untouched(tmp_path), pytest.raises(InputError, match="no ledger at"):
             run.fit(Mine(), loader())
-
-
-def test_a_second_writer_hides_no_release(tmp_path):
-    class Copied(Mine):
-        def training_step(self, batch, batch_idx):
-            ledger_of(tmp_path).record(self.criterion.mechanism, N)
-            return super().training_step(batch, batch_idx)
-
-    module = Copied()
-    with pytest.raises(DpswdError, match="only writer"):
-        trainer(tmp_path).fit(module, loader())
-    assert (released(module), written(tmp_path)) == (0, 1)
 
 
 def fail(*_):

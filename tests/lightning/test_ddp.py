@@ -95,16 +95,6 @@ def test_a_release_equals_that_of_one_process(server, mechanism, kind):
             np.testing.assert_array_equal(values, one.values.numpy())  # the grid hides rounding, and all is in order
 
 
-def test_noise_without_a_seed_is_drawn_once(server):
-    """Both ranks see the same values, and the noise is new at every release."""
-    mechanism = MECHANISM.replace(sigma=0.5)
-    (first, *_), (second, *_) = fine(run_ranks(server, release_twice, mechanism))
-    for (values, u), (others, theirs) in zip(first, second, strict=True):
-        np.testing.assert_array_equal(values, others)  # a second draw would be a second release
-        np.testing.assert_array_equal(u, theirs)
-    assert not np.isin(first[0][0], first[1][0]).all()
-
-
 def test_a_query_equals_that_of_one_process(server, tmp_path):
     first, second = fine(run_ranks(server, release_query, tmp_path))
     assert first == second
