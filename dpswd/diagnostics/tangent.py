@@ -29,7 +29,7 @@ The paper prints 2 B R for all four, with TV as the whole L1 norm. The norms are
 .. math:: |\varphi|_{H^1(p)}^2 = \int |\nabla \varphi|^2 p, \qquad
    |\delta|_{H^{-1}(p)} = \min \{ |f|_{L^2(p)} : \mathrm{div}(f p) = \delta \} .
 
-docs/notions.md has the proofs, examples, and that Definition 2 bounds finite changes too. Arguments out of range raise
+docs/notions.md has the proofs, and that Definition 2 bounds finite changes too. Arguments out of range raise
 an InputError.
 """
 

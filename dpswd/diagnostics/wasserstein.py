@@ -8,7 +8,7 @@ The unit of :math:`\varepsilon` is that of the output, not that of a log-likelih
 DP) is the case :math:`\mu = 1`. Definition 5 (generalized WDP) asks for
 :math:`\Pr[W_\mu \ge \varepsilon] \le \delta` where the distance is random.
 
-docs/notions.md has a verdict for every statement of the paper, with tests and examples. No value of this module may
+docs/notions.md has a verdict for every statement of the paper, with tests. No value of this module may
 satisfy a privacy budget. Arguments out of range raise an InputError.
 """
 

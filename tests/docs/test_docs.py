@@ -66,12 +66,6 @@ def test_python_blocks_print_what_the_page_says(page, tmp_path, monkeypatch, cap
         assert printed in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("block", blocks(DOCS / "notions.md", "python"))
-def test_assertions_about_other_notions(block):
-    assert "assert" in block
-    exec(compile(block, "notions.md", "exec"), {})
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_experiments_and_tests_that_pages_name_exist(page):
     text = page.read_text()
