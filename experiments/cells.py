@@ -102,6 +102,12 @@ def averaged(values: Sequence[float], digits: int = 1) -> dict[str, Any]:
     return {"mean": round(mean(values), digits), "std": std, "seeds": len(values)}
 
 
+def by_classifier(found: Sequence[Result], facts: Result) -> list[Result]:
+    """Return a row with the ``facts`` for each classifier: its accuracies, averaged over seeds."""
+    names = found[0]["accuracy"]
+    return [facts | {"classifier": name} | averaged([each["accuracy"][name] for each in found]) for name in names]
+
+
 def outdated(result: Result) -> bool:
     """Whether a result or one of its rows is of another minor version of the package and gives no ``reason``."""
     rows = [row for part in result.values() if isinstance(part, list) for row in part if isinstance(row, dict)]

@@ -1,12 +1,10 @@
 """Files written whole, directories used by one run at a time, and what is refused before processes meet."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
-import torch
 
-from dpswd import InputError, PrivacyBudget
+from dpswd import InputError
 from dpswd._distributed import Processes, lost
 from dpswd._files import DirectoryLock, write_json
 from dpswd.errors import ProcessLostError
@@ -53,14 +51,3 @@ def test_what_torch_says_of_a_lost_process_is_made_a_sentence():
     assert isinstance(error, ProcessLostError)
     assert "(Read error [127.0.0.1]:6558: Connection reset)" in str(error)
     assert "\n" not in str(error)
-
-
-def test_processes_that_would_not_release_together_are_refused():
-    budget = PrivacyBudget(1.0, 1e-5)
-    trainer = SimpleNamespace(world_size=2, strategy=SimpleNamespace(), callbacks=[budget])
-    with pytest.raises(
-        InputError, match=r"Expected trainer\.strategy=ddp for 2 processes, got SimpleNamespace; use ddp"
-    ):
-        budget.setup(trainer, torch.nn.Identity(), "fit")
-    budget.setup(trainer, torch.nn.Identity(), "test")
-    budget.teardown(trainer, torch.nn.Identity(), "test")

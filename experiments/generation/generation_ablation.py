@@ -101,9 +101,6 @@ def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for dataset in (*GREY, *COLOUR):
         for found in (groups[dataset, part.label] for part in PARTS if (dataset, part.label) in groups):
-            for name in CLASSIFIERS:
-                values = [result["accuracy"][name] for result in found]
-                row = found[0] | {"classifier": name} | cells.averaged(values)
-                row["frechet"] = mean(result["frechet"] for result in found)
-                rows.append({key: value for key, value in row.items() if key != "accuracy"})
+            facts = {key: value for key, value in found[0].items() if key != "accuracy"}
+            rows += cells.by_classifier(found, facts | {"frechet": mean(result["frechet"] for result in found)})
     return rows

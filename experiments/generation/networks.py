@@ -166,18 +166,11 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
     rows = []
     for (dataset, method, epsilon, steps), same in groups.items():
-        for classifier in IMAGE_CLASSIFIERS:
-            values = [result["accuracy"][classifier] for result in same]
-            label = METHODS[method] + (f", {steps:,} steps" if method == "random" else "")
-            row = {"dataset": dataset, "method": label, "statistic": "moments", "epsilon": epsilon}
-            row |= {name: same[0][name] for name in ("delta", "mu", "sound")} | {"classifier": classifier}
-            row |= cells.averaged(values) | {
-                "steps": steps,
-                **{key: same[0][key] for key in ("n_frequencies", "pooled")},
-            }
-            rows.append(
-                row | {key: round(mean(each[key] for each in same)) for key in ("train_seconds", "cpu_seconds")}
-            )
+        label = METHODS[method] + (f", {steps:,} steps" if method == "random" else "")
+        row = {"dataset": dataset, "method": label, "statistic": "moments", "epsilon": epsilon}
+        row |= {name: same[0][name] for name in ("delta", "mu", "sound", "steps", "n_frequencies", "pooled")}
+        row |= {key: round(mean(each[key] for each in same)) for key in ("train_seconds", "cpu_seconds")}
+        rows += cells.by_classifier(same, row)
     for (dataset, method, budget), printed in PRINTED.items():
         for classifier, value in zip(("logreg", "mlp"), printed, strict=True):
             row = {"dataset": dataset, "method": method, "statistic": "rows", "epsilon": budget, "delta": DELTA}

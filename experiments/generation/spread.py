@@ -61,8 +61,7 @@ def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for dataset in DATASETS:
         found = [result for result in results if result["dataset"] == dataset]
         for each in zip(*(result["draws"] for result in found), strict=True):
-            for name in CLASSIFIERS:
-                row = {key: value for key, value in found[0].items() if key != "draws"}
-                row |= {"spread": each[0]["spread"], "classifier": name, "frechet": mean(e["frechet"] for e in each)}
-                rows.append(row | cells.averaged([e["accuracy"][name] for e in each]))
+            facts = {key: value for key, value in found[0].items() if key != "draws"}
+            facts |= {"spread": each[0]["spread"], "frechet": mean(e["frechet"] for e in each)}
+            rows += cells.by_classifier(each, facts)
     return rows

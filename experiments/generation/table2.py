@@ -238,9 +238,7 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         facts = {"dataset": key[0], "method": LABELS[key[1]], "epsilon": key[2]}
         facts |= {name: found[0][name] for name in ("statistic", "delta", "mu", "sound")}
         facts["train_seconds"] = None if key[1] == "real records" else round(mean(r["train_seconds"] for r in found))
-        for classifier in found[0]["accuracy"]:
-            values = [result["accuracy"][classifier] for result in found]
-            rows.append(facts | {"classifier": classifier} | cells.averaged(values))
+        rows += cells.by_classifier(found, facts)
     return rows
 
 
