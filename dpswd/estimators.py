@@ -26,7 +26,7 @@ from dpswd._validate import at_least, positive, probability
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.budget import Budget
 from dpswd.errors import InputError
-from dpswd.generators import draw, guarantee_line, in_layout, read_generator, stated_guarantee, write_generator
+from dpswd.generators import draw_in_layout, guarantee_line, read_generator, stated_guarantee, write_generator
 from dpswd.mixture.jitter import AMOUNTS as JITTER
 from dpswd.mixture.structure import Structure, forecast
 from dpswd.records import PrivateRecords
@@ -251,7 +251,7 @@ class PrivateGenerator(OneShot):
             labels = generator.labels(n, proportions) if y is None else generator.numbers(y)
             if len(labels) != n:
                 raise InputError(f"Expected y with n={n} classes, got {len(labels)}.")
-            records = in_layout(generator, draw(generator, labels, spread))
+            records = draw_in_layout(generator, labels, spread)
         self._drawn += 1
         if self.classes_ is None:
             return records, None

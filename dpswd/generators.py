@@ -139,18 +139,30 @@ def draw(generator: Generator, labels: Tensor, spread: float = 1.0) -> Tensor:
         >>> draw(MixtureGenerator((1, 8, 8), n_classes=2), torch.tensor([0, 1, 1])).shape
         torch.Size([3, 1, 8, 8])
     """
+    return torch.cat(list(_drawn(generator, labels, spread)))
+
+
+@torch.no_grad()
+def _drawn(generator: Generator, labels: Tensor, spread: float) -> Iterator[Tensor]:
+    """Yield what :func:`draw` returns in parts."""
     positive(spread=spread)
     training = generator.training
     generator.eval()
-    parts = []
     for part in labels.split(_PART):
         latent = generator.latent(len(part), spread)
-        parts.append(generator(latent, part.to(latent.device)).cpu())
+        yield generator(latent, part.to(latent.device)).cpu()
     generator.train(training)
-    return torch.cat(parts)
 
 
-def in_layout(generator: Generator, records: Tensor) -> Any:
+def draw_in_layout(generator: Generator, labels: Tensor, spread: float = 1.0) -> Any:
+    """Generate a record for each class in the format of the private ones; images part by part, to hold bytes only."""
+    parts = _drawn(generator, labels, spread)
+    if len(generator.sample_shape) == 3:
+        return np.concatenate([_in_layout(generator, part) for part in parts])
+    return _in_layout(generator, torch.cat(list(parts)))
+
+
+def _in_layout(generator: Generator, records: Tensor) -> Any:
     """Convert records ``(n, *sample_shape)`` to the format of the private ones: bytes or floats, array or DataFrame."""
     if generator.kinds is not None:
         low, high = getattr(generator, "low", None), getattr(generator, "high", None)

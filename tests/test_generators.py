@@ -17,11 +17,20 @@ from factories import FURTHER_RUNS, REFUSED, Trap, damage, fuzz, outcome, untouc
 from PIL import Image
 from scipy.spatial import cKDTree
 
-from dpswd import InputError
+from dpswd import InputError, generators
 from dpswd._provenance import seen_runs
 from dpswd.commands.main import main
 from dpswd.data import benchmark
-from dpswd.generators import Generator, draw, export, guarantee_line, read_generator, save_grid, write_generator
+from dpswd.generators import (
+    Generator,
+    draw,
+    draw_in_layout,
+    export,
+    guarantee_line,
+    read_generator,
+    save_grid,
+    write_generator,
+)
 from dpswd.lightning.networks import ConvGenerator
 from dpswd.mixture.generator import MixtureGenerator
 
@@ -35,6 +44,19 @@ def run(tmp_path_factory):
     directory = tmp_path_factory.mktemp("run")
     assert main(["generate", "digits", "--out", str(directory), "--seed", str(SEED), "-n", "20"]) == 0
     return directory
+
+
+def test_images_are_bytes_before_all_are_drawn(monkeypatch):
+    monkeypatch.setattr(generators, "_PART", 3)
+    convert, sizes = generators._in_layout, []
+    monkeypatch.setattr(generators, "_in_layout", lambda *args: sizes.append(len(args[1])) or convert(*args))
+    generator, labels = MixtureGenerator((3, 8, 8), n_classes=2), torch.arange(7) % 2
+    torch.manual_seed(0)
+    images = draw_in_layout(generator, labels)
+    torch.manual_seed(0)
+    expected = (draw(generator, labels).permute(0, 2, 3, 1) * 255).round().to(torch.uint8)
+    assert np.array_equal(images, expected.numpy())
+    assert sizes == [3, 3, 1]
 
 
 def strings_of(path):

@@ -265,5 +265,5 @@ def test_number_of_released_values_in_the_theory_page(config, records, shape):
     if made.n_cells > 1:
         n += made.n_rounds * cells * (1 + made.n_components) + cells * made.n_components * (made.n_components + 1) // 2
     page = (Path(__file__).parents[1] / "docs" / "theory" / "numerics.md").read_text()
-    stated = re.search(rf"`configs/{config}.yaml` \(\$n = ([\d{{}},]+)\$\)", page)
+    stated = re.search(rf"`configs/{config}.yaml`\s\(\$n = ([\d{{}},]+)\$\)", page)
     assert int(re.sub(r"\D", "", stated[1])) == n
