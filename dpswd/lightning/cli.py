@@ -19,8 +19,10 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO
 
 from dpswd._files import atomic_write
+from dpswd._progress import say
 from dpswd.budget import Budget
 from dpswd.errors import InputError
+from dpswd.generators import guarantee_line, stated_guarantee
 from dpswd.lightning.budget import PrivacyBudget
 from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
 
@@ -249,9 +251,12 @@ class PrivateCLI(LightningCLI):
             )
 
     def after_fit(self) -> None:
-        """Write the final state to checkpoints/last.ckpt."""
+        """Write the final state to checkpoints/last.ckpt; show the guarantee."""
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.trainer.save_checkpoint(Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt", False)
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, PrivacyBudget) and self.trainer.is_global_zero:
+                say(guarantee_line(stated_guarantee(callback.statement())))
 
 
 def _as_list(value: Any) -> list[Any]:

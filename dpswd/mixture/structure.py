@@ -130,7 +130,9 @@ class Structure:
         lines.append(f"Directions of variety above the noise: {self.n_surviving} of {self.dim}.")
         if self.size:
             side = min(self.sample_shape[1:])
-            lines.append(f"Detail: {self.size} of {side} frequencies per axis, as in an image of {self.size} pixels.")
+            lines.append(
+                f"Detail: {self.size} of {side} frequencies per axis, the detail of a {self.size} x {self.size} image."
+            )
         if self.column_signal is not None:
             of = "each class" if self.own_columns else "all classes together"
             how = f"distributions of {of}, of at most {self.n_bins} bins" if self.n_bins else "scaled only"

@@ -40,6 +40,7 @@ def test_fit_of_digits(fitted):
     assert (facts["epsilon"], facts["sound"]) == (privacy(directory)["epsilon"], True)
     (bar,) = [line for line in said.splitlines() if line.startswith("training")]
     assert "5/5" in bar
+    assert "Guarantee: mu = " in said
     assert not any(word in said for word in ("Epoch", "GPU available", "litlogger", "Warning"))
     assert {path.split("/")[0] for path in snapshot(directory)} == {
         *("checkpoints", "config.yaml", "generator.pt", "ledger.jsonl", "privacy.json", "releases")
