@@ -148,12 +148,6 @@ def test_images_come_back_as_they_were(convert, images, shape):
         assert np.allclose(back, images)
 
 
-def test_layout_of_records_without_a_caller():
-    assert Layout.of(torch.zeros(2, 1, 4, 4)).restore(torch.zeros(3, 1, 4, 4)).shape == (3, 4, 4)
-    assert Layout.of(torch.zeros(2, 3, 4, 4, dtype=torch.uint8)).restore(torch.ones(3, 3, 4, 4)).max() == 255
-    assert Layout.of(torch.zeros(2, 5)).restore(torch.ones(3, 5)).dtype == np.float32
-
-
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint8", "bool"])
 def test_rows_come_back_in_their_type(dtype):
     values, layout = as_records(ROWS.astype(dtype))

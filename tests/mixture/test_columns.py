@@ -184,10 +184,3 @@ def test_one_cell_and_no_classes(tmp_path):
     each = [stats.wasserstein_distance(*pair) / pair[0].std() for pair in zip(rows.T, drawn.T, strict=True)]
     assert np.median(each) < 0.4
     assert np.corrcoef(drawn.T).mean() > 0.2  # real columns: 0.5
-
-
-def test_few_records_keep_the_scaled_columns(tmp_path):
-    options = {"bounds": BOUNDS, "kinds": KINDS, "run_dir": tmp_path / "run", "verbose": False}
-    made = PrivateGenerator(1, 1e-5, **options).fit(table(60).numpy())
-    assert made.generator_.columns is None
-    assert "scaled only" in str(made.generator_.structure)
