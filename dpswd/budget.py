@@ -234,8 +234,6 @@ class RunBudget(Recorder):
                     f"record, got {self.target_delta:g}; choose a smaller one."
                 )
             if self.shared_ledger is not None:
-                if Path(self.shared_ledger).resolve() == path.resolve():
-                    raise InputError(f"Expected shared_ledger to differ from the ledger of this run, got {path}.")
                 self._shared = SharedLedger.open_existing(self.shared_ledger)
             ledger = self._start(path, wanted, shares) if self._checkpoint is None else self._resume(path, wanted)
         except BaseException:

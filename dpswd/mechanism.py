@@ -239,8 +239,6 @@ class GaussianMechanism(_Noisy):
 
     def __post_init__(self) -> None:
         _check_magnitude(sensitivity=self.sensitivity, **({} if self.sigma is None else {"sigma": self.sigma}))
-        if not isinstance(self.name, str):
-            raise InputError(f"Expected name to be a string, got {type(self.name).__name__}.")
         if self.batch_size is not None:
             at_least(1, batch_size=self.batch_size)
         if self.noise_seed is not None:

@@ -171,8 +171,6 @@ class PrivateRecords(_Handle):
         self.n_classes = len(self.classes or ())
         if labels is not None and self.classes and bool(((labels < 0) | (labels >= self.n_classes)).any()):
             raise InputError(f"Expected classes out of the {self.n_classes} stated ones, got one that is not listed.")
-        if self.n_classes == 1:
-            raise InputError("Expected at least 2 classes, got 1; leave the classes out.")
         self.bounds, self.kinds = _columns(self.shape, bounds, kinds)
         self._values = values
         self._labels = torch.zeros(len(values), dtype=torch.int64) if labels is None else labels

@@ -448,8 +448,6 @@ def digest(previous: str, entry: Entry) -> str:
 
 
 def _read(path: Path) -> bytes:
-    if path.exists() and not path.is_file() and not path.is_dir():  # a device may have no end
-        raise InputError(f"Expected a regular file for the ledger at {path}, got a device or a pipe.")
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from dpswd._validate import array, at_least, probability
+from dpswd._validate import array, probability
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.errors import InputError
 from dpswd.report.gdp import TradeOff
@@ -35,11 +35,7 @@ def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
 
     Fractions of ``errors`` are interpolated, for choosing a threshold only.
     """
-    at_least(1, trials=trials)
-    probability(level=level)
-    errors = array("errors", errors)
-    if not (errors >= 0).all():
-        raise InputError("Expected errors >= 0, got a negative number.")
+    errors = np.asarray(errors, dtype=float)
     limit = stats.beta.isf(level, errors + 1, np.maximum(trials - errors, 1e-12))
     return np.where(errors >= trials, 1.0, limit)
 

@@ -172,8 +172,6 @@ class QueryGame:
     """
 
     def __init__(self, query: GaussianQuery) -> None:
-        if not isinstance(query, GaussianQuery):
-            raise InputError(f"Expected query to be a GaussianQuery, got {type(query).__name__}.")
         self.data = query.worst_pair(_QUERIED)
         self.query: Any = copy.copy(query)
         self.query.recorder = Unrecorded()
@@ -278,8 +276,6 @@ def audit(
     positive(seconds=seconds)
     if trials is not None:
         at_least(MIN_TRIALS, trials=trials)
-    if not isinstance(mechanism, ProjectionMechanism):
-        raise InputError(f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}.")
     if not mechanism.is_private:
         raise InputError("Expected a mechanism without noise_seed, got one with: it is NOT PRIVATE and claims nothing.")
 

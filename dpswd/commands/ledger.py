@@ -36,8 +36,6 @@ def _ledger_of(path: Path) -> Path:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.action == "create":
-        if arguments.path.is_dir():
-            raise InputError(f"Expected a new file for the ledger, got the directory {arguments.path}.")
         SharedLedger.create(
             arguments.path,
             target_epsilon=arguments.epsilon,

@@ -55,8 +55,6 @@ def find_images(
     if channels not in (None, 1, 3):
         raise InputError(f"Expected channels=1 (grey) or 3 (RGB), got channels={channels!r}.")
     choice(("refuse", "zero"), unreadable=unreadable)
-    if not path.exists():
-        raise InputError(f"Expected a folder or zip of images at {path}, got nothing there; check the path.")
     files, folders = _from_zip(path, classes is None) if path.is_file() else _from_folder(path)
     if not files:
         raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")

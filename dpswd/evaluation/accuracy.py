@@ -159,9 +159,6 @@ def train_cnn(
     ``seed`` only; the global random state stays as it is.
     """
     at_least(1, epochs=epochs, batch=batch)
-    if images.ndim != 4 or len(images) != len(labels):
-        got = f"{tuple(images.shape)} and {tuple(labels.shape)}"
-        raise InputError(f"Expected images (n, channels, h, w) and as many labels for the CNN, got {got}.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = make(images.shape[1], n_outputs)

@@ -7,7 +7,6 @@ events, checkpoints/last.ckpt, and the files of the callbacks in the config.
 import datetime
 import logging
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,7 +139,6 @@ class PrivateCLI(LightningCLI):
     """
 
     def __init__(self, args: list[str], run: bool = True) -> None:
-        self._arguments = list(args)
         if {"--help", "-h"} & set(args):
             if "all" not in args:
                 print(HELP, end="")  # noqa: T201
@@ -230,25 +228,15 @@ class PrivateCLI(LightningCLI):
                 f"Expected --trainer.devices {started} --trainer.strategy ddp for the {started} processes of torchrun, "
                 "got one device; pass them."
             )
-        if self.trainer.world_size != 1:
-            self._check_processes()
-        for callback in self.trainer.checkpoint_callbacks:
-            if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
-                callback.dirpath = str(Path(self.trainer.default_root_dir) / "checkpoints")
-
-    def _check_processes(self) -> None:
         world_size, strategy = self.trainer.world_size, str(self._options().get("trainer.strategy"))
-        environment = getattr(self.trainer.strategy, "cluster_environment", None)
-        if environment is None or any(word in strategy for word in ("spawn", "fork", "notebook")):
+        if world_size != 1 and any(word in strategy for word in ("spawn", "fork", "notebook")):
             raise InputError(
                 f"Expected trainer.strategy=ddp for {world_size} processes, got {strategy}; use ddp, or "
                 "trainer.devices=1."
             )
-        if not environment.creates_processes_externally and self._arguments != sys.argv[1:]:
-            raise InputError(
-                f"Expected one process where dpswd is called from Python, got {world_size}; set trainer.devices to 1, "
-                "or start dpswd fit from the command line."
-            )
+        for callback in self.trainer.checkpoint_callbacks:
+            if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
+                callback.dirpath = str(Path(self.trainer.default_root_dir) / "checkpoints")
 
     def after_fit(self) -> None:
         """Write the final state to checkpoints/last.ckpt; show the guarantee."""

@@ -41,9 +41,7 @@ class PrivateDataModule(L.LightningDataModule):
         **options: Any,
     ) -> None:
         super().__init__()
-        for name, value in (("batch_size", batch_size), ("n_releases", n_releases), ("every", every)):
-            if value is not None:
-                at_least(1, **{name: value})
+        at_least(1, every=every)
         self.path, self.batch_size, self.n_releases, self.every = path, batch_size, n_releases, every
         self._options = options
         self._records: PrivateRecords | None = None

@@ -52,12 +52,6 @@ def jitter(
         elastic: Standard deviation of the displacements of 5 x 5 control points, in pixels; bicubic between them.
         padding: Values outside the image: ``"zeros"``, or ``"reflection"`` for images whose border is not black.
     """
-    nonnegative(shift=shift, rotation=rotation, zoom=zoom, shear=shear, elastic=elastic)
-    if images.ndim != 4 or tuple(codes.shape) != (len(images), N_CODES):
-        raise InputError(
-            f"Expected images (n, channels, height, width) and codes (n, {N_CODES}), got {tuple(images.shape)} and "
-            f"{tuple(codes.shape)}; set the amounts of jitter to 0 for records that are not images."
-        )
     right, down, angle, wide, high, slant = (2 * torch.special.ndtr(codes[:, :6]) - 1).unbind(1)
     height, width = images.shape[2:]
     angle = angle * rotation * math.pi / 180

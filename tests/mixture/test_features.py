@@ -69,9 +69,6 @@ def test_dct():
         (lambda: DCT((1, 8, 8), size=9), r"Expected 1 <= size <= 8 .*, got size=9\."),
         (lambda: DCT((1, 8, 8), size=0), r"Expected 1 <= size <= 8 .*, got size=0\."),
         (lambda: Flatten((3,))(torch.zeros(2, 4)), r"Expected records of shape \(3,\), got \(4,\); set sample_shape"),
-        (lambda: jitter(torch.rand(2, 25), torch.zeros(2, N_CODES), shift=1), "Expected images"),
-        (lambda: jitter(torch.rand(2, 1, 5, 5), torch.zeros(3, N_CODES), shift=1), "and codes"),
-        (lambda: jitter(torch.rand(2, 1, 5, 5), torch.zeros(2, N_CODES), shift=-1), "shift"),
     ],
 )
 def test_bad_input(make, message):
