@@ -6,7 +6,7 @@ itself, so a conversion costs no privacy. Shape, number format and the names and
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
 
@@ -86,16 +86,6 @@ class Layout:
     def typed(self, values: Array) -> list[Array]:
         """Return the columns of a table (n, d) in their types."""
         return [_typed(values[:, i], dtype) for i, dtype in enumerate(self.dtypes)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, which :meth:`from_dict` reads."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> "Layout":
-        """Return the layout of :meth:`to_dict`."""
-        facts: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
-        return cls(**facts)
 
 
 def _is_bool(dtype: str) -> bool:

@@ -10,6 +10,7 @@ import io
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -188,7 +189,7 @@ def write_generator(generator: Generator, path: str | Path, guarantee: dict[str,
         "options": {option: getattr(generator, option) for option in inspect.signature(type(generator)).parameters},
         "classes": None if generator.class_names is None else list(generator.class_names),
         "proportions": generator.proportions,
-        "layout": None if generator.layout is None else generator.layout.to_dict(),
+        "layout": None if generator.layout is None else asdict(generator.layout),
         "kinds": generator.kinds,
         "guarantee": stated_guarantee(guarantee or {}),
         "state": {key: value.detach().cpu().clone() for key, value in generator.state_dict().items()},
@@ -262,7 +263,7 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
         generator: Generator = getattr(import_module(_CLASSES[name]), name)(**content["options"])
         generator.load_state_dict(content["state"])
         generator.class_names, generator.proportions = content["classes"], content["proportions"]
-        generator.layout = None if content["layout"] is None else Layout.from_dict(content["layout"])
+        generator.layout = None if content["layout"] is None else Layout(**content["layout"])
         generator.kinds = content["kinds"]
         guarantee: dict[str, Any] = content["guarantee"]
         mark_runs(generator, guarantee.get("weights_from_runs") or ())
