@@ -1,5 +1,7 @@
 """Handles of private records show public facts only; arrays, frames and labels: accepted, refused, and the way back."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
@@ -142,7 +144,7 @@ def test_images_come_back_as_they_were(convert, images, shape):
     assert tuple(values.shape[1:]) == shape
     floats = values if values.is_floating_point() else values / 255
     assert torch.allclose(floats[0, 0], torch.from_numpy(GREY[0] / np.float32(255)))
-    for known in (layout, Layout.from_dict(layout.to_dict())):
+    for known in (layout, Layout(**asdict(layout))):
         back = known.restore(floats + 0.3 / 255 if layout.as_bytes else floats)
         assert back.dtype == images.dtype
         assert np.allclose(back, images)
@@ -172,7 +174,7 @@ def test_a_data_frame_comes_back_as_one():
     values, layout = as_records(frame)
     assert values.tolist() == [[31, 1.5, 1, 1], [70, 1.75, 0, 2]]
     assert layout.column_kinds(4) == ["integer", "numeric", "binary", "integer"]
-    for known in (layout, Layout.from_dict(layout.to_dict())):
+    for known in (layout, Layout(**asdict(layout))):
         pd.testing.assert_frame_equal(known.restore(values + 0.2 * (values == values.round())), frame)
     frame.loc[0, 7] = pd.NA
     with pytest.raises(InputError, match="NaN"):
