@@ -184,9 +184,7 @@ class PrivateRecords(_Handle):
 
     def open_records(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Return records at ``index`` as float32, pixels in [0, 1], and their classes. PRIVATE: for dpswd.release."""
-        values = self._values[index]
-        floats = values.to(torch.float32)
-        return floats / 255 if values.dtype == torch.uint8 else floats, self._labels[index]
+        return _floats(self._values[index]), self._labels[index]
 
     def digest(self) -> str:
         """Return a hash of the records, or of their names on disk, that tells two data sets apart. PRIVATE."""
@@ -268,8 +266,7 @@ class Records:
 
     def floats(self, index: Tensor | slice = slice(None)) -> Tensor:
         """Return records as float32; bytes become pixels in [0, 1]."""
-        values = self.values[index]
-        return values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)
+        return _floats(self.values[index])
 
     def select(self, index: Tensor) -> "Records":
         """Return the records at ``index``."""
@@ -280,6 +277,10 @@ class Records:
         layout = Layout.of(self.values)
         labels = None if classes is None else self.labels
         return PrivateRecords.from_values(self.values, labels, classes=classes, layout=layout, name=name)
+
+
+def _floats(values: Tensor) -> Tensor:
+    return values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)
 
 
 def _columns(

@@ -38,7 +38,7 @@ from dpswd.budget import Budget
 from dpswd.errors import InputError
 from dpswd.generators import read_file, stated_guarantee
 from dpswd.mixture.features import FeatureMap
-from dpswd.mixture.moments import class_means, nearest_spectrum, signal_weight
+from dpswd.mixture.moments import class_means, mean_and_spread, nearest_spectrum, signal_weight
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.records import PrivateRecords
 from dpswd.release import Releasing
@@ -303,8 +303,8 @@ class _Part(nn.Module):
         """Release centre and scale, then means and second moments of the rows that follow from them."""
         n = len(records)
         total, square = self.overall.release(records, rows=self.features)
-        variance = square / n - float((total / n).square().sum()) + len(total) * (self.overall.mechanism.sigma / n) ** 2
-        self.centre.copy_(total / n)
+        mean, variance = mean_and_spread(total, square, n, self.overall.mechanism.sigma)
+        self.centre.copy_(mean)
         self.scale.fill_(math.sqrt(max(variance, 1e-4)) * _HEADROOM / _ROW_NORM)
         counts, sums = self.means.release(records, rows=self)
         counts = counts.clamp(min=0.1 * n / len(counts))

@@ -25,7 +25,6 @@ def evaluate(
     *,
     classes: bool = True,
     name: str = "records",
-    source: str = "synthetic",
     classifiers: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
     """Train classifiers on synthetic records, test them on real ones, and compare the distributions.
@@ -37,7 +36,6 @@ def evaluate(
         test: Real records that the user may look at.
         classes: Whether the records have classes, so that classifiers are trained.
         name: Name of the data set in the rows.
-        source: What the classifiers were trained on, for the rows.
         classifiers: Names of the classifiers; by default all that suit the records.
 
     Returns:
@@ -62,7 +60,7 @@ def evaluate(
     if classes:
         pairs = (train_rows, synthetic.labels.numpy()), (test_rows, test.labels.numpy())
         for classifier in classifiers or (IMAGE_CLASSIFIERS if images else ROW_CLASSIFIERS):
-            facts = {"dataset": name, "classifier": classifier, "train": source}
+            facts = {"dataset": name, "classifier": classifier, "train": "synthetic"}
             sizes = {"n_train": len(synthetic), "n_test": len(test)}
             rows.append(facts | scores(classifier, *pairs, images, shape) | sizes)
     return {"rows": rows, "fidelity": fidelity(train_rows, test_rows, columns=not images)}

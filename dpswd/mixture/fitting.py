@@ -265,9 +265,9 @@ def _release_overall(records: PrivateRecords, query: SumAndNorm, base: FeatureMa
             f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, so that the "
             "synthetic ones are too short; state bounds of the columns, or a larger radius, in the next run."
         )
-    spread = squares / n - float((total / n).square().sum()) + len(total) * (query.mechanism.sigma / n) ** 2
+    mean, spread = moments.mean_and_spread(total, squares, n, query.mechanism.sigma)
     spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
-    return _Rows(base, ROW_NORM / (structure.headroom * math.sqrt(spread)), total / n)
+    return _Rows(base, ROW_NORM / (structure.headroom * math.sqrt(spread)), mean)
 
 
 def _reference_variances(base: FeatureMap, structure: Structure) -> Tensor:

@@ -48,6 +48,15 @@ def nearest_spectrum(matrix: Tensor) -> Tensor:
     return result
 
 
+def mean_and_spread(total: Tensor, squares: float, n: int, noise: float) -> tuple[Tensor, float]:
+    """Mean (d,) and mean squared distance from it, from released sums of n rows (d,) and of their squared norms.
+
+    ``noise``: standard deviation of an entry of the sum, whose square makes the norm of the mean too large.
+    """
+    mean = total / n
+    return mean, squares / n - float(mean.square().sum()) + len(mean) * (noise / n) ** 2
+
+
 def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -> Tensor:
     """Means (C, d) of classes from counts (C,) and sums (C, d), pulled towards that of all records.
 

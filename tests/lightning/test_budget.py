@@ -375,7 +375,7 @@ def test_a_resumed_run_keeps_its_shared_ledger(tmp_path, shared):
 
 
 def test_own_ledger_as_shared_ledger_is_refused(tmp_path):
-    with pytest.raises(InputError, match="shared_ledger"):
+    with pytest.raises(InputError, match="shared ledger"):
         run(tmp_path, tmp_path / "ledger.jsonl")
     assert not list(tmp_path.iterdir())
 
