@@ -153,7 +153,9 @@ def _accuracies(path: Path) -> list[dict[str, Any]]:
     """Return accuracies on a declared public benchmark."""
     if not path.exists():
         return []
-    rows = _json_object(path, "evaluate the run again")["rows"]
+    rows = _json_object(path, "evaluate the run again").get("rows")
+    if not isinstance(rows, list):
+        raise InputError(f"Expected a list 'rows' in {path}, got {rows!r}; evaluate the run again.")
     return [{name: row.get(name) for name in _ACCURACY} for row in rows]
 
 
