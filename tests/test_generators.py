@@ -221,7 +221,7 @@ def test_rows_as_a_table(tmp_path):
         ("x.csv", IMAGES, "npz or a folder"),
         ("folder", FRAME, "FILE.csv"),
         ("x.tar", IMAGES, "x.tar"),
-        ("full", IMAGES, "empty or new"),
+        ("full", IMAGES, "which exists"),
     ],
 )
 def test_export_refuses(tmp_path, name, records, said):
