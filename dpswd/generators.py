@@ -332,10 +332,12 @@ def save_grid(images: Tensor, path: Path, columns: int) -> None:
     atomic_write(path, partial(save_image, large, nrow=columns, padding=scale, pad_value=0.5, format="PNG"))
 
 
-def save_samples(generator: Generator, path: Path, columns: int = 10) -> None:
-    """Write a picture with a row of generated images per class."""
+def save_samples(generator: Generator, path: Path, columns: int = 10) -> Tensor:
+    """Write a picture with a row of generated images per class; return the images."""
     labels = torch.arange(generator.n_classes or columns).repeat_interleave(columns)
-    save_grid(draw(generator, labels if generator.n_classes else torch.zeros_like(labels)), path, columns)
+    images = draw(generator, labels if generator.n_classes else torch.zeros_like(labels))
+    save_grid(images, path, columns)
+    return images
 
 
 def save_columns(path: Path, parts: dict[str, NDArray[Any]], names: Sequence[Any] | None = None) -> None:

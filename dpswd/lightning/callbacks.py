@@ -39,7 +39,7 @@ class SampleGrid(L.Callback):
 
     Args:
         columns: Images per class.
-        every_n_steps: Training steps between pictures; 0 for the last one only.
+        every_n_steps: Training steps between pictures, which also go to TensorBoard; 0 for the last one only.
 
     Raises:
         InputError: If a value is out of range.
@@ -65,4 +65,9 @@ class SampleGrid(L.Callback):
         generator = module.generator
         if len(generator.sample_shape) != 3 or not trainer.is_global_zero:
             return
-        save_samples(generator, Path(trainer.default_root_dir) / "samples.png", self.columns)
+        images = save_samples(generator, Path(trainer.default_root_dir) / "samples.png", self.columns)
+        board = getattr(trainer.logger, "experiment", None)
+        if board is not None and hasattr(board, "add_image"):
+            from torchvision.utils import make_grid
+
+            board.add_image("samples", make_grid(images.clamp(0, 1), nrow=self.columns), trainer.global_step)

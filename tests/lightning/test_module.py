@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 import torch
 from factories import checkpoint_at, ledger_of, privacy, trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpswd import InputError
 from dpswd.generators import draw, read_generator, write_generator
@@ -72,10 +74,14 @@ def test_options_out_of_range(options, name):
 @pytest.mark.parametrize("steps", [1, 3])
 def test_training_on_a_sketch(tmp_path, steps):
     made, callbacks = sketched(), [SampleGrid(), GeneratorFile()]
-    run = trainer(tmp_path, max_steps=steps, enable_checkpointing=False, callbacks=callbacks, epsilon=10.0)
+    board = TensorBoardLogger(tmp_path)
+    run = trainer(
+        tmp_path, max_steps=steps, enable_checkpointing=False, callbacks=callbacks, epsilon=10.0, logger=board
+    )
     run.fit(made, datamodule=PrivateDataModule("digits"))
     assert ledger_of(tmp_path).n_releases == len(made.sketch.queries()) == 3
     assert (tmp_path / "samples.png").exists()
+    assert EventAccumulator(board.log_dir).Reload().Tags()["images"] == ["samples"]
     generator, facts = read_generator(tmp_path / "generator.pt")
     assert facts["sound"]
     assert facts["epsilon"] == pytest.approx(10, rel=1e-3)
