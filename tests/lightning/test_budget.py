@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+from types import SimpleNamespace
 
 import lightning as L
 import pytest
@@ -228,6 +229,12 @@ def test_two_budgets(tmp_path):
     run.callbacks.append(PrivacyBudget(50.0, 1e-5))  # Lightning refuses two in Trainer(callbacks=...) itself
     with pytest.raises(InputError, match="one PrivacyBudget"):
         run.fit(Mine(), loader())
+
+
+def test_processes_that_would_not_release_together():
+    budget = PrivacyBudget(1.0, 1e-5)
+    with pytest.raises(InputError, match=r"trainer\.strategy=ddp for 2 processes, got object"):
+        budget.setup(SimpleNamespace(world_size=2, strategy=object(), callbacks=[budget]), Mine(), "fit")
 
 
 def test_modules_with_releases(tmp_path):
