@@ -37,7 +37,7 @@ def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     what.add_argument("--classes", nargs="+", metavar="NAME", help="all classes")
     what.add_argument("--size", type=int, help="side of images of a folder, in pixels")
     what.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
-    text = ".csv with the columns column, low, high and perhaps kind: numeric, integer or binary"
+    text = ".csv of column, low, high and perhaps kind (numeric, integer, binary), or .yaml: column: [low, high, kind]"
     what.add_argument("--bounds", type=Path, metavar="FILE", help=text)
 
 
@@ -129,18 +129,27 @@ def run_directory(out: Path | None, name: str, *, resume: bool = False) -> Path:
 
 def read_bounds(path: Path) -> tuple[list[tuple[float, float]], list[str] | None, list[str]]:
     """Return bounds, kinds and names of columns from a file."""
+    import yaml
+
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.DictReader(file, skipinitialspace=True, strict=True))
+        text = path.read_text(encoding="utf-8")
+        if path.suffix in (".yaml", ".yml"):
+            stated = yaml.safe_load(text).items()
+            lines = [dict(zip(("column", "low", "high", "kind"), (name, *of), strict=False)) for name, of in stated]
+        else:
+            lines = list(csv.DictReader(text.splitlines(), skipinitialspace=True, strict=True))
+        if not lines:
+            raise ValueError
         bounds = [(float(line["low"]), float(line["high"])) for line in lines]
-        names = [line["column"].strip() for line in lines]
-        kinds = [line["kind"].strip() for line in lines] if "kind" in lines[0] else None
+        names = [str(line["column"]).strip() for line in lines]
+        stated_kinds = any("kind" in line for line in lines)
+        kinds = [line.get("kind", "numeric").strip() for line in lines] if stated_kinds else None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Expected bounds of columns in {path}, got: {error}.") from None
-    except (ValueError, LookupError, TypeError, AttributeError, csv.Error):
+    except (ValueError, LookupError, TypeError, AttributeError, csv.Error, yaml.YAMLError):
         raise InputError(
             f"Expected {path} to start with column,low,high,kind (or column,low,high) and to have a line per column, "
-            "got another form."
+            "or YAML lines column: [low, high, kind], got another form."
         ) from None
     return bounds, kinds, names
 

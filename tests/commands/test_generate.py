@@ -91,7 +91,8 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     words = ("--target", "sick", "--classes", "0", "1", "--delta", "1e-4")
     assert "--bounds FILE" in refused(capfd, "generate", train, *words)
     assert not (place / "runs").exists()
-    forecast = answer(capfd, "forecast", train, *words, "--bounds", "bounds.csv")
+    (place / "bounds.yaml").write_text("age: [0, 90, integer]\nincome: [0, 100000]\nmember: [0, 1, binary]\n")
+    forecast = answer(capfd, "forecast", train, *words, "--bounds", "bounds.yaml")
     assert (forecast["n_bins"], "distributions of each class" in forecast["text"]) == (64, True)
     facts = ("--shape", "3", "--n", "400", "--n-classes", "2", "--delta", "1e-4", "--bounds", "bounds.csv")
     assert answer(capfd, "forecast", *facts)["text"] == forecast["text"]
