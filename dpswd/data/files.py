@@ -163,6 +163,12 @@ def find_table(
     columns = list(zip(*lines[header is not None :], strict=True))
     if not columns:
         raise InputError(f"Expected a table with records in {path}, got the names of its columns only.")
+    named = [(name, column) for name, column in zip(header or (), columns, strict=False) if not _is_number(name)]
+    if any(name in map(str.strip, column) for name, column in named):
+        raise InputError(
+            f"Expected names of columns on the first line of {path}, got a value that its column repeats, as in a "
+            "record, which would be published as a name; write a line of names above the records."
+        )
     if header is not None and ("" in header or len(set(header)) < len(header)):
         raise InputError(f"Expected different names of the columns of {path}, got an empty or repeated one.")
     labels: tuple[Any, Any, Any] = None, None, None

@@ -228,6 +228,7 @@ def test_a_table_needs_no_pandas_names_or_classes(tmp_path, monkeypatch):
         (TABLE + "1,2\n", {}, "4 cells"),
         ("," + TABLE.replace("\n", "\n0,")[:-2], {}, "empty or repeated"),
         ("a,b\n1,x\n2,\n", {"target": "b"}, "empty cell"),
+        ("5,x\n6, x\n7,y\n", {"target": "x"}, "line of names"),
         ("a,b\n", {}, "names of its columns only"),
         ("", {}, "empty"),
         ("a\n1\n", {"size": 8}, "no size"),
