@@ -331,7 +331,7 @@ class RunBudget(Recorder):
         last, marker = ledger.last_mechanism, self._file(ledger.n_releases, "drawing")
         unfinished = marker.is_file() and marker.read_bytes() == self.run.encode()
         if last is not None and unfinished and files[last] < ledger.count(last, self.sample_size):
-            self._again = last
+            self._again = last if self._is_stored(last) else None  # else the marker is that of an earlier attempt
 
     def _calibrate(self, wanted: Plan, shares: list[float]) -> Plan:
         """Give each query its share of the squared mu of the whole budget, and the last entry what remains."""
