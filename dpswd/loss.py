@@ -274,7 +274,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
                 "batch size."
             )
         check_rows("private rows", private, self.mechanism.dim)
-        if not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates
+        if len(private) and not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates
             raise InputError(
                 "Expected finite private rows, got nan or inf; replace such a record by a zero row (dropping records "
                 "would make their number depend on private values)."

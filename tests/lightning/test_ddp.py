@@ -70,10 +70,11 @@ def release_query(rank, directory, of_each_rank=None, bad=None):
     "mechanism",
     [
         MECHANISM.replace(batch_size=9, noise_seed=4),  # parts of 5 and 4 rows
+        MECHANISM.replace(batch_size=1, noise_seed=4),  # no row for the second process
         MECHANISM.replace(batch_size=12, statistic="quantiles", n_quantiles=4, noise_seed=4),
         MECHANISM.replace(batch_size=12, statistic="quantiles", n_quantiles=3, n_classes=3, noise_seed=4),
     ],
-    ids=["rows", "quantiles", "classes"],
+    ids=["rows", "row", "quantiles", "classes"],
 )
 @pytest.mark.parametrize("kind", ["tensor", "handle"])
 def test_a_release_equals_that_of_one_process(server, mechanism, kind):
