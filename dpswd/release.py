@@ -120,6 +120,12 @@ class Releasing(nn.Module, Generic[M]):
         self._mechanism: M = mechanism
         self._source = random_source(mechanism.noise_seed)
 
+    def extra_repr(self) -> str:
+        """Describe the mechanism for ``print(module)``; a fixed noise seed is named there, too."""
+        status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
+        sigma = "not calibrated" if self.mechanism.sigma is None else f"{self.mechanism.sigma:.4g}"
+        return f"{status}{self.mechanism.description}, sigma={sigma}"
+
     def _ask(self, records: PrivateRecords | None) -> dict[str, Tensor] | None:
         """Announce a release to the recorder; return the tensors of a stored release if it has one."""
         if records is not None and self.recorder is None:
