@@ -105,7 +105,7 @@ def draw_grids(lines: Sequence[Sequence[tuple[Array, str]]], path: Path) -> None
     height, width, _ = lines[0][0][0].shape
     columns = len(lines[0])
     figure = Figure(figsize=(10, len(lines) * (0.3 + 10 / columns * height / width)), layout="constrained")
-    for line, cells in zip(lines, np.atleast_2d(figure.subplots(len(lines), columns)), strict=True):
+    for line, cells in zip(lines, figure.subplots(len(lines), columns, squeeze=False), strict=True):
         for (picture, title), axes in zip(line, cells, strict=True):
             _show(axes, picture, title)
     figure.savefig(path, dpi=110)
