@@ -23,7 +23,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data import read_public
-    from dpswd.data.benchmarks import benchmark_name
     from dpswd.data.files import TARGET, column_names
 
     def options_of(path: str) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     names = [name for name in column_names(arguments.test, arguments.root) if name != options["target"]]
     if names and made.classes is not None and found.shape != made.shape and options["target"] is None:
         raise InputError(f"Expected the columns of {arguments.synthetic} in {arguments.test}, got others; {TARGET}.")
-    public, run_dir = benchmark_name(arguments.test) is not None, Path(arguments.synthetic).resolve().parent
+    public, run_dir = _is_benchmark(arguments.test, arguments.root), Path(arguments.synthetic).resolve().parent
     return evaluate_pair(
         made,
         found,
@@ -85,6 +84,13 @@ def _same_classes(test: "Records", ours: list[Any], theirs: list[Any]) -> "Recor
         raise InputError(f"Expected test records of the classes {', '.join(known)}, got {', '.join(unknown[:5])}.")
     numbers = torch.tensor([known[str(name)] for name in theirs])
     return Records(test.values, numbers[test.labels])
+
+
+def _is_benchmark(test: str, root: str | None) -> bool:
+    from dpswd.data import benchmark
+    from dpswd.data.benchmarks import benchmark_name
+
+    return benchmark_name(test) is not None and benchmark(test, root).public
 
 
 def show(result: dict[str, Any]) -> None:

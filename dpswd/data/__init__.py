@@ -93,7 +93,7 @@ def read_public(
         359
     """
     found = _found(data, root, download, unreadable, {**options, "in_memory": True}, unused={"size", "channels"})
-    return Benchmark(found.name, found.public(), found.test, found.classes, found.files)
+    return Benchmark(found.name, found.public(), found.test, True, found.classes, found.files)
 
 
 def _found(

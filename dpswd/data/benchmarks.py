@@ -1,8 +1,11 @@
 """Benchmarks: digits of scikit-learn, MNIST, Fashion-MNIST, USPS, CIFAR-10 and CelebA, with exact access.
 
-Nothing is downloaded unless the user asks for it. Records that are read by the name of a benchmark count as public.
+Nothing is downloaded unless the user asks for it. Records count as public if their files have the official checksums,
+or if the user states it: private records may lie in the layout of MNIST.
 """
 
+import bz2
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,19 @@ _NAMES = {  # what a user writes, and the name in reports
     "cifar10": "CIFAR10",
     "celeba": "CelebA",
 }
+# SHA-256 of the unpacked files that torchvision reads
+_OFFICIAL = {
+    "MNIST/raw/train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "MNIST/raw/train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "MNIST/raw/t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "MNIST/raw/t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    "FashionMNIST/raw/train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "FashionMNIST/raw/train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "FashionMNIST/raw/t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "FashionMNIST/raw/t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    "USPS/usps.bz2": "9a0edcd5b0ba3685318746f8e8fc945bc00e8cac60692e2cea60e4f1b47b49f1",
+    "USPS/usps.t.bz2": "8d8b5579704b88819f3bde76ebc93e284ffee6ba3892c2146a649ff198972be4",
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +51,7 @@ class Benchmark:
         name: Name in reports.
         train: Records that play the private ones.
         test: Records for evaluation, if there are any.
+        public: Whether all records are public, so that exact statistics of them may be published.
         classes: Names of the classes; ``None`` without classes.
         files: Names of the files of images, if they were read from a folder or zip.
 
@@ -47,6 +64,7 @@ class Benchmark:
     name: str
     train: Records
     test: Records | None
+    public: bool
     classes: list[Any] | None = None
     files: tuple[str, ...] = ()
 
@@ -76,6 +94,7 @@ def benchmark(
     download: bool = False,
     *,
     size: int = 64,
+    public: bool | None = None,
 ) -> Benchmark:
     """Read a benchmark.
 
@@ -87,6 +106,7 @@ def benchmark(
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
         download: Let torchvision fetch missing files.
         size: Side to which faces are resized.
+        public: States whether the records are public; by the checksums of the files if not given.
 
     Raises:
         InputError: If the name is unknown, or files are missing or damaged.
@@ -99,16 +119,16 @@ def benchmark(
     if found is None:
         raise InputError(f"Expected a benchmark out of {', '.join(_NAMES)}, got {name!r}.")
     if found == "digits":
-        return Benchmark(found, *_digits(), list(range(10)))
+        return Benchmark(found, *_digits(), public is not False, list(range(10)))
     if found == "CelebA":
         at_least(8, size=size)
-        return Benchmark(found, *_celeba(folder, size))
+        return Benchmark(found, *_celeba(folder, size), bool(public))
     images = folder / "cifar10_images"
-    if found == "CIFAR10" and images.is_dir():  # JPEG, a lossy copy
+    if found == "CIFAR10" and images.is_dir():  # JPEG, a lossy copy: public only if the user states it
         parts = [find_images(images / part, size=32, channels=3, in_memory=True) for part in ("train", "test")]
-        return Benchmark(found, parts[0].public(), parts[1].public(), parts[0].classes)
+        return Benchmark(found, parts[0].public(), parts[1].public(), bool(public), parts[0].classes)
     train, test = (_torchvision(found, folder, train, download) for train in (True, False))
-    return Benchmark(found, train, test, list(range(10)))
+    return Benchmark(found, train, test, _is_official(found, folder) if public is None else public, list(range(10)))
 
 
 def every_fifth(records: Records) -> tuple[Records, Records]:
@@ -144,6 +164,19 @@ def _torchvision(name: str, root: Path, train: bool, download: bool) -> Records:
     return Records(values.unsqueeze(1) if values.ndim == 3 else values.permute(0, 3, 1, 2).contiguous(), labels)
 
 
+def _is_official(name: str, root: Path) -> bool:
+    """Return whether every file has the official checksum; those of CIFAR-10 are compared by torchvision."""
+    files = {file: digest for file, digest in _OFFICIAL.items() if file.startswith(f"{name}/")}
+    if all(_digest(root / file) == digest for file, digest in files.items()):
+        return True
+    if name != "USPS":
+        return False
+    import torchvision
+
+    packed = [(file, md5) for _, file, md5 in torchvision.datasets.USPS.split_list.values()]
+    return all(_digest(root / "USPS" / file, "md5") == md5 for file, md5 in packed)
+
+
 def _celeba(root: Path, size: int) -> tuple[Records, Records | None]:
     """Read the full set in the layout of torchvision, or else the folder or zip of cropped faces."""
     partition = root / "celeba" / "list_eval_partition.txt"
@@ -165,3 +198,13 @@ def _faces(folder: Path, lines: list[list[str]], part: str, size: int) -> Record
     files: dict[str, Path | bytes] = {name: folder / "img_align_celeba" / name for name, kind in lines if kind == part}
     values = Images(files, size, 3, "refuse", crop=CROP).whole()
     return Records(values, torch.zeros(len(values), dtype=torch.int64))
+
+
+def _digest(path: Path, kind: str = "sha256") -> str | None:
+    """Return SHA-256 of what a file holds, unpacked, or MD5 of the file as it is; ``None`` if unreadable."""
+    try:
+        content = path.read_bytes()
+        unpack = kind == "sha256" and path.suffix == ".bz2"
+        return hashlib.new(kind, bz2.decompress(content) if unpack else content).hexdigest()
+    except (OSError, ValueError, EOFError):
+        return None

@@ -72,7 +72,7 @@ def fig6(out: Path, *, data: Path | None = None, weights: Path | None = None) ->
     out.mkdir(parents=True, exist_ok=True)
     runs = Path(tempfile.mkdtemp(prefix="fig6-", dir=out))
     rows, pictures = [], []
-    faces = benchmark("celeba", data)
+    faces = benchmark("celeba", data, public=True)
     assert faces.test is not None
     real = faces.test.floats()
     for name, epsilon, again in VARIANTS:
@@ -126,7 +126,7 @@ def fig6_published(
     """
     if only is not None and only not in SIGMAS:
         raise InputError(f"Expected --only as one of {', '.join(SIGMAS)}, got {only!r}.")
-    faces = benchmark("celeba", data)
+    faces = benchmark("celeba", data, public=True)
     assert faces.test is not None
     private = faces.train.select(torch.arange(min(len(faces.train), SETTING.sample_size)))
     (out / "fig6_published").mkdir(parents=True, exist_ok=True)

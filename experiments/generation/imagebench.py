@@ -102,7 +102,7 @@ class Task:
 
 def faces(data: Path | None) -> Benchmark:
     """Return the 5,000 faces at 32 x 32, female or male; every fifth is for testing."""
-    found = benchmark("celeba", data, size=32)
+    found = benchmark("celeba", data, size=32, public=True)
     assert found.test is not None
     order = torch.arange(len(found.train) + len(found.test))
     images = found.train.values.new_empty(len(order), *found.shape)
@@ -110,7 +110,7 @@ def faces(data: Path | None) -> Benchmark:
     _, header, *lines = (data_root(data) / ATTRIBUTES).read_text().splitlines()
     column = header.split().index("Male") + 1
     male = torch.tensor([int(line.split()[column] == "1") for line in sorted(lines)])  # as the faces, by name
-    return Benchmark("faces", *every_fifth(Records(images, male)), [0, 1])
+    return Benchmark("faces", *every_fifth(Records(images, male)), True, [0, 1])
 
 
 TASKS = {

@@ -1,15 +1,18 @@
 """Benchmarks on small files made here, on damaged files, and on the real ones."""
 
+import bz2
+import hashlib
 import shutil
 import struct
 
 import numpy as np
 import pytest
 import torch
+import torchvision
 from PIL import Image
 
 from dpswd import InputError
-from dpswd.data import benchmark, read
+from dpswd.data import benchmark, benchmarks, read
 
 
 def write_idx(path, shape, content):
@@ -29,7 +32,7 @@ def idx(tmp_path):
 
 def test_digits():
     digits = benchmark("digits")
-    assert (digits.shape, digits.n_classes) == ((1, 8, 8), 10)
+    assert (digits.shape, digits.n_classes, digits.public) == ((1, 8, 8), 10, True)
     assert (len(digits.train), len(digits.test)) == (1438, 359)
     assert len(digits.private()) == len(read("digits")) == 1438
     with pytest.raises(InputError, match="no size"):
@@ -53,6 +56,34 @@ def test_mnist(idx, tmp_path):
     assert data.train.labels.tolist() == [0, 1, 2, 3, 4]
     assert len(data.test) == 2
     assert (read("mnist", root=tmp_path).n_classes, read("mnist", root=tmp_path).name) == (10, "MNIST")
+
+
+def test_private_scans_in_the_layout_of_mnist_are_not_public(idx, tmp_path, monkeypatch):
+    """Only official checksums or a statement make a public benchmark; one changed file is not official."""
+    assert benchmark("mnist", tmp_path).public is False
+    assert benchmark("mnist", tmp_path, public=True).public is True
+    official = {f"MNIST/raw/{path.name}": benchmarks._digest(path) for path in idx.iterdir()}
+    monkeypatch.setattr(benchmarks, "_OFFICIAL", official)
+    assert benchmark("mnist", tmp_path).public is True  # control
+    for path in sorted(idx.iterdir()):
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert benchmark("mnist", tmp_path).public is False
+        path.write_bytes(content)
+
+
+def test_usps_as_torchvision_checks_it(tmp_path, monkeypatch):
+    (tmp_path / "USPS").mkdir()
+    content = bz2.compress(b"1 1:0\n")
+    for name in ("usps.bz2", "usps.t.bz2"):
+        (tmp_path / "USPS" / name).write_bytes(content)
+    assert not benchmarks._is_official("USPS", tmp_path)
+    md5 = hashlib.md5(content).hexdigest()
+    split_list = {"train": ("url", "usps.bz2", md5), "test": ("url", "usps.t.bz2", md5)}
+    monkeypatch.setattr(torchvision.datasets.USPS, "split_list", split_list)
+    assert benchmarks._is_official("USPS", tmp_path)
+    (tmp_path / "USPS" / "usps.bz2").write_bytes(content + b"x")
+    assert not benchmarks._is_official("USPS", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +114,7 @@ def test_cifar10_from_class_folders(tmp_path):
     assert data.train.values.shape == data.test.values.shape == (20, 3, 32, 32)
     assert sorted(data.train.labels.tolist()) == sorted([*range(10)] * 2)
     assert data.classes == [f"class{i}" for i in range(10)]
+    assert data.public is False  # a lossy copy has no official checksum
     shutil.rmtree(tmp_path / "cifar10_images" / "test")
     with pytest.raises(InputError, match="test"):
         benchmark("cifar10", tmp_path)
@@ -95,7 +127,7 @@ def test_faces_from_a_folder_and_from_a_zip(tmp_path):
         Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "celeba64" / f"{i:06}.png")
     data = benchmark("celeba", tmp_path)
     assert (data.train.values.shape, data.test.values.shape) == ((40, 3, 64, 64), (10, 3, 64, 64))
-    assert (data.n_classes, data.private().n_classes) == (0, 0)
+    assert (data.n_classes, data.public, data.private().n_classes) == (0, False, 0)
     assert read("celeba", root=tmp_path, size=32).shape == (3, 32, 32)
     shutil.make_archive(str(tmp_path / "celeba64_5000"), "zip", tmp_path / "celeba64")
     shutil.rmtree(tmp_path / "celeba64")
@@ -128,5 +160,5 @@ def test_the_full_set_of_faces(tmp_path):
 def test_real_data(data_root):
     data = benchmark("mnist", data_root)
     assert tuple(data.train.values.shape) == (60_000, 1, 28, 28)
-    assert len(data.test) == 10_000
+    assert (len(data.test), data.public) == (10_000, True)
     assert sorted(data.train.labels.unique().tolist()) == list(range(10))

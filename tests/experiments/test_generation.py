@@ -177,7 +177,7 @@ def test_cells_of_digits(tmp_path, monkeypatch):
 
 def test_a_cell_without_classes(tmp_path, monkeypatch):
     faces = [Records(torch.rand(n, 3, 8, 8), torch.zeros(n, dtype=torch.int64)) for n in (300, 100)]
-    found = Benchmark("faces", *faces)
+    found = Benchmark("faces", *faces, public=True)
     monkeypatch.setattr(networks, "benchmark", lambda *_, **__: found)
     monkeypatch.setattr(networks, "N_FACES", 50)
     network = {"sample_shape": (3, 8, 8), "n_classes": 0, "hidden": 16, "width": 4}

@@ -27,7 +27,7 @@ def enlarged(name="MNIST", root=None):
         Records(torch.nn.functional.interpolate(part.floats(), (28, 28)), part.labels)
         for part in (digits.train, digits.test)
     )
-    return Benchmark("MNIST", train, test, list(range(10)))
+    return Benchmark("MNIST", train, test, True, list(range(10)))
 
 
 @pytest.fixture
