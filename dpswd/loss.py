@@ -221,7 +221,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
 
     def add_noise(self, values: Tensor) -> Tensor:
         """Add fresh Gaussian noise to exact values and round them to a public grid."""
-        noise = torch.from_numpy(normal(self._source, tuple(values.mT.shape))).mT.to(values.device)
+        noise = normal(self._source, tuple(values.mT.shape)).mT.to(values.device)
         return on_grid(noise.mul_(self.mechanism.sigma).add_(values), self.mechanism.sigma)
 
     def discard_order(self, values: Tensor) -> Tensor:

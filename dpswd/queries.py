@@ -125,7 +125,7 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         exact = processes.sum(values)
 
         def noisy(exact: Tensor) -> Tensor:
-            noise = torch.from_numpy(normal(self._source, shape))
+            noise = normal(self._source, shape)
             if self.symmetric:
                 exact, noise = (exact + exact.mT) / 2, (noise + noise.mT) / 2
             return on_grid(exact + self.mechanism.sigma * noise, self.mechanism.sigma)

@@ -90,7 +90,7 @@ def _gaussian(shape: tuple[int, int], generator: torch.Generator | RandomSource 
         return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu()
     if generator is not None and not hasattr(generator, "words"):
         raise InputError(f"Expected generator to be None, a RandomSource or a torch.Generator, got {generator!r}.")
-    return torch.from_numpy(normal(generator or SecureRandom(), shape))
+    return normal(generator or SecureRandom(), shape)
 
 
 def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) -> Tensor:

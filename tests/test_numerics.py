@@ -205,7 +205,7 @@ def test_noise_is_added_in_float64(monkeypatch):
     made = ProjectionMechanism(5, 7, 0.3, 12, statistic="quantiles", n_quantiles=3, noise_seed=4)
     loss, source = DPSlicedWassersteinLoss(made), SeededRandom(4)
     u = random_projections(5, 7, generator=source)
-    expected = loss.exact_values(x, None, u) + 0.3 * torch.from_numpy(normal(source, (7, 3))).T
+    expected = loss.exact_values(x, None, u) + 0.3 * normal(source, (7, 3)).T
     torch.testing.assert_close(loss.release(x).values, expected, rtol=0, atol=1e-15)
     noise = torch.from_numpy(normal(SeededRandom(4), (5, 5)))
     moment = moment_of(x)
