@@ -207,7 +207,7 @@ def test_noise_is_added_in_float64(monkeypatch):
     u = random_projections(5, 7, generator=source)
     expected = loss.exact_values(x, None, u) + 0.3 * normal(source, (7, 3)).T
     torch.testing.assert_close(loss.release(x).values, expected, rtol=0, atol=1e-15)
-    noise = torch.from_numpy(normal(SeededRandom(4), (5, 5)))
+    noise = normal(SeededRandom(4), (5, 5))
     moment = moment_of(x)
     torch.testing.assert_close(moment, x.T @ x + (noise + noise.T) / 2, rtol=0, atol=1e-14)
 
