@@ -108,6 +108,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [  # of table2_gap, on MNIST
         for lr in (1e-2, 1e-3)
         for grouping in ("ten", "label")
     ),
+    *(("DP-SWD-b", {"steps": 6000, "lr": lr}) for lr in (1e-3, 1e-4)),
 ]
 
 
