@@ -22,7 +22,7 @@ References:
 import dataclasses
 import numbers
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from dpswd._validate import at_least, choice, positive, probability
 from dpswd.errors import InputError
@@ -40,8 +40,27 @@ BoundKind = Literal["exact", "bernstein", "clt"]
 class _Noisy:
     """What the mechanisms have in common."""
 
-    sigma: float | None
+    _name: ClassVar[str]  # in the dictionary of a mechanism
+    sigma: float
     noise_seed: int | None
+
+    def _check(self, **magnitudes: float) -> None:
+        """Check sigma, the seed and further magnitudes; convert NumPy scalars, which JSON cannot represent."""
+        if self.sigma is not None:
+            magnitudes["sigma"] = self.sigma
+        positive(**magnitudes)
+        for name, value in magnitudes.items():
+            if not _SMALLEST <= float(value) <= _LARGEST:
+                raise InputError(f"Expected {name} in [{_SMALLEST:g}, {_LARGEST:g}], got {value!r}; use other units.")
+        if self.noise_seed is not None:
+            at_least(0, noise_seed=self.noise_seed)
+        for name, value in vars(self).items():
+            if isinstance(value, numbers.Real):
+                object.__setattr__(self, name, int(value) if isinstance(value, numbers.Integral) else float(value))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for the ledger and the report."""
+        return {"mechanism": self._name, **vars(self)}
 
     @property
     def is_private(self) -> bool:
@@ -88,6 +107,7 @@ class ProjectionMechanism(_Noisy):
         (20, 2.0, 0.05)
     """
 
+    _name = "projections"
     dim: int
     n_projections: int
     sigma: float = None  # type: ignore[assignment]  # None until calibrated, which check_calibrated() refuses
@@ -104,7 +124,6 @@ class ProjectionMechanism(_Noisy):
     def __post_init__(self) -> None:
         at_least(2, dim=self.dim)
         at_least(1, n_projections=self.n_projections, batch_size=self.batch_size)
-        _check_magnitude(row_norm=self.row_norm, **({} if self.sigma is None else {"sigma": self.sigma}))
         choice(("rows", "quantiles"), statistic=self.statistic)
         choice(("iid", "orthogonal"), kind=self.kind)
         choice(("exact", "bernstein", "clt"), bound=self.bound)
@@ -112,15 +131,13 @@ class ProjectionMechanism(_Noisy):
             probability(failure_prob=self.failure_prob)
         if self.n_classes is not None:
             at_least(2, n_classes=self.n_classes)
-        if self.noise_seed is not None:
-            at_least(0, noise_seed=self.noise_seed)
         self._check_blocks()
         if self.bound != "exact" and not self._projection_law.is_constant and self.kind != "iid":
             raise InputError(
                 f"Expected bound='exact' for orthogonal directions unless n_projections={self.n_projections} is a "
                 f"multiple of dim={self.dim}, got bound={self.bound!r}."
             )
-        _convert_numpy_scalars(self)
+        self._check(row_norm=self.row_norm)
 
     def _check_blocks(self) -> None:
         if (self.statistic == "rows") != (self.n_quantiles is None):
@@ -200,10 +217,6 @@ class ProjectionMechanism(_Noisy):
 
         return self.replace(sigma=calibrate_sigma(self, **budget))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for the ledger and the report."""
-        return {"mechanism": "projections", **dataclasses.asdict(self)}
-
     @property
     def description(self) -> str:
         """One-line description."""
@@ -231,6 +244,7 @@ class GaussianMechanism(_Noisy):
         1.0
     """
 
+    _name = "gaussian"
     sensitivity: float
     sigma: float = None  # type: ignore[assignment]  # as in ProjectionMechanism
     name: str = "gaussian"
@@ -238,12 +252,9 @@ class GaussianMechanism(_Noisy):
     noise_seed: int | None = None
 
     def __post_init__(self) -> None:
-        _check_magnitude(sensitivity=self.sensitivity, **({} if self.sigma is None else {"sigma": self.sigma}))
         if self.batch_size is not None:
             at_least(1, batch_size=self.batch_size)
-        if self.noise_seed is not None:
-            at_least(0, noise_seed=self.noise_seed)
-        _convert_numpy_scalars(self)
+        self._check(sensitivity=self.sensitivity)
 
     @property
     def unit_sensitivity(self) -> float:
@@ -254,10 +265,6 @@ class GaussianMechanism(_Noisy):
     def law(self) -> Law:
         """The constant S = 1."""
         return ConstantLaw(1.0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for the ledger and the report."""
-        return {"mechanism": "gaussian", **dataclasses.asdict(self)}
 
     @property
     def description(self) -> str:
@@ -270,28 +277,12 @@ Mechanism = ProjectionMechanism | GaussianMechanism
 
 def mechanism_from_dict(values: dict[str, Any]) -> Mechanism:
     """Restore a mechanism from the result of ``to_dict``."""
-    kind = values.get("mechanism") if isinstance(values, dict) else None
-    if kind not in ("projections", "gaussian"):
-        raise InputError(f"Expected the dictionary of a mechanism, as to_dict() returns it, got mechanism={kind!r}.")
-    fields = {name: value for name, value in values.items() if name != "mechanism"}
-    try:
-        return ProjectionMechanism(**fields) if kind == "projections" else GaussianMechanism(**fields)
-    except TypeError as error:
-        raise InputError(f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}.") from None
-
-
-def _check_magnitude(**named: Any) -> None:
-    positive(**named)
-    for name, value in named.items():
-        if not _SMALLEST <= float(value) <= _LARGEST:
-            raise InputError(f"Expected {name} in [{_SMALLEST:g}, {_LARGEST:g}], got {value!r}; use other units.")
-
-
-def _convert_numpy_scalars(mechanism: Any) -> None:
-    """Convert NumPy scalars, which JSON cannot represent, to Python numbers."""
-    for each in dataclasses.fields(mechanism):
-        value = getattr(mechanism, each.name)
-        if isinstance(value, numbers.Integral):
-            object.__setattr__(mechanism, each.name, int(value))
-        elif isinstance(value, numbers.Real):
-            object.__setattr__(mechanism, each.name, float(value))
+    fields = dict(values) if isinstance(values, dict) else {}
+    kind = fields.pop("mechanism", None)
+    for made in (ProjectionMechanism, GaussianMechanism):
+        if kind == made._name:
+            try:
+                return made(**fields)
+            except TypeError as error:
+                raise InputError(f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}.") from None
+    raise InputError(f"Expected the dictionary of a mechanism, as to_dict() returns it, got mechanism={kind!r}.")

@@ -32,6 +32,7 @@ Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 _FFT_SLACK = 1e-11  # bound on the absolute error of the discrete convolution, added to the survival function
 _FAR_TAIL = 1e-20  # below this Chernoff bound, the remaining mass is placed at the maximum of S
+_TOP_SLOPE = 200.0  # of the Chernoff bounds, in units of the dimension
 _MAX_GRID = 2**26  # points of the grid of S: 2 GB while it is computed
 
 
@@ -78,11 +79,10 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
     r"""Compute :math:`\ln {}_1F_1(r/2; d/2; t) = \ln E e^{tY}`, :math:`Y \sim \mathrm{Beta}(r/2, (d-r)/2)`.
 
     With :math:`Y = \sin^2\theta` the density of :math:`\theta` is proportional to
-    :math:`\sin^{r-1}\theta \cos^{d-r-1}\theta`, so that the integrand has one mode,
-    no singularity and (in logs) no overflow; Gauss-Legendre quadrature is used on both sides of the mode. For small t
-    (t <= d / 8 and r t <= d) the power series, whose terms are all positive, keeps the relative accuracy. The relative
-    error is below 1e-10 for d <= 4096. For t above 1e12 and 100 d, where the peak is narrower than the rounding of its
-    position, t is returned, an upper bound since Y <= 1.
+    :math:`\sin^{r-1}\theta \cos^{d-r-1}\theta`: the integrand has one mode, no singularity and (in logs) no overflow,
+    and Gauss-Legendre quadrature is used on both sides of the mode. For small t the power series, whose terms are all
+    positive, keeps the relative accuracy, which is 1e-10 for d <= 4096. For t above 1e12 and 100 d, where the peak is
+    narrower than the rounding of its position, t is returned, an upper bound since Y <= 1.
     """
     t = np.asarray(t, dtype=float)
     small = (t <= min(dim / 100, 5.0)) | ((t <= dim / 8) & (r * t <= dim))
@@ -106,19 +106,15 @@ def _log_kummer_integral(r: int, dim: int, t: Array) -> Array:
 
     def exponent(theta: Array) -> Array:
         sin_sq = np.sin(theta) ** 2
-        return np.asarray(
-            0.5 * special.xlogy(p, sin_sq) + 0.5 * special.xlog1py(q, -sin_sq) + flat * sin_sq, dtype=float
-        )
+        value: Array = 0.5 * special.xlogy(p, sin_sq) + 0.5 * special.xlog1py(q, -sin_sq) + flat * sin_sq
+        return value
 
     # the mode in s = sin^2 solves -t s^2 + s (t - (p + q)/2) + p/2 = 0; written without cancellation
     slope = flat - (p + q) / 2
     root = np.sqrt(slope**2 + 2 * flat * p)
     with np.errstate(invalid="ignore", divide="ignore"):
-        upper = (slope + root) / (2 * flat)
-        lower = p / (root - slope)
-    mode_sq = np.where(slope > 0, upper, np.where(root - slope > 0, lower, 0.0))
-    mode_sq = np.nan_to_num(np.clip(mode_sq, 0.0, 1.0), nan=0.0)
-    mode = np.arcsin(np.sqrt(mode_sq))
+        mode_sq = np.where(slope > 0, (slope + root) / (2 * flat), p / (root - slope))
+    mode = np.arcsin(np.sqrt(np.nan_to_num(np.clip(mode_sq, 0.0, 1.0), nan=0.0)))
     peak = exponent(mode)
     # Each side is integrated as far as the integrand is above e^-45 of its peak; bisection finds that point.
     total = np.zeros_like(flat)
@@ -217,42 +213,37 @@ class ProjectionLaw:
 
     def _single_survival(self, s: Array) -> Array:
         whole, rest = divmod(self.n_projections, self.dim)
-        if self.kind == "orthogonal":
-            if rest == 0:
-                return np.where(s < whole, 1.0, 0.0)
-            beyond = special.betaincc(rest / 2, (self.dim - rest) / 2, np.clip(s - whole, 0.0, 1.0))
-            return np.where(s < whole, 1.0, beyond)
-        if self.n_projections == 1:
-            return np.asarray(special.betaincc(0.5, (self.dim - 1) / 2, np.clip(s, 0.0, 1.0)), dtype=float)
-        step, table, top_log = _iid_survival(self.dim, self.n_projections)
+        if self.kind == "orthogonal" or self.n_projections == 1:
+            at, r = (s - whole, rest) if self.kind == "orthogonal" else (s, 1)
+            beyond = special.betaincc(r / 2, (self.dim - r) / 2, np.clip(at, 0.0, 1.0)) if r else 0.0
+            return np.where(at < 0, 1.0, beyond)
+        step, table = _iid_survival(self.dim, self.n_projections)
         index = np.floor(np.clip(s / step, 0, len(table) - 1)).astype(int)  # P(S > s) <= P(S > step * index)
-        return np.asarray(np.minimum(table[index], np.exp(_chernoff(self, s, top_log))), dtype=float)
+        return np.asarray(np.minimum(table[index], np.exp(_chernoff(self.dim, self.n_projections, s))), dtype=float)
 
 
 Law = ConstantLaw | ProjectionLaw
 
 
-def _chernoff(law: ProjectionLaw, s: Array, top_log: float) -> Array:
-    """Bound ln P(S > s) by the smallest of 400 Chernoff bounds."""
-    slopes, logs = _chernoff_table(law.dim, law.n_projections, law.kind, top_log)
+def _chernoff(dim: int, n_projections: int, s: Array) -> Array:
+    """Bound ln P(S > s) for i.i.d. directions by the smallest of 400 Chernoff bounds."""
+    slopes, logs = _chernoff_table(dim, n_projections)
     return np.asarray(np.minimum(0.0, (logs - np.multiply.outer(s, slopes)).min(axis=-1)), dtype=float)
 
 
 @functools.lru_cache(maxsize=64)
-def _chernoff_table(dim: int, n_projections: int, kind: str, top_log: float) -> tuple[Array, Array]:
-    slopes = np.geomspace(1e-2 * dim / math.sqrt(n_projections), dim * top_log, 400)
-    return slopes, ProjectionLaw(dim, n_projections, kind).log_mgf(slopes)
+def _chernoff_table(dim: int, n_projections: int) -> tuple[Array, Array]:
+    slopes = np.geomspace(1e-2 * dim / math.sqrt(n_projections), dim * _TOP_SLOPE, 400)
+    return slopes, ProjectionLaw(dim, n_projections).log_mgf(slopes)
 
 
 @functools.lru_cache(maxsize=8)
-def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array, float]:
+def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array]:
     """Tabulate upper bounds of P(S > i step) for i.i.d. directions: Beta laws rounded up to a grid, convolved."""
-    top_log = 200.0
-    law = ProjectionLaw(dim, n_projections, "iid")
-    reach = np.linspace(law.mean, law.maximum, 4000)
-    reach = np.concatenate([law.mean * np.geomspace(1, max(law.maximum / law.mean, 1 + 1e-9), 4000), reach])
-    reach = np.sort(np.minimum(reach, law.maximum))
-    far = _chernoff(law, reach, top_log) < math.log(_FAR_TAIL)
+    law = ProjectionLaw(dim, n_projections)
+    near = law.mean * np.geomspace(1, max(law.maximum / law.mean, 1 + 1e-9), 4000)
+    reach = np.sort(np.minimum(np.append(near, np.linspace(law.mean, law.maximum, 4000)), law.maximum))
+    far = _chernoff(dim, n_projections, reach) < math.log(_FAR_TAIL)
     top = float(reach[np.argmax(far)]) if far.any() else law.maximum
     step = 1e-3 / dim
     size = math.ceil(top / step) + 2
@@ -263,23 +254,21 @@ def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array, float]:
         )
     edges = np.arange(min(size, math.ceil(1 / step) + 1, 200 * 1000)) * step
     cdf = special.betainc(0.5, (dim - 1) / 2, np.minimum(edges, 1.0))  # beyond 200 means: below 1e-22
-    masses = np.diff(cdf, prepend=0.0)
-    missing = n_projections * float(1 - cdf[-1]) if cdf[-1] < 1 else 0.0
+    missing = n_projections * float(1 - cdf[-1])
     length = fft.next_fast_len(size, real=True)
-    if len(masses) > length:
-        masses = masses[:length]
-    total = fft.irfft(fft.rfft(masses, length) ** n_projections, length)[:size]
+    total = fft.irfft(fft.rfft(np.diff(cdf, prepend=0.0), length) ** n_projections, length)[:size]
     survival = np.clip(1 - np.cumsum(np.maximum(total, 0.0)), 0.0, 1.0)
-    return step, np.minimum(1.0, survival + missing + _FFT_SLACK), top_log
+    return step, np.minimum(1.0, survival + missing + _FFT_SLACK)
 
 
 @functools.lru_cache(maxsize=64)
 def _discretise(law: ProjectionLaw, pessimistic: bool) -> tuple[Array, Array]:
-    deviation = math.sqrt(_variance(law.n_projections, law.dim))
-    if law.kind == "orthogonal":
-        rest = law.n_projections % law.dim
-        deviation = math.sqrt(stats.beta.var(rest / 2, (law.dim - rest) / 2))
-    lowest = 0.0 if law.kind == "iid" else float(law.n_projections // law.dim)
+    if law.kind == "iid":
+        lowest, variance = 0.0, _variance(law.n_projections, law.dim)
+    else:
+        lowest, rest = map(float, divmod(law.n_projections, law.dim))
+        variance = stats.beta.var(rest / 2, (law.dim - rest) / 2)
+    deviation = math.sqrt(variance)
     start = max(law.mean - 6 * deviation, lowest + 1e-3 * (law.mean - lowest))
     core = np.arange(start, law.mean + 8 * deviation, deviation / 24)
     tail = np.geomspace(1.0, max((law.maximum - law.mean) / (8 * deviation), 1.0), 100) * 8 * deviation + law.mean

@@ -135,11 +135,7 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) 
 
 
 def sum_over_projections(
-    criterion: Callable[..., Tensor],
-    projections: Tensor,
-    *samples: Tensor,
-    groups: int = 1,
-    blur: float = 0.0,
+    criterion: Callable[..., Tensor], projections: Tensor, *samples: Tensor, groups: int = 1, blur: float = 0.0
 ) -> Tensor:
     """Sum a criterion of sorted projections over chunks of the directions.
 
@@ -221,11 +217,7 @@ class _SumOverProjections(torch.autograd.Function):
 
 
 def _chunk_cost(
-    criterion: Callable[..., Tensor],
-    columns: slice,
-    rows: list[Tensor],
-    moving: list[bool],
-    spaces: list[SortBuffer],
+    criterion: Callable[..., Tensor], columns: slice, rows: list[Tensor], moving: list[bool], spaces: list[SortBuffer]
 ) -> Tensor:
     """Return the criterion of projected samples (columns, n) and overwrite each with its gradient if it has one."""
     pairs = [
