@@ -69,21 +69,14 @@ class Processes:
             raise error
         return result
 
-    def gather(self, part: Tensor, counts: list[int]) -> Tensor | None:
-        """Concatenate tensors (..., counts[rank]) of all ranks along the last dimension, on rank 0; else ``None``."""
+    def gather(self, part: Tensor) -> Tensor | None:
+        """Concatenate the tensors (n, ...) of all ranks, whose n may differ, on rank 0; ``None`` on other ranks."""
         if self.world_size == 1:
             return part
-        if not max(counts):
-            return part if self.rank == 0 else None
-        padded = part.new_zeros((*part.shape[:-1], max(counts)), device="cpu")
-        padded[..., : part.shape[-1]] = part
-        found = [torch.empty_like(padded) for _ in counts] if self.rank == 0 else None
+        found: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
         with self._reports_lost_process():
-            dist.gather(padded, found, group=self.group, group_dst=0)
-        if found is None:
-            return None
-        joined = [each[..., :count] for each, count in zip(found, counts, strict=True)]
-        return torch.cat(joined, dim=-1).to(part.device)
+            dist.gather_object(part.detach().to("cpu", copy=True), found, group=self.group, group_dst=0)
+        return None if found is None else torch.cat(found).to(part.device)
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum of the tensors of all ranks on rank 0; on other ranks the result has no meaning."""

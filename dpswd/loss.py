@@ -11,7 +11,6 @@ A :class:`Release` holds everything that was released, and the distance reads th
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -156,12 +155,14 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             self._check_batch(records, len(private), labels)
         if (stored := self._ask(records)) is not None:
             return Release(stored["values"], stored["projections"], mechanism)
+        processes = Processes()
         if records is not None:
             found, classes = self._open_batch(records, len(private), rows)
-            classes = classes if mechanism.n_classes else None
         else:
-            found, classes = self._gather(cast(Tensor, private), labels, rows)
-        processes = Processes()
+            handed = cast(Tensor, private)
+            processes.run_on_all(lambda: self._check_private(handed, labels, rows))
+            found = processes.gather(handed.detach().to(torch.promote_types(handed.dtype, torch.float32)))
+            classes = None if labels is None else processes.gather(labels)
         device = "cpu" if found is None else found.device
         projections = processes.broadcast(self.draw_projections).to(device)  # (d, k)
 
@@ -169,22 +170,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             if found is None:
                 return None
             check_rows("private rows", found, mechanism.dim)
-            return self.exact_values(found, classes, projections)
+            return self.exact_values(found, classes if mechanism.n_classes else None, projections)
 
         return self.publish(processes.run_on_all(exact), projections)
-
-    def _gather(
-        self, private: Tensor, labels: Tensor | None, rows: RowFunction | None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Return the rows (B, d) and classes (B,) that all ranks hand over, on rank 0."""
-        if rows is not None:
-            raise InputError("Expected rows=... with a batch of ReleaseLoader only, got a tensor; pass it mapped.")
-        processes = Processes()
-        processes.run_on_all(partial(self._check_private, private, labels, processes))
-        counts = processes.all_gather(len(private))
-        found = processes.gather(private.detach().to(torch.promote_types(private.dtype, torch.float32)).T, counts)
-        classes = None if labels is None else processes.gather(labels, counts)
-        return None if found is None else found.T, classes
 
     def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
         """Compute the values (m, k) or (C, m, k) of private rows (B, d) before noise. PRIVATE."""
@@ -238,16 +226,22 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         with torch.autocast(public.device.type, enabled=False):
             public = public.to(torch.promote_types(public.dtype, torch.float32))
             projections, target = release.projections.to(public), release.values.to(public)
-            if mechanism.statistic == "rows":
-                return _smoothed_distance(public, projections, target, public_labels, mechanism.sigma)
+
+            def compared(rows: Tensor, values: Tensor) -> Tensor:
+                if mechanism.statistic == "rows":
+                    return _smoothed_distance(rows, projections, values, mechanism.sigma)
+                return _block_distance(rows, projections, values, len(public))
+
             if public_labels is None:
-                return _block_distance(public, projections, target, len(public))
-            counts = torch.bincount(public_labels, minlength=len(target))
-            if bool((counts == counts[0]).all()):  # classes of equal size are compared in one pass
-                return _block_distance(public[public_labels.argsort()], projections, target, len(public))
-            groups = [public[public_labels == c] for c in range(len(target))]
-            each = [_block_distance(z, projections, t, len(public)) for z, t in zip(groups, target, strict=True)]
-            return torch.stack(each).mean()
+                return compared(public, target)
+            members = [public_labels == c for c in range(len(target))]
+            if mechanism.statistic == "rows":  # a row of another class is zero
+                groups = [public * member[:, None] for member in members]
+            elif len(torch.bincount(public_labels, minlength=len(target)).unique()) == 1:  # equal sizes: in one pass
+                return compared(public[public_labels.argsort()], target)
+            else:
+                groups = [public[member] for member in members]
+            return torch.stack([compared(z, t) for z, t in zip(groups, target, strict=True)]).mean()
 
     def _check_batch(self, records: PrivateRecords, size: int, labels: Tensor | None) -> None:
         """Compare public facts of a batch with the mechanism."""
@@ -261,17 +255,18 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         if mechanism.n_classes and records.n_classes != mechanism.n_classes:
             raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")
 
-    def _check_private(self, private: Tensor, labels: Tensor | None, processes: Processes) -> None:
+    def _check_private(self, private: Tensor, labels: Tensor | None, rows: RowFunction | None) -> None:
+        """Check rows that are handed over; every rank has a part of them."""
+        counts = Processes().all_gather(len(private) if isinstance(private, Tensor) and private.ndim else 0)
+        if rows is not None:
+            raise InputError("Expected rows=... with a batch of ReleaseLoader only, got a tensor; pass it mapped.")
         self.mechanism.check_calibrated()
-        wanted = (self.mechanism.batch_size, self.mechanism.dim)
         tensor(private=private)
-        here = len(private) if private.ndim else 0
-        found = (sum(processes.all_gather(here)), *private.shape[1:])
-        if found != wanted:
+        wanted = (self.mechanism.batch_size, self.mechanism.dim)
+        if (found := (sum(counts), *private.shape[1:])) != wanted:
             raise InputError(
                 f"Expected private rows of shape {wanted} (batch_size and dim of the mechanism), got {found}"
-                f"{' on all ranks together' if processes.world_size > 1 else ''}; the guarantee requires a fixed "
-                "batch size."
+                f"{' on all ranks together' if len(counts) > 1 else ''}; the guarantee requires a fixed batch size."
             )
         check_rows("private rows", private, self.mechanism.dim)
         if len(private) and not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates
@@ -327,14 +322,8 @@ def _block_distance(public: Tensor, projections: Tensor, target: Tensor, size: i
     return sum_over_projections(cost, projections, public, groups=classes)
 
 
-def _smoothed_distance(
-    public: Tensor, projections: Tensor, target: Tensor, labels: Tensor | None, sigma: float
-) -> Tensor:
-    """Squared distance of noisy projections of (n, d) to noisy rows (m, k) or (C, m, k)."""
-    if labels is not None:
-        blocks = ((public * (labels == c)[:, None], values) for c, values in enumerate(target))
-        each = [_smoothed_distance(rows, projections, values, None, sigma) for rows, values in blocks]
-        return torch.stack(each).mean()
+def _smoothed_distance(public: Tensor, projections: Tensor, target: Tensor, sigma: float) -> Tensor:
+    """Squared distance of noisy projections of (n, d) to noisy rows (m, k)."""
     if len(public) != len(target):
         projected = (projections.T @ public.T).T
         return wasserstein_1d(projected + sigma * torch.randn_like(projected), target).mean()

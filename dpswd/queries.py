@@ -18,7 +18,7 @@ query                      statistic (per class c where it applies)    sensitivi
 =========================  ==========================================  =======================  ===================
 
 Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by itself
-(:mod:`dpswd.release`). An InputError about records, rows or classes comes before anything is released. With
+(:mod:`dpswd.release`). An InputError about options, records, rows or classes comes before anything is released. With
 ``torch.distributed`` initialised, every rank calls it and gets the same result. Every query has the options ``sigma``,
 the standard deviation of the noise (``None`` until a budget sets it), ``share``, the part of the squared mu of a budget
 that it gets, below 1, and ``noise_seed``, for tests only: NOT PRIVATE.
@@ -52,26 +52,16 @@ _FAR = 1000.0  # norm of the record that differs in an audit, in units of the cl
 
 
 class GaussianQuery(Releasing[GaussianMechanism]):
-    """Base of the queries of all records; a :class:`dpswd.Budget` sets sigma and recorder.
-
-    ``name`` is that of the ledger; ``sigma``, ``share`` and ``noise_seed`` are the options of the module's docstring.
-    """
+    """Base of the queries of all records; a :class:`dpswd.Budget` sets sigma and recorder."""
 
     n_classes = 1
     symmetric = False  # whether the sum and its noise are symmetric matrices
 
     def __init__(
-        self,
-        name: str,
-        sensitivity: float,
-        *,
-        sigma: float | None = None,
-        share: float = 0.2,
-        noise_seed: int | None = None,
+        self, name: str, sensitivity: float, *, sigma: Any = None, share: float = 0.2, noise_seed: int | None = None
     ) -> None:
         probability(share=share)
-        noise: Any = {"sigma": sigma, "noise_seed": noise_seed}
-        super().__init__(GaussianMechanism(sensitivity=sensitivity, name=name, **noise))
+        super().__init__(GaussianMechanism(sensitivity=sensitivity, name=name, sigma=sigma, noise_seed=noise_seed))
         self.share = share
 
     def worst_pair(self, size: int) -> Pair:
@@ -81,10 +71,9 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         """
         raise InputError(f"Expected a query that defines worst_pair, got {type(self).__name__}.")
 
-    def coordinates(self, released: Any) -> Tensor:
+    def coordinates(self, released: Any) -> Any:
         """Return the result of ``release`` as one tensor in the units of the sensitivity."""
-        values: Tensor = released
-        return values
+        return released
 
     @torch.no_grad()
     def _sum(
@@ -94,14 +83,7 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         shape: tuple[int, ...],
         add: Callable[[Tensor, Tensor, Tensor], None],
     ) -> Tensor:
-        """Release a sum over all records, or return a stored release without opening a record.
-
-        Args:
-            records: The records.
-            rows: The row function.
-            shape: Shape of the sum.
-            add: Adds rows (n, d) with groups (n,) to a tensor (``*shape``) in float64.
-        """
+        """Release a sum (``*shape``) to which ``add`` adds rows (n, d) with groups (n,), or return a stored one."""
         if not isinstance(records, PrivateRecords):
             raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
         if self.n_classes > 1 and not isinstance(rows, LabelledRows) and records.n_classes != self.n_classes:
@@ -110,19 +92,18 @@ class GaussianQuery(Releasing[GaussianMechanism]):
             )
         if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
-                raise InputError(
-                    "Expected the queries of the interrupted run, got another one; resume with its config."
-                )
+                raise InputError("Expected the queries of the interrupted run, got others; resume with its config.")
             return stored["values"]
-        processes = Processes()
         values = torch.zeros(shape, dtype=torch.float64)
 
         def total() -> None:
             for mapped, groups in self._open_all(records, rows):
-                add(values, mapped, self._groups(groups))
-
-        processes.run_on_all(total)
-        exact = processes.sum(values)
+                if self.n_classes == 1:  # one group takes all records
+                    groups = torch.zeros_like(groups)
+                elif bool(((groups < 0) | (groups >= self.n_classes)).any()):
+                    wanted = f"[0, {self.n_classes - 1}]"
+                    raise InputError(f"Expected groups in {wanted}, got groups outside; check n_classes.")
+                add(values, mapped, groups)
 
         def noisy(exact: Tensor) -> Tensor:
             noise = normal(self._source, shape)
@@ -130,15 +111,9 @@ class GaussianQuery(Releasing[GaussianMechanism]):
                 exact, noise = (exact + exact.mT) / 2, (noise + noise.mT) / 2
             return on_grid(exact + self.mechanism.sigma * noise, self.mechanism.sigma)
 
-        return self._publish(exact, noisy)
-
-    def _groups(self, groups: Tensor) -> Tensor:
-        """Check the groups of records; a single one takes all of them."""
-        if self.n_classes == 1:
-            return torch.zeros_like(groups)
-        if bool(((groups < 0) | (groups >= self.n_classes)).any()):
-            raise InputError(f"Expected groups in [0, {self.n_classes - 1}], got groups outside; check n_classes.")
-        return groups
+        processes = Processes()
+        processes.run_on_all(total)
+        return self._publish(processes.sum(values), noisy)
 
 
 class ClassCounts(GaussianQuery):
@@ -148,9 +123,6 @@ class ClassCounts(GaussianQuery):
         n_classes: Public number C >= 2 of classes.
         share: Part of the squared mu of the budget.
         options: ``sigma``, of a count, and ``noise_seed``.
-
-    Raises:
-        InputError: If a value is out of range.
 
     Example:
         >>> ClassCounts(2, share=0.02).mechanism.description
@@ -256,12 +228,6 @@ class ColumnCounts(GaussianQuery):
         n_bins: Most bins of a column, at least 4; integers have one bin each if they are no more than that.
         options: ``sigma``, of a count, ``share`` and ``noise_seed``.
 
-    Attributes:
-        bins: Bins and nodes.
-
-    Raises:
-        InputError: If a value is out of range.
-
     Example:
         >>> query = ColumnCounts(2, bounds=[(0, 1), (17, 90)], kinds=["binary", "integer"], n_bins=64)
         >>> query.bins.n_bins, query.mechanism.description
@@ -277,7 +243,7 @@ class ColumnCounts(GaussianQuery):
         **options: Any,
     ) -> None:
         at_least(1, n_classes=n_classes)
-        bins = Bins.of(bounds, kinds, n_bins)
+        bins = Bins.of(bounds, kinds, n_bins)  # and their nodes
         super().__init__("counts in columns", math.sqrt(2 * len(bins.levels)), **options)
         self.n_classes, self.bins = n_classes, bins
 
@@ -325,16 +291,12 @@ class ClassCovariances(_RowQuery):
     ) -> Tensor:
         """Open every record once and release noisy sums (C, d, d), symmetric, in float64.
 
-        Args:
-            records: The records.
-            centres: (C, d); public, or computed from earlier releases of the same budget; zeros if not given.
-            rows: The row function.
+        The centres (C, d) are public, or computed from earlier releases of the same budget; zeros if not given.
         """
-        centres = torch.zeros(self.n_classes, self.dim) if centres is None else centres
-        if tuple(centres.shape) != (self.n_classes, self.dim) or not bool(torch.isfinite(centres).all()):
-            raise InputError(
-                f"Expected finite centres of shape {(self.n_classes, self.dim)}, got shape {tuple(centres.shape)}."
-            )
+        shape = (self.n_classes, self.dim)
+        centres = torch.zeros(shape) if centres is None else centres
+        if tuple(centres.shape) != shape or not bool(torch.isfinite(centres).all()):
+            raise InputError(f"Expected finite centres of shape {shape}, got shape {tuple(centres.shape)}.")
 
         def add(moments: Tensor, rows: Tensor, groups: Tensor) -> None:
             residuals = self._clip(rows, centres.double()[groups])
@@ -342,13 +304,13 @@ class ClassCovariances(_RowQuery):
                 of_class = residuals[groups == c]
                 moments[c] += of_class.T @ of_class
 
-        return self._sum(records, rows, (self.n_classes, self.dim, self.dim), add)
+        return self._sum(records, rows, (*shape, self.dim), add)
 
     def worst_pair(self, size: int) -> Pair:
         """See :class:`GaussianQuery`. The centres are not zero, to audit them too."""
         (first,), (second,) = super().worst_pair(size)
-        steps = torch.arange(1, 1 + self.n_classes * self.dim, dtype=torch.float64)
-        centres = self.row_norm * steps.sin().reshape(self.n_classes, self.dim) / math.sqrt(self.dim)
+        steps = torch.arange(1, 1 + self.n_classes * self.dim, dtype=torch.float64).view(self.n_classes, self.dim)
+        centres = self.row_norm * steps.sin() / math.sqrt(self.dim)
         return (first, centres), (second, centres)
 
 
@@ -394,10 +356,9 @@ def _neighbours(
     rows: Tensor, first: Tensor, *, n_classes: int = 1, new_class: int = 0, labels: Tensor | None = None
 ) -> Pair:
     """Return handles of rows (n, d) and of the same with another first row and, if there are classes, class."""
-    moved, labels = rows.clone(), torch.zeros(len(rows), dtype=torch.int64) if labels is None else labels
-    moved[0] = first
+    moved = torch.cat([first.to(rows)[None], rows[1:]])
     if n_classes < 2:
         return (PrivateRecords(rows),), (PrivateRecords(moved),)
-    changed, classes = labels.clone(), range(n_classes)
-    changed[0] = new_class
+    labels, classes = torch.zeros(len(rows), dtype=torch.int64) if labels is None else labels, range(n_classes)
+    changed = torch.cat([labels.new_tensor([new_class]), labels[1:]])
     return (PrivateRecords(rows, labels, classes=classes),), (PrivateRecords(moved, changed, classes=classes),)

@@ -170,19 +170,18 @@ class Releasing(nn.Module, Generic[M]):
         self, records: PrivateRecords, size: int, rows: RowFunction | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """Draw ``size`` of the records, and return their rows (B, d) and groups (B,) on rank 0."""
-        processes = Processes()
         self._check_rows(records, rows)
+        processes = Processes()
         drawn = processes.broadcast(lambda: subset(self._source, len(records), size))
         own = torch.tensor_split(torch.from_numpy(drawn), processes.world_size)[processes.rank]
 
         def mapped() -> tuple[Tensor, Tensor]:
             parts = [_apply(rows, *records.open_records(part)) for part in own.split(_chunk(records))]
-            return torch.cat([each for each, _ in parts]).double(), torch.cat([groups for _, groups in parts])
+            found, groups = zip(*parts, strict=True)
+            return torch.cat(found).double(), torch.cat(groups)
 
         found, groups = processes.run_on_all(mapped)
-        counts = processes.all_gather(len(found))
-        gathered = processes.gather(found.T, counts)
-        return None if gathered is None else gathered.T, processes.gather(groups, counts)
+        return processes.gather(found), processes.gather(groups)
 
     def _check_rows(self, records: PrivateRecords, rows: RowFunction | None) -> None:
         """Check a row function on public random records, the first time that it is used."""
@@ -261,7 +260,7 @@ def _isolated(roots: list[nn.Module]) -> Iterator[None]:
     buffers = [
         (module, name, value, value.clone()) for module in modules for name, value in module.named_buffers("", False)
     ]
-    loggers = [(trainer, trainer.loggers) for module, *_ in held for trainer in _trainers(module)]
+    loggers = [(each, each.loggers) for each in map(_trainer, modules) if hasattr(each, "loggers")]
     try:
         for root in roots:
             root.eval()
@@ -284,12 +283,11 @@ def _isolated(roots: list[nn.Module]) -> Iterator[None]:
             trainer.loggers = given
 
 
-def _trainers(module: nn.Module) -> list[Any]:
-    """Return the trainer of a Lightning module in a fit, which has loggers."""
+def _trainer(module: nn.Module) -> Any:
+    """Return the trainer of a Lightning module in a fit, which has loggers, or ``None``."""
     with contextlib.suppress(RuntimeError):  # of a Lightning module without a trainer
-        trainer = getattr(module, "trainer", None)
-        return [trainer] if hasattr(trainer, "loggers") else []
-    return []
+        return getattr(module, "trainer", None)
+    return None
 
 
 def _refuse_log(*_: Any, **__: Any) -> NoReturn:
@@ -307,14 +305,10 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
         for values, changed in _public_pairs(shape):
             labels = torch.arange(_N_PUBLIC) % min(n_classes, _N_PUBLIC // 6)  # every class several times
             moved = torch.cat([labels[:1] + 1, labels[1:]]) % n_classes
+            calls = (values, labels), (values, labels), (changed, moved), (values[1:3], labels[1:3])
+            found = [_mapped(rows, *arguments) for arguments in calls]
             first, again, other, part = (
-                torch.cat([mapped.double(), groups.double()[:, None]], 1)
-                for mapped, groups in (
-                    _mapped(rows, values, labels),
-                    _mapped(rows, values, labels),
-                    _mapped(rows, changed, moved),
-                    _mapped(rows, values[1:3], labels[1:3]),
-                )
+                torch.cat([each.double(), groups.double()[:, None]], 1) for each, groups in found
             )
             if not _same(first, again):
                 raise InputError(
@@ -380,10 +374,8 @@ def _reached(rows: Any) -> list[Any]:
         elif isinstance(each, functools.partial):
             queue += [each.func, *each.args, *each.keywords.values()]
         elif inspect.ismethod(each):
-            queue += [each.__self__, each.__func__]
-            if not isinstance(each.__self__, nn.Module):
-                attributes = getattr(each.__self__, "__dict__", {})
-                queue += [attributes, *attributes.values()]
+            attributes = {} if isinstance(each.__self__, nn.Module) else getattr(each.__self__, "__dict__", {})
+            queue += [each.__self__, each.__func__, attributes, *attributes.values()]
         elif inspect.isfunction(each):
             if not _of_library(each.__module__):
                 with contextlib.suppress(ValueError):  # of a variable that is not bound yet
