@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 import yaml  # type: ignore[import-untyped]
@@ -33,9 +33,9 @@ from dpswd._files import DirectoryLock, atomic_write, verified_archive, write_js
 from dpswd._progress import say
 from dpswd._validate import positive, probability
 from dpswd._versions import package_versions
-from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
 from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
-from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, SharedLedger
+from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, SharedLedger, plan_of
 from dpswd.errors import BudgetExceededError, InputError, LedgerError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
 from dpswd.records import PrivateRecords
@@ -62,14 +62,6 @@ NOT_COVERED = [
 ]
 
 
-class StoredRelease(NamedTuple):
-    """A release of an earlier process of this run."""
-
-    mechanism: Mechanism
-    ordinal: int  # among the releases of this mechanism, from 1
-    tensors: dict[str, Tensor]  # the noisy values and what is published with them
-
-
 class RunBudget(Recorder):
     """Base of the budgets: plans the releases of a run and keeps them within (target_epsilon, target_delta)."""
 
@@ -93,7 +85,7 @@ class RunBudget(Recorder):
         self.run = ""
         self.weights_from_runs: set[str] = set()
         self.before_ledger: Callable[[], None] | None = None
-        self._checkpoint: dict[str, Any] | None = None
+        self._checkpoint: Any = None  # facts of a run that is resumed
         self._lock = DirectoryLock()
         self._reset()
 
@@ -102,7 +94,7 @@ class RunBudget(Recorder):
         self._shared: SharedLedger | None = None  # on rank 0
         self._made: Counter[Mechanism] = Counter()  # on every rank
         self._running = False
-        self._stored: list[StoredRelease] = []  # of earlier processes, not asked for so far
+        self._stored: list[tuple[Mechanism, dict[str, Tensor]]] = []  # of earlier processes, not asked for so far
         self._again: Mechanism | None = None  # in the ledger's last line, without a file
         self._facts: dict[str, Any] = {}
         self._epsilon_of: dict[int, float] = {}
@@ -118,8 +110,7 @@ class RunBudget(Recorder):
     @property
     def settings(self) -> dict[str, Any]:
         """The budget as the ledger's header states it."""
-        names = ("target_epsilon", "target_delta", "accountant")
-        return {name: getattr(self, name) for name in names}
+        return {"target_epsilon": self.target_epsilon, "target_delta": self.target_delta, "accountant": self.accountant}
 
     @property
     def n_planned(self) -> int:
@@ -144,12 +135,12 @@ class RunBudget(Recorder):
             if self._running and records is not self.records:
                 wanted = "the records of this budget" if self.records is not None else "tensors, as planned"
                 raise InputError(f"Expected {wanted}, got {'a tensor' if records is None else 'another handle'}.")
-            stored = next((each for each in self._stored if each.mechanism == mechanism), None)
-            if stored is None:
-                self.check(mechanism)
-                return None
-            self._stored.remove(stored)
-            return stored.tensors
+            for i, (made, tensors) in enumerate(self._stored):
+                if made == mechanism:
+                    del self._stored[i]
+                    return tensors
+            self.check(mechanism)
+            return None
 
     def record(self, mechanism: Mechanism) -> None:
         """Write a release to the ledger, before its noise is drawn; if it raises, the release must not be made."""
@@ -203,8 +194,8 @@ class RunBudget(Recorder):
 
     def _n_used(self, mechanism: Mechanism) -> int:
         """Number of releases of a mechanism that are neither waiting in a file nor to be drawn again."""
-        waiting = sum(each.mechanism == mechanism for each in self._stored) + (self._again == mechanism)
-        return self._made[mechanism] - waiting
+        waiting = [made for made, _ in self._stored] + [self._again]
+        return self._made[mechanism] - waiting.count(mechanism)
 
     # Opening
 
@@ -253,9 +244,8 @@ class RunBudget(Recorder):
             )
         self.plan = self._calibrate(wanted, shares)
         self._facts = self._planned_facts()  # before any file is written, since it may fail
-        groups = [(mechanism, self.sample_size, count) for mechanism, count in self.plan]
         if self._shared is not None:
-            self._shared.check(groups)
+            self._shared.check(self._groups(self.plan))
         if self.before_ledger is not None:
             self.before_ledger()
         header = self._header()
@@ -268,17 +258,16 @@ class RunBudget(Recorder):
 
     def _resume(self, path: Path, wanted: Plan) -> Ledger:
         """Take plan and stored releases from the directory of the interrupted run."""
-        assert self._checkpoint is not None
         ledger = self._verified_ledger(path)
         header = ledger.header
-        plan: Plan = [(mechanism_from_dict(part["mechanism"]), part["n_releases"]) for part in header.get("plan", [])]
+        self.plan = [(mechanism, count) for mechanism, _, count in plan_of(header)]
         for name, value in {**self._stated, "planned_releases": sum(count for _, count in wanted)}.items():
             if header.get(name) != value:
                 raise InputError(
                     f"Expected {name}={header.get(name)!r} as in the ledger of the resumed run, got {value!r}; start "
                     "a new run for another budget or plan."
                 )
-        if _without_sigma(plan) != _without_sigma(wanted):
+        if _without_sigma(self.plan) != _without_sigma(wanted):
             raise InputError("Expected the mechanisms of the resumed run, got others; resume with its config.yaml.")
         if bool(header.get("shared")) != (self._shared is not None):
             wanted_word, got = ("the", "none") if self._shared is None else ("no", "one")
@@ -286,14 +275,12 @@ class RunBudget(Recorder):
         self.run = str(header.get("run", ""))
         if self._shared is not None:
             self._shared.resume(self.run, self._checkpoint["releases"], self._checkpoint.get("shared_head", ""))
-        self.plan = plan
         self._read_stored(ledger)
         self._facts = self._planned_facts()
         return ledger
 
     def _verified_ledger(self, path: Path) -> Ledger:
         """Read the ledger of the resumed run; refuse one that does not contain the checkpoint's releases."""
-        assert self._checkpoint is not None
         ledger = Ledger.open_existing(path)
         if ledger.n_releases < self._checkpoint["releases"]:
             raise LedgerError(
@@ -309,25 +296,22 @@ class RunBudget(Recorder):
 
         A mechanism with one planned release is kept in any case: a module that has its value does not ask for it.
         """
-        assert self._checkpoint is not None
-        found: list[StoredRelease] = []
-        files: Counter[Mechanism] = Counter()
-        for path in sorted((self.run_dir / "releases").glob("*.pt")):
+        self._stored, files = [], Counter[Mechanism]()
+        for path in sorted((self.run_dir / "releases").glob("*.pt"), key=lambda path: (len(path.name), path.name)):
             try:
                 content = torch.load(verified_archive(path), weights_only=True)
                 run, mechanism = content["run"], mechanism_from_dict(content["mechanism"])
-                stored = StoredRelease(mechanism, int(content["ordinal"]), dict(content["tensors"]))
+                ordinal, tensors = int(content["ordinal"]), dict(content["tensors"])
             except Exception as error:  # torch.load raises many exception types on damaged files
                 raise InputError(
                     f"Expected a stored release at {path}, got a damaged file ({type(error).__name__}); restore it."
                 ) from None
-            if run != self.run or stored.ordinal > ledger.count(mechanism, self.sample_size):
+            if run != self.run or ordinal > ledger.count(mechanism, self.sample_size):
                 raise InputError(f"Expected a release of run {self.run} at {path}, which the ledger does not contain.")
-            files[mechanism] = max(files[mechanism], stored.ordinal)
+            files[mechanism] = max(files[mechanism], ordinal)
             used = self._checkpoint.get("used", 0) if mechanism == self.mechanism else 0
-            if self._n_planned_of(mechanism) == 1 or stored.ordinal > used:
-                found.append(stored)
-        self._stored = sorted(found, key=lambda stored: stored.ordinal)
+            if self._n_planned_of(mechanism) == 1 or ordinal > used:
+                self._stored.append((mechanism, tensors))
         last, marker = ledger.last_mechanism, self._file(ledger.n_releases, "drawing")
         unfinished = marker.is_file() and marker.read_bytes() == self.run.encode()
         if last is not None and unfinished and files[last] < ledger.count(last, self.sample_size):
@@ -343,11 +327,9 @@ class RunBudget(Recorder):
             sigma = query.unit_sensitivity * math.sqrt(query.law.mean) / (mu * math.sqrt(share))
             plan.append((dataclasses.replace(query, sigma=sigma), count))
             spent.step(plan[-1][0], sample_size=self.sample_size, n_releases=count)
-        mechanism, n_releases = wanted[-1]
-        sigma = calibrate_sigma(
-            mechanism, sample_size=self.sample_size, n_releases=n_releases, spent=spent, **self.settings
-        )
-        return [*plan, (dataclasses.replace(mechanism, sigma=sigma), n_releases)]
+        last, count = wanted[-1]
+        sigma = calibrate_sigma(last, sample_size=self.sample_size, n_releases=count, spent=spent, **self.settings)
+        return [*plan, (dataclasses.replace(last, sigma=sigma), count)]
 
     def _close(self) -> None:
         """End the run: no further release, the directory is free."""
@@ -381,26 +363,25 @@ class RunBudget(Recorder):
             **({"shared": True} if self._shared is not None else {}),
         }
 
-    def _account(self, n_releases: int | None = None) -> PrivacyAccountant:
-        """Account for the plan, or for its queries and ``n_releases`` of the loss."""
-        plan = [*self.plan[:-1], (self.plan[-1][0], n_releases or self.plan[-1][1])]
-        groups = [(mechanism, self.sample_size, count) for mechanism, count in plan]
-        return PrivacyAccountant.from_groups(groups, self.accountant)
+    def _groups(self, plan: Plan) -> list[ReleaseGroup]:
+        """Return the releases of a plan as an accountant counts them."""
+        return [(mechanism, self.sample_size, count) for mechanism, count in plan]
 
     def _spent(self) -> float:
         """Upper bound of the epsilon spent so far: the number of releases is rounded up to a power of two."""
-        mechanism, planned = self.plan[-1]
         if not self.n_releases:
             return 0.0
+        *queries, (mechanism, planned) = self.plan
         count = min(planned, 2 ** math.ceil(math.log2(max(self._made[mechanism], 1))))
         if count not in self._epsilon_of:
-            self._epsilon_of[count] = self._account(count).get_epsilon(self.target_delta)
+            account = PrivacyAccountant.from_groups(self._groups([*queries, (mechanism, count)]), self.accountant)
+            self._epsilon_of[count] = account.get_epsilon(self.target_delta)
         return self._epsilon_of[count]
 
     def _planned_facts(self) -> dict[str, Any]:
         """Guarantee of the whole plan."""
-        guarantee = self._account().guarantee(self.target_delta)
-        conditional = self.records is None
+        account = PrivacyAccountant.from_groups(self._groups(self.plan), self.accountant)
+        guarantee, conditional = account.guarantee(self.target_delta), self.records is None
         return {
             "private": all(mechanism.is_private for mechanism, _ in self.plan),
             **guarantee,
@@ -485,7 +466,7 @@ class Budget(RunBudget):
         if not resume:
             Budget.check_free(run_dir)
         elif not Budget.is_free(run_dir):
-            self._checkpoint = {"releases": 0, "ledger_head": "", "used": 0}
+            self._checkpoint = {"releases": 0, "ledger_head": ""}
 
     @staticmethod
     def is_free(run_dir: str | Path) -> bool:

@@ -306,10 +306,8 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
             labels = torch.arange(_N_PUBLIC) % min(n_classes, _N_PUBLIC // 6)  # every class several times
             moved = torch.cat([labels[:1] + 1, labels[1:]]) % n_classes
             calls = (values, labels), (values, labels), (changed, moved), (values[1:3], labels[1:3])
-            found = [_mapped(rows, *arguments) for arguments in calls]
-            first, again, other, part = (
-                torch.cat([each.double(), groups.double()[:, None]], 1) for each, groups in found
-            )
+            found = (_mapped(rows, *arguments) for arguments in calls)
+            first, again, other, part = (torch.cat([row.double(), group.double()[:, None]], 1) for row, group in found)
             if not _same(first, again):
                 raise InputError(
                     f"Expected rows that are a function of the record, got {name}, whose rows change between two "

@@ -258,7 +258,7 @@ class PrivacyBudget(RunBudget, L.Callback):
     def state_dict(self) -> dict[str, Any]:
         """Return the budget and the releases that the ledger must contain at least, for a checkpoint."""
         if self._ledger is None and self._checkpoint is not None:
-            return self._checkpoint
+            return dict(self._checkpoint)
         head = self._ledger.head if self._ledger else ""
         counts = {"releases": self.n_releases, "used": self._n_used_before, "planned": self.n_planned}
         shared = {"shared_head": self._shared.head} if self._shared is not None else {}
