@@ -160,8 +160,7 @@ def convert(array: Array, layout: Layout, unreadable: Unreadable) -> Tensor:
         pixels: Array = np.array(images, dtype=np.uint8 if layout.as_bytes else np.float32, order="C")
     if not layout.as_bytes and not bool(((pixels >= 0) & (pixels <= 1) | ~np.isfinite(pixels)).all()):
         raise InputError(
-            "Expected pixels as bytes or as floats in [0, 1], got floats outside; divide by the largest possible "
-            "value, such as 255."
+            "Expected pixels as bytes or in [0, 1], got floats outside; divide by the largest value (255)."
         )
     return finite(torch.from_numpy(pixels), unreadable)
 
@@ -260,9 +259,7 @@ def _numbered(labels: Array, names: list[Any]) -> tuple[Tensor, list[Any]]:
     try:
         return torch.tensor([known[label] for label in labels.tolist()], dtype=torch.int64), names
     except (KeyError, TypeError):
-        raise InputError(
-            f"Expected labels among the classes {_shown(names)}, got a label that is not listed."
-        ) from None
+        raise InputError(f"Expected labels among the classes {_shown(names)}, got one that is not listed.") from None
 
 
 def taken_from_records(**facts: Any) -> str:

@@ -303,9 +303,8 @@ class RunBudget(Recorder):
                 run, mechanism = content["run"], mechanism_from_dict(content["mechanism"])
                 ordinal, tensors = int(content["ordinal"]), dict(content["tensors"])
             except Exception as error:  # torch.load raises many exception types on damaged files
-                raise InputError(
-                    f"Expected a stored release at {path}, got a damaged file ({type(error).__name__}); restore it."
-                ) from None
+                kind = type(error).__name__
+                raise InputError(f"Expected a stored release at {path}, got a damaged file ({kind}).") from None
             if run != self.run or ordinal > ledger.count(mechanism, self.sample_size):
                 raise InputError(f"Expected a release of run {self.run} at {path}, which the ledger does not contain.")
             files[mechanism] = max(files[mechanism], ordinal)

@@ -107,9 +107,7 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     def _fitted(self) -> Any:
         if not hasattr(self, self._fitted_name):
-            raise NotFittedError(
-                f"Expected a fitted {type(self).__name__}, got one before fit; call fit or load first."
-            )
+            raise NotFittedError(f"Expected a fitted {type(self).__name__}, got one before fit; call fit or load.")
         return getattr(self, self._fitted_name)
 
 
@@ -178,24 +176,11 @@ class PrivateGenerator(OneShot):
         resume: bool = False,
         verbose: bool = True,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.classes = classes
-        self.bounds = bounds
-        self.kinds = kinds
-        self.centre = centre
-        self.radius = radius
-        self.shift = shift
-        self.rotation = rotation
-        self.zoom = zoom
-        self.shear = shear
-        self.elastic = elastic
-        self.device = device
-        self.run_dir = run_dir
-        self.shared_ledger = shared_ledger
-        self.random_state = random_state
-        self.resume = resume
-        self.verbose = verbose
+        self.epsilon, self.delta = epsilon, delta
+        self.classes, self.bounds, self.kinds, self.centre, self.radius = classes, bounds, kinds, centre, radius
+        self.shift, self.rotation, self.zoom, self.shear, self.elastic = shift, rotation, zoom, shear, elastic
+        self.device, self.run_dir, self.shared_ledger = device, run_dir, shared_ledger
+        self.random_state, self.resume, self.verbose = random_state, resume, verbose
 
     def fit(self, X: Any, y: Any = None) -> "PrivateGenerator":
         """Release noisy statistics of the records and fit a generator to them.

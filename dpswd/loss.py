@@ -250,7 +250,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             raise InputError("Expected no private_labels with a PrivateBatch, which has its classes, got some.")
         if size != mechanism.batch_size:
             raise InputError(
-                f"Expected batches of batch_size={mechanism.batch_size} as the mechanism, got {size}; make them equal."
+                f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; make them equal."
             )
         if mechanism.n_classes and records.n_classes != mechanism.n_classes:
             raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")
@@ -271,8 +271,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         check_rows("private rows", private, self.mechanism.dim)
         if len(private) and not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates
             raise InputError(
-                "Expected finite private rows, got nan or inf; replace such a record by a zero row (dropping records "
-                "would make their number depend on private values)."
+                "Expected finite private rows, got nan or inf; replace such a row by zeros, do not drop it."
             )
         check_labels("private_labels", labels, self.mechanism.n_classes, len(private))
 
@@ -287,9 +286,8 @@ def check_rows(name: str, rows: Tensor, dim: int) -> None:
     """Raise unless ``rows`` are floating-point rows (n, dim)."""
     tensor(**{name: rows})
     if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
-        raise InputError(
-            f"Expected {name} to be a floating-point tensor (n, {dim}), got {rows.dtype} of shape {tuple(rows.shape)}."
-        )
+        got = f"{rows.dtype} of shape {tuple(rows.shape)}"
+        raise InputError(f"Expected {name} to be a floating-point tensor (n, {dim}), got {got}.")
 
 
 def check_labels(name: str, labels: Tensor | None, n_classes: int | None, size: int) -> None:

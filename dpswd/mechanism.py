@@ -70,10 +70,8 @@ class _Noisy:
     def check_calibrated(self) -> None:
         """Raise an :class:`InputError` if ``sigma`` is not set."""
         if self.sigma is None:
-            raise InputError(
-                "Expected a mechanism with sigma, got none; train with the callback PrivacyBudget, release within a "
-                "Budget, or call mechanism.calibrate(...)."
-            )
+            remedy = "use PrivacyBudget in a training, or Budget, or mechanism.calibrate(...)"
+            raise InputError(f"Expected a mechanism with sigma, got none; {remedy}.")
 
 
 @dataclass(frozen=True)
@@ -133,28 +131,22 @@ class ProjectionMechanism(_Noisy):
             at_least(2, n_classes=self.n_classes)
         self._check_blocks()
         if self.bound != "exact" and not self._projection_law.is_constant and self.kind != "iid":
-            raise InputError(
-                f"Expected bound='exact' for orthogonal directions unless n_projections={self.n_projections} is a "
-                f"multiple of dim={self.dim}, got bound={self.bound!r}."
-            )
+            whole = f"n_projections={self.n_projections} is a multiple of dim={self.dim}"
+            raise InputError(f"Expected bound='exact' for orthogonal directions unless {whole}, got {self.bound!r}.")
         self._check(row_norm=self.row_norm)
 
     def _check_blocks(self) -> None:
         if (self.statistic == "rows") != (self.n_quantiles is None):
-            raise InputError(
-                "Expected n_quantiles, the number of blocks, for statistic='quantiles' only, got "
-                f"n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}."
-            )
+            got = f"n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}"
+            raise InputError(f"Expected n_quantiles, the number of blocks, for statistic='quantiles' only, got {got}.")
         if self.n_quantiles is None:
             return
         at_least(1, n_quantiles=self.n_quantiles)
         if self.batch_size % self.n_quantiles:
             lower = self.batch_size // self.n_quantiles * self.n_quantiles
             remedy = f"use batch_size={lower}" if lower else f"use n_quantiles <= {self.batch_size}"
-            raise InputError(
-                f"Expected n_quantiles to divide batch_size, got n_quantiles={self.n_quantiles} and "
-                f"batch_size={self.batch_size}; {remedy}."
-            )
+            got = f"n_quantiles={self.n_quantiles} and batch_size={self.batch_size}"
+            raise InputError(f"Expected n_quantiles to divide batch_size, got {got}; {remedy}.")
 
     @property
     def n_values(self) -> int:
@@ -181,9 +173,7 @@ class ProjectionMechanism(_Noisy):
         if not self.spends_tail:
             return self._projection_law
         if self.failure_prob is None:
-            raise InputError(
-                f"Expected failure_prob for bound={self.bound!r}, got none; give the tail probability per release."
-            )
+            raise InputError(f"Expected failure_prob, the tail per release, for bound={self.bound!r}, got none.")
         bound = bernstein_bound if self.bound == "bernstein" else clt_bound
         # a change of class moves two blocks; by the union bound each gets half of the tail
         tail = self.failure_prob / 2 if self.n_classes is not None else self.failure_prob

@@ -88,11 +88,13 @@ class GaussianQuery(Releasing[GaussianMechanism]):
             raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
         if self.n_classes > 1 and not isinstance(rows, LabelledRows) and records.n_classes != self.n_classes:
             raise InputError(
-                f"Expected records of n_classes={self.n_classes} classes, got {records.n_classes}; make them equal."
+                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make them equal."
             )
         if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
-                raise InputError("Expected the queries of the interrupted run, got others; resume with its config.")
+                raise InputError(
+                    "Expected the query of the interrupted run, got a different one; resume with its config."
+                )
             return stored["values"]
         values = torch.zeros(shape, dtype=torch.float64)
 

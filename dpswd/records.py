@@ -290,13 +290,10 @@ def _columns(
     for what, given in (("bounds", bounds), ("kinds", kinds)):
         if given is not None and (len(shape) != 1 or len(given) != shape[0]):
             raise InputError(f"Expected {what} for each of the {shape[0]} columns of rows, got {len(given)}.")
-    pairs = None
-    if bounds is not None:
-        pairs = [(real("bounds", low), real("bounds", high)) for low, high in bounds]
-        for column, (low, high) in enumerate(pairs):
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise InputError(f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}.")
-    if kinds is not None:
-        for kind in kinds:
-            choice(KINDS, kinds=kind)
+    pairs = None if bounds is None else [(real("bounds", low), real("bounds", high)) for low, high in bounds]
+    for column, (low, high) in enumerate(pairs or ()):
+        if not -math.inf < low < high < math.inf:
+            raise InputError(f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}.")
+    for kind in kinds or ():
+        choice(KINDS, kinds=kind)
     return pairs, None if kinds is None else list(kinds)

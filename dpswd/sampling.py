@@ -42,9 +42,7 @@ class ReleaseLoader:
 
     def __init__(self, records: PrivateRecords, *, batch_size: int, n_releases: int, every: int = 1) -> None:
         if not isinstance(records, PrivateRecords):
-            raise InputError(
-                f"Expected PrivateRecords, got {type(records).__name__}; wrap the records: PrivateRecords(X, y)."
-            )
+            raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
         at_least(1, n_releases=n_releases, every=every)
         PrivateBatch(records, batch_size)  # refuses a size out of range
         self.records, self.batch_size, self.n_releases, self.every = records, batch_size, n_releases, every
@@ -86,9 +84,7 @@ class FixedSizeSampler(Sampler[Tensor]):
         at_least(1, sample_size=sample_size, batch_size=batch_size, n_steps=n_steps)
         random_source(noise_seed)  # validates the seed
         if batch_size > sample_size:
-            raise InputError(
-                f"Expected batch_size <= the number of records, got batch_size={batch_size} and {sample_size} records."
-            )
+            raise InputError(f"Expected batch_size <= {sample_size}, the number of records, got {batch_size}.")
         self.sample_size, self.batch_size, self.n_steps, self.noise_seed = sample_size, batch_size, n_steps, noise_seed
 
     def __len__(self) -> int:

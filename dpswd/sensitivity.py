@@ -68,9 +68,7 @@ def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
         | Rakotomamonjy2021, Section 3.3.
     """
     if n_projections <= 30:
-        raise InputError(
-            f"Expected n_projections > 30 for bound='clt', got n_projections={n_projections}; use bound='exact'."
-        )
+        raise InputError(f"Expected n_projections > 30 for bound='clt', got {n_projections}; use bound='exact'.")
     deviation = math.sqrt(_variance(n_projections, dim))
     return float(min(n_projections / dim + stats.norm.isf(failure_prob) * deviation, n_projections))
 
@@ -248,10 +246,9 @@ def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array]:
     step = 1e-3 / dim
     size = math.ceil(top / step) + 2
     if size > _MAX_GRID:
-        raise InputError(
-            f"Expected fewer i.i.d. directions, got n_projections={n_projections} for dim={dim}, whose law needs too "
-            "much memory; use kind='orthogonal' with n_projections a multiple of dim, or bound='bernstein'."
-        )
+        got = f"n_projections={n_projections} for dim={dim}, whose law needs too much memory"
+        remedy = "use kind='orthogonal' with n_projections a multiple of dim, or bound='bernstein'"
+        raise InputError(f"Expected fewer i.i.d. directions, got {got}; {remedy}.")
     edges = np.arange(min(size, math.ceil(1 / step) + 1, 200 * 1000)) * step
     cdf = special.betainc(0.5, (dim - 1) / 2, np.minimum(edges, 1.0))  # beyond 200 means: below 1e-22
     missing = n_projections * float(1 - cdf[-1])

@@ -70,9 +70,7 @@ def random_projections(
     at_least(1, n_projections=n_projections)
     choice(("iid", "orthogonal"), kind=kind)
     if dim * n_projections > _MAX_PROJECTION_VALUES:
-        raise InputError(
-            f"Expected dim * n_projections <= {_MAX_PROJECTION_VALUES}, got {dim} * {n_projections}; use fewer."
-        )
+        raise InputError(f"Expected dim * n_projections <= {_MAX_PROJECTION_VALUES}, got {dim} * {n_projections}.")
     if kind == "iid":
         columns = _gaussian((n_projections, dim), generator)
         norms: Tensor = torch.linalg.vector_norm(columns, dim=1, keepdim=True)
