@@ -41,7 +41,7 @@ class _Noisy:
     """What the mechanisms have in common."""
 
     _name: ClassVar[str]  # in the dictionary of a mechanism
-    sigma: float
+    sigma: Any  # a number, or None until the mechanism is calibrated
     noise_seed: int | None
 
     def _check(self, **magnitudes: float) -> None:
