@@ -165,14 +165,14 @@ def draw_in_layout(generator: Generator, labels: Tensor, spread: float = 1.0) ->
 
 def _in_layout(generator: Generator, records: Tensor) -> Any:
     """Convert records ``(n, *sample_shape)`` to the format of the private ones: bytes or floats, array or DataFrame."""
-    if generator.kinds is not None:
-        low, high = getattr(generator, "low", None), getattr(generator, "high", None)
-        for column, kind in enumerate(generator.kinds):
-            if kind == "integer":
-                records[:, column] = records[:, column].round()
-            elif kind == "binary" and low is not None and high is not None:
-                above = records[:, column] > (low[column] + high[column]).cpu() / 2
-                records[:, column] = torch.where(above, high[column].cpu(), low[column].cpu())
+    low, high = (getattr(generator, name, None) for name in ("low", "high"))
+    for column, kind in enumerate(generator.kinds or ()):
+        values = records[:, column]
+        if kind == "integer":
+            values.round_()
+        elif kind == "binary" and low is not None and high is not None:
+            first, second = low[column].cpu(), high[column].cpu()
+            values.copy_(torch.where(values > (first + second) / 2, second, first))
     layout = generator.layout or Layout.of(records if records.ndim == 2 else records[:1].to(torch.uint8))
     return layout.restore(records)
 
@@ -198,10 +198,7 @@ def write_generator(generator: Generator, path: str | Path, guarantee: dict[str,
 
 
 def stated_guarantee(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts that state the guarantee of the weights, and its scope.
-
-    Weights that have seen releases of further runs get the guarantee of all runs in the shared ledger.
-    """
+    """Return the facts that state the guarantee of the weights, of all runs that they have seen, and its scope."""
     stated = {key: value for key, value in facts.items() if key in GUARANTEE}
     if set(facts.get("weights_from_runs") or ()) - {facts.get("run")}:
         across = facts.get("across_runs") or {"sound": False}
@@ -277,6 +274,9 @@ def export(path: str | Path, records: Any, classes: Any = None, layout: Layout |
     column; a folder gets one PNG per image in class folders. ``layout`` has names and types of the columns of a table.
     """
     path, values, layout = Path(path), np.asarray(records), layout or Layout()
+    if path.suffix not in (".npz", ".csv" if values.ndim == 2 else ""):
+        wanted = "FILE.npz or FILE.csv for rows" if values.ndim == 2 else "FILE.npz or a folder for images"
+        raise InputError(f"Expected {wanted}, got {path.name}.")
     if path.suffix == ".npz":
         content: dict[str, Any] = {"data": values}
         if (names := getattr(records, "columns", layout.columns)) is not None:
@@ -285,28 +285,23 @@ def export(path: str | Path, records: Any, classes: Any = None, layout: Layout |
             content["targets"] = np.asarray(classes)
         atomic_write(path, lambda file: np.savez_compressed(file, **content))
     elif path.suffix == ".csv":
-        if values.ndim != 2:
-            raise InputError(f"Expected rows for {path.name}, got images; pass FILE.npz or a folder.")
         _write_csv(path, records, values, classes, layout)
-    elif path.suffix:
-        raise InputError(f"Expected FILE.npz, FILE.csv or a folder, got {path.name}.")
     else:
-        if values.ndim == 2:
-            raise InputError(f"Expected images for the folder {path}, got rows; pass FILE.npz or FILE.csv.")
         _write_folder(path, values, classes)
 
 
 def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Any, layout: Layout) -> None:
-    names: Any = getattr(records, "columns", layout.columns or range(values.shape[1]))
+    names = [*getattr(records, "columns", layout.columns or range(values.shape[1]))]
     if hasattr(records, "columns"):
         columns = [np.asarray(records[name]) for name in names]
     else:  # a table without pandas has types in the layout
         columns = list(values.T) if layout.columns is None else layout.typed(values)
+    if classes is not None:
+        names, columns = [*names, layout.target or "class"], [*columns, np.asarray(classes)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*names, *([] if classes is None else [layout.target or "class"])])
-    listed = [column.tolist() for column in (*columns, *([] if classes is None else [np.asarray(classes)]))]
-    writer.writerows(zip(*listed, strict=True))
+    writer.writerow(names)
+    writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
     atomic_write(path, text.getvalue().encode())
 
 
