@@ -166,10 +166,7 @@ def convert(array: Array, layout: Layout, unreadable: Unreadable) -> Tensor:
 
 
 def finite(values: Tensor, unreadable: Unreadable) -> Tensor:
-    """Return records (n, ...), those with NaN or inf mapped to zeros if ``unreadable="zero"``.
-
-    The map acts on each record by itself and costs no privacy (docs/theory/private-side.md).
-    """
+    """Return records (n, ...), each with NaN or inf mapped to zeros by itself if ``unreadable="zero"``."""
     if not values.is_floating_point() or bool(torch.isfinite(values).all()):
         return values
     if unreadable == "refuse":
@@ -198,10 +195,9 @@ def _frame(X: Any) -> tuple[Array, Layout]:
 
 
 def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any], str | None]:
-    """Convert labels (N,), (N, 1) or (1, N), integers or names, to int64 numbers of classes.
+    """Return numbers of classes in int64, the classes, and a line if they are taken from the labels (N,) or (N, 1).
 
-    Without ``classes`` they are 0 to the largest integer, or the names that occur; the last result says so. ``classes``
-    may be names of the labels 0, 1, ..., too.
+    They are then 0 to the largest integer, or the names that occur. ``classes`` may be names of the labels 0, 1, ...
     """
     labels = as_array("y", y)
     if labels.ndim == 2 and 1 in labels.shape:

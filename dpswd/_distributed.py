@@ -87,10 +87,7 @@ class Processes:
         return values
 
     def share(self, index: Tensor, size: int) -> Tensor:
-        """Return the sorted entries of ``index``, the same on every rank, that belong to this rank.
-
-        The ranks take turns at parts of neighbouring records of all ``size``, so a record belongs to one rank.
-        """
+        """Return the sorted entries of ``index`` that belong to this rank; ranks take turns at neighbouring records."""
         part = min(_PART, -(-size // self.world_size))
         rank = index // part % self.world_size
         if self.world_size > 1 and int(rank.bincount(minlength=self.world_size).min()) < 2:

@@ -17,11 +17,7 @@ with contextlib.suppress(ImportError):  # not on Windows
 
 
 class DirectoryLock:
-    """Exclusive lock of a directory, released by the operating system when the process ends.
-
-    Without ``flock`` (Windows, some network file systems) it does nothing; the ledger then refuses a second writer at
-    its first release.
-    """
+    """Exclusive lock of a directory until the process ends. Without ``flock`` the ledger refuses a second writer."""
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
@@ -78,10 +74,7 @@ def check_new(path: Path) -> None:
 
 
 def atomic_write(path: str | Path, content: bytes | Callable[[io.BytesIO], Any]) -> None:
-    """Write a file so that a reader sees either the old content or the new one.
-
-    The content may be a function that writes it to an open file, such as ``partial(torch.save, weights)``.
-    """
+    """Write a file, so that a reader sees the old content or the new one; ``content`` may write to an open file."""
     if not isinstance(content, bytes):
         buffer = io.BytesIO()
         content(buffer)

@@ -104,10 +104,9 @@ def subset(source: RandomSource, population: int, size: int) -> NDArray[np.int64
 def on_grid(values: Tensor, sigma: float) -> Tensor:
     """Round noisy values to multiples of a public power of two between ``sigma / 2048`` and ``sigma / 1024``.
 
-    This is post-processing of the ideal mechanism. Noise is computed from 53-bit words. From all digits of a released
-    value and a guess of the exact one, an attacker can compute these words and test whether they are integers, which
-    distinguishes neighbours for any sigma (Jin2022; tests/test_numerics.py runs the attack). Rounding removes the
-    digits that the attack needs and adds a variance below 1e-7 sigma^2. Remaining gap: docs/theory/numerics.md.
+    From all digits of a value and a guess of the exact one, an attacker can compute the 53-bit words of the noise and
+    test whether they are integers (Jin2022; tests/test_numerics.py runs the attack). Rounding is post-processing, and
+    adds a variance below 1e-7 sigma^2. Remaining gap: docs/theory/numerics.md.
     """
     spacing = 2.0 ** max(math.floor(math.log2(sigma)) - 10, -1000)
     return (values / spacing).round_().mul_(spacing)

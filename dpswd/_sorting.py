@@ -62,13 +62,9 @@ def sort_rows_with_order(rows: Tensor, space: SortBuffer | None = None) -> tuple
 
 
 def _packed_order(rows: Tensor, keys: Tensor) -> Tensor:
-    """Sort float64 numbers whose last 29 bits, unused by float32, hold the position. Overwrites ``keys``.
-
-    One is added to the exponent, so that zero with a position is a normal number, which flushing of denormal numbers
-    does not change. The order of nan and inf is undefined; a distance of them is nan or inf in any case.
-    """
+    """Sort float64 numbers whose last 29 bits, unused by float32, hold the position; nan and inf have no order."""
     keys.view(torch.float64).copy_(rows)
-    keys += torch.arange(2**52, 2**52 + rows.shape[1])
+    keys += torch.arange(2**52, 2**52 + rows.shape[1])  # 2^52: one in the exponent, so that no key is denormal
     _each(keys.view(torch.float64).numpy(), lambda part: part.sort(axis=1))
     keys &= 2**29 - 1
     return keys

@@ -134,12 +134,13 @@ class Releasing(nn.Module, Generic[M]):
         return None if self.recorder is None else self.recorder.before_release(self.mechanism, records)
 
     def _publish(self, exact: Any, add_noise: Callable[[Any], Tensor], **published: Tensor) -> Tensor:
-        """Record a release on every rank; draw noise for ``exact`` and store the values on rank 0, and broadcast them.
+        """Record a release on every rank, then draw noise for ``exact`` on rank 0, store the values, broadcast them."""
 
-        ``exact`` is the statistic, on rank 0; ``published`` is stored with the noisy values.
-        """
-        processes = Processes()
-        processes.run_on_all(self._record)
+        def record() -> None:
+            self.mechanism.check_calibrated()
+            if self.recorder is not None:
+                self.recorder.record(self.mechanism)
+            self.n_releases += 1
 
         def draw() -> Tensor:
             released = add_noise(exact).cpu()
@@ -147,14 +148,10 @@ class Releasing(nn.Module, Generic[M]):
                 self.recorder.store(self.mechanism, {"values": released, **published})
             return released
 
+        processes = Processes()
+        processes.run_on_all(record)
         values: Tensor = processes.broadcast(draw)
         return values
-
-    def _record(self) -> None:
-        self.mechanism.check_calibrated()
-        if self.recorder is not None:
-            self.recorder.record(self.mechanism)
-        self.n_releases += 1
 
     def _open_all(self, records: PrivateRecords, rows: RowFunction | None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield rows and groups of this rank's share of all records, chunk by chunk, on the CPU."""
@@ -325,10 +322,7 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
 
 
 def _public_pairs(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs of random data sets that differ in the first record: pixels in [0, 1], vectors of several scales.
-
-    Faint and narrow ranges beside a black or white record expose a minimum, a maximum or a threshold of the batch.
-    """
+    """Yield pairs of data sets that differ in the first record, whose scale exposes extremes of the batch."""
     if len(shape) == 3:
         for low, high in _RANGES:
             values = low + (high - low) * torch.rand(_N_PUBLIC, *shape)

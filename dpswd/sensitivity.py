@@ -45,13 +45,9 @@ def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
 
     .. math:: w = \frac kd + \frac23 L + \sqrt{2 k v L}, \quad v = \tfrac{2(d-1)}{d^2(d+2)}, \quad L = \ln(1/\eta)
 
-    Formal guarantee:
-        Bernstein's inequality for k independent variables in [0, 1] with mean 1/d and variance v, for ONE
-        direction fixed before the projections are drawn. The tail :math:`\eta` is spent at EVERY release,
-        since every release draws its own projections (the paper counts it once: docs/errata.md).
-
-    References:
-        | Rakotomamonjy2021, Lemma 2.
+    Bernstein's inequality for k independent variables in [0, 1] with mean 1/d and variance v, for ONE direction fixed
+    before the projections are drawn (Rakotomamonjy2021, Lemma 2). Every release draws its own projections and spends
+    the tail :math:`\eta`; the paper counts it once (docs/errata.md).
     """
     log_inverse = -math.log(failure_prob)
     spread = math.sqrt(2 * _variance(n_projections, dim) * log_inverse)
@@ -61,11 +57,8 @@ def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
 def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
     r"""Approximate a quantile of S, at ``1 - failure_prob``, by :math:`k/d + z_{1-\eta} \sqrt{kv}`.
 
-    NOT rigorous: the law of S is skewed to the right, so the true quantile is larger. Accounts that use it are marked
-    as not sound.
-
-    References:
-        | Rakotomamonjy2021, Section 3.3.
+    NOT rigorous (Rakotomamonjy2021, Section 3.3): the law of S is skewed to the right, so the true quantile is larger.
+    Accounts that use it are marked as not sound.
     """
     if n_projections <= 30:
         raise InputError(f"Expected n_projections > 30 for bound='clt', got {n_projections}; use bound='exact'.")
@@ -200,11 +193,7 @@ class ProjectionLaw:
         return tail
 
     def atoms(self, *, pessimistic: bool = True) -> tuple[Array, Array]:
-        """Discretise the law: increasing atoms and weights that sum to one.
-
-        Rounded up (``pessimistic``) the discrete law stochastically dominates S and its last atom is the maximum of S;
-        rounded down it is dominated, up to the slack of the convolution (for tests of tightness only).
-        """
+        """Return increasing atoms and weights of a discrete law that dominates S; else (tightness) is dominated."""
         if self.is_constant:
             return np.array([self.mean]), np.array([1.0])
         return _discretise(self, pessimistic)

@@ -137,9 +137,8 @@ def sum_over_projections(
 ) -> Tensor:
     """Sum a criterion of sorted projections over chunks of the directions.
 
-    The gradient of a chunk is propagated to the samples before the next chunk is projected. The memory is that of the
-    gradients and 128 MiB, at most a quarter of the free memory, for a chunk; the number of matrix products is that of a
-    single pass. The result can be differentiated once, in the samples (n, d) only.
+    The gradient of a chunk is propagated to the samples before the next chunk is projected, so that the memory is that
+    of the gradients and of a chunk. The result can be differentiated once, in the samples (n, d) only.
 
     ``criterion(columns, *sorted)`` gets a slice of the directions and every sample's sorted projections (n, columns),
     which it may overwrite, and returns a scalar. With ``groups``, consecutive parts of equal size are sorted separately
