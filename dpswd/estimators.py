@@ -33,8 +33,6 @@ from dpswd.records import PrivateRecords
 
 __all__ = ["PrivateGenerator"]
 
-_FORMATS = {".html": "report.html", ".md": "report.md", ".json": "report.json"}
-
 
 class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base of the estimators: one fit, whose run directory has ledger and report."""
@@ -96,14 +94,14 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         """
         self._fitted()
         path = Path(path)
-        if (name := _FORMATS.get(path.suffix)) is None:
+        if path.suffix not in (".html", ".md", ".json"):
             raise InputError(f"Expected a path ending in .html, .md or .json, got {path.name!r}.")
         if not hasattr(self, "run_dir_"):
             raise InputError("Expected an estimator with the ledger of its run, got one read from a file.")
         from dpswd.report.render import write_report  # matplotlib, needed here only
 
         write_report(self.run_dir_)
-        atomic_write(path, (self.run_dir_ / name).read_bytes())
+        atomic_write(path, (self.run_dir_ / f"report{path.suffix}").read_bytes())
 
     def _fitted(self) -> Any:
         if not hasattr(self, self._fitted_name):
@@ -278,15 +276,11 @@ class PrivateGenerator(OneShot):
         Raises:
             InputError: If a number is out of range.
         """
-        return forecast(n, channels_first(shape), n_classes, self._mu(), bounded=self.bounds is not None)
-
-
-def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape (C, H, W) or (d,) of a record of shape (H, W), (H, W, C), (C, H, W) or (d,)."""
-    shape = tuple(shape)
-    if len(shape) == 2:
-        return (1, *shape)
-    return (shape[2], *shape[:2]) if len(shape) == 3 and shape[0] not in (1, 3) else shape
+        if len(shape) == 2:
+            shape = (1, *shape)
+        elif len(shape) == 3 and shape[0] not in (1, 3):
+            shape = (shape[2], *shape[:2])
+        return forecast(n, tuple(shape), n_classes, self._mu(), bounded=self.bounds is not None)
 
 
 def _check_array(X: Any) -> None:

@@ -304,17 +304,13 @@ def check_labels(name: str, labels: Tensor | None, n_classes: int | None, size: 
 
 
 def _block_distance(public: Tensor, projections: Tensor, target: Tensor, size: int) -> Tensor:
-    """Mean squared difference of block means of (n, d), padded with zeros to ``size`` rows, to (m, k).
-
-    For a target (C, m, k), ``public`` holds C classes of n / C rows each, one class after the other.
-    """
-    classes = len(target) if target.ndim == 3 else 1
-    blocks, k = target.shape[-2:]
+    """Mean squared difference of block means, padded to ``size`` rows, to (m, k) or, for C equal parts, (C, m, k)."""
+    target = target if target.ndim == 3 else target[None]
+    classes, blocks, k = target.shape
 
     def cost(columns: slice, projected: Tensor) -> Tensor:
         means = padded_block_means(projected, size, blocks)
-        released = target[..., columns]
-        released = released if target.ndim == 2 else released.permute(1, 2, 0).flatten(1)
+        released = target[..., columns].permute(1, 2, 0).flatten(1)
         return power_cost(means, released, 2, means.shape[1] / (classes * k))
 
     return sum_over_projections(cost, projections, public, groups=classes)
