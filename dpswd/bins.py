@@ -18,9 +18,10 @@ from torch import Tensor
 from dpswd._validate import at_least, choice
 from dpswd.errors import InputError
 
-__all__ = ["KINDS", "Bins"]
+__all__ = ["KINDS", "Bins", "Bounds"]
 
 KINDS = ("numeric", "integer", "binary")
+Bounds = Sequence[tuple[float, float]]  # (low, high) of each column
 
 _BRANCH = 8
 
@@ -40,13 +41,8 @@ class Bins:
     n_bins: tuple[int, ...]
 
     @classmethod
-    def of(cls, bounds: Sequence[tuple[float, float]], kinds: Sequence[str] | None, n_bins: int) -> "Bins":
-        """Return bins of equal width, and atoms at the bounds; integers have bins of their own if they are few.
-
-        Args:
-            bounds: (low, high) of each column.
-            kinds: Kind of each column; ``None`` if all are numeric.
-            n_bins: Most bins of a column, at least 4.
+    def of(cls, bounds: Bounds, kinds: Sequence[str] | None, n_bins: int) -> "Bins":
+        """Return at least 4 bins of equal width, and atoms at the bounds; few integers have bins of their own.
 
         Raises:
             InputError: If a column has no two values within its bounds, or a number is out of range.

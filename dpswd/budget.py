@@ -69,11 +69,7 @@ class RunBudget(Recorder):
     sample_size: int
 
     def __init__(
-        self,
-        target_epsilon: float,
-        target_delta: float,
-        accountant: str = "pld",
-        shared_ledger: str | Path | None = None,
+        self, target_epsilon: float, target_delta: float, accountant: str, shared_ledger: str | Path | None
     ) -> None:
         positive(target_epsilon=target_epsilon)
         probability(target_delta=target_delta)

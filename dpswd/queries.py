@@ -38,7 +38,7 @@ from torch import Tensor
 from dpswd._distributed import Processes
 from dpswd._random import normal, on_grid
 from dpswd._validate import at_least, positive, probability
-from dpswd.bins import Bins
+from dpswd.bins import Bins, Bounds
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism
 from dpswd.records import PrivateRecords
@@ -46,6 +46,7 @@ from dpswd.release import LabelledRows, Releasing, RowFunction, clip_rows
 
 __all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"]
 
+Add = Callable[[Tensor, Tensor, Tensor], None]  # adds rows (n, d) with groups (n,) to a sum in float64
 Pair = tuple[tuple[Any, ...], tuple[Any, ...]]  # arguments of release for two neighbours
 
 _FAR = 1000.0  # norm of the record that differs in an audit, in units of the clipping bound
@@ -76,14 +77,8 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         return released
 
     @torch.no_grad()
-    def _sum(
-        self,
-        records: PrivateRecords,
-        rows: RowFunction | None,
-        shape: tuple[int, ...],
-        add: Callable[[Tensor, Tensor, Tensor], None],
-    ) -> Tensor:
-        """Release a sum (``*shape``) to which ``add`` adds rows (n, d) with groups (n,), or return a stored one."""
+    def _sum(self, records: PrivateRecords, rows: RowFunction | None, shape: tuple[int, ...], add: Add) -> Tensor:
+        """Release a sum over all records, or return a stored release without opening a record."""
         if not isinstance(records, PrivateRecords):
             raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
         if self.n_classes > 1 and not isinstance(rows, LabelledRows) and records.n_classes != self.n_classes:
@@ -237,12 +232,7 @@ class ColumnCounts(GaussianQuery):
     """
 
     def __init__(
-        self,
-        n_classes: int,
-        bounds: Sequence[tuple[float, float]],
-        kinds: Sequence[str] | None = None,
-        n_bins: int = 64,
-        **options: Any,
+        self, n_classes: int, bounds: Bounds, kinds: Sequence[str] | None = None, n_bins: int = 64, **options: Any
     ) -> None:
         at_least(1, n_classes=n_classes)
         bins = Bins.of(bounds, kinds, n_bins)  # and their nodes

@@ -18,7 +18,7 @@ from torch import Tensor
 from dpswd._arrays import Layout, Unreadable, as_labels, as_records
 from dpswd._progress import say
 from dpswd._validate import at_least, choice, real
-from dpswd.bins import KINDS
+from dpswd.bins import KINDS, Bounds
 from dpswd.errors import InputError
 
 __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
@@ -94,7 +94,7 @@ class PrivateRecords(_Handle):
         y: Any = None,
         *,
         classes: Sequence[Any] | None = None,
-        bounds: Sequence[tuple[float, float]] | Mapping[str, tuple[float, float]] | None = None,
+        bounds: Bounds | Mapping[str, tuple[float, float]] | None = None,
         kinds: Sequence[str] | None = None,
         unreadable: Unreadable = "refuse",
         name: str = "records",
@@ -155,7 +155,7 @@ class PrivateRecords(_Handle):
         layout: Layout,  # of the caller's records
         name: str = "records",
         taken: Sequence[str] = (),  # lines that were shown about facts taken from the records
-        bounds: Sequence[tuple[float, float]] | None = None,
+        bounds: Bounds | None = None,
         kinds: Sequence[str] | None = None,
     ) -> None:
         """Check the facts and keep the records."""
@@ -171,7 +171,16 @@ class PrivateRecords(_Handle):
         self.n_classes = len(self.classes or ())
         if labels is not None and self.classes and bool(((labels < 0) | (labels >= self.n_classes)).any()):
             raise InputError(f"Expected classes out of the {self.n_classes} stated ones, got one that is not listed.")
-        self.bounds, self.kinds = _columns(self.shape, bounds, kinds)
+        for what, given in (("bounds", bounds), ("kinds", kinds)):
+            if given is not None and (len(self.shape) != 1 or len(given) != self.shape[0]):
+                raise InputError(f"Expected {what} for each of the {self.shape[0]} columns of rows, got {len(given)}.")
+        self.bounds = None if bounds is None else [(real("bounds", low), real("bounds", high)) for low, high in bounds]
+        self.kinds = None if kinds is None else list(kinds)
+        for column, (low, high) in enumerate(self.bounds or ()):
+            if not -math.inf < low < high < math.inf:
+                raise InputError(f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}.")
+        for kind in self.kinds or ():
+            choice(KINDS, kinds=kind)
         self._values = values
         self._labels = torch.zeros(len(values), dtype=torch.int64) if labels is None else labels
 
@@ -281,19 +290,3 @@ class Records:
 
 def _floats(values: Tensor) -> Tensor:
     return values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)
-
-
-def _columns(
-    shape: tuple[int, ...], bounds: Sequence[tuple[float, float]] | None, kinds: Sequence[str] | None
-) -> tuple[list[tuple[float, float]] | None, list[str] | None]:
-    """Check public bounds and kinds of the columns of rows."""
-    for what, given in (("bounds", bounds), ("kinds", kinds)):
-        if given is not None and (len(shape) != 1 or len(given) != shape[0]):
-            raise InputError(f"Expected {what} for each of the {shape[0]} columns of rows, got {len(given)}.")
-    pairs = None if bounds is None else [(real("bounds", low), real("bounds", high)) for low, high in bounds]
-    for column, (low, high) in enumerate(pairs or ()):
-        if not -math.inf < low < high < math.inf:
-            raise InputError(f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}.")
-    for kind in kinds or ():
-        choice(KINDS, kinds=kind)
-    return pairs, None if kinds is None else list(kinds)

@@ -126,23 +126,21 @@ def _log_kummer_integral(r: int, dim: int, t: Array) -> Array:
 class ConstantLaw:
     """Constant S: whole orthonormal bases, a fixed matrix (its squared operator norm), or a bound."""
 
-    value: float
+    mean: float
     is_constant = True
 
     @property
-    def mean(self) -> float:
-        """The mean and the maximum of S."""
-        return self.value
-
-    maximum = mean
+    def maximum(self) -> float:
+        """The constant."""
+        return self.mean
 
     def log_mgf(self, t: ArrayLike) -> Array:
         """Return ``ln E exp(t S)``."""
-        return np.asarray(t, dtype=float) * self.value
+        return np.asarray(t, dtype=float) * self.mean
 
     def atoms(self, *, pessimistic: bool = True) -> tuple[Array, Array]:
         """Return the one atom and its weight."""
-        return np.array([self.value]), np.array([1.0])
+        return np.array([self.mean]), np.array([1.0])
 
 
 @dataclass(frozen=True)

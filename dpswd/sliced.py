@@ -177,9 +177,9 @@ class _SumOverProjections(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        criterion: Callable[..., Tensor],
+        criterion: Any,
         projections: Tensor,
-        sizes: tuple[int, int],
+        sizes: Any,
         wanted: bool,
         groups: int,
         blur: float,
