@@ -151,12 +151,32 @@ def sum_over_projections(
     max_bytes = min(_DEFAULT_BYTES, available_memory(projections.device) // 4)
     part = max(1, min(max_bytes, _CACHE_BYTES * torch.get_num_threads() if cpu else max_bytes) // (_COPIES * each))
     pieces = -(-k // max(part, max_bytes // each - _COPIES * part))
-    wanted = torch.is_grad_enabled() and any(sample.requires_grad for sample in samples)
-    sizes = (-(-k // max(1, pieces)), part)
+    width = -(-k // max(1, pieces))
+    projections = projections.detach()
+    moving = [torch.is_grad_enabled() and sample.requires_grad for sample in samples]
+
+    def compute(*samples: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+        """Return value and gradients; matrix products for ``width`` directions at a time, sorts for ``part``."""
+        gradients: list[Tensor | None] = [None for _ in samples]
+        spaces = [SortBuffer() for _ in samples]
+        total = projections.new_zeros((), dtype=torch.promote_types(projections.dtype, torch.float32))
+        for start in range(0, k, width):
+            u = projections[:, start : start + width]
+            rows = [torch.matmul(u.T, sample.T) for sample in samples]  # (columns, n): sorts run in contiguous memory
+            for row in rows if blur else ():
+                row.add_(torch.randn_like(row), alpha=blur)
+            for at in range(0, u.shape[1], part):
+                some = [row[at : at + part] for row in rows]
+                columns = slice(start + at, start + at + len(some[0]))
+                some = [row.view(len(row) * groups, -1) for row in some] if groups > 1 else some
+                total += _chunk_cost(criterion, columns, some, moving, spaces)
+            for i, moves in enumerate(moving):
+                if moves:
+                    gradients[i] = _accumulate(gradients[i], rows[i], u)
+        return total.to(projections.dtype), gradients
+
     with torch.autocast(projections.device.type, enabled=False):
-        result: Tensor = _SumOverProjections.apply(
-            criterion, projections.detach(), sizes, wanted, groups, blur, *samples
-        )
+        result: Tensor = _WithGradients.apply(compute, *samples)
     return result
 
 
@@ -171,46 +191,19 @@ def available_memory(device: torch.device) -> int:
         return 2**32
 
 
-class _SumOverProjections(torch.autograd.Function):
-    """Matrix products for ``sizes[0]`` directions at a time, sorts and criterion for ``sizes[1]``."""
+class _WithGradients(torch.autograd.Function):
+    """Value of a function that returns the gradients of the samples with it."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        criterion: Any,
-        projections: Tensor,
-        sizes: Any,
-        wanted: bool,
-        groups: int,
-        blur: float,
-        *samples: Tensor,
-    ) -> Tensor:
-        moving = [wanted and needed for needed in ctx.needs_input_grad[6:]]
-        gradients: list[Tensor | None] = [None for _ in samples]
-        spaces = [SortBuffer() for _ in samples]
-        total = projections.new_zeros((), dtype=torch.promote_types(projections.dtype, torch.float32))
-        for start in range(0, projections.shape[1], sizes[0]):
-            u = projections[:, start : start + sizes[0]]
-            rows = [torch.matmul(u.T, sample.T) for sample in samples]  # (columns, n): sorts run in contiguous memory
-            for row in rows if blur else ():
-                row.add_(torch.randn_like(row), alpha=blur)
-            for at in range(0, u.shape[1], sizes[1]):
-                some = [row[at : at + sizes[1]] for row in rows]
-                columns = slice(start + at, start + at + len(some[0]))
-                some = [row.view(len(row) * groups, -1) for row in some] if groups > 1 else some
-                total += _chunk_cost(criterion, columns, some, moving, spaces)
-            for i, moves in enumerate(moving):
-                if moves:
-                    gradients[i] = _accumulate(gradients[i], rows[i], u)
-        ctx.save_for_backward(*(gradient for gradient in gradients if gradient is not None))
-        ctx.moving = moving
-        return total.to(projections.dtype)
+    def forward(ctx: Any, compute: Callable[..., tuple[Tensor, list[Tensor | None]]], *samples: Tensor) -> Tensor:
+        value, gradients = compute(*samples)
+        ctx.save_for_backward(*gradients)
+        return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
-        saved = iter(ctx.saved_tensors)
-        return (None, None, None, None, None, None, *(outer * next(saved) if moves else None for moves in ctx.moving))
+        return None, *(None if gradient is None else outer * gradient for gradient in ctx.saved_tensors)
 
 
 def _chunk_cost(
