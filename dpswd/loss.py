@@ -200,11 +200,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
 
     def publish(self, values: Tensor | None, projections: Tensor) -> Release:
         """Record a release of exact values (m, k) or (C, m, k), ``None`` on ranks above 0; then add noise to them."""
-
-        def noisy(exact: Tensor) -> Tensor:
-            return self.discard_order(self.add_noise(exact))
-
-        released = self._publish(values, noisy, projections=projections)
+        released = self._publish(
+            values, lambda exact: self.discard_order(self.add_noise(exact)), projections=projections
+        )
         return Release(released.to(projections.device), projections, self.mechanism)
 
     def add_noise(self, values: Tensor) -> Tensor:
