@@ -200,10 +200,8 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
 
     def publish(self, values: Tensor | None, projections: Tensor) -> Release:
         """Record a release of exact values (m, k) or (C, m, k), ``None`` on ranks above 0; then add noise to them."""
-        released = self._publish(
-            values, lambda exact: self.discard_order(self.add_noise(exact)), projections=projections
-        )
-        return Release(released.to(projections.device), projections, self.mechanism)
+        noisy = self._publish(values, lambda exact: self.discard_order(self.add_noise(exact)), projections=projections)
+        return Release(noisy.to(projections.device), projections, self.mechanism)
 
     def add_noise(self, values: Tensor) -> Tensor:
         """Add fresh Gaussian noise to exact values and round them to a public grid."""
@@ -247,9 +245,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         if labels is not None:
             raise InputError("Expected no private_labels with a PrivateBatch, which has its classes, got some.")
         if size != mechanism.batch_size:
-            raise InputError(
-                f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; make them equal."
-            )
+            raise InputError(f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; align them.")
         if mechanism.n_classes and records.n_classes != mechanism.n_classes:
             raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")
 
@@ -268,9 +264,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             )
         check_rows("private rows", private, self.mechanism.dim)
         if len(private) and not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates
-            raise InputError(
-                "Expected finite private rows, got nan or inf; replace such a row by zeros, do not drop it."
-            )
+            raise InputError("Expected finite private rows, got nan or inf; make such a row zero, do not drop it.")
         check_labels("private_labels", labels, self.mechanism.n_classes, len(private))
 
     def _check_public(self, public: Tensor, labels: Tensor | None) -> None:

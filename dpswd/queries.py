@@ -87,9 +87,7 @@ class GaussianQuery(Releasing[GaussianMechanism]):
             )
         if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
-                raise InputError(
-                    "Expected the query of the interrupted run, got a different one; resume with its config."
-                )
+                raise InputError("Expected the query of the interrupted run, got another one; resume with its config.")
             return stored["values"]
         values = torch.zeros(shape, dtype=torch.float64)
 
@@ -344,9 +342,7 @@ class SumAndNorm(_RowQuery):
         return torch.cat([total, total.new_tensor([squares / self.row_norm])])
 
 
-def _neighbours(
-    rows: Tensor, first: Tensor, *, n_classes: int = 1, new_class: int = 0, labels: Tensor | None = None
-) -> Pair:
+def _neighbours(rows: Tensor, first: Tensor, n_classes: int, new_class: int = 0, labels: Tensor | None = None) -> Pair:
     """Return handles of rows (n, d) and of the same with another first row and, if there are classes, class."""
     moved = torch.cat([first.to(rows)[None], rows[1:]])
     if n_classes < 2:

@@ -254,9 +254,7 @@ def _isolated(roots: list[nn.Module]) -> Iterator[None]:
     """Set modules to evaluation mode, without loggers; then restore their attributes, so that they keep nothing."""
     modules = [module for root in roots for module in root.modules()]
     held = [(module, module.training, dict(vars(module))) for module in modules]
-    buffers = [
-        (module, name, value, value.clone()) for module in modules for name, value in module.named_buffers("", False)
-    ]
+    buffers = [(each, name, value, value.clone()) for each in modules for name, value in each.named_buffers("", False)]
     loggers = [(each, each.loggers) for each in map(_trainer, modules) if hasattr(each, "loggers")]
     try:
         for root in roots:
@@ -385,9 +383,7 @@ def _of_library(module: str | None) -> bool:
 
 def _refuse_hooks(rows: RowFunction) -> None:
     """Refuse forward hooks, of a module or of all modules, which would see private records."""
-    owners: list[tuple[str, Any, Any]] = [
-        ("all modules", register_module_forward_hook, register_module_forward_pre_hook)
-    ]
+    owners: list[Any] = [("all modules", register_module_forward_hook, register_module_forward_pre_hook)]
     for root in _modules(rows):
         for name, module in root.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):  # it takes none

@@ -127,9 +127,7 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) 
         with torch.autocast(x.device.type, enabled=False):
             return wasserstein_1d(x @ projections, y @ projections, p).mean()
     k = projections.shape[1]
-    return sum_over_projections(
-        lambda columns, ours, theirs: power_cost(ours, theirs, p, ours.shape[1] / k), projections, x, y
-    )
+    return sum_over_projections(lambda _, a, b: power_cost(a, b, p, a.shape[1] / k), projections, x, y)
 
 
 def sum_over_projections(
