@@ -263,7 +263,10 @@ class RunBudget(Recorder):
                     f"Expected {name}={header.get(name)!r} as in the ledger of the resumed run, got {value!r}; start "
                     "a new run for another budget or plan."
                 )
-        if _without_sigma(self.plan) != _without_sigma(wanted):
+        parts = [
+            [(dataclasses.replace(each, sigma=1.0), count) for each, count in plan] for plan in (self.plan, wanted)
+        ]
+        if parts[0] != parts[1]:  # apart from the noise
             raise InputError("Expected the mechanisms of the resumed run, got others; resume with its config.yaml.")
         if bool(header.get("shared")) != (self._shared is not None):
             wanted_word, got = ("the", "none") if self._shared is None else ("no", "one")
@@ -457,7 +460,9 @@ class Budget(RunBudget):
             raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
         self.records, self.sample_size = records, len(records)
         self.queries, self.run_dir = list(queries), Path(run_dir)
-        self.before_ledger = None if config is None else partial(self._save_config, config)
+        if config is not None:
+            text = yaml.safe_dump(dict(config), sort_keys=False)
+            self.before_ledger = partial(atomic_write, self.run_dir / "config.yaml", text.encode())
         if not resume:
             Budget.check_free(run_dir)
         elif not Budget.is_free(run_dir):
@@ -490,11 +495,3 @@ class Budget(RunBudget):
         """Close the budget and write ``privacy.json``."""
         self._close()
         self._write()
-
-    def _save_config(self, config: Mapping[str, Any]) -> None:
-        text = yaml.safe_dump(dict(config), sort_keys=False)
-        atomic_write(self.run_dir / "config.yaml", text.encode())
-
-
-def _without_sigma(plan: Plan) -> list[tuple[Mechanism, int]]:
-    return [(dataclasses.replace(mechanism, sigma=1.0), count) for mechanism, count in plan]

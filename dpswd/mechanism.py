@@ -129,24 +129,20 @@ class ProjectionMechanism(_Noisy):
             probability(failure_prob=self.failure_prob)
         if self.n_classes is not None:
             at_least(2, n_classes=self.n_classes)
-        self._check_blocks()
+        if (self.statistic == "rows") != (self.n_quantiles is None):
+            got = f"n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}"
+            raise InputError(f"Expected n_quantiles, the number of blocks, for statistic='quantiles' only, got {got}.")
+        if self.n_quantiles is not None:
+            at_least(1, n_quantiles=self.n_quantiles)
+            if self.batch_size % self.n_quantiles:
+                lower = self.batch_size // self.n_quantiles * self.n_quantiles
+                remedy = f"use batch_size={lower}" if lower else f"use n_quantiles <= {self.batch_size}"
+                got = f"n_quantiles={self.n_quantiles} and batch_size={self.batch_size}"
+                raise InputError(f"Expected n_quantiles to divide batch_size, got {got}; {remedy}.")
         if self.bound != "exact" and not self._projection_law.is_constant and self.kind != "iid":
             whole = f"n_projections={self.n_projections} is a multiple of dim={self.dim}"
             raise InputError(f"Expected bound='exact' for orthogonal directions unless {whole}, got {self.bound!r}.")
         self._check(row_norm=self.row_norm)
-
-    def _check_blocks(self) -> None:
-        if (self.statistic == "rows") != (self.n_quantiles is None):
-            got = f"n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}"
-            raise InputError(f"Expected n_quantiles, the number of blocks, for statistic='quantiles' only, got {got}.")
-        if self.n_quantiles is None:
-            return
-        at_least(1, n_quantiles=self.n_quantiles)
-        if self.batch_size % self.n_quantiles:
-            lower = self.batch_size // self.n_quantiles * self.n_quantiles
-            remedy = f"use batch_size={lower}" if lower else f"use n_quantiles <= {self.batch_size}"
-            got = f"n_quantiles={self.n_quantiles} and batch_size={self.batch_size}"
-            raise InputError(f"Expected n_quantiles to divide batch_size, got {got}; {remedy}.")
 
     @property
     def n_values(self) -> int:

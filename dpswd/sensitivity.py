@@ -77,18 +77,14 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
     """
     t = np.asarray(t, dtype=float)
     small = (t <= min(dim / 100, 5.0)) | ((t <= dim / 8) & (r * t <= dim))
-    huge = t > max(1e12, 100.0 * dim)
-    rest = np.where(huge, t, _log_kummer_integral(r, dim, np.where(huge, 1.0, t)))
-    return np.where(small, _log_kummer_series(r, dim, np.where(small, t, 0.0)), rest)
-
-
-def _log_kummer_series(r: int, dim: int, t: Array) -> Array:
-    term, total = np.ones_like(t), np.zeros_like(t)
+    near, term, series = np.where(small, t, 0.0), np.ones_like(t), np.zeros_like(t)
     for n in range(40):
         # ratio of terms: t / (n + 1) (r + 2n) / (d + 2n) <= min(t / (n + 1), (t / d) (r / (n + 1) + 2))
-        term = term * (r / 2 + n) / (dim / 2 + n) * t / (n + 1)
-        total = total + term
-    return np.log1p(total)
+        term = term * (r / 2 + n) / (dim / 2 + n) * near / (n + 1)
+        series = series + term
+    huge = t > max(1e12, 100.0 * dim)
+    rest = np.where(huge, t, _log_kummer_integral(r, dim, np.where(huge, 1.0, t)))
+    return np.where(small, np.log1p(series), rest)
 
 
 def _log_kummer_integral(r: int, dim: int, t: Array) -> Array:
