@@ -168,10 +168,8 @@ def finite(values: Tensor, unreadable: Unreadable) -> Tensor:
     if not values.is_floating_point() or bool(torch.isfinite(values).all()):
         return values
     if unreadable == "refuse":
-        raise InputError(
-            'Expected finite records, got NaN or inf; pass PrivateRecords(..., unreadable="zero"), or --unreadable '
-            "zero, which maps such a record to zeros. Do not drop it: the number of records is public."
-        )
+        remedy = 'pass PrivateRecords(..., unreadable="zero"), or --unreadable zero, which maps such a record to zeros'
+        raise InputError(f"Expected finite records, got NaN or inf; {remedy}. Do not drop it: their number is public.")
     readable = torch.isfinite(values).flatten(1).all(1).reshape(-1, *[1] * (values.ndim - 1))
     return torch.where(readable, values, torch.zeros_like(values))
 

@@ -216,10 +216,10 @@ class RunBudget(Recorder):
             path = self.run_dir / "ledger.jsonl"
             self._lock.take(self.run_dir)
             if self.target_delta * self.sample_size >= 1:
-                raise InputError(
-                    f"Expected target_delta below 1 / N = {1 / self.sample_size:.2g}, which permits publishing a whole "
-                    f"record, got {self.target_delta:g}; choose a smaller one."
+                wanted = (
+                    f"target_delta below 1 / N = {1 / self.sample_size:.2g}, which permits publishing a whole record"
                 )
+                raise InputError(f"Expected {wanted}, got {self.target_delta:g}; choose a smaller one.")
             if self.shared_ledger is not None:
                 self._shared = SharedLedger.open_existing(self.shared_ledger)
             ledger = self._start(path, wanted, shares) if self._checkpoint is None else self._resume(path, wanted)
@@ -234,10 +234,9 @@ class RunBudget(Recorder):
         Ledger.check_free(path)
         known = set(self._shared.runs) if self._shared is not None else set()
         if foreign := sorted(self.weights_from_runs - known):
-            raise InputError(
-                f"Expected weights that no earlier private run has trained, got weights from run {', '.join(foreign)}; "
-                "start from new weights, or set shared_ledger to a ledger that contains these runs."
-            )
+            got = f"weights from run {', '.join(foreign)}"
+            remedy = "start from new weights, or set shared_ledger to a ledger that contains these runs"
+            raise InputError(f"Expected weights that no earlier private run has trained, got {got}; {remedy}.")
         self.plan = self._calibrate(wanted, shares)
         self._facts = self._planned_facts()  # before any file is written, since it may fail
         if self._shared is not None:
@@ -259,10 +258,8 @@ class RunBudget(Recorder):
         self.plan = [(mechanism, count) for mechanism, _, count in plan_of(header)]
         for name, value in {**self._stated, "planned_releases": sum(count for _, count in wanted)}.items():
             if header.get(name) != value:
-                raise InputError(
-                    f"Expected {name}={header.get(name)!r} as in the ledger of the resumed run, got {value!r}; start "
-                    "a new run for another budget or plan."
-                )
+                stated = f"{name}={header.get(name)!r} as in the ledger of the resumed run"
+                raise InputError(f"Expected {stated}, got {value!r}; start a new run for another budget or plan.")
         parts = [
             [(dataclasses.replace(each, sigma=1.0), count) for each, count in plan] for plan in (self.plan, wanted)
         ]
@@ -282,10 +279,8 @@ class RunBudget(Recorder):
         """Read the ledger of the resumed run; refuse one that does not contain the checkpoint's releases."""
         ledger = Ledger.open_existing(path)
         if ledger.n_releases < self._checkpoint["releases"]:
-            raise LedgerError(
-                f"Expected at least {self._checkpoint['releases']} releases in {path}, as in the checkpoint, got "
-                f"{ledger.n_releases}; the ledger was cut, so the run cannot be resumed."
-            )
+            got = f"{ledger.n_releases}, fewer than the {self._checkpoint['releases']} of the checkpoint"
+            raise LedgerError(f"Expected all releases in {path}, got {got}: the ledger was cut; start a new run.")
         if self._checkpoint["ledger_head"] not in {*ledger.heads, ""}:
             raise InputError(f"Expected the ledger of the resumed run at {path}, got one of a different run.")
         return ledger

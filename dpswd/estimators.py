@@ -44,11 +44,9 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         """Refuse a further fit, and a directory with a ledger; return the run directory."""
         spent = hasattr(self, "generator_") or getattr(self, "_released", False)
         if spent and self.shared_ledger is None and not self.resume:
-            raise InputError(
-                f"Expected one fit of a {type(self).__name__}, got a second one, which would spend a further budget "
-                "(an interrupted fit counts if it made a release); pass shared_ledger, or make a new estimator and add "
-                "the budgets up."
-            )
+            got = "a second one, which would spend a further budget (an interrupted fit counts if it made a release)"
+            remedy = "pass shared_ledger, or make a new estimator and add the budgets up"
+            raise InputError(f"Expected one fit of a {type(self).__name__}, got {got}; {remedy}.")
         directory = Path("runs") if self.run_dir is None else Path(self.run_dir)
         if self.run_dir is None:
             now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")

@@ -258,9 +258,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         tensor(private=private)
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
         if (found := (sum(counts), *private.shape[1:])) != wanted:
+            got = f"{found} on all ranks together" if len(counts) > 1 else str(found)
             raise InputError(
-                f"Expected private rows of shape {wanted} (batch_size and dim of the mechanism), got {found}"
-                f"{' on all ranks together' if len(counts) > 1 else ''}; the guarantee requires a fixed batch size."
+                f"Expected private rows of shape {wanted} (batch_size and dim of the mechanism), got {got}."
             )
         check_rows("private rows", private, self.mechanism.dim)
         if len(private) and not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates

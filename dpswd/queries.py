@@ -82,9 +82,7 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         if not isinstance(records, PrivateRecords):
             raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
         if self.n_classes > 1 and not isinstance(rows, LabelledRows) and records.n_classes != self.n_classes:
-            raise InputError(
-                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make them equal."
-            )
+            raise InputError(f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; align them.")
         if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
                 raise InputError("Expected the query of the interrupted run, got another one; resume with its config.")
@@ -96,8 +94,7 @@ class GaussianQuery(Releasing[GaussianMechanism]):
                 if self.n_classes == 1:  # one group takes all records
                     groups = torch.zeros_like(groups)
                 elif bool(((groups < 0) | (groups >= self.n_classes)).any()):
-                    wanted = f"[0, {self.n_classes - 1}]"
-                    raise InputError(f"Expected groups in {wanted}, got groups outside; check n_classes.")
+                    raise InputError(f"Expected groups below {self.n_classes}, got groups outside; check n_classes.")
                 add(values, mapped, groups)
 
         def noisy(exact: Tensor) -> Tensor:

@@ -30,10 +30,9 @@ class _Handle:
     """Base of the handles: neither pickled nor copied, so that no checkpoint or worker process holds a record."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise InputError(
-            f"Expected no copy of {type(self).__name__}, which would hold private records, got one (pickle, deepcopy, "
-            "torch.save or save_hyperparameters); leave it out: self.save_hyperparameters(ignore=[...])."
-        )
+        name = f"{type(self).__name__}, which would hold private records"
+        remedy = "leave it out: self.save_hyperparameters(ignore=[...])"
+        raise InputError(f"Expected no copy of {name}, got one (pickle, deepcopy, torch.save, ...); {remedy}.")
 
 
 @dataclass(frozen=True)

@@ -304,10 +304,8 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
             found = (_mapped(rows, *arguments) for arguments in calls)
             first, again, other, part = (torch.cat([row.double(), group.double()[:, None]], 1) for row, group in found)
             if not _same(first, again):
-                raise InputError(
-                    f"Expected rows that are a function of the record, got {name}, whose rows change between two "
-                    "calls; remove the randomness (the library calls it in evaluation mode)."
-                )
+                got = f"{name}, whose rows change between two calls in evaluation mode"
+                raise InputError(f"Expected rows that are a function of the record, got {got}; remove the randomness.")
             if not _same(first[1:], other[1:]) or not _same(first[1:3], part):
                 raise InputError(
                     f"Expected rows that are computed from one record each, got {name}, whose rows change with another "
