@@ -216,10 +216,8 @@ class RunBudget(Recorder):
             path = self.run_dir / "ledger.jsonl"
             self._lock.take(self.run_dir)
             if self.target_delta * self.sample_size >= 1:
-                wanted = (
-                    f"target_delta below 1 / N = {1 / self.sample_size:.2g}, which permits publishing a whole record"
-                )
-                raise InputError(f"Expected {wanted}, got {self.target_delta:g}; choose a smaller one.")
+                limit = f"1 / N = {1 / self.sample_size:.2g}, which permits publishing a whole record"
+                raise InputError(f"Expected target_delta below {limit}, got {self.target_delta:g}; choose less.")
             if self.shared_ledger is not None:
                 self._shared = SharedLedger.open_existing(self.shared_ledger)
             ledger = self._start(path, wanted, shares) if self._checkpoint is None else self._resume(path, wanted)
@@ -280,7 +278,7 @@ class RunBudget(Recorder):
         ledger = Ledger.open_existing(path)
         if ledger.n_releases < self._checkpoint["releases"]:
             got = f"{ledger.n_releases}, fewer than the {self._checkpoint['releases']} of the checkpoint"
-            raise LedgerError(f"Expected all releases in {path}, got {got}: the ledger was cut; start a new run.")
+            raise LedgerError(f"Expected all releases in {path}, got {got}: the ledger was cut and cannot be resumed.")
         if self._checkpoint["ledger_head"] not in {*ledger.heads, ""}:
             raise InputError(f"Expected the ledger of the resumed run at {path}, got one of a different run.")
         return ledger
