@@ -258,9 +258,7 @@ class RunBudget(Recorder):
             if header.get(name) != value:
                 stated = f"{name}={header.get(name)!r} as in the ledger of the resumed run"
                 raise InputError(f"Expected {stated}, got {value!r}; start a new run for another budget or plan.")
-        parts = [
-            [(dataclasses.replace(each, sigma=1.0), count) for each, count in plan] for plan in (self.plan, wanted)
-        ]
+        parts = [[(dataclasses.replace(each, sigma=1.0), n) for each, n in plan] for plan in (self.plan, wanted)]
         if parts[0] != parts[1]:  # apart from the noise
             raise InputError("Expected the mechanisms of the resumed run, got others; resume with its config.yaml.")
         if bool(header.get("shared")) != (self._shared is not None):

@@ -221,10 +221,7 @@ def guarantee_line(facts: dict[str, Any]) -> str:
 
 @contextmanager
 def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[str, Any]]:
-    """Yield the content of a file of weights, which states ``file_format``; no code of the file is run.
-
-    An InputError says that the file, or using its content, fails; ``kind`` is what it should hold.
-    """
+    """Yield the content of a file of weights; no code of it is run. InputError if the file or the use of it fails."""
     try:
         content = torch.load(verified_archive(path), map_location="cpu", weights_only=True)
         if content["format"] != file_format:

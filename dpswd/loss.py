@@ -259,9 +259,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         wanted = (self.mechanism.batch_size, self.mechanism.dim)
         if (found := (sum(counts), *private.shape[1:])) != wanted:
             got = f"{found} on all ranks together" if len(counts) > 1 else str(found)
-            raise InputError(
-                f"Expected private rows of shape {wanted} (batch_size and dim of the mechanism), got {got}."
-            )
+            raise InputError(f"Expected private rows of shape {wanted} (batch_size, dim of the mechanism), got {got}.")
         check_rows("private rows", private, self.mechanism.dim)
         if len(private) and not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates
             raise InputError("Expected finite private rows, got nan or inf; make such a row zero, do not drop it.")

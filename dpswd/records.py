@@ -166,9 +166,10 @@ class PrivateRecords(_Handle):
             raise InputError(f"Expected a class per record, got {len(values)} records and {len(labels)} classes.")
         self.shape: tuple[int, ...] = tuple(values.shape[1:])
         self.layout, self.name, self.taken = layout, name, tuple(taken)
-        self.classes = None if labels is None or classes is None else list(classes)
+        self.classes = None if classes is None else list(classes)
         self.n_classes = len(self.classes or ())
-        if labels is not None and self.classes and bool(((labels < 0) | (labels >= self.n_classes)).any()):
+        labels = torch.zeros(len(values), dtype=torch.int64) if labels is None or classes is None else labels
+        if self.classes and bool(((labels < 0) | (labels >= self.n_classes)).any()):
             raise InputError(f"Expected classes out of the {self.n_classes} stated ones, got one that is not listed.")
         for what, given in (("bounds", bounds), ("kinds", kinds)):
             if given is not None and (len(self.shape) != 1 or len(given) != self.shape[0]):
@@ -180,8 +181,7 @@ class PrivateRecords(_Handle):
                 raise InputError(f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}.")
         for kind in self.kinds or ():
             choice(KINDS, kinds=kind)
-        self._values = values
-        self._labels = torch.zeros(len(values), dtype=torch.int64) if labels is None else labels
+        self._values, self._labels = values, labels
 
     def __len__(self) -> int:
         return len(self._values)
@@ -283,8 +283,7 @@ class Records:
     def private(self, *, classes: Sequence[Any] | None = None, name: str = "records") -> PrivateRecords:
         """Return a handle of these records, which play the private ones; ``classes=None`` leaves the labels out."""
         layout = Layout.of(self.values)
-        labels = None if classes is None else self.labels
-        return PrivateRecords.from_values(self.values, labels, classes=classes, layout=layout, name=name)
+        return PrivateRecords.from_values(self.values, self.labels, classes=classes, layout=layout, name=name)
 
 
 def _floats(values: Tensor) -> Tensor:
