@@ -217,7 +217,7 @@ class RunBudget(Recorder):
             self._lock.take(self.run_dir)
             if self.target_delta * self.sample_size >= 1:
                 limit = f"1 / N = {1 / self.sample_size:.2g}, which permits publishing a whole record"
-                raise InputError(f"Expected target_delta below {limit}, got {self.target_delta:g}; choose less.")
+                raise InputError(f"Expected target_delta below {limit}, got {self.target_delta:g}; lower it.")
             if self.shared_ledger is not None:
                 self._shared = SharedLedger.open_existing(self.shared_ledger)
             ledger = self._start(path, wanted, shares) if self._checkpoint is None else self._resume(path, wanted)

@@ -245,7 +245,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         if labels is not None:
             raise InputError("Expected no private_labels with a PrivateBatch, which has its classes, got some.")
         if size != mechanism.batch_size:
-            raise InputError(f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; align them.")
+            raise InputError(f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; make it equal.")
         if mechanism.n_classes and records.n_classes != mechanism.n_classes:
             raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")
 

@@ -82,7 +82,7 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         if not isinstance(records, PrivateRecords):
             raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
         if self.n_classes > 1 and not isinstance(rows, LabelledRows) and records.n_classes != self.n_classes:
-            raise InputError(f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; align them.")
+            raise InputError(f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make it equal.")
         if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
                 raise InputError("Expected the query of the interrupted run, got another one; resume with its config.")
