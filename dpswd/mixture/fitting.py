@@ -230,19 +230,23 @@ class _Rows:
 
     def __init__(self, base: FeatureMap, scale: float, mean: Tensor, columns: NormalScores | None = None) -> None:
         self.base, self.scale, self.mean, self.columns = base, scale, mean, columns
-        self.directions = torch.eye(base.dim, dtype=torch.float64)
+        self.directions: Tensor | None = None  # columns (D, D)
 
-    def __call__(self, values: Tensor, labels: Tensor | None = None) -> Tensor:
+    def __call__(self, values: Tensor, labels: Tensor | None = None, n_leading: int | None = None) -> Tensor:
+        """Map records (n, ...) to their coordinates in the leading directions; all of them unless ``n_leading``."""
         if self.columns is None:
-            rows: Tensor = (self.base(values).double() - self.mean) * self.scale @ self.directions
-            return rows
-        groups = values.new_zeros(len(values), dtype=torch.int64) if len(self.columns.masses) == 1 else labels
-        assert groups is not None
-        return self.columns.scores(values, groups) * self.scale @ self.directions
+            rows: Tensor = self.base(values).double() - self.mean
+        else:
+            groups = values.new_zeros(len(values), dtype=torch.int64) if len(self.columns.masses) == 1 else labels
+            assert groups is not None
+            rows = self.columns.scores(values, groups)
+        rows = rows * self.scale
+        return rows if self.directions is None else rows @ self.directions[:, :n_leading]
 
     def decode(self, rows: Tensor) -> Tensor:
         """Map rows (n, D) to records, or to normal scores."""
-        unscaled = (rows @ self.directions.T / self.scale + self.mean).float()
+        unturned = rows if self.directions is None else rows @ self.directions.T
+        unscaled = (unturned / self.scale + self.mean).float()
         return unscaled if self.columns is not None else self.base.decode(unscaled)
 
 
@@ -347,7 +351,7 @@ def _release_cells(
         """Return leading coordinates about those of the cell, which is that of the nearest centre."""
 
         def cells(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            leading = rows(values, labels)[:, :p]
+            leading = rows(values, labels, p)
             found = moments.cell_of(leading, labels, centres.unflatten(0, (-1, n_cells)))
             return (leading - about[found]) / unit, found
 
@@ -355,7 +359,7 @@ def _release_cells(
 
     if structure.by_reference:
         assert reference is not None
-        public = rows(reference)[:, :p]
+        public = rows(reference, n_leading=p)
         like = moments.like_reference(public, classes.means[0, :p], pooled)
         means, covariances = moments.reference_cells(like, n_cells)
     else:
