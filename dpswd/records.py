@@ -98,6 +98,8 @@ class PrivateRecords(_Handle):
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
+        if y is None and classes is not None:
+            raise InputError(f"Expected y, the class of every record, with classes={list(classes)}, got none; pass it.")
         values, layout = as_records(X, unreadable=unreadable)
         if isinstance(bounds, Mapping):
             columns = [str(column) for column in layout.columns or ()]

@@ -59,6 +59,7 @@ def test_nothing_public_returns_a_record():
         ((X, Y[:-1]), {"classes": range(3)}, "class per record"),
         ((X, Y), {"classes": range(2)}, "classes"),
         ((X, torch.zeros(N)), {"classes": [0]}, "2 classes"),
+        ((X,), {"classes": [0, 1]}, "Expected y"),
         ((X.log(),), {}, "finite|nan|NaN"),
         ((X,), {"unreadable": "skip"}, "unreadable"),
         ((X,), {"bounds": [(0, 1)]}, "bounds"),
