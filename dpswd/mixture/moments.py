@@ -10,8 +10,9 @@ and noise. The former is a multiple of a reference, and the factor is fitted by 
 likewise towards those within their classes; the reference of entry (i, j) is the product of the variances i and j.
 Covariances of classes keep what the noise adds to the variances, which makes classifiers of the synthetic records
 robust; only negative eigenvalues are cut off. Those of rare classes are pulled towards the pooled covariance, since
-their noise is larger than that of the others, and would tell the classes apart. Where there are several cells per class
-and a class is smaller than an average cell, all classes have the pooled covariance.
+their noise is larger than that of the others, and would tell the classes apart; unless it hides even the largest
+variance, since moments about a mean that is mostly noise hold what is left of this mean. Where there are several cells
+per class and a class is smaller than an average cell, all classes have the pooled covariance.
 """
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor
 _LEAST_VARIANCE = 1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
 _MOST_CLIPPED = 4.0  # largest factor that gives clipped second moments their variance back
 RARE = 0.5  # a class with fewer records, as a part of their mean number, is rare
+_FAINTEST = 6.0  # largest variance over the noise of a rare class below which its covariance stays as released
 _POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in that of one cell
 
 
@@ -83,10 +85,11 @@ def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise
 
     ``counts``: (C,). ``noise``: standard deviation of a diagonal entry of a released moment.
     """
-    found, rare = covariances.clone(), counts < RARE * counts.mean()
+    variances, shape = pooled.diagonal().clamp(min=_LEAST_VARIANCE), 0.5 + 0.5 * torch.eye(len(pooled))
+    rare = (counts < RARE * counts.mean()) & (noise / counts * _FAINTEST < variances.max())
     if n_cells > 1 and bool((counts[rare] < counts.mean() / n_cells).any()):
         return pooled.expand_as(covariances)
-    variances, shape = pooled.diagonal().clamp(min=_LEAST_VARIANCE), 0.5 + 0.5 * torch.eye(len(pooled))
+    found = covariances.clone()
     for c in rare.nonzero().flatten().tolist():  # each has a factor of its own
         difference, noise_sq = covariances[c] - pooled, (noise / counts[c]).square() * shape
         found[c] = pooled + difference * signal_weight(difference, variances[:, None] * variances, noise_sq)
