@@ -194,7 +194,7 @@ def test_handles_of_planned_releases_and_free_steps(every, done, sizes):
 
 
 def test_bad_input_of_batches():
-    wrong = {"batch_size >= 1": {"batch_size": 0}, "Expected batch_size <= 50, the number of records, got 51": {"batch_size": 51}}
+    wrong = {"batch_size >= 1": {"batch_size": 0}, "<= 50, the number of records, got 51": {"batch_size": 51}}
     for message, changes in (wrong | {"noise_seed >= 0": {"noise_seed": -1}}).items():
         with pytest.raises(InputError, match=message):
             FixedSizeSampler(**({"sample_size": 50, "batch_size": 8, "n_steps": 3} | changes))

@@ -1,8 +1,8 @@
 """Two classes in proportions 9 : 1: what the rule for the covariance of a rare class is worth.
 
 Digits (classes 0 to 4 against 5 to 9), on which the rule was chosen; Fashion-MNIST likewise and grey faces of women
-against men, on which it was confirmed. Classifiers are trained on 4,000 synthetic records, half of them of the rare class; the figure is their
-balanced accuracy on all test records, a mean over seeds.
+against men, on which it was confirmed. Classifiers are trained on 4,000 synthetic records, half of them of the rare
+class; the figure is their balanced accuracy on all test records, a mean over seeds.
 """
 
 from contextlib import nullcontext
