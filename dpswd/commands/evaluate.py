@@ -4,12 +4,12 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpswd._files import write_json
 from dpswd.commands.generate import add_reading
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
     from dpswd.data import Benchmark
-    from dpswd.records import Records
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,15 +22,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    from dpswd.data import read_public
+    from dpswd.data import benchmark, read_public
+    from dpswd.data.benchmarks import benchmark_name
     from dpswd.data.files import TARGET, column_names
 
     def options_of(path: str) -> dict[str, Any]:
-        names, target = column_names(path, arguments.root), arguments.target
-        return {
-            "unreadable": arguments.unreadable,
-            "target": next((each for each in (target, "class") if each in names), None),
-        }
+        names = column_names(path, arguments.root)
+        targets = [name for name in (arguments.target, "class") if name in names]
+        return {"unreadable": arguments.unreadable, "target": targets[0] if targets else None}
 
     made = read_public(arguments.synthetic, **options_of(arguments.synthetic))
     options = options_of(arguments.test)
@@ -40,15 +39,11 @@ def run(arguments: Namespace) -> dict[str, Any]:
     names = [name for name in column_names(arguments.test, arguments.root) if name != options["target"]]
     if names and made.classes is not None and found.shape != made.shape and options["target"] is None:
         raise InputError(f"Expected the columns of {arguments.synthetic} in {arguments.test}, got others; {TARGET}.")
-    public, run_dir = _is_benchmark(arguments.test, arguments.root), Path(arguments.synthetic).resolve().parent
-    return evaluate_pair(
-        made,
-        found,
-        arguments.out or (run_dir if public else Path("private") / run_dir.name),
-        public=public,
-        classifiers=None if arguments.classifiers is None else tuple(arguments.classifiers),
-        columns=names,
-    )
+    public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, arguments.root).public
+    run_dir = Path(arguments.synthetic).resolve().parent
+    directory = arguments.out or (run_dir if public else Path("private") / run_dir.name)
+    classifiers = None if arguments.classifiers is None else tuple(arguments.classifiers)
+    return evaluate_pair(made, found, directory, public=public, classifiers=classifiers, columns=names)
 
 
 def evaluate_pair(
@@ -60,37 +55,25 @@ def evaluate_pair(
     classifiers: tuple[str, ...] | None = None,
     columns: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Evaluate, and write the JSON file and the figure; a report may show those of ``public`` records."""
-    from dpswd.evaluation.evaluate import WARNING, evaluate, figure, write_evaluation
-
-    test, labelled = real.test or real.train, made.classes is not None and real.classes is not None
-    if labelled:
-        test = _same_classes(test, made.classes or [], real.classes or [])
-    result = evaluate(made.train, test, classes=labelled, name=real.name, classifiers=classifiers)
-    path = write_evaluation(directory, result["rows"], public=public, fidelity=result["fidelity"])
-    picture = path.with_suffix(".png")
-    figure(picture, made.train, test, columns, made.classes if labelled else None)
-    return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
-
-
-def _same_classes(test: "Records", ours: list[Any], theirs: list[Any]) -> "Records":
-    """Number the classes of the test records as those of the synthetic ones."""
+    """Evaluate, and write the JSON file and the figure; figures on private records are no part of a run directory."""
     import torch
 
+    from dpswd.evaluation.evaluate import WARNING, evaluate, figure
     from dpswd.records import Records
 
-    known = {str(name): i for i, name in enumerate(ours)}
-    if unknown := [str(name) for name in theirs if str(name) not in known]:
-        raise InputError(f"Expected test records of the classes {', '.join(known)}, got {', '.join(unknown[:5])}.")
-    numbers = torch.tensor([known[str(name)] for name in theirs])
-    return Records(test.values, numbers[test.labels])
-
-
-def _is_benchmark(test: str, root: str | None) -> bool:
-    from dpswd.data import benchmark
-    from dpswd.data.benchmarks import benchmark_name
-
-    return benchmark_name(test) is not None and benchmark(test, root).public
+    test, classes = real.test or real.train, made.classes if real.classes is not None else None
+    if classes is not None:  # number the classes of the test records as those of the synthetic ones
+        known = {str(name): i for i, name in enumerate(classes)}
+        if unknown := [str(name) for name in real.classes or () if str(name) not in known]:
+            raise InputError(f"Expected test records of the classes {', '.join(known)}, got {', '.join(unknown[:5])}.")
+        numbers = torch.tensor([known[str(name)] for name in real.classes or ()])
+        test = Records(test.values, numbers[test.labels])
+    result = evaluate(made.train, test, classes=classes is not None, name=real.name, classifiers=classifiers)
+    path = directory / ("evaluation.json" if public else "private_evaluation.json")  # a report shows the first one
+    write_json(path, result)
+    picture = path.with_suffix(".png")
+    figure(picture, made.train, test, columns, classes)
+    return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
 
 
 def show(result: dict[str, Any]) -> None:

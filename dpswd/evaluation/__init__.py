@@ -4,6 +4,6 @@ Every figure is an exact statistic of these records. The guarantee of a run does
 records.
 """
 
-from dpswd.evaluation.evaluate import evaluate, write_evaluation
+from dpswd.evaluation.evaluate import evaluate
 
-__all__ = ["evaluate", "write_evaluation"]
+__all__ = ["evaluate"]

@@ -1,4 +1,4 @@
-"""Evaluation of synthetic records: accuracies, fidelity, one figure, and the files that hold them."""
+"""Evaluation of synthetic records: accuracies, fidelity and a figure."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from dpswd._files import atomic_write, write_json
+from dpswd._files import atomic_write
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, flat, scores
 from dpswd.evaluation.fidelity import fidelity
 from dpswd.generators import save_columns
 from dpswd.records import Records
 
-__all__ = ["evaluate", "figure", "write_evaluation"]
+__all__ = ["evaluate", "figure"]
 
 WARNING = "Exact figures on private records are not covered by the guarantee of a run: keep them to yourself."
 _SHOWN_CLASSES, _SHOWN_IMAGES = 10, 6  # in the figure
@@ -50,30 +50,18 @@ def evaluate(
         >>> [row["classifier"] for row in evaluate(made, real)["rows"]]
         ['logreg', 'mlp', 'boosting']
     """
-    shape = tuple(test.values.shape[1:])
-    if tuple(synthetic.values.shape[1:]) != shape:
-        got = tuple(synthetic.values.shape[1:])
+    shape, got = tuple(test.values.shape[1:]), tuple(synthetic.values.shape[1:])
+    if got != shape:
         raise InputError(f"Expected synthetic records of the shape {shape} of the test records, got {got}.")
     images = len(shape) == 3
     train_rows, test_rows = flat(synthetic.floats()), flat(test.floats())
     rows = []
-    if classes:
+    for classifier in (classifiers or (IMAGE_CLASSIFIERS if images else ROW_CLASSIFIERS)) if classes else ():
         pairs = (train_rows, synthetic.labels.numpy()), (test_rows, test.labels.numpy())
-        for classifier in classifiers or (IMAGE_CLASSIFIERS if images else ROW_CLASSIFIERS):
-            facts = {"dataset": name, "classifier": classifier, "train": "synthetic"}
-            sizes = {"n_train": len(synthetic), "n_test": len(test)}
-            rows.append(facts | scores(classifier, *pairs, images, shape) | sizes)
+        facts = {"dataset": name, "classifier": classifier, "train": "synthetic"}
+        sizes = {"n_train": len(synthetic), "n_test": len(test)}
+        rows.append(facts | scores(classifier, *pairs, images, shape) | sizes)
     return {"rows": rows, "fidelity": fidelity(train_rows, test_rows, columns=not images)}
-
-
-def write_evaluation(directory: str | Path, rows: list[dict[str, Any]], *, public: bool, **facts: Any) -> Path:
-    """Write accuracies to ``evaluation.json``, or to ``private_evaluation.json`` unless the test records are public.
-
-    The report reads the first file only, since an exact accuracy on private records is not covered by the guarantee.
-    """
-    path = Path(directory) / ("evaluation.json" if public else "private_evaluation.json")
-    write_json(path, {"rows": rows, **facts})
-    return path
 
 
 def figure(

@@ -1,7 +1,5 @@
 """Utility and fidelity on records where the answer is known, and the files that they are written to."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from PIL import Image
 
 from dpswd import InputError
 from dpswd.data import benchmark
-from dpswd.evaluation import evaluate, write_evaluation
+from dpswd.evaluation import evaluate
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, flat, scores
 from dpswd.evaluation.evaluate import figure
 from dpswd.evaluation.fidelity import fidelity, frechet
@@ -114,14 +112,6 @@ def test_evaluation_of_images_and_of_rows_without_classes():
     assert evaluate(rows, rows, classes=False)["rows"] == []
     with pytest.raises(InputError, match="shape"):
         evaluate(DIGITS.train, rows)
-
-
-def test_accuracies_on_private_records_are_in_a_file_of_that_name(tmp_path):
-    """Issue 15, item 1: nothing that is handed out depends on the held-out labels."""
-    for public, name in ((False, "private_evaluation.json"), (True, "evaluation.json")):
-        assert write_evaluation(tmp_path / name, [], public=public, fidelity={}).name == name
-        assert json.loads((tmp_path / name / name).read_text()) == {"rows": [], "fidelity": {}}
-        assert [path.name for path in (tmp_path / name).iterdir()] == [name]
 
 
 def test_figures_show_both_sides(tmp_path):
