@@ -1,28 +1,20 @@
-r"""The distinguishing game, played on the loss and on the queries as users call them.
+r"""The distinguishing game of docs/audit.md, played on the loss and on the queries as users call them.
 
-axes: B rows, d dimension, k directions, m values per column, b = B / m rows per value.
-
-:class:`ProjectionGame` uses N equal records z, and the same with one record replaced by -z. This pair is worst: all
-entries of a column are :math:`c = z^\top u`, and one becomes -c, at the other end of the sorted column, so that the
-values move by :math:`2|c|/b` in one place, which attains the sensitivity in all columns at once; with subsampling, the
-bound of Balle2018 is attained. z is far longer than the bound on rows, so clipping is part of the game.
-
-The score is the log-likelihood ratio, which no test beats. With :math:`s_j = -2 c_j / b` and y the
-released values in the places that move,
+:class:`ProjectionGame` uses N equal records z, and the same with one record replaced by -z: all entries
+:math:`c = z^\top u` of a column are equal, and one becomes -c, at the other end of the sorted column. The score is the
+log-likelihood ratio. With :math:`b` rows per value, :math:`s_j = -2 c_j / b` and y the released values that move,
 
 .. math:: \ell = \frac1{\sigma^2} \sum_j s_j (y_j - c_j - s_j / 2), \qquad
           \text{score} = \sum_{t=1}^T \ln(1 - q + q e^{\ell_t}).
 
-Noisy rows are scored before their last sort, because the claim does not rely on it.
-
-A pair of runs, one on each data set, uses the same directions, which halves the cost. Their law is the same for both
-data sets, so each error rate remains that of independent runs.
+Noisy rows are scored before their last sort, because the claim does not rely on it. A pair of runs, one on each data
+set, uses the same directions, which halves the cost and leaves the error rates as they are.
 """
 
 import copy
 import dataclasses
 import math
-import time
+import timeit
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpswd._arrays import Layout
-from dpswd._validate import at_least, positive
+from dpswd._validate import at_least
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import MIN_TRIALS, Claim, Evidence, evaluate
 from dpswd.errors import InputError
@@ -45,6 +37,7 @@ from dpswd.records import PrivateBatch, PrivateRecords, Stored
 from dpswd.release import Recorder
 
 _LENGTH = 1000.0  # norm of z, in units of the bound on rows
+_SECONDS = 45.0  # of an audit without ``trials``
 _FEW_TRIALS, _MANY_TRIALS = 20_000, 200_000  # runs per data set, if there is time
 _LARGE_MU = 4.0  # above it errors are rare and need many trials
 _ENOUGH_TRIALS = 1000  # with fewer runs per data set, releases per run are reduced instead
@@ -191,47 +184,44 @@ class QueryGame:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """Lower bounds and the claim that they are compared with."""
+    """Lower bounds and the claim that they are compared with; docs/audit.md explains the fields."""
 
-    evidence: Evidence
-    claim: Claim  # for the releases that were audited
+    mu_lower: float
+    mu_claimed: float
+    passed: bool  # whether no measured point lies below the claimed trade-off curve
+    confidence: float
+    mu_claimed_at_fpr: float
+    fpr: float
+    fnr: float
+    best_provable_mu: float
+    epsilon_lower: float
+    epsilon_claimed: float
+    delta: float
+    trials: int  # runs per data set
     n_releases: int  # T
-    releases_audited: int  # per run of the game; fewer than T if time was short
+    releases_audited: int  # per run of the game, which the claim is for; fewer than T if time was short
+    assumptions: list[str]  # of the claim
 
-    @property
-    def mu_lower(self) -> float:
-        """Lower bound on mu."""
-        return self.evidence.mu
-
-    @property
-    def mu_claimed(self) -> float:
-        """Mu that the accountant claims."""
-        return self.claim.mu
-
-    @property
-    def passed(self) -> bool:
-        """Whether no measured point lies below the claimed trade-off curve."""
-        return self.claim.is_consistent_with(self.evidence)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        evidence, claim = self.evidence, self.claim
-        return {
-            "mu_lower": evidence.mu,
-            "mu_claimed": claim.mu,
-            "passed": self.passed,
-            "confidence": evidence.confidence,
-            "mu_claimed_at_fpr": claim.mu_at(evidence.for_mu.fpr),
-            "fpr": evidence.for_mu.fpr,
-            "fnr": evidence.for_mu.fnr,
-            "best_provable_mu": evidence.best_provable_mu,
-            "epsilon_lower": evidence.epsilon,
-            "epsilon_claimed": claim.epsilon,
-            "delta": evidence.delta,
-            "trials": evidence.trials,
-            "n_releases": self.n_releases,
-            "releases_audited": self.releases_audited,
-        }
+    @classmethod
+    def of(cls, claim: Claim, evidence: Evidence, n_releases: int = 1, releases_audited: int = 1) -> "AuditResult":
+        """Compare the evidence with the claim."""
+        return cls(
+            mu_lower=evidence.mu,
+            mu_claimed=claim.mu,
+            passed=claim.is_consistent_with(evidence),
+            confidence=evidence.confidence,
+            mu_claimed_at_fpr=claim.mu_at(evidence.for_mu.fpr),
+            fpr=evidence.for_mu.fpr,
+            fnr=evidence.for_mu.fnr,
+            best_provable_mu=evidence.best_provable_mu,
+            epsilon_lower=evidence.epsilon,
+            epsilon_claimed=claim.epsilon,
+            delta=evidence.delta,
+            trials=evidence.trials,
+            n_releases=n_releases,
+            releases_audited=releases_audited,
+            assumptions=claim.assumptions,
+        )
 
 
 def audit(
@@ -244,7 +234,6 @@ def audit(
     seed: int = 0,
     confidence: float = 0.99,
     accountant: str = "pld",
-    seconds: float = 45.0,
     loss: type[DPSlicedWassersteinLoss] = DPSlicedWassersteinLoss,
 ) -> AuditResult:
     """Run the game and compare the result with the claim of the accountant.
@@ -254,12 +243,11 @@ def audit(
         sample_size: Number N of records.
         n_releases: Number T of releases.
         delta: Where epsilon is evaluated; the tails of the Bernstein and CLT bounds are charged to it.
-        trials: Runs per data set. ``None`` for as many as are useful within about ``seconds``; if T releases take too
+        trials: Runs per data set. ``None`` for as many as are useful within about 45 seconds; if T releases take too
             long for that, runs have fewer releases and are compared with the claim for that number.
         seed: Seed of the record that is replaced. Noise, directions and subsets come from the system's entropy.
         confidence: Probability with which the lower bounds hold.
         accountant: ``"pld"`` or ``"rdp"``, for the claimed epsilon.
-        seconds: See ``trials``.
         loss: The class of the loss under attack: your own, to audit it against the claim of the mechanism.
 
     Returns:
@@ -273,7 +261,6 @@ def audit(
         >>> audit(mechanism, sample_size=10, trials=100, confidence=1 - 1e-6).passed
         True
     """
-    positive(seconds=seconds)
     if trials is not None:
         at_least(MIN_TRIALS, trials=trials)
     if not mechanism.is_private:
@@ -286,25 +273,16 @@ def audit(
     game = partial(ProjectionGame, mechanism, sample_size, seed=seed, loss=loss)
     claim, audited = claimed(n_releases), n_releases
     if trials is None:
-        trials, audited = _affordable(_time_of(game(1)), n_releases, claim.mu, seconds)
+        trials, audited = _affordable(game(1), n_releases, claim.mu)
         claim = claimed(audited)
     evidence = run_game(game(audited), trials, delta=delta, confidence=confidence)
-    return AuditResult(evidence, claim, n_releases, audited)
+    return AuditResult.of(claim, evidence, n_releases, audited)
 
 
-def _time_of(game: Game) -> float:
-    """Return the seconds of one run on each data set: the median of five after a warm-up."""
-    found: list[float] = []
-    for _ in range(6):
-        started = time.perf_counter()
-        game.play(False)
-        game.play(True)
-        found.append(time.perf_counter() - started)
-    return float(np.median(found[1:]))
-
-
-def _affordable(seconds_per_release: float, releases: int, mu: float, seconds: float) -> tuple[int, int]:
+def _affordable(game: Game, releases: int, mu: float) -> tuple[int, int]:
     """Return runs per data set and releases per run: small and large mu need more runs, long runs are shortened."""
+    timed = timeit.repeat(lambda: (game.play(False), game.play(True)), number=1, repeat=6)
+    one = float(np.median(timed[1:]))  # after a warm-up
     wanted = _MANY_TRIALS if mu > _LARGE_MU else int(min(max(_FEW_TRIALS / mu**2, _FEW_TRIALS), _MANY_TRIALS))
-    releases = max(1, min(releases, int(seconds / (seconds_per_release * _ENOUGH_TRIALS))))
-    return max(MIN_TRIALS, min(wanted, int(seconds / (seconds_per_release * releases)))), releases
+    releases = max(1, min(releases, int(_SECONDS / (one * _ENOUGH_TRIALS))))
+    return max(MIN_TRIALS, min(wanted, int(_SECONDS / (one * releases)))), releases

@@ -1,6 +1,7 @@
 """``dpswd audit``: tries to refute the claim of ``dpswd account`` on the library's own loss and sampler."""
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from typing import Any
 
 from dpswd.commands.account import add_mechanism, caveats, in_options, mechanism_of
@@ -28,23 +29,20 @@ def run(arguments: Namespace) -> dict[str, Any]:
             seed=arguments.seed,
             accountant=arguments.accountant,
         )
-    return {**result.to_dict(), "caveats": caveats(arguments), "assumptions": result.claim.assumptions}
+    return asdict(result) | {"caveats": caveats(arguments)}
 
 
 def show(result: dict[str, Any]) -> None:
-    confidence = f"{100 * result['confidence']:g} %"
     print(f"mu       at least {result['mu_lower']:.4g}, claimed {result['mu_claimed']:.4g}")
-    print(f"epsilon  at least {result['epsilon_lower']:.4g}, claimed {result['epsilon_claimed']:.4g}", end="")
-    print(f"   at delta {result['delta']:g}")
+    epsilons = f"at least {result['epsilon_lower']:.4g}, claimed {result['epsilon_claimed']:.4g}"
+    print(f"epsilon  {epsilons}   at delta {result['delta']:g}")
     print(f"verdict  {'passed: the claim was not refuted' if result['passed'] else 'REFUTED: the claim is false'}")
     print(f"game     {result['trials']} runs on each of two neighbouring data sets")
-    print(f"test     error rates at most {result['fpr']:.3g} and {result['fnr']:.3g}, with {confidence} confidence;")
-    print(f"         the claimed curve allows mu = {result['mu_claimed_at_fpr']:.4g} there")
+    print(f"test     error rates at most {result['fpr']:.3g} and {result['fnr']:.3g}, where the claimed curve allows")
+    print(f"         mu = {result['mu_claimed_at_fpr']:.4g}; with {100 * result['confidence']:g} % confidence")
     if result["releases_audited"] < result["n_releases"]:
-        print(
-            f"note     runs and claims are of {result['releases_audited']} of {result['n_releases']} releases; --trials"
-        )
-        print("         uses all of them")
+        of = f"{result['releases_audited']} of {result['n_releases']} releases"
+        print(f"note     runs and claims are of {of}; --trials uses all of them")
     if result["best_provable_mu"] < result["mu_claimed"]:
         print(f"note     this number of runs can prove no mu above {result['best_provable_mu']:.3g}")
     for line in result["caveats"]:

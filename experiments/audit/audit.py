@@ -1,6 +1,7 @@
 """Audits of sound mechanisms, of broken ones (``zoo.py``), and of a generator (canaries)."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,11 @@ def games(trials: int) -> Iterator[dict[str, Any]]:
             options.get("n_releases", 1),
             trials=trials // options.get("cost", 1),
         )
-        yield {"setting": name, "q": 1 / options.get("subsets", 1), **result.to_dict()}
+        yield {"setting": name, "q": 1 / options.get("subsets", 1), **asdict(result)}
     for query in QUERIES:
         claim = Claim.of(PrivacyAccountant().step(query.mechanism, sample_size=10), 1e-5)
-        result = AuditResult(run_game(QueryGame(query), trials), claim, 1, 1)
-        yield {"setting": query.mechanism.name, "q": 1.0, **result.to_dict()}
+        result = AuditResult.of(claim, run_game(QueryGame(query), trials))
+        yield {"setting": query.mechanism.name, "q": 1.0, **asdict(result)}
 
 
 def zoo(trials: int, runs: int) -> Iterator[dict[str, Any]]:
