@@ -16,11 +16,11 @@ from dpswd.errors import DpswdError, InputError
 from dpswd.lightning.cli import PrivateCLI
 
 
-def fit(arguments: Sequence[str], run: bool = True) -> PrivateCLI:
-    """Run ``fit`` and return the LightningCLI; with ``run=False`` (and no subcommand), make the classes only."""
+def fit(arguments: Sequence[str]) -> PrivateCLI:
+    """Run ``fit`` and return the LightningCLI."""
     _quiet()
     try:
-        return PrivateCLI(args=_with_config_paths(arguments), run=run)
+        return PrivateCLI(_with_config_paths(arguments))
     except SystemExit as left:  # of Lightning, after Ctrl-C
         raise left.__context__ if isinstance(left.__context__, KeyboardInterrupt) else left from None
     except SIGTERMException:  # Lightning would exit with status 0

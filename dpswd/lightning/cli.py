@@ -1,7 +1,7 @@
 """The LightningCLI behind ``dpswd fit``: the budget is part of the config, and a run has one directory.
 
-The run directory (``trainer.default_root_dir``) gets config.yaml, ledger.jsonl, privacy.json, releases/, TensorBoard
-events, checkpoints/last.ckpt, and the files of the callbacks in the config.
+The run directory (``trainer.default_root_dir``) gets config.yaml, ledger.jsonl, privacy.json, releases/,
+checkpoints/last.ckpt, and the files of the callbacks in the config.
 """
 
 import datetime
@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, ProgressBar
+from lightning.pytorch.callbacks import Checkpoint, ProgressBar, TQDMProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO
 
 from dpswd._files import atomic_write
@@ -41,6 +40,7 @@ usage: dpswd fit --config NAME|FILE [options]
   --trainer.max_steps N             training steps, which the budget is planned over
   --trainer.accelerator cpu|gpu|auto
   --trainer.enable_progress_bar false
+  --trainer.logger true             metrics for TensorBoard in RUN_DIR/lightning_logs
   --seed_everything N               weights and public samples; never noise, batches or directions
   --ckpt_path FILE                  resume from RUN_DIR/checkpoints/last.ckpt
 
@@ -67,64 +67,13 @@ class _SaveConfig(SaveConfigCallback):
             raise InputError(f"{error} Set trainer.default_root_dir.") from None
 
 
-class _LazyTensorBoard(TensorBoardLogger):
-    """TensorBoard events from the first metric on, so that a refused run leaves none; config.yaml has the rest."""
+class StepProgressBar(TQDMProgressBar):
+    """The progress bar of Lightning, named after the training steps that it counts: most runs have one epoch."""
 
-    _has_metrics = False
-
-    @property
-    def experiment(self) -> Any:
-        if not self._has_metrics:
-            raise AttributeError("no metric has been logged")
-        return super().experiment
-
-    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
-        self._has_metrics = True
-        super().log_metrics(metrics, step)
-
-    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None: ...
-
-    def save(self) -> None: ...
-
-    def finalize(self, status: str) -> None:
-        if self._has_metrics:
-            super().finalize(status)
-
-
-class StepProgressBar(ProgressBar):
-    """One line with a bar of the training steps and the metrics; nothing where ``max_steps`` is not set."""
-
-    _bar: Any = None
-
-    def enable(self) -> None:
-        """Do nothing: rank 0 shows the bar."""
-
-    disable = enable
-
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Advance the bar; it opens after the first step, since passes over the records show bars of their own."""
-        if not trainer.is_global_zero or trainer.max_steps < 1:
-            return
-        if self._bar is None:
-            from rich import progress as rich
-
-            count, elapsed = rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
-            self._bar = rich.Progress("{task.description}", rich.BarColumn(), count, elapsed, "{task.fields[metrics]}")
-            self._bar.add_task("training", total=trainer.max_steps, metrics="")
-            self._bar.start()
-        metrics = {name: value for name, value in self.get_metrics(trainer, pl_module).items() if name != "v_num"}
-        text = "  ".join(f"{name} {float(str(value)):.3g}" for name, value in metrics.items())
-        self._bar.update(self._bar.task_ids[0], completed=trainer.global_step, metrics=text)
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Close the display."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    on_exception = on_train_end
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """Start and name the bar."""
+        self.train_progress_bar.reset(self.total_train_batches)
+        self.train_progress_bar.set_description("training")
 
 
 class PrivateCLI(LightningCLI):
@@ -132,23 +81,18 @@ class PrivateCLI(LightningCLI):
 
     Args:
         args: Command line without the name of the program.
-        run: Whether to run the subcommand at once; ``False`` for tests.
 
     Raises:
         InputError: If a checkpoint is missing or does not fit the run.
     """
 
-    def __init__(self, args: list[str], run: bool = True) -> None:
-        if {"--help", "-h"} & set(args):
-            if "all" not in args:
-                print(HELP, end="")  # noqa: T201
-                raise SystemExit(0)
-            args = [word for word in args if word != "all"]
+    def __init__(self, args: list[str]) -> None:
+        if {"--help", "-h"} & set(args) and "all" not in args:
+            print(HELP, end="")  # noqa: T201
+            raise SystemExit(0)
+        args = [word for word in args if word != "all"]
         for name in ("lightning.pytorch", "lightning.fabric"):  # hardware, tips, seeds
             logging.getLogger(name).setLevel(logging.WARNING)
-        parser_options: dict[str, Any] = {"exit_on_error": False}
-        if run:
-            parser_options |= {name: {"exit_on_error": False} for name in self.subcommands()}
         super().__init__(
             L.LightningModule,
             L.LightningDataModule,
@@ -156,9 +100,9 @@ class PrivateCLI(LightningCLI):
             subclass_mode_data=True,
             save_config_callback=_SaveConfig,
             seed_everything_default=True,
-            parser_kwargs=parser_options,
+            trainer_defaults={"enable_model_summary": False, "logger": False},
+            parser_kwargs={"exit_on_error": False, "fit": {"exit_on_error": False}},
             args=args,
-            run=run,
         )
 
     @staticmethod
@@ -169,7 +113,7 @@ class PrivateCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Verify the checkpoint before Lightning reads hyperparameters from it."""
         super().parse_arguments(parser, args)
-        path = self.config.get(f"{self.config.get('subcommand')}.ckpt_path")
+        path = self.config.get("fit.ckpt_path")
         if path and Path(path).is_file():
             AtomicCheckpointIO().load_checkpoint(path, weights_only=True)
 
@@ -178,19 +122,14 @@ class PrivateCLI(LightningCLI):
         parser.add_lightning_class_args(PrivacyBudget, "privacy")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
-        """Set logger, checkpoints and progress bar where the config does not."""
-        given = self._options(self.config_init).get("trainer", {})
+        """Set directory, checkpoints and progress bar where the config does not."""
+        given = self.config_init["fit"]["trainer"]
         now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")
         directory = Path(given.get("default_root_dir") or f"runs/{now}")
         kwargs.setdefault("default_root_dir", str(directory))
-        if given.get("enable_model_summary") is None:
-            kwargs.setdefault("enable_model_summary", False)
-        if given.get("logger") is None and not given.get("fast_dev_run"):
-            kwargs.setdefault("logger", _LazyTensorBoard(directory, name="", version="", default_hp_metric=False))
         callbacks = _as_list(given.get("callbacks"))
-        if given.get("enable_progress_bar") is not False and not any(
-            isinstance(each, ProgressBar) for each in callbacks
-        ):
+        shown = given.get("enable_progress_bar") is not False
+        if shown and not any(isinstance(each, ProgressBar) for each in callbacks):
             callbacks.append(StepProgressBar())
         checkpoints = given.get("enable_checkpointing") is not False and not given.get("fast_dev_run")
         if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
@@ -203,17 +142,11 @@ class PrivateCLI(LightningCLI):
         trainer.callbacks.sort(key=lambda each: not isinstance(each, PrivacyBudget))  # type: ignore[attr-defined]
         return trainer
 
-    def _options(self, config: Any = None) -> Any:
-        """Return the options of the subcommand."""
-        config = self.config if config is None else config
-        return config.get(str(self.subcommand), config)
-
     def before_instantiate_classes(self) -> None:
         """Refuse a missing checkpoint, and the directory of an earlier run, before records are read."""
-        path = self._options().get("ckpt_path")
+        path, directory = (self.config.get(f"fit.{name}") for name in ("ckpt_path", "trainer.default_root_dir"))
         if path is not None and path not in ("last", "best", "hpc") and not Path(path).is_file():
             raise InputError(f"Expected a checkpoint at {path}, got no file; see checkpoints/ in the run directory.")
-        directory = self._options().get("trainer.default_root_dir")
         if path is None and directory and not Budget.is_free(directory):
             raise InputError(
                 f"Expected a new run directory, got {directory}, which holds the ledger of a run; choose another "
@@ -221,22 +154,19 @@ class PrivateCLI(LightningCLI):
             )
 
     def before_fit(self) -> None:
-        """Direct the trainer's own checkpoints to the run directory; refuse processes that cannot be started."""
+        """Refuse processes that cannot be started."""
         started = int(os.environ.get("WORLD_SIZE") or 1)  # by torchrun
         if self.trainer.world_size == 1 and started > 1:
             raise InputError(
                 f"Expected --trainer.devices {started} --trainer.strategy ddp for the {started} processes of torchrun, "
                 "got one device; pass them."
             )
-        world_size, strategy = self.trainer.world_size, str(self._options().get("trainer.strategy"))
+        world_size, strategy = self.trainer.world_size, str(self.config.get("fit.trainer.strategy"))
         if world_size != 1 and any(word in strategy for word in ("spawn", "fork", "notebook")):
             raise InputError(
                 f"Expected trainer.strategy=ddp for {world_size} processes, got {strategy}; use ddp, or "
                 "trainer.devices=1."
             )
-        for callback in self.trainer.checkpoint_callbacks:
-            if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
-                callback.dirpath = str(Path(self.trainer.default_root_dir) / "checkpoints")
 
     def after_fit(self) -> None:
         """Write the final state to checkpoints/last.ckpt; show the guarantee."""
