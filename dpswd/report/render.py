@@ -4,6 +4,7 @@ Numbers are rounded to three digits, towards less privacy; report.json has them 
 loads nothing; all text of the run is escaped.
 """
 
+import base64
 import importlib.resources
 import json
 import re
@@ -16,11 +17,12 @@ from dpswd._files import atomic_write
 from dpswd.accounting.accountant import round_up
 from dpswd.report.collect import PICTURES, collect
 from dpswd.report.gdp import REGRET_LIMIT, RESOLUTION
-from dpswd.report.plots import SUPERSCRIPTS, draw
+from dpswd.report.plots import draw
 
 __all__ = ["write_report"]
 
 DIGITS = 3
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 PLOTS = "<plots>"  # where the plots stand in the HTML page
 FACTS = ("what", "value")  # columns of a table
 
@@ -65,7 +67,7 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n\n".join(part for part in _parts(report) if part != PLOTS) + "\n"
 
 
-def html(report: dict[str, Any], plots: dict[str, str]) -> str:
+def html(report: dict[str, Any], plots: dict[str, bytes]) -> str:
     """Return the same as one self-contained HTML page, with the plots of :func:`dpswd.report.plots.draw`."""
     from markdown_it import MarkdownIt  # needed here only
 
@@ -93,10 +95,10 @@ _CAPTIONS = {
 }
 
 
-def _figure(name: str, svg: str) -> str:
+def _figure(name: str, svg: bytes) -> str:
     title, text = _CAPTIONS[name].split(". ", 1)
-    labelled = svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
-    return f"<figure>\n{labelled}\n<figcaption><b>{title}.</b> {text}</figcaption>\n</figure>"
+    image = f'<img alt="{title}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">'
+    return f"<figure>\n{image}\n<figcaption><b>{title}.</b> {text}</figcaption>\n</figure>"
 
 
 # Parts
