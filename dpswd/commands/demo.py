@@ -26,14 +26,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.report.render import write_report
 
     digits = benchmark("digits")
-    result = generate(
-        digits.private(),
-        directory,
-        constants_of("digits"),
-        n=_N_SYNTHETIC,
-        proportions="equal",
-        epsilon=arguments.epsilon,
-    )
+    options: dict[str, Any] = {"n": _N_SYNTHETIC, "proportions": "equal", "epsilon": arguments.epsilon}
+    result = generate(digits.private(), directory, constants_of("digits"), **options)
     made = read_public(directory / "synthetic.npz")
     evaluation = evaluate_pair(made, digits, directory, public=True)
     write_report(directory)  # again, with the accuracies

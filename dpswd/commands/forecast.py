@@ -26,8 +26,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         raise InputError("Expected DATA, or --shape and --n, got both or neither.")
     if arguments.data is not None:
         records = read_records(arguments, constants_of(arguments.config), in_memory=False)
-        shape, n, n_classes = records.shape, len(records), records.n_classes
-        bounds = records.bounds
+        shape, n, n_classes, bounds = records.shape, len(records), records.n_classes, records.bounds
         source = (
             f"From {arguments.data}: {n} records of shape {tuple(shape)}, {n_classes or 'no'} classes. These facts are "
             "treated as public, by generate too; nothing else is used."
@@ -38,7 +37,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         except ValueError:
             raise InputError(f"Expected --shape as 28,28 or 32,32,3, got {arguments.shape}.") from None
         n, n_classes = arguments.n, arguments.n_classes or len(arguments.class_sizes or ())
-        bounds = None if arguments.bounds is None else read_bounds(arguments.bounds)[0]
+        bounds = None if arguments.bounds is None else read_bounds(arguments)[0]
         source = f"As stated: {n} records of shape {shape}, {n_classes or 'no'} classes. No data were read."
     structure = PrivateGenerator(arguments.epsilon, arguments.delta, bounds=bounds).forecast(shape, n, n_classes)
     sizes, text = arguments.class_sizes, str(structure)

@@ -4,6 +4,7 @@ import csv
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     what.add_argument("--classes", nargs="+", metavar="NAME", help="all classes")
     what.add_argument("--size", type=int, help="side of images of a folder, in pixels")
     what.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
-    text = ".csv of column, low, high and perhaps kind (numeric, integer, binary), or .yaml: column: [low, high, kind]"
+    text = ".csv of column, low, high and perhaps kind (numeric, integer, binary)"
     what.add_argument("--bounds", type=Path, metavar="FILE", help=text)
 
 
@@ -65,8 +66,7 @@ def read_records(arguments: Namespace, constants: dict[str, Any], *, in_memory: 
     """Read private records as the options say; options go before constants."""
     from dpswd.data import read
 
-    bounds, kinds, names = (None, None, None) if arguments.bounds is None else read_bounds(arguments.bounds)
-    _check_names(arguments, names)
+    bounds, kinds = (None, None) if arguments.bounds is None else read_bounds(arguments)
     stated: dict[str, Any] = {name: getattr(arguments, name) or constants.get(name) for name in FACTS}
     return read(
         arguments.data,
@@ -80,22 +80,33 @@ def read_records(arguments: Namespace, constants: dict[str, Any], *, in_memory: 
     )
 
 
-def _check_names(arguments: Namespace, names: list[str] | None) -> None:
-    """Refuse bounds of other columns than those of a table."""
+def read_bounds(arguments: Namespace) -> tuple[list[tuple[float, float]], list[str] | None]:
+    """Return bounds and kinds of columns from a file, whose names must be those of the records if they have names."""
     from dpswd.data.files import TARGET, column_names
 
-    columns = [name for name in column_names(arguments.data, arguments.root) if name != arguments.target]
-    if names is None or not columns or names == columns:
-        return
-    missing = [name for name in columns if name not in names]
-    unknown = [name for name in names if name not in columns]
-    got = f"none for {', '.join(missing[:5])}" if missing else "another order"
-    got = f"one for {', '.join(unknown[:5])}" if unknown else got
-    remedy = f"; or {TARGET}" if missing and arguments.target is None else ""
-    raise InputError(
-        f"Expected a line for each column of {arguments.data}, in its order, in {arguments.bounds}, got {got}; mend "
-        f"the file{remedy}."
-    )
+    path = arguments.bounds
+    try:
+        lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), skipinitialspace=True, strict=True))
+        if not lines:
+            raise ValueError
+        bounds = [(float(line["low"]), float(line["high"])) for line in lines]
+        kinds = [line["kind"].strip() for line in lines] if "kind" in lines[0] else None
+        names = [line["column"].strip() for line in lines]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Expected bounds of columns in {path}, got: {error}.") from None
+    except (ValueError, LookupError, TypeError, AttributeError, csv.Error):
+        raise InputError(
+            f"Expected {path} to start with column,low,high,kind (or column,low,high) and to have a line per column, "
+            "got another form."
+        ) from None
+    columns = [] if arguments.data is None else column_names(arguments.data, arguments.root)
+    for wanted, got in zip_longest([name for name in columns if name != arguments.target], names if columns else ()):
+        if wanted != got:
+            raise InputError(
+                f"Expected a line for each column of {arguments.data}, in its order, in {path}, got {got or 'no line'} "
+                f"in place of {wanted or 'the end'}; mend the file, or {TARGET}."
+            )
+    return bounds, kinds
 
 
 def constants_of(name: str | None, command: str = "generate", known: Sequence[str] = CONSTANTS) -> dict[str, Any]:
@@ -125,33 +136,6 @@ def run_directory(out: Path | None, name: str, *, resume: bool = False) -> Path:
     if (out / "ledger.jsonl").exists() and not resume:
         raise InputError(f"Expected a directory without a run, got {out}; pass another one as --out, or --resume.")
     return out
-
-
-def read_bounds(path: Path) -> tuple[list[tuple[float, float]], list[str] | None, list[str]]:
-    """Return bounds, kinds and names of columns from a file."""
-    import yaml
-
-    try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix in (".yaml", ".yml"):
-            stated = yaml.safe_load(text).items()
-            lines = [dict(zip(("column", "low", "high", "kind"), (name, *of), strict=False)) for name, of in stated]
-        else:
-            lines = list(csv.DictReader(text.splitlines(), skipinitialspace=True, strict=True))
-        if not lines:
-            raise ValueError
-        bounds = [(float(line["low"]), float(line["high"])) for line in lines]
-        names = [str(line["column"]).strip() for line in lines]
-        stated_kinds = any("kind" in line for line in lines)
-        kinds = [line.get("kind", "numeric").strip() for line in lines] if stated_kinds else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Expected bounds of columns in {path}, got: {error}.") from None
-    except (ValueError, LookupError, TypeError, AttributeError, csv.Error, yaml.YAMLError):
-        raise InputError(
-            f"Expected {path} to start with column,low,high,kind (or column,low,high) and to have a line per column, "
-            "or YAML lines column: [low, high, kind], got another form."
-        ) from None
-    return bounds, kinds, names
 
 
 def join_processes() -> None:
