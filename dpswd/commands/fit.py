@@ -1,6 +1,5 @@
 """``dpswd fit``: the command line of Lightning, with errors in one line."""
 
-import logging
 import re
 import signal
 import warnings
@@ -31,17 +30,12 @@ def fit(arguments: Sequence[str]) -> PrivateCLI:
         said = (re.findall(r"Option '[^']*' is not accepted", said) or [said])[-1]  # of a page about all types
         raise _cause(error) or InputError(f"Expected a valid config, got: {said} (dpswd fit --help).") from None
     except ValueError as error:
-        cause = _cause(error)  # jsonargparse wraps the errors of the classes that it instantiates
-        if cause is None:
-            raise
-        raise cause from None
+        raise _cause(error) or error from None  # jsonargparse wraps the errors of the classes that it instantiates
     except RuntimeError as error:
-        # torch.distributed has no exception class for a lost connection
-        if not isinstance(error, DpswdError) and any(
-            word in str(error) for word in ("gloo", "NCCL", "onnection closed")
-        ):
-            raise lost(error) from None
-        raise
+        words = ("gloo", "NCCL", "onnection closed")  # torch.distributed has no exception class for a lost connection
+        if isinstance(error, DpswdError) or not any(word in str(error) for word in words):
+            raise
+        raise lost(error) from None
 
 
 def _cause(error: BaseException | None) -> DpswdError | None:
@@ -63,11 +57,7 @@ def _with_config_paths(arguments: Sequence[str]) -> list[str]:
 
 
 def _quiet() -> None:
-    """Hide messages of Lightning about settings that are intended."""
-    words = ("litlogger", "litmodels", "Tip:", "`weights_only` was not set")
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
-        lambda record: not any(word in record.getMessage() for word in words)
-    )
+    """Hide warnings of Lightning about settings that are intended."""
     for message in (
         ".*does not have many workers.*",  # batches are handles
         ".*LightningCLI's args parameter is intended.*",  # main() passes its arguments

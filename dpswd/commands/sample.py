@@ -6,7 +6,6 @@ from typing import Any
 
 from dpswd._files import check_new
 from dpswd.commands.generate import describe
-from dpswd.errors import InputError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -31,9 +30,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     names = None
     if arguments.labels is not None:
         known = {} if made.classes_ is None else {str(name): name for name in made.classes_.tolist()}
-        if unknown := [name for name in arguments.labels if name not in known]:
-            raise InputError(f"Expected --labels out of {', '.join(known) or 'none'}, got {', '.join(unknown)}.")
-        names = [known[arguments.labels[i % len(arguments.labels)]] for i in range(arguments.n)]
+        wanted = [known.get(name, name) for name in arguments.labels]
+        names = [wanted[i % len(wanted)] for i in range(arguments.n)]
     records, labels = made.sample(arguments.n, names, proportions=arguments.proportions, spread=arguments.spread)
     export(arguments.out, records, labels, made.generator_.layout)
     return {

@@ -46,15 +46,8 @@ def scores(
 ) -> dict[str, Any]:
     """Train a classifier; return accuracy and balanced accuracy on the test records in percent, and the AUC.
 
-    The AUC is that of each class against the rest, averaged over the classes of the test records; ``None`` if they
-    have a single class.
-
-    Args:
-        classifier: Name, or a network such as :class:`SmallCNN`.
-        train: Flat rows (n, d), pixels in [0, 1] for ``images``, and classes (n,).
-        test: The same of the test records.
-        images: Whether the rows are images.
-        shape: (channels, height, width) of a row; for networks.
+    Rows are flat (n, d), pixels in [0, 1] for ``images``; networks need their ``shape`` (channels, height, width). The
+    AUC is of each class of the test records against the rest, averaged; ``None`` if they have a single class.
     """
     found = _probabilities(classifier, train, test[0], images, shape)
     truth, guess = test[1], found.argmax(1)

@@ -77,14 +77,7 @@ class StepProgressBar(TQDMProgressBar):
 
 
 class PrivateCLI(LightningCLI):
-    """``dpswd fit --config FILE``: any LightningModule and data module, with a privacy budget.
-
-    Args:
-        args: Command line without the name of the program.
-
-    Raises:
-        InputError: If a checkpoint is missing or does not fit the run.
-    """
+    """``dpswd fit --config FILE``: any LightningModule and data module, with a privacy budget."""
 
     def __init__(self, args: list[str]) -> None:
         if {"--help", "-h"} & set(args) and "all" not in args:

@@ -54,6 +54,13 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
     for field, kind in _PRIVACY.items():
         if not isinstance(privacy.get(field), kind):
             raise InputError(f"Expected {field!r} in {path / 'privacy.json'} as {kind.__name__}; finish the run again.")
+    if not ledger.n_releases:
+        raise InputError(f"Expected at least one release in the ledger of {path}, got none: nothing to report.")
+    if (made := privacy["releases_made"]) > ledger.n_releases:
+        raise InputError(
+            f"Expected a ledger with at least {made} releases as {path / 'privacy.json'} says, got "
+            f"{ledger.n_releases}: the ledger was truncated; do not rely on it."
+        )
     config = _content(path / "config.yaml")
     config_hash = None if config is None else hashlib.sha256(config).hexdigest()
     settings: Any = None
@@ -61,25 +68,29 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         settings = yaml.safe_load((config or b"").decode())
     settings = settings if isinstance(settings, dict) else {}
 
-    header, groups = ledger.header, _planned_groups(path, ledger, privacy)
+    header, groups = ledger.header, ledger.planned()
     size, planned = groups[0][1], sum(count for *_, count in groups)
     target_delta, name = float(header.get("target_delta", 1e-5)), str(header.get("accountant", "pld"))
     accountants = {kind: PrivacyAccountant.from_groups(groups, kind) for kind in ("pld", "rdp")}
     exact = accountants["pld"].resolve(target_delta)  # the curve needs a failure_prob for every bound that may fail
     curve = TradeOff.of(exact)
-    epsilons = [_epsilons(delta, target_delta, name, accountants) for delta in _deltas(size, target_delta)]
+    epsilons = _epsilons(accountants, name, size, target_delta)
     at_target = next(row["epsilon"] for row in epsilons if row["target"])
     _cross_check(path, privacy, accountants[name], {"epsilon": at_target, "mu": curve.mu}, target_delta)
     private = all([privacy["private"], header.get("private", True), *(each.is_private for each, _, _ in groups)])
     handed_over = HANDED_OVER in (header.get("records"), privacy.get("records"))
     proven = accountants[name].sound and (privacy["sound"] or handed_over)
     records = _records(settings, size, header.get("records"))
+    stated = [str(each) for each in (title, settings.get("title")) if each]
+    if records["name"] not in (None, "", _UNNAMED):
+        stated.append(f"Synthetic records of {records['name']}")
     this = header.get("run")
     sources = privacy.get("weights_from_runs") or ([] if this is None else [this])
     runs = {"this": this, "weights_from": [str(each) for each in sources]}
     report = {
         "schema_version": SCHEMA_VERSION,
-        "title": title or _title(path, settings, records),
+        # the rest of the path may hold names of people or projects
+        "title": [*stated, f"Privacy report: {path.resolve().name}"][0],
         "private": private,
         "conditions": CONDITIONS if handed_over else [],
         "sound": private and proven and not handed_over,
@@ -175,14 +186,6 @@ def _records(settings: dict[str, Any], size: int, opened: Any) -> dict[str, Any]
     return {"size": size, "opened": opened, **facts}
 
 
-def _title(path: Path, settings: dict[str, Any], records: dict[str, Any]) -> str:
-    if isinstance(stated := settings.get("title"), str):
-        return stated
-    if records["name"] not in (None, "", _UNNAMED):
-        return f"Synthetic records of {records['name']}"
-    return f"Privacy report: {path.resolve().name}"  # the rest of the path may hold names of people or projects
-
-
 def _public(records: dict[str, Any]) -> list[str]:
     """Return one sentence for each fact that the guarantee treats as public."""
     lines = [f"The number of records: {records['size']:,}."]
@@ -201,47 +204,29 @@ def _public(records: dict[str, Any]) -> list[str]:
 # Guarantee
 
 
-def _planned_groups(path: Path, ledger: Ledger, privacy: dict[str, Any]) -> list[ReleaseGroup]:
-    """Return the plan in the ledger, or the releases where they exceed it."""
-    if not ledger.n_releases:
-        raise InputError(f"Expected at least one release in the ledger of {path}, got none: nothing to report.")
-    if privacy["releases_made"] > ledger.n_releases:
-        raise InputError(
-            f"Expected a ledger with at least {privacy['releases_made']} releases as {path / 'privacy.json'} says, got "
-            f"{ledger.n_releases}: the ledger was truncated; do not rely on it."
-        )
-    return ledger.planned()
-
-
-def _deltas(sample_size: int, target: float) -> list[float]:
-    """Return the deltas of the table, the target among them, in descending order."""
-    usual = {1e-5, 1e-6, float(f"{1 / (10 * sample_size):.1g}")}
-    return sorted({target, *(each for each in usual if not math.isclose(each, target, rel_tol=1e-9))}, reverse=True)
-
-
-def _epsilons(delta: float, target: float, name: str, accountants: dict[str, PrivacyAccountant]) -> dict[str, Any]:
-    both: dict[str, float | None] = dict.fromkeys(accountants)
-    for key, accountant in accountants.items():
-        with contextlib.suppress(InputError):  # the tails of a bound use up this delta: no epsilon is claimed
-            both[key] = accountant.get_epsilon(delta)
-    return {
-        "delta": delta,
-        "epsilon": both[name],
-        "epsilon_pld": both["pld"],
-        "epsilon_rdp": both["rdp"],
-        "target": math.isclose(delta, target, rel_tol=1e-9),
-    }
+def _epsilons(accountants: dict[str, PrivacyAccountant], name: str, size: int, target: float) -> list[dict[str, Any]]:
+    """Return epsilon of both accountants at the target delta and the usual ones, in descending order of delta."""
+    usual = {1e-5, 1e-6, float(f"{1 / (10 * size):.1g}")}
+    others = {delta for delta in usual if not math.isclose(delta, target, rel_tol=1e-9)}
+    rows = []
+    for delta in sorted({target, *others}, reverse=True):
+        both: dict[str, float | None] = dict.fromkeys(accountants)
+        for key, accountant in accountants.items():
+            with contextlib.suppress(InputError):  # the tails of a bound use up this delta: no epsilon is claimed
+                both[key] = accountant.get_epsilon(delta)
+        found = {"epsilon": both[name], "epsilon_pld": both["pld"], "epsilon_rdp": both["rdp"]}
+        rows.append({"delta": delta, **found, "target": delta == target})
+    return rows
 
 
 def _profile(accountant: PrivacyAccountant, at_zero: float) -> list[dict[str, float]]:
-    top = 1.0
+    top = None
     for delta in np.geomspace(1e-12, 0.1, 23):  # the smallest delta that the tails of a bound do not use up
         with contextlib.suppress(InputError):
-            top = accountant.get_epsilon(float(delta)) or top
-            break
-    epsilons = np.linspace(0.0, top, PROFILE_POINTS).tolist()
-    deltas = [at_zero, *accountant.profile(epsilons[1:])]
-    return [{"epsilon": float(e), "delta": float(d)} for e, d in zip(epsilons, deltas, strict=True)]
+            top = top or accountant.get_epsilon(float(delta))
+    epsilons = np.linspace(0.0, top or 1.0, PROFILE_POINTS).tolist()
+    deltas = [at_zero, *map(float, accountant.profile(epsilons[1:]))]
+    return [{"epsilon": epsilon, "delta": delta} for epsilon, delta in zip(epsilons, deltas, strict=True)]
 
 
 def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_images_from_the_folder_to_the_export(capfd, place):
     assert {path.name for path in (place / "private" / "photos").iterdir()} == {
         *("private_evaluation.json", "private_evaluation.png")
     }
-    assert "--labels out of common, rare" in refused(capfd, "sample", made, "--labels", "blue")
+    assert "['common', 'rare'], got blue" in refused(capfd, "sample", made, "--labels", "blue")
 
 
 def test_a_table_from_bounds_to_columns(capfd, place):
