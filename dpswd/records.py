@@ -135,10 +135,9 @@ class PrivateRecords(_Handle):
             classes: Names of the class folders; as ``size``.
             unreadable: ``"zero"`` maps a file that cannot be decoded to a black image; ``"refuse"`` raises.
         """
-        from dpswd.data.folders import find_images  # upwards: readers make handles
+        from dpswd.data import read  # upwards: readers make handles
 
-        found = find_images(Path(path), size=size, channels=channels, classes=classes, unreadable=unreadable)
-        return found.private()  # type: ignore[return-value]
+        return read(Path(path), size=size, channels=channels, classes=classes, unreadable=unreadable)  # type: ignore[return-value]
 
     @classmethod
     def from_values(cls, values: Tensor | Stored, labels: Tensor | None, **facts: Any) -> Self:

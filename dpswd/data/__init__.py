@@ -6,6 +6,7 @@ from typing import Any
 
 from dpswd._arrays import Layout, Unreadable
 from dpswd._progress import say
+from dpswd._validate import choice
 from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
 from dpswd.data.files import find_arrays, find_table, has_arrays
 from dpswd.data.folders import find_images
@@ -105,6 +106,7 @@ def _found(
     unused: Set[str] = frozenset(),
 ) -> Found:
     """Find records by the reader that knows them; refuse options that it does not know, unless they may be unused."""
+    choice(("refuse", "zero"), unreadable=unreadable)
     name, path = benchmark_name(data), None
     if name is None:
         path = located(data, root)

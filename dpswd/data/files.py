@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import MIXED, Array, Layout, Unreadable, as_labels, convert, layout_of
-from dpswd._validate import choice
 from dpswd.data.found import Found, located, stays_on_disk
 from dpswd.errors import InputError
 from dpswd.records import Stored
@@ -69,7 +68,6 @@ def find_arrays(
     The names of the arrays are those above; an array ``classes`` names the classes. Records of more than 1 GiB in
     ``.npy`` files stay on disk. The test part is read if the records are public, hence ``in_memory``.
     """
-    choice(("refuse", "zero"), unreadable=unreadable)
     with _arrays(path) as arrays:
         key = path.stem if path.suffix == ".npy" else next((name for name in _TRAIN if name in arrays), None)
         if key is None:
@@ -104,8 +102,6 @@ def _part(
     array = arrays[key]()
     layout = layout_of(array.shape, array.dtype)
     labels, names, line = (None, None, None) if label_key is None else as_labels(arrays[label_key](), classes)
-    if labels is not None and len(labels) != len(array):
-        raise InputError(f"Expected a label per record in {path}, got {len(labels)} for {len(array)} records.")
 
     def read(index: Tensor) -> Tensor:
         with _reading(path):  # a new map each time, since pages that were read count as memory
@@ -154,7 +150,6 @@ def find_table(
     in_memory: bool | None = None,
 ) -> Found:
     """Read a ``.csv`` file of numbers, separated by commas, semicolons or tabs; ``target`` is the column of classes."""
-    choice(("refuse", "zero"), unreadable=unreadable)
     if not (lines := list(_lines(path))):
         raise InputError(f"Expected a table with records in {path}, got an empty file.")
     if any(len(line) != len(lines[0]) for line in lines):

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dpswd._arrays import Array, Layout, Unreadable, as_classes, taken_from_records
 from dpswd._progress import passing
-from dpswd._validate import at_least, choice
+from dpswd._validate import at_least
 from dpswd.data.found import Found, stays_on_disk
 from dpswd.errors import InputError
 from dpswd.records import Stored
@@ -54,7 +54,6 @@ def find_images(
         at_least(4, size=size)
     if channels not in (None, 1, 3):
         raise InputError(f"Expected channels=1 (grey) or 3 (RGB), got channels={channels!r}.")
-    choice(("refuse", "zero"), unreadable=unreadable)
     files, folders = _from_zip(path, classes is None) if path.is_file() else _from_folder(path)
     if not files:
         raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")

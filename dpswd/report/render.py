@@ -165,13 +165,9 @@ def _parts(report: dict[str, Any]) -> list[str]:
 
 def _box(report: dict[str, Any]) -> str:
     """Return the table of what is public, protected and not covered."""
-    topics = ", ".join(line.split(":")[0].lower() for line in report["not_covered"])
-    rows = [
-        ("public", " ".join(report["public"])),
-        ("protected", " ".join(report["protected"])),
-        ("not covered", f"{topics[:1].upper()}{topics[1:]}; see below."),
-    ]
-    return _table(("", ""), rows)
+    topics = ", ".join(line.split(":")[0].lower() for line in report["not_covered"]).capitalize()
+    rows = [(topic, " ".join(report[topic])) for topic in ("public", "protected")]
+    return _table(("", ""), [*rows, ("not covered", f"{topics}; see below.")])
 
 
 def _escape(text: str) -> str:
@@ -302,25 +298,24 @@ def snippet(report: dict[str, Any]) -> str:
     kinds = {"projections": "ProjectionMechanism", "gaussian": "GaussianMechanism"}
     groups, delta = report["releases"]["groups"], report["guarantee"]["delta"]
     used = sorted({kinds[group["mechanism"]["mechanism"]] for group in groups})
-    lines = [
-        f"from dpswd import PrivacyAccountant, {', '.join(used)}",
-        "from dpswd.report.gdp import TABLE_FPR, TradeOff",
-        "",
-        "accountant = PrivacyAccountant()",
-    ]
+    steps = []
     for group in groups:
         fields = {name: value for name, value in group["mechanism"].items() if name != "mechanism"}
-        lines.append(f"mechanism = {kinds[group['mechanism']['mechanism']]}(")
-        lines += [f"    {name}={value!r}," for name, value in fields.items() if value is not None]
+        steps.append(f"mechanism = {kinds[group['mechanism']['mechanism']]}(")
+        steps += [f"    {name}={value!r}," for name, value in fields.items() if value is not None]
         size, count = group["sample_size"], group["count"]
-        lines += [")", f"accountant.step(mechanism, sample_size={size}, n_releases={count})"]
-    return (
-        "\n".join(lines)
-        + f"""
+        steps += [")", f"accountant.step(mechanism, sample_size={size}, n_releases={count})"]
+    return _CODE.format(used=", ".join(used), steps="\n".join(steps), delta=repr(delta))
 
-curve = TradeOff.of(accountant.resolve({delta!r}))  # conversions by gdpnum
+
+_CODE = """from dpswd import PrivacyAccountant, {used}
+from dpswd.report.gdp import TABLE_FPR, TradeOff
+
+accountant = PrivacyAccountant()
+{steps}
+
+curve = TradeOff.of(accountant.resolve({delta}))  # conversions by gdpnum
 print(curve.mu, curve.regret)
-print(accountant.get_epsilon({delta!r}))
+print(accountant.get_epsilon({delta}))
 for fpr, fnr in zip(TABLE_FPR, curve.fnr(TABLE_FPR)):
     print(fpr, fnr)"""
-    )

@@ -88,7 +88,7 @@ def test_medmnist(tmp_path, capsys, shape):
         ({"x": FEATURES, "labels": LABELS}, "'features' or 'images'"),
         ({"features": FEATURES.astype(object), "labels": LABELS}, "Object arrays"),
         ({"features": NAN, "labels": LABELS}, "finite records.*unreadable"),
-        ({"features": FEATURES, "labels": LABELS[:5]}, "a label per record"),
+        ({"features": FEATURES, "labels": LABELS[:5]}, "a class per record"),
         ({"features": FEATURES, "labels": LABELS / 2}, "not integers"),
         ({"features": FEATURES.astype(str), "labels": LABELS}, "smartnoise-synth"),
         ({"features": FEATURES[:0], "labels": LABELS[:0]}, "at least one record"),
