@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import sys
 import traceback
 from pathlib import Path
@@ -443,6 +444,14 @@ def untouched(directory):
 
 
 # files
+
+
+def write_idx(path, values, shape=None):
+    """Writes unsigned bytes in the IDX format of MNIST, with a header that states ``shape``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shape = values.shape if shape is None else shape
+    header = struct.pack(">HBB", 0, 8, len(shape)) + struct.pack(f">{len(shape)}I", *shape)
+    path.write_bytes(header + values.astype("uint8").tobytes())
 
 
 @st.composite

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
@@ -55,19 +54,6 @@ def test_demo(installed, empty):
     assert {"generator.pt", "synthetic.npz", "report.html"} <= {path.name for path in (empty / "runs/demo").iterdir()}
 
 
-def test_generate_and_sample(installed, empty):
-    rng = np.random.default_rng(0)
-    for i in range(300):
-        folder = empty / "photos" / ("cats", "dogs", "owls")[i % 3]
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (40, 36, 3), dtype=np.uint8)).save(folder / f"{i}.png")
-    run(installed / "dpswd", "generate", "photos", "--size", "16", "--channels", "3", cwd=empty)
-    out = empty / "runs" / "photos"
-    assert {"generator.pt", "synthetic.npz", "samples.png", "report.html"} <= {path.name for path in out.iterdir()}
-    run(installed / "dpswd", "sample", out / "generator.pt", "-n", "30", "--out", "more", cwd=empty)
-    assert len(list((empty / "more").rglob("*.png"))) == 30
-
-
 @pytest.mark.data
 def test_fit_and_sample(installed, empty, data_root):
     options = ["--trainer.max_steps", "20"]
@@ -77,13 +63,3 @@ def test_fit_and_sample(installed, empty, data_root):
     run(installed / "dpswd", "sample", out / "generator.pt", "-n", "30", "--out", "more.npz", cwd=empty)
     with np.load(empty / "more.npz") as written:
         assert written["data"].shape == (30, 28, 28)
-
-
-@pytest.mark.data
-def test_adapt_and_predict(installed, empty, data_root):
-    environment = {"DPSWD_DATA": str(data_root)}
-    run(installed / "dpswd", "adapt", "mnist", "usps", "--size", "16", "--out", "runs/a", cwd=empty, **environment)
-    np.savez(empty / "new.npz", images=np.zeros((3, 16, 16), dtype=np.uint8))
-    run(installed / "dpswd", "predict", "runs/a/classifier.pt", "new.npz", cwd=empty)
-    with np.load(empty / "predictions.npz") as written:
-        assert written["predictions"].shape == (3,)

@@ -2,29 +2,23 @@
 
 import hashlib
 import shutil
-import struct
 
 import numpy as np
 import pytest
 import torch
+from factories import write_idx
 from PIL import Image
 
 from dpswd import InputError
 from dpswd.data import benchmark, benchmarks, read
 
 
-def write_idx(path, shape, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(struct.pack(">HBB", 0, 8, len(shape)) + struct.pack(f">{len(shape)}I", *shape) + content)
-
-
 @pytest.fixture
 def idx(tmp_path):
     raw = tmp_path / "MNIST" / "raw"
     for split, count in (("train", 5), ("t10k", 2)):
-        content = bytes(range(256)) * 4 * count
-        write_idx(raw / f"{split}-images-idx3-ubyte", (count, 28, 28), content[: count * 784])
-        write_idx(raw / f"{split}-labels-idx1-ubyte", (count,), bytes(range(count)))
+        write_idx(raw / f"{split}-images-idx3-ubyte", np.arange(count * 784).reshape(count, 28, 28) % 256)
+        write_idx(raw / f"{split}-labels-idx1-ubyte", np.arange(count))
     return raw
 
 
@@ -76,7 +70,7 @@ def test_private_scans_in_the_layout_of_mnist_are_not_public(idx, tmp_path, monk
     ids=["short", "huge", "flat", "fewer than labels"],
 )
 def test_wrong_idx_files(idx, tmp_path, shape, size):
-    write_idx(idx / "train-images-idx3-ubyte", shape, bytes(size))
+    write_idx(idx / "train-images-idx3-ubyte", np.zeros(size), shape)
     with pytest.raises(InputError, match=r"MNIST|images and labels") as caught:
         benchmark("mnist", tmp_path)
     assert "\n" not in str(caught.value)
