@@ -19,9 +19,9 @@ __all__ = ["Benchmark", "benchmark", "data_root", "every_fifth", "read", "read_p
 _READERS: dict[str, tuple[Callable[..., Found], set[str]]] = {  # by ending, with the options
     "": (find_images, {"size", "channels", "classes"}),
     ".zip": (find_images, {"size", "channels", "classes"}),
-    ".npz": (find_arrays, {"bounds", "kinds", "classes"}),
-    ".npy": (find_arrays, {"bounds", "kinds"}),
-    ".csv": (find_table, {"bounds", "kinds", "classes", "target"}),
+    ".npz": (find_arrays, {"classes"}),
+    ".npy": (find_arrays, set()),
+    ".csv": (find_table, {"classes", "target"}),
 }
 
 
@@ -71,7 +71,7 @@ def read(
         PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10)
     """
     options = {"size": size, "channels": channels, "classes": classes, "labelled": labelled}
-    options |= {"target": target, "bounds": bounds, "kinds": kinds, "in_memory": in_memory}
+    options |= {"target": target, "in_memory": in_memory}
     return _found(data, root, download, unreadable, options).private(bounds, kinds)
 
 
@@ -123,11 +123,9 @@ def _found(
         known = {"size"} if name == "CelebA" else set()
     known = known | {"labelled", "in_memory"}
     given = {key: option for key, option in options.items() if option is not None and key not in unused - known}
-    if unknown := sorted(set(given) - known):
-        option = unknown[0]
-        raise InputError(f"Expected no {option} for {data}, got {option}={given[option]!r}; leave it out.")
+    for key in sorted(set(given) - known):
+        raise InputError(f"Expected no {key} for {data}, got {key}={given[key]!r}; leave it out.")
     if path is not None:
-        given = {key: option for key, option in given.items() if key not in ("bounds", "kinds")}
         return reader(path, unreadable=unreadable, **given)
     if Path(data).exists():
         say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")

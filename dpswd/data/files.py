@@ -150,14 +150,15 @@ def find_table(
     in_memory: bool | None = None,
 ) -> Found:
     """Read a ``.csv`` file of numbers, separated by commas, semicolons or tabs; ``target`` is the column of classes."""
-    if not (lines := list(_lines(path))):
-        raise InputError(f"Expected a table with records in {path}, got an empty file.")
-    if any(len(line) != len(lines[0]) for line in lines):
-        raise InputError(f"Expected lines of {len(lines[0])} cells in {path}, got a line with more or less; mend it.")
-    header = None if all(_is_number(cell) for cell in lines[0]) else [cell.strip() for cell in lines[0]]
-    columns = list(zip(*lines[header is not None :], strict=True))
-    if not columns:
-        raise InputError(f"Expected a table with records in {path}, got the names of its columns only.")
+    header, lines = None, list(_lines(path))
+    if lines and not all(map(_is_number, lines[0])):
+        header = [cell.strip() for cell in lines.pop(0)]
+    if not lines:
+        raise InputError(f"Expected a table with records in {path}, got none.")
+    width = len(header or lines[0])
+    if any(len(line) != width for line in lines):
+        raise InputError(f"Expected lines of {width} cells in {path}, got a line with more or less; mend it.")
+    columns = list(zip(*lines, strict=True))
     named = [(name, column) for name, column in zip(header or (), columns, strict=False) if not _is_number(name)]
     if any(name in map(str.strip, column) for name, column in named):
         raise InputError(

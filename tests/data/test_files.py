@@ -220,8 +220,8 @@ def test_a_table_needs_no_pandas_names_or_classes(tmp_path, monkeypatch):
         ("," + TABLE.replace("\n", "\n0,")[:-2], {}, "empty or repeated"),
         ("a,b\n1,x\n2,\n", {"target": "b"}, "empty cell"),
         ("5,x\n6, x\n7,y\n", {"target": "x"}, "line of names"),
-        ("a,b\n", {}, "names of its columns only"),
-        ("", {}, "empty"),
+        ("a,b\n", {}, "with records"),
+        ("", {}, "with records"),
         ("a\n1\n", {"size": 8}, "no size"),
     ],
 )

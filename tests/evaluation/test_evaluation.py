@@ -115,15 +115,13 @@ def test_evaluation_of_images_and_of_rows_without_classes():
 
 
 def test_figures_show_both_sides(tmp_path):
-    figure(tmp_path / "images.png", DIGITS.train, DIGITS.test)
-    rows = Records(torch.rand(50, 14), torch.zeros(50, dtype=torch.int64))
+    rows, one = (Records(torch.rand(8, *shape), torch.tensor([0] * 7 + [1])) for shape in ((14,), (3, 9, 9)))
     figure(tmp_path / "rows.png", rows, rows, [f"c{i}" for i in range(14)])
-    one = Records(torch.rand(7, 3, 9, 9), torch.zeros(7, dtype=torch.int64))
-    figure(tmp_path / "colour.png", one, one)
-    rare = Records(torch.rand(8, 3, 9, 9), torch.tensor([0] * 7 + [1]))
-    figure(tmp_path / "rare.png", rare, rare, classes=["common", "rare"])
-    with Image.open(tmp_path / "colour.png") as single, Image.open(tmp_path / "rare.png") as image:
-        assert image.height > single.height  # a class of one image has its row, too
-    for name in ("images", "rows", "colour", "rare"):
+    figure(tmp_path / "single.png", one, one)
+    figure(tmp_path / "rare.png", one, one, classes=["common", "rare"])
+    heights = {}
+    for name in ("rows", "single", "rare"):
         with Image.open(tmp_path / f"{name}.png") as image:
             assert np.asarray(image.convert("L")).std() > 10
+            heights[name] = image.height
+    assert heights["rare"] > heights["single"]  # a class of one image has its row, too
