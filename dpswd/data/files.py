@@ -158,34 +158,31 @@ def find_table(
     width = len(header or lines[0])
     if any(len(line) != width for line in lines):
         raise InputError(f"Expected lines of {width} cells in {path}, got a line with more or less; mend it.")
-    columns = list(zip(*lines, strict=True))
-    named = [(name, column) for name, column in zip(header or (), columns, strict=False) if not _is_number(name)]
-    if any(name in map(str.strip, column) for name, column in named):
+    names: list[Any] = list(range(width)) if header is None else header
+    if "" in names or len(set(names)) < width:
+        raise InputError(f"Expected different names of the columns of {path}, got an empty or repeated one.")
+    table = dict(zip(names, zip(*lines, strict=True), strict=True))
+    if any(name in map(str.strip, table[name]) for name in header or () if not _is_number(name)):
         raise InputError(
             f"Expected names of columns on the first line of {path}, got a value that its column repeats, as in a "
             "record, which would be published as a name; write a line of names above the records."
         )
-    if header is not None and ("" in header or len(set(header)) < len(header)):
-        raise InputError(f"Expected different names of the columns of {path}, got an empty or repeated one.")
     labels: tuple[Any, Any, Any] = None, None, None
     if target is not None:
-        if header is None or target not in header:
+        if target not in table:
             raise InputError(f"Expected target to be a column of {path}, {header or 'without names'}, got {target!r}.")
-        at = header.index(target)
-        header.pop(at)
-        column = columns.pop(at)
+        column = table.pop(target)
         labels = as_labels(_labels(column, path), classes) if labelled else labels
-    names = list(range(len(columns))) if header is None else header
-    other = [name for name, column in zip(names, columns, strict=True) if not all(map(_is_number, column))]
-    if other or not columns:
-        got = ", ".join(map(str, other))[:200]
+    other = [str(name) for name, column in table.items() if not all(map(_is_number, column))]
+    if other or not table:
         remedy = f"{TARGET}; {MIXED}" if target is None else MIXED
+        got = ", ".join(other)[:200]
         raise InputError(f"Expected columns of numbers in {path}, got text or mixed types ({got}); {remedy}.")
-    rows = np.array([[_number(cell) for cell in column] for column in columns]).T
+    rows = np.array([[_number(cell) for cell in column] for column in table.values()]).T
     return Found(
         path.resolve().stem,
         convert(rows, Layout(), unreadable),
-        Layout(dtypes=("float32",) * len(columns), columns=tuple(names), target=target),
+        Layout(dtypes=("float32",) * len(table), columns=tuple(table), target=target),
         *labels[:2],
         kinds=[_kind(column) for column in rows.T],
         taken=(labels[2],) if labels[2] else (),
