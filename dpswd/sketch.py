@@ -38,7 +38,7 @@ from dpswd.budget import Budget
 from dpswd.errors import InputError
 from dpswd.generators import read_file, stated_guarantee
 from dpswd.mixture.features import FeatureMap
-from dpswd.mixture.moments import class_means, mean_and_spread, nearest_spectrum, signal_weight
+from dpswd.mixture.moments import class_means, mean_and_spread, nearest_spectrum, pulled_covariances
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.records import PrivateRecords
 from dpswd.release import Releasing
@@ -348,8 +348,5 @@ def _denoised(sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> Tens
     pooled = nearest_spectrum((sums.sum(0) - (n * outer).sum(0)) / counts.sum())
     if len(sums) < len(means):
         return pooled + outer
-    noise_sq = (sigma / n).square() * (0.5 + 0.5 * torch.eye(sums.shape[1]))
-    variances = pooled.diagonal().clamp(min=1e-9)
-    difference = sums / n - outer - pooled
-    pulled = pooled + difference * signal_weight(difference, variances[:, None] * variances, noise_sq)
+    pulled = pulled_covariances(sums / n - outer, pooled, sigma / counts)
     return torch.stack([nearest_spectrum(each) for each in pulled]) + outer

@@ -15,6 +15,8 @@ variance, since moments about a mean that is mostly noise hold what is left of t
 per class and a class is smaller than an average cell, all classes have the pooled covariance.
 """
 
+from collections.abc import Callable
+
 import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
@@ -26,28 +28,33 @@ _FAINTEST = 6.0  # largest variance over the noise of a rare class below which i
 _POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in that of one cell
 
 
+def with_spectrum(matrix: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Change the eigenvalues (..., d), in ascending order, of symmetric matrices (..., d, d)."""
+    values, vectors = torch.linalg.eigh(matrix)
+    result: Tensor = (vectors * change(values)[..., None, :]) @ vectors.mT
+    return result
+
+
 def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
     """Lift the eigenvalues of symmetric matrices (..., d, d) to at least ``floor``."""
-    values, vectors = torch.linalg.eigh(matrix)
-    result: Tensor = (vectors * values.clamp(min=floor)[..., None, :]) @ vectors.mT
-    return result
+    return with_spectrum(matrix, lambda values: values.clamp(min=floor))
 
 
 def root(matrix: Tensor) -> Tensor:
     """Symmetric square root of symmetric matrices (..., d, d); negative eigenvalues count as 0."""
-    values, vectors = torch.linalg.eigh(matrix)
-    result: Tensor = (vectors * values.clamp(min=0).sqrt()[..., None, :]) @ vectors.mT
-    return result
+    return with_spectrum(matrix, lambda values: values.clamp(min=0).sqrt())
 
 
 def nearest_spectrum(matrix: Tensor) -> Tensor:
     """Nearest positive semidefinite matrix (d, d) of the same trace: noise spreads a spectrum and keeps its sum."""
-    values, vectors = torch.linalg.eigh(matrix)
-    descending = values.flip(0)
-    excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
-    n_positive = int((descending > excess).sum())
-    result: Tensor = (vectors * (values - excess[max(n_positive, 1) - 1]).clamp(min=0)) @ vectors.T
-    return result
+
+    def lowered(values: Tensor) -> Tensor:
+        descending = values.flip(0)
+        excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
+        n_positive = int((descending > excess).sum())
+        return (values - excess[max(n_positive, 1) - 1]).clamp(min=0)
+
+    return with_spectrum(matrix, lowered)
 
 
 def mean_and_spread(total: Tensor, squares: float, n: int, noise: float) -> tuple[Tensor, float]:
@@ -80,19 +87,30 @@ def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Te
     return signal_sq / (signal_sq + noise_sq)
 
 
+def pulled_covariances(released: Tensor, prior: Tensor, noise: Tensor) -> Tensor:
+    """Pull covariances (..., d, d) towards a prior, entry by entry; the reference has the prior's variances.
+
+    ``noise``: standard deviations (...) of a diagonal entry.
+    """
+    variances = prior.diagonal(dim1=-2, dim2=-1).clamp(min=_LEAST_VARIANCE)
+    reference = variances[..., :, None] * variances[..., None, :]
+    noise_sq = noise.square()[..., None, None] * (0.5 + 0.5 * torch.eye(prior.shape[-1]))
+    difference = released - prior
+    return prior + difference * signal_weight(difference, reference, noise_sq)
+
+
 def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise: float, n_cells: int) -> Tensor:
     """Covariances (C, d, d) of classes: released, pulled to the pooled one (d, d) of rare classes, or all pooled.
 
     ``counts``: (C,). ``noise``: standard deviation of a diagonal entry of a released moment.
     """
-    variances, shape = pooled.diagonal().clamp(min=_LEAST_VARIANCE), 0.5 + 0.5 * torch.eye(len(pooled))
-    rare = (counts < RARE * counts.mean()) & (noise / counts * _FAINTEST < variances.max())
+    largest = pooled.diagonal().max().clamp(min=_LEAST_VARIANCE)
+    rare = (counts < RARE * counts.mean()) & (noise / counts * _FAINTEST < largest)
     if n_cells > 1 and bool((counts[rare] < counts.mean() / n_cells).any()):
         return pooled.expand_as(covariances)
     found = covariances.clone()
     for c in rare.nonzero().flatten().tolist():  # each has a factor of its own
-        difference, noise_sq = covariances[c] - pooled, (noise / counts[c]).square() * shape
-        found[c] = pooled + difference * signal_weight(difference, variances[:, None] * variances, noise_sq)
+        found[c] = pulled_covariances(covariances[c], pooled, noise / counts[c])
     return positive_part(found)
 
 
@@ -119,8 +137,7 @@ def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tenso
     """
     centred = reference - reference.mean(0)
     own = centred.T @ centred / len(centred)
-    values, vectors = torch.linalg.eigh(own)
-    inverse = (vectors * values.clamp(min=1e-3 * float(values.mean()) + _LEAST_VARIANCE).rsqrt()) @ vectors.T
+    inverse = with_spectrum(own, lambda values: values.clamp(min=1e-3 * values.mean() + _LEAST_VARIANCE).rsqrt())
     half = root(own)
     result: Tensor = mean + centred @ (inverse @ root(half @ positive_part(covariance) @ half) @ inverse).T
     return result
@@ -174,14 +191,10 @@ def cell_covariances(
     about = about - (weights[:, :, None] * about).sum(1, keepdim=True)
     between = torch.einsum("ck,cki,ckj->cij", weights, about, about)
     within = positive_part(covariances - between).repeat_interleave(n_cells, 0)
-    moments, noises = moments / counts[:, None, None], noise / counts
+    moments = moments / counts[:, None, None]
     wanted, found = (
         (weights.flatten() * each.diagonal(dim1=1, dim2=2).sum(1)).sum().clamp(min=_LEAST_VARIANCE)
         for each in (within, moments)
     )
     scale = (wanted / found).clamp(1, _MOST_CLIPPED)
-    difference = scale * moments - within
-    variances = within.diagonal(dim1=1, dim2=2).clamp(min=_LEAST_VARIANCE)
-    reference = variances[:, :, None] * variances[:, None, :]
-    noise_sq = (scale * noises).square()[:, None, None] * (0.5 + 0.5 * torch.eye(means.shape[1]))
-    return within + difference * signal_weight(difference, reference, noise_sq)
+    return pulled_covariances(scale * moments, within, scale * (noise / counts))
