@@ -165,14 +165,13 @@ def draw_in_layout(generator: Generator, labels: Tensor, spread: float = 1.0) ->
 
 def _in_layout(generator: Generator, records: Tensor) -> Any:
     """Convert records ``(n, *sample_shape)`` to the format of the private ones: bytes or floats, array or DataFrame."""
-    low, high = (getattr(generator, name, None) for name in ("low", "high"))
     for column, kind in enumerate(generator.kinds or ()):
         values = records[:, column]
         if kind == "integer":
             values.round_()
-        elif kind == "binary" and low is not None and high is not None:
-            first, second = low[column].cpu(), high[column].cpu()
-            values.copy_(torch.where(values > (first + second) / 2, second, first))
+        elif kind == "binary":
+            low, high = (float(getattr(generator, name)[column]) for name in ("low", "high"))
+            values.copy_(torch.where(values > (low + high) / 2, high, low))
     layout = generator.layout or Layout.of(records if records.ndim == 2 else records[:1].to(torch.uint8))
     return layout.restore(records)
 

@@ -94,7 +94,7 @@ def test_a_fit_after_an_interrupted_one(tmp_path, monkeypatch):
     generator = PrivateGenerator(run_dir=tmp_path / "a", **options)
     with pytest.raises(InputError):
         generator.fit(X, y + 1)  # refused records release nothing, so that the next fit may start
-    monkeypatch.setattr("dpswd.mixture.fitting._set_map", lambda *_: 1 / 0)
+    monkeypatch.setattr("dpswd.mixture.fitting._Fit.set_map", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         generator.fit(X, y)
     monkeypatch.undo()

@@ -30,13 +30,7 @@ _LEAST_CLASS = 0.1  # share of a class, over that of equal classes
 
 
 class NormalScores(nn.Module):
-    """Released distributions of the columns of each class, and the map between values and normal scores.
-
-    Args:
-        n_classes: Number C >= 1 of classes.
-        n_columns: Number d of columns.
-        n_bins: Number K of bins.
-    """
+    """Released distributions of the columns of each class, and the map between values and normal scores."""
 
     masses: Tensor
     edges: Tensor
@@ -97,11 +91,7 @@ class NormalScores(nn.Module):
 def estimate(bins: Bins, counts: Tensor, sigma: float, n: int) -> tuple[Tensor, Tensor]:
     """Return the most likely masses (C, d, K) of the bins, and the numbers (C,) of records of the classes.
 
-    Args:
-        bins: Public bins.
-        counts: (C, M), released numbers of records in the nodes.
-        sigma: Standard deviation of the noise of a count.
-        n: Public number of records.
+    ``counts``: (C, M), of ``n`` records, released with noise of standard deviation ``sigma``.
     """
     parts = counts.split([groups for _, _, groups in bins.levels], dim=1)
     # every level counts all records of a class; a coarse one has less noise
@@ -146,12 +136,7 @@ def _most_likely(levels: list[tuple[Tensor, int]], size: float, sigma: float) ->
 def probabilities(scores: Tensor, labels: Tensor, weights: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
     """Return the marginal distribution functions (n, d) of mixtures of normal distributions at ``scores`` (n, d).
 
-    Args:
-        scores: (n, d), drawn from the mixture of their class.
-        labels: (n,), their classes.
-        weights: (C, n_cells), of the cells of each class.
-        means: (C, n_cells, d).
-        deviations: (C, n_cells, d), standard deviations.
+    The mixture of a class has ``weights`` (C, n_cells), and ``means`` and ``deviations`` (C, n_cells, d).
     """
     inside = torch.special.ndtr((scores[:, None] - means[labels]) / deviations[labels].clamp(min=1e-6))
     result: Tensor = (weights[labels][:, :, None] * inside).sum(1)

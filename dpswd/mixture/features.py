@@ -19,11 +19,7 @@ __all__ = ["DCT", "Columns", "FeatureMap", "Flatten", "Frequencies", "Histogram"
 
 
 def dct_matrix(size: int) -> Tensor:
-    """Return the orthonormal DCT-II matrix (size, size) in float64; row i is the i-th frequency.
-
-    Args:
-        size: Number of frequencies.
-    """
+    """Return the orthonormal DCT-II matrix (size, size) in float64; row i is the i-th frequency."""
     k, n = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
     matrix = torch.cos(math.pi * (2 * n + 1).double() * k / (2 * size)) * math.sqrt(2 / size)
     matrix[0] /= math.sqrt(2)
@@ -107,11 +103,7 @@ class Flatten(FeatureMap):
 
 
 class Columns(Flatten):
-    """The columns of a vector, scaled by public bounds to [0, 1] and clipped; no row is longer than 1.
-
-    Args:
-        bounds: (low, high) of each column.
-    """
+    """The columns of a vector, scaled by public bounds (low, high) to [0, 1] and clipped; no row is longer than 1."""
 
     low: Tensor
     width: Tensor
@@ -174,16 +166,10 @@ class DCT(FeatureMap):
 
 
 def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
-    """Public standard deviations of the frequencies of a photograph.
+    """Public standard deviations (channels, height, width) of the frequencies of a photograph.
 
     Amplitudes fall as 1 / f. Of the opponent colours, red-blue has a quarter and green-magenta an eighth of the
     amplitude of luma. The standard deviation of a pixel is 1/4.
-
-    Args:
-        sample_shape: (channels, height, width).
-
-    Returns:
-        (channels, height, width) in float32.
     """
     channels, height, width = sample_shape
     i, j = torch.arange(height).double()[:, None], torch.arange(width).double()
@@ -268,18 +254,10 @@ class Histogram(FeatureMap):
     """Shares of the pixels of an image at ``n_levels`` equidistant levels from 0 to 1, all channels together.
 
     The shares add up to 1, so that the norm of a row is at most 1/2.
-
-    Args:
-        sample_shape: (channels, height, width).
-        n_levels: Number of levels.
-
-    Raises:
-        InputError: If a value is out of range.
     """
 
-    def __init__(self, sample_shape: tuple[int, int, int], n_levels: int = 32) -> None:
+    def __init__(self, sample_shape: tuple[int, ...], n_levels: int) -> None:
         super().__init__(sample_shape)
-        at_least(2, n_levels=n_levels)
         self.n_levels = self.dim = n_levels
 
     def rows(self, centred: Tensor) -> Tensor:

@@ -20,7 +20,6 @@ depends on this record besides. So each is a Gaussian mechanism of constant sens
 compose adaptively (docs/theory/accounting.md, Propositions 16 and 19). Everything else is post-processing.
 """
 
-import dataclasses
 import math
 from typing import Any
 
@@ -101,46 +100,17 @@ def fit(
     if structure.is_noise or progress:
         say(f"{'Warning: ' if structure.is_noise else ''}{structure.verdict}")
 
+    steps = _Fit(records, structure, base, queries, generator)
     with budget:
-        # 1. to 3.: rows, classes, brightness or columns
-        below = None
-        if generator.columns is not None:
-            rows, counts = _release_columns(records, queries["columns"], base, structure, generator.columns)
-        else:
-            rows = _release_overall(records, queries["overall"], base, structure)
-            if "tones" in queries:
-                histogram = Histogram(records.shape, structure.n_levels)  # type: ignore[arg-type]
-                levels = queries["tones"].release(records, rows=histogram)[1][0].clamp(min=0)
-                below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]  # shares of pixels below each level
-        if structure.own_columns:
-            means = torch.zeros(len(counts), structure.dim, dtype=torch.float64)
-            overall = means[0]
-        else:
-            counts, sums = queries["means"].release(records, rows=rows)
-            counts = counts.clamp(min=0.2 * n / len(counts))
-            noise = queries["means"].mechanism.sigma
-            means = moments.class_means(counts, sums, _reference_variances(base, structure), noise)
-            overall = sums.sum(0) / counts.sum()
-        # 4. variety within classes
-        classes = _release_classes(records, queries["moments"], rows, structure, counts, means, overall)
-        generator.proportions = classes.proportions.tolist()
-        if progress and len(counts) > 1:
-            say(structure.rarest(counts.tolist()))
-        # 5. and 6. cells
+        steps.release_rows()
+        steps.release_classes()
+        if progress and structure.n_classes > 1:
+            say(structure.rarest(steps.counts.tolist()))
         if structure.n_cells == 1:
-            _set_classes(generator, classes, structure, float(_reference_variances(base, structure).sum()))
+            steps.set_classes()
         else:
-            _release_cells(generator, records, queries, rows, classes, structure, reference)
-
-    _set_map(generator, rows)
-    if below is not None:
-        _set_tones(generator, below)
-    if generator.jitter:
-        proportions = generator.means.new_tensor(generator.proportions)
-        mean = proportions @ generator.means.unflatten(0, (len(proportions), -1)).mean(1)
-        picture = generator.linear(mean[None])[0].mean(0)
-        border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
-        generator.reflect.fill_(bool(border.mean() > _DARK))
+            steps.release_cells(reference)
+    steps.set_map()
     generator.class_names, generator.layout, generator.kinds = records.classes, records.layout, records.kinds
     generator.structure = structure
     mark_runs(generator, budget.statement()["weights_from_runs"])
@@ -250,105 +220,140 @@ class _Rows:
         return unscaled if self.columns is not None else self.base.decode(unscaled)
 
 
-def _release_columns(
-    records: PrivateRecords, query: ColumnCounts, base: FeatureMap, structure: Structure, columns: NormalScores
-) -> tuple[_Rows, Tensor]:
-    """Release the columns; return the normal scores as rows, and the numbers (C,) of records of their classes."""
-    masses, counts = estimate(query.bins, query.release(records), query.mechanism.sigma, len(records))
-    scale = ROW_NORM / (structure.headroom * math.sqrt(base.dim))
-    zero = torch.zeros(base.dim, dtype=torch.float64)
-    return _Rows(base, scale, zero, columns.set(query.bins, masses)), counts
+class _Fit:
+    """Releases of one fit, and what follows from them for the generator; see the module's docstring for the numbers."""
 
+    rows: _Rows
+    counts: Tensor  # (C,) records of classes
+    means: Tensor  # (C, D) of classes
+    covariances: Tensor  # (C, D, D) of classes
+    pooled: Tensor  # (D, D), within all classes together
 
-def _release_overall(records: PrivateRecords, query: SumAndNorm, base: FeatureMap, structure: Structure) -> _Rows:
-    """Release centre and scale; return the rows, with the root mean square norm of the structure."""
-    n = len(records)
-    total, squares = query.release(records, rows=base)
-    if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and type(base) is Flatten:
-        say(
-            f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, so that the "
-            "synthetic ones are too short; state bounds of the columns, or a larger radius, in the next run."
+    def __init__(
+        self,
+        records: PrivateRecords,
+        structure: Structure,
+        base: FeatureMap,
+        queries: dict[str, Any],
+        generator: MixtureGenerator,
+    ) -> None:
+        self.records, self.structure, self.base = records, structure, base
+        self.queries, self.generator = queries, generator
+        self.below: Tensor | None = None  # shares of pixels below each level of brightness
+
+    def release_rows(self) -> None:
+        """Release centre and scale, brightness, and counts and means of classes (1. to 3.), or columns."""
+        n, queries, structure = len(self.records), self.queries, self.structure
+        if "columns" in queries:
+            self._release_columns(queries["columns"])
+        else:
+            self._release_overall(queries["overall"])
+        if "tones" in queries:
+            histogram = Histogram(structure.sample_shape, structure.n_levels)
+            levels = queries["tones"].release(self.records, rows=histogram)[1][0].clamp(min=0)
+            self.below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]
+        if "means" in queries:
+            counts, sums = queries["means"].release(self.records, rows=self.rows)
+            self.counts = counts.clamp(min=0.2 * n / len(counts))
+            noise = queries["means"].mechanism.sigma
+            self.means = moments.class_means(self.counts, sums, self.reference_variances(), noise)
+            self.overall = sums.sum(0) / self.counts.sum()
+        self.generator.proportions = (self.counts / self.counts.sum()).tolist()
+
+    def _release_columns(self, query: ColumnCounts) -> None:
+        """Release the columns, of which the rows are the normal scores."""
+        dim, columns = self.base.dim, self.generator.columns
+        assert columns is not None
+        masses, self.counts = estimate(
+            query.bins, query.release(self.records), query.mechanism.sigma, len(self.records)
         )
-    mean, spread = moments.mean_and_spread(total, squares, n, query.mechanism.sigma)
-    spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
-    return _Rows(base, ROW_NORM / (structure.headroom * math.sqrt(spread)), mean)
+        self.means = torch.zeros(len(self.counts), dim, dtype=torch.float64)
+        self.overall = self.means[0]
+        scale = ROW_NORM / (self.structure.headroom * math.sqrt(dim))
+        self.rows = _Rows(self.base, scale, self.overall, columns.set(query.bins, masses))
 
+    def _release_overall(self, query: SumAndNorm) -> None:
+        """Release centre and scale of the rows, which get the root mean square norm of the structure."""
+        n, base = len(self.records), self.base
+        total, squares = query.release(self.records, rows=base)
+        if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and type(base) is Flatten:
+            say(
+                f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, so that the "
+                "synthetic ones are too short; state bounds of the columns, or a larger radius, in the next run."
+            )
+        mean, spread = moments.mean_and_spread(total, squares, n, query.mechanism.sigma)
+        spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
+        self.rows = _Rows(base, ROW_NORM / (self.structure.headroom * math.sqrt(spread)), mean)
 
-def _reference_variances(base: FeatureMap, structure: Structure) -> Tensor:
-    """Return public variances (D,) of the scaled rows."""
-    variances = base.reference if isinstance(base, Frequencies) else torch.ones(base.dim, dtype=torch.float64)
-    return variances * ((ROW_NORM / structure.headroom) ** 2 / variances.sum())
+    def reference_variances(self) -> Tensor:
+        """Return public variances (D,) of the scaled rows."""
+        base = self.base
+        variances = base.reference if isinstance(base, Frequencies) else torch.ones(base.dim, dtype=torch.float64)
+        return variances * ((ROW_NORM / self.structure.headroom) ** 2 / variances.sum())
 
+    def release_classes(self) -> None:
+        """Release second moments about the means (4.) and turn all to the principal directions."""
+        rows, means, counts, query = self.rows, self.means, self.counts, self.queries["moments"]
+        about = LabelledRows(lambda values, labels: (rows(values, labels) - means[labels], labels))
+        released = query.release(self.records, rows=about)
+        n = len(self.records) if self.structure.pooled else counts.sum()
+        pooled = moments.nearest_spectrum(released.sum(0) / n)
+        apart = means - self.overall
+        between = (apart * (counts / counts.sum())[:, None]).T @ apart
+        rows.directions = directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
+        self.pooled, self.between = directions.T @ pooled @ directions, float(between.trace())
+        self.means = means @ directions
+        self.covariances = self.pooled.expand(len(means), -1, -1)
+        if not self.structure.pooled:
+            turned = directions.T @ (released / counts[:, None, None]) @ directions
+            noise, n_cells = query.mechanism.sigma, self.structure.n_cells
+            self.covariances = moments.class_covariances(counts, turned, self.pooled, noise, n_cells)
+        self.variances = self.pooled.diagonal().clamp(min=_LEAST_VARIANCE)
+        self.generator.tail.copy_(self.variances[self.structure.n_components :].sqrt())
 
-@dataclasses.dataclass(frozen=True)
-class _Classes:
-    """Proportions (C,), means (C, D) and covariances (C, D, D) of classes, and the pooled covariance (D, D)."""
+    def set_classes(self) -> None:
+        """Set one cell per class, with the reference variance of the rows, which clipping and noise have changed."""
+        p = self.structure.n_components
+        covariances, tail = self.covariances[:, :p, :p], self.variances[p:]
+        found = float((self.counts / self.counts.sum()) @ covariances.diagonal(dim1=1, dim2=2).sum(1))
+        wanted = float(self.reference_variances().sum()) - self.between - float(tail.sum())
+        limit = ROW_NORM / self.structure.class_bound  # where all of them are clipped
+        scale = math.sqrt(min(max(wanted / max(found, _LEAST_VARIANCE), 1.0), limit**2))
+        self.generator.means.copy_(self.means)
+        self.generator.roots.copy_(scale * moments.root(covariances))
 
-    proportions: Tensor
-    means: Tensor
-    covariances: Tensor
-    pooled: Tensor
-    between: float  # variance between classes
+    def release_cells(self, reference: Tensor | None) -> None:
+        """Release counts, sums and, without a reference, second moments of cells (5. and 6.)."""
+        n_cells, p = self.structure.n_cells, self.structure.n_components
+        pooled, variances = self.pooled[:p, :p], self.variances[:p]
+        deviation = float(variances.sum().sqrt())
+        if self.structure.by_reference:
+            assert reference is not None
+            public = self.rows(reference, n_leading=p)
+            like = moments.like_reference(public, self.means[0, :p], pooled)
+            means, covariances = moments.reference_cells(like, n_cells)
+        else:
+            means = moments.centres(self.means[:, :p], pooled, n_cells).flatten(0, 1)
+        unit = SUM_BOUND * deviation / ROW_NORM  # a row at the bound gets norm R
+        for query in (self.queries[f"cell_means_{i}"] for i in range(self.structure.n_rounds)):
+            centres = means
+            counts, sums = query.release(self.records, rows=self._in_cells(centres, centres, unit))
+            counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
+            means = centres + moments.cell_means(counts, sums * unit, variances, query.mechanism.sigma * unit)
+        weights = counts.unflatten(0, (-1, n_cells))
+        weights = weights / weights.sum(1, keepdim=True)
+        if (query := self.queries.get("cell_moments")) is not None:
+            unit, of_classes = MOMENT_BOUND * deviation / ROW_NORM, self.covariances[:, :p, :p]
+            scaled = query.release(self.records, rows=self._in_cells(centres, means, unit)) * unit**2
+            noise = query.mechanism.sigma * unit**2
+            covariances = moments.cell_covariances(counts, scaled, noise, weights, means, of_classes)
+        self.generator.weights.copy_(weights)
+        self.generator.means.copy_(torch.cat([means, self.means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
+        self.generator.roots.copy_(moments.root(covariances))
 
-    @property
-    def variances(self) -> Tensor:
-        """Variances (D,) of the pooled covariance."""
-        return self.pooled.diagonal().clamp(min=_LEAST_VARIANCE)
-
-
-def _release_classes(
-    records: PrivateRecords,
-    query: ClassCovariances,
-    rows: _Rows,
-    structure: Structure,
-    counts: Tensor,
-    means: Tensor,
-    overall: Tensor,
-) -> _Classes:
-    """Release second moments about the means (C, D) and turn the rows to the principal directions."""
-    about = LabelledRows(lambda values, labels: (rows(values, labels) - means[labels], labels))
-    released = query.release(records, rows=about)
-    pooled = moments.nearest_spectrum(released.sum(0) / (len(records) if structure.pooled else counts.sum()))
-    proportions, apart = counts / counts.sum(), means - overall
-    between = (apart * proportions[:, None]).T @ apart
-    rows.directions = directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
-    shared = directions.T @ pooled @ directions
-    covariances = shared.expand(len(means), -1, -1)
-    if not structure.pooled:
-        turned = directions.T @ (released / counts[:, None, None]) @ directions
-        covariances = moments.class_covariances(counts, turned, shared, query.mechanism.sigma, structure.n_cells)
-    return _Classes(proportions, means @ directions, covariances, shared, float(between.trace()))
-
-
-def _set_classes(generator: MixtureGenerator, classes: _Classes, structure: Structure, total: float) -> None:
-    """Set one cell per class, with the ``total`` variance of the rows, which clipping made smaller and noise larger."""
-    p = structure.n_components
-    covariances, tail = classes.covariances[:, :p, :p], classes.variances[p:]
-    found = float(classes.proportions @ covariances.diagonal(dim1=1, dim2=2).sum(1))
-    wanted = total - classes.between - float(tail.sum())
-    limit = ROW_NORM / structure.class_bound  # where all of them are clipped
-    scale = math.sqrt(min(max(wanted / max(found, _LEAST_VARIANCE), 1.0), limit**2))
-    generator.means.copy_(classes.means)
-    generator.roots.copy_(scale * moments.root(covariances))
-    generator.tail.copy_(tail.sqrt())
-
-
-def _release_cells(
-    generator: MixtureGenerator,
-    records: PrivateRecords,
-    queries: dict[str, Any],
-    rows: _Rows,
-    classes: _Classes,
-    structure: Structure,
-    reference: Tensor | None,
-) -> None:
-    """Release counts, sums and, without a reference, second moments per cell in the leading directions."""
-    n_cells, p = structure.n_cells, structure.n_components
-    pooled, variances = classes.pooled[:p, :p], classes.variances[:p]
-    deviation = float(variances.sum().sqrt())
-
-    def in_cells(centres: Tensor, about: Tensor, unit: float) -> LabelledRows:
+    def _in_cells(self, centres: Tensor, about: Tensor, unit: float) -> LabelledRows:
         """Return leading coordinates about those of the cell, which is that of the nearest centre."""
+        rows, n_cells, p = self.rows, self.structure.n_cells, self.structure.n_components
 
         def cells(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             leading = rows(values, labels, p)
@@ -357,44 +362,27 @@ def _release_cells(
 
         return LabelledRows(cells)
 
-    if structure.by_reference:
-        assert reference is not None
-        public = rows(reference, n_leading=p)
-        like = moments.like_reference(public, classes.means[0, :p], pooled)
-        means, covariances = moments.reference_cells(like, n_cells)
-    else:
-        means = moments.centres(classes.means[:, :p], pooled, n_cells).flatten(0, 1)
-    unit = SUM_BOUND * deviation / ROW_NORM  # a row at the bound gets norm R
-    for query in (queries[f"cell_means_{i}"] for i in range(structure.n_rounds)):
-        centres = means
-        counts, sums = query.release(records, rows=in_cells(centres, centres, unit))
-        counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
-        means = centres + moments.cell_means(counts, sums * unit, variances, query.mechanism.sigma * unit)
-    weights = counts.unflatten(0, (-1, n_cells))
-    weights = weights / weights.sum(1, keepdim=True)
-    if (query := queries.get("cell_moments")) is not None:
-        unit, of_classes = MOMENT_BOUND * deviation / ROW_NORM, classes.covariances[:, :p, :p]
-        scaled = query.release(records, rows=in_cells(centres, means, unit)) * unit**2
-        noise = query.mechanism.sigma * unit**2
-        covariances = moments.cell_covariances(counts, scaled, noise, weights, means, of_classes)
-    generator.weights.copy_(weights)
-    generator.means.copy_(torch.cat([means, classes.means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
-    generator.roots.copy_(moments.root(covariances))
-    generator.tail.copy_(classes.variances[p:].sqrt())
-
-
-def _set_map(generator: MixtureGenerator, rows: _Rows) -> None:
-    """Set the map from rows to records, and the spectrum of the frequencies that are not released."""
-    identity = torch.eye(rows.base.dim, dtype=torch.float64)
-    offset = rows.decode(torch.zeros_like(identity[:1]))
-    generator.offset.copy_(offset.flatten())
-    generator.synthesis.copy_((rows.decode(identity) - offset).flatten(1))
-    if generator.residual:
-        assert isinstance(rows.base, Frequencies)
-        spectrum = reference_spectrum(rows.base.sample_shape).flatten()
-        spectrum[rows.base.kept] = 0
-        contrast = min(1.0, 1 / rows.scale)  # of the records, over that of the reference
-        generator.residual_scale.copy_(_RESIDUAL * contrast * spectrum.unflatten(0, rows.base.sample_shape))
+    def set_map(self) -> None:
+        """Set the map from rows to records: decoding, frequencies that are not released, tones, border."""
+        generator, rows = self.generator, self.rows
+        identity = torch.eye(self.base.dim, dtype=torch.float64)
+        offset = rows.decode(torch.zeros_like(identity[:1]))
+        generator.offset.copy_(offset.flatten())
+        generator.synthesis.copy_((rows.decode(identity) - offset).flatten(1))
+        if generator.residual:
+            assert isinstance(self.base, Frequencies)
+            spectrum = reference_spectrum(generator.sample_shape).flatten()
+            spectrum[self.base.kept] = 0
+            contrast = min(1.0, 1 / rows.scale)  # of the records, over that of the reference
+            generator.residual_scale.copy_(_RESIDUAL * contrast * spectrum.unflatten(0, generator.sample_shape))
+        if self.below is not None:
+            _set_tones(generator, self.below)
+        if generator.jitter:
+            proportions = generator.means.new_tensor(generator.proportions)
+            mean = proportions @ generator.means.unflatten(0, (len(proportions), -1)).mean(1)
+            picture = generator.linear(mean[None])[0].mean(0)
+            border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
+            generator.reflect.fill_(bool(border.mean() > _DARK))
 
 
 @torch.no_grad()

@@ -30,22 +30,7 @@ __all__ = ["MixtureGenerator"]
 class MixtureGenerator(Generator):
     """Mixture of normal distributions, a tone curve and jitter; :func:`dpswd.mixture.fit` sets the buffers.
 
-    Args:
-        sample_shape: Shape of one record.
-        n_classes: Number C of classes; 0 for none.
-        n_cells: Number of cells per class.
-        n_components: Number p of leading directions.
-        dim: Dimension D of the rows; ``None`` for ``n_components``.
-        bounded: Limit records to ``low`` and ``high``: pixels to [0, 1], columns to their bounds.
-        n_levels: Levels of the tone curve, at least 3; 0 clamps.
-        residual: Draw the unreleased frequencies from the reference spectrum.
-        contrast: Standard deviation of the logarithm of that factor, whose square has mean 1; 0 for none.
-        jitter: Public amounts of jitter, for images; see :func:`dpswd.mixture.jitter.jitter`.
-        n_bins: Bins of the distributions of columns, of which rows are the normal scores; 0 for none.
-        own_columns: Whether each class has its own distributions of columns, or all have one.
-
-    Raises:
-        InputError: If a number is out of range, or jitter is set for records that are not images.
+    Shapes: C classes, n_cells per class, D dimensions of the rows, the p leading ones with covariances of cells.
     """
 
     weights: Tensor
@@ -65,15 +50,15 @@ class MixtureGenerator(Generator):
         sample_shape: tuple[int, ...] = (1, 28, 28),
         n_classes: int = 10,
         n_cells: int = 5,
-        n_components: int = 40,
-        dim: int | None = None,
-        bounded: bool = True,
-        n_levels: int = 0,
-        residual: bool = False,
-        contrast: float = 0.0,
-        jitter: Mapping[str, float] | None = None,
-        n_bins: int = 0,
-        own_columns: bool = True,
+        n_components: int = 40,  # p
+        dim: int | None = None,  # D, by default p
+        bounded: bool = True,  # limit records to ``low`` and ``high``: pixels to [0, 1], columns to their bounds
+        n_levels: int = 0,  # of the tone curve, at least 3; 0 clamps
+        residual: bool = False,  # draw the unreleased frequencies from the reference spectrum
+        contrast: float = 0.0,  # standard deviation of the logarithm of the factor, whose square has mean 1
+        jitter: Mapping[str, float] | None = None,  # public amounts, for images
+        n_bins: int = 0,  # of the distributions of columns, of which rows are the normal scores
+        own_columns: bool = True,  # whether each class has its own distributions of columns
     ) -> None:
         dim = n_components if dim is None else dim
         at_least(1, n_cells=n_cells, n_components=n_components)
@@ -165,12 +150,7 @@ class MixtureGenerator(Generator):
         return self.columns.values(below, labels).clamp(self.low, self.high)
 
     def linear(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Map rows (n, D) to records without limits.
-
-        Args:
-            rows: (n, D).
-            codes: (n, size of a record), standard normal, of the residual; ``None`` for no residual.
-        """
+        """Map rows (n, D), and normal codes (n, size of a record) of the residual, to records without limits."""
         records = (rows @ self.synthesis + self.offset).unflatten(1, self.sample_shape)
         if codes is not None:
             assert self.frequencies is not None

@@ -31,27 +31,16 @@ def check_amounts(amounts: Mapping[str, float]) -> None:
 
 def jitter(
     images: Tensor,
-    codes: Tensor,
+    codes: Tensor,  # (n, N_CODES), standard normal
     *,
-    shift: float = 0.0,
-    rotation: float = 0.0,
-    zoom: float = 0.0,
-    shear: float = 0.0,
-    elastic: float = 0.0,
-    padding: str = "zeros",
+    shift: float = 0.0,  # largest, along either axis, in pixels
+    rotation: float = 0.0,  # largest angle, in degrees
+    zoom: float = 0.0,  # largest relative change of width and of height
+    shear: float = 0.0,  # largest, in pixels per pixel
+    elastic: float = 0.0,  # standard deviation of the displacements of 5 x 5 control points, in pixels
+    padding: str = "zeros",  # "reflection" for images whose border is not black
 ) -> Tensor:
-    """Transform images (n, channels, height, width) by independent draws; resampling is bilinear.
-
-    Args:
-        images: The images.
-        codes: (n, N_CODES), standard normal; draws of the affine map are uniform functions of them.
-        shift: Largest shift along either axis, in pixels.
-        rotation: Largest angle, in degrees.
-        zoom: Largest relative change of width and of height.
-        shear: Largest shear, in pixels per pixel.
-        elastic: Standard deviation of the displacements of 5 x 5 control points, in pixels; bicubic between them.
-        padding: Values outside the image: ``"zeros"``, or ``"reflection"`` for images whose border is not black.
-    """
+    """Transform images (n, channels, height, width); draws of the affine map are uniform, resampling is bilinear."""
     right, down, angle, wide, high, slant = (2 * torch.special.ndtr(codes[:, :6]) - 1).unbind(1)
     height, width = images.shape[2:]
     angle = angle * rotation * math.pi / 180

@@ -15,8 +15,6 @@ variance, since moments about a mean that is mostly noise hold what is left of t
 per class and a class is smaller than an average cell, all classes have the pooled covariance.
 """
 
-from collections.abc import Callable
-
 import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
@@ -28,33 +26,28 @@ _FAINTEST = 6.0  # largest variance over the noise of a rare class below which i
 _POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in that of one cell
 
 
-def with_spectrum(matrix: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Change the eigenvalues (..., d), in ascending order, of symmetric matrices (..., d, d)."""
-    values, vectors = torch.linalg.eigh(matrix)
-    result: Tensor = (vectors * change(values)[..., None, :]) @ vectors.mT
-    return result
-
-
 def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
     """Lift the eigenvalues of symmetric matrices (..., d, d) to at least ``floor``."""
-    return with_spectrum(matrix, lambda values: values.clamp(min=floor))
+    values, vectors = torch.linalg.eigh(matrix)
+    result: Tensor = (vectors * values.clamp(min=floor)[..., None, :]) @ vectors.mT
+    return result
 
 
 def root(matrix: Tensor) -> Tensor:
     """Symmetric square root of symmetric matrices (..., d, d); negative eigenvalues count as 0."""
-    return with_spectrum(matrix, lambda values: values.clamp(min=0).sqrt())
+    values, vectors = torch.linalg.eigh(matrix)
+    result: Tensor = (vectors * values.clamp(min=0).sqrt()[..., None, :]) @ vectors.mT
+    return result
 
 
 def nearest_spectrum(matrix: Tensor) -> Tensor:
     """Nearest positive semidefinite matrix (d, d) of the same trace: noise spreads a spectrum and keeps its sum."""
-
-    def lowered(values: Tensor) -> Tensor:
-        descending = values.flip(0)
-        excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
-        n_positive = int((descending > excess).sum())
-        return (values - excess[max(n_positive, 1) - 1]).clamp(min=0)
-
-    return with_spectrum(matrix, lowered)
+    values, vectors = torch.linalg.eigh(matrix)
+    descending = values.flip(0)
+    excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
+    n_positive = int((descending > excess).sum())
+    result: Tensor = (vectors * (values - excess[max(n_positive, 1) - 1]).clamp(min=0)) @ vectors.T
+    return result
 
 
 def mean_and_spread(total: Tensor, squares: float, n: int, noise: float) -> tuple[Tensor, float]:
@@ -88,10 +81,7 @@ def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Te
 
 
 def pulled_covariances(released: Tensor, prior: Tensor, noise: Tensor) -> Tensor:
-    """Pull covariances (..., d, d) towards a prior, entry by entry; the reference has the prior's variances.
-
-    ``noise``: standard deviations (...) of a diagonal entry.
-    """
+    """Pull covariances (..., d, d), whose diagonal entries have ``noise`` (...), towards a prior, entry by entry."""
     variances = prior.diagonal(dim1=-2, dim2=-1).clamp(min=_LEAST_VARIANCE)
     reference = variances[..., :, None] * variances[..., None, :]
     noise_sq = noise.square()[..., None, None] * (0.5 + 0.5 * torch.eye(prior.shape[-1]))
@@ -137,7 +127,8 @@ def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tenso
     """
     centred = reference - reference.mean(0)
     own = centred.T @ centred / len(centred)
-    inverse = with_spectrum(own, lambda values: values.clamp(min=1e-3 * values.mean() + _LEAST_VARIANCE).rsqrt())
+    values, vectors = torch.linalg.eigh(own)
+    inverse = (vectors * values.clamp(min=1e-3 * float(values.mean()) + _LEAST_VARIANCE).rsqrt()) @ vectors.T
     half = root(own)
     result: Tensor = mean + centred @ (inverse @ root(half @ positive_part(covariance) @ half) @ inverse).T
     return result

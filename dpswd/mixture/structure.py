@@ -73,51 +73,28 @@ _TERMS = {  # of the table
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    r"""What is released and how the budget is shared; see :func:`forecast`.
-
-    Args:
-        sample_shape: Shape of a record.
-        n_classes: Number C of classes; 0 for none.
-        size: Frequencies per axis of luma; 0 for vectors.
-        chroma_size: Frequencies per axis of the other opponent colours; 0 for vectors.
-        dim: Dimension D of the rows.
-        n_components: Leading directions p with covariances of their own, per cell or class.
-        n_cells: Cells per class.
-        pooled: Whether one second moment is released for all classes together.
-        headroom: Row bound over the root mean square norm of a row.
-        class_bound: Bound on the distance of a row from the mean of its class, enforced by clipping.
-        n_levels: Levels of brightness of the histogram of pixels; 0 for none.
-        shares: Part of the squared mu of each release; they add up to 1.
-        signal_to_noise: Forecast for each release under the reference spectrum, as a ratio of norms.
-        n_surviving: Forecast number of directions above the noise edge of the pooled second moment.
-        signal: The number :math:`\mu N / \sqrt C`, on which all of this depends.
-        by_reference: Whether the cells are those of a public reference.
-        n_rounds: Releases of the counts and sums of cells; the means of one are the centres of the next.
-        n_bins: Most bins of a column; 0 where the distributions of columns are not released.
-        own_columns: Whether each class has its own distributions of columns.
-        column_signal: Signal s of columns with public bounds, on which this depends; ``None`` without bounds.
-    """
+    """What is released and how the budget is shared; see :func:`forecast`."""
 
     sample_shape: tuple[int, ...]
-    n_classes: int
-    size: int
-    chroma_size: int
-    dim: int
-    n_components: int
-    n_cells: int
-    pooled: bool
-    headroom: float
-    class_bound: float
-    n_levels: int
-    shares: dict[str, float]
-    signal_to_noise: dict[str, float]
-    n_surviving: int
-    signal: float
-    by_reference: bool = False
-    n_rounds: int = 0
-    n_bins: int = 0
-    own_columns: bool = False
-    column_signal: float | None = None
+    n_classes: int  # C; 0 for none
+    size: int  # frequencies per axis of luma; 0 for vectors
+    chroma_size: int  # those of the other opponent colours
+    dim: int  # D, of the rows
+    n_components: int  # leading directions p with covariances of their own, per cell or class
+    n_cells: int  # per class
+    pooled: bool  # one second moment is released for all classes together
+    headroom: float  # row bound over the root mean square norm of a row
+    class_bound: float  # on the distance of a row from the mean of its class, enforced by clipping
+    n_levels: int  # of brightness, of the histogram of pixels; 0 for none
+    shares: dict[str, float]  # of the squared mu, of each release; they add up to 1
+    signal_to_noise: dict[str, float]  # forecast for each release under the reference spectrum, a ratio of norms
+    n_surviving: int  # forecast number of directions above the noise edge of the pooled second moment
+    signal: float  # mu N / sqrt(C), on which all of this depends
+    by_reference: bool = False  # the cells are those of a public reference
+    n_rounds: int = 0  # releases of the sums of cells; the means of one are the centres of the next
+    n_bins: int = 0  # most bins of a column; 0 where the distributions of columns are not released
+    own_columns: bool = False  # each class has its own distributions of columns
+    column_signal: float | None = None  # s, of columns with public bounds
 
     def __str__(self) -> str:
         """Return a table of the releases, what public data sets gave, and what to expect."""
