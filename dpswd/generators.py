@@ -323,11 +323,11 @@ def save_grid(images: Tensor, path: Path, columns: int) -> None:
     atomic_write(path, partial(save_image, large, nrow=columns, padding=scale, pad_value=0.5, format="PNG"))
 
 
-def save_samples(generator: Generator, path: Path, columns: int = 10) -> Tensor:
-    """Write a picture with a row of generated images per class; return the images."""
-    labels = torch.arange(generator.n_classes or columns).repeat_interleave(columns)
+def save_samples(generator: Generator, path: Path) -> Tensor:
+    """Write a picture with a row of ten generated images per class; return the images."""
+    labels = torch.arange(generator.n_classes or 10).repeat_interleave(10)
     images = draw(generator, labels if generator.n_classes else torch.zeros_like(labels))
-    save_grid(images, path, columns)
+    save_grid(images, path, 10)
     return images
 
 

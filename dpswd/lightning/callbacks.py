@@ -35,20 +35,14 @@ class GeneratorFile(L.Callback):
 
 
 class SampleGrid(L.Callback):
-    """Writes ``samples.png``, with a row of images per class, during training and at its end.
+    """Writes ``samples.png``, with ten images per class, during training and at its end, and to TensorBoard.
 
-    Args:
-        columns: Images per class.
-        every_n_steps: Training steps between pictures, which also go to TensorBoard; 0 for the last one only.
-
-    Raises:
-        InputError: If a value is out of range.
+    ``every_n_steps`` are the training steps between pictures; 0 for the last one only.
     """
 
-    def __init__(self, columns: int = 10, every_n_steps: int = 500) -> None:
-        at_least(1, columns=columns)
+    def __init__(self, every_n_steps: int = 500) -> None:
         at_least(0, every_n_steps=every_n_steps)
-        self.columns, self.every_n_steps = columns, every_n_steps
+        self.every_n_steps = every_n_steps
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -65,9 +59,9 @@ class SampleGrid(L.Callback):
         generator = module.generator
         if len(generator.sample_shape) != 3 or not trainer.is_global_zero:
             return
-        images = save_samples(generator, Path(trainer.default_root_dir) / "samples.png", self.columns)
+        images = save_samples(generator, Path(trainer.default_root_dir) / "samples.png")
         board = getattr(trainer.logger, "experiment", None)
         if board is not None and hasattr(board, "add_image"):
             from torchvision.utils import make_grid
 
-            board.add_image("samples", make_grid(images.clamp(0, 1), nrow=self.columns), trainer.global_step)
+            board.add_image("samples", make_grid(images.clamp(0, 1), nrow=10), trainer.global_step)

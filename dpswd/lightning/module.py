@@ -43,11 +43,9 @@ class GeneratorModule(KeepsRelease):
         n_quantiles: Block means per column (``statistic="quantiles"``).
         statistic: ``"quantiles"`` or ``"rows"``.
         kind: ``"orthogonal"`` or ``"iid"`` directions.
-        bound: ``"exact"``, ``"bernstein"`` or ``"clt"``.
         labels: How classes enter a record.
         generated: Number of generated records per step, spread evenly over the classes.
         lr: Learning rate of Adam; it decays to a tenth over the run (cosine schedule).
-        noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
         InputError: If a number is out of range, or generator and features do not fit.
@@ -69,11 +67,9 @@ class GeneratorModule(KeepsRelease):
         n_quantiles: int | None = 100,
         statistic: Literal["rows", "quantiles"] = "quantiles",
         kind: Literal["iid", "orthogonal"] = "orthogonal",
-        bound: Literal["exact", "bernstein", "clt"] = "exact",
         labels: Literal["blocks", "concat", "none"] = "blocks",
         generated: int = 500,
         lr: float = 2e-3,
-        noise_seed: int | None = None,
     ) -> None:
         super().__init__()
         at_least(1, generated=generated)
@@ -97,9 +93,7 @@ class GeneratorModule(KeepsRelease):
                 statistic=statistic,
                 n_quantiles=n_quantiles if statistic == "quantiles" else None,
                 kind=kind,
-                bound=bound,
                 n_classes=generator.n_classes if labels == "blocks" else None,
-                noise_seed=noise_seed,
             )
         )
         self._private_rows: RowFunction = LabelledRows(self._labelled) if labels == "concat" else self.features
@@ -161,14 +155,11 @@ class SketchModule(L.LightningModule):
     """Trains a generator on a sketch: all releases are made at the start, every step is post-processing.
 
     Args:
-        generator: Maps latent codes and classes to images.
-        features: Public feature maps of the sketch. If not given, the lowest frequencies of the images: of a
-            :class:`~dpswd.lightning.networks.ShuffleGenerator` its own, and it starts at the released moments.
-        moments: Whether second moments are released.
-        pooled: Whether they are released for all classes together: for few records, or a small budget.
+        generator: Maps latent codes and classes to images. A :class:`~dpswd.lightning.networks.ShuffleGenerator`
+            determines the frequencies of the sketch, and starts at their released moments.
+        pooled: Whether second moments are released for all classes together: for few records, or a small budget.
         batch_size: Generated records per step, spread evenly over the classes; at least two of each.
         lr: Largest learning rate of Adam: a linear warm-up over a twentieth of the steps, then a cosine to zero.
-        noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
         InputError: If a number is out of range.
@@ -179,34 +170,25 @@ class SketchModule(L.LightningModule):
         ['sum of rows and squared norms', 'counts and sums of 10 classes', 'second moments of 10 classes']
     """
 
-    def __init__(
-        self,
-        generator: Generator,
-        features: list[FeatureMap] | None = None,
-        moments: bool = True,
-        pooled: bool = False,
-        batch_size: int = 250,
-        lr: float = 2e-3,
-        noise_seed: int | None = None,
-    ) -> None:
+    def __init__(self, generator: Generator, pooled: bool = False, batch_size: int = 250, lr: float = 2e-3) -> None:
         super().__init__()
         at_least(2 * max(1, generator.n_classes), batch_size=batch_size)
         positive(lr=lr)
-        self.save_hyperparameters(ignore=["generator", "features"])
+        self.save_hyperparameters(ignore=["generator"])
         self.generator, self.batch_size, self.lr = generator, batch_size, lr
-        if features is None:
+        if isinstance(generator, ShuffleGenerator):
+            features = generator.features
+        else:
             shape = cast(tuple[int, int, int], generator.sample_shape)
-            own = generator.features if isinstance(generator, ShuffleGenerator) else None
-            features = [own or Frequencies(shape, min(MOST_FREQUENCIES, *shape[1:]))]
-        self.sketch = Sketch(features, generator.n_classes, moments=moments, pooled=pooled, noise_seed=noise_seed)
+            features = Frequencies(shape, min(MOST_FREQUENCIES, *shape[1:]))
+        self.sketch = Sketch(features, generator.n_classes, pooled=pooled)
 
     def on_train_start(self) -> None:
         """Make the releases and start the generator at them, unless a checkpoint holds both."""
         if self.sketch.is_released:
             return
         self.sketch.make_releases(cast(Any, self.trainer).datamodule.records)
-        part = self.sketch.parts[0]
-        if isinstance(self.generator, ShuffleGenerator) and part.features is self.generator.features and part.moments:
+        if isinstance(self.generator, ShuffleGenerator):
             self.generator.start_at(*self.sketch.normal())
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
