@@ -6,8 +6,7 @@ the budgets up. It releases noisy sums over all records (:mod:`dpswd.mixture`) a
 
 import datetime
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,14 @@ from dpswd._validate import at_least, positive, probability
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.budget import Budget
 from dpswd.errors import InputError
-from dpswd.generators import draw_in_layout, guarantee_line, read_generator, stated_guarantee, write_generator
+from dpswd.generators import (
+    draw_in_layout,
+    guarantee_line,
+    read_generator,
+    seeded,
+    stated_guarantee,
+    write_generator,
+)
 from dpswd.mixture.jitter import AMOUNTS as JITTER
 from dpswd.mixture.structure import Structure, forecast
 from dpswd.records import PrivateRecords
@@ -62,13 +68,15 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         return mu_of_epsilon(self.epsilon, self.delta)
 
     def _release(self, records: PrivateRecords, directory: Path, config: dict[str, Any], **options: Any) -> None:
-        """Fit ``generator_`` within the budget, and set the facts of the run."""
+        """Fit ``generator_`` within the budget, set the facts of the run, and show ``config`` in its report."""
+        names = ("name", "shape", "n_classes", "classes", "taken", "bounds", "kinds")
+        public = {"n_records": len(records)} | {name: getattr(records, name) for name in names}
         budget = Budget(
             records,
             target_epsilon=self.epsilon,
             target_delta=self.delta,
             run_dir=directory,
-            config=json.loads(json.dumps(config, default=str)),
+            config=json.loads(json.dumps(config | {"records": public}, default=str)),
             shared_ledger=self.shared_ledger,
             resume=self.resume,
         )
@@ -200,7 +208,10 @@ class PrivateGenerator(OneShot):
             records = PrivateRecords(X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds)
         _check_device(self.device)
         constants = {name: getattr(self, name) for name in ("centre", "radius", *JITTER)}
-        self._release(records, directory, _config(constants, records), **constants)
+        stated = {name: value for name, value in constants.items() if value is not None}
+        if len(records.shape) == 3:
+            stated = {"centre": 0.5} | stated  # the effective value
+        self._release(records, directory, {"generator": stated}, **constants)
         self.generator_ = self.generator_.to(self.device)
         self._drawn = 0
         self.classes_ = None if records.classes is None else np.array(records.classes)
@@ -228,7 +239,7 @@ class PrivateGenerator(OneShot):
         """
         generator = self._fitted()
         at_least(1, n=n)
-        with _seeded(self.random_state, self._drawn):
+        with seeded(int(np.random.SeedSequence([self.random_state, self._drawn]).generate_state(1)[0])):
             labels = generator.labels(n, proportions) if y is None else generator.numbers(y)
             if len(labels) != n:
                 raise InputError(f"Expected y with n={n} classes, got {len(labels)}.")
@@ -291,29 +302,9 @@ def _check_array(X: Any) -> None:
         raise InputError(f"Expected columns in X, got 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
 
 
-@contextmanager
-def _seeded(seed: int, call: int) -> Iterator[None]:
-    """Seed torch for public randomness; the global random state stays as it is."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(int(np.random.SeedSequence([seed, call]).generate_state(1)[0]))
-        yield
-
-
 def _check_device(device: Any) -> None:
     """Refuse a device that is not there, before anything is released."""
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"Expected a device of this machine, got device={device!r}; use 'cpu'.") from error
-
-
-def _config(constants: dict[str, Any], records: PrivateRecords) -> dict[str, Any]:
-    """Return the public constants of the run, which the report shows."""
-    stated = {name: value for name, value in constants.items() if value is not None}
-    if len(records.shape) == 3:
-        stated = {"centre": 0.5} | stated  # the effective value
-    names = ("name", "shape", "n_classes", "classes", "taken", "bounds", "kinds")
-    return {
-        "generator": stated,
-        "records": {"n_records": len(records)} | {name: getattr(records, name) for name in names},
-    }

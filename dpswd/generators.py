@@ -123,6 +123,14 @@ class Generator(nn.Module):
         return torch.tensor([known[name] for name in given])
 
 
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch for public randomness; the global random state stays as it is."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
 @torch.no_grad()
 def draw(generator: Generator, labels: Tensor, spread: float = 1.0) -> Tensor:
     """Generate a record for each class in evaluation mode.

@@ -35,11 +35,11 @@ from dpswd._files import atomic_write
 from dpswd.adaptation.methods import ImageMap, class_shift, image_network
 from dpswd.adaptation.space import SourceSpace, channels_first, channels_last, flat
 from dpswd.errors import InputError
-from dpswd.generators import draw, read_file, stated_guarantee
+from dpswd.generators import draw, read_file, seeded, stated_guarantee
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import BETWEEN, ROW_NORM
 
-__all__ = ["MIN_SHIFT", "SyntheticTarget", "TargetClassifier", "adapt", "check_method"]
+__all__ = ["MIN_SHIFT", "SyntheticTarget", "TargetClassifier", "adapt", "resolved"]
 
 MIN_SHIFT = 0.7
 _LEAST_SIGNAL = 2.0  # signal-to-noise ratio of the mean below which nothing is adapted
@@ -64,8 +64,7 @@ class SyntheticTarget:
     def draw(cls, generator: MixtureGenerator, space: SourceSpace, n: int, seed: int) -> "SyntheticTarget":
         """Draw n records of a generator of coordinates or of images; the global random state stays as it is."""
         images, signal = len(space.shape) > 1, float(generator.structure.signal_to_noise["means"])
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(seed)
+        with seeded(seed):
             drawn = draw(generator, torch.zeros(n, dtype=torch.int64))
         records = channels_last(drawn.clamp(0, 1)) if images else space.vectors(drawn.double().numpy())
         rows = space.leading(records) if images else drawn.double().numpy()
@@ -156,18 +155,15 @@ class TargetClassifier:
 _FACTS = ("adapted", "shift", "verdict")
 
 
-def check_method(method: Any, *, images: bool) -> None:
-    """Raise an InputError if a method is no name, transport of POT or classifier, or needs images."""
-    if isinstance(_copied(method), ImageMap) and not images:
-        raise InputError("Expected images for method image_map, got vectors; choose class_shift.")
-
-
-def _copied(method: Any) -> Any:
-    """Return a copy of the method; an :class:`ImageMap` or ``None`` (class shift) for a name."""
-    if isinstance(method, str) and method in ("class_shift", "image_map"):
-        return ImageMap() if method == "image_map" else None
+def resolved(method: Any, images: bool) -> Any:
+    """Return a copy of a method; an :class:`ImageMap`, or ``None`` (class shift), for a name."""
+    if isinstance(method, str) and method == "class_shift":
+        return None
+    method = ImageMap() if isinstance(method, str) and method == "image_map" else method
     if not hasattr(method, "fit"):
         raise InputError(f"Expected method='class_shift', 'image_map' or an estimator, got {method!r}.")
+    if isinstance(method, ImageMap) and not images:
+        raise InputError("Expected images for method image_map, got vectors; choose class_shift.")
     if isinstance(method, ImageMap) or _is_transport(method):
         return copy.deepcopy(method)
     if not hasattr(method, "predict"):
@@ -195,8 +191,7 @@ def adapt(
 
     It spends nothing and reads no private record. The options are those of :class:`dpswd.PrivateAdapter`.
     """
-    check_method(method, images=len(space.shape) > 1)
-    method = _copied(method)
+    method = resolved(method, len(space.shape) > 1)
     if np.shape(labels) != source.shape[:1]:
         raise InputError(f"Expected y of shape {source.shape[:1]}, as many as X, got {np.shape(labels)}.")
     classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
@@ -210,7 +205,8 @@ def adapt(
         aim = channels_first(target.records) if adapted else None
         model: Any = method.fit(channels_first(source), torch.from_numpy(numbers), aim, seed, device)
     elif not adapted:
-        space = SourceSpace.identity(source)
+        d = int(np.prod(source.shape[1:]))
+        space = SourceSpace(source.shape[1:], False, np.zeros(d), 1.0)  # records as they came
         model = plain.fit(source if source.ndim == 2 else flat(source), numbers)
     elif method is None:
         model = plain.fit(moved, numbers)

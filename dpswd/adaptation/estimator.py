@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from dpswd._arrays import as_array, as_records
 from dpswd._progress import say
 from dpswd._validate import at_least, nonnegative
-from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt, check_method
+from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt, resolved
 from dpswd.adaptation.space import SourceSpace, channels_last
 from dpswd.errors import InputError
 from dpswd.estimators import OneShot
@@ -98,19 +98,10 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         resume: bool = False,
         verbose: bool = True,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.classifier = classifier
-        self.normalise = normalise
-        self.min_shift = min_shift
-        self.n_synthetic = n_synthetic
-        self.device = device
-        self.run_dir = run_dir
-        self.shared_ledger = shared_ledger
-        self.random_state = random_state
-        self.resume = resume
-        self.verbose = verbose
+        self.epsilon, self.delta, self.method, self.classifier = epsilon, delta, method, classifier
+        self.normalise, self.min_shift, self.n_synthetic = normalise, min_shift, n_synthetic
+        self.device, self.run_dir, self.shared_ledger = device, run_dir, shared_ledger
+        self.random_state, self.resume, self.verbose = random_state, resume, verbose
 
     def fit(self, X: Any, y: Any, sample_domain: Any) -> "PrivateAdapter":
         """Release a synthetic target and train a classifier for it.
@@ -133,14 +124,16 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         mu, directory = self._mu(), self._start()
         source, labels, target = _split(X, y, sample_domain)
         images = source.ndim > 2
-        check_method(self.method, images=images)
+        resolved(self.method, images)
         space = SourceSpace.of(source, len(target), mu, self.normalise)
         # of images the records are released, of vectors their leading coordinates
         records = PrivateRecords(target if images else space.target_rows(target), name="target")
         options: dict[str, Any] = {}
         if not images:
             options = {"radius": _RADIUS, "reference": torch.from_numpy(space.leading(source)).float()}
-        self._release(records, directory, _config(self, len(source), records), **options)
+        names = ("method", "normalise", "min_shift", "n_synthetic", "random_state")
+        stated = {name: getattr(self, name) for name in names} | {"n_source": len(source)}
+        self._release(records, directory, {"title": "Classifier for private records", "adapter": stated}, **options)
         self._space = space
         self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, self.random_state)
         self.synthetic_ = self._target.records
@@ -245,11 +238,3 @@ def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:
     if len(np.unique(classes)) < 2:
         raise InputError("Expected y with at least 2 classes in the source, got 1.")
     return records[is_source], classes, records[~is_source]
-
-
-def _config(adapter: PrivateAdapter, n_source: int, records: PrivateRecords) -> dict[str, Any]:
-    """Return the public constants of the run, which the report shows."""
-    names = ("method", "normalise", "min_shift", "n_synthetic", "random_state")
-    public = {"name": records.name, "n_records": len(records), "shape": records.shape, "n_source": n_source}
-    options = {name: getattr(adapter, name) for name in names}
-    return {"title": "Classifier for private records", "adapter": options, "records": public}

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from dpswd._validate import at_least
 from dpswd.evaluation.accuracy import SmallCNN
+from dpswd.generators import seeded
 from dpswd.mixture.features import DCT
 from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
 from dpswd.sliced import random_projections, sliced_wasserstein
@@ -104,8 +105,7 @@ class ImageMap:
 
         ``target=None`` trains on the source as it is.
         """
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.enable_grad():
-            torch.manual_seed(seed)
+        with seeded(seed), torch.enable_grad():
             if target is not None:
                 adapter = fit_adapter(images, target, seed)
                 with torch.no_grad():

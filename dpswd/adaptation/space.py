@@ -47,12 +47,6 @@ class SourceSpace:
         basis = PCA(p, random_state=0).fit(rows).components_.T
         return cls(source.shape[1:], normalise, centre, radius, basis)
 
-    @classmethod
-    def identity(cls, source: Array) -> "SourceSpace":
-        """Return the coordinates that are the records as they came."""
-        d = int(np.prod(source.shape[1:]))
-        return cls(source.shape[1:], False, np.zeros(d), 1.0)
-
     def leading(self, records: Array) -> Array:
         """Return the leading coordinates (n, p) of records (n, ...); an InputError if they have another shape."""
         if records.shape[1:] != self.shape:
