@@ -141,7 +141,7 @@ def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, plac
         raise KeyboardInterrupt
 
     again = "To finish the run, which pays for no release twice: dpswd generate digits --out run --resume"
-    for name, ending in (("data.read", "interrupted."), ("mixture.fitting._set_map", again)):
+    for name, ending in (("data.read", "interrupted."), ("mixture.fitting._Fit.set_map", again)):
         with monkeypatch.context() as patch:
             patch.setattr(f"dpswd.{name}", stopped)
             assert main(["generate", "digits", "--out", "run"]) == 130
