@@ -31,7 +31,7 @@ from dpswd.generators import (
     save_grid,
     write_generator,
 )
-from dpswd.lightning.networks import ConvGenerator
+from dpswd.lightning.networks import ConvGenerator, ShuffleGenerator
 from dpswd.mixture.generator import MixtureGenerator
 
 SEED = 20261121
@@ -128,6 +128,7 @@ def small():
     "made",
     [
         ConvGenerator((1, 12, 8), n_classes=3, latent_dim=5, hidden=16),
+        ShuffleGenerator((1, 12, 8), 3, size=6, chroma_size=3, hidden=16, width=4, jitter={"rotation": 5.0}),
         MixtureGenerator((1, 12, 8), n_classes=3, n_cells=2, n_components=4, n_levels=5, jitter={"shift": 1.0}),
     ],
     ids=lambda made: type(made).__name__,

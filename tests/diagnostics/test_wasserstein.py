@@ -127,22 +127,6 @@ def dp_from_wdp(wdp, order, lipschitz):
     return lipschitz * wdp ** (order / (order + 1))
 
 
-@pytest.mark.parametrize(
-    ("function", "arguments", "expected"),
-    [
-        (laplace_wdp, (1, 1), math.sqrt(2 / math.e) / 2),  # the bracket is 1/e at scale 1
-        (laplace_wdp, (4, 1), (2 / math.e) ** 0.125 / 2),
-        (laplace_wdp, (1, 1, 2), math.sqrt(2 / math.e)),
-        (laplace_wdp, (1, 2), math.sqrt(2 * math.exp(-0.5) - 1) / 2),
-        (gaussian_wdp, (1, 2), 0.25),
-        (gaussian_wdp, (3, 8), 0.25),
-        (gaussian_wdp, (2, 1, 4), 1.0),
-    ],
-)
-def test_propositions_7_and_8_by_hand(function, arguments, expected):
-    assert function(*arguments) == pytest.approx(expected, rel=1e-13)
-
-
 @pytest.mark.parametrize("order", [1, 2, 16])
 def test_propositions_7_and_8_below_the_distance(order):
     for noise in (1.0, 5.0, 1e3):

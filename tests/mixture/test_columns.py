@@ -11,7 +11,7 @@ from scipy import stats
 from dpswd import Budget, ColumnCounts, PrivateGenerator, PrivateRecords, mixture
 from dpswd.bins import Bins
 from dpswd.generators import draw
-from dpswd.mixture.columns import NormalScores, estimate, probabilities
+from dpswd.mixture.columns import NormalScores, estimate
 from dpswd.mixture.structure import forecast
 
 N = 6000
@@ -101,16 +101,6 @@ def test_trees_beat_bins():
     assert float((tree.cumsum(0) - true).abs().mean()) < 0.5 * float((bins - true).abs().mean())
 
 
-def test_probabilities_are_uniform_for_rows_of_the_mixture():
-    torch.manual_seed(0)
-    weights, means = torch.tensor([[0.3, 0.7]]), torch.tensor([[[-2.0], [1.0]]])
-    cells = (torch.rand(5000) > 0.3).long()
-    rows = means[0, cells] + torch.tensor([0.5, 2.0])[cells, None] * torch.randn(5000, 1)
-    labels = torch.zeros(5000, dtype=torch.int64)
-    found = probabilities(rows, labels, weights, means, torch.tensor([[[0.5], [2.0]]]))
-    assert stats.kstest(found[:, 0].numpy(), "uniform").pvalue > 1e-6
-
-
 def test_the_rule_of_columns():
     """Signal N mu / sqrt(2 d): 140 C for each class, 90 for all together; stated in the text whichever way it goes."""
     cases = [
@@ -141,7 +131,7 @@ def made(tmp_path_factory):
     return PrivateGenerator(8, 1e-5, run_dir=tmp_path_factory.mktemp("run") / "r", **options).fit(rows, labels)
 
 
-def test_tables_have_their_columns_and_correlations(made):
+def test_tables_have_their_columns_and_correlations(made, tmp_path):
     rows, (drawn, classes) = table().numpy(), made.sample(N, proportions="released")
     assert made.guarantee_["epsilon"] <= 8
     for j in range(4):
@@ -151,9 +141,6 @@ def test_tables_have_their_columns_and_correlations(made):
     assert ends == pytest.approx((6, 6), abs=0.3)
     assert np.array_equal(drawn[:, [0, 2, 3]], drawn[:, [0, 2, 3]].round())
     assert set(drawn[:, 2]) == {2.0, 5.0}
-
-
-def test_a_file_holds_the_columns(made, tmp_path):
     made.save(tmp_path / "generator.pt")
     loaded = PrivateGenerator.load(tmp_path / "generator.pt")
     loaded._drawn = made._drawn = 0

@@ -67,7 +67,6 @@ def test_dct():
         (lambda: Flatten((0,)), "Expected sample_shape_0 >= 1, got sample_shape_0=0"),
         (lambda: Flatten((3,), radius=0.0), "Expected radius to be finite and above 0, got radius=0"),
         (lambda: DCT((1, 8, 8), size=9), r"Expected 1 <= size <= 8 .*, got size=9\."),
-        (lambda: DCT((1, 8, 8), size=0), r"Expected 1 <= size <= 8 .*, got size=0\."),
         (lambda: Flatten((3,))(torch.zeros(2, 4)), r"Expected records of shape \(3,\), got \(4,\); set sample_shape"),
     ],
 )
@@ -136,10 +135,3 @@ def test_elastic_displacements_have_their_standard_deviation():
     draws = torch.randn(2000, N_CODES, generator=torch.Generator().manual_seed(0))
     seen = jitter(ramp, draws, elastic=0.7)[:, 0, 4, 4] - 4  # the middle of 9 pixels is a control point
     assert float(seen.std()) == pytest.approx(0.7, abs=5 * 0.7 / math.sqrt(2 * 2000))
-
-
-def test_gradients_pass():
-    images = torch.rand(2, 1, 5, 5, requires_grad=True)
-    jitter(images, torch.randn(2, N_CODES), shift=1, rotation=5, zoom=0.1, shear=0.1, elastic=0.5).sum().backward()
-    assert bool(torch.isfinite(images.grad).all())
-    assert float(images.grad.abs().sum()) > 0

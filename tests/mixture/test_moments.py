@@ -80,13 +80,6 @@ def test_the_nearest_spectrum_keeps_the_trace():
     assert float(moments.nearest_spectrum(-matrix @ matrix).abs().max()) == 0
 
 
-def test_root_and_positive_part():
-    matrix = torch.tensor([[2.0, 0.5], [0.5, -1.0]], dtype=torch.float64)
-    half = moments.root(matrix)
-    assert torch.allclose(half @ half, moments.positive_part(matrix))
-    assert torch.linalg.eigvalsh(moments.positive_part(matrix, 0.1)).min() >= 0.1 - 1e-12
-
-
 def test_covariances_of_cells_weigh_the_cell_against_its_class():
     """With noise as large as the difference between cells, Wiener's weight halves the squared error of either."""
     generator = torch.Generator().manual_seed(0)
@@ -132,15 +125,17 @@ def test_the_covariance_of_a_rare_class_is_pulled_to_the_pooled_one(monkeypatch)
     assert hidden == rare_error(30.0)  # as released
 
 
-def test_all_classes_have_the_pooled_covariance_where_one_is_smaller_than_a_cell():
+@pytest.mark.parametrize(
+    ("counts", "noise", "n_cells", "pooled"),
+    [
+        ((900.0, 100.0), 1e-9, 3, True),  # smaller than a cell
+        ((900.0, 250.0), 1e-9, 3, False),
+        ((900.0, 100.0), 1e-9, 1, False),
+        ((60.0, 40.0), 100.0, 3, False),  # balanced classes keep the noise
+    ],
+)
+def test_all_classes_have_the_pooled_covariance_where_one_is_smaller_than_a_cell(counts, noise, n_cells, pooled):
     own = torch.tensor([[[2.0, 0.5], [0.5, 1.0]], [[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
-    for rare, n_cells, pooled in ((100.0, 3, True), (250.0, 3, False), (100.0, 1, False)):
-        counts = torch.tensor([900.0, rare], dtype=torch.float64)
-        found = moments.class_covariances(counts, own, own.mean(0), 1e-9, n_cells)
-        assert torch.allclose(found, own.mean(0).expand(2, 2, 2) if pooled else own)
-
-
-def test_covariances_of_balanced_classes_keep_the_noise():
-    own = torch.tensor([[[2.0, 0.5], [0.5, 1.0]], [[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
-    counts = torch.tensor([60.0, 40.0], dtype=torch.float64)
-    assert torch.allclose(moments.class_covariances(counts, own, own.mean(0), 100.0, 3), own)
+    counts = torch.tensor(counts, dtype=torch.float64)
+    found = moments.class_covariances(counts, own, own.mean(0), noise, n_cells)
+    assert torch.allclose(found, own.mean(0).expand(2, 2, 2) if pooled else own)

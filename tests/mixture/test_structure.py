@@ -101,30 +101,20 @@ def test_the_reference_spectrum_has_the_stated_contrast():
         assert float(Frequencies(shape, 4).reference.sum()) == pytest.approx(1 / 4, rel=1e-5)
 
 
-def test_stand_ins_are_the_nearest_rows_of_each_data_set(monkeypatch):
-    facts = {"channels": 1, "epsilon": 1.0}
-    rows = [
-        {"dataset": "A", "n_records": 100, "signal": 10.0, "accuracy": 50.0, **facts},
-        {"dataset": "A", "n_records": 300, "signal": 30.0, "accuracy": 70.4, **facts},
-        {"dataset": "B", "n_records": 500, "signal": 50.0, "accuracy": 60.0, **facts},
-        {"dataset": "C", "n_records": 300, "signal": 30.0, "accuracy": 40.0, **facts, "channels": 3},
+def test_the_text_of_a_forecast_names_the_nearest_row_of_each_data_set(monkeypatch):
+    signal = forecast(3000, (1, 28, 28), 10, 2.0).signal
+    assert signal == pytest.approx(6000 / math.sqrt(10))
+    rows = [("A", 1, 0.4), ("A", 1, 1.1), ("B", 1, 1.8), ("B", 1, 2.1), ("C", 1, 2.1), ("D", 3, 1.0)]
+    table = [
+        {"dataset": name, "channels": channels, "signal": signal * ratio, "n_records": 1000 * ratio}
+        | {"epsilon": 1.0, "accuracy": 50.4}
+        for name, channels, ratio in rows
     ]
-    monkeypatch.setattr(stand_ins, "_table", lambda: rows)
-    assert stand_ins.nearest(1, 27.0) == ["A (300 records, epsilon 1) 70 %", "B (500 records, epsilon 1) 60 %"]
-    assert stand_ins.nearest(3, 27.0) == ["C (300 records, epsilon 1) 40 %"]
-    assert stand_ins.nearest(1, 1000.0) == []
-
-
-@pytest.mark.parametrize(
-    ("shape", "classes", "named"),
-    [((1, 28, 28), 10, True), ((1, 28, 28), 0, False), ((3, 32, 32), 10, False), ((64,), 10, False)],
-)
-def test_the_text_of_a_forecast_names_stand_ins_of_images_with_classes(monkeypatch, shape, classes, named):
-    made = forecast(3000, shape, classes, 2.0)
-    row = {"dataset": "A", "channels": 1, "n_records": 9, "epsilon": 1.0, "signal": made.signal, "accuracy": 50.0}
-    monkeypatch.setattr(stand_ins, "_table", lambda: [row])
-    assert made.signal == pytest.approx(6000 / math.sqrt(max(1, classes)))
-    assert ("A (9 records, epsilon 1) 50 %" in str(made)) == named
+    monkeypatch.setattr(stand_ins, "_table", lambda: table)
+    named = "A (1,100.0 records, epsilon 1) 50 %, B (1,800.0 records, epsilon 1) 50 %."
+    assert f"reaches: {named}" in str(forecast(3000, (1, 28, 28), 10, 2.0))
+    for shape, classes in (((1, 28, 28), 0), ((64,), 10)):
+        assert "reaches" not in str(forecast(3000, shape, classes, 2.0))
 
 
 def test_the_rarest_class_is_promised_what_balanced_classes_of_its_size_are():
