@@ -32,9 +32,10 @@ from sklearn.linear_model import LogisticRegression
 
 from dpswd import __version__
 from dpswd._files import atomic_write
-from dpswd.adaptation.methods import ImageMap, class_shift, image_network
+from dpswd.adaptation.methods import N_HIDDEN, ImageMap, class_shift
 from dpswd.adaptation.space import SourceSpace, channels_first, channels_last, flat
 from dpswd.errors import InputError
+from dpswd.evaluation.accuracy import SmallCNN
 from dpswd.generators import draw, read_file, seeded, stated_guarantee
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import BETWEEN, ROW_NORM
@@ -142,7 +143,7 @@ class TargetClassifier:
             centre, classes, weights = content["centre"].numpy(), np.array(content["classes"]), content["weights"]
             shape, model = tuple(content["shape"]), LogisticRegression()
             if content["kind"] == "network":
-                model = image_network(shape[2] if len(shape) == 3 else 1, len(classes))
+                model = SmallCNN(shape[2] if len(shape) == 3 else 1, len(classes), N_HIDDEN)
                 model.load_state_dict(weights)
                 model.eval()
             else:

@@ -34,6 +34,7 @@ _EMD_ITERATIONS = 1_000_000
 _FREQUENCIES = 10  # per axis, in the comparison of images
 _MAP_STEPS, _MAP_BATCH, _MAP_LR = 300, 256, 2e-2
 _BATCH, _PEAK_LR = 128, 4e-3
+N_HIDDEN = 128  # of the network
 _PART = 1000  # images that are mapped at a time
 
 Array = NDArray[Any]
@@ -110,7 +111,7 @@ class ImageMap:
                 adapter = fit_adapter(images, target, seed)
                 with torch.no_grad():
                     images = torch.cat([adapter(part) for part in images.split(_PART)])
-            network = image_network(images.shape[1], int(numbers.max()) + 1).to(device)
+            network = SmallCNN(images.shape[1], int(numbers.max()) + 1, N_HIDDEN).to(device)
             optimiser = torch.optim.Adam(network.parameters(), lr=_PEAK_LR)
             schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _PEAK_LR, max(2, self.n_steps))
             for _ in range(self.n_steps):
@@ -123,11 +124,6 @@ class ImageMap:
                 optimiser.step()
                 schedule.step()
         return network.cpu().eval()
-
-
-def image_network(channels: int, n_classes: int) -> SmallCNN:
-    """Return the network of :class:`ImageMap`, untrained."""
-    return SmallCNN(channels, n_classes, hidden=128)
 
 
 def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:

@@ -40,9 +40,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     from dpswd._distributed import Processes
     from dpswd.adaptation.estimator import PrivateAdapter
-    from dpswd.adaptation.files import read_records, read_source
     from dpswd.adaptation.methods import ImageMap
-    from dpswd.adaptation.space import channels_first
+    from dpswd.adaptation.space import channels_first, read_records, read_source
     from dpswd.generators import save_grid
 
     reading = {"root": arguments.root, "target": options["target"], "unreadable": arguments.unreadable}

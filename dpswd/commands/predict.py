@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     import numpy as np
 
     from dpswd.adaptation.estimator import PrivateAdapter
-    from dpswd.adaptation.files import read_records
+    from dpswd.adaptation.space import read_records
 
     adapter = PrivateAdapter.load(arguments.classifier)
     reading = {name: getattr(arguments, name) for name in ("root", "target", "unreadable")}

@@ -112,20 +112,9 @@ class GeneratorModule(KeepsRelease):
         return cast(Tensor, self.generator(self.generator.latent(len(labels)), labels))
 
     def on_fit_start(self) -> None:
-        """Compare shape and classes with those of the records.
-
-        Raises:
-            InputError: If they differ.
-        """
+        """Raise an InputError if the generator has other classes than the records."""
         records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
-        if records is None:
-            return
-        if tuple(records.shape) != tuple(self.generator.sample_shape):
-            raise InputError(
-                f"Expected records of shape {tuple(self.generator.sample_shape)}, got {records.shape}; set "
-                "sample_shape of generator and features to that of the data."
-            )
-        if self.labels != "none" and records.n_classes != self.generator.n_classes:
+        if records is not None and self.labels != "none" and records.n_classes != self.generator.n_classes:
             raise InputError(
                 f"Expected n_classes={records.n_classes} of the generator, as the data, got "
                 f"{self.generator.n_classes}; set model.generator.n_classes."

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.generators import Generator
 from dpswd.mixture.features import Frequencies
@@ -121,8 +120,6 @@ class ShuffleGenerator(Generator):
         jitter: dict[str, float] | None = None,
     ) -> None:
         check_amounts(jitter or {})
-        at_least(1, hidden=hidden)
-        at_least(2, width=width)
         height, breadth = _quarter(sample_shape)
         features = Frequencies(sample_shape, min(size, *sample_shape[1:]), chroma_size)
         dim, groups = features.dim, max(1, n_classes)

@@ -17,7 +17,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from dpswd._validate import at_least, nonnegative
 from dpswd.errors import InputError
 from dpswd.generators import Generator
 from dpswd.mixture.columns import NormalScores, probabilities
@@ -61,9 +60,6 @@ class MixtureGenerator(Generator):
         own_columns: bool = True,  # whether each class has its own distributions of columns
     ) -> None:
         dim = n_components if dim is None else dim
-        at_least(1, n_cells=n_cells, n_components=n_components)
-        at_least(n_components, dim=dim)
-        nonnegative(contrast=contrast)
         check_amounts(jitter or {})
         amounts = {name: amount for name, amount in (jitter or {}).items() if amount}
         if (amounts or residual) and len(sample_shape) != 3:

@@ -282,9 +282,3 @@ def test_refusals_release_nothing(tmp_path, records, options, said):
     with pytest.raises(InputError, match=said):
         fit(tmp_path / "run", records, **options)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("options", [{"n_components": 4, "dim": 3}, {"n_cells": 0}])
-def test_sizes_of_a_generator(options):
-    with pytest.raises(InputError, match=next(reversed(options))):
-        MixtureGenerator(**options)
