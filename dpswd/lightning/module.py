@@ -168,8 +168,7 @@ class SketchModule(L.LightningModule):
         if isinstance(generator, ShuffleGenerator):
             features = generator.features
         else:
-            shape = cast(tuple[int, int, int], generator.sample_shape)
-            features = Frequencies(shape, min(MOST_FREQUENCIES, *shape[1:]))
+            features = Frequencies(generator.sample_shape, min(MOST_FREQUENCIES, *generator.sample_shape[1:]))
         self.sketch = Sketch(features, generator.n_classes, pooled=pooled)
 
     def on_train_start(self) -> None:

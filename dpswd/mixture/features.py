@@ -144,9 +144,7 @@ class DCT(FeatureMap):
     basis_h: Tensor
     basis_w: Tensor
 
-    def __init__(
-        self, sample_shape: tuple[int, int, int], size: int = 12, centre: float = 0.0, radius: float = 1.0
-    ) -> None:
+    def __init__(self, sample_shape: tuple[int, ...], size: int = 12, centre: float = 0.0, radius: float = 1.0) -> None:
         super().__init__(sample_shape, centre, radius)
         _, height, width = sample_shape
         if not 1 <= size <= min(height, width):
@@ -207,7 +205,7 @@ class Frequencies(FeatureMap):
     weight: Tensor
 
     def __init__(
-        self, sample_shape: tuple[int, int, int], size: int, chroma_size: int | None = None, centre: float = 0.5
+        self, sample_shape: tuple[int, ...], size: int, chroma_size: int | None = None, centre: float = 0.5
     ) -> None:
         super().__init__(sample_shape, centre, radius=1.0)
         channels, height, width = sample_shape

@@ -21,6 +21,7 @@ compose adaptively (docs/theory/accounting.md, Propositions 16 and 19). Everythi
 """
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -220,26 +221,21 @@ class _Rows:
         return unscaled if self.columns is not None else self.base.decode(unscaled)
 
 
+@dataclass(eq=False)
 class _Fit:
     """Releases of one fit, and what follows from them for the generator; see the module's docstring for the numbers."""
 
-    rows: _Rows
-    counts: Tensor  # (C,) records of classes
-    means: Tensor  # (C, D) of classes
-    covariances: Tensor  # (C, D, D) of classes
-    pooled: Tensor  # (D, D), within all classes together
-
-    def __init__(
-        self,
-        records: PrivateRecords,
-        structure: Structure,
-        base: FeatureMap,
-        queries: dict[str, Any],
-        generator: MixtureGenerator,
-    ) -> None:
-        self.records, self.structure, self.base = records, structure, base
-        self.queries, self.generator = queries, generator
-        self.below: Tensor | None = None  # shares of pixels below each level of brightness
+    records: PrivateRecords
+    structure: Structure
+    base: FeatureMap
+    queries: dict[str, Any]
+    generator: MixtureGenerator
+    rows: _Rows = field(init=False)
+    counts: Tensor = field(init=False)  # (C,) records of classes
+    means: Tensor = field(init=False)  # (C, D) of classes
+    covariances: Tensor = field(init=False)  # (C, D, D) of classes
+    pooled: Tensor = field(init=False)  # (D, D), within all classes together
+    below: Tensor | None = None  # shares of pixels below each level of brightness
 
     def release_rows(self) -> None:
         """Release centre and scale, brightness, and counts and means of classes (1. to 3.), or columns."""

@@ -89,7 +89,7 @@ class MixtureGenerator(Generator):
         self.columns = (
             NormalScores(max(1, n_classes) if own_columns else 1, sample_shape[0], n_bins) if n_bins else None
         )
-        self.frequencies = Frequencies(sample_shape, 1) if residual else None  # type: ignore[arg-type]
+        self.frequencies = Frequencies(sample_shape, 1) if residual else None
 
     def latent(self, n: int, spread: float = 1.0) -> Tensor:
         """Draw normal codes (n, latent_dim); those of the noise within cells are multiplied by contrast and spread."""

@@ -35,16 +35,6 @@ def test_frequencies_keep_the_inequality_and_grow_with_the_budget(shape):
     assert dims == sorted(dims)
 
 
-def test_the_benchmarks():
-    """MNIST at epsilon 10 and 1, digits at epsilon 1; mu as DESIGN states them."""
-    large, middle, small = forecast(60_000, (1, 28, 28), 10, 2.0), forecast(60_000, (1, 28, 28), 10, 0.268), None
-    small = forecast(1438, (1, 8, 8), 10, 0.269)
-    assert (large.size, large.pooled, middle.n_cells, middle.pooled, small.pooled) == (20, False, 1, False, True)
-    assert large.n_cells > 8
-    assert small.shares["means"] > 0.7
-    assert small.signal_to_noise["means"] < middle.signal_to_noise["means"] < large.signal_to_noise["means"]
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("classes", [0, 2, 10])
 def test_what_to_expect_is_monotone_in_the_number_of_records(shape, classes):
