@@ -124,7 +124,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         mu, directory = self._mu(), self._start()
         source, labels, target = _split(X, y, sample_domain)
         images = source.ndim > 2
-        resolved(self.method, images)
+        resolved(self.method, images)  # refuses it before a release
         space = SourceSpace.of(source, len(target), mu, self.normalise)
         # of images the records are released, of vectors their leading coordinates
         records = PrivateRecords(target if images else space.target_rows(target), name="target")

@@ -107,10 +107,6 @@ class GeneratorModule(KeepsRelease):
         """Map generated records ``(n, *sample_shape)`` with classes (n,) to the rows that are projected."""
         return self._labelled(records, labels)[0] if self.labels == "concat" else self.features(records)
 
-    def sample(self, labels: Tensor) -> Tensor:
-        """Generate one record for each class in ``labels`` (n,)."""
-        return cast(Tensor, self.generator(self.generator.latent(len(labels)), labels))
-
     def on_fit_start(self) -> None:
         """Raise an InputError if the generator has other classes than the records."""
         records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
@@ -127,7 +123,7 @@ class GeneratorModule(KeepsRelease):
         if self.released is None:
             raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
         labels = torch.arange(self.generated, device=self.device) % max(1, self.generator.n_classes)
-        rows = self.rows(self.sample(labels), labels)
+        rows = self.rows(self.generator(self.generator.latent(len(labels)), labels), labels)
         loss = self.criterion.distance(self.released, rows, labels if self.labels == "blocks" else None)
         self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
         return loss

@@ -47,7 +47,7 @@ def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
         shares["cell_means"] /= made.n_rounds
     sigma = {name: 2 * ROW_NORM / (mu * math.sqrt(share)) for name, share in shares.items()}
     n, labels, classes, dim, p = len(records), records.labels, made.n_classes, made.dim, made.n_components
-    features = Frequencies(made.sample_shape, made.size, made.chroma_size)  # type: ignore[arg-type]
+    features = Frequencies(made.sample_shape, made.size, made.chroma_size)
     raw = torch.cat([features(records.floats(part)) for part in torch.arange(n).split(_PART)]).double()
     raw = raw * (RAW_NORM / raw.norm(dim=1)).clamp(max=1)[:, None]
     ratios = {"overall": float(n * raw.square().sum(1).mean().sqrt() / (2 * sigma["overall"] * math.sqrt(dim)))}
