@@ -29,8 +29,7 @@ The paper prints 2 B R for all four, with TV as the whole L1 norm. The norms are
 .. math:: |\varphi|_{H^1(p)}^2 = \int |\nabla \varphi|^2 p, \qquad
    |\delta|_{H^{-1}(p)} = \min \{ |f|_{L^2(p)} : \mathrm{div}(f p) = \delta \} .
 
-docs/notions.md has the proofs, and that Definition 2 bounds finite changes too. Arguments out of range raise
-an InputError.
+docs/notions.md has the proofs, and that Definition 2 bounds finite changes too.
 """
 
 import itertools
@@ -39,13 +38,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import special
-
-from dpswd._validate import array, positive
-from dpswd.errors import InputError
-
-__all__ = ["gibbs_distribution", "removal_changes", "tangent_norms"]
 
 Array = NDArray[np.float64]
 
@@ -53,41 +47,18 @@ _MAX_SIGNS = 16  # at most 2^15 sign patterns for the exact norm of Theorem 5
 _PAIR_CHUNK = 256  # records per block of pairs, bounds the memory of Theorem 3's exact norm
 
 
-def _matrix(name: str, values: ArrayLike, rows: int | None = None) -> Array:
-    matrix = array(name, values)
-    shaped = matrix.ndim == 2 and matrix.size > 0 and rows in (None, len(matrix))
-    if not shaped or not np.isfinite(matrix).all():
-        raise InputError(f"Expected {name} as a finite matrix, one row per hypothesis, got shape {matrix.shape}.")
-    return matrix
-
-
-def _distribution(name: str, values: ArrayLike | None, size: int) -> Array:
-    if values is None:
-        return np.full(size, 1 / size)
-    p = array(name, values)
-    if p.shape != (size,) or not (p >= 0).all() or not abs(p.sum() - 1) <= 1e-9:
-        got = f"shape {p.shape}, sum {p.sum():g}"
-        raise InputError(f"Expected {name} to be {size} weights in [0, 1] that sum to 1, got {got}.")
-    return p
-
-
-def gibbs_distribution(risk: ArrayLike, beta: float, *, data: ArrayLike | None = None) -> Array:
+def gibbs_distribution(risk: Array, beta: float, *, data: Array | None = None) -> Array:
     """Return q (m,) for a risk matrix (m, n), hypotheses by records, and weights ``data`` (n,), uniform by default."""
-    r = _matrix("risk", risk)
-    positive(beta=beta)
-    return np.asarray(special.softmax(-beta * (r @ _distribution("data", data, r.shape[1]))))
+    return np.asarray(special.softmax(-beta * (risk.mean(axis=1) if data is None else risk @ data)))
 
 
 @dataclass(frozen=True)
 class TangentNorms:
     """Operator norms and bounds at one data set, by theorem number. Diagnostics."""
 
-    beta: float
     exact: dict[int, float | None]  # that of Theorem 5 is None for more than 16 hypotheses
     centred: dict[int, float]  # bounds from centred risks, as in the module's table
     printed: dict[int, float]  # the paper's, with TV as half of the L1 norm; that of Theorem 5 is no bound
-
-    is_guarantee = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: Definition 2 as tangent DP, Definition 1 beside it."""
@@ -98,39 +69,32 @@ class TangentNorms:
 
         spaces = {"total_variation": 3} | ({"sobolev": 5} if 5 in self.exact else {})
         return {
-            "beta": self.beta,
-            "is_guarantee": False,
             "tangent_dp": {space: values(theorem + 1) for space, theorem in spaces.items()},
             "differentiability": {space: values(theorem) for space, theorem in spaces.items()},
         }
 
 
-def tangent_norms(
-    risk: ArrayLike, beta: float, *, q: ArrayLike | None = None, gradients: ArrayLike | None = None
-) -> TangentNorms:
+def tangent_norms(risk: Array, beta: float, *, q: Array | None = None, gradients: Array | None = None) -> TangentNorms:
     """Compute the exact norms and the bounds of the module's table from a risk matrix (m, n).
 
     ``q`` is the Gibbs distribution (m,), by default that of uniform weights. ``gradients`` are vectors (m, D) whose
     Euclidean norms are H1(p) norms of the risks, ``sqrt(p_i) * grad_x r(w, x_i)`` flattened; without them Theorems 5
     and 6 are left out.
     """
-    r = _matrix("risk", risk)
-    positive(beta=beta)
-    q = gibbs_distribution(r, beta) if q is None else _distribution("q", q, r.shape[0])
+    r, q = risk, gibbs_distribution(risk, beta) if q is None else q
     c = r - q @ r  # (m, n)
     exact: dict[int, float | None] = {3: beta * _largest_pair(c, q), 4: beta * float(np.ptp(c, axis=1).max())}
     centred = {3: beta * float((q @ np.abs(c)).max()), 4: 2 * beta * float(np.abs(c).max())}
     printed = {3: 2 * beta * float((q @ np.abs(r)).max()), 4: 4 * beta * float(np.abs(r).max())}
     if gradients is not None:
-        g = _matrix("gradients", gradients, r.shape[0])
-        mean = q @ g
+        g, mean = gradients, q @ gradients
         heights = np.linalg.norm(g - mean, axis=1)  # |c_w|_H1 (m,)
         square = (g**2).sum(axis=1)
         gaps = np.sqrt(np.maximum(square[:, None] + square - 2 * g @ g.T, 0.0))
         exact |= {5: _largest_signed(q[:, None] * (g - mean), beta), 6: beta * float(heights.max())}
         centred |= {5: beta / 2 * float(q @ heights), 6: beta * float(gaps.max())}
         printed |= {5: beta * float(np.linalg.norm(mean)), 6: 2 * beta * math.sqrt(float(square.max()))}
-    return TangentNorms(beta, exact, centred, printed)
+    return TangentNorms(exact, centred, printed)
 
 
 def _largest_pair(c: Array, q: Array) -> float:
@@ -161,13 +125,9 @@ class RemovalChanges:
     step: float  # TV norm of the perturbation that removes a record, 1 / n
 
 
-def removal_changes(risk: ArrayLike, beta: float) -> RemovalChanges:
+def removal_changes(risk: Array, beta: float) -> RemovalChanges:
     """Recompute q for a risk matrix (m, n) and uniform weights, without each record in turn."""
-    r = _matrix("risk", risk)
-    n = r.shape[1]
-    if n < 2:
-        raise InputError("Expected risk to have at least 2 records, got 1; a single record cannot be removed.")
-    positive(beta=beta)
+    r, n = risk, risk.shape[1]
     log_q = special.log_softmax(-beta * r.mean(axis=1))[:, None]
     log_left = special.log_softmax(-beta * (r.sum(axis=1, keepdims=True) - r) / (n - 1), axis=0)
     tv = 0.5 * np.abs(np.exp(log_left) - np.exp(log_q)).sum(axis=0)

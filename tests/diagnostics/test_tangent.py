@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpswd.diagnostics.tangent import gibbs_distribution, removal_changes, tangent_norms
-from dpswd.errors import InputError
 from experiments.notions.gibbs import (
     LOSS_BOUNDS,
     estimate_sobolev_bound,
@@ -189,7 +188,6 @@ def test_report_entry_is_definition_2():
     risk, beta, _, _ = instance(17)
     norms = tangent_norms(risk, beta, gradients=risk)
     entry = norms.to_dict()
-    assert entry["is_guarantee"] is False
     assert entry["tangent_dp"]["total_variation"]["exact"] == norms.exact[4]
     assert entry["tangent_dp"]["sobolev"]["printed_bound"] == norms.printed[6]
     assert entry["differentiability"]["total_variation"]["exact"] == norms.exact[3]
@@ -239,17 +237,3 @@ def test_margin_losses_are_bounded():
         assert bound * 0.99 < values.max() <= bound
     zero = torch.zeros(1, dtype=torch.float64)
     assert [float(margin_loss(loss, zero)) for loss in ("savage", "tangent", "zero_one")] == [0.25, 1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda: gibbs_distribution([[0.0, np.inf]], 1.0), "risk"),
-        (lambda: gibbs_distribution([[0.0, 1.0]], 0.0), "beta"),
-        (lambda: tangent_norms([[0.0], [1.0]], 1.0, q=[0.2, 0.2]), "q "),
-        (lambda: removal_changes([[1.0], [2.0]], 1.0), "records"),
-    ],
-)
-def test_bad_input(call, name):
-    with pytest.raises(InputError, match=name):
-        call()
