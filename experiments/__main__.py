@@ -1,12 +1,11 @@
-"""``python -m experiments list | run NAME [--OPTION VALUE ...] | run all [--resume] | tables``: results of the docs.
+"""``python -m experiments list | run NAME [--OPTION VALUE ...] | tables``: results of the docs.
 
 An experiment is a function ``f(out, *, ...)`` whose first docstring line is its help: ``run`` of a module below
 ``experiments``, by the module's name, or one of its ``EXPERIMENTS``. Keyword arguments are options of the command line.
 The dictionary that it returns is written to ``OUT/NAME.json``, or to a name that it gives as ``file``, together with
 the command, the version and the machine; ``docs/results`` holds these files. A file, or a row with a ``version`` of its
-own, of another minor version is stale unless a sentence in its ``reason``, which the tables print, says why it is kept.
-``list`` marks the stale ones. ``run all`` makes them again, the shortest first, and with ``--resume`` leaves out those
-that ``OUT`` has. ``tables`` makes the tables of the documentation from the files.
+own, of another minor version is stale unless a sentence in its ``reason``, which the tables print, says why it is kept;
+``list`` marks the stale ones. ``tables`` makes the tables of the documentation from the files.
 """
 
 import argparse
@@ -17,7 +16,6 @@ import pkgutil
 import platform
 import shlex
 import sys
-import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -34,15 +32,6 @@ from experiments.tables import RESULTS, write_tables
 OUT = Path("runs/experiments")
 CPUINFO = Path("/proc/cpuinfo")
 COMMON = {"data": Path, "quick": bool, "full": bool}  # accepted, and left out where an experiment has no use for them
-# results, seconds first, days last
-ORDER = """fig7 table4 gdp_table3 gdp_fig1 gdp_fig2 wdp_fig3 fig1 gdp_fig4 wdp_fig1 bounds gdp_dpsgd wdp_fig2
-tangent gdp_fig3 fig2 forecast wdp_table2 leak tables_mst tables_adult tables_small spread fig6 stand_ins imbalance
-benchmarks audit table1_gap table1 fig3 table2_gap fallback
-table1_published table2 parts fig4 fig5 generation_ablation imagebench generation networks
-table2_published field fig6_published""".split()
-COMMANDS = {  # of results whose name is not the command
-    f"tables_{part}": f"tables_adult --only {part}" for part in ("adult", "small", "mst")
-} | {name: f"{name} --full" for name in ("fig4", "fig5", "parts")}
 
 
 class Experiment(NamedTuple):
@@ -76,23 +65,19 @@ def machine() -> dict[str, Any]:
     return {"processor": model, "cores": os.cpu_count(), **versions}
 
 
-def stale(path: Path) -> bool:
-    """Whether a result is missing, or of another minor version without a reason."""
-    return not path.exists() or outdated(json.loads(path.read_text()))
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run a command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="list the experiments")
     commands.add_parser("tables", help="write the tables of README.md and docs from docs/results")
-    run = commands.add_parser("run", help="run one, or all, and write JSON and figures", add_help=False)
+    run = commands.add_parser("run", help="run one and write JSON and figures", add_help=False)
     run.add_argument("name")
     arguments, options = parser.parse_known_args(argv)
     try:
         if arguments.command == "run":
-            return _run_all(options) if arguments.name == "all" else _run(arguments.name, options)
+            _run(arguments.name, options)
+            return 0
         if options:
             parser.error(f"unrecognized arguments: {' '.join(options)}")
         if arguments.command == "tables":
@@ -106,38 +91,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _list() -> None:
-    files = [file for file in ORDER if (path := RESULTS / f"{file}.json").exists() and stale(path)]
-    old = {COMMANDS.get(file, file).split()[0] for file in files}
+    results = [json.loads(path.read_text()) for path in RESULTS.glob("*.json")]
+    stale = {experiment_of(result) for result in results if outdated(result)}
     for name, experiment in available().items():
-        print(f"{name:<20} {'(stale) ' if name in old else ''}{experiment.help}")
+        print(f"{name:<20} {'(stale) ' if name in stale else ''}{experiment.help}")
 
 
-def _run_all(argv: list[str]) -> int:
-    """Run the commands whose results are stale; one that fails is reported at the end."""
-    parser = argparse.ArgumentParser(prog="python -m experiments run all")
-    parser.add_argument("--out", type=Path, default=OUT, help="directory of the results")
-    parser.add_argument("--data", help="directory of the data sets")
-    parser.add_argument("--resume", action="store_true", help="leave out results that OUT has of this version")
-    given = parser.parse_args(argv)
-    failed = []
-    for file in ORDER:
-        command, path = COMMANDS.get(file, file), RESULTS / f"{file}.json"
-        if not path.exists() or not stale(path) or (given.resume and not stale(given.out / path.name)):
-            continue
-        name, *options = command.split()
-        options += ["--out", str(given.out)] + ([] if given.data is None else ["--data", given.data])
-        print(f"\n{command}", flush=True)
-        try:
-            _run(name, options)
-        except Exception:  # the others are run in any case
-            traceback.print_exc()
-            failed.append(command)
-    if failed:
-        print(f"Failed: {', '.join(failed)}", file=sys.stderr)
-    return int(bool(failed))
+def experiment_of(result: dict[str, Any]) -> str:
+    """Return the name of the experiment in the command of a result."""
+    return str(result["command"].partition(" run ")[2].split()[0])
 
 
-def _run(name: str, argv: list[str]) -> int:
+def _run(name: str, argv: list[str]) -> None:
     found = available()
     if name not in found:
         raise InputError(f"Expected the name of an experiment ({', '.join(found)}), got {name!r}.")
@@ -168,7 +133,6 @@ def _run(name: str, argv: list[str]) -> int:
     path = out / f"{result.pop('file', name)}.json"
     write_json(path, {"command": command, "version": __version__, "machine": machine(), **result})
     print(f"Written: {path}")
-    return 0
 
 
 def _short(value: Any) -> str:

@@ -19,6 +19,7 @@
 """
 
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +32,20 @@ from dp_accounting.pld.privacy_loss_distribution import (
 )
 from gdpnum import PLDConverter
 from gdpnum.converter import gaussian_fdp
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from dpswd.accounting.pld import Releases, compose, gaussian_delta
 from dpswd.sensitivity import ConstantLaw
+from experiments.plots import figure
 
 Array = NDArray[np.float64]
 AUTHORS_STEP = 1e-4  # discretisation of the loss in gdpnum's examples
 QUERIES = 10  # of a level of geography in TopDown
 NOISE, RATE, UPDATES, DELTA, SIGMA = 9.4, 16_384 / 50_000, 2000, 1e-5, 1.0
-NOISES, SAMPLING_RATES, COMPOSITIONS = (0.7, 1.0, 2.0, 5.0), (0.01, 0.03, 0.1, 0.3, 0.6, 1.0), (30, 100, 300, 1000)
+NOISES = {0.7: "C3", 1.0: "C1", 2.0: "C2", 5.0: "C0"}  # with their colours
+COMPOSITIONS = {30: 0.25, 100: 0.5, 300: 0.75, 1000: 1.0}  # with the opacity of their lines
+SAMPLING_RATES = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
 CENSUS_DELTA = 1e-10  # the Census Bureau's
 PURE_EPSILON = 2.0
 GOMEZ_LEVELS = ("US", "State", "County", "PEPG", "Tract Subset Group", "Tract Subset", "Block Group", "Block")
@@ -107,6 +110,13 @@ def curve_of_profile(alpha: Array, epsilon: Array, delta: Array) -> Array:
     return np.maximum(0, beta)
 
 
+def by_gdp(loss: PrivacyLossDistribution) -> tuple[PLDConverter, float, float]:
+    """Return the converter of a loss, its mu, and the regret of mu."""
+    converter = PLDConverter(loss)
+    mu, regret = converter.get_mu_and_regret()
+    return converter, float(mu), float(regret)
+
+
 def draw_curves(axes: Any, alpha: Array, curves: dict[str, Array], *, logarithmic: bool = False) -> None:
     """Draw false-negative against false-positive rates; on logarithmic axes points below 1e-6 are cut off."""
     for (label, beta), style in zip(curves.items(), ("-", "--", "-.", ":") * 4, strict=False):
@@ -118,93 +128,91 @@ def draw_curves(axes: Any, alpha: Array, curves: dict[str, Array], *, logarithmi
     axes.legend(fontsize=7)
 
 
-def gdp_fig1(out: Path, *, quick: bool = False) -> dict[str, Any]:
+def gdp_fig1(out: Path) -> dict[str, Any]:
     """Gomez2025, Figure 1: power of attacks by one (epsilon, delta) pair, by the whole curve, by mu-GDP."""
-    rates = (1e-3, 1e-2, 1e-1)
     loss = dp_sgd(NOISE, RATE, UPDATES, AUTHORS_STEP)
     converter = PLDConverter(loss)
     mu, epsilon = float(converter.get_mu()), float(loss.get_epsilon_for_delta(DELTA))
-    pair = np.array([epsilon]), np.array([DELTA])
+    names = {
+        "power_pair": f"one pair, ({epsilon:.2f}, {DELTA:g})",
+        "power_curve": "numerical accountant",
+        "power_gdp": f"{mu:.2f}-GDP",
+    }
 
-    def powers(alpha: np.ndarray) -> dict[str, np.ndarray]:
-        betas = {
-            f"one pair, ({epsilon:.2f}, {DELTA:g})": curve_of_profile(alpha, *pair),
-            "numerical accountant": converter.get_beta(alpha),
-            f"{mu:.2f}-GDP": gaussian_fdp(mu)(alpha),
-        }
-        return {name: 1 - beta for name, beta in betas.items()}
+    def powers(alpha: Array) -> dict[str, Array]:
+        betas = (
+            curve_of_profile(alpha, np.array([epsilon]), np.array([DELTA])),
+            converter.get_beta(alpha),
+            gaussian_fdp(mu)(alpha),
+        )
+        return {name: 1 - beta for name, beta in zip(names, betas, strict=True)}
 
-    at = [power.tolist() for power in powers(np.array(rates)).values()]
-    rows = [
-        {"false_positive_rate": rate, "power_pair": pair_, "power_curve": curve, "power_gdp": gdp}
-        for rate, pair_, curve, gdp in zip(rates, *at, strict=True)
-    ]
-    advantages = {
+    rates = np.array([1e-3, 1e-2, 1e-1])
+    columns = {"false_positive_rate": rates, **powers(rates)}
+    rows = [{name: float(values[i]) for name, values in columns.items()} for i in range(len(rates))]
+    alpha = np.geomspace(1e-6, 1, 400)
+    with figure(out / "gdp_fig1.png", 5, 4.2) as axes:
+        draw_curves(axes, alpha, {names[name]: power for name, power in powers(alpha).items()})
+        axes.set(xscale="log", ylabel="true-positive rate, at most")
+    return {
+        "rows": rows,
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "mu": mu,
         "advantage_pair": (math.exp(epsilon) - 1 + 2 * DELTA) / (math.exp(epsilon) + 1),
         "advantage_curve": float(converter.get_advantage()),
     }
-    alpha = np.geomspace(1e-6, 1, 400)
-    figure = Figure(figsize=(5, 4.2), layout="constrained")
-    axes = figure.subplots()
-    draw_curves(axes, alpha, powers(alpha))
-    axes.set(xscale="log", ylabel="true-positive rate, at most")
-    figure.savefig(out / "gdp_fig1.png", dpi=80)
-    return {"rows": rows, "epsilon": epsilon, "delta": DELTA, "mu": mu, **advantages}
 
 
-def gdp_fig2(out: Path, *, quick: bool = False) -> dict[str, Any]:
+def gdp_fig2(out: Path) -> dict[str, Any]:
     """Gomez2025, Figure 2: curves of Gaussian noise from (epsilon, delta), zCDP, accountant and GDP."""
-    epsilons = np.linspace(0, 12, 200 if quick else 1000)
-    rates = (1e-4, 1e-2, 1e-1)
+    rates, alpha, epsilons = np.array([1e-4, 1e-2, 1e-1]), np.linspace(0, 1, 400), np.linspace(0, 12, 1000)
     rho = 1 / (2 * SIGMA**2)
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    by_zcdp = zcdp_delta(rho, epsilons)
     rows = []
     mechanisms = {"Gaussian": from_gaussian_mechanism, "discrete Gaussian": from_discrete_gaussian_mechanism}
-    for axes, (name, distribution) in zip(figure.subplots(1, 2), mechanisms.items(), strict=True):
-        loss = distribution(SIGMA, value_discretization_interval=1e-3)
-        converter = PLDConverter(loss)
-        mu, epsilon = float(converter.get_mu()), float(loss.get_epsilon_for_delta(DELTA))
-
-        def curves(alpha: np.ndarray, mu: float = mu, epsilon: float = epsilon, by: Any = converter) -> dict[str, Any]:
-            return {
-                f"({epsilon:.2f}, {DELTA:g})": curve_of_profile(alpha, np.array([epsilon]), np.array([DELTA])),
-                f"{rho:g}-zCDP": curve_of_profile(alpha, epsilons, zcdp_delta(rho, epsilons)),
-                "numerical accountant": by.get_beta(alpha),
-                f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha),
+    with figure(out / "gdp_fig2.png", 9, 4.2, 1, 2) as panels:
+        for axes, (name, distribution) in zip(panels, mechanisms.items(), strict=True):
+            loss = distribution(SIGMA, value_discretization_interval=1e-3)
+            converter = PLDConverter(loss)
+            mu, epsilon = float(converter.get_mu()), float(loss.get_epsilon_for_delta(DELTA))
+            both = np.concatenate([rates, alpha])
+            curves = {
+                "beta_pair": curve_of_profile(both, np.array([epsilon]), np.array([DELTA])),
+                "beta_zcdp": curve_of_profile(both, epsilons, by_zcdp),
+                "beta_accountant": converter.get_beta(both),
+                "beta_gdp": gaussian_fdp(mu)(both),
             }
-
-        values = zip(*(beta.tolist() for beta in curves(np.array(rates)).values()), strict=True)
-        for rate, found in zip(rates, values, strict=True):
-            betas = dict(zip(("beta_pair", "beta_zcdp", "beta_accountant", "beta_gdp"), found, strict=True))
-            rows.append({"mechanism": name, "sigma": SIGMA, "mu": mu, "false_positive_rate": rate, **betas})
-        alpha = np.linspace(0, 1, 400)
-        draw_curves(axes, alpha, curves(alpha))
-        axes.set_title(f"{name}, sigma = {SIGMA:g}")
-    figure.savefig(out / "gdp_fig2.png", dpi=80)
+            for i, rate in enumerate(rates.tolist()):
+                row = {"mechanism": name, "sigma": SIGMA, "mu": mu, "false_positive_rate": rate}
+                rows.append(row | {key: float(beta[i]) for key, beta in curves.items()})
+            labels = (f"({epsilon:.2f}, {DELTA:g})", f"{rho:g}-zCDP", "numerical accountant", f"{mu:.3f}-GDP")
+            shown = (beta[len(rates) :] for beta in curves.values())
+            draw_curves(axes, alpha, dict(zip(labels, shown, strict=True)))
+            axes.set_title(f"{name}, sigma = {SIGMA:g}")
     return {"rows": rows, "rho": rho, "delta": DELTA}
 
 
 def gdp_fig3(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Gomez2025, Figure 3: regret of DP-SGD against rate, noise and compositions; ours beside it."""
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
     rows: list[dict[str, Any]] = []
-    for noise, color in list(zip(NOISES, ("C3", "C1", "C2", "C0"), strict=True))[2 if quick else 0 :]:
-        for times, shade in list(zip(COMPOSITIONS, (0.25, 0.5, 0.75, 1.0), strict=True))[2 if quick else 0 :]:
-            same = [_regrets(rate, noise, times) for rate in SAMPLING_RATES[1::2]] if quick else []
-            same = same or [_regrets(rate, noise, times) for rate in SAMPLING_RATES]
-            rows += same
-            for axes, kind in zip(panels, ("poisson", "ours"), strict=True):
-                known = [row for row in same if row[f"regret_{kind}"] is not None]
-                points = [row["rate"] for row in known], [max(row[f"regret_{kind}"], 1e-9) for row in known]
-                axes.plot(*points, "o-", color=color, alpha=shade, markersize=3, label=f"noise {noise:g}, {times} x")
-    titles = ("DP-SGD: Poisson, add or remove", "without replacement, replace-one")
-    for axes, title in zip(panels, titles, strict=True):
-        axes.axhline(1e-2, color="gray", linestyle=":")
-        axes.set(xscale="log", yscale="log", ylim=(1e-6, 0.1), xlabel="sampling rate", title=title)
-    panels[0].set_ylabel("regret")
-    panels[0].legend(fontsize=6, ncols=2)
-    figure.savefig(out / "gdp_fig3.png", dpi=90)
+    first, rates = (2, SAMPLING_RATES[1::2]) if quick else (0, SAMPLING_RATES)
+    titles = {"poisson": "DP-SGD: Poisson, add or remove", "ours": "without replacement, replace-one"}
+    with figure(out / "gdp_fig3.png", 10, 4.2, 1, 2, dpi=90, sharey=True) as panels:
+        for noise, colour in list(NOISES.items())[first:]:
+            for times, opacity in list(COMPOSITIONS.items())[first:]:
+                same = [_regrets(rate, noise, times) for rate in rates]
+                rows += same
+                for axes, kind in zip(panels, titles, strict=True):
+                    known = [row for row in same if row[f"regret_{kind}"] is not None]
+                    points = [row["rate"] for row in known], [max(row[f"regret_{kind}"], 1e-9) for row in known]
+                    label = f"noise {noise:g}, {times} x"
+                    axes.plot(*points, "o-", color=colour, alpha=opacity, markersize=3, label=label)
+        for axes, title in zip(panels, titles.values(), strict=True):
+            axes.axhline(1e-2, color="gray", linestyle=":")
+            axes.set(xscale="log", yscale="log", ylim=(1e-6, 0.1), xlabel="sampling rate", title=title)
+        panels[0].set_ylabel("regret")
+        panels[0].legend(fontsize=6, ncols=2)
     return {"rows": rows}
 
 
@@ -215,11 +223,10 @@ def _regrets(rate: float, noise: float, times: int) -> dict[str, Any]:
         "ours": lambda: compose([Releases(ConstantLaw(1.0), 1 / noise, rate, times)]),
     }
     for kind, loss in losses.items():
-        try:
-            mu, regret = PLDConverter(loss()).get_mu_and_regret()
-        except (ValueError, AssertionError):  # the loss is too large, or its curve is at the rounding error everywhere
-            mu, regret = None, None
-        row |= {f"mu_{kind}": None if mu is None else float(mu), f"regret_{kind}": regret}
+        mu, regret = None, None
+        with suppress(ValueError, AssertionError):  # the loss is too large, or its curve is at the rounding error
+            _, mu, regret = by_gdp(loss())
+        row |= {f"mu_{kind}": mu, f"regret_{kind}": regret}
     return row
 
 
@@ -227,21 +234,19 @@ def gdp_fig4(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Gomez2025, Figure 4: DP-SGD, the 2020 census and pure epsilon-DP as mu-GDP."""
     rows: list[dict[str, Any]] = []
     losses: dict[str, tuple[PrivacyLossDistribution, float, dict[str, Any]]] = {
-        "DP-SGD, noise 9.4": (dp_sgd(9.4, 16_384 / 50_000, 2000, AUTHORS_STEP), 1e-5, {})
+        "DP-SGD, noise 9.4": (dp_sgd(NOISE, RATE, UPDATES, AUTHORS_STEP), DELTA, {})
     }
     for name, (rho, shares) in ALLOCATIONS.items():
         facts = {"rho": rho, "queries_per_level": QUERIES, "shares": shares, "mu_continuous": math.sqrt(2 * rho)}
         losses[f"TopDown, {name}"] = (top_down(rho, shares, 1e-3 if quick else 5e-5), CENSUS_DELTA, facts)
     losses[f"pure epsilon = {PURE_EPSILON:g}"] = (randomised_response(PURE_EPSILON), 1e-10, {})
     alpha = np.linspace(0, 1, 1001)
-    figure = Figure(figsize=(13, 3.6), layout="constrained")
-    for axes, (name, (loss, delta, facts)) in zip(figure.subplots(1, 4), losses.items(), strict=True):
-        converter = PLDConverter(loss)
-        mu, regret = (float(value) for value in converter.get_mu_and_regret())
-        epsilon = float(loss.get_epsilon_for_delta(delta))
-        rows.append({"mechanism": name, "mu": mu, "regret": regret, "epsilon": epsilon, "delta": delta, **facts})
-        draw_curves(axes, alpha, {name: converter.get_beta(alpha), f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)})
-    figure.savefig(out / "gdp_fig4.png", dpi=80)
+    with figure(out / "gdp_fig4.png", 13, 3.6, 1, 4) as panels:
+        for axes, (name, (loss, delta, facts)) in zip(panels, losses.items(), strict=True):
+            converter, mu, regret = by_gdp(loss)
+            epsilon = float(loss.get_epsilon_for_delta(delta))
+            rows.append({"mechanism": name, "mu": mu, "regret": regret, "epsilon": epsilon, "delta": delta, **facts})
+            draw_curves(axes, alpha, {name: converter.get_beta(alpha), f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)})
     return {"rows": rows}
 
 
@@ -255,57 +260,47 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return float(optimize.brentq(lambda mu: float(gaussian_delta(mu, epsilon)) - delta, 1e-6, 50))
 
 
-def gdp_table3(out: Path, *, quick: bool = False) -> dict[str, Any]:
+def gdp_table3(out: Path) -> dict[str, Any]:
     """Gomez2025, Table 3, Proposition 6.1: from epsilon to mu, Gaussian noise and pure DP."""
     rows = []
     for epsilon in EPSILONS:
-        mu, regret = (float(value) for value in PLDConverter(randomised_response(epsilon)).get_mu_and_regret())
+        _, mu, regret = by_gdp(randomised_response(epsilon))
         row = {"epsilon": epsilon, "mu_pure": pure_mu(epsilon), "mu_pure_gdpnum": mu, "regret_pure": regret}
-        row |= {f"mu_gaussian_delta_{delta:g}": gaussian_mu(epsilon, delta) for delta in DELTAS}
-        rows.append(row)
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(EPSILONS, [row["mu_pure"] for row in rows], "o-", label="pure epsilon-DP")
-    for delta in DELTAS:
-        axes.plot(
-            EPSILONS,
-            [row[f"mu_gaussian_delta_{delta:g}"] for row in rows],
-            label=f"Gaussian, delta = {delta:g}",
-        )
-    axes.set(xlabel="epsilon", ylabel="mu")
-    axes.legend(fontsize=8)
-    axes.grid(True, alpha=0.3)
-    figure.savefig(out / "gdp_table3.png", dpi=80)
+        rows.append(row | {f"mu_gaussian_delta_{delta:g}": gaussian_mu(epsilon, delta) for delta in DELTAS})
+    lines = {"mu_pure": "pure epsilon-DP"}
+    lines |= {f"mu_gaussian_delta_{delta:g}": f"Gaussian, delta = {delta:g}" for delta in DELTAS}
+    with figure(out / "gdp_table3.png", 6, 4) as axes:
+        for name, label in lines.items():
+            axes.plot(EPSILONS, [row[name] for row in rows], "o-" if name == "mu_pure" else "-", label=label)
+        axes.set(xlabel="epsilon", ylabel="mu")
+        axes.legend(fontsize=8)
+        axes.grid(True, alpha=0.3)
     return {"rows": rows}
 
 
 def gdp_dpsgd(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Gomez2025, Figures 5 and 6: curves, mu and regret of published DP-SGD settings."""
     alpha = np.concatenate([np.geomspace(1e-6, 1e-2, 200), np.linspace(1e-2, 1, 800)])
-    figure = Figure(figsize=(12, 7.2), layout="constrained")
     rows: list[dict[str, Any]] = []
-    for panels, (table, settings) in zip(figure.subplots(2, 3), SETTINGS.items(), strict=True):
-        curves: dict[str, np.ndarray] = {}
-        differences: dict[str, np.ndarray] = {}
-        for nominal, noise, updates in settings[-1:] if quick else settings:
-            loss = dp_sgd(noise, RATE, updates, AUTHORS_STEP)
-            converter = PLDConverter(loss)
-            mu, regret = (float(value) for value in converter.get_mu_and_regret())
-            row = {"table": table, "nominal_epsilon": nominal, "noise_multiplier": noise, "updates": updates}
-            row |= {"sampling_rate": RATE, "mu": mu, "regret": regret}
-            row |= {"epsilon": float(loss.get_epsilon_for_delta(DELTA)), "delta": DELTA}
-            rows.append(row)
-            if nominal in SHOWN:
-                label, beta = f"noise {noise:g}, {updates} updates", converter.get_beta(alpha)
-                curves |= {label: beta, f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)}
-                differences[label] = beta - gaussian_fdp(mu)(alpha)
-        draw_curves(panels[0], alpha, curves)
-        draw_curves(panels[1], alpha, curves, logarithmic=True)
-        draw_curves(panels[2], alpha, differences)
-        panels[0].set_title(f"Figure {table + 1}: settings of Table {table}")
-        panels[2].set(xscale="log", ylabel="difference to f of mu")
-    figure.savefig(out / "gdp_dpsgd.png", dpi=80)
+    with figure(out / "gdp_dpsgd.png", 12, 7.2, 2, 3) as grid:
+        for panels, (table, settings) in zip(grid, SETTINGS.items(), strict=True):
+            curves: dict[str, Array] = {}
+            differences: dict[str, Array] = {}
+            for nominal, noise, updates in settings[-1:] if quick else settings:
+                loss = dp_sgd(noise, RATE, updates, AUTHORS_STEP)
+                converter, mu, regret = by_gdp(loss)
+                row = {"table": table, "nominal_epsilon": nominal, "noise_multiplier": noise, "updates": updates}
+                row |= {"sampling_rate": RATE, "mu": mu, "regret": regret}
+                rows.append(row | {"epsilon": float(loss.get_epsilon_for_delta(DELTA)), "delta": DELTA})
+                if nominal in SHOWN:
+                    label, beta = f"noise {noise:g}, {updates} updates", converter.get_beta(alpha)
+                    curves |= {label: beta, f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)}
+                    differences[label] = beta - gaussian_fdp(mu)(alpha)
+            draw_curves(panels[0], alpha, curves)
+            draw_curves(panels[1], alpha, curves, logarithmic=True)
+            draw_curves(panels[2], alpha, differences)
+            panels[0].set_title(f"Figure {table + 1}: settings of Table {table}")
+            panels[2].set(xscale="log", ylabel="difference to f of mu")
     return {"rows": rows}
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from scipy import stats
 
 from dpswd import random_projections
 from dpswd.sensitivity import ProjectionLaw, bernstein_bound, clt_bound
+from experiments.plots import figure
 
 DIM, N_PROJECTIONS = 784, 200
 TAILS = (1e-5, 1e-6)
@@ -58,35 +58,27 @@ def fig1(out: Path, *, quick: bool = False) -> dict[str, Any]:
         {"quantity": "standard deviation", "exact": deviation, "simulated": float(s.std())},
     ]
     for tail in TAILS:
-        row: dict[str, Any] = {
-            "quantity": f"exceeded with probability {tail:g}",
-            "exact": exact_quantile(law, tail),
-            "simulated": None,
-        }
-        bounds: dict[str, Any] = {
-            f.__name__.removesuffix("_bound"): f(N_PROJECTIONS, DIM, tail) for f in (bernstein_bound, clt_bound)
-        }
-        rows.append(row | bounds)
+        row = {"quantity": f"exceeded with probability {tail:g}", "exact": exact_quantile(law, tail), "simulated": None}
+        found = {"bernstein": bernstein_bound, "clt": clt_bound}
+        rows.append(row | {name: bound(N_PROJECTIONS, DIM, tail) for name, bound in found.items()})
 
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
-    axes.hist(s, bins=100, density=True, alpha=0.4, label=f"{len(s):,} draws of U")
-    axes.plot(points, density, label="exact law")
-    axes.plot(points, stats.norm.pdf(points, law.mean, deviation), "--", label="Normal of the same moments")
-    axes.axvline(law.mean, color="red", linestyle=":", label=f"mean k / d = {law.mean:.3f}")
-    for tail, color, found in zip(TAILS, ("black", "green"), rows[2:], strict=True):
-        axes.axvline(found["clt"], color=color, linestyle="--", label=f"CLT bound = Normal quantile at {tail:g}")
-        axes.axvline(found["exact"], color=color, label=f"exact quantile at {tail:g}")
-    axes.axvline(law.mean + 6 * deviation, color="grey", linestyle="-.", label="mean + 6 standard deviations")
-    off = " and ".join(f"{row['bernstein']:.2f}" for row in rows[2:])
-    axes.set_xlabel(f"S, d = {DIM}, k = {N_PROJECTIONS} (Bernstein's bounds at 1e-5 and 1e-6 lie at {off})")
-    axes.set_ylabel("estimated density")
-    axes.legend(fontsize=8)
-    figure.savefig(out / "fig1.png", dpi=80)
+    with figure(out / "fig1.png", 7, 4.2) as axes:
+        axes.hist(s, bins=100, density=True, alpha=0.4, label=f"{len(s):,} draws of U")
+        axes.plot(points, density, label="exact law")
+        axes.plot(points, stats.norm.pdf(points, law.mean, deviation), "--", label="Normal of the same moments")
+        axes.axvline(law.mean, color="red", linestyle=":", label=f"mean k / d = {law.mean:.3f}")
+        for tail, color, row in zip(TAILS, ("black", "green"), rows[2:], strict=True):
+            axes.axvline(row["clt"], color=color, linestyle="--", label=f"CLT bound = Normal quantile at {tail:g}")
+            axes.axvline(row["exact"], color=color, label=f"exact quantile at {tail:g}")
+        axes.axvline(law.mean + 6 * deviation, color="grey", linestyle="-.", label="mean + 6 standard deviations")
+        off = " and ".join(f"{row['bernstein']:.2f}" for row in rows[2:])
+        axes.set_xlabel(f"S, d = {DIM}, k = {N_PROJECTIONS} (Bernstein's bounds at 1e-5 and 1e-6 lie at {off})")
+        axes.set_ylabel("estimated density")
+        axes.legend(fontsize=8)
     return {"rows": rows}
 
 
-def fig7(out: Path, *, quick: bool = False) -> dict[str, Any]:
+def fig7(out: Path) -> dict[str, Any]:
     """Rakotomamonjy2021, Figure 7: histogram of Y for d = 5 and the Beta law of Lemma 1."""
     dim = 5
     y = draw_sensitivities(dim, 1, DRAWS)
@@ -98,50 +90,37 @@ def fig7(out: Path, *, quick: bool = False) -> dict[str, Any]:
         {"quantity": "Kolmogorov-Smirnov distance", "exact": 0.0, "simulated": float(test.statistic)},
         {"quantity": "its p-value", "exact": None, "simulated": float(test.pvalue)},
     ]
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.hist(y, bins=100, density=True, alpha=0.4, label=f"{DRAWS:,} draws of u")
     points = np.linspace(1e-3, 1, 400)
-    axes.plot(points, law.pdf(points), label="Beta(1/2, 2): 0.75 y$^{-1/2}$ (1 - y)")
-    axes.set(xlabel="Y, d = 5", ylabel="estimated density", ylim=(0, 8))
-    axes.legend()
-    figure.savefig(out / "fig7.png", dpi=80)
+    with figure(out / "fig7.png", 6, 4) as axes:
+        axes.hist(y, bins=100, density=True, alpha=0.4, label=f"{DRAWS:,} draws of u")
+        axes.plot(points, law.pdf(points), label="Beta(1/2, 2): 0.75 y$^{-1/2}$ (1 - y)")
+        axes.set(xlabel="Y, d = 5", ylabel="estimated density", ylim=(0, 8))
+        axes.legend()
     return {"rows": rows}
 
 
 def bounds(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """The squared sensitivity: bounds on it and its exact quantile against the number of projections."""
     counts = [int(k) for k in np.unique(np.geomspace(32, 2000, 4 if quick else 12).astype(int))]
-    rows = []
+    tail, rows = TAILS[0], []
     for dim in DIMS:
         for k in counts:
             law = ProjectionLaw(dim, k)
-            rows.append(
-                {
-                    "dim": dim,
-                    "n_projections": k,
-                    "tail": TAILS[0],
-                    "mean": law.mean,
-                    "exact": exact_quantile(law, TAILS[0]),
-                    "clt": clt_bound(k, dim, TAILS[0]),
-                    "bernstein": bernstein_bound(k, dim, TAILS[0]),
-                    "deterministic": float(k),
-                }
-            )
+            row = {"dim": dim, "n_projections": k, "tail": tail, "mean": law.mean, "exact": exact_quantile(law, tail)}
+            found = {"clt": clt_bound(k, dim, tail), "bernstein": bernstein_bound(k, dim, tail)}
+            rows.append(row | found | {"deterministic": float(k)})
 
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    for axes, dim in zip(figure.subplots(1, len(DIMS)), DIMS, strict=True):
-        same = [row for row in rows if row["dim"] == dim]
-        styles = (("mean", ":"), ("clt", "--"), ("exact", "-"), ("bernstein", "-."), ("deterministic", ":"))
-        for name, style in styles:
-            axes.loglog(counts, [row[name] for row in same], style, label=name)
-        axes.set_title(f"d = {dim}", fontsize=10)
-        axes.set_xlabel("number of projections")
-        axes.grid(True, which="both", alpha=0.3)
-    figure.axes[0].set_ylabel(f"S exceeded with probability {TAILS[0]:g}")
-    figure.axes[0].legend(fontsize=8)
-    figure.savefig(out / "bounds.png", dpi=80)
+    styles = {"mean": ":", "clt": "--", "exact": "-", "bernstein": "-.", "deterministic": ":"}
+    with figure(out / "bounds.png", 10, 3.6, 1, len(DIMS)) as panels:
+        for axes, dim in zip(panels, DIMS, strict=True):
+            same = [row for row in rows if row["dim"] == dim]
+            for name, style in styles.items():
+                axes.loglog(counts, [row[name] for row in same], style, label=name)
+            axes.set_title(f"d = {dim}", fontsize=10)
+            axes.set_xlabel("number of projections")
+            axes.grid(True, which="both", alpha=0.3)
+        panels[0].set_ylabel(f"S exceeded with probability {tail:g}")
+        panels[0].legend(fontsize=8)
     return {"rows": rows}
 
 

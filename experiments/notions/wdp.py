@@ -28,19 +28,18 @@ confidence assumes independent normal draws.
 """
 
 import math
-import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 from scipy.spatial.distance import pdist
-from torch import Tensor, nn
+from torch import nn
 
+from dpswd.data import Benchmark, benchmark
 from dpswd.diagnostics.wasserstein import (
     WassersteinAccountant,
     gaussian_distance,
@@ -48,31 +47,17 @@ from dpswd.diagnostics.wasserstein import (
     laplace_wdp,
     theorem_2_loss,
 )
-from dpswd.errors import InputError
+from experiments.plots import figure
 
 ORDER = 16  # of Figures 2 and 4 and Table 2
 
 
-def _log_moment(distances: ArrayLike, sigma: float, rate: float, order: int) -> NDArray[np.float64]:
+def log_moment(distances: ArrayLike, sigma: float, rate: float, order: int) -> NDArray[np.float64]:
+    """Compute c(d) of the module docstring for every distance."""
     k = np.arange(order + 2)
     log_binomial = stats.binom.logpmf(k, order + 1, rate)
     exponent = np.multiply.outer(np.square(np.asarray(distances) / sigma), k * (k - 1) / 2)
     return np.asarray(special.logsumexp(log_binomial + exponent, axis=-1))
-
-
-class MomentsAccountant:
-    """The classical accountant at one order, add-or-remove or replace-one according to the distance given."""
-
-    def __init__(self, order: int) -> None:
-        self.order, self.total = order, 0.0
-
-    def step(self, distance: float, *, sigma: float, rate: float) -> None:
-        """Charge one step whose gradients differ by at most ``distance``."""
-        self.total += float(_log_moment(distance, sigma, rate, self.order))
-
-    def get_epsilon(self, delta: float) -> float:
-        """The epsilon of differential privacy at ``delta``, at this order."""
-        return (self.total - math.log(delta)) / self.order
 
 
 class BayesianAccountant:
@@ -84,7 +69,7 @@ class BayesianAccountant:
 
     def step(self, distances: ArrayLike, *, sigma: float, rate: float) -> None:
         """Charge one step with the distances (n,) of sampled pairs of gradients, n >= 3."""
-        logs = self.n_steps * _log_moment(distances, sigma, rate, self.order)
+        logs = self.n_steps * log_moment(distances, sigma, rate, self.order)
         top, n = logs.max(), len(logs)
         scaled = np.exp(logs - top)
         quantile = float(stats.t.isf(self.failure, n - 1))
@@ -136,24 +121,23 @@ def table_1() -> list[dict[str, Any]]:
     return rows
 
 
-def wdp_fig1(out: Path, *, quick: bool = False) -> dict[str, Any]:
+def wdp_fig1(out: Path) -> dict[str, Any]:
     """Yang2024, Table 1 and Figure 1: budgets of Laplace and Gaussian noise under DP, RDP and WDP."""
-    orders = np.linspace(1, 10, 20 if quick else 181)
-    figure = Figure(figsize=(9, 6.5), layout="constrained")
+    orders = np.linspace(1, 10, 181)
     rows: list[dict[str, Any]] = []
-    for axes, (name, curve) in zip(figure.subplots(2, 2).ravel(), PANELS.items(), strict=True):
-        wdp = name.endswith("WDP")
-        for scale in SCALES:
-            axes.plot(orders, [curve(order, scale) for order in orders], label=f"noise scale {scale:g}")
-            for order in ORDERS:
-                true = gaussian_distance(1.0, scale, scale, order) if wdp else None  # equal to 1: any shift by 1
-                values = {"value": curve(order, scale), "true_distance": true}
-                rows.append({"panel": name, "scale": scale, "order": order} | values)
-        if wdp:
-            axes.axhline(1, color="black", linestyle="--", label="distance of Definition 3")
-        axes.set(title=name, xlabel="order", xlim=(1, 10), ylim=(0, 1.6 if wdp else None))
-        axes.legend(fontsize=8)
-    figure.savefig(out / "wdp_fig1.png", dpi=70)
+    with figure(out / "wdp_fig1.png", 9, 6.5, 2, 2, dpi=70) as panels:
+        for axes, (name, curve) in zip(panels.ravel(), PANELS.items(), strict=True):
+            wdp = name.endswith("WDP")
+            for scale in SCALES:
+                axes.plot(orders, [curve(order, scale) for order in orders], label=f"noise scale {scale:g}")
+                for order in ORDERS:
+                    true = gaussian_distance(1.0, scale, scale, order) if wdp else None  # equal to 1: any shift by 1
+                    values = {"value": curve(order, scale), "true_distance": true}
+                    rows.append({"panel": name, "scale": scale, "order": order} | values)
+            if wdp:
+                axes.axhline(1, color="black", linestyle="--", label="distance of Definition 3")
+            axes.set(title=name, xlabel="order", xlim=(1, 10), ylim=(0, 1.6 if wdp else None))
+            axes.legend(fontsize=8)
     return {"table_1": table_1(), "rows": rows}
 
 
@@ -174,7 +158,7 @@ def trace(
 ) -> dict[str, list[float]]:
     """Run the accountants; ``unit`` rescales the gradients, which changes no likelihood ratio."""
     rng = np.random.default_rng(int(1000 * quantile))
-    moments, bayes = MomentsAccountant(ORDER), BayesianAccountant(ORDER, steps)
+    moments, bayes = 0.0, BayesianAccountant(ORDER, steps)
     wasserstein, printed = (
         WassersteinAccountant(order=ORDER, beta=1.0, sigma=1.0, sampling_rate=RATE) for _ in range(2)
     )
@@ -187,12 +171,17 @@ def trace(
         if clip:
             gradients *= np.minimum(1, bound / norms)[:, None]
         distances, sigma = pdist(gradients), noise * bound
-        moments.step(2 * bound, sigma=sigma, rate=RATE)
+        moments += float(log_moment(2 * bound, sigma, RATE, ORDER))
         bayes.step(distances, sigma=sigma, rate=RATE)
         wasserstein.step(distances, sigma=sigma)
         printed.total_loss += theorem_2_loss(ORDER, gradients[first] - gradients[second], sigma, RATE)
-        values = (moments.get_epsilon(DELTA), bayes.get_epsilon(DELTA), wasserstein.get_wdp(DELTA))
-        for name, value in zip(curves, (*values, printed.get_wdp(DELTA)), strict=True):
+        values = {
+            "dp_epsilon": (moments - math.log(DELTA)) / ORDER,
+            "bdp_epsilon": bayes.get_epsilon(DELTA),
+            "wdp_diagnostic": wasserstein.get_wdp(DELTA),
+            "wdp_printed": printed.get_wdp(DELTA),
+        }
+        for name, value in values.items():
             curves[name].append(value)
     return curves
 
@@ -207,16 +196,15 @@ def wdp_fig2(out: Path, *, quick: bool = False) -> dict[str, Any]:
         return settings | {"steps": steps} | {name: values[-1] for name, values in curves.items()}
 
     for number, clip in ((2, False), (4, True)):
-        figure = Figure(figsize=(9, 6.5), layout="constrained")
-        for letter, axes, quantile in zip("abcd", figure.subplots(2, 2).ravel(), QUANTILES, strict=True):
-            curves = trace(quantile, clip=clip, steps=steps)
-            for name, label in LABELS.items():
-                axes.plot(range(1, steps + 1), curves[name], label=label)
-            title = f"({letter}) C at the {quantile:.2f} quantile"
-            axes.set(title=title, xlabel="step", ylabel="value", yscale="log")
-            axes.legend(fontsize=8)
-            rows.append(row(number, quantile, clip, NOISE, 1.0, curves))
-        figure.savefig(out / f"wdp_fig{number}.png", dpi=70)
+        with figure(out / f"wdp_fig{number}.png", 9, 6.5, 2, 2, dpi=70) as panels:
+            for letter, axes, quantile in zip("abcd", panels.ravel(), QUANTILES, strict=True):
+                curves = trace(quantile, clip=clip, steps=steps)
+                for name, label in LABELS.items():
+                    axes.plot(range(1, steps + 1), curves[name], label=label)
+                title = f"({letter}) C at the {quantile:.2f} quantile"
+                axes.set(title=title, xlabel="step", ylabel="value", yscale="log")
+                axes.legend(fontsize=8)
+                rows.append(row(number, quantile, clip, NOISE, 1.0, curves))
     for noise, unit in ((2.0, 1.0), (0.02, 1.0), (NOISE, 1e-3)):  # dependence on the noise and on the unit
         rows.append(row(None, 0.5, True, noise, unit, trace(0.5, clip=True, steps=steps, noise=noise, unit=unit)))
     return {"rows": rows}
@@ -234,24 +222,22 @@ def diagnostic(beta: float, delta: float) -> float:
     return accountant.get_wdp(delta)
 
 
-def wdp_fig3(out: Path, *, quick: bool = False) -> dict[str, Any]:
+def wdp_fig3(out: Path) -> dict[str, Any]:
     """Yang2024, Figure 3: the WDP diagnostic against the free constant beta and against delta."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    betas, deltas = np.arange(1.0, 51.0), np.geomspace(1e-10, 1e-5, 10 if quick else 200)
+    betas, deltas = np.arange(1.0, 51.0), np.geomspace(1e-10, 1e-5, 200)
     rows = []
-    for delta in (1e-10, 1e-8, 1e-5, 1e-3):
-        left.plot(betas, [diagnostic(float(beta), delta) for beta in betas], label=f"delta = {delta:g}")
-        rows += [{"panel": "a", "beta": beta, "delta": delta} for beta in (1.0, 10.0, 50.0)]
-    for beta in (1.0, 2.0, 5.0, 10.0):
-        right.plot(deltas, [diagnostic(beta, float(delta)) for delta in deltas], label=f"beta = {beta:g}")
-        rows += [{"panel": "b", "beta": beta, "delta": delta} for delta in (1e-10, 1e-5)]
-    left.set(title="(a)", xlabel="beta", ylabel="WDP diagnostic", ylim=(LOSS - 1, 35))
-    right.set(title="(b)", xlabel="delta", ylabel="WDP diagnostic", xscale="log", ylim=(LOSS - 1, 35))
-    for axes in (left, right):
-        axes.axhline(LOSS, color="black", linestyle="--", linewidth=1)
-        axes.legend(fontsize=8)
-    figure.savefig(out / "wdp_fig3.png", dpi=70)
+    with figure(out / "wdp_fig3.png", 9, 3.6, 1, 2, dpi=70) as (left, right):
+        for delta in (1e-10, 1e-8, 1e-5, 1e-3):
+            left.plot(betas, [diagnostic(float(beta), delta) for beta in betas], label=f"delta = {delta:g}")
+            rows += [{"panel": "a", "beta": beta, "delta": delta} for beta in (1.0, 10.0, 50.0)]
+        for beta in (1.0, 2.0, 5.0, 10.0):
+            right.plot(deltas, [diagnostic(beta, float(delta)) for delta in deltas], label=f"beta = {beta:g}")
+            rows += [{"panel": "b", "beta": beta, "delta": delta} for delta in (1e-10, 1e-5)]
+        left.set(title="(a)", xlabel="beta", ylabel="WDP diagnostic", ylim=(LOSS - 1, 35))
+        right.set(title="(b)", xlabel="delta", ylabel="WDP diagnostic", xscale="log", ylim=(LOSS - 1, 35))
+        for axes in (left, right):
+            axes.axhline(LOSS, color="black", linestyle="--", linewidth=1)
+            axes.legend(fontsize=8)
     return {"rows": [row | {"wdp_diagnostic": diagnostic(row["beta"], row["delta"])} for row in rows]}
 
 
@@ -279,41 +265,28 @@ def printed_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def load(name: str, root: Path) -> list[Tensor] | None:
-    """Return images in [-1, 1] and classes, training and test; ``None`` where the files are missing."""
-    from torchvision import datasets
-
-    parts: list[Tensor] = []
-    for train in (True, False):
-        try:
-            images = getattr(datasets, name.replace("-", ""))(str(root), train=train)
-        except RuntimeError:
-            return None
-        parts += [images.data[:, None].float() / 127.5 - 1, images.targets.long()]
-    return parts
-
-
-def train(tensors: list[Tensor], *, noise: float, epochs: int) -> dict[str, float]:
+def train(loaded: Benchmark, *, noise: float) -> dict[str, float]:
     """Train once; return accuracy and the three values."""
     from opacus import PrivacyEngine
 
-    x, y, x_test, y_test = tensors
+    assert loaded.test is not None
+    x, x_test = (part.values.float() / 127.5 - 1 for part in (loaded.train, loaded.test))
+    y, y_test = loaded.train.labels, loaded.test.labels
     torch.manual_seed(0)  # a demonstration on public data
     first, second = nn.Conv2d(1, 16, 8, stride=2, padding=3), nn.Conv2d(16, 32, 4, stride=2)
     head = (nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10))
     model: nn.Module = nn.Sequential(first, nn.Tanh(), nn.MaxPool2d(2, 1), second, nn.Tanh(), nn.MaxPool2d(2, 1), *head)
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
-    batch = min(BATCH, len(x) // 4)
-    loader: Any = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=batch)
+    loader: Any = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=BATCH)
     engine = PrivacyEngine(accountant="prv" if noise > 0.1 else "rdp")
     model, optimizer, loader = engine.make_private(
         module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=noise, max_grad_norm=1.0
     )
-    rate, steps = 1 / len(loader), epochs * len(loader)
+    rate, steps = 1 / len(loader), EPOCHS * len(loader)
     bayes = [BayesianAccountant(order, steps) for order in BAYES_ORDERS]
     wdp = WassersteinAccountant(order=ORDER, beta=BETA, sigma=noise, sampling_rate=rate)
     model.train()
-    for _ in range(epochs):
+    for _ in range(EPOCHS):
         for images, labels in loader:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(images), labels).backward()
@@ -332,30 +305,22 @@ def train(tensors: list[Tensor], *, noise: float, epochs: int) -> dict[str, floa
         "dp": float(engine.get_epsilon(DELTAS["dp"])),
         "bdp": min(each.get_epsilon(DELTAS["bdp"]) for each in bayes),
         "wdp_sum": wdp.total_loss + additive,
-        "wdp_mean": wdp.total_loss / batch + additive,  # the loss scales with the unit of the gradient
+        "wdp_mean": wdp.total_loss / BATCH + additive,  # the loss scales with the unit of the gradient
     }
-    settings = {"accuracy": 100 * accuracy, "noise_multiplier": noise, "epochs": epochs, "steps": steps}
+    settings = {"accuracy": 100 * accuracy, "noise_multiplier": noise, "epochs": EPOCHS, "steps": steps}
     p_attack = {f"p_attack_{name}": float(special.expit(value)) for name, value in values.items()}
     return settings | values | {"wdp_additive_term": additive} | p_attack
 
 
-def wdp_table2(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+def wdp_table2(out: Path, *, data: Path | None = None) -> dict[str, Any]:
     """Yang2024, Table 2: DP-SGD on MNIST and Fashion-MNIST under DP, Bayesian DP and WDP (minutes)."""
-    root = Path(data or os.environ.get("DPSWD_DATA", "data"))
-    rows: list[dict[str, Any]] = []
+    rows = []
     for dataset in ("MNIST", "Fashion-MNIST"):
-        tensors = load(dataset, root)
-        if tensors is None:
-            print(f"{dataset}: not under {root}, skipped")
-            continue
-        if quick:
-            tensors = [part[: 2048 if i < 2 else 500] for i, part in enumerate(tensors)]
+        loaded = benchmark(dataset.replace("-", ""), data)
         for noise in (1.0, 0.01):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Opacus: no secure generator, order at the edge of its grid
-                rows.append({"dataset": dataset} | train(tensors, noise=noise, epochs=1 if quick else EPOCHS))
-    if not rows:
-        raise InputError(f"Expected MNIST or FashionMNIST under {root}, got neither; give --data or DPSWD_DATA.")
+                rows.append({"dataset": dataset} | train(loaded, noise=noise))
     return {"deltas": DELTAS, "rows": rows, "printed": printed_rows()}
 
 
