@@ -114,17 +114,6 @@ def outdated(result: Result) -> bool:
     return any("reason" not in each and not _of_this_minor(each) for each in (result, *rows))
 
 
-def kept(rows: Iterable[Result], earlier: Result, reason: str) -> list[Result]:
-    """Return rows of an earlier result; those of another minor version with this version and a sentence that says why.
-
-    A ``reason`` that a row or the earlier result has stays.
-    """
-    if _of_this_minor(earlier):
-        return list(rows)
-    origin = {"version": earlier["version"], "reason": earlier.get("reason", reason)}
-    return [origin | row for row in rows]
-
-
 def _of_this_minor(entry: Result) -> bool:
     return bool(entry.get("version", __version__).split(".")[:2] == __version__.split(".")[:2])
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from experiments import cells
 from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, Start, make_start, run_method
+from experiments.plots import figure
 
 SEEDS, FEW, ONE = 10, 3, 1  # of Table 1; of digits as they are, and of the others; with --quick
 WANTED = tuple((method, budget) for method, (_, budgets) in METHODS.items() for budget in budgets)
@@ -122,34 +123,28 @@ def fig3(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[st
 
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
-    from matplotlib.figure import Figure
-
     styles = {"DP-SWD, adapter": "o-", "DP-DANN": "s--", "source only": ":"}
     images = {"synthetic target": "D-", "real target": "-.", "source only": "--"}
     styles |= {f"image map, {name}": style for name, style in images.items()}
     protocols = {"framed alike": ("tab:blue", ""), "as they are": ("tab:orange", ", as they are")}
-    figure = Figure(figsize=(9, 4.6), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, pair in zip(panels, ("MNIST-USPS", "USPS-MNIST"), strict=True):
-        for protocol, (colour, suffix) in protocols.items():
-            for method, style in styles.items():
-                part = [row for row in rows if (row["dataset"], row["method"]) == (pair + suffix, method)]
-                if not part:
-                    continue
-                part.sort(key=lambda row: row["epsilon"] or 0)
-                label = f"{method}, {protocol}"
-                if part[0]["epsilon"] is None:
-                    axes.axhline(part[0]["mean"], color=colour, linestyle=style, label=label)
-                else:
-                    x, y = [row["epsilon"] for row in part], [row["mean"] for row in part]
-                    spread = [row["std"] or 0.0 for row in part]
-                    axes.errorbar(x, y, spread, fmt=style, color=colour, capsize=2, label=label)
-        axes.set(xscale="log", xlabel="epsilon", title=pair)
-        axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
-        axes.minorticks_off()
-    panels[0].set_ylabel("accuracy on the target's test set, %")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
-    figure.savefig(path, dpi=100)
+    groups = cells.grouped(rows, lambda row: (row["dataset"], row["method"]))
+    with figure(path, 9, 4.6, 1, 2, dpi=100, sharey=True) as panels:
+        for axes, pair in zip(panels, PUBLISHED, strict=True):
+            for protocol, (colour, suffix) in protocols.items():
+                for method, style in styles.items():
+                    part = sorted(groups.get((pair + suffix, method), ()), key=lambda row: row["epsilon"] or 0)
+                    label = f"{method}, {protocol}"
+                    if part and part[0]["epsilon"] is None:
+                        axes.axhline(part[0]["mean"], color=colour, linestyle=style, label=label)
+                    elif part:
+                        x, y, spread = ([row[key] or 0.0 for row in part] for key in ("epsilon", "mean", "std"))
+                        axes.errorbar(x, y, spread, fmt=style, color=colour, capsize=2, label=label)
+            axes.set(xscale="log", xlabel="epsilon", title=pair)
+            axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
+            axes.minorticks_off()
+        panels[0].set_ylabel("accuracy on the target's test set, %")
+        handles = panels[0].get_legend_handles_labels()
+        panels[0].figure.legend(*handles, loc="outside lower center", ncols=3, fontsize=8)
 
 
 EXPERIMENTS = (table1, fig3)

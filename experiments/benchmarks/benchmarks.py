@@ -21,20 +21,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dpswd import (
-    DPSlicedWassersteinLoss,
-    ProjectionMechanism,
-    random_projections,
-    sliced_wasserstein,
-)
+from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism, random_projections, sliced_wasserstein
 from dpswd._sorting import sort_rows_with_order
 from experiments.benchmarks.measure import exponent, medians, peak_of, seconds_of
 from experiments.cells import Cell, run_cells
+from experiments.plots import figure
 
 Rows = list[dict[str, Any]]
 ROOT = Path(__file__).parents[2]
 SIGMA = 0.1
-TINY = [(20, 6, 9), (16, 5, 4)]
 SIZES = [(100, 784, 1000), (1000, 784, 1000), (1000, 784, 100), (6000, 144, 288), (256, 8192, 2000)]
 LARGE = [(60_000, 784, 1000)]
 
@@ -128,20 +123,19 @@ def paper_step(problem: Problem) -> Tensor:
 # Parts --------------------------------------------------------------------------------------------------------------
 
 
-def distance(tiny: bool, rounds: int) -> Rows:
+def distance() -> Rows:
     """The distance, forward and backward, with 1 and 2 threads, and on a GPU if there is one."""
     rows = []
     places = [("cpu", count) for count in (1, 2)] + [("cuda", 1)] * torch.cuda.is_available()
-    for n, d, k in TINY if tiny else SIZES + LARGE:
+    for n, d, k in SIZES + LARGE:
         for device, count in places:
             torch.set_num_threads(count)
             problem = Problem.make(n, d, k, device)
-            found = medians({name: partial(run, problem) for name, run in DISTANCES.items()}, rounds)
+            found = medians({name: partial(run, problem) for name, run in DISTANCES.items()})
             difference = abs(float(ours(problem)) / exact(problem) - 1)
             rows.append({"n": n, "d": d, "k": k, "device": device, "threads": count, "difference": difference})
             rows[-1] |= _columns(found)
-        if not tiny:
-            rows[-len(places)] |= {f"{name}_bytes": _peak(name, n, d, k) for name in ("ours", "pot", "naive")}
+        rows[-len(places)] |= {f"{name}_bytes": _peak(name, n, d, k) for name in ("ours", "pot", "naive")}
     return rows
 
 
@@ -165,10 +159,10 @@ def work():
     return peak_of(code)["above_bytes"]
 
 
-def step(tiny: bool, rounds: int) -> Rows:
+def step() -> Rows:
     """A whole private step: ours with rows and with block means, the paper's; our directions and product alone."""
     rows = []
-    for n, d, k in TINY if tiny else SIZES:
+    for n, d, k in SIZES:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             problem = Problem.make(n, d, k)
@@ -177,7 +171,7 @@ def step(tiny: bool, rounds: int) -> Rows:
             }
             functions |= {"paper": partial(paper_step, problem), "directions": partial(random_projections, d, k)}
             functions["product"] = partial(torch.matmul, problem.u.double().T, problem.x.double().T)
-            rows.append({"n": n, "d": d, "k": k, "threads": threads} | _columns(medians(functions, rounds)))
+            rows.append({"n": n, "d": d, "k": k, "threads": threads} | _columns(medians(functions)))
     return rows
 
 
@@ -207,34 +201,34 @@ COMMANDS = {
 }
 
 
-def startup(tiny: bool, rounds: int) -> Rows:
+def startup() -> Rows:
     """Wall-clock time of new processes, measured from outside; the first round fills the disk cache."""
-    taken: dict[str, list[float]] = {name: [] for name in list(COMMANDS)[: 2 if tiny else None]}
-    for _ in range(2 if tiny else min(rounds, 5) + 1):
+    taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(6):
         for name, times in taken.items():
             command = [sys.executable, *COMMANDS[name]]
             times.append(seconds_of(partial(subprocess.run, command, check=True, capture_output=True)))
     return [{"what": name, "seconds": statistics.median(times[1:])} for name, times in taken.items()]
 
 
-def account(tiny: bool, rounds: int) -> Rows:
+def account() -> Rows:
     """Epsilon and calibration of 60,100 subsampled releases, in a process that has computed nothing like it before."""
     taken: dict[str, list[float]] = defaultdict(list)
-    for _ in range(1 if tiny else min(rounds, 3)):
+    for _ in range(3):
         done = subprocess.run([sys.executable, "-c", ACCOUNT], check=True, capture_output=True, text=True)
         for name, seconds in json.loads(done.stdout).items():
             taken[name].append(seconds)
     return [{"what": name, "seconds": statistics.median(times)} for name, times in taken.items()]
 
 
-def scaling(tiny: bool, rounds: int) -> Rows:
+def scaling() -> Rows:
     """Time of the distance against n, d and k."""
-    base: dict[str, Any] = {"n": 20, "d": 20, "k": 20} if tiny else {"n": 1000, "d": 784, "k": 1000}
+    base: dict[str, Any] = {"n": 1000, "d": 784, "k": 1000}
     rows = []
     for name, size in base.items():
-        sizes = [math.ceil(size * factor) for factor in ((0.5, 1) if tiny else (0.25, 0.5, 1, 2, 4))]
+        sizes = [math.ceil(size * factor) for factor in (0.25, 0.5, 1, 2, 4)]
         works = {str(value): partial(ours, Problem.make(**(base | {name: value}))) for value in sizes}
-        seconds = [median for median, _ in medians(works, rounds).values()]
+        seconds = [median for median, _ in medians(works).values()]
         row: dict[str, Any] = {"variable": name, "what": "distance, forward and backward", "sizes": sizes}
         rows.append(row | {"seconds": seconds, "exponent": exponent(sizes, seconds)})
     return rows
@@ -277,15 +271,13 @@ def work():
 """
 
 
-def cost(tiny: bool, rounds: int) -> Rows:
+def cost() -> Rows:
     """Time and peak memory of a release of B of N records and one comparison; of an account against T."""
-    base = {"N": 100, "B": 20, "k": 4, "d": 3} if tiny else COST_BASE
-    sizes = {"B": (20, 40), "T": (2, 4)} if tiny else COST_SIZES
-    return [_cost_of(variable, base, values) for variable, values in sizes.items()]
+    return [_cost_of(variable, sizes) for variable, sizes in COST_SIZES.items()]
 
 
-def _cost_of(variable: str, base: dict[str, int], sizes: tuple[int, ...]) -> dict[str, Any]:
-    settings = [{**base, variable: size} for size in sizes]
+def _cost_of(variable: str, sizes: tuple[int, ...]) -> dict[str, Any]:
+    settings = [{**COST_BASE, variable: size} for size in sizes]
     for setting in settings:
         setting |= {"B": setting["N"]} if variable == "N" else {"N": 60_000, "B": 100} if variable == "T" else {}
     code = COST_ACCOUNT if variable == "T" else COST_RELEASE
@@ -304,14 +296,14 @@ def _cost_of(variable: str, base: dict[str, int], sizes: tuple[int, ...]) -> dic
     }
 
 
-def compiled(tiny: bool, rounds: int) -> Rows:
+def compiled() -> Rows:
     """The naive distance compiled by ``torch.compile`` (ours calls NumPy, which a graph cannot hold), one thread."""
     torch.set_num_threads(1)
-    size = TINY[0] if tiny else SIZES[1]
+    size = SIZES[1]
     problem, fast = Problem.make(*size), torch.compile(naive_distance)
     work = lambda: problem.backward(fast(problem.x, problem.y, problem.u))  # noqa: E731
     seconds = seconds_of(work)
-    found = medians({"compiled": work, "naive": partial(naive, problem), "ours": partial(ours, problem)}, rounds)
+    found = medians({"compiled": work, "naive": partial(naive, problem), "ours": partial(ours, problem)})
     return [dict(zip("ndk", size, strict=True)) | {"compile_s": seconds} | _columns(found)]
 
 
@@ -325,20 +317,17 @@ class Part(Cell):
     """A part of the benchmark."""
 
     part: str
-    tiny: bool = False
-    rounds: int = 9
 
 
 def measure(part: Part) -> dict[str, Any]:
     """Measure one part."""
     work = next(each for each in PARTS if each.__name__ == part.part)
-    return {"rows": [{"part": part.part, **row} for row in work(part.tiny, part.rounds)]}
+    return {"rows": [{"part": part.part, **row} for row in work()]}
 
 
-def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
+def run(out: Path) -> dict[str, Any]:
     """Time and memory of distances, releases, start and accounting (a quarter of an hour; resumes)."""
-    parts = [Part(work.__name__, quick, 1 if quick else 9) for work in PARTS]
-    found = run_cells(parts, measure, out / f"benchmarks{'-quick' if quick else ''}", workers=0)
+    found = run_cells([Part(work.__name__) for work in PARTS], measure, out / "benchmarks", workers=0)
     rows = [row for part in found for row in part["rows"]]
     draw(rows, out / "scaling.png")
     return {"rows": rows, "pot": ot.__version__}
@@ -346,27 +335,24 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
 
 def draw(rows: Rows, path: Path) -> None:
     """Draw time and memory against every size, with the fitted exponents."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 4), layout="constrained")
-    distances, releases, memory = figure.subplots(1, 3)
-    for row in rows:
-        if row["part"] not in ("scaling", "cost") or (row["part"], row["variable"]) == ("cost", "T"):
-            continue
-        axes = distances if row["part"] == "scaling" else releases
-        seconds, power = row.get("seconds") or row["cpu_seconds"], row.get("exponent") or row["time_exponent"]
-        name = "N = B" if row["variable"] == "N" else row["variable"]
-        axes.plot(row["sizes"], [1e3 * value for value in seconds], "o-", label=f"{name}: {power:.2f}")
-        if "above_bytes" in row:
-            above = [max(value, 1e6) / 1e6 for value in row["above_bytes"]]
-            memory.plot(row["sizes"], above, "o-", label=f"{name}: {row['memory_exponent']:.2f}")
-    distances.set(title="a distance, forward and backward", ylabel="milliseconds")
-    releases.set(title="a release and a comparison", ylabel="milliseconds")
-    memory.set(title="their memory above the inputs", ylabel="MB")
-    for axes in (distances, releases, memory):
-        axes.set(xscale="log", yscale="log", xlabel="size")
-        axes.xaxis.set_minor_formatter("")
-        axes.yaxis.set_minor_formatter("")
-        axes.grid(alpha=0.3)
-        axes.legend(title="exponent against")
-    figure.savefig(path, dpi=90)
+    with figure(path, 13, 4, 1, 3, dpi=90) as panels:
+        distances, releases, memory = panels
+        for row in rows:
+            if row["part"] not in ("scaling", "cost") or (row["part"], row["variable"]) == ("cost", "T"):
+                continue
+            axes = distances if row["part"] == "scaling" else releases
+            seconds, power = row.get("seconds") or row["cpu_seconds"], row.get("exponent") or row["time_exponent"]
+            name = "N = B" if row["variable"] == "N" else row["variable"]
+            axes.plot(row["sizes"], [1e3 * value for value in seconds], "o-", label=f"{name}: {power:.2f}")
+            if "above_bytes" in row:
+                above = [max(value, 1e6) / 1e6 for value in row["above_bytes"]]
+                memory.plot(row["sizes"], above, "o-", label=f"{name}: {row['memory_exponent']:.2f}")
+        distances.set(title="a distance, forward and backward", ylabel="milliseconds")
+        releases.set(title="a release and a comparison", ylabel="milliseconds")
+        memory.set(title="their memory above the inputs", ylabel="MB")
+        for axes in panels:
+            axes.set(xscale="log", yscale="log", xlabel="size")
+            axes.xaxis.set_minor_formatter("")
+            axes.yaxis.set_minor_formatter("")
+            axes.grid(alpha=0.3)
+            axes.legend(title="exponent against")

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from experiments.cells import kept
+from experiments.plots import figure
 from experiments.tables import RESULTS
 
 DATASETS = ("MNIST", "FashionMNIST", "CIFAR10")
@@ -31,11 +31,10 @@ def collect() -> list[dict[str, Any]]:
     rows = []
     for label, file, method, classifier, seconds in MEASURED:
         result = json.loads((RESULTS / f"{file}.json").read_text())
-        chosen = [
-            {**_facts(row, label), "hours": [row[seconds] / 3600] * 2, "unit": "core", "source": f"{file}.json"}
-            for row in _chosen(result, method, classifier)
-        ]
-        rows += kept(chosen, result, f"{file}.json is of version {result['version']}.")
+        origin = {key: result[key] for key in ("version", "reason") if "reason" in result}
+        origin |= {"unit": "core", "source": f"{file}.json"}
+        for row in _chosen(result, method, classifier):
+            rows.append(_facts(row, label) | {"hours": [row[seconds] / 3600] * 2} | origin)
     result = json.loads((RESULTS / "imagebench.json").read_text())
     for label, method, classifier, hours in PRINTED:
         rows += [
@@ -68,30 +67,25 @@ def run(out: Path) -> dict[str, Any]:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw accuracy over hours, a panel per data set; epsilon 10 filled, epsilon 1 hollow."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 3.8), layout="constrained")
-    panels = dict(zip(DATASETS, figure.subplots(1, len(DATASETS), sharex=True), strict=True))
     colours = {label: f"C{i}" for i, label in enumerate(dict.fromkeys(row["method"] for row in rows))}
-    for row in rows:
-        axes, colour, strong = panels[row["dataset"]], colours[row["method"]], row["epsilon"] == EPSILONS[0]
-        label = f"{row['method']}, ε = {row['epsilon']:g}"
-        if row["hours"] is None:
-            axes.axhline(row["mean"], color=colour, linestyle="--" if strong else ":", label=label)
-            continue
-        fill = colour if strong else "none"
-        axes.plot(row["hours"], [row["mean"]] * 2, "o-", color=colour, markerfacecolor=fill, label=label)
-    for name, axes in panels.items():
-        axes.set(title=name, xscale="log", xlim=(1e-3, 1e3))
-        axes.grid(alpha=0.3)
-    figure.supxlabel(
-        "hours: of a core for one-shot mixture, network by DP-SWD and DP-MERF; of a GPU for FETA-Pro", fontsize=10
-    )
-    figure.supylabel("accuracy on real test images, %", fontsize=10)
-    found = {
-        label: handle
-        for axes in panels.values()
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(found.values(), found.keys(), loc="outside right upper", fontsize=8)
-    figure.savefig(path, dpi=100)
+    with figure(path, 11, 3.8, 1, len(DATASETS), dpi=100, sharex=True) as axes_of:
+        panels = dict(zip(DATASETS, axes_of, strict=True))
+        for row in rows:
+            axes, colour, strong = panels[row["dataset"]], colours[row["method"]], row["epsilon"] == EPSILONS[0]
+            label = f"{row['method']}, ε = {row['epsilon']:g}"
+            if row["hours"] is None:
+                axes.axhline(row["mean"], color=colour, linestyle="--" if strong else ":", label=label)
+                continue
+            fill = colour if strong else "none"
+            axes.plot(row["hours"], [row["mean"]] * 2, "o-", color=colour, markerfacecolor=fill, label=label)
+        handles = {}
+        for name, axes in panels.items():
+            axes.set(title=name, xscale="log", xlim=(1e-3, 1e3))
+            axes.grid(alpha=0.3)
+            handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        whole = axes_of[0].figure
+        whole.supxlabel(
+            "hours: of a core for one-shot mixture, network by DP-SWD and DP-MERF; of a GPU for FETA-Pro", fontsize=10
+        )
+        whole.supylabel("accuracy on real test images, %", fontsize=10)
+        whole.legend(handles.values(), handles.keys(), loc="outside right upper", fontsize=8)

@@ -13,23 +13,21 @@ import numpy as np
 import torch
 
 SLOW = 10.0  # seconds from which a function runs once only, without a warm-up
-ENOUGH = 9
+ROUNDS = 9, 51  # least and largest number
 BUDGET = 4.0  # seconds that one measurement of short rounds may take
 
 
-def medians(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, int]]:
+def medians(functions: Mapping[str, Callable[[], object]]) -> dict[str, tuple[float, int]]:
     """Run every function in turn, round after round, so that other load on the machine affects all of them alike.
 
     Each has one warm-up round that is not counted, unless that takes more than ``SLOW`` seconds: then it is the
-    measurement. From ``ENOUGH`` rounds on, short functions get more of them. The result is the median in seconds and
-    the number of rounds, by name.
+    measurement. Short functions get more rounds. The result is the median in seconds and the number of rounds, by name.
     """
     gc.collect()
     warm = {name: seconds_of(function) for name, function in functions.items()}
     taken: dict[str, list[float]] = {name: [seconds] if seconds >= SLOW else [] for name, seconds in warm.items()}
-    if rounds >= ENOUGH:
-        rounds = max(rounds, min(51, int(BUDGET / sum(warm.values()))))
-    for _ in range(rounds):
+    least, most = ROUNDS
+    for _ in range(max(least, min(most, int(BUDGET / sum(warm.values()))))):
         for name, function in functions.items():
             if warm[name] < SLOW:
                 taken[name].append(seconds_of(function))

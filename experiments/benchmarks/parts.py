@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -45,15 +44,14 @@ class Fit(Cell):
     cells: int = MAX_CELLS
 
 
-def growth_fits(n: int, cells: int, sides: Sequence[int], classes: Sequence[int]) -> dict[str, dict[int, Fit]]:
-    """Return fits in one process that differ in one size, by variable and size; a record has 3 values per pixel."""
-    base = Fit(n, 1, cells=cells)
-    return {
-        "N": {size: replace(base, n=size) for size in (n // 2, n, 2 * n)},
-        "d": {3 * side**2: replace(base, side=side) for side in sides},
-        "C": {count: replace(base, n_classes=count) for count in classes},
-        "cells": {count: Fit(2 * n, 1, cells=count) for count in (cells, 2 * cells, 4 * cells)},
-    }
+FITS = [Fit(50_000, 1), Fit(50_000, 2), Fit(50_000, 4), Fit(10**6, 1)]
+BASE = Fit(25_000, 1, cells=3)
+GROWTH = {  # fits that differ in one size, by variable and size; a record has 3 values per pixel
+    "N": {n: replace(BASE, n=n) for n in (12_500, 25_000, 50_000)},
+    "d": {3 * side**2: replace(BASE, side=side) for side in (32, 48, 64)},
+    "C": {count: replace(BASE, n_classes=count) for count in (2, 5, 10, 20)},
+    "cells": {count: Fit(50_000, 1, cells=count) for count in (3, 6, 12)},
+}
 
 
 @cache
@@ -155,18 +153,13 @@ def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Memory and time of dpswd generate on images on disk (ten minutes; --full: 1,000,000, an hour; resumes)."""
-    if quick:
-        fits, lines = [Fit(1000, 1), Fit(1000, 2)], growth_fits(500, 1, (16, 32), (2, 20))
-    else:
-        fits = [Fit(50_000, 1), Fit(50_000, 2)] + [Fit(50_000, 4), Fit(10**6, 1)] * full
-        lines = growth_fits(25_000, 3, (32, 48, 64), (2, 5, 10, 20))
-    planned = list(dict.fromkeys([*(fit for line in lines.values() for fit in line.values()), *fits]))
-    results = run_cells(planned, partial(measure, data=data), out / f"parts{'-quick' if quick else ''}", workers=0)
+def run(out: Path, *, data: Path | None = None) -> dict[str, Any]:
+    """Memory and time of dpswd generate on up to 1,000,000 images on disk (an hour; resumes)."""
+    planned = list(dict.fromkeys([*(fit for line in GROWTH.values() for fit in line.values()), *FITS]))
+    results = run_cells(planned, partial(measure, data=data), out / "parts", workers=0)
     found = dict(zip(planned, results, strict=True))
-    rows = [found[fit] for fit in fits]
-    against = [growth(name, {size: found[fit] for size, fit in line.items()}) for name, line in lines.items()]
+    rows = [found[fit] for fit in FITS]
+    against = [growth(name, {size: found[fit] for size, fit in line.items()}) for name, line in GROWTH.items()]
     return {"rows": rows, "growth": against, "cost": [cost(rows)]}
 
 

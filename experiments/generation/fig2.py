@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dpswd import random_projections
+from experiments.plots import figure
 
 DIM, N_PROJECTIONS, DRAWS, BLOCK = 5, 200, 5, 10
 SIZES = (100, 1000, 10_000)
@@ -44,8 +45,6 @@ def distances(shift: float, n: int, sigma: float, generator: torch.Generator) ->
 
 def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Rakotomamonjy2021, Figure 2: SWD, DP-SWD and debiased block means of two Normals against their shift."""
-    from matplotlib.figure import Figure
-
     generator = torch.Generator().manual_seed(0)
     rows: list[dict[str, Any]] = []
     for sigma in SIGMAS:
@@ -56,16 +55,16 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
                 rows.append({"sigma": sigma, "n": n, "shift": shift, "draws": DRAWS, **means})
         print(f"sigma {sigma:g}: done", flush=True)
 
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    for axes, sigma in zip(figure.subplots(1, 2, sharey=True), SIGMAS, strict=True):
-        for i, n in enumerate(SIZES):
-            same = [row for row in rows if (row["sigma"], row["n"]) == (sigma, n)]
-            for name, style, label in (("swd", ":", "SWD"), ("dp_swd", "-", "DP-SWD"), ("block_means", "--", "ours")):
-                points = [row["shift"] for row in same], [row[name] for row in same]
-                axes.plot(*points, style, color=f"C{i}", label=f"{label}, n = {n:,}")
-        axes.set(title=f"sigma = {sigma:g}", xlabel="shift c")
-        axes.grid(True, alpha=0.3)
-    figure.axes[0].set_ylabel("distance")
-    figure.axes[0].legend(fontsize=7, ncols=2)
-    figure.savefig(out / "fig2.png", dpi=80)
+    lines = (("swd", ":", "SWD"), ("dp_swd", "-", "DP-SWD"), ("block_means", "--", "ours"))
+    with figure(out / "fig2.png", 10, 4.2, 1, 2, sharey=True) as panels:
+        for axes, sigma in zip(panels, SIGMAS, strict=True):
+            for i, n in enumerate(SIZES):
+                same = [row for row in rows if (row["sigma"], row["n"]) == (sigma, n)]
+                for name, style, label in lines:
+                    points = [row["shift"] for row in same], [row[name] for row in same]
+                    axes.plot(*points, style, color=f"C{i}", label=f"{label}, n = {n:,}")
+            axes.set(title=f"sigma = {sigma:g}", xlabel="shift c")
+            axes.grid(True, alpha=0.3)
+        panels[0].set_ylabel("distance")
+        panels[0].legend(fontsize=7, ncols=2)
     return {"rows": rows}

@@ -14,17 +14,17 @@ PUBLISHED = ("SWD", "DP-SWD-b", "DP-MERF")
 OURS: tuple[tuple[str, float | None], ...] = (("without noise", None), ("mixture", 10.0), ("Gaussian", 10.0))
 
 
-def draw(name: str, dataset: str, out: Path, data: Path | None, full: bool) -> dict[str, Any]:
-    """Run the missing cells of Table 2; draw ``NAME.png``; without ``full`` only the lines of ours."""
+def draw(name: str, dataset: str, out: Path, data: Path | None) -> dict[str, Any]:
+    """Run the missing cells of Table 2; draw ``NAME.png``."""
     lines, rows = [], []
-    for method in PUBLISHED if full else ():
+    for method in PUBLISHED:
         rows += table2_published(out, data=data, only=dataset, method=method)["rows"]
         budget = "no privacy" if method == "SWD" else "ε = 10" + (" (unsound)" if method == "DP-SWD-b" else "")
         lines.append((f"{method}: {budget}", _images(out / "table2_published" / f"{dataset}-{method}-0.npz")))
-    results = evaluate_cells([Cell(dataset, *line, 0, full) for line in OURS], out, data)
+    results = evaluate_cells([Cell(dataset, *line, 0, full=True) for line in OURS], out, data)
     for result in results:
         budget = "no privacy" if result["epsilon"] is None else f"ε = {result['epsilon']:g}"
-        path = directory_of(out, full=full) / f"{result['name']}.npz"
+        path = directory_of(out, full=True) / f"{result['name']}.npz"
         lines.append((f"{LABELS[result['method']]}: {budget}", _images(path)))
         facts = {key: result[key] for key in ("dataset", "method", "epsilon", "sound", "accuracy")}
         rows.append(facts | {"method": LABELS[result["method"]]})
@@ -45,14 +45,14 @@ def _tiles(images: np.ndarray) -> np.ndarray:
     return np.repeat(shown, 3, axis=-1) / 255
 
 
-def fig4(out: Path, *, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def fig4(out: Path, *, data: Path | None = None) -> dict[str, Any]:
     """Rakotomamonjy2021, Figure 4: MNIST images of SWD, DP-SWD-b, DP-MERF, and of ours."""
-    return draw("fig4", "MNIST", out, data, full)
+    return draw("fig4", "MNIST", out, data)
 
 
-def fig5(out: Path, *, data: Path | None = None, full: bool = False) -> dict[str, Any]:
+def fig5(out: Path, *, data: Path | None = None) -> dict[str, Any]:
     """Rakotomamonjy2021, Figure 5: Fashion-MNIST images of SWD, DP-SWD-b, DP-MERF, and of ours."""
-    return draw("fig5", "FashionMNIST", out, data, full)
+    return draw("fig5", "FashionMNIST", out, data)
 
 
 EXPERIMENTS = (fig4, fig5)

@@ -5,7 +5,6 @@
 new directory. ``table2_published`` has the rows of the paper.
 """
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from experiments.generation.training import (
     train_mixture,
     train_network,
 )
+from experiments.plots import figure
 from models.dp_merf import DPMERF
 from models.gaussian import ClassGaussian
 from models.networks import Table3Generator
@@ -160,23 +160,9 @@ def table2(out: Path, *, data: Path | None = None, full: bool = False) -> dict[s
     return {"rows": rows}
 
 
-def generation(out: Path, *, quick: bool = False, data: Path | None = None, only: str | None = None) -> dict[str, Any]:
-    """Default generator and class-wise Gaussian: downstream accuracy over three seeds (hours; resumes).
-
-    With ``only`` the cells of one method; rows of other methods are kept from ``OUT/generation.json``, with the version
-    that measured them (:func:`experiments.cells.kept`).
-    """
-    chosen = [
-        cell
-        for cell in plan_generation()
-        if (not quick or (cell.dataset, cell.seed) == ("digits", 0)) and only in (None, cell.method)
-    ]
-    rows = summarise(evaluate_cells(chosen, out, data))
-    if only is not None and (out / "generation.json").exists():
-        earlier = json.loads((out / "generation.json").read_text())
-        new = {(row["dataset"], row["method"], row["epsilon"]) for row in rows}
-        old = [row for row in earlier["rows"] if (row["dataset"], row["method"], row["epsilon"]) not in new]
-        rows += cells.kept(old, earlier, f"Rows of {earlier['version']} were not measured again with --only {only}.")
+def generation(out: Path, *, data: Path | None = None) -> dict[str, Any]:
+    """Default generator and class-wise Gaussian: downstream accuracy over three seeds (hours; resumes)."""
+    rows = summarise(evaluate_cells(plan_generation(), out, data))
     return {"rows": sorted(rows, key=lambda row: (GENERATED.index(row["dataset"]), -(row["epsilon"] or 0.0)))}
 
 
@@ -244,29 +230,24 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw accuracy against epsilon, one panel for each data set and classifier."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 6), layout="constrained")
-    panels = figure.subplots(len(DATASETS), len(IMAGE_CLASSIFIERS), sharex=True)
-    for line, dataset in zip(panels, DATASETS, strict=True):
-        for axes, classifier in zip(line, IMAGE_CLASSIFIERS, strict=True):
-            same = [row for row in rows if row["dataset"] == dataset and row["classifier"] == classifier]
-            for method in dict.fromkeys(row["method"] for row in same):
-                points = [row for row in same if row["method"] == method]
-                if points[0]["epsilon"] is None:
-                    style = "-" if method == "real records" else ":"
-                    axes.axhline(points[0]["mean"], color="grey", linestyle=style, linewidth=1)
-                    continue
-                x, y = [row["epsilon"] for row in points], [row["mean"] for row in points]
-                axes.errorbar(x, y, [row["std"] or 0.0 for row in points], fmt="o-", label=method)
-            axes.set_xscale("log")
-            axes.set_title(f"{dataset}, {classifier}", fontsize=9)
-            axes.grid(True, alpha=0.3)
-    figure.supxlabel("epsilon (grey: real records; dotted: ours without noise)", fontsize=9)
-    figure.supylabel("accuracy, %", fontsize=9)
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)
-    figure.savefig(path, dpi=80)
+    with figure(path, 10, 6, len(DATASETS), len(IMAGE_CLASSIFIERS), sharex=True) as panels:
+        for line, dataset in zip(panels, DATASETS, strict=True):
+            for axes, classifier in zip(line, IMAGE_CLASSIFIERS, strict=True):
+                same = [row for row in rows if row["dataset"] == dataset and row["classifier"] == classifier]
+                for method, points in cells.grouped(same, lambda row: row["method"]).items():
+                    if points[0]["epsilon"] is None:
+                        style = "-" if method == "real records" else ":"
+                        axes.axhline(points[0]["mean"], color="grey", linestyle=style, linewidth=1)
+                        continue
+                    x, y = [row["epsilon"] for row in points], [row["mean"] for row in points]
+                    axes.errorbar(x, y, [row["std"] or 0.0 for row in points], fmt="o-", label=method)
+                axes.set_xscale("log")
+                axes.set_title(f"{dataset}, {classifier}", fontsize=9)
+                axes.grid(True, alpha=0.3)
+        whole = panels[0][0].figure
+        whole.supxlabel("epsilon (grey: real records; dotted: ours without noise)", fontsize=9)
+        whole.supylabel("accuracy, %", fontsize=9)
+        whole.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
 
 
 EXPERIMENTS = (table2, generation)

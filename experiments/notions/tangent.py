@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dpswd.diagnostics.tangent import gibbs_distribution, removal_changes, tangent_norms
+from experiments.cells import grouped
 from experiments.notions.gibbs import (
     LOSS_BOUNDS,
     estimate_sobolev_bound,
@@ -26,6 +27,7 @@ from experiments.notions.gibbs import (
     margin_loss,
     sample_hypotheses,
 )
+from experiments.plots import figure
 
 CLASSES, FEATURES = 10, 16
 
@@ -129,24 +131,20 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
 
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 3.8), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    for loss in LOSS_BOUNDS:
-        part = [row for row in rows if row["loss"] == loss]
-        betas, n = [row["beta"] for row in part], part[0]["n_private"]
-        for axes, name, removal in ((left, "tangent_dp", "removal_log"), (middle, "differentiability", "removal_tv")):
-            norms = [row[name]["total_variation"] for row in part]
-            line = axes.plot(betas, [norm["exact"] for norm in norms], label=loss)[0]
-            axes.plot(betas, [norm["printed_bound"] for norm in norms], color=line.get_color(), linestyle=":")
-            axes.plot(betas, [n * row[removal] for row in part], "x", color=line.get_color())
-        exact = [row["tangent_dp"]["total_variation"]["exact"] for row in part]
-        right.plot(exact, [row["accuracy"] for row in part], "o-", label=loss)
-    left.set(xscale="log", yscale="log", xlabel="beta", title="Definition 2: tangent DP")
-    left.set_ylabel("exact (line), printed bound (dots), removal x n (x)", fontsize=8)
-    middle.set(xscale="log", yscale="log", ylim=(1e-3, 2e5), xlabel="beta", title="Definition 1: differentiability")
-    right.set(xscale="log", xlabel="tangent DP, exact", ylabel="expected accuracy of a draw, %", title="accuracy")
-    for axes in (left, middle, right):
-        axes.legend(fontsize=8)
-    figure.savefig(path, dpi=70)
+    with figure(path, 12, 3.8, 1, 3, dpi=70) as (left, middle, right):
+        for loss, part in grouped(rows, lambda row: row["loss"]).items():
+            betas, n = [row["beta"] for row in part], part[0]["n_private"]
+            panels = ((left, "tangent_dp", "removal_log"), (middle, "differentiability", "removal_tv"))
+            for axes, name, removal in panels:
+                norms = [row[name]["total_variation"] for row in part]
+                line = axes.plot(betas, [norm["exact"] for norm in norms], label=loss)[0]
+                axes.plot(betas, [norm["printed_bound"] for norm in norms], color=line.get_color(), linestyle=":")
+                axes.plot(betas, [n * row[removal] for row in part], "x", color=line.get_color())
+            exact = [row["tangent_dp"]["total_variation"]["exact"] for row in part]
+            right.plot(exact, [row["accuracy"] for row in part], "o-", label=loss)
+        left.set(xscale="log", yscale="log", xlabel="beta", title="Definition 2: tangent DP")
+        left.set_ylabel("exact (line), printed bound (dots), removal x n (x)", fontsize=8)
+        middle.set(xscale="log", yscale="log", ylim=(1e-3, 2e5), xlabel="beta", title="Definition 1: differentiability")
+        right.set(xscale="log", xlabel="tangent DP, exact", ylabel="expected accuracy of a draw, %", title="accuracy")
+        for axes in (left, middle, right):
+            axes.legend(fontsize=8)

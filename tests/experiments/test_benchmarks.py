@@ -1,4 +1,4 @@
-"""The benchmark: contestants agree, parts run at tiny sizes, measurements are what they say. Never timings."""
+"""Benchmarks: the contestants agree, and processes share the records. Never timings."""
 
 import pytest
 import torch

@@ -88,13 +88,6 @@ def test_outdated(result, expected):
     assert cells.outdated(result) == expected
 
 
-def test_kept_rows_say_why():
-    rows = [{"a": 1}, {"a": 2, "version": "0.0.0", "reason": "Lost."}]
-    assert cells.kept(rows, NEW, "Slow.") == rows
-    assert cells.kept(rows, OLD, "Slow.") == [{"a": 1, "reason": "Slow.", **OLD}, rows[1]]
-    assert cells.kept([{}], OLD | {"reason": "Earlier."}, "Slow.") == [OLD | {"reason": "Earlier."}]
-
-
 def test_a_table_refuses_rows_that_it_would_merge(monkeypatch):
     file = {"command": "run", "version": "0.3.0", "rows": [{"steps": 500, "value": 1}, {"steps": 2000, "value": 2}]}
     monkeypatch.setattr(tables, "_result", lambda name: file)
