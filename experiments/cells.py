@@ -88,6 +88,12 @@ def run_cells(
     return [json.loads(path.read_text())["result"] for path in paths.values()]
 
 
+def new_directory(path: Path) -> Path:
+    """Return a directory for the run of a cell: the path, or one beside it if an interrupted cell has left a ledger."""
+    attempts = (path.with_name(f"{path.name}-{i}" if i else path.name) for i in range(1000))
+    return next(each for each in attempts if not each.exists())
+
+
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Return the items of each key, in the order of their first appearance."""
     groups: dict[K, list[T]] = {}

@@ -149,33 +149,29 @@ def guarantee(row: Row) -> str:
     return f"ε = {row['epsilon']:g}, μ = {row['mu']:.3g}" + (", conditional" if row.get("conditions") else "")
 
 
+def beside(sources: Sequence[str], row: Row, **other: Any) -> Row:
+    """Return the row of a result with the same data set and classifier, and with ``other`` keys; a dash if none has."""
+    wanted = {"dataset": row["dataset"], "classifier": row["classifier"], **other}
+    rows = (each for source in sources for each in _result(source)["rows"])
+    return next((each for each in rows if _kept(wanted, each)), {"mean": None})
+
+
 def mixture_beside(row: Row) -> str:
-    """The accuracies of the same classifier after training on the one-shot mixture at epsilon 10, 1 and 0.2."""
-    key = (row["dataset"], "one-shot mixture", row["classifier"])
-    rows = [
-        each for each in _result("generation")["rows"] if (each["dataset"], each["method"], each["classifier"]) == key
-    ]
-    means = {each["epsilon"]: each["mean"] for each in rows}
-    return " / ".join(f"{means[epsilon]:.1f}" for epsilon in (10.0, 1.0, 0.2))
+    """Show the accuracies of the same classifier after training on the one-shot mixture at epsilon 10, 1 and 0.2."""
+    budgets = (10.0, 1.0, 0.2)
+    found = (beside(["generation"], row, method="one-shot mixture", epsilon=epsilon) for epsilon in budgets)
+    return " / ".join(f"{each['mean']:.1f}" for each in found)
 
 
 def feta_pro(row: Row) -> str:
-    """The accuracy that FETA-Pro prints at the same epsilon: best of three networks."""
-    key = (row["dataset"], "FETA-Pro, as printed", row["epsilon"], "best")
-    same = ("dataset", "method", "epsilon", "classifier")
-    return next((score(each) for each in _result("imagebench")["rows"] if tuple(each[k] for k in same) == key), "-")
+    """Show the accuracy that FETA-Pro prints at the same epsilon: best of three networks."""
+    found = beside(["imagebench"], row, method="FETA-Pro, as printed", epsilon=row["epsilon"], classifier="best")
+    return score(found)
 
 
 def real_beside(row: Row) -> str:
-    """The accuracy of the same classifier after training on real records."""
-    key = (row["dataset"], "real records", row["classifier"])
-    found = [
-        score(each)
-        for source in ("generation", "imagebench")
-        for each in _result(source)["rows"]
-        if (each["dataset"], each["method"], each["classifier"]) == key
-    ]
-    return next(iter(found), "-")
+    """Show the accuracy of the same classifier after training on real records."""
+    return score(beside(["generation", "imagebench"], row, method="real records"))
 
 
 NAMES = {  # for format strings ``{key:name}``
@@ -189,11 +185,6 @@ NAMES = {  # for format strings ``{key:name}``
 } | {"logreg": "LogReg", "mlp": "MLP", "cnn": "CNN"}
 
 
-def problem(row: Row) -> str:
-    """A problem of Table 1, without the word for its images."""
-    return str(row["dataset"]).split(",")[0]
-
-
 def with_n(row: Row, value: float) -> bool:
     """Whether a ratio is at least 1.5 for n >= 1,000, and 1 below."""
     return value >= (1.5 if row["n"] >= 1000 else 1)
@@ -205,7 +196,7 @@ def budget(row: Row, none: str = "") -> str:
 
 
 FUNCTIONS: dict[str, Callable[[Row], Any]] = {
-    **{each.__name__: each for each in (score, guarantee, mixture_beside, problem, feta_pro, real_beside)},
+    **{each.__name__: each for each in (score, guarantee, mixture_beside, feta_pro, real_beside)},
     "budget": lambda row: guarantee(row).split(", μ")[0],
     "budget_or_real": lambda row: budget(row, "real records"),
     "changes": lambda row: (
@@ -219,6 +210,7 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "on_processor": lambda row: row["part"] == "distance" and row["device"] == "cpu",
     "ours_floor": ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
     "paper_ours": lambda row: " / ".join(ratio("paper_s", f"{name}_s", with_n)(row) for name in ("rows", "quantiles")),
+    "problem": lambda row: row["dataset"].split(",")[0],
     "peak": lambda row: (
         f"{max(row['peak_bytes']) / 1e9:.2f}" + ("" if max(row["peak_bytes"]) <= 4e9 else " **(missed)**")
     ),

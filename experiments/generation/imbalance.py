@@ -14,13 +14,13 @@ from unittest.mock import patch
 
 import torch
 
-from dpswd.evaluation.accuracy import flat, scores
+from dpswd.data import Benchmark
 from dpswd.generators import draw
 from dpswd.mixture import moments
 from dpswd.records import Records
 from experiments import cells
 from experiments.generation.imagebench import TASKS, faces
-from experiments.generation.training import SHIPPED, load, train_mixture
+from experiments.generation.training import SHIPPED, accuracies, load, train_mixture
 
 KEPT = {"digits": 800, "USPS": 4000, "MNIST": 4000, "FashionMNIST": 4000, "faces": 2500}  # records
 BUDGETS, SEEDS = (10.0, 1.0), 3
@@ -57,23 +57,20 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str
 
 def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
     """Fit the generator and return the balanced accuracies in percent."""
-    train, test = two_classes(cell.dataset, data)
-    n, labels = KEPT[cell.dataset], train.labels
+    loaded = two_classes(cell.dataset, data)
+    n, labels = KEPT[cell.dataset], loaded.train.labels
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(cell.seed))
     kept = torch.cat([order[labels[order] == 0][: n * 9 // 10], order[labels[order] == 1][: n // 10]])
-    records = train.select(kept).private(classes=[0, 1])
+    records = loaded.train.select(kept).private(classes=[0, 1])
     constants = SHIPPED.get(cell.dataset, TASKS["faces"].constants)
     with nullcontext() if cell.ruled else patch.object(moments, "RARE", 0.0):
         made = train_mixture(records, constants, epsilon=cell.epsilon, seed=cell.seed)
     drawn = torch.arange(_N_SYNTHETIC) % 2
-    images = draw(made.generator, drawn)
-    made_rows, test_rows = (flat(images), drawn.numpy()), (flat(test.floats()), test.labels.numpy())
-    shape = tuple(images.shape[1:])
-    return {name: scores(name, made_rows, test_rows, True, shape)["balanced_accuracy"] for name in CLASSIFIERS}
+    return accuracies(CLASSIFIERS, draw(made.generator, drawn), drawn, loaded, "balanced_accuracy")
 
 
-def two_classes(dataset: str, data: Path | None) -> tuple[Records, Records]:
-    """Return training and test records of the classes 0 and 1."""
+def two_classes(dataset: str, data: Path | None) -> Benchmark:
+    """Return a data set with the classes 0 and 1."""
     found = faces(data) if dataset == "faces" else load(dataset, data)
     assert found.test is not None
 
@@ -82,4 +79,4 @@ def two_classes(dataset: str, data: Path | None) -> tuple[Records, Records]:
             return replace(part, values=part.values.float().mean(1, keepdim=True).byte())
         return replace(part, labels=(part.labels >= 5).long())
 
-    return change(found.train), change(found.test)
+    return replace(found, train=change(found.train), test=change(found.test))

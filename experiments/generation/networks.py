@@ -22,7 +22,7 @@ import yaml
 
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Benchmark, benchmark
-from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, flat, scores
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
 from dpswd.generators import Generator, draw, read_generator, save_grid, save_samples, write_generator
 from dpswd.lightning.module import one_cycle
 from dpswd.lightning.networks import ShuffleGenerator
@@ -30,6 +30,7 @@ from dpswd.report.render import write_report
 from dpswd.sketch import Sketch, plan_sketch
 from experiments import cells
 from experiments.generation.frechet import fidelity
+from experiments.generation.training import accuracies
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps"}
@@ -100,7 +101,7 @@ def train(generator: Generator, sketch: Sketch, *, steps: int, batch: int, lr: f
 
 def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
     """Release, train and evaluate."""
-    directory = _new_directory(directory / cell.name)
+    directory = cells.new_directory(directory / cell.name)
     found = benchmark((DATASETS | {FACES: "celeba"})[cell.dataset], data, public=True)
     torch.manual_seed(cell.seed)
     chosen, records = settings(cell.dataset), found.private()
@@ -142,21 +143,12 @@ def _evaluated(generator: Generator, found: Benchmark) -> dict[str, Any]:
     if not generator.n_classes:
         return fidelity(real, draw(generator, torch.zeros(N_FACES, dtype=torch.int64)))
     labels = torch.arange(N_SYNTHETIC) % generator.n_classes
-    pairs = (flat(draw(generator, labels)), labels.numpy()), (flat(real), found.test.labels.numpy())
-    values = {each: scores(each, *pairs, True, generator.sample_shape)["accuracy"] for each in IMAGE_CLASSIFIERS}
-    return {"accuracy": values}
+    return {"accuracy": accuracies(IMAGE_CLASSIFIERS, draw(generator, labels), labels, found)}
 
 
 def _cpu_seconds() -> float:
     found = resource.getrusage(resource.RUSAGE_SELF)
     return found.ru_utime + found.ru_stime
-
-
-def _new_directory(path: Path) -> Path:
-    """Return the directory, or one beside it if an interrupted cell has left its ledger there."""
-    return next(
-        each for i in range(1000) if not (each := path.with_name(f"{path.name}-{i}" if i else path.name)).exists()
-    )
 
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -183,31 +175,28 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def draw_picture(runs: Path, path: Path) -> None:
     """Draw three images of every class, a column each, for each run of seed 0 at the largest budget; and faces."""
-    shown = []
-    for dataset in DATASETS:
+    made = {}
+    for dataset in (*DATASETS, FACES):
         if (file := runs / Cell(dataset, BUDGETS[0], 0).name / "generator.pt").exists():
-            generator, _ = read_generator(file)
             torch.manual_seed(0)
-            images = draw(generator, torch.arange(30) % 10)
-            shown.append(F.interpolate(images, (28, 28), mode="bilinear") if images.shape[2] != 28 else images)
-    if shown:
-        save_grid(torch.cat(shown), path, 10)
-    if (file := runs / Cell(FACES, BUDGETS[0], 0).name / "generator.pt").exists():
-        torch.manual_seed(0)
-        faces = draw(read_generator(file)[0], torch.zeros(30, dtype=torch.int64))
-        save_grid(faces, path.with_stem(f"{path.stem}_faces"), 10)
+            images = draw(read_generator(file)[0], torch.arange(30) % (1 if dataset == FACES else 10))
+            made[dataset] = images if dataset == FACES else F.interpolate(images, (28, 28), mode="bilinear")
+    if FACES in made:
+        save_grid(made.pop(FACES), path.with_stem(f"{path.stem}_faces"), 10)
+    if made:
+        save_grid(torch.cat(list(made.values())), path, 10)
 
 
 def plan() -> list[Cell]:
     """List the cells, one seed after the other, then the controls, of which the last trains longer, and faces."""
-    runs = [Cell(dataset, epsilon, seed) for seed in range(SEEDS) for epsilon in BUDGETS for dataset in DATASETS]
+    sketches = [Cell(dataset, epsilon, seed) for seed in range(SEEDS) for epsilon in BUDGETS for dataset in DATASETS]
     controls = [
         Cell(dataset, BUDGETS[0], seed, method, steps)
         for method, steps in (("start", None), ("random", None), ("random", LONGER))
         for seed in range(SEEDS)
         for dataset in DATASETS
     ]
-    return [*runs, *controls, Cell(FACES, BUDGETS[0], 0)]
+    return [*sketches, *controls, Cell(FACES, BUDGETS[0], 0)]
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:

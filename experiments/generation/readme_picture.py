@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from dpswd.estimators import PrivateGenerator
 from dpswd.generators import draw
 from experiments.generation import tables_adult
 from experiments.generation.training import BENCHMARKS, SHIPPED, load, shipped_constants
+from experiments.plots import figure
 from experiments.tables import RESULTS
 
 EPSILON, DELTA, PER_CLASS, SPREAD = 10.0, 1e-5, 8, 0.8
@@ -100,25 +102,21 @@ def _columns(data: Path | None, run_dir: Path) -> dict[str, tuple[Array, Array]]
 
 def draw_grids(lines: Sequence[Sequence[tuple[Array, str]]], path: Path) -> None:
     """Draw lines of pictures (h, w, 3) with their titles."""
-    from matplotlib.figure import Figure
-
     height, width, _ = lines[0][0][0].shape
     columns = len(lines[0])
-    figure = Figure(figsize=(10, len(lines) * (0.3 + 10 / columns * height / width)), layout="constrained")
-    for line, cells in zip(lines, figure.subplots(len(lines), columns, squeeze=False), strict=True):
-        for (picture, title), axes in zip(line, cells, strict=True):
-            _show(axes, picture, title)
-    figure.savefig(path, dpi=110)
+    size = 10, len(lines) * (0.3 + 10 / columns * height / width)
+    with figure(path, *size, len(lines), columns, dpi=110, squeeze=False) as panels:
+        for line, cells in zip(lines, panels, strict=True):
+            for (picture, title), axes in zip(line, cells, strict=True):
+                _show(axes, picture, title)
 
 
 def draw_front(
     grids: list[list[Array]], names: list[str], columns: dict[str, tuple[Array, Array]] | None, path: Path
 ) -> None:
     """Draw images, and below them columns of a table and an adaptation, if ``columns`` are given."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4.4 if columns else 2.6), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(2.5, 1.9)) if columns else (figure, None)
+    whole = Figure(figsize=(11, 4.4 if columns else 2.6), layout="constrained")
+    top, bottom = whole.subfigures(2, 1, height_ratios=(2.5, 1.9)) if columns else (whole, None)
     cells = np.atleast_1d(top.subplots(1, 2 * len(grids)))
     for k, (pictures, name) in enumerate(zip(grids, names, strict=True)):
         _show(cells[2 * k], pictures[0], f"{NAMES[name]}: real")
@@ -134,7 +132,7 @@ def draw_front(
             axes.set_yticks([])
         charts[0].legend(fontsize=7, frameon=False, loc="upper right")
         _bars(bars)
-    figure.savefig(path, dpi=110)
+    whole.savefig(path, dpi=110)
 
 
 def _show(axes: Any, picture: Array, title: str) -> None:

@@ -70,11 +70,13 @@ def load(dataset: str, data: Path | None) -> Benchmark:
     return benchmark(BENCHMARKS[dataset], data, public=True)
 
 
-def accuracies(names: Sequence[str], images: Tensor, labels: Tensor, loaded: Benchmark) -> dict[str, float]:
-    """Train classifiers on images; return their accuracies on the test records."""
+def accuracies(
+    names: Sequence[str], images: Tensor, labels: Tensor, loaded: Benchmark, score: str = "accuracy"
+) -> dict[str, float]:
+    """Train classifiers on images; return their accuracies on the test records, or another of their scores."""
     assert loaded.test is not None
     train, test = (flat(images), labels.numpy()), (flat(loaded.test.floats()), loaded.test.labels.numpy())
-    return {name: scores(name, train, test, True, tuple(images.shape[1:]))["accuracy"] for name in names}
+    return {name: scores(name, train, test, True, tuple(images.shape[1:]))[score] for name in names}
 
 
 def to_bytes(images: Tensor) -> NDArray[np.uint8]:
