@@ -56,15 +56,10 @@ def run_cells(
     version: Callable[[C], Any] = lambda cell: __version__,
     workers: int | None = None,
 ) -> list[Result]:
-    """Run the cells that have no result yet; return all results in the order of ``cells``.
+    """Run the cells that have no result in the directory yet; return all results in the order of ``cells``.
 
-    Args:
-        cells: The wanted cells.
-        work: Runs one cell. It is pickled unless ``workers`` is 0.
-        directory: Directory of the results.
-        version: Returns the version of a cell, a JSON value.
-        workers: Number of processes of one thread each; default: one per core, at most 4. 0, and for a single cell:
-            this process.
+    ``version`` returns the version of a cell, a JSON value. ``workers`` is the number of processes of one thread each,
+    by default one per core, at most 4; with 0, and for a single cell, ``work`` runs in this process.
     """
     paths = {cell: directory / f"{cell.name}.json" for cell in cells}
     versions = {cell: version(cell) for cell in paths}

@@ -112,25 +112,9 @@ def fit_aligned(
 ) -> dict[str, Any]:
     """Train encoder, classifier and adapter in place; the module docstring states the guarantee.
 
-    Args:
-        encoder: Maps records to features (n, encoder.dim), each record by itself.
-        classifier: Maps features to scores.
-        source: Endless labelled public batches.
-        target: The private records.
-        steps: Training steps of Adam, with ``lr`` for encoder and classifier and ``adapter_lr`` for the adapter.
-        n_releases: Number of releases, evenly spread over the steps.
-        adapter: Trainable map of source records to records like the target's.
-        space: Fixed public map with ``dim`` and ``radius`` whose rows are compared instead of the features.
-        alignment: Weight of the distance.
-        n_projections: Number of orthogonal directions; one basis if not given.
-        n_quantiles: Block means per direction.
-        lr: See ``steps``.
-        adapter_lr: See ``steps``.
-        target_epsilon: Budget, together with ``target_delta``; ``None`` for no noise: NOT PRIVATE.
-        target_delta: See ``target_epsilon``.
-
-    Returns:
-        Privacy spent: epsilon, delta, mu and sound; empty without noise.
+    Rows of the fixed public ``space`` are compared, or else the features, in ``n_releases`` that are evenly spread over
+    the steps. Without ``target_epsilon`` there is no noise: NOT PRIVATE. Returned is the privacy spent: epsilon, delta,
+    mu and sound; nothing without noise.
     """
     features = CentredFeatures(encoder) if space is None else None
     rows = space if features is None else features

@@ -50,7 +50,6 @@ def fit_dp_dann(
     *,
     steps: int,
     batch_size: int,
-    weight: float,
     lr: float,
     clip: float,
     target_epsilon: float,
@@ -58,12 +57,9 @@ def fit_dp_dann(
 ) -> dict[str, Any]:
     """Train encoder and classifier in place, with one release of ``batch_size`` of the N target records each step.
 
-    ``clip`` is the largest norm C of a per-example gradient; ``weight`` is that of the adversary relative to the
-    classifier's loss; ``lr`` falls to a tenth. The encoder has layers that Opacus knows, no batch normalisation.
-
-    Returns:
-        Privacy spent (epsilon, delta, mu), the noise multiplier (noise over C), and that the guarantee is conditional:
-        ``target`` is a tensor, so that ``sound`` is false and ``conditions`` lists what has to hold.
+    ``clip`` is the largest norm C of a per-example gradient. The encoder has layers that Opacus knows, no batch
+    normalisation. Returned are epsilon, delta, mu, the noise multiplier (noise over C), and that the guarantee is
+    conditional: ``target`` is a tensor, so that ``sound`` is false and ``conditions`` lists what has to hold.
     """
     sampler = FixedSizeSampler(len(target), batch_size, n_steps=steps)
     mechanism = GaussianMechanism(sensitivity=2 * clip, sigma=1.0, name="target gradients", batch_size=batch_size)
@@ -82,7 +78,7 @@ def fit_dp_dann(
         optimizer.zero_grad()
         private.zero_grad()
         logits = network(target[indices])
-        (weight * loss(logits, torch.ones_like(logits)) / 2).backward()
+        (loss(logits, torch.ones_like(logits)) / 2).backward()
         private.pre_step()  # clips, adds noise, divides by B: the release
         released = [None if p.grad is None else p.grad.clone() for p in private.params]
         records, classes = next(source)
@@ -90,7 +86,7 @@ def fit_dp_dann(
         features = encoder(records)
         public = nn.functional.cross_entropy(classifier(features), classes)
         logits = domain(reverse(features, adversary.factor))
-        public = public + weight * loss(logits, torch.zeros_like(logits)) / 2
+        public = public + loss(logits, torch.zeros_like(logits)) / 2
         optimizer.zero_grad()
         public.backward()
         network.enable_hooks()

@@ -46,18 +46,10 @@ class FourierFeatures(nn.Module):
 
 
 class DPMERF(nn.Module):
-    """A generator fitted to a private mean embedding.
+    """A generator with classes, fitted to a private mean embedding in steps of ``generated`` records.
 
-    Formal guarantee:
-        :meth:`release` is (target_epsilon, target_delta)-differentially private under replace-one, classes included;
-        :meth:`train_generator` and :meth:`sample` read the release only.
-
-    Args:
-        generator: Maps latent codes and classes to records; it must have classes.
-        n_frequencies: Number of random frequencies.
-        lengthscale: Public lengthscale of the kernel; about 10 in Harder2021 for images of 28 x 28 pixels.
-        generated: Generated records per training step.
-        lr: Learning rate of Adam at the start.
+    :meth:`release` is (target_epsilon, target_delta)-differentially private under replace-one, classes included;
+    :meth:`train_generator` and :meth:`sample` read the release only.
     """
 
     counts: Tensor
@@ -80,11 +72,7 @@ class DPMERF(nn.Module):
     def release(
         self, records: PrivateRecords, directory: str | Path, target_epsilon: float, target_delta: float
     ) -> Budget:
-        """Release counts and embeddings of ``records`` with classes.
-
-        Returns:
-            The budget that was spent; its run directory holds the ledger.
-        """
+        """Release counts and embeddings of ``records`` with classes; return the budget that was spent."""
         query = ClassMeans(self.generator.n_classes, self.features.dim, row_norm=1.0)
         config = {
             "method": "DP-MERF",

@@ -28,15 +28,9 @@ class DigitEncoder(nn.Sequential):
 
 
 class FeatureEncoder(nn.Sequential):
-    """Map feature vectors (n, d) of a pre-trained network to ``dim`` features by one layer and a tanh.
+    """Map feature vectors (n, d), by default scaled to norm sqrt(d), to ``dim`` features by one layer and a tanh."""
 
-    Args:
-        input_dim: d: 1,024 for GoogLeNet, 2,048 for ResNet-50.
-        dim: Size of the features that are aligned.
-        normalise: Scale every vector to norm sqrt(d) first.
-    """
-
-    def __init__(self, input_dim: int, dim: int = 50, normalise: bool = True) -> None:
+    def __init__(self, input_dim: int, dim: int, normalise: bool = True) -> None:
         super().__init__(nn.Linear(input_dim, dim), nn.Tanh())
         self.input_dim, self.dim, self.normalise = input_dim, dim, normalise
 
@@ -84,7 +78,5 @@ def jitter(images: Tensor) -> Tensor:
 
 
 def classifier(dim: int, n_classes: int, hidden: int = 100) -> nn.Module:
-    """Return a classifier of two layers with dropout between them, or of one layer if ``hidden`` is 0."""
-    if not hidden:
-        return nn.Linear(dim, n_classes)
+    """Return a classifier of two layers with dropout between them."""
     return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(0.5), nn.Linear(hidden, n_classes))

@@ -19,15 +19,9 @@ from dpswd.records import PrivateRecords
 class ClassGaussian(nn.Module):
     """Normal laws per class in the space of ``features``, fitted within a budget.
 
-    Formal guarantee:
-        :meth:`fit` is (target_epsilon, target_delta)-differentially private under replace-one, classes included:
-        the releases of :mod:`dpswd.queries`, whose noise the budget sets. Samples are post-processing.
-
-    Args:
-        features: Public map from records to rows with a ``decode``; rows beyond norm 1/2 are clipped.
-        n_classes: Number C >= 2 of classes; public.
-        spread: Public bound on the distance of a row from the released mean of its class, enforced by clipping.
-        mean_share: Share of the budget's squared mu for counts and means; covariances get the rest.
+    :meth:`fit` is (target_epsilon, target_delta)-differentially private under replace-one, classes included: the
+    releases of :mod:`dpswd.queries`, whose noise the budget sets. Samples are post-processing. Deviations of rows from
+    the released mean of their class are clipped at ``spread``; counts and means get ``mean_share`` of the squared mu.
     """
 
     counts: Tensor
@@ -43,11 +37,7 @@ class ClassGaussian(nn.Module):
         self.register_buffer("roots", torch.zeros(n_classes, dim, dim))
 
     def fit(self, records: PrivateRecords, directory: str | Path, target_epsilon: float, target_delta: float) -> Budget:
-        """Release the moments of ``records`` with classes.
-
-        Returns:
-            The budget that was spent; its run directory holds the ledger.
-        """
+        """Release the moments of ``records`` with classes; return the budget that was spent."""
         means = ClassMeans(self.n_classes, self.features.dim, share=self.mean_share)
         covariances = ClassCovariances(self.n_classes, self.features.dim, row_norm=self.spread, share=0.5)
         config = {

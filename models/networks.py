@@ -22,10 +22,7 @@ class Table3Generator(nn.Module):
 
     The table prints a reshape to 28 x 28; two upsamplings to 28 x 28 require 16 x 7 x 7. Table and code have no
     activation after the second batch normalisation; the code upsamples bilinearly with aligned corners, and has a ReLU
-    after the first batch normalisation, which the table leaves out.
-
-    Args:
-        latent_dim: Size of the code: 10 in the paper, 5 in MERF's code.
+    after the first batch normalisation, which the table leaves out. MERF's code has a code of 5.
     """
 
     sample_shape = (1, 28, 28)
@@ -60,22 +57,20 @@ class Table3Generator(nn.Module):
 
 
 class Table5Generator(nn.Module):
-    """Generator of Table 5: 32-512-256-128-64-3, for 3 x 64 x 64.
+    """Generator of Table 5: code of 32, maps 512-256-128-64-3, for 3 x 64 x 64.
 
     As printed, every layer has a batch normalisation, the last one too, before the tanh; the code that the paper builds
     on (VinAIResearch/DSW) has none there. The table prints stride 1 for every layer, which would give 16 x 16. That
     code has stride 1 and no padding in the first layer, stride 2 and padding 1 in the others, and no bias:
     1-4-8-16-32-64. The tanh is mapped to pixels in [0, 1].
-
-    Args:
-        latent_dim: Size of the code.
     """
 
-    def __init__(self, latent_dim: int = 32) -> None:
+    latent_dim = 32
+
+    def __init__(self) -> None:
         super().__init__()
-        self.latent_dim = latent_dim
-        layers: list[nn.Module] = [nn.Unflatten(1, (latent_dim, 1, 1))]
-        for i, (inputs, outputs) in enumerate(pairwise((latent_dim, 512, 256, 128, 64, 3))):
+        layers: list[nn.Module] = [nn.Unflatten(1, (self.latent_dim, 1, 1))]
+        for i, (inputs, outputs) in enumerate(pairwise((self.latent_dim, 512, 256, 128, 64, 3))):
             stride, padding = (1, 0) if i == 0 else (2, 1)
             layers += [nn.ConvTranspose2d(inputs, outputs, 4, stride, padding, bias=False), nn.BatchNorm2d(outputs)]
             layers += [nn.ReLU() if outputs > 3 else nn.Tanh()]
@@ -119,10 +114,8 @@ class FaceDiscriminator(nn.Module):
 class PublishedDigitEncoder(nn.Sequential):
     """Encoder of appendix 8.5.2: grey images (n, 1, 28, 28) to 320 features, 20 maps of 4 x 4.
 
-    Convolution 5 x 5 with 32 maps, ReLU, max-pooling; convolution 5 x 5 with 20 maps, max-pooling, sigmoid.
-
-    Args:
-        dropout: Share of the 20 maps that training sets to zero: 0.5 in the authors' code, not in the paper.
+    Convolution 5 x 5 with 32 maps, ReLU, max-pooling; convolution 5 x 5 with 20 maps, max-pooling, sigmoid. The
+    authors' code, not the paper, has a dropout of 0.5 of the 20 maps.
     """
 
     dim = 320

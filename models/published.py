@@ -29,15 +29,8 @@ def published_distance(
 ) -> Tensor:
     """Return the squared sliced distance of noisy projections of features (n, d). NOT PRIVATE.
 
-    Both sides are scaled, projected on fresh directions and noised; the gradient passes through both.
-
-    Args:
-        source: Public or generated rows (n, d).
-        target: Private rows (n, d).
-        sigma: Standard deviation of the noise on a projection, from torch's generator.
-        n_projections: Number of directions.
-        groups: Number of consecutive parts of the rows that are compared separately.
-        scaling: ``"none"`` (Algorithm 1), ``"own"`` (Algorithm 2) or ``"target"`` (the authors' code).
+    Both sides are scaled, projected on fresh directions and noised; the gradient passes through both. Consecutive
+    ``groups`` of rows are compared separately; ``scaling`` is that of Algorithm 1, 2 or of the authors' code.
     """
     if scaling != "none":
         source = source / _scale(source if scaling == "own" else target)

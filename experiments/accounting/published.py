@@ -38,21 +38,13 @@ class Table4Row(NamedTuple):
     @property
     def mechanism(self) -> ProjectionMechanism:
         """The release with sigma 1 and the exact law of the sensitivity."""
-        return ProjectionMechanism(
-            dim=self.dim, n_projections=self.n_projections, sigma=1.0, batch_size=self.batch_size
-        )
+        return ProjectionMechanism(self.dim, self.n_projections, sigma=1.0, batch_size=self.batch_size)
 
     def recomputed(self, target_epsilon: float = 10.0, *, corrected: bool = False) -> float:
         """The sigma that the conventions of the paper give."""
-        mechanism = self.mechanism.replace(bound=self.bound)
-        return published_sigma(
-            mechanism,
-            self.sample_size,
-            self.n_releases,
-            target_epsilon=target_epsilon,
-            target_delta=self.delta,
-            corrected=corrected,
-        )
+        mechanism, sizes = self.mechanism.replace(bound=self.bound), (self.sample_size, self.n_releases)
+        budget = {"target_epsilon": target_epsilon, "target_delta": self.delta}
+        return published_sigma(mechanism, *sizes, **budget, corrected=corrected)
 
 
 TABLE4 = (
@@ -79,15 +71,7 @@ def published_bound(dim: int, n_projections: int, tail: float, bound: str = "ber
 def published_epsilon(
     mechanism: ProjectionMechanism, sample_size: int, n_releases: int, delta: float, *, corrected: bool = False
 ) -> float:
-    """Compute the epsilon that the paper's code prints. It is not a guarantee.
-
-    Args:
-        mechanism: Noisy rows with independent directions; ``bound`` is ``"bernstein"`` or ``"clt"``.
-        sample_size: Number N of records.
-        n_releases: Number T of releases.
-        delta: The total delta.
-        corrected: Convert the Renyi curve at delta / 2, as the authors' repository later does.
-    """
+    """Compute the epsilon that the paper's code prints for noisy rows. It is not a guarantee."""
     value = published_bound(mechanism.dim, mechanism.n_projections, delta / 2, mechanism.bound)
     scale = mechanism.unit_sensitivity / mechanism.sigma
     part = Releases(ConstantLaw(value), scale, mechanism.batch_size / sample_size, n_releases)

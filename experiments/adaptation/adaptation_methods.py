@@ -234,7 +234,6 @@ def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:
         start.target,
         steps=problem.steps // 2,
         batch_size=min(problem.private_batch, len(start.target)),
-        weight=1.0,
         lr=problem.lr,
         clip=1.0,
         target_epsilon=epsilon,

@@ -22,19 +22,12 @@ from experiments.audit.one_run import one_run_epsilon
 
 @dataclass(frozen=True)
 class Canaries:
-    """The digits with canaries in the first m records.
+    """The digits with canaries in the first m records."""
 
-    Attributes:
-        records: Records that the generator is fitted to.
-        pairs: Canaries (m, 2, 1, 8, 8).
-        classes: Their classes (m,).
-        coins: Which canary of each pair is in the data (m,).
-    """
-
-    records: Records
-    pairs: Tensor
-    classes: Tensor
-    coins: Tensor
+    records: Records  # that the generator is fitted to
+    pairs: Tensor  # canaries (m, 2, 1, 8, 8)
+    classes: Tensor  # of the pairs (m,)
+    coins: Tensor  # which canary of each pair is in the data (m,)
 
     @classmethod
     def of(cls, slots: int, seed: int) -> "Canaries":

@@ -30,12 +30,7 @@ N_TARGET = 900  # records, all of them in every release
 
 
 class Transcript(Unrecorded):
-    """Stands in for a :class:`dpswd.Budget`: makes all releases of a fit, or replays those of another fit.
-
-    Args:
-        mu: Claim of all releases together.
-        replayed: Noisy values that every query returns, in place of new ones.
-    """
+    """Stands in for a :class:`dpswd.Budget` of mu: makes all releases of a fit, or replays those of another fit."""
 
     def __init__(self, mu: float, replayed: list[Tensor] | None = None) -> None:
         self.mu, self.queries = mu, list[GaussianQuery]()

@@ -223,19 +223,12 @@ def _account(*mechanisms: Any, sample_size: int = MECHANISM.batch_size) -> Priva
 
 @dataclass(frozen=True)
 class Specimen:
-    """A broken mechanism and its sound twin.
+    """A broken mechanism and its sound twin."""
 
-    Attributes:
-        name: The fault.
-        leak: What the attack uses.
-        game: Makes the game against the broken mechanism, or against its twin.
-        claim: Returns an accountant with the claim for both.
-    """
-
-    name: str
-    leak: str
-    game: Callable[[np.random.Generator, bool], Game]
-    claim: Callable[[], PrivacyAccountant] = lambda: _account(MECHANISM)
+    name: str  # the fault
+    leak: str  # what the attack uses
+    game: Callable[[np.random.Generator, bool], Game]  # against the broken mechanism (True), or its twin
+    claim: Callable[[], PrivacyAccountant] = lambda: _account(MECHANISM)  # of both
 
 
 def _one(loss: type[Loss], mechanism: ProjectionMechanism = MECHANISM, length: float = 1.0) -> Any:

@@ -56,9 +56,7 @@ def _synchronise() -> None:
 def peak_of(code: str) -> dict[str, float]:
     """Run ``code``, which defines ``before()`` and ``work()``, in a new process, whose high-water mark is its own.
 
-    Returns:
-        ``seconds`` and ``cpu_seconds`` of ``work``, ``peak_bytes`` of the process in that time, and ``above_bytes``,
-        the part of them above the memory that ``before`` left.
+    Times and ``peak_bytes`` are those of ``work``, ``above_bytes`` what it needs above the memory ``before`` it.
     """
     program = f"{code}\nfrom experiments.benchmarks.measure import report_peak\nreport_peak(before, work)"
     root = Path(__file__).parents[2]

@@ -254,15 +254,10 @@ def _loss(generator: Any, private: Records, chosen: Tensor, classes: Tensor, sig
 def train_resumably(
     work: Callable[[int], float], parts: dict[str, Any], steps: int, setting: list[float], checkpoint: Path | None
 ) -> float:
-    """Call ``work`` with the number of every step; return the seconds of training.
+    """Call ``work`` with the number of every step, which returns the loss; return the seconds of training.
 
-    Args:
-        work: Trains one step; returns its loss.
-        parts: Modules and optimisers, by name.
-        steps: Number of steps.
-        setting: Numbers that a checkpoint of this run has.
-        checkpoint: File that is written every ``EVERY`` steps and at the end. If it exists, the run goes on from it
-            and has the numbers of a run without interruption, provided that the random state at the call is the same.
+    The checkpoint has the state of the ``parts``, modules and optimisers, and the numbers of the ``setting``. Where it
+    exists, the run goes on from it, with the numbers of a run without interruption from the same random state.
     """
     first, seconds, total = 0, 0.0, 0.0
     if checkpoint is not None and checkpoint.exists():

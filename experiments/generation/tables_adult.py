@@ -76,11 +76,7 @@ Array = NDArray[Any]
 
 
 def adult(seed: int, data: Path | None = None) -> tuple[Array, Array, Array, Array]:
-    """Return training rows and classes, and test rows and classes.
-
-    Raises:
-        InputError: If the file is missing.
-    """
+    """Return training rows and classes, and test rows and classes."""
     import pandas as pd
 
     path = Path(data or os.environ.get("DPSWD_DATA") or "data") / "adult" / "adult.csv"

@@ -105,16 +105,10 @@ def train_mixture(
     seed: int,
     **changes: Any,
 ) -> Made:
-    """Fit the one-shot generator.
+    """Fit the one-shot generator with the public ``constants`` of a file and ``changes`` of them.
 
-    Args:
-        records: The records that play the private ones.
-        constants: File of public constants.
-        directory: The run directory, new; a temporary one if not given.
-        epsilon: Budget, together with ``delta``; ``None`` for a run without noise, which keeps no ledger.
-        delta: See ``epsilon``.
-        seed: Of latent codes; noise is fresh in any case.
-        changes: Constants that replace those of the file.
+    The run directory is new, or a temporary one; without ``epsilon`` there is no noise and no ledger. The seed is that
+    of latent codes: noise is fresh in any case.
     """
     if directory is None:
         with tempfile.TemporaryDirectory() as place:

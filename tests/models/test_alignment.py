@@ -58,7 +58,7 @@ BUDGET = {"target_epsilon": 8.0, "target_delta": 1e-4}
 
 def dp(steps=4, batch=16, clip=0.5, n=120, seed=0, **changes):
     encoder, head = parts(seed)
-    options = {"steps": steps, "batch_size": batch, "weight": 1.0, "lr": 1e-2, "clip": clip} | BUDGET | changes
+    options = {"steps": steps, "batch_size": batch, "lr": 1e-2, "clip": clip} | BUDGET | changes
     return encoder, head, fit_dp_dann(encoder, head, 5, batches(), blobs(n, 1)[0], **options)
 
 
