@@ -19,6 +19,8 @@ from dpswd.data.benchmarks import benchmark
 from dpswd.records import Records
 from experiments.audit.one_run import one_run_epsilon
 
+CONFIDENCE = 0.99
+
 
 @dataclass(frozen=True)
 class Canaries:
@@ -56,45 +58,38 @@ def scores_of(pairs: Tensor, classes: Tensor, records: Tensor, labels: Tensor) -
     return scores
 
 
-def audit_generator(
-    *,
-    slots: int = 200,
-    epsilon: float = 10.0,
-    seed: int = 0,
-    published: float | None = None,
-    confidence: float = 0.99,
-) -> dict[str, Any]:
+def audit_generator(*, slots: int, epsilon: float, published: float | None = None) -> dict[str, Any]:
     """Fit a generator to the digits with canaries in ``slots``; return a lower bound on its epsilon at delta = 1e-5.
 
     Control: with ``published``, this fraction of the records is given out as "synthetic" in place of a fit.
     """
-    data = Canaries.of(slots, seed)
+    data = Canaries.of(slots, 0)
     if published is None:
-        records, labels = _generated(data.records, epsilon, seed)
+        records, labels = _generated(data.records, epsilon)
     else:
         private = data.records
-        pick = np.random.default_rng(seed + 1).permutation(len(private))[: round(published * len(private))]
+        pick = np.random.default_rng(1).permutation(len(private))[: round(published * len(private))]
         records, labels = private.values[pick], private.labels[pick]
     scores = scores_of(data.pairs, data.classes, records, labels)
     coins = data.coins.numpy()
-    lower = one_run_epsilon(scores.numpy(), coins, delta=1e-5, confidence=confidence)
+    lower = one_run_epsilon(scores.numpy(), coins, delta=1e-5, confidence=CONFIDENCE)
     return {
         "what": "PrivateGenerator" if published is None else f"{published:.0%} of the records published",
         "slots": slots,
         "guessed_right": float(((scores > 0) == (data.coins == 1)).float().mean()),
         "epsilon_lower": lower,
-        "best_provable_epsilon": one_run_epsilon(coins - 0.5, coins, delta=1e-5, confidence=confidence),
+        "best_provable_epsilon": one_run_epsilon(coins - 0.5, coins, delta=1e-5, confidence=CONFIDENCE),
         "epsilon_claimed": epsilon,
         "delta": 1e-5,
-        "confidence": confidence,
+        "confidence": CONFIDENCE,
         "passed": lower <= epsilon,
     }
 
 
-def _generated(records: Records, epsilon: float, seed: int) -> tuple[Tensor, Tensor]:
+def _generated(records: Records, epsilon: float) -> tuple[Tensor, Tensor]:
     """Fit a generator and draw 20,000 records with their classes."""
     with tempfile.TemporaryDirectory() as directory:
-        generator = PrivateGenerator(epsilon, run_dir=Path(directory) / "run", random_state=seed, verbose=False)
+        generator = PrivateGenerator(epsilon, run_dir=Path(directory) / "run", random_state=0, verbose=False)
         generator.fit(records.private(classes=range(10)))
         drawn, labels = generator.sample(20_000, np.arange(20_000) % 10)
     return torch.as_tensor(drawn).float().reshape(-1, 1, 8, 8), torch.as_tensor(labels)

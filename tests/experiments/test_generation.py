@@ -208,14 +208,6 @@ def test_picture_of_digits(tmp_path, monkeypatch):
     assert readme_picture.run(tmp_path, quick=True) == result
 
 
-@pytest.mark.parametrize("shape", [(2, 1), (1, 2), (2, 2)])
-def test_grids_of_any_number_of_lines(tmp_path, shape):
-    lines, columns = shape
-    readme_picture.draw_grids([[(np.zeros((8, 12, 3)), "title")] * columns] * lines, tmp_path / "grids.png")
-    with Image.open(tmp_path / "grids.png") as picture:
-        assert picture.width == 1100
-
-
 @pytest.mark.filterwarnings("ignore:Expect noise")
 def test_one_cell(tmp_path, monkeypatch):
     monkeypatch.setattr(stand_ins, "_N_SYNTHETIC", 500)

@@ -95,6 +95,7 @@ def layers(network, kind):
 
 
 def test_encoder_of_appendix_8_5_2():
+    """Erratum 3: what is projected are 320 features, not 784 pixels."""
     digits = PublishedDigitEncoder()
     assert [c.out_channels for c in layers(digits, torch.nn.Conv2d)] == [32, 20]
     features = digits(torch.rand(2, 1, 28, 28)).detach()
@@ -116,6 +117,7 @@ def test_table_3_generator():
 def test_table_5_generator():
     """A batch normalisation after every layer, as printed; the code that the paper builds on has none at the end."""
     generator = Table5Generator()
+    assert [layer.stride[0] for layer in layers(generator, torch.nn.ConvTranspose2d)] == [1, 2, 2, 2, 2]  # printed: 1
     norms = layers(generator, torch.nn.BatchNorm2d)
     assert [layer.num_features for layer in norms] == [512, 256, 128, 64, 3]
     assert parameters(generator) == 3_019_654 == 3_019_648 + parameters(norms[-1])
