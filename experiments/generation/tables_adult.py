@@ -79,7 +79,7 @@ def adult(seed: int, data: Path | None = None) -> tuple[Array, Array, Array, Arr
     """Return training rows and classes, and test rows and classes."""
     import pandas as pd
 
-    path = Path(data or os.environ.get("DPSWD_DATA") or "data") / "adult" / "adult.csv"
+    path = data_root(data) / "adult" / "adult.csv"
     if not path.exists():
         raise InputError(f"Expected {path} with the columns of the UCI repository, got none; see docs/tables.md.")
     table = pd.read_csv(path, skipinitialspace=True)
@@ -129,19 +129,6 @@ def methods(rows: Array, labels: Array, epsilon: float, delta: float, options: d
     return {name: name == taken for name in names if name == taken or epsilon == BUDGETS[0]}
 
 
-def mst(rows: Array, labels: Array, epsilon: float, seed: int) -> tuple[Array, Array] | None:
-    """Return synthetic rows of MST and their classes; ``None`` where ``DPMM_PYTHON`` has no ``dpmm``."""
-    with tempfile.TemporaryDirectory() as directory:
-        source, target = Path(directory) / "in.npz", Path(directory) / "out.npz"
-        np.savez(source, rows=rows, labels=labels, bounds=BOUNDS, epsilon=epsilon, delta=DELTA, bins=32, seed=seed)
-        script = Path(__file__).with_name("mst.py")
-        interpreter = os.environ.get("DPMM_PYTHON", sys.executable)
-        if subprocess.run([interpreter, script, source, target], check=False, stdout=subprocess.DEVNULL).returncode:
-            return None
-        made = np.load(target)
-        return made["rows"], made["labels"]
-
-
 def adult_rows(out: Path, seeds: tuple[int, ...], data: Path | None) -> list[dict[str, Any]]:
     """Measure Adult; write the figure of the first seed."""
     splits = {seed: adult(seed, data) for seed in seeds}
@@ -178,13 +165,19 @@ def averaged(method: str, epsilon: float | None, found: list[dict[str, Any]], **
 
 def mst_rows(data: Path | None) -> list[dict[str, Any]]:
     """Measure MST on the first seed of Adult."""
-    x, y, xt, yt = adult(SEEDS[0], data)
+    epsilon, seed = BUDGETS[0], SEEDS[0]
+    x, y, xt, yt = adult(seed, data)
     start = time.perf_counter()
-    cut = mst(x, y, BUDGETS[0], SEEDS[0])
-    if cut is None:
-        raise InputError("Expected DPMM_PYTHON, the interpreter of an environment with dpmm, got none that runs MST.")
-    seconds = time.perf_counter() - start
-    return [averaged("MST of dpmm, 32 bins", BUDGETS[0], [judge(*cut, x, xt, yt)], seconds=seconds)]
+    with tempfile.TemporaryDirectory() as directory:
+        source, target = Path(directory) / "in.npz", Path(directory) / "out.npz"
+        np.savez(source, rows=x, labels=y, bounds=BOUNDS, epsilon=epsilon, delta=DELTA, bins=32, seed=seed)
+        command = [os.environ.get("DPMM_PYTHON", sys.executable), Path(__file__).with_name("mst.py"), source, target]
+        if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
+            raise InputError("Expected DPMM_PYTHON as an interpreter with dpmm, got none that runs MST.")
+        seconds = time.perf_counter() - start
+        made = np.load(target)
+        found = judge(made["rows"], made["labels"], x, xt, yt)
+    return [averaged("MST of dpmm, 32 bins", epsilon, [found], seconds=seconds)]
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def test_published_domains(data_root):
 
 
 def test_errors_of_the_fallback():
-    facts = {"group": "g", "epsilon": 10.0, "seeds": 1}
+    facts = {"group": "g", "epsilon": 10.0}
     choices = [(90, 80, 1), (90, 80, 0), (80, 90, 0), (80, 90, 1), (80, 80.5, 0)]
     rows = [facts | {"plain": p, "always": a, "adapted": c, "result": (p, a)[c]} for p, a, c in choices]
     rows += [row | {"epsilon": 1.0} for row in rows]
