@@ -1,21 +1,13 @@
 """Gomez2025: its tables and figures (docs/gdp.md), with the package of its authors, ``gdpnum``.
 
-- ``gdp_fig1``: what one (epsilon, delta) pair says of attacks on DP-SGD, beside the whole curve and mu-GDP.
-- ``gdp_fig2``: trade-off curves of one mechanism from (epsilon, delta), zCDP, a numerical accountant and GDP. The sigma
-  is not in the text; here it is 1 at sensitivity 1, so that rho = 1/2 and mu = 1 for continuous noise.
-- ``gdp_fig3``: regret of DP-SGD (Poisson sampling, add or remove) against rate, noise and compositions; the ranges are
-  ours. Beside it the releases of this library (subsets of fixed size without replacement, replace-one).
-- ``gdp_fig4``: curve and f_mu of DP-SGD, of the 2020 US census (TopDown) and of pure epsilon-DP (epsilon 2 is ours).
-  TopDown is a composition of discrete Gaussians on counts, for adding or removing a person: a level of geography gets a
-  share of the total rho (zCDP), split equally over its ten queries. ``gomez2025``: eight levels and rho 3.65, from the
-  authors' notebook (Felipe-Gomez/gdp-numeric, notebooks/Plots_for_dpsgd_and_TopDown.ipynb), the budget of 25 August
-  2022. ``production``: the six levels of the published production settings for persons, rho 2.56
-  (uscensusbureau/DAS_2020_Redistricting_Production_Code, configs/production/pl94/person_US.ini), where the split over
-  the queries of a level is unequal.
-- ``gdp_table3``: Table 3 and Proposition 6.1, mu of Gaussian noise that is (epsilon, delta)-DP, and of pure epsilon-DP.
-- ``gdp_dpsgd``: Figures 5 and 6, curves of the DP-SGD settings of Tables 4 and 5 (De et al., 2022: CIFAR-10, batches of
-  16,384 of 50,000, Poisson sampling, add or remove). Which four of Table 4 the paper's Figure 5 shows is not in the
-  text; here they are those of nominal epsilon 1, 2, 4 and 8.
+TopDown (Figure 4) is a composition of discrete Gaussians on counts, for adding or removing a person: a level of
+geography gets a share of the total rho (zCDP), split equally over its ten queries. ``gomez2025``: eight levels and rho
+3.65, from the authors' notebook, the budget of 25 August 2022. ``production``: the six levels of the published
+production settings for persons, rho 2.56 (uscensusbureau/DAS_2020_Redistricting_Production_Code,
+configs/production/pl94/person_US.ini), where the split over the queries of a level is unequal.
+
+DP-SGD has the settings of the paper's Tables 4 and 5 (De et al., 2022: CIFAR-10, batches of 16,384 of 50,000, Poisson
+sampling, add or remove). Figure 5 shows four of Table 4, here those of nominal epsilon 1, 2, 4 and 8.
 """
 
 import math

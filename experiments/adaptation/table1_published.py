@@ -1,20 +1,14 @@
 """Rakotomamonjy2021, Table 1: the published algorithm on digits, and what its accuracy depends on. NOT PRIVATE.
 
-As printed: encoder and head of appendix 8.5.2, batches of 128, 200 directions, sigma of Table 4 (4.74, 5.34). From the
-authors' code (arakotom/dp_swd at 97164ee): 100 epochs, pixels in [-1, 1], Adam with betas (0.5, 0.999), learning rates,
-the weight of the distance, which is in the loss after 11 of 100 epochs, MNIST's test set as the target of USPS-MNIST,
-and a test on the images that train (transductive). docs/errata.md, items 4 and 5, says why it is not private.
+docs/reproductions.md compares the settings with the authors' code (arakotom/dp_swd at 97164ee); docs/errata.md, items 4
+and 5, says why it is not private. The test is on the images that train (transductive). The settings of a cell:
 
-Settings whose value in the paper is not known here, or in which paper and code differ:
-
-- ``box``: the code reads CoGAN's ``usps_28x28.pkl`` (split 0, 7,438 images), which is not available. Here a random 80 %
-  of the official 9,298 images of 16 x 16 is enlarged to ``box`` pixels a side and padded to 28.
+- ``box``: a random 80 % of the 9,298 images of USPS is enlarged to ``box`` pixels a side and padded to 28.
 - ``steps``: 5,900 and 7,900 (USPS-MNIST) by the account of Table 4, whose epochs are those of the target; 46,800 and
   5,900 in the code, whose epochs are those of the source. Default: 5,900.
-- ``initial``: ``"torch"``, or ``"normal"`` for weights of convolutions from N(0, 0.02), which is ``weight_init`` in
-  another repository of the same author.
+- ``initial``: ``"torch"``, or ``"normal"`` for weights of convolutions from N(0, 0.02).
 - ``dropout``: on in the first epoch only, as in the code, which never returns to training mode.
-- ``weight``: the code has 0.01 beside 1 for USPS-MNIST.
+- ``weight``: of the distance; the code has 0.01 beside 1 for USPS-MNIST.
 
 ``table1_gap`` changes one setting at a time, with a twentieth of the steps in every cell.
 """

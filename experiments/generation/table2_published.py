@@ -1,27 +1,16 @@
 """Rakotomamonjy2021, Table 2: its rows, trained as printed. SWD and DP-SWD: NOT PRIVATE (docs/errata.md).
 
-As printed: generator of Table 3 with a code of 10, pixels divided by the largest norm of the private batch, both sides
-projected on 1,000 fresh directions and noised with the sigma of Table 4 (2.94 by Bernstein's bound, 0.84 by the CLT's,
-none for SWD), Adam with a learning rate of 1e-4, 100 epochs of shuffled batches of 100: 60,100 steps by the count of
-the authors' code. The distance is that of their code for adaptation: its root, times the norm that divided the rows.
+docs/generation-table2.md has the settings. 60,100 steps are 100 epochs by the count of the authors' code. The distance
+is that of their code for adaptation: its root, times the norm that divided the rows. DP-MERF has the squared length
+scale of the code for balanced data, 105 (Fashion-MNIST: 127), and the noise of an exact account.
 
-DP-MERF (section 6.3: run by the authors with frhrdr/dp-merf): 500 frequencies, code of 5, batches of 100, learning rate
-0.01 times 0.9 per epoch, 100 epochs of 600 steps. Its squared length scale is that of the code for balanced data, 105
-(Fashion-MNIST: 127). The noise is that of an exact account.
+The generative code is not public. Options that the paper leaves open, which ``table2_gap`` changes, cut short:
 
-Classifiers as in MERF's code: logistic regression with up to 5,000 iterations, an MLP of 100 units with up to 200, both
-trained on 60,000 generated images.
-
-The generative code is not public. Every option changes a setting that the paper leaves open:
-
-- ``grouping``: how classes enter the distance, which of images alone cannot tie an image to its class. ``"ten"``: a
-  batch has 10 records of each class, and each class is compared with its own records. ``"one"``: a batch has 100
-  records of one class. ``"label"``: 100 records, with the one-hot class times 10 appended to the pixels. Labels are not
-  accounted for.
+- ``grouping``: how classes enter the distance. ``"ten"``: a batch has 10 records of each class, and each class is
+  compared with its own records. ``"one"``: a batch has 100 records of one class. ``"label"``: 100 records, with the
+  one-hot class times 10 appended to the pixels. Labels are not accounted for.
 - ``lr``: "default 0.0001" in appendix 8.5.3; the code that it names has 0.01 with a decay.
 - ``steps``: fewer steps, with the noise of 60,100.
-
-``table2_gap`` changes them, cut short.
 
 No ledger is written for SWD and DP-SWD, and all numbers come from torch's generator, so that anyone who knows the seed
 can remove the noise.

@@ -1,20 +1,9 @@
-r"""Yang2024 (Wasserstein DP): its tables and figures (docs/notions.md).
+r"""Yang2024 (Wasserstein DP): its tables and figures. docs/notions.md has the settings, printed and ours.
 
-- ``wdp_fig1``: Table 1 and Figure 1, as printed: sensitivity 1, noise scales 1, 2, 3, 5, orders 1 to 10.
-- ``wdp_fig2``: Figures 2 (without clipping) and 4 (with it), three accountants on Weibull gradients. Printed: gradients
-  from Weibull(0.5), 50 x 1000; noise 0.2 C; C at four quantiles of the gradients' norms. From the authors' notebook:
-  rate 1/1000, order 16, beta 1, delta 1e-5, 100 steps, all pairs of the fifty gradients as neighbours. The seeds are
-  ours. Figure 2 does not clip, so that the distance 2 C of the moments accountant is no bound there. Theorem 2 as
-  printed (components, infimum over pairs) is computed on the pairs of the first three gradients.
-- ``wdp_fig3``: Corollary 1 against beta (a) and delta (b), which are printed. The sum of losses, 10, is from the
-  authors' notebook, so that the figure shows 10 - ln(delta) / beta.
-- ``wdp_table2``: a CNN trained with DP-SGD under DP, Bayesian DP and WDP, beside the printed values. Not printed:
-  noise, clipping norm, batch size, order, beta, learning rate, seeds. Order 16, beta 32, 28 pairs of gradients and
-  the noise 0.01 are defaults of the authors' program; the rest is ours: the small CNN of the Opacus examples with tanh
-  (96% on MNIST in few epochs), clipping norm 1, Poisson batches of 1,024. The authors' program clips the mean gradient
-  of a network with batch normalisation, which no DP account covers; here the DP epsilon is that of the run, as Opacus
-  computes it. WDP is given for the summed and for the mean gradient, because the number depends on the unit. Bayesian
-  DP and WDP read private gradients, so that their values are private too.
+Figure 2 does not clip, so that the distance 2 C of the moments accountant is no bound there. Theorem 2 as printed
+(components, infimum over pairs) is computed on the pairs of the first three gradients. The program of the authors clips
+the mean gradient of a network with batch normalisation, which no DP account covers; in Table 2 here the DP epsilon is
+that of DP-SGD, as Opacus computes it. Bayesian DP and WDP read private gradients, so that their values are private too.
 
 Moments accountant and Bayesian accountant follow the log moment of the subsampled Gaussian's privacy loss at one
 integer order :math:`\lambda`,
