@@ -29,7 +29,6 @@ from dpswd.adaptation.estimator import PrivateAdapter
 from dpswd.adaptation.methods import ImageAdapter, ImageMap
 from dpswd.adaptation.space import channels_last
 from dpswd.mixture.features import DCT, FeatureMap, Flatten
-from dpswd.records import Records
 from experiments.adaptation.pairs import Pair, digits, office
 from models.adaptation import accuracy, fit_aligned, fit_source, source_batches
 from models.alignment import DANNTerm, SWDTerm, fit_unprotected, raw_batches
@@ -128,7 +127,7 @@ class Start:
 
     def score(self, encoder: Any, classifier: nn.Module) -> float:
         """Return the accuracy on the labelled test records of the target."""
-        return accuracy(nn.Sequential(encoder, classifier), self.test)
+        return accuracy(nn.Sequential(encoder, classifier), self.pair.test)
 
     def source(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Return endless batches of the source."""
@@ -141,11 +140,6 @@ class Start:
         """All private records."""
         return self.pair.target.floats()
 
-    @property
-    def test(self) -> Records:
-        """Labelled test records of the target."""
-        return self.pair.test
-
 
 def make_start(problem: Problem, seed: int, root: str | None) -> Start:
     """Train encoder and classifier on the source alone."""
@@ -154,10 +148,6 @@ def make_start(problem: Problem, seed: int, root: str | None) -> Start:
     start = Start(problem, problem.data(root), encoder, two_layers(encoder.dim, CLASSES), seed)
     fit_source(start.encoder, start.classifier, start.source(), problem.pretrain, problem.lr)
     return start
-
-
-def _source_only(start: Start, epsilon: float | None) -> dict[str, Any]:
-    return {"accuracy": start.score(*start.parts())}
 
 
 def _unprotected(make: Callable[[int], nn.Module], weighed: bool) -> Callable[[Start, float | None], dict[str, Any]]:
@@ -205,7 +195,7 @@ def _image_map(aim: str) -> Callable[[Start, float | None], dict[str, Any]]:
         images, labels = start.pair.source.floats(), start.pair.source.labels
         if epsilon is None:
             network = image_map.fit(images, labels, private if aim == "real target" else None, start.seed)
-            return {"accuracy": accuracy(network, start.test)}
+            return {"accuracy": accuracy(network, start.pair.test)}
         options: dict[str, Any] = {"method": image_map, "random_state": start.seed, "verbose": False}
         with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Expect")
@@ -214,7 +204,8 @@ def _image_map(aim: str) -> Callable[[Start, float | None], dict[str, Any]]:
                 np.r_[labels.numpy(), np.full(len(private), -1)],
                 np.repeat([1, -1], [len(images), len(private)]),
             )
-        found = adapter.score(channels_last(start.test.floats()), start.test.labels.numpy())
+        test = start.pair.test
+        found = adapter.score(channels_last(test.floats()), test.labels.numpy())
         return {"accuracy": 100 * found, **{name: adapter.guarantee_[name] for name in ("delta", "mu", "sound")}}
 
     return method
@@ -243,7 +234,7 @@ def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:
 
 
 METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[float | None, ...]]] = {
-    "source only": (_source_only, (None,)),
+    "source only": (lambda start, epsilon: {"accuracy": start.score(*start.parts())}, (None,)),
     "DANN": (_unprotected(DANNTerm, weighed=False), (None,)),
     "SWD": (_unprotected(lambda dim: SWDTerm(), weighed=True), (None,)),
     "SWD, adapter": (align, (None,)),
