@@ -32,9 +32,9 @@ def collect() -> list[dict[str, Any]]:
     for label, file, method, classifier, seconds in MEASURED:
         result = json.loads((RESULTS / f"{file}.json").read_text())
         origin = {key: result[key] for key in ("version", "reason") if "reason" in result}
-        origin |= {"unit": "core", "source": f"{file}.json"}
         for row in _chosen(result, method, classifier):
-            rows.append(_facts(row, label) | {"hours": [row[seconds] / 3600] * 2} | origin)
+            cost = {"hours": [row[seconds] / 3600] * 2, "unit": "core", "source": f"{file}.json"}
+            rows.append(origin | _facts(row, label) | cost)
     result = json.loads((RESULTS / "imagebench.json").read_text())
     for label, method, classifier, hours in PRINTED:
         rows += [

@@ -51,12 +51,6 @@ def exponential_mechanism_epsilon(beta: float, loss: str, n_records: int) -> flo
     return 2 * beta * LOSS_BOUNDS[loss] / n_records
 
 
-def sample_hypotheses(q: Array, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw indices (size,) from a finite Gibbs distribution (m,) exactly. Every draw is a release."""
-    cumulative = np.cumsum(q)
-    return np.searchsorted(cumulative / cumulative[-1], rng.random(size), side="right").astype(np.int64)
-
-
 @dataclass(frozen=True)
 class Estimate:
     """Bounds estimated from draws of q, with TV as half of the L1 norm. A diagnostic."""
