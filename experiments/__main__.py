@@ -1,11 +1,13 @@
-"""``python -m experiments list | run NAME [--OPTION VALUE ...] | tables``: results of the docs.
+"""``python -m experiments list | run NAME [--OPTION VALUE ...] | run all [--resume] | tables``: results of the docs.
 
 An experiment is a function ``f(out, *, ...)`` whose first docstring line is its help: ``run`` of a module below
 ``experiments``, by the module's name, or one of its ``EXPERIMENTS``. Keyword arguments are options of the command line.
 The dictionary that it returns is written to ``OUT/NAME.json``, or to a name that it gives as ``file``, together with
 the command, the version and the machine; ``docs/results`` holds these files. A file, or a row with a ``version`` of its
-own, of another minor version is stale unless a sentence in its ``reason``, which the tables print, says why it is kept;
-``list`` marks the stale ones. ``tables`` makes the tables of the documentation from the files.
+own, of another minor version is stale unless a sentence in its ``reason``, which the tables print, says why it is kept.
+``list`` marks the stale ones. ``run all`` runs the command of every file that is of another minor version, whether it
+has a reason or not, and with ``--resume`` leaves out those that ``OUT`` has. ``tables`` makes the tables of the
+documentation from the files.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import pkgutil
 import platform
 import shlex
 import sys
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -71,13 +74,12 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="list the experiments")
     commands.add_parser("tables", help="write the tables of README.md and docs from docs/results")
-    run = commands.add_parser("run", help="run one and write JSON and figures", add_help=False)
+    run = commands.add_parser("run", help="run one, or all old ones, and write JSON and figures", add_help=False)
     run.add_argument("name")
     arguments, options = parser.parse_known_args(argv)
     try:
         if arguments.command == "run":
-            _run(arguments.name, options)
-            return 0
+            return _run_all(options) if arguments.name == "all" else _run(arguments.name, options)
         if options:
             parser.error(f"unrecognized arguments: {' '.join(options)}")
         if arguments.command == "tables":
@@ -102,7 +104,32 @@ def experiment_of(result: dict[str, Any]) -> str:
     return str(result["command"].partition(" run ")[2].split()[0])
 
 
-def _run(name: str, argv: list[str]) -> None:
+def _run_all(argv: list[str]) -> int:
+    """Run the commands of results of earlier versions; one that fails is reported at the end."""
+    parser = argparse.ArgumentParser(prog="python -m experiments run all")
+    parser.add_argument("--out", type=Path, default=OUT, help="directory of the results")
+    parser.add_argument("--resume", action="store_true", help="leave out results that OUT has of this version")
+    given = parser.parse_args(argv)
+    failed = []
+    for path in sorted(RESULTS.glob("*.json")):
+        result, made = json.loads(path.read_text()), given.out / path.name
+        done = given.resume and made.exists() and not outdated(json.loads(made.read_text()), with_reasons=True)
+        if done or not outdated(result, with_reasons=True):
+            continue
+        command = result["command"]
+        print(f"\n{command}", flush=True)
+        try:
+            name, *options = shlex.split(command.partition(" run ")[2])
+            _run(name, [*options, "--out", str(given.out)])
+        except (Exception, SystemExit):  # the others are run in any case
+            traceback.print_exc()
+            failed.append(command)
+    if failed:
+        print(f"Failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _run(name: str, argv: list[str]) -> int:
     found = available()
     if name not in found:
         raise InputError(f"Expected the name of an experiment ({', '.join(found)}), got {name!r}.")
@@ -133,6 +160,7 @@ def _run(name: str, argv: list[str]) -> None:
     path = out / f"{result.pop('file', name)}.json"
     write_json(path, {"command": command, "version": __version__, "machine": machine(), **result})
     print(f"Written: {path}")
+    return 0
 
 
 def _short(value: Any) -> str:

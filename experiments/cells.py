@@ -109,10 +109,13 @@ def by_classifier(found: Sequence[Result], facts: Result) -> list[Result]:
     return [facts | {"classifier": name} | averaged([each["accuracy"][name] for each in found]) for name in names]
 
 
-def outdated(result: Result) -> bool:
-    """Whether a result or one of its rows is of another minor version of the package and gives no ``reason``."""
+def outdated(result: Result, *, with_reasons: bool = False) -> bool:
+    """Whether a result or one of its rows is of another minor version of the package and gives no ``reason``.
+
+    ``with_reasons`` counts those that give one, too.
+    """
     rows = [row for part in result.values() if isinstance(part, list) for row in part if isinstance(row, dict)]
-    return any("reason" not in each and not _of_this_minor(each) for each in (result, *rows))
+    return any((with_reasons or "reason" not in each) and not _of_this_minor(each) for each in (result, *rows))
 
 
 def _of_this_minor(entry: Result) -> bool:

@@ -70,6 +70,29 @@ def test_options_are_the_arguments_of_the_experiment(monkeypatch, tmp_path):
         runner.main(["run", "fake", "--bx", "20"])
 
 
+def test_old_results_are_made_again_once(monkeypatch, tmp_path):
+    calls = []
+
+    def run(out, *, full=False):
+        calls.append(full)
+        if len(calls) == 2:
+            raise ValueError
+        return {"rows": [], "file": "second" if full else "first"}
+
+    monkeypatch.setattr(runner, "available", lambda: {"fake": runner.Experiment("a fake", run)})
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    old = {"version": "0.0.1", "reason": "It takes hours."}
+    for name, option, version in (("first", "", old), ("second", " --full", old), ("third", "", NEW)):
+        content = {"command": f"python -m experiments run fake{option}", "rows": [], **version}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    options = ["run", "all", "--resume", "--out", str(tmp_path / "out")]
+    assert runner.main(options) == 1  # the second fails
+    assert runner.main(options) == 0
+    assert calls == [False, True, True]
+    assert runner.main(options) == 0
+    assert len(calls) == 3
+
+
 OLD, NEW = {"version": "0.0.1"}, {"version": __version__}
 
 
