@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # explicit names, for type checkers
     from dpswd.records import PrivateBatch as PrivateBatch
     from dpswd.records import PrivateRecords as PrivateRecords
     from dpswd.records import Records as Records
-    from dpswd.release import LabelledRows as LabelledRows
     from dpswd.release import Recorder as Recorder
+    from dpswd.rows import LabelledRows as LabelledRows
     from dpswd.sampling import FixedSizeSampler as FixedSizeSampler
     from dpswd.sampling import ReleaseLoader as ReleaseLoader
     from dpswd.sliced import random_projections as random_projections
@@ -52,7 +52,8 @@ _NAMES = {  # by module
     "mechanism": ["GaussianMechanism", "ProjectionMechanism"],
     "queries": ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"],
     "records": ["PrivateBatch", "PrivateRecords", "Records"],
-    "release": ["LabelledRows", "Recorder"],
+    "release": ["Recorder"],
+    "rows": ["LabelledRows"],
     "sampling": ["FixedSizeSampler", "ReleaseLoader"],
     "sliced": ["random_projections", "sliced_wasserstein"],
 }

@@ -23,7 +23,8 @@ from dpswd._validate import tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
 from dpswd.records import PrivateBatch, PrivateRecords
-from dpswd.release import Recorder, Releasing, RowFunction, clip_rows
+from dpswd.release import Recorder, Releasing, clip_rows
+from dpswd.rows import RowFunction
 from dpswd.sliced import padded_block_means, power_cost, random_projections, sum_over_projections, wasserstein_1d
 
 __all__ = ["DPSlicedWassersteinLoss", "Release"]

@@ -42,7 +42,8 @@ from dpswd.bins import Bins, Bounds
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism
 from dpswd.records import PrivateRecords
-from dpswd.release import LabelledRows, Releasing, RowFunction, clip_rows
+from dpswd.release import Releasing, clip_rows
+from dpswd.rows import LabelledRows, RowFunction
 
 __all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"]
 

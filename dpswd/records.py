@@ -26,8 +26,15 @@ __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
 IN_MEMORY = 2**30  # bytes of records above which readers leave them on disk
 
 
+class SharesHandles(dict[int, Any]):
+    """Memo of a deepcopy that shares the handles which it meets."""
+
+
 class _Handle:
     """Base of the handles: neither pickled nor copied, so that no checkpoint or worker process holds a record."""
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self if isinstance(memo, SharesHandles) else self.__reduce_ex__(4)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         name = f"{type(self).__name__}, which would hold private records"

@@ -4,7 +4,9 @@ import collections
 import copy
 import io
 import pickle
+import threading
 import traceback
+from functools import partial
 
 import lightning as L
 import numpy as np
@@ -53,8 +55,8 @@ from dpswd import (
 )
 from dpswd.data import read
 from dpswd.queries import ClassCounts, ClassMeans
-from dpswd.release import _isolated, check_row_function
 from dpswd.report.render import write_report
+from dpswd.rows import check_row_function
 
 # 1. a balanced sampler repeats records
 
@@ -365,26 +367,6 @@ def test_a_cloned_estimator_that_is_fitted_again_warns(tmp_path, monkeypatch, ca
 # row functions: what an encoder does with private records
 
 
-class Remembers(torch.nn.Module):
-    """Keeps what it read last, as encoders with skip connections or a cache do."""
-
-    kept = None
-
-    def forward(self, values):
-        self.kept = values.detach()
-        return values
-
-
-class Cache:
-    """Likewise, and is not a module."""
-
-    def __call__(self, values):
-        self.kept = values
-        return values
-
-    encode = __call__
-
-
 class LogsRows(Mine):
     """Logs a statistic of its features."""
 
@@ -404,29 +386,9 @@ def noisy(values):
     return values + torch.randn_like(values)
 
 
-def appending():
-    seen = []
-
-    def rows(values):
-        seen.append(values.mean())
-        return values
-
-    return rows
-
-
 def centred(values, labels):
     """Takes off the mean of the class."""
     return values - torch.stack([values[labels == c].mean(0) for c in labels.tolist()]), labels
-
-
-class Meter(torch.nn.Module):
-    """Counts long rows."""
-
-    clipped = 0
-
-    def forward(self, values):
-        self.clipped += int((values.norm(dim=1) > 1).sum())
-        return values
 
 
 def hooked():
@@ -443,11 +405,6 @@ WRONG = {
     "largest row": (lambda: lambda values: values / values.norm(dim=1).max(), "one record each"),
     "attention": (lambda: lambda x: torch.softmax(x @ x.T, 1) @ x, "one record each"),
     "noise": (lambda: noisy, "function of the record"),
-    "counter": (Meter, "keeps nothing"),
-    "cache": (Remembers, "keeps nothing"),
-    "cache of an object": (Cache, "keeps nothing"),
-    "cache of a method": (lambda: Cache().encode, "keeps nothing"),
-    "list": (appending, "keeps nothing"),
     "hook": (hooked, "hooks"),
 }
 
@@ -492,52 +449,94 @@ def test_a_threshold_of_the_batch_is_refused(size, threshold):
         check_row_function(lambda x: x / 255 if x.max() > threshold else x, (size,))
 
 
-TOTAL = torch.zeros(3)
+TOTAL, SEEN = torch.zeros(3), []
 
 
-def kept_in_a_default(values, last=torch.zeros(3)):  # noqa: B008
-    last += values.sum(0)
-    return values
-
-
-def kept_in_a_global(values):
+def kept_in_globals(values, last=torch.zeros(3)):  # noqa: B008
     TOTAL.add_(values.sum(0))
+    SEEN.append(values)
+    last += values.sum(0)
+    kept_in_globals.last = values
     return values
 
 
-def kept_in_an_attribute(values):
-    kept_in_an_attribute.last = values
-    return values
+class Cache:
+    """Keeps what it read, and is not a module."""
+
+    kept = None
+
+    def __call__(self, values):
+        self.kept = values
+        return values
+
+    encode = __call__
 
 
-@pytest.mark.parametrize("function", [kept_in_a_default, kept_in_a_global, kept_in_an_attribute])
-def test_a_function_that_keeps_records_is_refused(function):
-    with pytest.raises(InputError, match="keeps nothing"):
-        check_row_function(function, (3,))
-
-
-class Average(torch.nn.Module):
-    """Keeps a moving average of the records from the hundredth call on."""
+class Keeps(torch.nn.Module):
+    """Keeps what it read as attributes and in a buffer, as encoders with skip connections or a cache do."""
 
     def __init__(self):
         super().__init__()
         self.register_buffer("average", torch.zeros(3))
-        self.calls = 0
+        self.last, self.seen, self.clipped = torch.zeros(3), collections.deque([0]), 0
 
     def forward(self, values):
-        if self.calls > 100:
-            self.average = 0.9 * self.average + values.mean(0)
+        self.average += values.mean(0)
+        self.average = 0.9 * self.average
+        self.last = self.last + values.sum(0)
+        self.seen.append(values)
+        self.clipped += int((values.norm(dim=1) > 1).sum())
         return values
 
 
-def test_a_buffer_is_as_before_a_release():
-    encoder = Average()
-    buffer, encoder.calls = encoder.average, 101
-    with _isolated([encoder]):
-        encoder(torch.ones(4, 3))
-        assert encoder.average.any()
-    assert encoder.average is buffer
-    assert not buffer.any()
+def test_nothing_that_a_row_function_keeps_stays():
+    module, cache, seen, n = Keeps(), Cache(), [], 0
+
+    def closure(values):
+        nonlocal n
+        n += len(values)
+        seen.append(values)
+        return module(cache(values))
+
+    def gone():
+        attributes = (n, seen, SEEN, cache.kept, module.clipped, [*module.seen], "last" in vars(kept_in_globals))
+        tensors = (TOTAL, kept_in_globals.__defaults__[0], module.last, module.average)
+        return attributes == (0, [], [], None, 0, [0], False) and not any(each.any() for each in tensors)
+
+    functions = (
+        module,
+        closure,
+        cache,
+        cache.encode,
+        kept_in_globals,
+        partial(lambda held, values: held(values), module),
+    )
+    for function in functions:
+        rows_of(function)
+        assert gone(), function
+    kept_in_globals(closure(X + 1))  # control: without the library everything is kept
+    assert not gone()
+    tensors = (TOTAL, kept_in_globals.__defaults__[0], module.last, module.average)
+    assert all(each.all() for each in tensors)
+
+
+def test_features_of_public_rows_may_be_kept_with_their_graph():
+    module = Keeps()
+    module(X.clone().requires_grad_() * 2)
+    assert module.last.grad_fn is not None
+    rows_of(module)
+    assert len(module.seen) == 2
+
+
+def test_a_row_function_that_cannot_be_copied_is_refused():
+    lock = threading.Lock()
+
+    def rows(values):
+        with lock:
+            return values
+
+    with pytest.raises(InputError, match=r"deepcopy.*lock.*modules, tensors"):
+        rows_of(rows)
 
 
 def test_an_encoder_that_logs_is_refused(tmp_path):
@@ -550,18 +549,21 @@ def test_what_an_encoder_keeps_or_logs_later_is_gone(tmp_path):
     """The check on public records does not see what happens in the third step only."""
 
     class Later(LogsRows):
-        kept = None
+        kept, at = None, 0
 
         def encode(self, values):
-            if self.global_step == 2:
+            if self.at == 2:
                 self.kept = values
                 for each in self.loggers:
                     each.log_metrics({"features": float(values.mean())})
             return values
 
+        def on_train_batch_start(self, batch, batch_idx):
+            self.at = batch_idx
+
     module, logger = Later(), CSVLogger(tmp_path)
     trainer(tmp_path, logger=logger).fit(module, loader())
-    assert (module.kept, released(module), module.trainer.loggers) == (None, STEPS, [logger])
+    assert (module.at, module.kept, released(module)) == (STEPS - 1, None, STEPS)
     assert "features" not in (tmp_path / "lightning_logs/version_0/metrics.csv").read_text()
 
 

@@ -17,7 +17,7 @@ from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.mixture.features import FeatureMap, Frequencies
 from dpswd.records import PrivateBatch
-from dpswd.release import LabelledRows, RowFunction
+from dpswd.rows import LabelledRows, RowFunction
 from dpswd.sketch import MOST_FREQUENCIES, Sketch
 
 __all__ = ["GeneratorModule", "SketchModule"]

@@ -39,7 +39,7 @@ from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
 from dpswd.queries import ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm
 from dpswd.records import PrivateRecords
-from dpswd.release import LabelledRows
+from dpswd.rows import LabelledRows
 
 __all__ = ["fit"]
 

@@ -9,7 +9,7 @@ from scipy.fft import dctn
 from dpswd import InputError
 from dpswd.mixture.features import DCT, Columns, Flatten, Frequencies, Histogram, dct_matrix
 from dpswd.mixture.jitter import N_CODES, jitter
-from dpswd.release import check_row_function
+from dpswd.rows import check_row_function
 
 
 def maps():
