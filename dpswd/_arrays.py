@@ -257,13 +257,8 @@ def _numbered(labels: Array, names: list[Any]) -> tuple[Tensor, list[Any]]:
 def taken_from_records(**facts: Any) -> str:
     """Return the line for the screen about public facts that were taken from the records."""
     stated = [f"{name}={_shown(fact) if isinstance(fact, list) else fact}" for name, fact in facts.items()]
-    options = _joined([f"{name}=" for name in facts])
-    verb = "are" if len(facts) > 1 or isinstance(next(iter(facts.values())), list) else "is"
-    return f"{_joined(stated)} {verb} taken from the records and treated as public; pass {options} to state them."
-
-
-def _joined(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    options = ", ".join(f"{name}=" for name in facts)
+    return f"taken from the records and treated as public: {', '.join(stated)}; pass {options} to state them."
 
 
 def _shown(names: list[Any]) -> str:

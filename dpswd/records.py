@@ -105,15 +105,13 @@ class PrivateRecords(_Handle):
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
-        if y is None and classes is not None:
-            raise InputError(f"Expected y, the class of every record, with classes={list(classes)}, got none; pass it.")
         values, layout = as_records(X, unreadable=unreadable)
         if isinstance(bounds, Mapping):
             columns = [str(column) for column in layout.columns or ()]
             if set(bounds) != set(columns):
                 raise InputError(f"Expected bounds of the columns {columns}, got those of {list(bounds)}.")
             bounds = [bounds[column] for column in columns]
-        labels, names, line = (None, None, None) if y is None else as_labels(y, classes)
+        labels, names, line = (None, classes, None) if y is None else as_labels(y, classes)
         taken = [] if line is None else [line]
         if isinstance(name_of_y := getattr(y, "name", None), str):
             layout = replace(layout, target=name_of_y)
@@ -169,7 +167,7 @@ class PrivateRecords(_Handle):
         if not len(values):
             raise InputError("Expected at least one record, got none; check the path or the array.")
         if labels is None and classes is not None:
-            raise InputError(f"Expected records with the classes {list(classes)}, got none; leave the classes out.")
+            raise InputError(f"Expected y, the class of every record, with classes={list(classes)}, got none; pass it.")
         if labels is not None and len(labels) != len(values):
             raise InputError(f"Expected a class per record, got {len(values)} records and {len(labels)} classes.")
         self.shape: tuple[int, ...] = tuple(values.shape[1:])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from dpswd._random import random_source, subset
+from dpswd._random import SecureRandom, subset
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.records import PrivateBatch, PrivateRecords
@@ -70,7 +70,6 @@ class FixedSizeSampler(Sampler[Tensor]):
         sample_size: Number N of records.
         batch_size: Number B <= N of records in a release.
         n_steps: Number of training steps.
-        noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
         InputError: If a size is out of range or B > N.
@@ -80,17 +79,15 @@ class FixedSizeSampler(Sampler[Tensor]):
         [8, 8, 8]
     """
 
-    def __init__(self, sample_size: int, batch_size: int, *, n_steps: int, noise_seed: int | None = None) -> None:
+    def __init__(self, sample_size: int, batch_size: int, *, n_steps: int) -> None:
         at_least(1, sample_size=sample_size, batch_size=batch_size, n_steps=n_steps)
-        random_source(noise_seed)  # validates the seed
         if batch_size > sample_size:
             raise InputError(f"Expected batch_size <= {sample_size}, the number of records, got {batch_size}.")
-        self.sample_size, self.batch_size, self.n_steps, self.noise_seed = sample_size, batch_size, n_steps, noise_seed
+        self.sample_size, self.batch_size, self.n_steps = sample_size, batch_size, n_steps
 
     def __len__(self) -> int:
         return self.n_steps
 
     def __iter__(self) -> Iterator[Tensor]:
-        source = random_source(self.noise_seed)
         for _ in range(self.n_steps):
-            yield torch.from_numpy(subset(source, self.sample_size, self.batch_size))
+            yield torch.from_numpy(subset(SecureRandom(), self.sample_size, self.batch_size))

@@ -26,7 +26,7 @@ __all__ = ["random_projections", "sliced_wasserstein"]
 
 _MAX_PROJECTION_VALUES = 2**30  # 8 GB
 _CACHE_BYTES = 2**24  # per thread: values that are sorted and compared together stay in the processor's cache
-_DEFAULT_BYTES = 2**27
+_MAX_BYTES = 2**27  # of projected values and their copies at a time
 _GRADIENT_ROWS = 2048
 _COPIES = 10  # upper bound on the copies of a projected value: packed, sorted, order, residual, gradient
 
@@ -145,10 +145,9 @@ def sum_over_projections(
     """
     k = projections.shape[1]
     each = projections.element_size() * max(1, sum(len(sample) for sample in samples))
-    cpu = projections.device.type == "cpu"
-    max_bytes = min(_DEFAULT_BYTES, available_memory(projections.device) // 4)
-    part = max(1, min(max_bytes, _CACHE_BYTES * torch.get_num_threads() if cpu else max_bytes) // (_COPIES * each))
-    pieces = -(-k // max(part, max_bytes // each - _COPIES * part))
+    cached = _CACHE_BYTES * torch.get_num_threads() if projections.device.type == "cpu" else _MAX_BYTES
+    part = max(1, min(_MAX_BYTES, cached) // (_COPIES * each))
+    pieces = -(-k // max(part, _MAX_BYTES // each - _COPIES * part))
     width = -(-k // max(1, pieces))
     projections = projections.detach()
     moving = [torch.is_grad_enabled() and sample.requires_grad for sample in samples]
@@ -176,17 +175,6 @@ def sum_over_projections(
     with torch.autocast(projections.device.type, enabled=False):
         result: Tensor = _WithGradients.apply(compute, *samples)
     return result
-
-
-def available_memory(device: torch.device) -> int:
-    """Return the free memory of a device in bytes, or 4 GiB if the system does not report it."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:  # MemAvailable includes the disk cache
-        with open("/proc/meminfo", encoding="ascii") as facts:
-            return next(int(line.split()[1]) * 1024 for line in facts if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):  # not Linux
-        return 2**32
 
 
 class _WithGradients(torch.autograd.Function):

@@ -161,7 +161,7 @@ def test_what_a_fit_prints(tmp_path, capsys):
         assert made.classes_.tolist() == list(TEN)
         said = capsys.readouterr()
         assert said.out == ""
-        assert "classes=range(10) are taken from the records" in said.err
+        assert "taken from the records and treated as public: classes=range(10)" in said.err
         for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect "):
             assert (words in said.err) == verbose
 

@@ -186,7 +186,7 @@ def test_cuda(made):
 
 @pytest.mark.parametrize("most_bytes", [1, 2**27], ids=["a direction at a time", "all"])
 def test_classes_of_equal_size_in_one_pass_equal_one_by_one(most_bytes, monkeypatch):
-    monkeypatch.setattr("dpswd.sliced._DEFAULT_BYTES", most_bytes)
+    monkeypatch.setattr("dpswd.sliced._MAX_BYTES", most_bytes)
     loss = DPSlicedWassersteinLoss(quantiles(n_classes=3))
     release = loss.release(rows(8), torch.arange(8) % 3)
     labels = torch.tensor([2, 0, 1, 1, 0, 2, 2, 1, 0, 0, 1, 2])

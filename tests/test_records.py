@@ -253,11 +253,11 @@ def test_labels(y, classes, names):
 
 
 def test_classes_that_are_taken_from_the_records_are_named():
-    told = "are taken from the records and treated as public; pass classes= to state them."
-    assert as_labels([1, 2], None)[1:] == ([0, 1, 2], f"classes=range(3) {told}")
-    assert as_labels([*"ab"], None)[2] == f"classes=['a', 'b'] {told}"
+    told = "taken from the records and treated as public"
+    assert as_labels([1, 2], None)[1:] == ([0, 1, 2], f"{told}: classes=range(3); pass classes= to state them.")
+    assert as_labels([*"ab"], None)[2] == f"{told}: classes=['a', 'b']; pass classes= to state them."
     assert as_labels([True, False], None)[1:] == ([False, True], None)  # the type states them
-    assert taken_from_records(size=8) == f"size=8 is {told[4:]}".replace("classes=", "size=")
+    assert taken_from_records(size=8, a=1) == f"{told}: size=8, a=1; pass size=, a= to state them."
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_memory_limit_keeps_value_and_gradient(max_bytes, threads, monkeypatch):
     x, y, u = cloud(50, 9, 1).float(), cloud(50, 9, 2).float().requires_grad_(), directions(9, 61).float()
     whole = sliced_wasserstein(x, y, u)
     (expected,) = torch.autograd.grad(whole, y)
-    monkeypatch.setattr("dpswd.sliced._DEFAULT_BYTES", max_bytes)
+    monkeypatch.setattr("dpswd.sliced._MAX_BYTES", max_bytes)
     torch.set_num_threads(threads)
     try:
         value = sliced_wasserstein(x, y, u)

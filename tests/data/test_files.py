@@ -192,7 +192,7 @@ def test_a_table_of_numbers(tmp_path, capsys, delimiter):
     bounds = [(0, 120), (0, 200), (0, 1)]
     taken = table(tmp_path, text, bounds=bounds, **stated)
     assert taken.kinds == ["integer", "numeric", "binary"]
-    assert taken.taken[0].startswith("kinds=['integer', 'numeric', 'binary'] are taken from the records")
+    assert "records and treated as public: kinds=['integer', 'numeric', 'binary']" in taken.taken[0]
     assert taken.taken[0] in capsys.readouterr().err
     kinds = ["integer", "integer", "numeric"]
     assert table(tmp_path, text, bounds=bounds, kinds=kinds, **stated).taken == ()
