@@ -126,49 +126,37 @@ def test_secure_random_adds_entropy_to_every_draw(monkeypatch):
     assert taken[0] != taken[1]
 
 
-@pytest.mark.parametrize("count", [2 * 2**14 - 1, 2 * 2**14, 2 * 2**14 + 1, 5 * 2**14])
-def test_normal_in_blocks(count, monkeypatch):
-    monkeypatch.setattr("dpswd._random._PAIRS", 2**14)
-    draws = normal(SeededRandom(3), (count,)).numpy()
-    assert len(np.unique(draws)) == count
-    assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
-    half = count // 2
-    for shift in (2**13, 2**14, 2**15):
-        if shift < half:
-            r = np.corrcoef(draws[:-shift], draws[shift:])[0, 1]
-            assert abs(r) * math.sqrt(count - shift) < stats.norm.isf(FALSE_ALARM / 2)
-
-
-def test_normal_equals_box_muller():
-    words = SeededRandom(4).words(2 * 1000) >> np.uint64(11)
-    radius = np.sqrt(-2 * np.log((words[:1000].astype(np.longdouble) + 1) / 2**53))
-    angle = words[1000:].astype(np.longdouble) * 2 * np.longdouble(math.pi) / 2**53
-    exact = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+@pytest.mark.parametrize("pairs", [7, 500, 1000], ids=lambda pairs: f"blocks of {pairs}")
+@pytest.mark.parametrize("count", [1999, 2000])
+def test_normal_equals_box_muller(pairs, count, monkeypatch):
+    monkeypatch.setattr("dpswd._random._PAIRS", pairs)
+    source, parts = SeededRandom(4), []
+    for start in range(0, 1000, pairs):
+        radius, angle = (
+            (source.words(2 * min(pairs, 1000 - start)) >> np.uint64(11)).astype(np.longdouble).reshape(2, -1)
+        )
+        radius = np.sqrt(-2 * np.log((radius + 1) / 2**53))
+        angle = angle * 2 * np.longdouble(math.pi) / 2**53
+        parts.append(radius * np.stack([np.cos(angle), np.sin(angle)]))
+    exact = np.concatenate(parts, axis=1).ravel()[:count]
     # the product 2 pi u is off by an ulp of 2 pi at most (and pi itself by 1e-16 relative); the rest by a few ulps
-    assert np.abs(normal(SeededRandom(4), (2000,)).numpy() - exact).max() < 10 * 2.0**-53 * float(radius.max())
+    assert np.abs(normal(SeededRandom(4), (count,)).numpy() - exact).max() < 10 * 2.0**-53 * float(exact.max())
 
 
-def test_uniform_where_the_batch_does_not_divide_the_records():
-    population, size, steps = 103, 10, 3000
-    counts = torch.zeros(population, dtype=torch.int64)
-    for indices in FixedSizeSampler(population, size, n_steps=steps):
-        assert len(indices) == size == len(indices.unique())  # no short last batch, no record twice
-        counts[indices] += 1
+def test_batches_are_uniform_and_say_nothing_about_the_next():
+    """Also where the batch does not divide the records; in a shuffled epoch two batches share no record."""
+    population, size, steps = 103, 10, 4001
+    batches = [set(indices.tolist()) for indices in FixedSizeSampler(population, size, n_steps=steps)]
+    assert {len(batch) for batch in batches} == {size}  # no short last batch, no record twice
+    counts = np.bincount([index for batch in batches for index in batch], minlength=population)
     # a count has variance T q (1 - q), less than a multinomial's: scale the statistic by (N - 1) / (N - B)
     expected = steps * size / population
     statistic = float(((counts - expected) ** 2 / expected).sum()) * (population - 1) / (population - size)
     assert FALSE_ALARM < stats.chi2.sf(statistic, population - 1) < 1 - FALSE_ALARM
-
-
-def test_a_batch_says_nothing_about_the_next():
-    # in a shuffled epoch two consecutive batches share no record; here one repeats with probability q
-    sampler = FixedSizeSampler(20, 5, n_steps=4001)
-    batches = [set(indices.tolist()) for indices in sampler]
     shared = sum(len(a & b) for a, b in itertools.pairwise(batches))
-    mean, variance = 5 * 5 / 20, 5 * (5 / 20) * (15 / 20) * (15 / 19)  # hypergeometric
-    z = (shared - 4000 * mean) / math.sqrt(4000 * variance)
-    assert abs(z) < stats.norm.isf(FALSE_ALARM / 2)
-    assert 4000 * mean / math.sqrt(4000 * variance) > 50  # control: epochs would share none
+    law = stats.hypergeom(population, size, size)
+    assert abs(shared - 4000 * law.mean()) / math.sqrt(4000 * law.var()) < stats.norm.isf(FALSE_ALARM / 2)
+    assert 4000 * law.mean() / math.sqrt(4000 * law.var()) > 50  # control: epochs would share none
 
 
 def test_fresh_for_every_sampler_and_every_pass():
