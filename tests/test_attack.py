@@ -109,17 +109,6 @@ def test_hooks_on_a_batch_see_no_record(tmp_path, hook, kind):
     assert torch.equal(module.norm.running_mean, torch.zeros(3))
 
 
-def test_a_collate_function_or_a_loader_sees_no_record():
-    handle = records()
-    for use in (
-        lambda: DataLoader(handle, batch_size=4, collate_fn=torch.stack).collate_fn([handle]),
-        lambda: next(iter(DataLoader(handle, batch_size=4))),
-        lambda: torch.stack(list(next(iter(loader())))),
-    ):
-        with pytest.raises((TypeError, AttributeError)):
-            use()
-
-
 # 3. two ranks that read the same half
 
 
@@ -292,20 +281,6 @@ def test_tensors_are_conditional_everywhere(tmp_path):
 
 
 # 6. facts that are taken from the records
-
-
-def test_classes_taken_from_the_records_are_named(capsys):
-    labels = torch.tensor([0, 1, 2, 3, 9])
-    handle = PrivateRecords(torch.zeros(5, 2), labels)
-    line = capsys.readouterr().err.strip()
-    assert "classes" in line
-    assert "taken from the records" in line
-    assert handle.taken == (line,)
-    assert PrivateRecords(torch.zeros(5, 2), labels, classes=range(10)).taken == ()
-    assert capsys.readouterr().err == ""  # control
-    with pytest.raises(InputError, match="classes") as caught:
-        PrivateRecords(torch.zeros(5, 2), labels, classes=range(4))
-    assert "9" not in str(caught.value)  # of a private record
 
 
 def test_sizes_and_channels_taken_from_images_are_named(tmp_path, capsys, monkeypatch):

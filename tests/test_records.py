@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from factories import N, X, Y, loader, records
+from torch.utils.data import DataLoader
 
 from dpswd import InputError, PrivateBatch, PrivateRecords, Records
 from dpswd._arrays import Layout, as_labels, as_records, finite, taken_from_records
@@ -35,6 +36,8 @@ def test_public_facts():
         lambda handle: handle.tensor,
         lambda handle: torch.as_tensor(handle),
         lambda handle: np.asarray(handle) + 0,
+        lambda handle: next(iter(DataLoader(handle, batch_size=4))),
+        lambda handle: torch.utils.data.default_collate([handle]),
     ],
 )
 @pytest.mark.parametrize("make", [records, lambda: next(iter(loader()))], ids=["records", "batch"])
@@ -252,12 +255,15 @@ def test_labels(y, classes, names):
     assert (taken is None) == (classes is not None)
 
 
-def test_classes_that_are_taken_from_the_records_are_named():
+def test_facts_that_are_taken_from_the_records_are_named(capsys):
     told = "taken from the records and treated as public"
-    assert as_labels([1, 2], None)[1:] == ([0, 1, 2], f"{told}: classes=range(3); pass classes= to state them.")
     assert as_labels([*"ab"], None)[2] == f"{told}: classes=['a', 'b']; pass classes= to state them."
-    assert as_labels([True, False], None)[1:] == ([False, True], None)  # the type states them
     assert taken_from_records(size=8, a=1) == f"{told}: size=8, a=1; pass size=, a= to state them."
+    assert as_labels([True, False], None)[1:] == ([False, True], None)  # the type states them
+    handle = PrivateRecords(torch.zeros(2, 2), [1, 2])
+    assert handle.taken == (capsys.readouterr().err.strip(),) == (as_labels([1, 2], None)[2],)
+    assert PrivateRecords(torch.zeros(2, 2), [1, 2], classes=range(3)).taken == ()
+    assert capsys.readouterr().err == ""  # control
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from factories import MECHANISM, B, Book, CountedWords, N, X, Y, booked, exact, loader, records
+from factories import MECHANISM, B, N, X, Y, booked, exact, loader, records
 
 import dpswd
 import dpswd.release
@@ -18,7 +18,9 @@ from dpswd import (
     InputError,
     LabelledRows,
     PrivateRecords,
+    Recorder,
 )
+from dpswd._random import SecureRandom
 from dpswd.records import Stored
 from dpswd.release import clip_rows
 
@@ -31,103 +33,86 @@ PRIVATE = {  # names that give private values, and the modules that may use them
 
 
 def uses(source, name):
-    """Lines in which an attribute is read, or a name is imported, or spelled in a string of getattr."""
-    found = []
+    """Whether an attribute is read, or spelled in a string of getattr."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
-            found.append(node.lineno)
-        elif isinstance(node, ast.Constant) and node.value == name:
-            found.append(node.lineno)
-    return found
+        reads = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+        if reads or (isinstance(node, ast.Constant) and node.value == name):
+            return True
+    return False
 
 
-@pytest.mark.parametrize("name", ["open_records", "_values", "_labels"])
+@pytest.mark.parametrize("name", PRIVATE)
 def test_records_are_opened_in_one_place(name):
-    where = {
-        path.relative_to(PACKAGE).as_posix(): lines
-        for path in PACKAGE.rglob("*.py")
-        if (lines := uses(path.read_text(), name))
-    }
-    assert set(where) == PRIVATE[name]
-    assert uses("f = records.open_records", "open_records") == [1]  # controls
-    assert uses("getattr(records, 'open_records')(index)", "open_records") == [1]
+    where = {path.name for path in PACKAGE.rglob("*.py") if uses(path.read_text(), name)}
+    assert where == PRIVATE[name]
+    if name == "open_records":
+        for path in (each for part in ("models", "experiments") for each in (PACKAGE.parent / part).rglob("*.py")):
+            assert not uses(path.read_text(), name) or path.name == "parts.py"  # a benchmark, which counts them
+    assert uses(f"f = records.{name}", name)  # controls
+    assert uses(f"getattr(records, '{name}')(index)", name)
 
 
-def test_models_and_experiments_do_not_open_records():
-    root = PACKAGE.parent
-    for path in [*(root / "models").rglob("*.py"), *(root / "experiments").rglob("*.py")]:
-        if path.name != "parts.py":  # a benchmark, which counts the records that are opened
-            assert not uses(path.read_text(), "open_records"), path
+class CountedWords:
+    """A source of noise that counts the words drawn from it."""
+
+    drawn = 0
+
+    def words(self, count):
+        self.drawn += count
+        return SecureRandom().words(count)
 
 
-def parts():
-    return [
+class Log(Recorder):
+    """Writes down what it is asked, and how many words of noise were drawn before."""
+
+    stored = refusal = None
+
+    def __init__(self, source):
+        self.source, self.seen = source, []
+
+    def before_release(self, mechanism, handle):
+        self.seen.append(("ask", self.source.drawn))
+        return self.stored
+
+    def record(self, mechanism):
+        self.seen.append(("record", self.source.drawn))
+        if self.refusal:
+            raise self.refusal
+
+    def store(self, mechanism, tensors):
+        self.seen.append(("store", self.source.drawn))
+        self.values = tensors["values"]
+
+
+@pytest.mark.parametrize(
+    ("part", "release"),
+    [
         (ClassCounts(3, sigma=1.0), lambda part, handle: part.release(handle)),
         (ClassCovariances(1, 3, sigma=1.0), lambda part, handle: part.release(handle)),
-        (DPSlicedWassersteinLoss(MECHANISM), lambda part, handle: part.release(next(iter(loader(of=handle))))),
-    ]
-
-
-PARTS = pytest.mark.parametrize(("part", "release"), parts(), ids=["counts", "moment", "loss"])
-
-
-@PARTS
-def test_ledger_before_noise_and_file_after_it(part, release):
-    source, seen = CountedWords(), []
-
-    class Log(Book):
-        def before_release(self, mechanism, handle):
-            seen.append(("ask", source.drawn))
-
-        def record(self, mechanism):
-            seen.append(("record", source.drawn, part.n_releases))
-
-        def store(self, mechanism, tensors):
-            seen.append(("store", source.drawn, tensors["values"]))
-
-    part.recorder, before = Log(), part.n_releases
-    secret = part._source
-    part._source = source
-    if isinstance(part, DPSlicedWassersteinLoss):
-        part.draw_projections = lambda: torch.eye(3).repeat(1, 2).double()
-    out = release(part, records())
-    part._source = secret
-    (_, start), (_, recorded, count), (_, stored, values) = seen
-    assert [each[0] for each in seen] == ["ask", "record", "store"]
-    assert start == 0
-    assert stored == source.drawn > recorded
-    assert recorded == (0 if not isinstance(part, DPSlicedWassersteinLoss) else recorded)  # the batch is drawn before
-    assert (count, part.n_releases) == (before, before + 1)
-    assert torch.equal(values, out.values if hasattr(out, "projections") else out)
-
-
-@PARTS
-def test_a_refusal_draws_no_noise(part, release):
-    part.n_releases, part._source = 0, CountedWords()
-    booked(part, BudgetExceededError("spent"))
+        (DPSlicedWassersteinLoss(MECHANISM), lambda part, handle: part.release(next(iter(loader(of=handle)))).values),
+    ],
+    ids=["counts", "moment", "loss"],
+)
+def test_ledger_before_noise_and_file_after_it(part, release, monkeypatch):
+    part._source = source = CountedWords()
+    part.recorder = log = Log(source)
+    log.refusal = BudgetExceededError("spent")
     with pytest.raises(BudgetExceededError):
         release(part, records())
-    needed = part._source.drawn
-    assert part.n_releases == 0
-    part._source = CountedWords()
-    booked(part)
-    release(part, records())
-    assert part._source.drawn > needed  # control: the noise is drawn behind the refusal
-
-
-@PARTS
-def test_a_stored_release_opens_no_record(part, release, monkeypatch):
-    class Store(Book):
-        def before_release(self, mechanism, handle):
-            return {
-                "values": torch.zeros(3 if isinstance(part, ClassCounts) else (1, 3, 3)),
-                "projections": torch.eye(3),
-            }
-
-    part.recorder, part.n_releases = Store(), 0
+    assert [what for what, _ in log.seen] == ["ask", "record"]
+    assert log.seen[0][1] == part.n_releases == 0
+    assert source.drawn == log.seen[1][1]  # of a loss: batch and directions
+    assert source.drawn == 0 or isinstance(part, DPSlicedWassersteinLoss)
+    log.seen, log.refusal, source.drawn = [], None, 0
+    values = release(part, records())
+    assert [what for what, _ in log.seen] == ["ask", "record", "store"]
+    assert log.seen[2][1] == source.drawn > log.seen[1][1]
+    assert torch.equal(log.values, values)
+    log.seen, log.stored = [], {"values": values, "projections": torch.eye(3)}
     monkeypatch.setattr(PrivateRecords, "open_records", None)
-    release(part, records())
-    assert (part.n_releases, part.recorder) == (0, [])
+    assert torch.equal(release(part, records()), values)  # of its file, without opening a record
+    assert [what for what, _ in log.seen] == ["ask"]
+    assert part.n_releases == 1
 
 
 def test_rows_are_clipped_one_by_one():
