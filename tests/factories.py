@@ -445,12 +445,13 @@ def write_idx(path, values, shape=None):
 
 @st.composite
 def damage(draw, content):
-    """A file with a byte flipped, cut, with bytes inserted or zeroed, empty, or replaced."""
+    """A file with a byte flipped, cut, with bytes inserted or zeroed, lines in another order, empty, or replaced."""
     at = draw(st.integers(0, max(0, len(content) - 1)))
     before, after, noise = content[:at], content[at:], draw(st.binary(min_size=1, max_size=8))
     flipped = before + bytes([after[0] ^ draw(st.integers(1, 255))]) + after[1:] if after else b""
     zeroed = before + bytes(min(64, len(after))) + after[64:]
-    return draw(st.sampled_from([flipped, flipped, flipped, before, before + noise + after, zeroed, b"", noise]))
+    shuffled = b"\n".join(draw(st.permutations(content.split(b"\n")[:20])))
+    return draw(st.sampled_from([flipped, flipped, before, before + noise + after, zeroed, shuffled, b"", noise]))
 
 
 class Trap:
