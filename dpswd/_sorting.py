@@ -21,14 +21,13 @@ from torch import Tensor
 _THREADED = 2**15  # smallest number of values for which threads pay off
 
 
-def sort_rows(rows: Tensor, *, in_place: bool = False) -> Tensor:
-    """Sort every row of a contiguous (k, n) without gradient; in place on the CPU it allocates nothing."""
+def sort_rows(rows: Tensor) -> Tensor:
+    """Return the sorted rows of a contiguous (k, n), without gradient; on the CPU ``rows`` is overwritten."""
     rows = rows.detach()
     if not _by_numpy(rows):
         return rows.sort(dim=1).values
-    result = rows if in_place else rows.clone(memory_format=torch.contiguous_format)
-    _each(result.numpy(), lambda part: part.sort(axis=1))
-    return result
+    _each(rows.numpy(), lambda part: part.sort(axis=1))
+    return rows
 
 
 class SortBuffer:

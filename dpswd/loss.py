@@ -60,10 +60,7 @@ class Release:
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "Release":
         """Restore a release from the result of :meth:`state_dict`."""
-        mechanism = mechanism_from_dict(state["mechanism"])
-        if not isinstance(mechanism, ProjectionMechanism):
-            raise InputError(f"Expected a release of projections, got {state['mechanism'].get('mechanism')!r}.")
-        return cls(state["values"], state["projections"], mechanism)
+        return cls(state["values"], state["projections"], cast(Any, mechanism_from_dict(state["mechanism"])))
 
     def to(self, device: torch.device | str) -> "Release":
         """Return the release with its tensors on ``device``."""
@@ -137,7 +134,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             InputError: If shapes, types or values are not valid; nothing was released.
             BudgetExceededError: If the recorder refuses the release.
         """
-        self._check_public(public, public_labels)
+        self._check_sample("public", public, public_labels)
         release = self.release(private, private_labels, rows=rows).to(public.device)
         return self.distance(release, public, public_labels)
 
@@ -170,8 +167,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         def exact() -> Tensor | None:
             if found is None:
                 return None
-            check_rows("private rows", found, mechanism.dim)
-            return self.exact_values(found, classes if mechanism.n_classes else None, projections)
+            grouped = classes if mechanism.n_classes else None
+            self._check_sample("private", found, grouped)
+            return self.exact_values(found, grouped, projections)
 
         return self.publish(processes.run_on_all(exact), projections)
 
@@ -191,7 +189,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         columns = max(1, _CHUNK_BYTES // (8 * size))
 
         def summary(group: Tensor) -> Tensor:
-            sorted_parts = (sort_rows(u.T @ group.T, in_place=True).T for u in torch.split(projections, columns, 1))
+            sorted_parts = (sort_rows(u.T @ group.T).T for u in torch.split(projections, columns, 1))
             parts = [padded_block_means(part, size, blocks) for part in sorted_parts]
             return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
@@ -214,11 +212,11 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         if self.mechanism.statistic != "rows":
             return values
         columns = values.mT.contiguous()
-        return sort_rows(columns.flatten(0, -2), in_place=True).view(columns.shape).mT
+        return sort_rows(columns.flatten(0, -2)).view(columns.shape).mT
 
     def distance(self, release: Release, public: Tensor, public_labels: Tensor | None = None) -> Tensor:
         """Return the distance of ``public`` (n, d) to a release, a scalar. Post-processing, repeatable at no cost."""
-        self._check_public(public, public_labels)
+        self._check_sample("public", public, public_labels)
         mechanism = release.mechanism
         with torch.autocast(public.device.type, enabled=False):
             public = public.to(torch.promote_types(public.dtype, torch.float32))
@@ -227,7 +225,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             def compared(rows: Tensor, values: Tensor) -> Tensor:
                 if mechanism.statistic == "rows":
                     return _smoothed_distance(rows, projections, values, mechanism.sigma)
-                return _block_distance(rows, projections, values, len(public))
+                return _block_distance(rows, projections, values.view(-1, *target.shape[-2:]), len(public))
 
             if public_labels is None:
                 return compared(public, target)
@@ -261,42 +259,32 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         if (found := (sum(counts), *private.shape[1:])) != wanted:
             got = f"{found} on all ranks together" if len(counts) > 1 else str(found)
             raise InputError(f"Expected private rows of shape {wanted} (batch_size, dim of the mechanism), got {got}.")
-        check_rows("private rows", private, self.mechanism.dim)
+        self._check_sample("private", private, labels)
         if len(private) and not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates
             raise InputError("Expected finite private rows, got nan or inf; make such a row zero, do not drop it.")
-        check_labels("private_labels", labels, self.mechanism.n_classes, len(private))
 
-    def _check_public(self, public: Tensor, labels: Tensor | None) -> None:
-        check_rows("public rows", public, self.mechanism.dim)
-        if not len(public):
+    def _check_sample(self, name: str, rows: Tensor, labels: Tensor | None) -> None:
+        """Raise unless ``rows`` are floating-point rows (n, dim), n >= 1 of public ones, with classes as stated."""
+        dim, n_classes = self.mechanism.dim, self.mechanism.n_classes
+        tensor(**{f"{name} rows": rows})
+        if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
+            got = f"{rows.dtype} of shape {tuple(rows.shape)}"
+            raise InputError(f"Expected {name} rows to be a floating-point tensor (n, {dim}), got {got}.")
+        if name == "public" and not len(rows):
             raise InputError("Expected at least one row in public rows, got none.")
-        check_labels("public_labels", labels, self.mechanism.n_classes, len(public))
-
-
-def check_rows(name: str, rows: Tensor, dim: int) -> None:
-    """Raise unless ``rows`` are floating-point rows (n, dim)."""
-    tensor(**{name: rows})
-    if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
-        got = f"{rows.dtype} of shape {tuple(rows.shape)}"
-        raise InputError(f"Expected {name} to be a floating-point tensor (n, {dim}), got {got}.")
-
-
-def check_labels(name: str, labels: Tensor | None, n_classes: int | None, size: int) -> None:
-    """Raise unless there are ``size`` integer labels in [0, n_classes - 1], or none where ``n_classes`` is ``None``."""
-    if n_classes is None:
-        if labels is not None:
-            raise InputError(f"Expected no {name}, since the mechanism has no n_classes; set n_classes.")
-        return
-    if not isinstance(labels, Tensor) or labels.dtype not in _INTEGERS or tuple(labels.shape) != (size,):
-        got = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-        raise InputError(f"Expected {name} to be a tensor of integers of shape ({size},), got {got}.")
-    if bool(((labels < 0) | (labels >= n_classes)).any()):
-        raise InputError(f"Expected {name} in [0, {n_classes - 1}], got labels outside; check n_classes.")
+        if n_classes is None:
+            if labels is not None:
+                raise InputError(f"Expected no {name}_labels, since the mechanism has no n_classes; set n_classes.")
+            return
+        if not isinstance(labels, Tensor) or labels.dtype not in _INTEGERS or labels.shape != rows.shape[:1]:
+            got = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+            raise InputError(f"Expected {name}_labels to be a tensor of {len(rows)} integers, got {got}.")
+        if bool(((labels < 0) | (labels >= n_classes)).any()):
+            raise InputError(f"Expected {name}_labels in [0, {n_classes - 1}], got labels outside; check n_classes.")
 
 
 def _block_distance(public: Tensor, projections: Tensor, target: Tensor, size: int) -> Tensor:
-    """Mean squared difference of block means, padded to ``size`` rows, to (m, k) or, for C equal parts, (C, m, k)."""
-    target = target if target.ndim == 3 else target[None]
+    """Mean squared difference of block means, padded to ``size`` rows, to (C, m, k) for C parts of equal size."""
     classes, blocks, k = target.shape
 
     def cost(columns: slice, projected: Tensor) -> Tensor:

@@ -197,7 +197,7 @@ def _chunk_cost(
 ) -> Tensor:
     """Return the criterion of projected samples (columns, n) and overwrite each with its gradient if it has one."""
     pairs = [
-        sort_rows_with_order(row, space) if moves else (sort_rows(row, in_place=True), None)
+        sort_rows_with_order(row, space) if moves else (sort_rows(row), None)
         for row, moves, space in zip(rows, moving, spaces, strict=True)
     ]
     leaves = [values.requires_grad_(moves) for (values, _), moves in zip(pairs, moving, strict=True)]

@@ -169,7 +169,7 @@ def test_classes_of_equal_size_in_one_pass_equal_one_by_one(most_bytes, monkeypa
     y, z = (rows(12, seed=1).requires_grad_() for _ in range(2))
     together = loss.distance(release, y, labels)
     each = [
-        dpswd.loss._block_distance(z[labels == c], release.projections, release.values[c], len(z))
+        dpswd.loss._block_distance(z[labels == c], release.projections, release.values[c, None], len(z))
         for c in range(len(labels) // 4)
     ]
     apart = torch.stack(each).mean()

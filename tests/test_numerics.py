@@ -230,7 +230,7 @@ def test_everything_released_lies_on_the_grid():
 @pytest.fixture(scope="module", params=[0.0, 1.0], ids=["centred", "offset"])
 def million(request):
     x = torch.randn(10**6, 2, generator=torch.Generator().manual_seed(0)) * 0.1 + request.param
-    return sort_rows(x.T.contiguous()).T, x.double().sort(dim=0).values
+    return sort_rows(x.T.clone(memory_format=torch.contiguous_format)).T, x.double().sort(dim=0).values
 
 
 def test_sorting_a_million_rows_in_float32_is_exact(million):
