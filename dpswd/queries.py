@@ -17,15 +17,13 @@ query                      statistic (per class c where it applies)    sensitivi
 :class:`ColumnCounts`      records in the nodes of every column        :math:`\sqrt{2 L}`      i.i.d.
 =========================  ==========================================  =======================  ===================
 
-Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by itself
-(:mod:`dpswd.release`). An InputError about options, records, rows or classes comes before anything is released. With
-``torch.distributed`` initialised, every rank calls it and gets the same result. Every query has the options ``sigma``,
-the standard deviation of the noise (``None`` until a budget sets it), ``share``, the part of the squared mu of a budget
-that it gets, below 1, and ``noise_seed``, for tests only: NOT PRIVATE.
-
 R is ``row_norm``, to which the x_i (or v_i) are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
-normal: the Gaussian mechanism in the space of symmetric matrices with the Frobenius norm. Proofs:
-docs/theory/sensitivity.md, Propositions 6 to 10 and 12.
+normal. Proofs: docs/theory/sensitivity.md, Propositions 6 to 10 and 12.
+
+Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by itself
+(:mod:`dpswd.rows`). An InputError comes before anything is released. Every query has the options ``sigma``, the
+standard deviation of the noise (``None`` until a budget sets it), ``share``, the part of the squared mu of a budget
+that it gets, below 1, and ``noise_seed``, for tests only: NOT PRIVATE.
 """
 
 import math

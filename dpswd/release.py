@@ -11,7 +11,6 @@ computes the statistic, writes the ledger and draws the noise, and broadcasts th
 Formal guarantee: docs/theory/private-side.md.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Self, TypeVar
@@ -152,9 +151,7 @@ class Releasing(nn.Module, Generic[M]):
 
     def _check_rows(self, records: PrivateRecords, rows: RowFunction | None) -> None:
         """Check a row function on public random records, the first time that it is used."""
-        if rows is None:
-            return
-        if not any(each == rows if inspect.ismethod(rows) else each is rows for each in self._checked):
+        if rows is not None and rows not in self._checked:
             check_row_function(rows, records.shape, max(1, records.n_classes))
             self._checked.append(rows)
 

@@ -22,8 +22,8 @@ __all__ = ["FixedSizeSampler", "ReleaseLoader"]
 class ReleaseLoader:
     """Loader of handles: one :class:`~dpswd.PrivateBatch` for every planned release.
 
-    It needs no collate function, no worker and no sampler, and works with any Lightning ``Trainer``: the number of
-    releases is ``n_releases``, whatever ``max_epochs`` or ``max_steps`` say. Training ends when the plan is used up.
+    It works with any Lightning ``Trainer``: training ends after ``n_releases`` releases, whatever ``max_epochs`` or
+    ``max_steps`` say.
 
     Args:
         records: The private records.
