@@ -267,20 +267,15 @@ def fine(outcome):
 
 
 class Book(Recorder, list):
-    """A ledger in memory, on every process; one with a ``refusal`` raises it."""
-
-    refusal = None
+    """A ledger in memory, on every process."""
 
     def record(self, mechanism):
-        if self.refusal is not None:
-            raise self.refusal
         self.append(mechanism)
 
 
-def booked(part, refusal=None):
+def booked(part):
     """A loss or query with such a ledger."""
     part.recorder = Book()
-    part.recorder.refusal = refusal
     return part
 
 
@@ -296,16 +291,7 @@ def exact(query, rows, labels=None, *more, function=None):
 
 RUN_CONFIG = "model: {target_epsilon: 10.0}\n"
 COUNTS = GaussianMechanism(sensitivity=2**0.5, sigma=50.0, name="class counts")
-SKETCH = ProjectionMechanism(
-    dim=16,
-    n_projections=32,
-    sigma=0.0175,
-    batch_size=1000,
-    statistic="quantiles",
-    n_quantiles=10,
-    kind="orthogonal",
-    n_classes=10,
-)
+SKETCH = ProjectionMechanism(16, 32, 0.0175, 1000, "quantiles", 10, kind="orthogonal", n_classes=10)
 ROWS = ProjectionMechanism(dim=64, n_projections=64, sigma=1.5, batch_size=10)  # subsampled, random S
 
 

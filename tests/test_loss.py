@@ -282,20 +282,13 @@ def neighbours(generator, trial, size=6, dim=3):
     return x, y
 
 
+BOTH = pytest.mark.parametrize("made", [mechanism(batch_size=6), quantiles(batch_size=6, n_quantiles=2)])
+
+
+@BOTH
 @pytest.mark.parametrize("labels", [False, True])
-@pytest.mark.parametrize("release", ["rows", "quantiles"])
-def test_same_class_sensitivity(labels, release):
-    made = ProjectionMechanism(
-        3,
-        6,
-        1.0,
-        6,
-        statistic=release,
-        n_quantiles=2 if release == "quantiles" else None,
-        kind="orthogonal",
-        n_classes=2 if labels else None,
-        noise_seed=0,
-    )
+def test_same_class_sensitivity(labels, made):
+    made = made.replace(kind="orthogonal", n_classes=2 if labels else None)
     loss, generator = DPSlicedWassersteinLoss(made), torch.Generator().manual_seed(0)
     claimed = made.unit_sensitivity * math.sqrt(made.law.maximum)
     ratios = []
@@ -309,13 +302,10 @@ def test_same_class_sensitivity(labels, release):
     assert max(ratios) == pytest.approx(1, abs=1e-9)  # reached: what jumps stays at its end of every column's order
 
 
+@BOTH
 @pytest.mark.parametrize("kind", ["orthogonal", "iid"])
-@pytest.mark.parametrize("release", ["rows", "quantiles"])
-def test_other_class_sensitivity(kind, release):
-    blocks = 2 if release == "quantiles" else None
-    made = ProjectionMechanism(
-        3, 6, 1.0, 6, statistic=release, n_quantiles=blocks, kind=kind, n_classes=3, noise_seed=0
-    )
+def test_other_class_sensitivity(kind, made):
+    made = made.replace(kind=kind, n_classes=3)
     loss, generator = DPSlicedWassersteinLoss(made), torch.Generator().manual_seed(1)
     worst = 0.0
     for trial in range(400):
