@@ -9,6 +9,7 @@ Formal guarantee: docs/theory/private-side.md, Proposition 22.
 """
 
 import copy
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator
@@ -31,10 +32,11 @@ _RANGES = ((0.0, 1.0), (0.0, 0.01), (0.5, 0.6))  # of pixels
 _LIBRARIES = ("torch", "torchvision", "numpy", "scipy", "sklearn", "lightning", "dpswd")  # functions keep nothing
 
 
+@dataclasses.dataclass(frozen=True)
 class LabelledRows:
     """Row function of a record and its class.
 
-    Args:
+    Attributes:
         function: Maps records (n, ...) and classes (n,) to rows (n, d) and groups (n,); the row and the group of a
             record depend on this record and its class only.
 
@@ -44,8 +46,7 @@ class LabelledRows:
         tensor([0, 1])
     """
 
-    def __init__(self, function: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-        self.function = function
+    function: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 RowFunction = Callable[[Tensor], Tensor] | LabelledRows
