@@ -366,9 +366,9 @@ def centred(values, labels):
     return values - torch.stack([values[labels == c].mean(0) for c in labels.tolist()]), labels
 
 
-def hooked():
+def hooked(hook):
     encoder = torch.nn.Linear(3, 3)
-    encoder.register_forward_hook(lambda module, inputs, output: None)
+    encoder.register_forward_hook(hook)
     return torch.nn.Sequential(encoder)
 
 
@@ -380,7 +380,8 @@ WRONG = {
     "largest row": (lambda: lambda values: values / values.norm(dim=1).max(), "one record each"),
     "attention": (lambda: lambda x: torch.softmax(x @ x.T, 1) @ x, "one record each"),
     "noise": (lambda: noisy, "function of the record"),
-    "hook": (hooked, "hooks"),
+    "hook": (lambda: hooked(lambda module, inputs, output: None), "hooks"),
+    "hook of no module": (lambda: hooked(partial(print)), "hooks"),
 }
 
 
