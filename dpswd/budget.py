@@ -266,7 +266,7 @@ class RunBudget(Recorder):
             raise InputError(f"Expected {wanted_word} shared_ledger as in the resumed run, got {got}.")
         self.run = str(header.get("run", ""))
         if self._shared is not None:
-            self._shared.resume(self.run, self._checkpoint["releases"], self._checkpoint.get("shared_head", ""))
+            self._shared.resume(self.run, self._checkpoint.get("shared_head", ""))
         self._read_stored(ledger)
         self._facts = self._planned_facts()
         return ledger

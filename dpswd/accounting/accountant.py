@@ -191,6 +191,8 @@ class PrivacyAccountant:
 
     def guarantee(self, delta: float | None) -> dict[str, Any]:
         """Return epsilon at ``delta`` (``None`` without one), mu, regret, soundness and assumptions."""
+        if not self.history:
+            return {"epsilon": 0.0, "delta": delta, "mu": 0.0, "regret": 0.0, "sound": True, "assumptions": []}
         resolved = self if delta is None else self.resolve(delta)
         mu, regret = resolved.get_mu_and_regret()
         return {

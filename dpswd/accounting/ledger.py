@@ -28,6 +28,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -46,6 +47,11 @@ CONDITIONS = [
     "Every row depends on one record only.",
     "Nothing else that leaves the private side reads the records.",
 ]
+_CONSEQUENCES = {  # of a run for the numbers of all runs together; the gravest first
+    "NOT PRIVATE": "do not hold",
+    "NOT SOUND": "are not proven upper bounds",
+    "CONDITIONAL": "hold on these conditions",
+}
 Entry = dict[str, Any]
 
 
@@ -54,30 +60,35 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.header: dict[str, Any] = {}
-        self.runs: dict[str, dict[str, Any]] = {}  # what each run of a shared ledger states, by its identifier
+        self.header: Entry = {}
+        self.runs: dict[str, Entry] = {}  # what each run states, by its identifier; that of one run is the header
         self.n_releases = 0
-        self.head = ""  # hash of the last line
-        self.heads: set[str] = set()  # hashes of all lines; a checkpoint stores the head at its time
+        self.heads: list[str] = []  # hashes of all lines; a checkpoint stores the last one at its time
         self.torn = False  # whether the file ended with an incomplete line when it was read
         self.last_mechanism: Mechanism | None = None  # of the last release
         self._counts: dict[tuple[Mechanism, int, str | None], int] = {}  # by mechanism, sample size and run
-        self._n_lines = 0
         self._n_bytes = 0
         self._last_line = b""
 
     @classmethod
-    def create(cls, path: str | Path, header: dict[str, Any]) -> Self:
+    def create(cls, path: str | Path, header: Entry) -> Self:
         """Start a ledger; of existing files, only the ledger of a run without any release is replaced."""
         ledger = cls(Path(path))
-        ledger._start({"kind": "header", "format": FORMAT, **header})
+        try:
+            ledger.path.parent.mkdir(parents=True, exist_ok=True)
+            ledger.path.touch(0o644)
+        except OSError as error:
+            raise LedgerError(f"Expected to write a ledger at {path}, got: {error.strerror}.") from None
+        with ledger._locked(create=True) as file:
+            ledger._append(file, [{"kind": "header", "format": FORMAT, **header}])
+        sync_directory(ledger.path.parent)
         return ledger
 
     @classmethod
     def check_free(cls, path: Path) -> None:
         """Raise what :meth:`create` would raise for an existing file, without writing."""
         if path.is_file():
-            cls(path)._check_unused(_read(path))
+            _check_unused(path, _read(path))
 
     @classmethod
     def open_existing(cls, path: str | Path) -> Self:
@@ -87,6 +98,11 @@ class Ledger:
         if not ledger.header:
             raise LedgerError(f"Expected a ledger with a header at {path}, got an empty file.")
         return ledger
+
+    @property
+    def head(self) -> str:
+        """The hash of the last line."""
+        return self.heads[-1] if self.heads else ""
 
     @property
     def shared(self) -> bool:
@@ -110,48 +126,27 @@ class Ledger:
 
     def groups(self, run: str | None = None) -> list[ReleaseGroup]:
         """Return the releases made, by one run or by all."""
-        made = [(*key, count) for key, count in self._counts.items()]
-        return [(mechanism, size, count) for mechanism, size, owner, count in made if count and run in (None, owner)]
+        made = [(*key, count) for key, count in self._counts.items() if count]
+        return [(each, size, count) for each, size, owner, count in made if run is None or owner in (None, run)]
 
     def planned(self, run: str | None = None) -> list[ReleaseGroup]:
         """Return the releases that count: the plan of one run or of all, or the releases made where they exceed it."""
-        if not self.shared:
-            return _union(plan_of(self.header), self.groups())
-        runs = self.runs if run is None else [run]
-        return [group for each in runs for group in _union(plan_of(self.runs[each]), self.groups(each))]
-
-    def stated(self) -> dict[str, dict[str, Any]]:
-        """Return what each run states (plan, versions, ...), by its identifier; one run for a ledger of one run."""
-        return self.runs if self.shared else {str(self.header.get("run", self.head[:16])): self.header}
+        found: list[ReleaseGroup] = []
+        for each in self.runs if run is None else [run]:
+            larger = _counted(plan_of(self.runs[each])) | _counted(self.groups(each))
+            found += [(mechanism, size, count) for (mechanism, size), count in larger.items()]
+        return found
 
     def _check_planned(self, mechanism: Mechanism, sample_size: int, run: str | None) -> None:
         if run not in self.runs:
             raise LedgerError(f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was made.")
-        allowed = sum(c for other, size, c in plan_of(self.runs[run]) if (other, size) == (mechanism, sample_size))
+        allowed = _counted(plan_of(self.runs[run]))[mechanism, sample_size]
         if self.count(mechanism, sample_size, run) >= allowed:
             raise BudgetExceededError(
                 f"Expected at most {allowed} releases of this mechanism, as run {run} planned in {self.path}, got more."
             )
 
     # Writing
-
-    def _start(self, header: Entry) -> None:
-        """Create the file with its header."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
-        except OSError as error:
-            raise LedgerError(f"Expected to write a ledger at {self.path}, got: {error.strerror}.") from None
-        try:
-            with self._locked(create=True) as file:
-                self._append(file, [header])
-        except DpswdError:
-            with contextlib.suppress(OSError):  # a full disk may allow the name of a file, but no content
-                if not self.path.stat().st_size:
-                    self.path.unlink()
-            raise
-        sync_directory(self.path.parent)
 
     @contextlib.contextmanager
     def _locked(self, *, create: bool = False) -> Iterator[FileIO]:
@@ -161,7 +156,7 @@ class Ledger:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX)
                 if create and (content := file.readall()):
-                    self._check_unused(content)
+                    _check_unused(self.path, content)
                     file.truncate(0)
                 self._catch_up(file)
                 yield file
@@ -169,20 +164,6 @@ class Ledger:
             raise LedgerError(
                 f"Expected to write to the ledger at {self.path}, got: {error.strerror}; no release was made."
             ) from None
-
-    def _check_unused(self, content: bytes) -> None:
-        """Raise unless a file is empty, holds an incomplete first line, or a run's ledger without any release."""
-        existing = Ledger(self.path)
-        with contextlib.suppress(DpswdError):
-            existing._replay(content)
-            incomplete = not existing._n_lines and content.startswith(b'{"')
-            unused = existing._n_lines and not existing.n_releases and not existing.shared
-            if not content or incomplete or (unused and not isinstance(self, SharedLedger)):
-                return
-        raise InputError(
-            f"Expected no ledger at {self.path}, got an existing file; resume that run (resume, ckpt_path), or choose "
-            "another directory (run_dir, --out)."
-        )
 
     def _catch_up(self, file: FileIO) -> None:
         """Check that the file still ends where this object left it; a shared ledger then reads further lines."""
@@ -203,11 +184,11 @@ class Ledger:
 
     def _append(self, file: FileIO, entries: Sequence[Entry]) -> None:
         """Write entries at the end of the locked file, all or none, and return when they are on the disk."""
-        head, block = self.head, []
+        head, block = self.head, b""
         for entry in entries:
             head = digest(head, entry)
-            block.append((entry, head, json.dumps({**entry, "hash": head}, sort_keys=True).encode() + b"\n"))
-        rest = memoryview(b"".join(line for *_, line in block))
+            block += json.dumps({**entry, "hash": head}, sort_keys=True).encode() + b"\n"
+        rest = memoryview(block)
         try:
             file.seek(self._n_bytes)
             while rest:
@@ -217,56 +198,46 @@ class Ledger:
             with contextlib.suppress(OSError):
                 file.truncate(self._n_bytes)
             raise
-        self.torn = False
-        for entry, head, line in block:
-            self._accept(entry, head, line)
+        self._replay(block)
 
     # Reading
 
     def _replay(self, content: bytes) -> None:
-        """Verify the lines that follow those already read."""
+        """Verify and add the lines that follow those already read."""
         *lines, rest = content.split(b"\n")
         for line in lines:
-            number = self._n_lines + 1
+            where = f"line {len(self.heads) + 1} of {self.path}"
             try:
                 entry = json.loads(line)
                 head = entry.pop("hash")
                 entry["kind"]
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise LedgerError(
-                    f"Expected a JSON entry on line {number} of {self.path}, got a damaged one."
-                ) from None
+                raise LedgerError(f"Expected a JSON entry on {where}, got a damaged one.") from None
             if head != digest(self.head, entry):
-                raise LedgerError(
-                    f"Expected line {number} of {self.path} to continue the chain, got another hash: it was edited."
-                )
-            self._accept(entry, head, line + b"\n")
+                raise LedgerError(f"Expected {where} to continue the chain, got another hash: it was edited.")
+            self._apply(entry, where)
+            self.heads.append(head)
+            self._n_bytes += len(line) + 1
+            self._last_line = line + b"\n"
         if rest and not _is_incomplete_line(rest):
-            raise LedgerError(f"Expected line {self._n_lines + 1} of {self.path} to be an entry; the file is damaged.")
+            raise LedgerError(f"Expected line {len(self.heads) + 1} of {self.path} to be an entry, got a damaged one.")
         self.torn = bool(rest)
 
-    def _accept(self, entry: Entry, head: str, line: bytes) -> None:
-        self._apply(entry)
-        self._n_lines += 1
-        self._n_bytes += len(line)
-        self._last_line = line
-        self.head = head
-        self.heads.add(head)
-
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: Entry, where: str) -> None:
         """Add the content of one entry. Raises LedgerError if it is not valid."""
-        kind, where = entry["kind"], f"line {self._n_lines + 1} of {self.path}"
-        if (kind == "header") != (self._n_lines == 0):
+        kind = entry["kind"]
+        if (kind == "header") == bool(self.heads):
             raise LedgerError(f"Expected a header on line 1 only, got {kind!r} on {where}.")
         try:
             if kind == "header":
                 if entry.get("format") != FORMAT:
                     raise InputError(f"format {entry.get('format')!r} instead of {FORMAT}")
                 plan_of(entry)
-                self.header = _without(entry, "kind")
+                self.header = {name: value for name, value in entry.items() if name != "kind"}
+                self.runs = {} if self.shared else {str(entry.get("run", "")): self.header}
             elif kind == "run" and entry["run"] not in self.runs:
                 plan_of(entry)
-                self.runs[entry["run"]] = _without(entry, "kind", "run")
+                self.runs[entry["run"]] = entry
             elif kind == "mechanism" and entry["id"] == len(self._counts):
                 self._counts[mechanism_from_dict(entry["mechanism"]), entry["sample_size"], entry.get("run")] = 0
             elif kind == "release" and entry["n"] == self.n_releases + 1 and entry["mechanism"] >= 0:
@@ -294,19 +265,12 @@ class SharedLedger(Ledger):
         target_delta: float,
         accountant: str = "pld",
     ) -> Self:
-        """Create a shared ledger with a total budget, before the first of its runs.
-
-        Raises:
-            InputError: If the file exists or an argument is out of range.
-            LedgerError: If the file cannot be written.
-        """
+        """Create a shared ledger with a total budget, before the first of its runs."""
         positive(target_epsilon=target_epsilon)
         probability(target_delta=target_delta)
         choice(("pld", "rdp"), accountant=accountant)
         budget = {"target_epsilon": target_epsilon, "target_delta": target_delta, "accountant": accountant}
-        shared = cls(Path(path))
-        shared._start({"kind": "header", "format": FORMAT, "scope": "shared", **budget})
-        return shared
+        return super().create(path, {"scope": "shared", **budget})
 
     @classmethod
     def open_existing(cls, path: str | Path) -> Self:
@@ -345,18 +309,15 @@ class SharedLedger(Ledger):
     def reserve(self, run: str, facts: dict[str, Any]) -> None:
         """Add a run that states ``sample_size``, ``plan`` and other ``facts``, if the budget covers its plan."""
         with self._locked() as file:
-            if run in self.runs:
-                raise InputError(f"Expected a new run to reserve a plan in {self.path}, got run {run} again.")
             self.check(plan_of(facts))
             self._append(file, [{"kind": "run", "run": run, **facts}])
 
-    def resume(self, run: str, n_releases: int, head: str) -> None:
-        """Check that the ledger holds the run and the releases of a checkpoint."""
-        found = sum(count for *_, count in self.groups(run))
-        if run not in self.runs or found < n_releases or (head and head not in self.heads):
+    def resume(self, run: str, head: str) -> None:
+        """Check that the ledger holds the run and the lines up to the ``head`` in a checkpoint, if it has one."""
+        if run not in self.runs or head not in ("", *self.heads):
             raise LedgerError(
-                f"Expected {n_releases} releases of run {run} in {self.path}, as in the checkpoint, got {found} or "
-                "another chain: the ledger was cut, or is another file; the run cannot be resumed."
+                f"Expected run {run} with the releases of the checkpoint in {self.path}, got other lines: the ledger "
+                "was cut, or is another file; the run cannot be resumed."
             )
 
     def statement(self) -> dict[str, Any]:
@@ -366,35 +327,23 @@ class SharedLedger(Ledger):
         return {"runs": len(ledger.runs), "target_epsilon": limit, **statement(ledger, delta, accountant)}
 
 
-def cost(groups: Sequence[ReleaseGroup], delta: float, accountant: str = "pld") -> dict[str, Any]:
-    """Return epsilon at ``delta``, mu, regret, soundness and assumptions of a composition of releases."""
-    if not groups:
-        return {"epsilon": 0.0, "delta": delta, "mu": 0.0, "regret": 0.0, "sound": True, "assumptions": []}
-    return PrivacyAccountant.from_groups(groups, accountant).guarantee(delta)
-
-
 def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str, Any]:
-    """Return the cost of all plans in a ledger: :func:`cost`, ``private``, ``shortcomings`` and ``sentence``.
+    """Return the cost of all plans in a ledger, ``private``, and in one ``sentence`` which runs void or share it.
 
     Where the plan of a later run is chosen after looking at earlier releases, only the total budget is proven to hold,
     if it was fixed before all runs and every release is exactly Gaussian (a privacy filter, SmithThakurta2022).
     """
-    groups, found = ledger.planned(), shortcomings(ledger)
-    facts = cost(groups, delta, accountant)
-    sentences = [f"{each['kind']}: run {each['run']}: {each['why']}." for each in found]
+    account = PrivacyAccountant.from_groups(ledger.planned(), accountant)
+    facts, found = account.guarantee(delta), _shortcomings(ledger)
+    sentences = [f"{kind}: run {run}: {why}." for kind, run, why in found]
     if found:
-        consequence = {
-            "NOT PRIVATE": "do not hold",
-            "NOT SOUND": "are not proven upper bounds",
-            "CONDITIONAL": "hold on these conditions",
-        }[found[0]["kind"]]
-        sentences.append(f"The numbers for all runs together {consequence}.")
+        sentences.append(f"The numbers for all runs together {_CONSEQUENCES[found[0][0]]}.")
     if ledger.shared:
         budget = ledger.header["target_epsilon"]
         adaptive = (
             "Assumed: plans of later runs, and whether there are any, are not chosen after looking at earlier releases."
         )
-        if not groups or PrivacyAccountant.from_groups(groups).gaussian_mu is not None:
+        if not account.history or account.gaussian_mu is not None:
             adaptive = (
                 "Plans of later runs may be chosen after looking at earlier releases: the total budget, epsilon "
                 f"{budget:g} at delta {ledger.header['target_delta']:g}, then holds. The cost so far holds for plans "
@@ -406,32 +355,25 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
             f"{delta:g}, mu {facts['mu']:.4g}, every plan counted in full; their total budget is epsilon {budget:g}.",
             adaptive,
         ]
-    return {
-        **facts,
-        "private": not any(each["kind"] == "NOT PRIVATE" for each in found),
-        "sound": facts["sound"] and not found,
-        "shortcomings": found,
-        "sentence": " ".join(sentences),
-    }
+    private = not any(kind == "NOT PRIVATE" for kind, *_ in found)
+    return {**facts, "private": private, "sound": facts["sound"] and not found, "sentence": " ".join(sentences)}
 
 
-def shortcomings(ledger: Ledger) -> list[dict[str, str]]:
-    """Return the runs that are not private or not sound, the former first: ``run``, ``kind`` and ``why``."""
+def _shortcomings(ledger: Ledger) -> list[tuple[str, str, str]]:
+    """Return kind, run and reason of the runs that are not private or not sound, the gravest first."""
     found = []
-    for run, facts in ledger.stated().items():
-        groups = ledger.planned(run if ledger.shared else None)
-        if not all(mechanism.is_private for mechanism, *_ in groups):
-            found.append((run, "NOT PRIVATE", "its noise seed is fixed, so that its noise can be computed and removed"))
+    for run, facts in ledger.runs.items():
+        account = PrivacyAccountant.from_groups(ledger.planned(run))
+        if not all(mechanism.is_private for mechanism, *_ in account.history):
+            found.append(("NOT PRIVATE", run, "its noise seed is fixed, so that its noise can be computed and removed"))
         elif not facts.get("private", True):
-            found.append((run, "NOT PRIVATE", "the run declares itself not private"))
+            found.append(("NOT PRIVATE", run, "the run declares itself not private"))
         elif facts.get("records") == HANDED_OVER:
             conditions = " ".join(f"({i}) {line}" for i, line in enumerate(CONDITIONS, 1))
-            found.append((run, "CONDITIONAL", f"records were {HANDED_OVER}, who answers for: {conditions}"))
-        elif not PrivacyAccountant.from_groups(groups).sound:
-            found.append((run, "NOT SOUND", "its sensitivity bound is a normal approximation (CLT), not a theorem"))
-    order = ["NOT PRIVATE", "NOT SOUND", "CONDITIONAL"]
-    found.sort(key=lambda each: order.index(each[1]))
-    return [{"run": run, "kind": kind, "why": why} for run, kind, why in found]
+            found.append(("CONDITIONAL", run, f"records were {HANDED_OVER}, who answers for: {conditions}"))
+        elif not account.sound:
+            found.append(("NOT SOUND", run, "its sensitivity bound is a normal approximation (CLT), not a theorem"))
+    return sorted(found, key=lambda each: list(_CONSEQUENCES).index(each[0]))
 
 
 def plan_of(facts: dict[str, Any]) -> list[ReleaseGroup]:
@@ -456,14 +398,26 @@ def _read(path: Path) -> bytes:
         raise InputError(f"Expected to read the ledger at {path}, got: {error.strerror}.") from None
 
 
-def _union(plan: list[ReleaseGroup], made: list[ReleaseGroup]) -> list[ReleaseGroup]:
-    """Return the larger count of every mechanism in a plan and in the releases made."""
-    counts: dict[tuple[Any, int], int] = {}
-    for mechanism, size, count in plan:
-        counts[mechanism, size] = counts.get((mechanism, size), 0) + count
-    for mechanism, size, count in made:
-        counts[mechanism, size] = max(counts.get((mechanism, size), 0), count)
-    return [(mechanism, size, count) for (mechanism, size), count in counts.items()]
+def _check_unused(path: Path, content: bytes) -> None:
+    """Raise unless a file is empty, holds an incomplete first line, or a run's ledger without any release."""
+    existing = Ledger(path)
+    with contextlib.suppress(DpswdError):
+        existing._replay(content)
+        unused = existing.heads and not existing.n_releases and not existing.shared
+        if unused or not content or (not existing.heads and content.startswith(b'{"')):
+            return
+    raise InputError(
+        f"Expected no ledger at {path}, got an existing file; resume that run (resume, ckpt_path), or choose another "
+        "directory (run_dir, --out)."
+    )
+
+
+def _counted(groups: list[ReleaseGroup]) -> Counter[tuple[Mechanism, int]]:
+    """Return the number of releases of every mechanism and sample size."""
+    counts: Counter[tuple[Mechanism, int]] = Counter()
+    for mechanism, size, count in groups:
+        counts[mechanism, size] += count
+    return counts
 
 
 def _is_incomplete_line(rest: bytes) -> bool:
@@ -478,7 +432,3 @@ def _is_incomplete_line(rest: bytes) -> bool:
         return not isinstance(json.loads(left if len(left) < len(rest) else left[:-1]), dict)
     except (ValueError, RecursionError):
         return True
-
-
-def _without(entry: Entry, *names: str) -> Entry:
-    return {name: value for name, value in entry.items() if name not in names}

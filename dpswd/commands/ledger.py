@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._validate import probability
-from dpswd.accounting.accountant import round_up
-from dpswd.accounting.ledger import Ledger, SharedLedger, cost, plan_of, statement
+from dpswd.accounting.accountant import PrivacyAccountant, round_up
+from dpswd.accounting.ledger import Ledger, SharedLedger, plan_of, statement
 from dpswd.errors import InputError
 
 
@@ -48,15 +48,15 @@ def run(arguments: Namespace) -> dict[str, Any]:
     probability(delta=delta)
     accountant = arguments.accountant or header.get("accountant") or "pld"
     planned = ledger.planned()
-    made = cost(ledger.groups(), delta, accountant)
+    made = PrivacyAccountant.from_groups(ledger.groups(), accountant).guarantee(delta)
     runs = [
         {
             "run": run,
             **{name: facts.get(name) for name in ("version", "config_sha256", "sample_size", "private")},
-            "releases_made": sum(count for *_, count in ledger.groups(run if ledger.shared else None)),
+            "releases_made": sum(count for *_, count in ledger.groups(run)),
             "releases_planned": sum(count for *_, count in plan_of(facts)),
         }
-        for run, facts in ledger.stated().items()
+        for run, facts in ledger.runs.items()
     ]
     return {
         "path": str(ledger.path),
