@@ -36,8 +36,8 @@ from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
 from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, SharedLedger, plan_of
-from dpswd.errors import BudgetExceededError, InputError, LedgerError
-from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism, mechanism_from_dict
+from dpswd.errors import BudgetExceededError, InputError
+from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 from dpswd.records import PrivateRecords
 from dpswd.release import Recorder, Releasing, check_same_records
 
@@ -77,22 +77,21 @@ class RunBudget(Recorder):
         self.target_epsilon, self.target_delta, self.accountant = target_epsilon, target_delta, accountant
         self.shared_ledger = shared_ledger
         self.records: PrivateRecords | None = None  # None: the caller hands tensors over
-        self.plan: Plan = []
-        self.run = ""
         self.weights_from_runs: set[str] = set()
         self.before_ledger: Callable[[], None] | None = None
-        self._checkpoint: Any = None  # facts of a run that is resumed
+        self._checkpoint: Any = None  # of a run that is resumed: the heads of its ledgers, and more
         self._lock = DirectoryLock()
         self._reset()
 
     def _reset(self) -> None:
+        self.plan: Plan = []
+        self._header: dict[str, Any] = {}  # of the ledger: what the run states
         self._ledger: Ledger | None = None  # on rank 0
         self._shared: SharedLedger | None = None  # on rank 0
         self._made: Counter[Mechanism] = Counter()  # on every rank
         self._running = False
         self._stored: list[tuple[Mechanism, dict[str, Tensor]]] = []  # of earlier processes, not asked for so far
         self._again: Mechanism | None = None  # in the ledger's last line, without a file
-        self._facts: dict[str, Any] = {}
         self._epsilon_of: dict[int, float] = {}
 
     @property
@@ -109,9 +108,13 @@ class RunBudget(Recorder):
         return {"target_epsilon": self.target_epsilon, "target_delta": self.target_delta, "accountant": self.accountant}
 
     @property
-    def n_planned(self) -> int:
-        """Releases in the plan, of the queries and of the loss."""
-        return sum(count for _, count in self.plan)
+    def run(self) -> str:
+        """Identifier of the run; empty before its ledger is opened."""
+        return str(self._header.get("run", ""))
+
+    @property
+    def _ledger_path(self) -> Path:
+        return self.run_dir / "ledger.jsonl"
 
     @property
     def n_releases(self) -> int:
@@ -158,8 +161,7 @@ class RunBudget(Recorder):
         """Write the noisy values of the last release, on rank 0, before they are returned."""
         if self._ledger is None or not self._is_stored(mechanism):
             return
-        facts = {"run": self.run, "ordinal": self._made[mechanism], "mechanism": mechanism.to_dict()}
-        facts["tensors"] = {name: value.cpu() for name, value in tensors.items()}
+        facts = {"run": self.run, "tensors": {name: value.cpu() for name, value in tensors.items()}}
         atomic_write(self._file(self._ledger.n_releases, "pt"), partial(torch.save, facts))
         self._file(self._ledger.n_releases, "drawing").unlink(missing_ok=True)
 
@@ -207,78 +209,89 @@ class RunBudget(Recorder):
             )
         if digest is not None:
             _released[digest] = str(self.run_dir)
-        self.plan, self._made, self._stored, self._again, self.run = opened
+        header, made, self._stored, self._again = opened
+        self._take(header, made)
         self._running = True
 
     def _open_files(self, wanted: Plan, shares: list[float]) -> tuple[Any, ...]:
         """Start or resume the run, on rank 0."""
         try:
-            path = self.run_dir / "ledger.jsonl"
             self._lock.take(self.run_dir)
             if self.target_delta * self.sample_size >= 1:
                 limit = f"1 / N = {1 / self.sample_size:.2g}, which permits publishing a whole record"
                 raise InputError(f"Expected target_delta below {limit}, got {self.target_delta:g}; lower it.")
             if self.shared_ledger is not None:
                 self._shared = SharedLedger.open_existing(self.shared_ledger)
-            ledger = self._start(path, wanted, shares) if self._checkpoint is None else self._resume(path, wanted)
+            ledger = self._start(wanted, shares) if self._checkpoint is None else self._resume(wanted)
         except BaseException:
             self._lock.free()
             raise
         self._ledger = ledger
-        made = Counter({mechanism: ledger.count(mechanism, self.sample_size) for mechanism, _ in self.plan})
-        return self.plan, made, self._stored, self._again, self.run
+        return ledger.header, ledger.groups(), self._stored, self._again
 
-    def _start(self, path: Path, wanted: Plan, shares: list[float]) -> Ledger:
+    def _take(self, header: dict[str, Any], made: list[ReleaseGroup]) -> None:
+        """Take the plan from the header of the ledger, and the number of releases made."""
+        self._header, self.sample_size = header, header["sample_size"]
+        self.plan = [(mechanism, count) for mechanism, _, count in plan_of(header)]
+        self._made = Counter({mechanism: count for mechanism, _, count in made})
+
+    def _start(self, wanted: Plan, shares: list[float]) -> Ledger:
+        path = self._ledger_path
         Ledger.check_free(path)
         known = set(self._shared.runs) if self._shared is not None else set()
         if foreign := sorted(self.weights_from_runs - known):
             got = f"weights from run {', '.join(foreign)}"
             remedy = "start from new weights, or set shared_ledger to a ledger that contains these runs"
             raise InputError(f"Expected weights that no earlier private run has trained, got {got}; {remedy}.")
-        self.plan = self._calibrate(wanted, shares)
-        self._facts = self._planned_facts()  # before any file is written, since it may fail
+        plan = self._calibrate(wanted, shares)
+        account = self._account(plan)
+        guarantee = account.guarantee(self.target_delta)  # before any file is written, since it may fail
         if self._shared is not None:
-            self._shared.check(self._groups(self.plan))
+            self._shared.check(account.history)
         if self.before_ledger is not None:
             self.before_ledger()
-        header = self._header()
+        config = self.run_dir / "config.yaml"
+        header = {
+            "run": secrets.token_hex(8),  # two runs of one plan have different ledgers
+            "version": __version__,
+            "versions": package_versions(),
+            "config_sha256": hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None,
+            **self._stated,
+            "guarantee": guarantee,
+            "private": all(mechanism.is_private for mechanism, _ in plan),
+            "planned_releases": sum(count for _, count in plan),
+            "plan": [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in plan],
+        }
         ledger = Ledger.create(path, header)
         self._lock.take(self.run_dir)  # the directory may not have existed before
         if self._shared is not None:
-            names = "version config_sha256 target_epsilon target_delta sample_size records private plan".split()
-            self._shared.reserve(self.run, {name: header[name] for name in names})
+            self._shared.reserve(header["run"], header)
         return ledger
 
-    def _resume(self, path: Path, wanted: Plan) -> Ledger:
+    def _resume(self, wanted: Plan) -> Ledger:
         """Take plan and stored releases from the directory of the interrupted run."""
-        ledger = self._verified_ledger(path)
-        header = ledger.header
-        self.plan = [(mechanism, count) for mechanism, _, count in plan_of(header)]
-        for name, value in {**self._stated, "planned_releases": sum(count for _, count in wanted)}.items():
-            if header.get(name) != value:
-                stated = f"{name}={header.get(name)!r} as in the ledger of the resumed run"
-                raise InputError(f"Expected {stated}, got {value!r}; start a new run for another budget or plan.")
+        stated, ledger = self._stated, self._read_ledger()
+        for name, value in stated.items():
+            if ledger.header.get(name) != value:
+                found = f"{name}={ledger.header.get(name)!r} as in the ledger of the resumed run"
+                raise InputError(f"Expected {found}, got {value!r}; resume with the settings of that run.")
         parts = [[(dataclasses.replace(each, sigma=1.0), n) for each, n in plan] for plan in (self.plan, wanted)]
         if parts[0] != parts[1]:  # apart from the noise
             raise InputError("Expected the mechanisms of the resumed run, got others; resume with its config.yaml.")
-        if bool(header.get("shared")) != (self._shared is not None):
-            wanted_word, got = ("the", "none") if self._shared is None else ("no", "one")
-            raise InputError(f"Expected {wanted_word} shared_ledger as in the resumed run, got {got}.")
-        self.run = str(header.get("run", ""))
         if self._shared is not None:
-            self._shared.resume(self.run, self._checkpoint.get("shared_head", ""))
+            self._shared.resume(self.run, self._checkpoint["shared_head"])
         self._read_stored(ledger)
-        self._facts = self._planned_facts()
         return ledger
 
-    def _verified_ledger(self, path: Path) -> Ledger:
-        """Read the ledger of the resumed run; refuse one that does not contain the checkpoint's releases."""
-        ledger = Ledger.open_existing(path)
-        if ledger.n_releases < self._checkpoint["releases"]:
-            got = f"{ledger.n_releases}, fewer than the {self._checkpoint['releases']} of the checkpoint"
-            raise LedgerError(f"Expected all releases in {path}, got {got}: the ledger was cut and cannot be resumed.")
-        if self._checkpoint["ledger_head"] not in {*ledger.heads, ""}:
-            raise InputError(f"Expected the ledger of the resumed run at {path}, got one of a different run.")
+    def _read_ledger(self) -> Ledger:
+        """Read the ledger of the resumed run; refuse one that does not contain the releases of the checkpoint."""
+        ledger = Ledger.open_existing(self._ledger_path)
+        if self._checkpoint["ledger_head"] not in ("", *ledger.heads):
+            raise InputError(
+                f"Expected the releases of the checkpoint in {ledger.path}, got the ledger of a different run, or one "
+                "that was cut; it cannot be resumed."
+            )
+        self._take(ledger.header, ledger.groups())
         return ledger
 
     def _read_stored(self, ledger: Ledger) -> None:
@@ -286,25 +299,32 @@ class RunBudget(Recorder):
 
         A mechanism with one planned release is kept in any case: a module that has its value does not ask for it.
         """
-        self._stored, files = [], Counter[Mechanism]()
-        for path in sorted((self.run_dir / "releases").glob("*.pt"), key=lambda path: (len(path.name), path.name)):
-            try:
-                content = torch.load(verified_archive(path), weights_only=True)
-                run, mechanism = content["run"], mechanism_from_dict(content["mechanism"])
-                ordinal, tensors = int(content["ordinal"]), dict(content["tensors"])
-            except Exception as error:  # torch.load raises many exception types on damaged files
-                kind = type(error).__name__
-                raise InputError(f"Expected a stored release at {path}, got a damaged file ({kind}).") from None
-            if run != self.run or ordinal > ledger.count(mechanism, self.sample_size):
-                raise InputError(f"Expected a release of run {self.run} at {path}, which the ledger does not contain.")
-            files[mechanism] = max(files[mechanism], ordinal)
-            used = self._checkpoint.get("used", 0) if mechanism == self.mechanism else 0
-            if self._n_planned_of(mechanism) == 1 or ordinal > used:
-                self._stored.append((mechanism, tensors))
-        last, marker = ledger.last_mechanism, self._file(ledger.n_releases, "drawing")
+        made, used = Counter[Mechanism](), Counter({self.mechanism: self._checkpoint.get("used", 0)})
+        for number, mechanism in enumerate(ledger.releases, 1):
+            made[mechanism] += 1
+            path = self._file(number, "pt")
+            needed = made[mechanism] > used[mechanism] or self._n_planned_of(mechanism) == 1
+            if needed and self._is_stored(mechanism) and path.exists():
+                self._stored.append((mechanism, self._tensors(path)))
+        last, n = ledger.releases[-1:], ledger.n_releases
+        if self._file(n + 1, "pt").exists():
+            raise InputError(f"Expected no more than {n} releases, got {self._file(n + 1, 'pt')}: the ledger was cut.")
+        marker = self._file(n, "drawing")  # of an earlier attempt, unless the run is the same and the value is missing
         unfinished = marker.is_file() and marker.read_bytes() == self.run.encode()
-        if last is not None and unfinished and files[last] < ledger.count(last, self.sample_size):
-            self._again = last if self._is_stored(last) else None  # else the marker is that of an earlier attempt
+        if unfinished and last and self._is_stored(last[0]) and not self._file(n, "pt").exists():
+            self._again = last[0]
+
+    def _tensors(self, path: Path) -> dict[str, Tensor]:
+        """Read a stored release of this run."""
+        try:
+            content = torch.load(verified_archive(path), weights_only=True)
+            run, tensors = content["run"], dict(content["tensors"])
+        except Exception as error:  # torch.load raises many exception types on damaged files
+            kind = type(error).__name__
+            raise InputError(f"Expected a stored release at {path}, got a damaged file ({kind}).") from None
+        if run != self.run:
+            raise InputError(f"Expected a release of run {self.run} at {path}, got one of run {run}.")
+        return tensors
 
     def _calibrate(self, wanted: Plan, shares: list[float]) -> Plan:
         """Give each query its share of the squared mu of the whole budget, and the last entry what remains."""
@@ -329,32 +349,16 @@ class RunBudget(Recorder):
 
     @property
     def _stated(self) -> dict[str, Any]:
-        """What the ledger's header, a resumed run and ``privacy.json`` state alike."""
+        """What the header of the ledger states, and a resumed run must state again."""
         return {
             **self.settings,
             "sample_size": self.sample_size,
-            "planned_releases": self.n_planned,
             "records": "behind a handle" if self.records is not None else HANDED_OVER,
+            "shared": self.shared_ledger is not None,
         }
 
-    def _header(self) -> dict[str, Any]:
-        config = self.run_dir / "config.yaml"
-        digest = hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None
-        self.run = secrets.token_hex(8)  # two runs of one plan have different ledgers
-        return {
-            "version": __version__,
-            "versions": package_versions(),
-            "config_sha256": digest,
-            **self._stated,
-            "private": all(mechanism.is_private for mechanism, _ in self.plan),
-            "plan": [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in self.plan],
-            "run": self.run,
-            **({"shared": True} if self._shared is not None else {}),
-        }
-
-    def _groups(self, plan: Plan) -> list[ReleaseGroup]:
-        """Return the releases of a plan as an accountant counts them."""
-        return [(mechanism, self.sample_size, count) for mechanism, count in plan]
+    def _account(self, plan: Plan) -> PrivacyAccountant:
+        return PrivacyAccountant.from_groups([(each, self.sample_size, n) for each, n in plan], self.accountant)
 
     def _spent(self) -> float:
         """Upper bound of the epsilon spent so far: the number of releases is rounded up to a power of two."""
@@ -363,38 +367,38 @@ class RunBudget(Recorder):
         *queries, (mechanism, planned) = self.plan
         count = min(planned, 2 ** math.ceil(math.log2(max(self._made[mechanism], 1))))
         if count not in self._epsilon_of:
-            account = PrivacyAccountant.from_groups(self._groups([*queries, (mechanism, count)]), self.accountant)
-            self._epsilon_of[count] = account.get_epsilon(self.target_delta)
+            self._epsilon_of[count] = self._account([*queries, (mechanism, count)]).get_epsilon(self.target_delta)
         return self._epsilon_of[count]
-
-    def _planned_facts(self) -> dict[str, Any]:
-        """Guarantee of the whole plan."""
-        account = PrivacyAccountant.from_groups(self._groups(self.plan), self.accountant)
-        guarantee, conditional = account.guarantee(self.target_delta), self.records is None
-        return {
-            "private": all(mechanism.is_private for mechanism, _ in self.plan),
-            **guarantee,
-            "sound": guarantee["sound"] and not conditional,
-            "conditions": CONDITIONS if conditional else [],
-            **self._stated,
-            "neighboring_relation": "replace-one",
-            "mechanism": self.mechanism.to_dict(),
-            "not_covered": NOT_COVERED,
-            "version": __version__,
-        }
 
     def statement(self) -> dict[str, Any]:
         """Return the content of ``privacy.json``.
 
         ``epsilon`` and ``mu`` cover ``run``. The weights have seen the releases of ``weights_from_runs``; the total of
         a shared ledger is in ``across_runs``. ``sound`` is False where the guarantee depends on ``conditions``.
+
+        Raises:
+            InputError: If no run has been started.
         """
-        facts = {**self._facts, "releases_made": self.n_releases, "run": self.run}
-        facts["weights_from_runs"] = sorted(self.weights_from_runs | {self.run})
-        if self._shared is None:
-            return facts
-        others = [line for line in NOT_COVERED if line != OTHER_RUNS]
-        return {**facts, "across_runs": self._shared.statement(), "not_covered": others}
+        if not self._header:
+            raise InputError("Expected a run within this budget, got none; call statement() after its start.")
+        header, guarantee = self._header, self._header["guarantee"]
+        conditional = header["records"] == HANDED_OVER
+        names = (*self.settings, "run", "version", "sample_size", "planned_releases", "records", "private")
+        facts = {
+            **{name: header[name] for name in names},
+            **guarantee,
+            "sound": guarantee["sound"] and not conditional,
+            "conditions": CONDITIONS if conditional else [],
+            "neighboring_relation": "replace-one",
+            "mechanism": self.mechanism.to_dict(),
+            "releases_made": self.n_releases,
+            "weights_from_runs": sorted(self.weights_from_runs | {self.run}),
+            "not_covered": NOT_COVERED,
+        }
+        if self._shared is not None:
+            facts["across_runs"] = self._shared.statement()
+            facts["not_covered"] = [line for line in NOT_COVERED if line != OTHER_RUNS]
+        return facts
 
     def _write(self) -> None:
         if self._ledger is not None:  # on rank 0
@@ -457,7 +461,7 @@ class Budget(RunBudget):
         if not resume:
             Budget.check_free(run_dir)
         elif not Budget.is_free(run_dir):
-            self._checkpoint = {"releases": 0, "ledger_head": ""}
+            self._checkpoint = {"ledger_head": "", "shared_head": ""}
 
     @staticmethod
     def is_free(run_dir: str | Path) -> bool:

@@ -62,10 +62,9 @@ class Ledger:
         self.path = path
         self.header: Entry = {}
         self.runs: dict[str, Entry] = {}  # what each run states, by its identifier; that of one run is the header
-        self.n_releases = 0
+        self.releases: list[Mechanism] = []  # in order
         self.heads: list[str] = []  # hashes of all lines; a checkpoint stores the last one at its time
         self.torn = False  # whether the file ended with an incomplete line when it was read
-        self.last_mechanism: Mechanism | None = None  # of the last release
         self._counts: dict[tuple[Mechanism, int, str | None], int] = {}  # by mechanism, sample size and run
         self._n_bytes = 0
         self._last_line = b""
@@ -103,6 +102,11 @@ class Ledger:
     def head(self) -> str:
         """The hash of the last line."""
         return self.heads[-1] if self.heads else ""
+
+    @property
+    def n_releases(self) -> int:
+        """The number of releases."""
+        return len(self.releases)
 
     @property
     def shared(self) -> bool:
@@ -243,7 +247,7 @@ class Ledger:
             elif kind == "release" and entry["n"] == self.n_releases + 1 and entry["mechanism"] >= 0:
                 key = list(self._counts)[entry["mechanism"]]
                 self._counts[key] += 1
-                self.n_releases, self.last_mechanism = self.n_releases + 1, key[0]
+                self.releases.append(key[0])
             else:
                 raise InputError(f"{kind!r} number {entry.get('n')!r} after {self.n_releases} releases")
         except (InputError, KeyError, IndexError, TypeError) as error:

@@ -21,7 +21,6 @@ from dpswd._distributed import Processes
 from dpswd._progress import say
 from dpswd._provenance import mark_runs, seen_runs
 from dpswd._validate import at_least
-from dpswd.accounting.ledger import plan_of
 from dpswd.budget import Plan, RunBudget
 from dpswd.errors import BudgetExceededError, DpswdError, InputError
 from dpswd.loss import DPSlicedWassersteinLoss
@@ -140,7 +139,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         self.weights_from_runs = seen_runs(pl_module)
         self.run_dir = Path(self._given_run_dir or trainer.default_root_dir)
         if self._checkpoint is not None:  # also where no step is left to train
-            Processes().broadcast(lambda: self._verified_ledger(self.run_dir / "ledger.jsonl").head)
+            Processes().broadcast(lambda: self._read_ledger().head)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrate the noise and open the ledger."""
@@ -238,10 +237,10 @@ class PrivacyBudget(RunBudget, L.Callback):
         """Write ``privacy.json``, and state the cost of the whole plan, also where fewer releases were made."""
         self._write()
         if self._ledger is not None:
-            self.epsilon = float(self._facts["epsilon"])
-            if self.n_releases < self.n_planned:
+            self.epsilon, planned = self._header["guarantee"]["epsilon"], self._header["planned_releases"]
+            if self.n_releases < planned:
                 say(
-                    f"The run made {self.n_releases} of {self.n_planned} planned releases. The whole plan is counted: "
+                    f"The run made {self.n_releases} of {planned} planned releases. The whole plan is counted: "
                     f"epsilon {self.epsilon:.4g}."
                 )
 
@@ -256,33 +255,15 @@ class PrivacyBudget(RunBudget, L.Callback):
         self._close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the budget and the releases that the ledger must contain at least, for a checkpoint."""
+        """Return what a checkpoint holds: the last lines of the ledgers, which they must contain, and a count."""
         if self._ledger is None and self._checkpoint is not None:
             return dict(self._checkpoint)
-        head = self._ledger.head if self._ledger else ""
-        counts = {"releases": self.n_releases, "used": self._n_used_before, "planned": self.n_planned}
-        shared = {"shared_head": self._shared.head} if self._shared is not None else {}
-        return {**self.settings, **counts, "ledger_head": head, **shared}
+        heads = [each.head if each is not None else "" for each in (self._ledger, self._shared)]
+        return {"ledger_head": heads[0], "shared_head": heads[1], "used": self._n_used_before}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Mark the run as resumed."""
-        self._checkpoint, self._n_used_before = state_dict, int(state_dict.get("used", 0))
-
-    def statement(self) -> dict[str, Any]:
-        """Return the content of ``privacy.json`` at this moment, on rank 0; see :meth:`RunBudget.statement`.
-
-        Raises:
-            InputError: If no run has been started.
-        """
-        if self._ledger is None:  # a resumed run without a step left opens no ledger
-            if self._checkpoint is None:
-                raise InputError("Expected a run within this PrivacyBudget, got none; call statement() after training.")
-            ledger = self._verified_ledger(self.run_dir / "ledger.jsonl")
-            self.sample_size, self.run = ledger.header["sample_size"], str(ledger.header.get("run", ""))
-            self.plan = [(mechanism, count) for mechanism, _, count in plan_of(ledger.header)]
-            self._facts = self._planned_facts()
-            return {**super().statement(), "releases_made": ledger.n_releases}
-        return super().statement()
+        self._checkpoint, self._n_used_before = state_dict, state_dict["used"]
 
 
 def _check_hyperparameters(*owners: Any) -> None:
