@@ -105,8 +105,8 @@ class PrivacyAccountant:
         """Part of delta that bounds with a ``failure_prob`` spend."""
         return self._tail(chosen=True)
 
-    def get_epsilon(self, delta: float) -> float:
-        """Return an upper bound on epsilon at ``delta``.
+    def get_epsilon(self, delta: float, *, points: int = POINTS_PER_DEVIATION) -> float:
+        """Return an upper bound on epsilon at ``delta``, on a grid of ``points`` per deviation.
 
         Raises:
             InputError: If there is no release, tails of bounds use up delta, or delta or the noise is too small.
@@ -116,7 +116,7 @@ class PrivacyAccountant:
         if self.accountant == "rdp":
             epsilon = RenyiAccount(resolved.parts()).get_epsilon(delta - resolved.tail)
         else:
-            epsilon = float(resolved.pld().get_epsilon_for_delta(delta))
+            epsilon = float(resolved.pld(points=points).get_epsilon_for_delta(delta))
         if not math.isfinite(epsilon):
             raise LossTooLargeError(f"Expected a delta with a finite epsilon, got delta={delta:g}; use a larger one.")
         return epsilon
@@ -148,7 +148,7 @@ class PrivacyAccountant:
         tail = self._tail(chosen=True, pld=True)
         return compose(self.parts(), pessimistic=pessimistic, points=points, infinity_mass=tail)
 
-    def get_mu_and_regret(self) -> tuple[float, float]:
+    def get_mu_and_regret(self, *, points: int = POINTS_PER_DEVIATION) -> tuple[float, float]:
         """Return mu of Gaussian differential privacy, rounded up, and its regret (Gomez2025).
 
         Both come from the privacy loss distribution, also for ``accountant="rdp"``: a Renyi curve has no tight mu. An
@@ -160,7 +160,7 @@ class PrivacyAccountant:
         exact = self.gaussian_mu
         if exact is not None:
             return round_up(exact, 5), 0.0
-        loss = self.pld()
+        loss = self.pld(points=points)
         try:
             mu, regret = PLDConverter(loss).get_mu_and_regret()
         except (ValueError, AssertionError):  # gdpnum found no such point

@@ -217,7 +217,7 @@ def test_earlier_releases_share_the_budget():
         ({}, {"target_epsilon": 1.0, "target_delta": 1.0}, "target_delta"),
         ({}, {}, "or target_mu"),
         ({}, {"target_mu": 1.0, "target_epsilon": 1.0, "target_delta": 0.1}, "or target_mu"),
-        ({}, {"target_epsilon": 1e-3, "target_delta": 1e-5, "accountant": "rdp"}, "target_epsilon"),
+        ({}, {"target_epsilon": 1e-3, "target_delta": 1e-5, "accountant": "rdp"}, "raise the target"),
         ({"bound": "bernstein", "failure_prob": 1e-6}, {"target_epsilon": 1, "target_delta": 1e-5}, "delta"),
         ({"bound": "bernstein"}, {"target_mu": 1.0}, "failure_prob"),
         ({"batch_size": 498}, {"target_mu": 1.0}, "batch_size"),
