@@ -112,7 +112,12 @@ class PrivacyAccountant:
             InputError: If there is no release, tails of bounds use up delta, or delta or the noise is too small.
         """
         resolved = self.resolve(delta)
-        resolved.check_tail(delta)
+        if resolved.tail >= delta:
+            largest = max(mechanism.failure_prob or 0.0 for mechanism, *_ in self.history if spends_tail(mechanism))
+            raise InputError(
+                f"Expected delta above the tail probability {resolved.tail:.3g} of the bounds, got delta={delta:g}; "
+                f"use failure_prob <= {delta * largest / (2 * resolved.tail):.1g} or bound='exact'."
+            )
         if self.accountant == "rdp":
             epsilon = RenyiAccount(resolved.parts()).get_epsilon(delta - resolved.tail)
         else:
@@ -121,13 +126,8 @@ class PrivacyAccountant:
             raise LossTooLargeError(f"Expected a delta with a finite epsilon, got delta={delta:g}; use a larger one.")
         return epsilon
 
-    def get_delta(self, epsilon: float) -> float:
-        """Return an upper bound on delta at ``epsilon``, at most 1."""
-        positive(epsilon=epsilon)
-        return float(self.profile([epsilon])[0])
-
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
-        """Return an upper bound on delta at every epsilon: the privacy profile."""
+        """Return an upper bound on delta, at most 1, at every epsilon: the privacy profile."""
         positive(**{f"epsilons[{i}]": epsilon for i, epsilon in enumerate(epsilons)})
         if self.accountant == "rdp":
             account = RenyiAccount(self.parts())
@@ -255,15 +255,6 @@ class PrivacyAccountant:
             Releases(mechanism.law, mechanism.unit_sensitivity / mechanism.sigma, _rate(mechanism, size), count)
             for mechanism, size, count in self.history
         ]
-
-    def check_tail(self, delta: float) -> None:
-        """Raise InputError if the tails of the bounds use up ``delta``."""
-        if self.tail >= delta:
-            largest = max(mechanism.failure_prob or 0.0 for mechanism, *_ in self.history if spends_tail(mechanism))
-            raise InputError(
-                f"Expected delta above the tail probability {self.tail:.3g} of the bounds, got delta={delta:g}; use "
-                f"failure_prob <= {delta * largest / (2 * self.tail):.1g} or bound='exact'."
-            )
 
     def _tail(self, *, chosen: bool, pld: bool = False) -> float:
         """Sum the tails of releases with a ``failure_prob``, or count those without.

@@ -77,15 +77,15 @@ def calibrate_sigma(
             return account(sigma).get_mu_and_regret(points=points)[0]
         return account(sigma).get_epsilon(target_delta, points=points)
 
-    given = {"target_epsilon": target_epsilon, "target_delta": target_delta, "target_mu": target_mu}
-    given = {name: value for name, value in given.items() if value is not None}
-    if set(given) == {"target_epsilon", "target_delta"}:
+    targets = {"target_epsilon": target_epsilon, "target_delta": target_delta, "target_mu": target_mu}
+    given = [name for name, value in targets.items() if value is not None]
+    if target_epsilon is not None and target_delta is not None and target_mu is None:
         positive(target_epsilon=target_epsilon)
         probability(target_delta=target_delta)
-        mu = mu_of_epsilon(given["target_epsilon"], given["target_delta"])
-    elif set(given) == {"target_mu"}:
-        positive(**given)
-        mu = given["target_mu"]
+        mu = mu_of_epsilon(target_epsilon, target_delta)
+    elif target_mu is not None and len(given) == 1:
+        positive(target_mu=target_mu)
+        mu = target_mu
     else:
         raise InputError(f"Expected (target_epsilon, target_delta) or target_mu, got {', '.join(given) or 'none'}.")
     part = account(1.0).resolve(target_delta or 0.5).parts()[-1]  # with sigma 1: its scale is the unit sensitivity

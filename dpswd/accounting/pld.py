@@ -19,7 +19,7 @@ from dp_accounting.pld import common
 from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from numpy.typing import ArrayLike, NDArray
-from scipy import fft, signal, special
+from scipy import fft, optimize, signal, special
 
 from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, Law
@@ -190,12 +190,7 @@ def _convex_minorant(x: Array, delta: Array) -> Array:
     )
     delta = np.minimum.accumulate(np.clip(delta, 0.0, 1.0))
     widths = np.exp(x[:-1]) * np.expm1(np.diff(x))
-    blocks: list[tuple[float, float, int]] = []  # width, drop, number of cells
-    for cell in zip(widths, -np.diff(delta), np.ones(len(widths), dtype=int), strict=True):
-        while blocks and blocks[-1][1] * cell[0] <= cell[1] * blocks[-1][0]:
-            cell = tuple(a + b for a, b in zip(blocks.pop(), cell, strict=True))
-        blocks.append(cell)
-    slopes = np.repeat([drop / width for width, drop, _ in blocks], [count for _, _, count in blocks])
+    slopes = optimize.isotonic_regression(-np.diff(delta) / widths, weights=widths, increasing=False).x
     minorant = np.append(np.cumsum((slopes * widths)[::-1])[::-1], 0.0)
     return np.asarray(np.clip(minorant[len(x) // 2 :], 0.0, 1.0), dtype=float)
 

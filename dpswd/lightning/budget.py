@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import lightning as L
 import torch
 from lightning.pytorch.strategies import DDPStrategy
-from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.trainer.states import RunningStage
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -92,7 +92,7 @@ class PrivacyBudget(RunBudget, L.Callback):
             at_least(1, sample_size=sample_size, n_releases=n_releases)
         self._given_run_dir, self._handed_over = run_dir, (sample_size, n_releases)
         self.epsilon = 0.0
-        self._stage = "fit"
+        self._trainer: L.Trainer | None = None
         self._n_earlier = self._n_used_before = 0
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -101,8 +101,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         if any(isinstance(callback, PrivacyBudget) for callback in others):
             raise InputError("Expected one PrivacyBudget among the trainer's callbacks, got several; keep one.")
         trainer.callbacks = [self, *others]  # type: ignore[attr-defined]  # a new list: Lightning iterates over the old
-        self._stage = TrainerFn(stage).value
-        self._running = False
+        self._trainer = trainer
         parts = _parts(pl_module, Releasing)
         if stage == "fit":
             if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
@@ -145,30 +144,26 @@ class PrivacyBudget(RunBudget, L.Callback):
         """Calibrate the noise and open the ledger."""
         loss, queries = _the_loss(pl_module), _parts(pl_module, GaussianQuery)
         loader: Any = trainer.train_dataloader
-        self.records = loader.records if isinstance(loader, ReleaseLoader) else None
+        batch_size = None if loss is None else loss.mechanism.batch_size
         if isinstance(loader, ReleaseLoader):
-            self.sample_size, n_releases = len(loader.records), loader.n_releases
+            self.records, self.sample_size, n_releases = loader.records, len(loader.records), loader.n_releases
             loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
+            if batch_size not in (None, loader.batch_size):
+                raise InputError(
+                    f"Expected batch_size of the loader to be that of the mechanism, got {loader.batch_size} and "
+                    f"{batch_size}; make them equal."
+                )
         elif None not in self._handed_over:
-            self.sample_size, n_releases = self._handed_over  # type: ignore[assignment]
+            self.records, (self.sample_size, n_releases) = None, self._handed_over  # type: ignore[assignment]
         else:
             raise InputError(
                 "Expected a training loader of private batches (dpswd.ReleaseLoader), got "
                 f"{type(loader).__name__}; or give PrivacyBudget sample_size and n_releases, where the module hands "
                 "tensors to the loss."
             )
-        wanted: Plan = [(query.mechanism, 1) for query in queries]
-        parts: list[Releasing[Any]] = [*queries]
-        if loss is not None:
-            if isinstance(loader, ReleaseLoader) and loader.batch_size != loss.mechanism.batch_size:
-                raise InputError(
-                    f"Expected batch_size of the loader to be that of the mechanism, got {loader.batch_size} and "
-                    f"{loss.mechanism.batch_size}; make them equal."
-                )
-            wanted.append((loss.mechanism, n_releases))
-            parts.append(loss)
-        shares = [query.share for query in queries][: len(wanted) - 1]
-        self._open(wanted, shares)
+        parts: list[Releasing[Any]] = [*queries] if loss is None else [*queries, loss]
+        wanted: Plan = [(part.mechanism, n_releases if part is loss else 1) for part in parts]
+        self._open(wanted, [part.share for part in parts[:-1]])
         for part, (mechanism, _) in zip(parts, self.plan, strict=True):
             part.mechanism = mechanism
         mark_runs(pl_module, [self.run])
@@ -179,20 +174,13 @@ class PrivacyBudget(RunBudget, L.Callback):
 
     def check(self, mechanism: Mechanism) -> None:
         """Raise BudgetExceededError unless a release is allowed now: in a fit, after the noise is calibrated."""
-        if self._stage != "fit":
+        stage = None if self._trainer is None else self._trainer.state.stage
+        if stage not in (None, RunningStage.TRAINING):
             raise BudgetExceededError(
-                f"Expected releases in training steps only, got one in {self._stage}, which would cost a release per "
+                f"Expected releases in training steps only, got one in {stage.value}, which would cost a release per "
                 "batch; compare with the last release there: loss.distance(released, public)."
             )
         super().check(mechanism)
-
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse releases in validation, during a fit, too."""
-        self._stage = "validation"
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Allow releases in a fit again."""
-        self._stage = trainer.state.fn.value  # type: ignore[union-attr]
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int

@@ -31,16 +31,16 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
         """Load a checkpoint; an InputError says that the file is damaged or is not one."""
         try:
-            content = torch.load(verified_archive(path), map_location=map_location, weights_only=weights_only)
+            archive = verified_archive(path)
+            content: dict[str, Any] = torch.load(archive, map_location=map_location, weights_only=weights_only)
+            dict(content["state_dict"])  # that of a module, in a checkpoint
         except FileNotFoundError:
             raise
         except Exception as error:  # torch.load raises many exception types on damaged files
             raise InputError(
-                f"Expected a checkpoint at {path}, got a file that cannot be read ({type(error).__name__}); pass the "
+                f"Expected a checkpoint at {path}, got another or a damaged file ({type(error).__name__}); pass the "
                 ".ckpt file of a run."
             ) from None
-        if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
-            raise InputError(f"Expected a checkpoint at {path}, got another file; pass the .ckpt file of a run.")
         return content
 
 

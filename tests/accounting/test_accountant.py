@@ -24,11 +24,10 @@ def account(mechanism, kind="pld", releases=T, size=N):
 
 
 @pytest.mark.parametrize("kind", ["pld", "rdp"])
-def test_get_delta_inverts_get_epsilon(kind):
+def test_profile_inverts_get_epsilon(kind):
     accountant = account(ROWS, kind)
     for delta in (1e-3, 1e-6):
         epsilon = accountant.get_epsilon(delta)
-        assert accountant.get_delta(epsilon) == pytest.approx(delta, rel=2e-3)
         assert accountant.profile([epsilon])[0] == pytest.approx(delta, rel=2e-3)
     assert accountant.get_epsilon(1e-3) < accountant.get_epsilon(1e-6)
 
@@ -40,7 +39,7 @@ def test_tail_is_charged_at_every_release():
     assert bounded.tail == pytest.approx(T * failure_prob)
     expected = float(pld.compose(bounded.parts()).get_epsilon_for_delta(DELTA - T * failure_prob))
     assert bounded.get_epsilon(DELTA) == pytest.approx(expected)
-    assert bounded.get_delta(expected) == pytest.approx(DELTA, rel=2e-3)
+    assert bounded.profile([expected])[0] == pytest.approx(DELTA, rel=2e-3)
     assert bounded.pld().get_delta_for_epsilon(1e3) == pytest.approx(T * failure_prob, rel=1e-6)  # infinite loss
     assert bounded.get_epsilon(DELTA) > account(ROWS).get_epsilon(DELTA)  # a bound costs more than the exact law
 
@@ -62,8 +61,8 @@ def test_tails_without_failure_prob_get_half_of_delta():
         assert open_bound.history[0][0].failure_prob is None
         assert open_bound.get_epsilon(DELTA) == pytest.approx(resolved.get_epsilon(DELTA))
         with pytest.raises(InputError, match="failure_prob"):
-            open_bound.get_delta(1.0)
-        assert resolved.get_delta(resolved.get_epsilon(DELTA)) <= DELTA * 1.01
+            open_bound.profile([1.0])
+        assert resolved.profile([resolved.get_epsilon(DELTA)])[0] <= DELTA * 1.01
 
 
 def test_mu_of_gaussians_is_the_closed_form():

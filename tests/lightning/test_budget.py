@@ -186,7 +186,7 @@ def test_a_callback_that_releases_early(tmp_path, hook, what, first):
     module.counts.mechanism = ClassCounts(3, sigma=1.0).mechanism
     module.validation_step = lambda batch, batch_idx: None
     run = moved(trainer(tmp_path, callbacks=[Calls(hook, EARLY[what])]), first)
-    with pytest.raises(DpswdError, match=r"outside|within a budget|without releases"):
+    with pytest.raises(DpswdError, match=r"outside|within a budget|without releases|training steps only"):
         run.fit(module, data, DataLoader(X, batch_size=B))
     assert released(module) == (hook == "setup" and not first and what == "loss")  # seen when the budget is set up
     assert written(tmp_path) is None
