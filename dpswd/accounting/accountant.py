@@ -168,11 +168,11 @@ class PrivacyAccountant:
         if not math.isfinite(mu):
             # Unsampled and with the largest S every release is Gaussian. A curve between that of mu and 1 - x is at
             # most mu / sqrt(2 pi) above the former.
-            most = math.sqrt(sum(part.times * part.scale**2 * part.law.maximum for part in self.parts()))
-            if most <= _TINY_MU and not self.tail:
-                return round_up(most, 5), most / math.sqrt(2 * math.pi)
-            remedy = "use a larger sigma" if most > 1 else "the loss is negligible, read epsilon instead"
-            raise LossTooLargeError(f"Expected a trade-off curve with error rates above 1e-10, got none; {remedy}.")
+            mu = math.sqrt(sum(part.times * part.scale**2 * part.law.maximum for part in self.parts()))
+            regret = mu / math.sqrt(2 * math.pi)
+            if mu > _TINY_MU or self.tail:
+                remedy = "use a larger sigma" if mu > 1 else "the loss is negligible, read epsilon instead"
+                raise LossTooLargeError(f"Expected a trade-off curve with error rates above 1e-10, got none; {remedy}.")
         return round_up(float(mu), 5), float(regret)
 
     @property

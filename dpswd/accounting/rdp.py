@@ -91,11 +91,5 @@ class RenyiAccount:
         best = int(np.argmin(values))
         low = _ORDERS[best - 1] if best else 1 + 1e-6
         high = _ORDERS[min(best + 1, len(values) - 1)]
-        while high - low > 2.5:  # integer orders first: autodp interpolates between them
-            third = max(1, int((high - low) // 3))
-            left, right = math.ceil(low) + third, math.floor(high) - third
-            if left >= right:
-                break
-            low, high = (low, right) if objective(left) < objective(right) else (left, high)
         fine = optimize.minimize_scalar(objective, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
         return float(min([*values, fine.fun]))

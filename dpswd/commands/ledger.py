@@ -8,7 +8,6 @@ from typing import Any
 from dpswd._validate import probability
 from dpswd.accounting.accountant import PrivacyAccountant, round_up
 from dpswd.accounting.ledger import Ledger, SharedLedger, plan_of, statement
-from dpswd.errors import InputError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,15 +24,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
 
 
-def _ledger_of(path: Path) -> Path:
-    """Return the ledger in a run directory; any other path as it is."""
-    if not path.is_dir():
-        return path
-    if not (path / "ledger.jsonl").is_file():
-        raise InputError(f"Expected a ledger, or a run directory with ledger.jsonl, got the directory {path}.")
-    return path / "ledger.jsonl"
-
-
 def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.action == "create":
         SharedLedger.create(
@@ -42,7 +32,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
             target_delta=arguments.delta,
             accountant=arguments.accountant or "pld",
         )
-    ledger = Ledger.open_existing(_ledger_of(arguments.path))
+    path = arguments.path
+    ledger = Ledger.open_existing(path / "ledger.jsonl" if path.is_dir() else path)
     header = ledger.header
     delta = arguments.delta if arguments.delta is not None else header.get("target_delta") or 1e-5
     probability(delta=delta)

@@ -65,9 +65,7 @@ class PrivacyBudget(RunBudget, L.Callback):
         n_releases: Number T of releases, where tensors are handed over.
 
     Raises:
-        InputError: At the start of training, if the budget is out of range, records or tensors are among the
-            hyperparameters, the processes are not those of DDP, the module has made releases, or ledger or checkpoint
-            do not fit the run.
+        InputError: At the start of training, if budget, module, loader, processes, ledger or checkpoint do not fit.
 
     Example:
         >>> budget = PrivacyBudget(target_epsilon=10.0, target_delta=1e-5)  # L.Trainer(callbacks=[budget], ...)
@@ -112,10 +110,7 @@ class PrivacyBudget(RunBudget, L.Callback):
             self._checkpoint, self._n_used_before = None, 0
             self._reset()
             if any(part.n_releases and part.recorder is None for part in parts):
-                raise InputError(
-                    "Expected a module without releases before the fit, got one with releases that no ledger contains; "
-                    "release in training steps only, and start with a new module."
-                )
+                raise _has_released("which no ledger contains; release in training steps only, with a new module")
         self._n_earlier = sum(part.n_releases for part in parts)
         for part in parts:
             part.recorder = self
@@ -129,10 +124,7 @@ class PrivacyBudget(RunBudget, L.Callback):
                 "releases; its weights may depend on private records. Start a new run without it."
             )
         if self._checkpoint is None and self._n_earlier:
-            raise InputError(
-                f"Expected a module without releases before a new run, got one with {self._n_earlier}; start with a "
-                "new module, or resume from the checkpoint."
-            )
+            raise _has_released("start with a new module, or resume from the checkpoint")
         for part in _parts(pl_module, Releasing):  # made in the module's own hooks
             part.recorder = self
         self.weights_from_runs = seen_runs(pl_module)
@@ -271,6 +263,10 @@ def _n_entries(value: Any) -> float:
         return sum(map(_n_entries, value.values() if isinstance(value, dict) else value))
     is_array = hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0
     return math.inf if is_array or isinstance(value, Dataset | DataLoader) else 1
+
+
+def _has_released(remedy: str) -> InputError:
+    return InputError(f"Expected a module without releases before the run, got one that has made some; {remedy}.")
 
 
 def _parts(module: nn.Module, kind: type[P]) -> list[P]:

@@ -240,12 +240,12 @@ def test_processes_that_would_not_release_together():
 def test_modules_with_releases(tmp_path):
     module = Mine()
     module.criterion.release(X[:B])
-    refused(tmp_path / "a", module, "without releases before the fit")
+    refused(tmp_path / "a", module, "no ledger contains")
     module = Mine(fail_at=3)
     with pytest.raises(RuntimeError, match="crash"):
         trainer(tmp_path / "b").fit(module, loader())
     module.fail_at = None
-    refused(tmp_path / "c", module, "without releases before a new run")
+    refused(tmp_path / "c", module, "start with a new module")
     trainer(tmp_path / "b").fit(module, loader(), ckpt_path=checkpoint_at(tmp_path / "b", 3))  # control: resumed
     agree(tmp_path / "b", STEPS)
 
