@@ -110,7 +110,7 @@ class PrivacyBudget(RunBudget, L.Callback):
             self._checkpoint, self._n_used_before = None, 0
             self._reset()
             if any(part.n_releases and part.recorder is None for part in parts):
-                raise _has_released("which no ledger contains; release in training steps only, with a new module")
+                raise _has_released("release in training steps only, with a new module")
         self._n_earlier = sum(part.n_releases for part in parts)
         for part in parts:
             part.recorder = self

@@ -65,12 +65,6 @@ def test_tails_without_failure_prob_get_half_of_delta():
         assert resolved.profile([resolved.get_epsilon(DELTA)])[0] <= DELTA * 1.01
 
 
-def test_mu_of_gaussians_is_the_closed_form():
-    counts = GaussianMechanism(sensitivity=math.sqrt(2), sigma=2.0)
-    accountant = PrivacyAccountant().step(counts, sample_size=10, n_releases=4)
-    assert accountant.get_mu_and_regret() == (1.4143, 0.0)  # sqrt(2), rounded up
-
-
 def implied_mu(loss, epsilon):
     """The mu of the Gaussian mechanism with the same delta at ``epsilon`` (Dong2022, Corollary 1)."""
     delta = float(loss.get_delta_for_epsilon(epsilon))
@@ -109,6 +103,7 @@ def test_gaussian_mu_needs_constant_sensitivity_and_all_records():
     whole = ROWS.replace(kind="orthogonal", batch_size=N, sigma=2.0)  # S = k / d = 2
     accountant = PrivacyAccountant.from_groups([(counts, N, 4), (whole, N, 2)])
     assert accountant.gaussian_mu == pytest.approx(math.sqrt(4 * 0.25 + 2 * 2 / 4))
+    assert accountant.get_mu_and_regret() == (1.4143, 0.0)  # sqrt(2), rounded up
     for mechanism in (ROWS, ROWS.replace(batch_size=N), whole.replace(batch_size=10)):
         assert account(mechanism).gaussian_mu is None
     assert PrivacyAccountant().gaussian_mu is None

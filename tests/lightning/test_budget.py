@@ -139,23 +139,13 @@ class Hidden(Mine):
         (Hidden, "got 0 losses", {}),
         (Mine, "batch_size", {"data": loader(batch_size=B - 1)}),
         (Mine, "ReleaseLoader", {"data": DataLoader(TensorDataset(X), batch_size=B, shuffle=True)}),
-        (lambda: queried(counts=0.4, moment=0.6)[0], "shares", {}),
-        (Mine, "target_delta", {"budget": PrivacyBudget(1.0, 1 / N)}),
     ],
-    ids=["two losses", "no loss", "batch size", "shuffled loader", "shares", "delta"],
+    ids=["two losses", "no loss", "batch size", "shuffled loader"],
 )
 def test_plans_that_cannot_be_made(tmp_path, make, match, options):
     module = make()
     refused(tmp_path, module, match, **options)
     assert released(module) == 0
-
-
-@pytest.mark.parametrize(
-    "options", [{"target_epsilon": 0.0}, {"target_delta": 1.0}, {"accountant": "gdp"}, {"sample_size": N}]
-)
-def test_invalid_options(options):
-    with pytest.raises(InputError, match=next(iter(options))):
-        PrivacyBudget(**{"target_epsilon": 1.0, "target_delta": 1e-5} | options)
 
 
 class Calls(L.Callback):
@@ -231,7 +221,9 @@ def test_two_budgets(tmp_path):
         run.fit(Mine(), loader())
 
 
-def test_processes_that_would_not_release_together():
+def test_options_and_processes_that_do_not_fit():
+    with pytest.raises(InputError, match="sample_size and n_releases together"):
+        PrivacyBudget(1.0, 1e-5, sample_size=N)
     budget = PrivacyBudget(1.0, 1e-5)
     with pytest.raises(InputError, match=r"trainer\.strategy=ddp for 2 processes, got object"):
         budget.setup(SimpleNamespace(world_size=2, strategy=object(), callbacks=[budget]), Mine(), "fit")
@@ -240,7 +232,7 @@ def test_processes_that_would_not_release_together():
 def test_modules_with_releases(tmp_path):
     module = Mine()
     module.criterion.release(X[:B])
-    refused(tmp_path / "a", module, "no ledger contains")
+    refused(tmp_path / "a", module, "training steps only")
     module = Mine(fail_at=3)
     with pytest.raises(RuntimeError, match="crash"):
         trainer(tmp_path / "b").fit(module, loader())
@@ -354,18 +346,11 @@ def test_a_run_with_fixed_noise_voids_the_total(tmp_path, shared, capsys):
     assert json.loads(capsys.readouterr().out)["sentence"].startswith(start)
 
 
-def cut(path):
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
-
-
-@pytest.mark.parametrize(
-    ("damage", "match"), [(cut, "the ledger was cut"), (lambda path: path.unlink(), "dpswd ledger create")]
-)
-def test_resume_on_a_damaged_shared_ledger_is_refused(tmp_path, shared, damage, match):
+def test_resume_on_a_cut_shared_ledger_is_refused(tmp_path, shared):
     checkpoint = crash(tmp_path / "a", shared)
-    damage(shared)
+    shared.write_bytes(b"".join(shared.read_bytes().splitlines(keepends=True)[:-2]))
     before, module = (tmp_path / "a" / "ledger.jsonl").read_bytes(), Mine()
-    with pytest.raises(DpswdError, match=match):
+    with pytest.raises(DpswdError, match="the ledger was cut"):
         run(tmp_path / "a", shared, module=module, checkpoint=checkpoint)
     assert module.criterion.n_releases == 0
     assert (tmp_path / "a" / "ledger.jsonl").read_bytes() == before
@@ -379,12 +364,6 @@ def test_a_resumed_run_keeps_its_shared_ledger(tmp_path, shared):
         trainer(tmp_path / "in", epsilon=2.0).fit(Mine(), loader(), ckpt_path=inside)
     with pytest.raises(InputError, match="shared="):
         run(tmp_path / "out", shared, checkpoint=checkpoint_at(tmp_path / "out", 3))
-
-
-def test_own_ledger_as_shared_ledger_is_refused(tmp_path):
-    with pytest.raises(InputError, match="shared ledger"):
-        run(tmp_path, tmp_path / "ledger.jsonl")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_kill_between_the_two_ledgers_is_made_up_for(tmp_path, shared, monkeypatch):

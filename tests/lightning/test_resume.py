@@ -122,15 +122,6 @@ def resume(checkpoint, module=None, data=None, directory=None, **changes):
     return made, module
 
 
-def test_a_resumed_run_takes_the_stored_release(tmp_path, crashed):
-    before = ledger_of(tmp_path).groups()[0][0]
-    made, module = resume(crashed)
-    assert module.criterion.mechanism == before  # the noise of the interrupted run
-    assert module.criterion.n_releases == 2  # the fourth release was stored before the crash
-    assert made.global_step == STEPS
-    agree(tmp_path, STEPS)
-
-
 @pytest.mark.parametrize("stored", ["all", "none", "all but the last"])
 @pytest.mark.parametrize("step", [2, STEPS])
 def test_an_old_checkpoint_pays_nothing_twice(tmp_path, stored, step):
