@@ -285,11 +285,6 @@ class SharedLedger(Ledger):
             raise InputError(f"Expected a shared ledger at {path}, got {got}; make one with dpswd ledger create.")
         return ledger
 
-    @property
-    def _budget(self) -> tuple[float, float, str]:
-        header = self.header
-        return float(header["target_epsilon"]), float(header["target_delta"]), str(header["accountant"])
-
     def check(self, groups: Sequence[ReleaseGroup]) -> None:
         """Raise unless the budget covers the plan ``groups`` besides those in the ledger; write nothing."""
         spent = self.planned()
@@ -299,7 +294,7 @@ class SharedLedger(Ledger):
                 f"Expected the same sample_size in all runs of {self.path}, got {' and '.join(map(str, sizes))}; "
                 "a shared ledger is for runs on the same records."
             )
-        limit, delta, accountant = self._budget
+        limit, delta, accountant = (self.header[name] for name in ("target_epsilon", "target_delta", "accountant"))
         if sizes and delta * sizes[0] >= 1:
             raise InputError(f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got {delta:g}.")
         total = PrivacyAccountant.from_groups([*spent, *groups], accountant).get_epsilon(delta)
@@ -327,8 +322,8 @@ class SharedLedger(Ledger):
     def statement(self) -> dict[str, Any]:
         """Return the cost of all runs on the disk, for ``privacy.json`` and the report; see :func:`statement`."""
         ledger = type(self).open_existing(self.path)
-        limit, delta, accountant = self._budget
-        return {"runs": len(ledger.runs), "target_epsilon": limit, **statement(ledger, delta, accountant)}
+        facts = statement(ledger, ledger.header["target_delta"], ledger.header["accountant"])
+        return {"runs": len(ledger.runs), "target_epsilon": ledger.header["target_epsilon"], **facts}
 
 
 def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str, Any]:

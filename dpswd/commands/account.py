@@ -12,11 +12,6 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
 
-_ARGUMENTS = (
-    "target_epsilon|target_delta|target_mu|n_projections|sample_size|batch_size|n_releases|n_quantiles|row_norm|"
-    "n_classes|failure_prob"
-)
-
 
 @contextmanager
 def in_options() -> Iterator[None]:
@@ -24,7 +19,7 @@ def in_options() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        said = re.sub(rf"\b({_ARGUMENTS})\b", lambda found: _option(found[1]), str(error))
+        said = re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda name: _option(name[0]), str(error))
         raise InputError(said) from None
 
 

@@ -23,10 +23,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Save a checkpoint; an InputError leaves an old file unchanged."""
-        try:
-            atomic_write(path, partial(torch.save, checkpoint))
-        except InputError as error:
-            raise InputError(f"{error} The previous checkpoint is unchanged; make room and resume.") from None
+        atomic_write(path, partial(torch.save, checkpoint))
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
         """Load a checkpoint; an InputError says that the file is damaged or is not one."""
