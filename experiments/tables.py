@@ -205,6 +205,7 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "curve": lambda row: " ".join(f"{value:.0f}" for value in (row["curve"][0], max(row["curve"]), row["curve"][-1])),
     "epsilon_or_all": budget,
     "epsilon_or_printed": lambda row: budget(row) if row["sound"] else row["method"],
+    "method_and_budget": lambda row: ", ".join(filter(None, (row["method"], budget(row)))),
     "mean_of_all": lambda row: f"{sum(each['mean'] for each in row['same']) / len(row['same']):.1f}",
     "naive_ours": ratio("naive_s", "ours_s", with_n),
     "on_processor": lambda row: row["part"] == "distance" and row["device"] == "cpu",
