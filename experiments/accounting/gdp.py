@@ -283,11 +283,13 @@ def gdp_dpsgd(out: Path, *, quick: bool = False) -> dict[str, Any]:
                 converter, mu, regret = by_gdp(loss)
                 row = {"table": table, "nominal_epsilon": nominal, "noise_multiplier": noise, "updates": updates}
                 row |= {"sampling_rate": RATE, "mu": mu, "regret": regret}
-                rows.append(row | {"epsilon": float(loss.get_epsilon_for_delta(DELTA)), "delta": DELTA})
+                row |= {"epsilon": float(loss.get_epsilon_for_delta(DELTA)), "delta": DELTA}
+                beta, gaussian = converter.get_beta(alpha), gaussian_fdp(mu)(alpha)
+                rows.append(row | {"largest_difference": float((beta - gaussian).max())})
                 if nominal in SHOWN:
-                    label, beta = f"noise {noise:g}, {updates} updates", converter.get_beta(alpha)
-                    curves |= {label: beta, f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)}
-                    differences[label] = beta - gaussian_fdp(mu)(alpha)
+                    label = f"noise {noise:g}, {updates} updates"
+                    curves |= {label: beta, f"{mu:.3f}-GDP": gaussian}
+                    differences[label] = beta - gaussian
             draw_curves(panels[0], alpha, curves)
             draw_curves(panels[1], alpha, curves, logarithmic=True)
             draw_curves(panels[2], alpha, differences)

@@ -162,6 +162,8 @@ def test_proposition_11_false_for_laplace():
     true_epsilon = abs(stats.laplace(0).logpdf(-9.0) - stats.laplace(shift).logpdf(-9.0))
     assert true_epsilon == pytest.approx(4.0)
     assert dp_from_wdp(shift, 1, lipschitz) == 2.0
+    # zCDP of rho = 2 would bound the Kullback-Leibler divergence, which is shift + exp(-shift) - 1, by 2
+    assert shift + math.exp(-shift) - 1 > dp_from_wdp(shift, 1, lipschitz) ** 2 / 2
     # (60): the log ratio is not at most L times the gap of the densities; (67) puts the sensitivity of f for that gap.
     assert true_epsilon > 1e3 * lipschitz * abs(stats.laplace(0).pdf(-9.0) - stats.laplace(shift).pdf(-9.0))
 

@@ -187,6 +187,20 @@ def excess(f, g, alpha):
     return high.max()
 
 
+def test_definition_2_10_is_a_metric():
+    """The larger of both directions, on curves of which none is above the others."""
+    alpha = np.linspace(0, 1, 2001)
+    curves = [gaussian_curve(1.0), gaussian_curve(1.5), lambda a: np.maximum(0, 0.7 - a)]
+
+    def distance(i, j):
+        return max(excess(curves[i], curves[j], alpha), excess(curves[j], curves[i], alpha))
+
+    sides = [distance(0, 1), distance(1, 2), distance(0, 2)]
+    assert distance(0, 0) < 1e-12
+    assert all(0 < side <= sum(sides) - side + 1e-9 for side in sides)
+    assert excess(curves[0], curves[2], alpha) != pytest.approx(excess(curves[2], curves[0], alpha), rel=0.1)
+
+
 def advantage(f, alpha):
     return (1 - alpha - f(alpha)).max()
 
@@ -236,6 +250,18 @@ def test_theorems_a_6_a_7_a_10_by_enumeration():
     order = np.argsort(q / p)
     alpha, beta = np.cumsum(q[order]), 1 - np.cumsum(p[order])
     np.testing.assert_allclose(converter.get_beta(alpha), beta, atol=1e-9)
+    breakpoints = stats.norm.isf(alpha[:-1]) - stats.norm.ppf(beta[:-1])
+    assert converter.get_mu() == pytest.approx(breakpoints.max(), rel=1e-6)  # Eq. 11
+
+
+def test_table_3_of_gomez2025():
+    printed = {
+        1e-5: [0.03, 0.14, 0.27, 0.50, 0.92, 1.31, 1.67, 2.00],
+        1e-6: [0.03, 0.12, 0.24, 0.45, 0.84, 1.20, 1.53, 1.85],
+        1e-9: [0.02, 0.09, 0.18, 0.35, 0.67, 0.97, 1.26, 1.54],
+    }
+    found = {delta: [round(gdp.gaussian_mu(epsilon, delta), 2) for epsilon in gdp.EPSILONS] for delta in gdp.DELTAS}
+    assert found == printed
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
@@ -291,11 +317,19 @@ def test_remark_4_square_of_the_norm():
     assert mean != pytest.approx(3 / 7, rel=0.5)
 
 
-def test_property_2_fails_for_the_power():
-    points = [torch.tensor([[float(value)]]) for value in (0, 1, 2)]
-    power = [float(sliced_wasserstein(points[i], points[j], torch.ones(1, 1))) for i, j in ((0, 1), (1, 2), (0, 2))]
-    assert power[2] > power[0] + power[1]
-    assert power[2] ** 0.5 <= power[0] ** 0.5 + power[1] ** 0.5 + 1e-6
+def test_property_2_holds_for_the_root_only():
+    generator = torch.Generator().manual_seed(0)
+    line = torch.tensor([0.0, 1.0, 2.0])[:, None, None]
+    clouds = [torch.randn(3, 8, 4, generator=generator) + spread * torch.arange(3)[:, None, None] for spread in (0, 1)]
+    powers = []
+    for points in (line, *clouds):
+        unit = nn.functional.normalize(torch.randn(points.shape[2], 20, generator=generator), dim=0)
+        pairs = ((0, 1), (1, 2), (0, 2), (2, 0))
+        powers.append([float(sliced_wasserstein(points[i], points[j], unit)) for i, j in pairs])
+        first, second, whole, back = np.sqrt(powers[-1])
+        assert whole <= first + second + 1e-6
+        assert whole == pytest.approx(back)
+    assert powers[0][2] > powers[0][0] + powers[0][1]  # the points 0, 1, 2
 
 
 def test_comparators_against_dp_accounting():
