@@ -113,15 +113,16 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
         ("DP-SWD-c", False),
         ("DP-MERF", True),
     }
+    changes = [{"grouping": "ten"}, {"grouping": "one", "earlier": "generator"}]
     monkeypatch.setattr(
-        table2_published, "CHANGES", [("DP-SWD-b", {"steps": 2, "lr": 1e-3, "grouping": g}) for g in ("ten", "one")]
+        table2_published, "CHANGES", [("DP-SWD-b", {"steps": 2, "lr": 1e-3, **each}) for each in changes]
     )
     rows = table2_published.table2_gap(tmp_path, seeds=2)["rows"]
     assert [(row["grouping"], row["classifier"]) for row in rows] == [
         (grouping, classifier) for grouping in ("ten", "one") for classifier in ("logreg", "mlp")
     ]
     assert {(row["lr"], row["sigma"], row["steps"], row["seeds"]) for row in rows} == {(1e-3, 2.94, 2, 2)}
-    assert rows[-1]["printed"] == 76
+    assert (rows[-1]["printed"], rows[-1]["earlier"]) == (76, "generator")
     with np.load(tmp_path / "table2_published" / "MNIST-SWD-0.npz") as images:
         assert images["data"].shape == (100, 28, 28)
     with pytest.raises(InputError, match="--only"):
