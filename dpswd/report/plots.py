@@ -1,4 +1,4 @@
-"""Plots of a report as SVG, in the light colours of report.css, which inverts them for a dark page.
+"""Plots of a report as SVG, in the light colours of page.html, which inverts them for a dark page.
 
 matplotlib is imported when a plot is drawn.
 """
@@ -7,10 +7,10 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gdpnum.converter import gaussian_fdp
 from numpy.typing import NDArray
 
 from dpswd.errors import InputError
+from dpswd.report.gdp import TradeOff
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ _STYLE = {
 }
 
 
-def draw(report: dict[str, Any], curve: dict[str, list[float]]) -> dict[str, bytes]:
+def draw(report: dict[str, Any], curve: TradeOff) -> dict[str, bytes]:
     """Return SVG files: ``trade_off`` curve, ``attack`` at small false-positive rates, privacy ``profile``."""
     try:
         import matplotlib
@@ -46,24 +46,23 @@ def draw(report: dict[str, Any], curve: dict[str, list[float]]) -> dict[str, byt
             if name == "profile":
                 _profile(axes, report["guarantee"])
             else:
-                _curves(axes, curve, report["guarantee"]["mu"], small_rates=name == "attack")
+                _curves(axes, curve, small_rates=name == "attack")
             axes.minorticks_off()
             figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
             pictures[name] = file.getvalue()
     return pictures
 
 
-def _curves(axes: "Axes", curve: dict[str, list[float]], mu: float, *, small_rates: bool) -> None:
+def _curves(axes: "Axes", curve: TradeOff, *, small_rates: bool) -> None:
     """Draw blind guessing, the run and mu-GDP: FNR against FPR, or TPR against FPR on logarithmic axes."""
-    fpr, fnr = np.asarray(curve["fpr"]), np.asarray(curve["fnr"])
-    grid = np.geomspace(1e-10, 1, 301) if small_rates else np.linspace(0, 1, 401)
+    fpr = np.geomspace(1e-10, 1, 301) if small_rates else np.linspace(0, 1, 401)
 
-    def height(fnr: NDArray[np.float64]) -> NDArray[np.float64]:
-        return 1 - fnr if small_rates else fnr
+    def plot(fnr: NDArray[np.float64], **style: Any) -> None:
+        axes.plot(fpr, 1 - fnr if small_rates else fnr, **style)
 
-    axes.plot(grid, height(1 - grid), color=SOFT, linewidth=1, linestyle=(0, (1, 2)), label="blind guessing")
-    axes.plot(fpr, height(fnr), color=CURVE, linewidth=4.5, alpha=0.75, label="this run")
-    axes.plot(grid, height(gaussian_fdp(mu)(grid)), color=GAUSS, linewidth=1.5, linestyle=(0, (3, 3)), label="μ-GDP")
+    plot(1 - fpr, color=SOFT, linewidth=1, linestyle=(0, (1, 2)), label="blind guessing")
+    plot(curve.fnr(fpr), color=CURVE, linewidth=4.5, alpha=0.75, label="this run")
+    plot(curve.gaussian_fnr(fpr), color=GAUSS, linewidth=1.5, linestyle=(0, (3, 3)), label="μ-GDP")
     if small_rates:
         axes.set(xscale="log", yscale="log", xlim=(1e-10, 1), ylim=(1e-10, 1.5))
         axes.set(xlabel="non-members accused (share)", ylabel="members found (share), at most")
@@ -77,7 +76,7 @@ def _profile(axes: "Axes", guarantee: dict[str, Any]) -> None:
     epsilon, delta = zip(*((point["epsilon"], point["delta"]) for point in guarantee["profile"]), strict=True)
     axes.plot(epsilon, delta, color=CURVE, linewidth=2.4)
     axes.set(yscale="log", ylim=(max(1e-12, delta[-1]), 1.5), xlim=(0, epsilon[-1]), xlabel="ε", ylabel="δ(ε)")
-    target = next(row for row in guarantee["epsilon_delta"] if row["target"])
+    target = next(row for row in guarantee["epsilon_delta"] if row["delta"] == guarantee["delta"])
     point = (target["epsilon_pld"], target["delta"])
     if point[0] is not None and point[0] <= epsilon[-1]:
         axes.plot(*point, "o", color=GAUSS, markersize=6)

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from dpswd._files import atomic_write
 from dpswd.accounting.accountant import round_up
-from dpswd.report.collect import PICTURES, collect
+from dpswd.report.collect import collect
 from dpswd.report.gdp import REGRET_LIMIT, RESOLUTION
 from dpswd.report.plots import draw
 
@@ -23,8 +24,12 @@ __all__ = ["write_report"]
 
 DIGITS = 3
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-PLOTS = "<plots>"  # where the plots stand in the HTML page
 FACTS = ("what", "value")  # columns of a table
+CAPTIONS = {  # of the plots, which the HTML page alone shows
+    "trade_off": ("Trade-off curve", "Error rates of the best attack. Higher is more private; μ-GDP is a lower bound."),
+    "attack": ("Small false-positive rates", "The same where few non-members are accused. Lower is more private."),
+    "profile": ("Privacy profile", "All these (ε, δ) hold at the same time."),
+}
 
 
 def write_report(run_dir: str | Path, *, title: str | None = None) -> dict[str, Any]:
@@ -64,110 +69,128 @@ def write_report(run_dir: str | Path, *, title: str | None = None) -> dict[str, 
 
 def markdown(report: dict[str, Any]) -> str:
     """Return a Markdown section, which can be pasted into a model card."""
-    return "\n\n".join(part for part in _parts(report) if part != PLOTS) + "\n"
+    return "\n\n".join(_parts(report)) + "\n"
 
 
 def html(report: dict[str, Any], plots: dict[str, bytes]) -> str:
     """Return the same as one self-contained HTML page, with the plots of :func:`dpswd.report.plots.draw`."""
     from markdown_it import MarkdownIt  # needed here only
 
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    figures = "\n".join(_figure(name, svg) for name, svg in plots.items())
-    together = f'<div class="plots">\n{figures}\n</div>'
-    body = "\n".join(together if part == PLOTS else parser.render(part.removeprefix("#")) for part in _parts(report))
-    for name, content in report["pictures"].items():
-        body = body.replace(f'src="{name}"', f'src="data:image/png;base64,{content}"')
-    style = importlib.resources.files("dpswd.report").joinpath("report.css").read_text(encoding="utf-8")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
-        f"<title>{escape(report['title'])}</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
+    text = "\n\n".join(part.removeprefix("#") for part in _parts(report, plots=True))  # headings from level 1
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    images = {name: f"png;base64,{content}" for name, content in report["pictures"].items()}
+    images |= {name: f"svg+xml;base64,{base64.b64encode(svg).decode()}" for name, svg in plots.items()}
+    for name, content in images.items():
+        body = body.replace(f'src="{name}"', f'src="data:image/{content}"')
+    page = importlib.resources.files("dpswd.report").joinpath("page.html").read_text(encoding="utf-8")
+    return Template(page).substitute(title=escape(report["title"]), body=body)
 
 
-_CAPTIONS = {
-    "trade_off": "Trade-off curve. Error rates of the best attack. Higher is more private. μ-GDP is a lower bound.",
-    "attack": "Small false-positive rates. The same where few non-members are accused. Lower is more private.",
-    "profile": "Privacy profile. All these (ε, δ) hold at the same time.",
-}
+# Parts: headings, paragraphs, lists and tables in Markdown
 
 
-def _figure(name: str, svg: bytes) -> str:
-    title, text = _CAPTIONS[name].split(". ", 1)
-    image = f'<img alt="{title}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">'
-    return f"<figure>\n{image}\n<figcaption><b>{title}.</b> {text}</figcaption>\n</figure>"
+def _parts(report: dict[str, Any], *, plots: bool = False) -> list[str]:
+    return [*_head(report), *_guarantee(report, plots), *_releases(report), *_provenance(report)]
 
 
-# Parts
-
-
-def _parts(report: dict[str, Any]) -> list[str]:
-    """Return headings, paragraphs, lists and tables in Markdown."""
-    guarantee, releases, this = report["guarantee"], report["releases"], report["runs"]["this"]
-    warning = banner(report)
-    headline, attack, tier = summary(report)
+def _head(report: dict[str, Any]) -> list[str]:
+    warning, (headline, attack, _) = banner(report), summary(report)
     parts = [f"## {_escape(report['title'])}"]
-    parts += [f"> **{warning[0]}.** {_escape(warning[1])}"] if warning else []
-    if shown := [name for name in PICTURES if name in report["pictures"]]:
-        parts += [" ".join(f"![Synthetic records]({name})" for name in shown)]
-        names = [_escape(str(name)) for name in report["records"]["classes"] or []]
-        note = f" One row per class: {', '.join(names)}." if names and "samples.png" in shown else ""
-        parts += [f"*Synthetic records: post-processing of the releases.{note}*"]
-    parts += [_box(report), _escape(attack), f"**{_escape(headline)}**", *map(_escape, report["caveats"])]
-    parts += ["### What is guaranteed", _escape(tier)]
-    if guarantee["exactly_gaussian"]:
-        parts.append(
-            "Every release reads all records with a constant sensitivity, so their composition is Gaussian: μ has a "
-            "closed form, and the two curves below coincide."
-        )
-    attacks = [(_one_in(row["fpr"]), percent(row["tpr"])) for row in guarantee["attacks"]]
-    parts += [PLOTS, "#### What an attacker can do"]
-    parts += [_table(("non-members accused", "members found, at most"), attacks, right=(1,))]
-    if guarantee["tier"] == 2:
-        rates = [tuple(number(row[key]) for key in ("fpr", "tpr", "tpr_gaussian")) for row in guarantee["trade_off"]]
-        parts += ["#### Tier II: trade-off curve"]
-        parts += [_table(("FPR", "TPR, at most", "TPR of μ-GDP"), rates, right=(0, 1, 2))]
-    epsilons = [
-        (number(row["delta"]) + " (target)" * row["target"], number(row["epsilon_pld"]), number(row["epsilon_rdp"]))
-        for row in guarantee["epsilon_delta"]
-    ]
-    parts += ["#### (ε, δ)", _table(("δ", "ε (exact, PLD)", "ε (second accountant, RDP)"), epsilons, right=(1, 2))]
-    parts += ["*Both columns are valid upper bounds; the smaller one is tighter.*"]
-    profile = [(number(point["epsilon"]), number(point["delta"])) for point in guarantee["profile"][::4]]
-    parts += ["#### Privacy profile", _table(("ε", "δ(ε)"), profile, right=(0, 1))]
-    parts += ["### What was released"]
-    parts += [
-        f"Releases made: {releases['made']:,}; accounted for: {releases['planned']:,}. Everything that is computed "
-        "from the releases (training, samples, pictures) is post-processing and costs nothing.",
-        f"The guarantee covers the releases of run {_escape(this or '?')}. Other runs on the same records are not "
-        "covered: their guarantees compose with this one, and the costs add up.",
-    ]
-    for group in releases["groups"]:
-        parts += [f"#### {_escape(group['mechanism'].get('name') or group['description'])}"]
-        parts += [_table(FACTS, _group(group))]
-    if report["evaluation"]:
-        rows = [(r["dataset"], r["classifier"], r["train"], f"{r['accuracy']:.1f}") for r in report["evaluation"]]
-        columns = ("data set", "classifier", "trained on", "accuracy, %")
-        parts += ["### Accuracy on a public benchmark", _table(columns, rows, right=(3,))]
-        parts += ["*Measured on records that the run declares a public benchmark; outside the guarantee.*"]
-    parts += ["### Assumptions", _items(report["assumptions"])]
-    parts += ["### What is not covered", _items(report["not_covered"])]
-    parts += ["### Provenance", _table(FACTS, _provenance(report))]
-    if report["config"]["text"] is not None:
-        set_lines = [line for line in report["config"]["text"].splitlines() if not line.rstrip().endswith(": null")]
-        parts += ["#### Settings", _code("\n".join(set_lines), "yaml")]
-    parts += ["#### Code that computes these numbers", _code(snippet(report), "python")]
-    return [*parts, "*All numbers are rounded towards less privacy; report.json has them unrounded.*"]
-
-
-def _box(report: dict[str, Any]) -> str:
-    """Return the table of what is public, protected and not covered."""
+    if warning:
+        parts.append(f"> **{warning[0]}.** {_escape(warning[1])}")
+    if report["pictures"]:
+        classes = report["records"]["classes"] if "samples.png" in report["pictures"] else []
+        note = f" One row per class: {_escape(', '.join(classes))}." if classes else ""
+        parts.append(" ".join(f"![Synthetic records]({name})" for name in report["pictures"]))
+        parts.append(f"*Synthetic records: post-processing of the releases.{note}*")
     topics = ", ".join(line.split(":")[0].lower() for line in report["not_covered"]).capitalize()
     rows = [(topic, " ".join(report[topic])) for topic in ("public", "protected")]
-    return _table(("", ""), [*rows, ("not covered", f"{topics}; see below.")])
+    parts.append(_table(("", ""), [*rows, ("not covered", f"{topics}; see below.")]))
+    return [*parts, _escape(attack), f"**{_escape(headline)}**", *map(_escape, report["caveats"])]
+
+
+def _guarantee(report: dict[str, Any], plots: bool) -> list[str]:
+    guarantee = report["guarantee"]
+    parts = ["### What is guaranteed", _escape(summary(report)[2])]
+    if plots:
+        parts.append("\n".join(f"![{title}]({name})" for name, (title, _) in CAPTIONS.items()))
+        parts.append("\n".join(f"- **{title}.** {text}" for title, text in CAPTIONS.values()))
+    return [
+        *parts,
+        "#### What an attacker can do: the trade-off curve",
+        _numbers(
+            {"non-members accused (FPR)": "fpr", "members found, at most (TPR)": "tpr", "TPR of μ-GDP": "tpr_gaussian"},
+            guarantee["trade_off"],
+        ),
+        "#### (ε, δ)",
+        _numbers(
+            {"δ": "delta", "ε (exact, PLD)": "epsilon_pld", "ε (second accountant, RDP)": "epsilon_rdp"},
+            guarantee["epsilon_delta"],
+        ),
+        "*Both columns are valid upper bounds; the smaller one is tighter.*",
+        "#### Privacy profile",
+        _numbers({"ε": "epsilon", "δ(ε)": "delta"}, guarantee["profile"][::4]),
+    ]
+
+
+def _releases(report: dict[str, Any]) -> list[str]:
+    releases = report["releases"]
+    parts = [
+        "### What was released",
+        f"Releases made: {releases['made']:,}; accounted for: {releases['planned']:,}. Everything that is computed "
+        "from the releases (training, samples, pictures) is post-processing and costs nothing.",
+        f"The guarantee covers the releases of run {_escape(report['runs']['this'] or '?')}. Other runs on the same "
+        "records are not covered: their guarantees compose with this one, and the costs add up.",
+    ]
+    for group in releases["groups"]:
+        name = group["mechanism"].get("name") or group["description"]
+        parts += [f"#### {_escape(name)}", _table(FACTS, _group(group))]
+    if report["evaluation"]:
+        columns = ("dataset", "classifier", "train", "accuracy")
+        rows = [[str(row[name]) for name in columns] for row in report["evaluation"]]
+        parts += [
+            "### Accuracy on a public benchmark",
+            _table(("data set", "classifier", "trained on", "accuracy, %"), rows),
+            "*Measured on records that the run declares a public benchmark; outside the guarantee.*",
+        ]
+    return parts
+
+
+def _group(group: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what a reviewer looks for in a release, and then all fields of its mechanism."""
+    rate = group["sampling_rate"]
+    kind = "root mean square; random, its law is accounted for" if group["sensitivity_is_random"] else "L2, replace-one"
+    subset = f" (q = {number(rate)}, a fresh subset of fixed size)" if rate < 1 else " (all)"
+    fields = [(name, str(value)) for name, value in group["mechanism"].items() if value is not None]
+    return [
+        ("releases", f"{group['count']:,}"),
+        ("records read by one release", f"{group['batch_size']:,}{subset}"),
+        ("noise, standard deviation", number(group["sigma"], down=True)),
+        ("sensitivity", f"{number(group['sensitivity'])} ({kind})"),
+        ("noise / sensitivity", number(group["sigma"] / group["sensitivity"], down=True)),
+        *fields,
+    ]
+
+
+def _provenance(report: dict[str, Any]) -> list[str]:
+    ledger, config, versions = report["ledger"], report["config"], report["versions"]
+    rows = {
+        "run": report["runs"]["this"],
+        "ledger, hash of the last entry": ledger["head"],
+        "config, SHA-256 in the ledger": ledger["config_sha256"],
+        "config.yaml, SHA-256": config["sha256"],
+        "accountant of the budget": "PLD (dp_accounting)" if report["accountant"] == "pld" else "RDP (autodp)",
+        "dpswd of the run": ledger["version"],
+        "versions of this report": ", ".join(f"{name} {found}" for name, found in versions.items() if found),
+    }
+    parts = ["### Assumptions", _items(report["assumptions"])]
+    parts += ["### What is not covered", _items(report["not_covered"])]
+    parts += ["### Provenance", _table(FACTS, [(name, str(value or "—")) for name, value in rows.items()])]
+    if config["text"] is not None:
+        lines = [line for line in config["text"].splitlines() if not line.rstrip().endswith(": null")]
+        parts += ["#### Settings", _code("\n".join(lines), "yaml")]
+    parts += ["#### Code that computes these numbers", _code(snippet(report), "python")]
+    return [*parts, "*All numbers are rounded towards less privacy; report.json has them unrounded.*"]
 
 
 def _escape(text: str) -> str:
@@ -176,11 +199,14 @@ def _escape(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", text)
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: tuple[int, ...] = ()) -> str:
-    """Return a table; ``right`` are the columns of numbers."""
-    rule = ["---:" if i in right else "---" for i in range(len(columns))]
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "---") -> str:
     lines = [[_escape(cell) for cell in row] for row in (columns, *rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], [rule] * len(columns), *lines[1:]))
+
+
+def _numbers(columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> str:
+    """Return a table of numbers; ``columns`` are headings and the keys of the numbers in each row."""
+    return _table(list(columns), [[number(row[key]) for key in columns.values()] for row in rows], rule="---:")
 
 
 def _items(items: Iterable[str]) -> str:
@@ -215,10 +241,6 @@ def percent(share: float) -> str:
     return f"{number(min(100.0, 100 * share))} %"
 
 
-def _one_in(rate: float) -> str:
-    return f"1 in {round(1 / rate):,}"
-
-
 def banner(report: dict[str, Any]) -> tuple[str, str] | None:
     """Return a title and a sentence where the numbers are conditional or must not be relied upon, else ``None``."""
     reasons = " ".join(report["reasons"])
@@ -236,76 +258,39 @@ def banner(report: dict[str, Any]) -> tuple[str, str] | None:
 
 def summary(report: dict[str, Any]) -> tuple[str, str, str]:
     """Return three sentences: the numbers of the guarantee, the same as an attack, and the tier of Gomez2025."""
-    guarantee = report["guarantee"]
-    mu, regret = number(guarantee["mu"]), number(guarantee["regret"])
-    where = "" if guarantee["exactly_gaussian"] else f" at error rates above {number(RESOLUTION)}"
+    found = report["guarantee"]
+    mu, regret, epsilon, delta = (number(found[name]) for name in ("mu", "regret", "epsilon", "delta"))
+    where = "" if found["exactly_gaussian"] else f" at error rates above {number(RESOLUTION)}"
     kind = "void: " if not report["private"] else "conditional: " if report["conditions"] else ""
-    headline = f"{kind}μ = {mu}{where} (regret {regret}); "
-    headline += f"(ε, δ) = ({number(guarantee['epsilon'])}, {number(guarantee['delta'])})"
-    attack = "There is no bound on what an attacker finds."
-    if report["private"]:
-        premise = "On the three conditions above, an" if report["conditions"] else "If the account holds, an"
-        attack = (
-            f"{'An' if report['sound'] else premise} attacker who accuses at most "
-            f"{_one_in(guarantee['attack']['fpr'])} non-members finds at most {percent(guarantee['attack']['tpr'])} of "
-            "the members, even knowing every other record, all releases, and everything computed from them."
-        )
-    if guarantee["tier"] == 1:
-        tier = f"Tier I: the regret of μ is {regret}, at most {REGRET_LIMIT:g}, so μ alone describes the guarantee"
-        return headline, attack, f"{tier}{where or ' at every false-positive rate'}."
-    tier = f"Tier II: the regret of μ{where} is {regret}, above {REGRET_LIMIT:g}."
-    return headline, attack, f"{tier} μ alone overstates what an attacker can do; the trade-off curve is the guarantee."
-
-
-def _group(group: dict[str, Any]) -> list[tuple[str, str]]:
-    mechanism, rate = group["mechanism"], group["sampling_rate"]
-    kind = "root mean square; random, its law is accounted for" if group["sensitivity_is_random"] else "L2, replace-one"
-    subset = f" (q = {number(rate)}, a fresh subset of fixed size)" if rate < 1 else " (all)"
-    rows = [
-        ("releases", f"{group['count']:,}"),
-        ("records read by one release", f"{group['batch_size']:,}{subset}"),
-        ("noise, standard deviation", number(group["sigma"], down=True)),
-        ("sensitivity", f"{number(group['sensitivity'])} ({kind})"),
-        ("noise / sensitivity", number(group["sigma"] / group["sensitivity"], down=True)),
-    ]
-    if mechanism["mechanism"] == "projections":
-        rows += [
-            ("directions", f"{mechanism['n_projections']:,} {mechanism['kind']} in {mechanism['dim']:,} dimensions"),
-            ("statistic", str(mechanism["statistic"])),
-            ("bound on a row", f"{mechanism['row_norm']:g} (L2 norm, enforced by clipping)"),
-            ("law of the sensitivity", str(mechanism["bound"])),
-        ]
-    names = ("n_quantiles", "n_classes", "failure_prob", "noise_seed")
-    return rows + [(name, str(mechanism[name])) for name in names if mechanism.get(name) is not None]
-
-
-def _provenance(report: dict[str, Any]) -> list[tuple[str, str]]:
-    ledger, versions = report["ledger"], report["versions"]
-    rows = {
-        "run": report["runs"]["this"],
-        "ledger, hash of the last entry": ledger["head"],
-        "config, SHA-256 in the ledger": ledger["config_sha256"],
-        "config.yaml, SHA-256": report["config"]["sha256"] or "no such file",
-        "accountant of the budget": "PLD (dp_accounting)" if report["accountant"] == "pld" else "RDP (autodp)",
-        "dpswd of the run": ledger["version"],
-        "versions of this report": ", ".join(f"{name} {found}" for name, found in versions.items() if found),
+    premise = "On the three conditions above, an" if report["conditions"] else "If the account holds, an"
+    rates = f"1 in {1 / found['attack']['fpr']:,.0f} non-members finds at most {percent(found['attack']['tpr'])}"
+    attack = (
+        f"{'An' if report['sound'] else premise} attacker who accuses at most {rates} of the members, even knowing "
+        "every other record, all releases, and everything computed from them."
+    )
+    tiers = {
+        1: f"the regret of μ is {regret}, at most {REGRET_LIMIT:g}, so μ alone describes the guarantee"
+        f"{where or ' at every false-positive rate'}.",
+        2: f"the regret of μ{where} is {regret}, above {REGRET_LIMIT:g}. μ alone overstates what an attacker can do; "
+        "the trade-off curve is the guarantee.",
     }
-    return [(name, str(value or "—")) for name, value in rows.items()]
+    return (
+        f"{kind}μ = {mu}{where} (regret {regret}); (ε, δ) = ({epsilon}, {delta})",
+        attack if report["private"] else "There is no bound on what an attacker finds.",
+        f"Tier {'I' * found['tier']}: {tiers[found['tier']]}",
+    )
 
 
 def snippet(report: dict[str, Any]) -> str:
     """Return Python that computes the numbers of the report from the releases alone."""
-    kinds = {"projections": "ProjectionMechanism", "gaussian": "GaussianMechanism"}
-    groups, delta = report["releases"]["groups"], report["guarantee"]["delta"]
-    used = sorted({kinds[group["mechanism"]["mechanism"]] for group in groups})
-    steps = []
-    for group in groups:
-        fields = {name: value for name, value in group["mechanism"].items() if name != "mechanism"}
-        steps.append(f"mechanism = {kinds[group['mechanism']['mechanism']]}(")
-        steps += [f"    {name}={value!r}," for name, value in fields.items() if value is not None]
-        size, count = group["sample_size"], group["count"]
-        steps += [")", f"accountant.step(mechanism, sample_size={size}, n_releases={count})"]
-    return _CODE.format(used=", ".join(used), steps="\n".join(steps), delta=repr(delta))
+    used, steps = set(), []
+    for group in report["releases"]["groups"]:
+        fields = {name: value for name, value in group["mechanism"].items() if value is not None}
+        kind = {"projections": "ProjectionMechanism", "gaussian": "GaussianMechanism"}[fields.pop("mechanism")]
+        used.add(kind)
+        steps.append(f"mechanism = {kind}(**{fields})")
+        steps.append(f"accountant.step(mechanism, sample_size={group['sample_size']}, n_releases={group['count']})")
+    return _CODE.format(used=", ".join(sorted(used)), steps="\n".join(steps), delta=report["guarantee"]["delta"])
 
 
 _CODE = """from dpswd import PrivacyAccountant, {used}
