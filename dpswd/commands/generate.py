@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 JITTER = ("shift", "rotation", "zoom", "shear", "elastic")
 FACTS = ("size", "channels", "classes")
 CONSTANTS = ("centre", "radius", *JITTER, *FACTS)  # keys of a config, which are options of generate, too
-_SHOWN_CLASSES = 3  # in the picture of columns
 _MOST = 60_000  # synthetic records, unless -n says otherwise
 
 
@@ -172,6 +171,8 @@ def generate(
     records: "PrivateRecords", directory: Path, constants: dict[str, Any], *, n: int, proportions: str, **options: Any
 ) -> dict[str, Any]:
     """Fit a generator and write its files on rank 0; the report comes last, since it shows the pictures."""
+    import numpy as np
+
     from dpswd._distributed import Processes
     from dpswd._validate import at_least
     from dpswd.estimators import PrivateGenerator
@@ -190,7 +191,7 @@ def generate(
             save_samples(made.generator_, directory / "samples.png")
             files.append("samples.png")
         elif records.bounds is not None:
-            save_columns(directory / "columns.png", _by_class(synthetic, labels), records.layout.columns)
+            save_columns(directory / "columns.png", {"synthetic": np.asarray(synthetic)}, records.layout.columns)
             files.append("columns.png")
         write_report(directory)
         return [*files, "report.html"]
@@ -217,17 +218,6 @@ def describe(n: int, proportions: str) -> str:
     """Return what was drawn, for the screen."""
     how = {"equal": ", of each class equally many", "released": ", classes in the released proportions"}
     return f"{n:,} synthetic records{how.get(proportions, '')}"
-
-
-def _by_class(synthetic: Any, labels: Any) -> dict[str, Any]:
-    """Return synthetic rows (n, d) of each of the first classes."""
-    import numpy as np
-
-    values = np.asarray(synthetic)
-    if labels is None:
-        return {"synthetic": values}
-    shown = sorted(set(np.asarray(labels).tolist()), key=str)[:_SHOWN_CLASSES]
-    return {f"synthetic, {name}": values[labels == name] for name in shown}
 
 
 def show(result: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ SCHEMA_VERSION = 6
 ATTACK_FPR = 1e-3  # false-positive rate of the attacker in the first sentence of the report
 PICTURES = ("samples.png", "columns.png")
 TOLERANCE = 1e-3  # relative; rounding on another machine differs by less, a wrong claim by more
-PROFILE_POINTS = 61
+PROFILE_POINTS = 21
 PROTECTED = "Each single record, its class included, against everyone who knows all other records and the releases."
 ON_CONDITIONS, NOTHING = "On the conditions above only.", "Nothing: the run is not private."
 

@@ -30,8 +30,8 @@ _STYLE = {
 }
 
 
-def draw(report: dict[str, Any], curve: TradeOff) -> dict[str, bytes]:
-    """Return SVG files: ``trade_off`` curve, ``attack`` at small false-positive rates, privacy ``profile``."""
+def draw(curve: TradeOff) -> dict[str, bytes]:
+    """Return SVG files: the ``trade_off`` curve, and the ``attack`` at small false-positive rates."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -40,14 +40,9 @@ def draw(report: dict[str, Any], curve: TradeOff) -> dict[str, bytes]:
 
     pictures: dict[str, bytes] = {}
     with matplotlib.rc_context(_STYLE):
-        for name in ("trade_off", "attack", "profile"):
+        for name in ("trade_off", "attack"):
             figure, file = Figure(figsize=(4.4, 3.7), layout="constrained"), io.BytesIO()
-            axes = figure.add_subplot()
-            if name == "profile":
-                _profile(axes, report["guarantee"])
-            else:
-                _curves(axes, curve, small_rates=name == "attack")
-            axes.minorticks_off()
+            _curves(figure.add_subplot(), curve, small_rates=name == "attack")
             figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
             pictures[name] = file.getvalue()
     return pictures
@@ -69,15 +64,5 @@ def _curves(axes: "Axes", curve: TradeOff, *, small_rates: bool) -> None:
     else:
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false-positive rate", ylabel="false-negative rate, at least")
         axes.set_aspect("equal")
+    axes.minorticks_off()
     axes.legend(loc="lower right" if small_rates else "upper right")
-
-
-def _profile(axes: "Axes", guarantee: dict[str, Any]) -> None:
-    epsilon, delta = zip(*((point["epsilon"], point["delta"]) for point in guarantee["profile"]), strict=True)
-    axes.plot(epsilon, delta, color=CURVE, linewidth=2.4)
-    axes.set(yscale="log", ylim=(max(1e-12, delta[-1]), 1.5), xlim=(0, epsilon[-1]), xlabel="ε", ylabel="δ(ε)")
-    target = next(row for row in guarantee["epsilon_delta"] if row["delta"] == guarantee["delta"])
-    point = (target["epsilon_pld"], target["delta"])
-    if point[0] is not None and point[0] <= epsilon[-1]:
-        axes.plot(*point, "o", color=GAUSS, markersize=6)
-        axes.annotate("target", point, xytext=(7, 5), textcoords="offset points", color=INK)

@@ -201,7 +201,7 @@ class Checker(HTMLParser):
 
 def render(path, **options):
     report, curve = collect(path, **options)
-    return report, html(report, draw(report, curve)), markdown(report)
+    return report, html(report, draw(curve)), markdown(report)
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_html_is_self_contained(page):
     assert not {"script", "link"} & checker.tags
     assert not [name for name, _ in checker.attributes if name.startswith("on")]
     links = [value for name, value in checker.attributes if name in ("src", "href", "xlink:href")]
-    assert [value.startswith("data:image/svg+xml") for value in links] == [True] * 3
+    assert [value.startswith("data:image/svg+xml") for value in links] == [True] * 2
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
 
