@@ -6,17 +6,16 @@ from typing import Any
 
 from dpswd._arrays import Layout, Unreadable
 from dpswd._progress import say
-from dpswd._validate import choice
 from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
 from dpswd.data.files import find_arrays, find_table, has_arrays
 from dpswd.data.folders import find_images
-from dpswd.data.found import Found, data_root, located
+from dpswd.data.found import Found, Options, data_root, located
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords
 
 __all__ = ["Benchmark", "benchmark", "data_root", "every_fifth", "read", "read_public"]
 
-_READERS: dict[str, tuple[Callable[..., Found], set[str]]] = {  # by ending, with the options
+_READERS: dict[str, tuple[Callable[[Path, Options], Found], set[str]]] = {  # by ending, with the options
     "": (find_images, {"size", "channels", "classes"}),
     ".zip": (find_images, {"size", "channels", "classes"}),
     ".npz": (find_arrays, {"classes"}),
@@ -70,44 +69,36 @@ def read(
         >>> read("digits")
         PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10)
     """
-    options = {"size": size, "channels": channels, "classes": classes, "labelled": labelled}
-    options |= {"target": target, "in_memory": in_memory}
-    return _found(data, root, download, unreadable, options).private(bounds, kinds)
+    options = Options(size, channels, classes, labelled, target, unreadable, in_memory)
+    return _found(data, root, download, options).private(bounds, kinds)
 
 
 def read_public(
     data: str | Path,
     *,
     root: str | Path | None = None,
-    unreadable: Unreadable = "refuse",
     download: bool = False,
     **options: Any,
 ) -> Benchmark:
     """Read records that the user may look at: a public source, synthetic records or test records.
 
     The arguments are those of :func:`read`, of the options ``size`` and ``channels`` (without effect on records other
-    than images of a folder), ``classes``, ``labelled`` and ``target``. The records are ``train``; the test part of a
-    benchmark, or of a file of MedMNIST or Keras, is ``test``.
+    than images of a folder), ``classes``, ``labelled``, ``target`` and ``unreadable``. The records are ``train``; the
+    test part of a benchmark, or of a file of MedMNIST or Keras, is ``test``.
 
     Example:
         >>> len(read_public("digits").test)
         359
     """
-    found = _found(data, root, download, unreadable, {**options, "in_memory": True}, unused={"size", "channels"})
+    found = _found(data, root, download, Options(**options, in_memory=True), unused={"size", "channels"})
     return Benchmark(found.name, found.public(), found.test, True, found.classes, found.files)
 
 
 def _found(
-    data: str | Path,
-    root: str | Path | None,
-    download: bool,
-    unreadable: Unreadable,
-    options: dict[str, Any],
-    unused: Set[str] = frozenset(),
+    data: str | Path, root: str | Path | None, download: bool, options: Options, unused: Set[str] = frozenset()
 ) -> Found:
     """Find records by the reader that knows them; refuse options that it does not know, unless they may be unused."""
-    choice(("refuse", "zero"), unreadable=unreadable)
-    name, path = benchmark_name(data), None
+    name, path, known = benchmark_name(data), None, {"size"}
     if name is None:
         path = located(data, root)
         if path is None:
@@ -119,17 +110,16 @@ def _found(
                 "arrays to PrivateRecords."
             )
         reader, known = _READERS[suffix]
-    else:
-        known = {"size"} if name == "CelebA" else set()
-    known = known | {"labelled", "in_memory"}
-    given = {key: option for key, option in options.items() if option is not None and key not in unused - known}
-    for key in sorted(set(given) - known):
-        raise InputError(f"Expected no {key} for {data}, got {key}={given[key]!r}; leave it out.")
+    elif name != "CelebA":
+        known = set()
+    for key in sorted({"size", "channels", "classes", "target"} - known - unused):
+        if (given := getattr(options, key)) is not None:
+            raise InputError(f"Expected no {key} for {data}, got {key}={given!r}; leave it out.")
     if path is not None:
-        return reader(path, unreadable=unreadable, **given)
+        return reader(path, options)
     if Path(data).exists():
         say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")
-    found = benchmark(str(data), root, download, size=given.get("size", 64))
-    classes = found.classes if given.get("labelled", True) else None
+    found = benchmark(str(data), root, download, size=64 if options.size is None else options.size)
+    classes = found.classes if options.labelled else None
     values, labels = found.train.values, None if classes is None else found.train.labels
     return Found(found.name, values, Layout.of(values), labels, classes, test=found.test)

@@ -13,7 +13,7 @@ import torch
 
 from dpswd._validate import at_least
 from dpswd.data.folders import Images, find_images
-from dpswd.data.found import data_root
+from dpswd.data.found import Options, data_root
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords, Records
 
@@ -125,7 +125,7 @@ def benchmark(
         return Benchmark(found, *_celeba(folder, size), bool(public))
     images = folder / "cifar10_images"
     if found == "CIFAR10" and images.is_dir():  # JPEG, a lossy copy: public only if the user states it
-        parts = [find_images(images / part, size=32, channels=3, in_memory=True) for part in ("train", "test")]
+        parts = [find_images(images / part, Options(size=32, channels=3, in_memory=True)) for part in ("train", "test")]
         return Benchmark(found, parts[0].public(), parts[1].public(), bool(public), parts[0].classes)
     train, test = (_torchvision(found, folder, train, download) for train in (True, False))
     return Benchmark(found, train, test, _is_official(found, folder) if public is None else public, list(range(10)))
@@ -178,7 +178,7 @@ def _celeba(root: Path, size: int) -> tuple[Records, Records | None]:
         return _faces(partition.parent, lines, "0", size), _faces(partition.parent, lines, "2", size)
     for name in ("celeba64", "celeba64_5000.zip"):
         if (root / name).exists():
-            faces = find_images(root / name, size=size, channels=3, in_memory=True).public()
+            faces = find_images(root / name, Options(size=size, channels=3, in_memory=True)).public()
             return every_fifth(faces) if len(faces) >= 5 else (faces, None)
     raise InputError(
         f"Expected faces in {partition.parent}, celeba64 or celeba64_5000.zip, got none; set DPSWD_DATA, or fetch "

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._arrays import MIXED, Array, Layout, Unreadable, as_labels, convert, layout_of
-from dpswd.data.found import Found, located, stays_on_disk
+from dpswd._arrays import MIXED, Array, Layout, as_labels, convert, layout_of
+from dpswd.data.found import Found, Options, located
 from dpswd.errors import InputError
 from dpswd.records import Stored
 
@@ -55,14 +55,7 @@ def has_arrays(folder: Path) -> bool:
     return any((folder / f"{name}.npy").is_file() for name in _TRAIN)
 
 
-def find_arrays(
-    path: Path,
-    *,
-    classes: Sequence[Any] | None = None,
-    labelled: bool = True,
-    unreadable: Unreadable = "refuse",
-    in_memory: bool | None = None,
-) -> Found:
+def find_arrays(path: Path, options: Options) -> Found:
     """Read the arrays of an ``.npz`` file, of a folder of ``.npy`` files, or one ``.npy`` file.
 
     The names of the arrays are those above; an array ``classes`` names the classes. Records of more than 1 GiB in
@@ -75,49 +68,44 @@ def find_arrays(
             raise InputError(
                 f"Expected an array 'features' or 'images' (and 'labels') in {path}, got {got}; rename it."
             )
-        label_key = _TRAIN.get(key) if labelled and _TRAIN.get(key) in arrays else None
-        if classes is None and label_key is not None and "classes" in arrays:
-            classes = arrays["classes"]().tolist()
-        found = _part(path, arrays, key, label_key, classes, unreadable, in_memory)
-        pair = next((pair for pair in _TEST.items() if labelled and set(pair) <= set(arrays)), None)
+        label_key = _TRAIN.get(key) if options.labelled and _TRAIN.get(key) in arrays else None
+        if options.classes is None and label_key is not None and "classes" in arrays:
+            options = replace(options, classes=arrays["classes"]().tolist())
+        found = _part(path, arrays, key, label_key, options)
+        pair = next((pair for pair in _TEST.items() if options.labelled and set(pair) <= set(arrays)), None)
         if key not in _SPLIT or pair is None:
             return found
-        if in_memory:
-            return replace(found, test=_part(path, arrays, *pair, found.classes, unreadable, True).public())
+        if options.in_memory:
+            test = _part(path, arrays, *pair, replace(options, classes=found.classes))
+            return replace(found, test=test.public())
     return replace(found, note=f"The records are {key} of {path.name}; its other parts are not read.")
 
 
 def _part(
-    path: Path,
-    arrays: dict[str, Callable[[], Array]],
-    key: str,
-    label_key: str | None,
-    classes: Sequence[Any] | None,
-    unreadable: Unreadable,
-    in_memory: bool | None,
+    path: Path, arrays: dict[str, Callable[[], Array]], key: str, label_key: str | None, options: Options
 ) -> Found:
     """Read one array of records and its labels, or find where it is on disk."""
     files = [path / f"{name}.npy" if path.is_dir() else path for name in (key, label_key or key)]
     stamp = _stamp(files)
     array = arrays[key]()
     layout = layout_of(array.shape, array.dtype)
-    labels, names, line = (None, None, None) if label_key is None else as_labels(arrays[label_key](), classes)
+    labels, names, line = (None, None, None) if label_key is None else as_labels(arrays[label_key](), options.classes)
 
     def read(index: Tensor) -> Tensor:
         with _reading(path):  # a new map each time, since pages that were read count as memory
             rows = np.load(files[0], mmap_mode="r", allow_pickle=False)[index.numpy()]
             if _stamp(files) != stamp:  # a person could be part of two records
                 raise InputError(f"Expected {path} as it was first read, got a changed file; start a new run.")
-        return convert(rows, layout, unreadable)
+        return convert(rows, layout, options.unreadable)
 
-    sample = convert(array[:0], layout, unreadable).shape[1:]
+    sample = convert(array[:0], layout, options.unreadable).shape[1:]
     stored = Stored(read, (len(array), *sample), torch.uint8 if layout.as_bytes else torch.float32)
     values: Tensor | Stored
-    if isinstance(array, np.memmap) and stays_on_disk(stored, in_memory):
+    if isinstance(array, np.memmap) and options.keep_on_disk(stored):
         with files[0].open("rb") as file:
             values = replace(stored, key=hashlib.file_digest(file, "sha256").hexdigest())
     else:
-        values = convert(array, layout, unreadable)
+        values = convert(array, layout, options.unreadable)
     return Found(path.resolve().stem, values, layout, labels, names, taken=(line,) if line else ())
 
 
@@ -140,17 +128,9 @@ def _lines(path: Path) -> Iterator[list[str]]:
         yield from (line for line in csv.reader(file, delimiter=max(",;\t", key=first.count)) if line)
 
 
-def find_table(
-    path: Path,
-    *,
-    target: str | None = None,
-    classes: Sequence[Any] | None = None,
-    labelled: bool = True,
-    unreadable: Unreadable = "refuse",
-    in_memory: bool | None = None,
-) -> Found:
+def find_table(path: Path, options: Options) -> Found:
     """Read a ``.csv`` file of numbers, separated by commas, semicolons or tabs; ``target`` is the column of classes."""
-    header, lines = None, list(_lines(path))
+    header, lines, target = None, list(_lines(path)), options.target
     if lines and not all(map(_is_number, lines[0])):
         header = [cell.strip() for cell in lines.pop(0)]
     if not lines:
@@ -172,7 +152,7 @@ def find_table(
         if target not in table:
             raise InputError(f"Expected target to be a column of {path}, {header or 'without names'}, got {target!r}.")
         column = table.pop(target)
-        labels = as_labels(_labels(column, path), classes) if labelled else labels
+        labels = as_labels(_labels(column, path), options.classes) if options.labelled else labels
     other = [str(name) for name, column in table.items() if not all(map(_is_number, column))]
     if other or not table:
         remedy = f"{TARGET}; {MIXED}" if target is None else MIXED
@@ -181,7 +161,7 @@ def find_table(
     rows = np.array([[_number(cell) for cell in column] for column in table.values()]).T
     return Found(
         path.resolve().stem,
-        convert(rows, Layout(), unreadable),
+        convert(rows, Layout(), options.unreadable),
         Layout(dtypes=("float32",) * len(table), columns=tuple(table), target=target),
         *labels[:2],
         kinds=[_kind(column) for column in rows.T],

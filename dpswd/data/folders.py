@@ -7,7 +7,6 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +20,7 @@ from torch import Tensor
 from dpswd._arrays import Array, Layout, Unreadable, as_classes, taken_from_records
 from dpswd._progress import passing
 from dpswd._validate import at_least
-from dpswd.data.found import Found, stays_on_disk
+from dpswd.data.found import Found, Options
 from dpswd.errors import InputError
 from dpswd.records import Stored
 
@@ -34,22 +33,14 @@ _HEADERS = 100  # images whose headers decide on size and channels
 Files = dict[str, Path | bytes]  # by relative path
 
 
-def find_images(
-    path: Path,
-    *,
-    size: int | None = None,
-    channels: int | None = None,
-    classes: Sequence[str] | None = None,
-    unreadable: Unreadable = "refuse",
-    labelled: bool = True,
-    in_memory: bool | None = None,
-) -> Found:
+def find_images(path: Path, options: Options) -> Found:
     """Read the images of a folder or zip, cropped to the middle square and resized; see :func:`dpswd.data.read`.
 
     Without ``size`` it is the most frequent side of the first 100 images if that is at most 128, else 64; ``channels``
     likewise. Without ``classes`` they are the innermost folders in alphabetical order, the empty ones, too; one folder,
     or none, means no labels. Images that are not held in memory are decoded anew at every pass.
     """
+    size, channels, classes = options.size, options.channels, options.classes
     if size is not None:
         at_least(4, size=size)
     if channels not in (None, 1, 3):
@@ -67,13 +58,13 @@ def find_images(
         facts = {"size": side} if size is None else {}
         facts |= {"channels": depth} if channels is None else {}
         size, channels = size or side, channels or depth
-    labelled = labelled and len(names) > 1
+    labelled = options.labelled and len(names) > 1
     if classes is None and labelled:
         facts["classes"] = names
-    images = Images(dict(sorted(files.items())), size, channels, unreadable)
+    images = Images(dict(sorted(files.items())), size, channels, options.unreadable)
     key = hashlib.sha256("\0".join(images.files).encode(errors="surrogateescape")).hexdigest()
     stored = Stored(images.decode, (len(files), channels, size, size), torch.uint8, key)
-    values = stored if stays_on_disk(stored, in_memory) else images.whole()
+    values = stored if options.keep_on_disk(stored) else images.whole()
     place = {folder: number for number, folder in enumerate(names)}
     return Found(
         path.resolve().stem,

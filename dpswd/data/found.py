@@ -1,4 +1,4 @@
-"""What a reader found in files, until it is handed over to :class:`~dpswd.PrivateRecords`."""
+"""How a reader is to read files, and what it found, until that is handed over to :class:`~dpswd.PrivateRecords`."""
 
 import os
 from collections.abc import Sequence
@@ -9,9 +9,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Layout, taken_from_records
+from dpswd._arrays import Layout, Unreadable, taken_from_records
 from dpswd._progress import say
+from dpswd._validate import choice
 from dpswd.records import PrivateRecords, Records, Stored
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of :func:`dpswd.data.read`, of which each reader knows some."""
+
+    size: int | None = None
+    channels: int | None = None
+    classes: Sequence[Any] | None = None
+    labelled: bool = True
+    target: str | None = None
+    unreadable: Unreadable = "refuse"
+    in_memory: bool | None = None
+
+    def __post_init__(self) -> None:
+        choice(("refuse", "zero"), unreadable=self.unreadable)
+
+    def keep_on_disk(self, stored: Stored) -> bool:
+        """Return whether records stay on disk: as stated, else if they need more than 1 GiB."""
+        return stored.large if self.in_memory is None else not self.in_memory
 
 
 @dataclass(frozen=True)
@@ -57,8 +78,3 @@ def data_root(root: str | Path | None) -> Path:
 def located(data: str | Path, root: str | Path | None) -> Path | None:
     """Return the path of a folder or file, relative to the working directory or to ``root``, if it exists."""
     return next((path for path in (Path(data), data_root(root) / data) if path.exists()), None)
-
-
-def stays_on_disk(stored: Stored, in_memory: bool | None) -> bool:
-    """Return whether records stay on disk: as stated, else if they need more than 1 GiB."""
-    return stored.large if in_memory is None else not in_memory
