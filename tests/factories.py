@@ -15,9 +15,11 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import lightning as L
+import numpy as np
 import torch
 from hypothesis import given, settings
 from lightning.pytorch.callbacks import ModelCheckpoint
+from PIL import Image
 
 import dpswd.loss
 import dpswd.queries
@@ -419,6 +421,14 @@ def untouched(directory):
 
 
 # files
+
+
+def write_images(root, images, **options):
+    """Writes arrays of pixels to image files, by relative path."""
+    for name, pixels in images.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.asarray(pixels, dtype=np.uint8)).save(root / name, **options)
+    return root
 
 
 def write_idx(path, values, shape=None):

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from factories import write_idx
-from PIL import Image
+from factories import write_idx, write_images
 
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
@@ -30,10 +29,7 @@ def fake_root(tmp_path_factory):
             images = np.broadcast_to(rng.integers(0, 256, (100, 28, 28)), (count // 100, 100, 28, 28))
             write_idx(raw / f"{split}-images-idx3-ubyte", images.reshape(count, 28, 28))
             write_idx(raw / f"{split}-labels-idx1-ubyte", rng.integers(0, 10, count))
-    (root / "celeba64").mkdir()
-    for i in range(120):
-        Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(root / "celeba64" / f"{i:03}.png")
-    return root
+    return write_images(root, {f"celeba64/{i:03}.png": rng.integers(0, 256, (64, 64, 3)) for i in range(120)})
 
 
 @pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.stem)

@@ -28,8 +28,7 @@ _TRAIN = {  # names of the records, and of their labels
     "train_images": "train_labels",  # MedMNIST
     "x_train": "y_train",  # Keras
 }
-_SPLIT = {"train_images", "x_train"}
-_TEST = {"test_images": "test_labels", "x_test": "y_test"}
+_TEST = {"train_images": ("test_images", "test_labels"), "x_train": ("x_test", "y_test")}
 TARGET = "name the column of classes by target= (--target)"  # the end of a sentence
 _MISSING = {"", "na", "n/a", "null"}  # cells without a number
 _DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -72,8 +71,8 @@ def find_arrays(path: Path, options: Options) -> Found:
         if options.classes is None and label_key is not None and "classes" in arrays:
             options = replace(options, classes=arrays["classes"]().tolist())
         found = _part(path, arrays, key, label_key, options)
-        pair = next((pair for pair in _TEST.items() if options.labelled and set(pair) <= set(arrays)), None)
-        if key not in _SPLIT or pair is None:
+        pair = _TEST.get(key)
+        if pair is None or not options.labelled or not set(pair) <= set(arrays):
             return found
         if options.in_memory:
             test = _part(path, arrays, *pair, replace(options, classes=found.classes))

@@ -6,8 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from factories import answer, refused, untouched
-from PIL import Image
+from factories import answer, refused, untouched, write_images
 
 from dpswd import PrivateAdapter
 from dpswd.commands.main import main
@@ -147,9 +146,8 @@ def test_folders_of_images(tmp_path, monkeypatch, capfd):
         for i in range(80):
             image = rng.integers(0, 50, (side, side, 3)).astype(np.uint8)
             image[:, : side // 2] += np.uint8(150 * (i % 2))
-            path = tmp_path / domain / ("left" if i % 2 else "none") / f"{i}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(image if domain == "source" else image[..., 0]).save(path)
+            name = f"{domain}/{'left' if i % 2 else 'none'}/{i}.png"
+            write_images(tmp_path, {name: image if domain == "source" else image[..., 0]})
     words = "adapt source target --channels 1 --epsilon 50 --delta 1e-3 --out run"
     assert main(words.split()) == 0
     assert "taken" not in "".join(line for line in capfd.readouterr().err.splitlines() if "target" in line)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import account, answer, ledger_of, privacy, refused
-from PIL import Image
+from factories import account, answer, ledger_of, privacy, refused, write_images
 
 from dpswd.commands.main import main
 from dpswd.generators import read_generator
@@ -29,12 +28,11 @@ def place(tmp_path, monkeypatch):
 def pictures(folder, n=60):
     """Ten images of one class for every fifty of the other."""
     rng = np.random.default_rng(0)
-    for i in range(n):
-        name = "rare" if i % 6 == 0 else "common"
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 100, (12, 12, 3)) + 100 * (name == "rare")
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i}.png")
-    return folder
+    images = {
+        f"{'common' if i % 6 else 'rare'}/{i}.png": rng.integers(0, 100, (12, 12, 3)) + 100 * (i % 6 == 0)
+        for i in range(n)
+    }
+    return write_images(folder, images)
 
 
 BOUNDS = "column,low,high,kind\nage,0,90,integer\nincome,0,100000,numeric\nmember,0,1,binary\n"

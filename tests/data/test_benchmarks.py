@@ -6,8 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from factories import write_idx
-from PIL import Image
+from factories import write_idx, write_images
 
 from dpswd import InputError
 from dpswd.data import benchmark, benchmarks, read
@@ -34,8 +33,7 @@ def test_digits():
 
 
 def test_a_folder_with_the_name_of_a_benchmark(tmp_path, monkeypatch, capsys):
-    (tmp_path / "digits").mkdir()
-    Image.new("L", (8, 8)).save(tmp_path / "digits" / "1.png")
+    write_images(tmp_path, {"digits/1.png": np.zeros((8, 8))})
     monkeypatch.chdir(tmp_path)
     assert len(read("digits")) == 1438
     assert "pass ./digits for the folder" in capsys.readouterr().err
@@ -84,10 +82,8 @@ def test_missing_directory(tmp_path):
 
 
 def test_cifar10_from_class_folders(tmp_path):
-    for i in range(40):
-        folder = tmp_path / "cifar10_images" / ("train" if i < 20 else "test") / f"class{i % 10}"
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((32, 32, 3), i, dtype=np.uint8)).save(folder / f"{i}.png")
+    images = {f"{'train' if i < 20 else 'test'}/class{i % 10}/{i}.png": np.full((32, 32, 3), i) for i in range(40)}
+    write_images(tmp_path / "cifar10_images", images)
     data = benchmark("cifar10", tmp_path)
     assert data.train.values.shape == data.test.values.shape == (20, 3, 32, 32)
     assert sorted(data.train.labels.tolist()) == sorted([*range(10)] * 2)
@@ -100,9 +96,7 @@ def test_cifar10_from_class_folders(tmp_path):
 
 def test_faces_from_a_folder_and_from_a_zip(tmp_path):
     rng = np.random.default_rng(0)
-    (tmp_path / "celeba64").mkdir()
-    for i in range(50):
-        Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "celeba64" / f"{i:06}.png")
+    write_images(tmp_path / "celeba64", {f"{i:06}.png": rng.integers(0, 256, (64, 64, 3)) for i in range(50)})
     data = benchmark("celeba", tmp_path)
     assert (data.train.values.shape, data.test.values.shape) == ((40, 3, 64, 64), (10, 3, 64, 64))
     assert (data.n_classes, data.public, data.private().n_classes) == (0, False, 0)
@@ -117,13 +111,12 @@ def test_faces_from_a_folder_and_from_a_zip(tmp_path):
 def test_the_full_set_of_faces(tmp_path):
     """Nine pictures in the layout of torchvision: in order, the middle square only."""
     folder = tmp_path / "celeba" / "img_align_celeba"
-    folder.mkdir(parents=True)
     names = [f"{i:06}.jpg" for i in range(1, 10)]
     for i, name in enumerate(names):
         pixels = np.zeros((218, 178, 3), dtype=np.uint8)
         pixels[39:179, 19:159] = 20 * (i + 1)  # the square that is kept
         pixels[:39] = 255  # control: what lies outside
-        Image.fromarray(pixels).save(folder / name, quality=100, subsampling=0)
+        write_images(folder, {name: pixels}, quality=100, subsampling=0)
     lines = [f"{name} {0 if i < 6 else 2}\n" for i, name in enumerate(names)]
     (folder.parent / "list_eval_partition.txt").write_text("".join(lines))
     data = benchmark("celeba", tmp_path)

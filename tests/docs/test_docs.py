@@ -10,7 +10,7 @@ import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
+from factories import write_images
 
 import dpswd
 from dpswd.commands.main import main
@@ -92,9 +92,8 @@ def desk(tmp_path, monkeypatch):
     """A directory with what the pages assume: photos in three folders, grey scans, vectors."""
     rng = np.random.default_rng(0)
     for i in range(120):
-        for folder, shape in ((f"photos/{('birds', 'cats', 'dogs')[i % 3]}", (20 + i % 5, 24, 3)), ("scans", (30, 28))):
-            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-            Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(tmp_path / folder / f"{i:04}.png")
+        photo, scan = (rng.integers(0, 256, shape) for shape in ((20 + i % 5, 24, 3), (30, 28)))
+        write_images(tmp_path, {f"photos/{('birds', 'cats', 'dogs')[i % 3]}/{i}.png": photo, f"scans/{i}.png": scan})
     people = ["age,height,smokes,sick"]
     people += [
         f"{rng.integers(18, 90)},{rng.uniform(150, 200):.1f},{i % 2},{('no', 'yes')[i % 3 > 1]}" for i in range(120)
