@@ -106,8 +106,7 @@ class ProjectionGame:
         z *= _LENGTH * mechanism.row_norm / np.linalg.norm(z)
         self.record = torch.from_numpy(z).to(torch.float32)
         self.clipped = mechanism.row_norm * self.record.double() / self.record.double().norm()  # (d,)
-        audited = _Audited if loss is DPSlicedWassersteinLoss else type("Audited", (_Audited, loss), {})
-        self.loss: _Audited = audited(mechanism)
+        self.loss: _Audited = type("Audited", (_Audited, loss), {})(mechanism)
         self.records = [self._private(replaced) for replaced in (False, True)]
 
     def _private(self, replaced: bool) -> PrivateRecords:

@@ -1,7 +1,4 @@
-"""Plots of a report as SVG, in the light colours of page.html, which inverts them for a dark page.
-
-matplotlib is imported when a plot is drawn.
-"""
+"""Plot of a report as SVG, in the light colours of page.html, which inverts them for a dark page."""
 
 import io
 from typing import TYPE_CHECKING, Any
@@ -30,22 +27,21 @@ _STYLE = {
 }
 
 
-def draw(curve: TradeOff) -> dict[str, bytes]:
-    """Return SVG files: the ``trade_off`` curve, and the ``attack`` at small false-positive rates."""
+def draw(curve: TradeOff) -> bytes:
+    """Return an SVG of the trade-off curve: all error rates, and the small false-positive rates."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError("Expected matplotlib for the plots, got none; pip install 'dpswd[train]'.") from None
 
-    pictures: dict[str, bytes] = {}
+    file = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        for name in ("trade_off", "attack"):
-            figure, file = Figure(figsize=(4.4, 3.7), layout="constrained"), io.BytesIO()
-            _curves(figure.add_subplot(), curve, small_rates=name == "attack")
-            figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-            pictures[name] = file.getvalue()
-    return pictures
+        figure = Figure(figsize=(9, 3.9), layout="constrained")
+        for axes, small_rates in zip(figure.subplots(1, 2), (False, True), strict=True):
+            _curves(axes, curve, small_rates=small_rates)
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return file.getvalue()
 
 
 def _curves(axes: "Axes", curve: TradeOff, *, small_rates: bool) -> None:

@@ -25,10 +25,9 @@ __all__ = ["write_report"]
 DIGITS = 3
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 FACTS = ("what", "value")  # columns of a table
-CAPTIONS = {  # of the plots, which the HTML page alone shows
-    "trade_off": ("Trade-off curve", "Error rates of the best attack. Higher is more private; μ-GDP is a lower bound."),
-    "attack": ("Small false-positive rates", "The same where few non-members are accused. Lower is more private."),
-}
+PLOT = """![Trade-off curve](curve.svg)
+
+*Error rates of the best attack, and its hits where few non-members are accused. μ-GDP bounds the curve of the run.*"""
 
 
 def write_report(run_dir: str | Path, *, title: str | None = None) -> dict[str, Any]:
@@ -71,14 +70,14 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n\n".join(_parts(report)) + "\n"
 
 
-def html(report: dict[str, Any], plots: dict[str, bytes]) -> str:
-    """Return the same as one self-contained HTML page, with the plots of :func:`dpswd.report.plots.draw`."""
+def html(report: dict[str, Any], curve: bytes) -> str:
+    """Return the same as one self-contained HTML page, with the plot of :func:`dpswd.report.plots.draw`."""
     from markdown_it import MarkdownIt  # needed here only
 
-    text = "\n\n".join(part.removeprefix("#") for part in _parts(report, plots=True))  # headings from level 1
+    text = "\n\n".join(part.removeprefix("#") for part in _parts(report, plot=True))  # headings from level 1
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
     images = {name: f"png;base64,{content}" for name, content in report["pictures"].items()}
-    images |= {name: f"svg+xml;base64,{base64.b64encode(svg).decode()}" for name, svg in plots.items()}
+    images["curve.svg"] = f"svg+xml;base64,{base64.b64encode(curve).decode()}"
     for name, content in images.items():
         body = body.replace(f'src="{name}"', f'src="data:image/{content}"')
     page = importlib.resources.files("dpswd.report").joinpath("page.html").read_text(encoding="utf-8")
@@ -88,8 +87,8 @@ def html(report: dict[str, Any], plots: dict[str, bytes]) -> str:
 # Parts: headings, paragraphs, lists and tables in Markdown
 
 
-def _parts(report: dict[str, Any], *, plots: bool = False) -> list[str]:
-    return [*_head(report), *_guarantee(report, plots), *_releases(report), *_provenance(report)]
+def _parts(report: dict[str, Any], *, plot: bool = False) -> list[str]:
+    return [*_head(report), *_guarantee(report, plot), *_releases(report), *_provenance(report)]
 
 
 def _head(report: dict[str, Any]) -> list[str]:
@@ -108,12 +107,10 @@ def _head(report: dict[str, Any]) -> list[str]:
     return [*parts, _escape(attack), f"**{_escape(headline)}**", *map(_escape, report["caveats"])]
 
 
-def _guarantee(report: dict[str, Any], plots: bool) -> list[str]:
+def _guarantee(report: dict[str, Any], plot: bool) -> list[str]:
     guarantee = report["guarantee"]
     parts = ["### What is guaranteed", _escape(summary(report)[2])]
-    if plots:
-        parts.append("\n".join(f"![{title}]({name})" for name, (title, _) in CAPTIONS.items()))
-        parts.append("\n".join(f"- **{title}.** {text}" for title, text in CAPTIONS.values()))
+    parts += [PLOT] if plot else []
     return [
         *parts,
         "#### What an attacker can do: the trade-off curve",
