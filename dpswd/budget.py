@@ -1,14 +1,11 @@
 """Privacy budget of a run: plan, calibration, ledger, stored releases, resume and statement. Knows no framework.
 
-A run has a plan: a list of mechanisms with their numbers of releases. The budget calibrates the noise of the plan,
-writes every release to the ledger before its noise is drawn, and refuses releases outside the plan. Where several
-processes work together, rank 0 keeps the ledger; all ranks count, and each of them can refuse.
+The plan is a list of mechanisms with their numbers of releases. Where several processes work together, rank 0 keeps
+the ledger; all ranks count, and each of them can refuse.
 
-Releases are written to ``RUN_DIR/releases/`` before they are returned, unless those of their mechanism would take more
-than ``STORED_BYTES``. A run that was killed and is resumed takes them from there: nothing is paid twice. While a
-release is drawn, a marker lies beside them. If the ledger's last line has a marker and no value, the value was seen by
-nothing that survives, and the resumed run draws it afresh, under the same line (docs/theory/private-side.md,
-Proposition 26).
+Releases are written to ``RUN_DIR/releases/`` before they are returned, and a resumed run takes them from there. While a
+release is drawn, a marker lies beside them. If the ledger's last line has a marker and no value, the resumed run draws
+it afresh, under the same line (docs/theory/private-side.md, Proposition 26).
 """
 
 import contextlib
@@ -111,10 +108,6 @@ class RunBudget(Recorder):
     def run(self) -> str:
         """Identifier of the run; empty before its ledger is opened."""
         return str(self._header.get("run", ""))
-
-    @property
-    def _ledger_path(self) -> Path:
-        return self.run_dir / "ledger.jsonl"
 
     @property
     def n_releases(self) -> int:
@@ -236,7 +229,7 @@ class RunBudget(Recorder):
         self._made = Counter({mechanism: count for mechanism, _, count in made})
 
     def _start(self, wanted: Plan, shares: list[float]) -> Ledger:
-        path = self._ledger_path
+        path = self.run_dir / "ledger.jsonl"
         Ledger.check_free(path)
         known = set(self._shared.runs) if self._shared is not None else set()
         if foreign := sorted(self.weights_from_runs - known):
@@ -279,19 +272,15 @@ class RunBudget(Recorder):
         if parts[0] != parts[1]:  # apart from the noise
             raise InputError("Expected the mechanisms of the resumed run, got others; resume with its config.yaml.")
         if self._shared is not None:
-            self._shared.resume(self.run, self._checkpoint["shared_head"])
+            self._shared.check_resumable(self.run, self._checkpoint["shared_head"])
         self._read_stored(ledger)
         return ledger
 
     def _read_ledger(self) -> Ledger:
         """Read the ledger of the resumed run; refuse one that does not contain the releases of the checkpoint."""
-        ledger = Ledger.open_existing(self._ledger_path)
-        if self._checkpoint["ledger_head"] not in ("", *ledger.heads):
-            raise InputError(
-                f"Expected the releases of the checkpoint in {ledger.path}, got the ledger of a different run, or one "
-                "that was cut; it cannot be resumed."
-            )
+        ledger = Ledger.open_existing(self.run_dir / "ledger.jsonl")
         self._take(ledger.header, ledger.groups())
+        ledger.check_resumable(self.run, self._checkpoint["ledger_head"])
         return ledger
 
     def _read_stored(self, ledger: Ledger) -> None:
@@ -302,17 +291,16 @@ class RunBudget(Recorder):
         made, used = Counter[Mechanism](), Counter({self.mechanism: self._checkpoint.get("used", 0)})
         for number, mechanism in enumerate(ledger.releases, 1):
             made[mechanism] += 1
-            path = self._file(number, "pt")
             needed = made[mechanism] > used[mechanism] or self._n_planned_of(mechanism) == 1
-            if needed and self._is_stored(mechanism) and path.exists():
+            if needed and (path := self._file(number, "pt")).exists():
                 self._stored.append((mechanism, self._tensors(path)))
-        last, n = ledger.releases[-1:], ledger.n_releases
-        if self._file(n + 1, "pt").exists():
-            raise InputError(f"Expected no more than {n} releases, got {self._file(n + 1, 'pt')}: the ledger was cut.")
+        n = ledger.n_releases
+        if (further := self._file(n + 1, "pt")).exists():
+            raise InputError(f"Expected no more than {n} releases, got {further}: the ledger was cut.")
         marker = self._file(n, "drawing")  # of an earlier attempt, unless the run is the same and the value is missing
         unfinished = marker.is_file() and marker.read_bytes() == self.run.encode()
-        if unfinished and last and self._is_stored(last[0]) and not self._file(n, "pt").exists():
-            self._again = last[0]
+        if n and unfinished and self._is_stored(ledger.releases[-1]) and not self._file(n, "pt").exists():
+            self._again = ledger.releases[-1]
 
     def _tensors(self, path: Path) -> dict[str, Tensor]:
         """Read a stored release of this run."""

@@ -1,8 +1,7 @@
 r"""Mechanisms: what a release computes, its noise and its sensitivity.
 
 A *release* projects ``batch_size`` clipped rows on fresh random directions U, reduces every column to ``n_values``
-sorted numbers and adds ``N(0, sigma^2)`` to each. Neighbouring data sets have the same size and differ in one record
-(replace-one), so a row moves by at most ``2 * row_norm``. The squared L2 sensitivity of a release, given U, is
+sorted numbers and adds ``N(0, sigma^2)`` to each. Its squared L2 sensitivity under replace-one, given U, is
 ``unit_sensitivity**2 * S`` with S as in :mod:`dpswd.sensitivity`:
 
 =============  ==============================================================  ==========================
@@ -12,11 +11,8 @@ statistic      released values                                                 `
 ``quantiles``  sorted columns of ``X U``, means of blocks of b, plus noise      ``2 row_norm / b``
 =============  ==============================================================  ==========================
 
-Proofs: docs/theory/sensitivity.md, Propositions 2 (rows), 3 (block means) and 5 (labels). With ``n_classes``, a record
-(x, c) is embedded as x times one-hot c: every class has a block of B rows, zero where the record is of another class.
-
-References:
-    | Rakotomamonjy2021, Section 3 (rows).
+With ``n_classes``, a record (x, c) is embedded as x times one-hot c: every class has a block of B rows, zero where the
+record is of another class. Proofs: docs/theory/sensitivity.md, Propositions 2 (rows), 3 (block means) and 5 (labels).
 """
 
 import dataclasses
@@ -43,6 +39,8 @@ class _Noisy:
     _name: ClassVar[str]  # in the dictionary of a mechanism
     sigma: Any  # a number, or None until the mechanism is calibrated
     noise_seed: int | None
+    bound: str = "exact"
+    failure_prob: float | None = None
 
     def _check(self, **magnitudes: float) -> None:
         """Check sigma, the seed and further magnitudes; convert NumPy scalars, which JSON cannot represent."""
@@ -66,6 +64,11 @@ class _Noisy:
     def is_private(self) -> bool:
         """Whether the noise is cryptographic; False with a fixed noise seed."""
         return self.noise_seed is None
+
+    @property
+    def spends_tail(self) -> bool:
+        """Whether every release spends ``failure_prob`` of delta on the law of S."""
+        return False
 
     def check_calibrated(self) -> None:
         """Raise an :class:`InputError` if ``sigma`` is not set."""
@@ -139,7 +142,7 @@ class ProjectionMechanism(_Noisy):
                 remedy = f"use batch_size={lower}" if lower else f"use n_quantiles <= {self.batch_size}"
                 got = f"n_quantiles={self.n_quantiles} and batch_size={self.batch_size}"
                 raise InputError(f"Expected n_quantiles to divide batch_size, got {got}; {remedy}.")
-        if self.bound != "exact" and not self._projection_law.is_constant and self.kind != "iid":
+        if self.spends_tail and self.kind != "iid":
             whole = f"n_projections={self.n_projections} is a multiple of dim={self.dim}"
             raise InputError(f"Expected bound='exact' for orthogonal directions unless {whole}, got {self.bound!r}.")
         self._check(row_norm=self.row_norm)
@@ -160,14 +163,15 @@ class ProjectionMechanism(_Noisy):
         return 2 * self.row_norm / self.block_size
 
     @property
-    def _projection_law(self) -> ProjectionLaw:
+    def exact_law(self) -> ProjectionLaw:
+        """The law of S, whatever the bound."""
         return ProjectionLaw(self.dim, self.n_projections, self.kind, labelled=self.n_classes is not None)
 
     @property
     def law(self) -> Law:
         """The law of S for accounting; a constant for the Bernstein and CLT bounds, which need ``failure_prob``."""
         if not self.spends_tail:
-            return self._projection_law
+            return self.exact_law
         if self.failure_prob is None:
             raise InputError(f"Expected failure_prob, the tail per release, for bound={self.bound!r}, got none.")
         bound = bernstein_bound if self.bound == "bernstein" else clt_bound
@@ -178,7 +182,7 @@ class ProjectionMechanism(_Noisy):
     @property
     def spends_tail(self) -> bool:
         """Whether every release spends ``failure_prob`` of delta on the law of S."""
-        return self.bound != "exact" and not self._projection_law.is_constant
+        return self.bound != "exact" and not self.exact_law.is_constant
 
     def replace(self, **changes: Any) -> "ProjectionMechanism":
         """Return a validated copy with some values changed."""

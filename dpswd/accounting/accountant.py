@@ -1,10 +1,9 @@
 """Privacy accountant: composes releases and computes epsilon, delta and mu."""
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -23,6 +22,25 @@ ReleaseGroup = tuple[Mechanism, int, int]  # (mechanism, sample_size, n_releases
 
 _TAIL_SHARE = 0.5  # of delta, for the tails of bounds without a failure_prob
 _TINY_MU = 1e-3  # up to here a bound without gdpnum is returned where gdpnum finds none
+
+# assumptions
+_SUBSETS = (
+    "Every release reads a fresh uniform subset of fixed size, drawn without replacement and kept secret; shuffled "
+    "epochs are not such subsets."
+)
+_FRESH_DIRECTIONS = (
+    "Directions are drawn afresh for every release, independently of the data and of earlier directions."
+)
+_WHOLE_BASES = "Directions are whole orthonormal bases, so that the sensitivity does not depend on them."
+_PRIVATE_LABELS = "Labels are private: a change of class is accounted for. The list of classes is public."
+_TAILS = "The tail of the bound is charged to delta at every release; without failure_prob, half of delta."
+_FIXED_SEED = "NOT PRIVATE: a fixed noise seed makes the noise repeatable."
+_BOUNDS = {
+    "clt": "NOT SOUND: the random squared sensitivity is replaced by a normal approximation, which is not a bound.",
+    "exact": "The random squared sensitivity is accounted for by its exact law; no tail probability is spent.",
+    "bernstein": "The random squared sensitivity is bounded by Bernstein's inequality.",
+    "constant": "The squared sensitivity is the constant k / d; no tail probability is spent.",
+}
 
 
 class PrivacyAccountant:
@@ -92,13 +110,12 @@ class PrivacyAccountant:
         """Return a copy in which bounds without ``failure_prob`` have one; they get half of ``delta`` together."""
         probability(delta=delta)
         weight = self._tail(chosen=False)
-        groups = [
-            (dataclasses.replace(mechanism, failure_prob=_TAIL_SHARE * delta / weight), size, count)
-            if spends_tail(mechanism) and mechanism.failure_prob is None
-            else (mechanism, size, count)
-            for mechanism, size, count in self.history
-        ]
-        return self.from_groups(groups, self.accountant)
+        resolved = PrivacyAccountant(self.accountant)
+        for mechanism, size, count in self.history:
+            if isinstance(mechanism, ProjectionMechanism) and mechanism.spends_tail and mechanism.failure_prob is None:
+                mechanism = mechanism.replace(failure_prob=_TAIL_SHARE * delta / weight)
+            resolved.step(mechanism, sample_size=size, n_releases=count)
+        return resolved
 
     @property
     def tail(self) -> float:
@@ -113,10 +130,9 @@ class PrivacyAccountant:
         """
         resolved = self.resolve(delta)
         if resolved.tail >= delta:
-            largest = max(mechanism.failure_prob or 0.0 for mechanism, *_ in self.history if spends_tail(mechanism))
             raise InputError(
                 f"Expected delta above the tail probability {resolved.tail:.3g} of the bounds, got delta={delta:g}; "
-                f"use failure_prob <= {delta * largest / (2 * resolved.tail):.1g} or bound='exact'."
+                "use a smaller failure_prob, or leave it out."
             )
         if self.accountant == "rdp":
             epsilon = RenyiAccount(resolved.parts()).get_epsilon(delta - resolved.tail)
@@ -182,7 +198,7 @@ class PrivacyAccountant:
         Every release must read all records and have a constant S: :math:`\mu^2 = \sum_i T_i \mathtt{scale}_i^2 S_i`
         (Dong2022, Corollary 3.3).
         """
-        if not self.history or any(spends_tail(mechanism) for mechanism, _, _ in self.history):
+        if not self.history or any(mechanism.spends_tail for mechanism, *_ in self.history):
             return None
         first, *others = merge_gaussians(self.parts())
         if others or first.rate != 1 or not first.law.is_constant:
@@ -208,46 +224,34 @@ class PrivacyAccountant:
     def sound(self) -> bool:
         """Whether every number is a proven bound: no CLT bound and no fixed noise seed."""
         return all(
-            mechanism.is_private and not (spends_tail(mechanism) and mechanism.bound == "clt")
-            for mechanism, _, _ in self.history
+            mechanism.is_private and not (mechanism.spends_tail and mechanism.bound == "clt")
+            for mechanism, *_ in self.history
         )
 
     @property
     def assumptions(self) -> list[str]:
         """The assumptions behind the numbers, one sentence each."""
-        mechanisms = [mechanism for mechanism, _, _ in self.history]
-        projections = [m for m in mechanisms if isinstance(m, ProjectionMechanism)]
-        lines = ["Neighbouring data sets have the same size and differ in one record (replace-one)."]
-        lines += [
-            f"Every row is clipped to an L2 norm of at most {r:g}." for r in sorted({m.row_norm for m in projections})
+        mechanisms = [mechanism for mechanism, *_ in self.history]
+        projections = [each for each in mechanisms if isinstance(each, ProjectionMechanism)]
+        constant = [each.exact_law.is_constant for each in projections]
+        bounds = ["constant" if fixed else each.bound for each, fixed in zip(projections, constant, strict=True)]
+        norms = sorted({each.row_norm for each in projections})
+        pld = self.accountant == "pld"
+        lines = [
+            (True, "Neighbouring data sets have the same size and differ in one record (replace-one)."),
+            *((True, f"Every row is clipped to an L2 norm of at most {norm:g}.") for norm in norms),
+            (any(_rate(mechanism, size) < 1 for mechanism, size, _ in self.history), _SUBSETS),
+            (not all(constant), _FRESH_DIRECTIONS),
+            (projections and all(constant), _WHOLE_BASES),
+            (any(each.n_classes for each in projections), _PRIVATE_LABELS),
+            *((bound in bounds, line) for bound, line in _BOUNDS.items()),
+            (any(each.spends_tail for each in mechanisms), _TAILS),
+            (pld, "Composed as privacy loss distributions, rounded towards less privacy."),
+            (not pld, "Composed as Renyi divergences (autodp); mu comes from the privacy loss distribution."),
+            (True, "Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered."),
+            (not all(each.is_private for each in mechanisms), _FIXED_SEED),
         ]
-        if any(size != mechanism.batch_size and mechanism.batch_size for mechanism, size, _ in self.history):
-            lines.append(
-                "Every release reads a fresh uniform subset of fixed size, drawn without replacement and kept secret; "
-                "shuffled epochs are not such subsets."
-            )
-        if any(not _is_constant(m) for m in projections):
-            lines.append(
-                "Directions are drawn afresh for every release, independently of the data and of earlier directions."
-            )
-        elif projections:
-            lines.append("Directions are whole orthonormal bases, so that the sensitivity does not depend on them.")
-        if any(m.n_classes for m in projections):
-            lines.append("Labels are private: a change of class is accounted for. The list of classes is public.")
-        lines += sorted({_bound_sentence(m) for m in projections})
-        if any(spends_tail(m) for m in mechanisms):
-            lines.append(
-                "The tail of the bound is charged to delta at every release; without failure_prob, half of delta."
-            )
-        lines.append(
-            "Composed as privacy loss distributions, rounded towards less privacy."
-            if self.accountant == "pld"
-            else "Composed as Renyi divergences (autodp); mu comes from the privacy loss distribution."
-        )
-        lines.append("Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered.")
-        if not all(m.is_private for m in mechanisms):
-            lines.append("NOT PRIVATE: a fixed noise seed makes the noise repeatable.")
-        return lines
+        return [line for holds, line in lines if holds]
 
     def parts(self) -> list[Releases]:
         """Return the releases in units of their noise, for :mod:`dpswd.accounting.pld` and ``rdp``."""
@@ -264,35 +268,15 @@ class PrivacyAccountant:
         """
         total = 0.0
         for mechanism, size, count in self.history:
-            if not spends_tail(mechanism) or (mechanism.failure_prob is not None) is not chosen:
-                continue
-            rate = _rate(mechanism, size)
-            weight = 3 * rate if self.accountant == "rdp" and not pld and 1 / 3 < rate < 1 else 1.0
-            total += count * weight * (mechanism.failure_prob if mechanism.failure_prob is not None else 1.0)
+            if mechanism.spends_tail and (mechanism.failure_prob is not None) is chosen:
+                rate = _rate(mechanism, size)
+                weight = 3 * rate if self.accountant == "rdp" and not pld and 1 / 3 < rate < 1 else 1.0
+                total += count * weight * (mechanism.failure_prob or 1.0)
         return total
-
-
-def spends_tail(mechanism: Mechanism) -> TypeGuard[ProjectionMechanism]:
-    """Whether every release spends ``failure_prob`` of delta on the law of S."""
-    return isinstance(mechanism, ProjectionMechanism) and mechanism.spends_tail
-
-
-def _is_constant(mechanism: ProjectionMechanism) -> bool:
-    return not mechanism.spends_tail and mechanism.law.is_constant
 
 
 def _rate(mechanism: Mechanism, sample_size: int) -> float:
     return 1.0 if mechanism.batch_size is None else mechanism.batch_size / sample_size
-
-
-def _bound_sentence(mechanism: ProjectionMechanism) -> str:
-    if _is_constant(mechanism):
-        return "The squared sensitivity is the constant k / d; no tail probability is spent."
-    return {
-        "exact": "The random squared sensitivity is accounted for by its exact law; no tail probability is spent.",
-        "bernstein": "The random squared sensitivity is bounded by Bernstein's inequality.",
-        "clt": "NOT SOUND: the random squared sensitivity is replaced by a normal approximation, which is not a bound.",
-    }[mechanism.bound]
 
 
 def round_up(value: float, digits: int) -> float:

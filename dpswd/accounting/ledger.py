@@ -1,7 +1,7 @@
-"""Ledger of releases: an append-only file that is written before noise is drawn. Standard library only.
+"""Ledger of releases: an append-only file that is written before noise is drawn.
 
-A ledger holds the releases of one run (``ledger.jsonl`` in the run directory), or those of several runs on the same
-records that share one budget (:class:`SharedLedger`). Every line is a JSON object:
+A ledger holds the releases of one run, or those of several runs on the same records that share one budget
+(:class:`SharedLedger`). Every line is a JSON object:
 
 ===========  =========================================================================================
 ``kind``     further fields
@@ -12,11 +12,8 @@ mechanism    id, sample_size, mechanism (the fields of ``to_dict``), run (in a s
 release      n (counts from 1), mechanism (an id)
 ===========  =========================================================================================
 
-Formal guarantees:
-    - When :meth:`Ledger.record` returns, the release is on the disk; noise is drawn afterwards. A crash may waste
-      budget, but the count is never lower than what was released.
-    - When a write fails, the file is what it was before, and no release may be made.
-    - Processes that write to one file never overwrite each other's lines (on Windows, the user must see to it).
+When :meth:`Ledger.record` returns, the release is on the disk; noise is drawn afterwards. When a write fails, the file
+is what it was before. Processes never overwrite each other's lines (on Windows, the user must see to it).
 
 A run costs its plan, even if it made fewer releases: the decision to stop may depend on private records.
 
@@ -73,11 +70,6 @@ class Ledger:
     def create(cls, path: str | Path, header: Entry) -> Self:
         """Start a ledger; of existing files, only the ledger of a run without any release is replaced."""
         ledger = cls(Path(path))
-        try:
-            ledger.path.parent.mkdir(parents=True, exist_ok=True)
-            ledger.path.touch(0o644)
-        except OSError as error:
-            raise LedgerError(f"Expected to write a ledger at {path}, got: {error.strerror}.") from None
         with ledger._locked(create=True) as file:
             ledger._append(file, [{"kind": "header", "format": FORMAT, **header}])
         sync_directory(ledger.path.parent)
@@ -141,6 +133,14 @@ class Ledger:
             found += [(mechanism, size, count) for (mechanism, size), count in larger.items()]
         return found
 
+    def check_resumable(self, run: str, head: str) -> None:
+        """Raise unless the ledger holds the run and the lines up to the ``head`` in a checkpoint, if it has one."""
+        if run not in self.runs or head not in ("", *self.heads):
+            raise LedgerError(
+                f"Expected run {run} with the releases of the checkpoint in {self.path}, got other lines: the ledger "
+                "was cut, or is that of a different run; the run cannot be resumed."
+            )
+
     def _check_planned(self, mechanism: Mechanism, sample_size: int, run: str | None) -> None:
         if run not in self.runs:
             raise LedgerError(f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was made.")
@@ -156,6 +156,9 @@ class Ledger:
     def _locked(self, *, create: bool = False) -> Iterator[FileIO]:
         """Lock the file against other writers and read the lines that they added."""
         try:
+            if create:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.touch(0o644)
             with self.path.open("r+b", buffering=0) as file:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX)
@@ -173,14 +176,11 @@ class Ledger:
         """Check that the file still ends where this object left it; a shared ledger then reads further lines."""
         file.seek(max(0, self._n_bytes - len(self._last_line)))
         content = file.readall()
-        if not content.startswith(self._last_line):
+        rest = content.removeprefix(self._last_line)
+        if not content.startswith(self._last_line) or (b"\n" in rest and not self.shared):
             raise LedgerError(
-                f"Expected {self.path} to end as this run left it, got other content; no release was made."
-            )
-        rest = content[len(self._last_line) :]
-        if b"\n" in rest and not self.shared:
-            raise LedgerError(
-                f"Expected to be the only writer of {self.path}, got entries by another; no release was made."
+                f"Expected {self.path} to end as this run left it, got other content, or lines of a second process; "
+                "no release was made."
             )
         self._replay(rest)
         if self.torn:
@@ -311,14 +311,6 @@ class SharedLedger(Ledger):
             self.check(plan_of(facts))
             self._append(file, [{"kind": "run", "run": run, **facts}])
 
-    def resume(self, run: str, head: str) -> None:
-        """Check that the ledger holds the run and the lines up to the ``head`` in a checkpoint, if it has one."""
-        if run not in self.runs or head not in ("", *self.heads):
-            raise LedgerError(
-                f"Expected run {run} with the releases of the checkpoint in {self.path}, got other lines: the ledger "
-                "was cut, or is another file; the run cannot be resumed."
-            )
-
     def statement(self) -> dict[str, Any]:
         """Return the cost of all runs on the disk, for ``privacy.json`` and the report; see :func:`statement`."""
         ledger = type(self).open_existing(self.path)
@@ -363,16 +355,14 @@ def _shortcomings(ledger: Ledger) -> list[tuple[str, str, str]]:
     found = []
     for run, facts in ledger.runs.items():
         account = PrivacyAccountant.from_groups(ledger.planned(run))
-        if not all(mechanism.is_private for mechanism, *_ in account.history):
+        if not all([facts.get("private", True), *(mechanism.is_private for mechanism, *_ in account.history)]):
             found.append(("NOT PRIVATE", run, "its noise seed is fixed, so that its noise can be computed and removed"))
-        elif not facts.get("private", True):
-            found.append(("NOT PRIVATE", run, "the run declares itself not private"))
         elif facts.get("records") == HANDED_OVER:
             conditions = " ".join(f"({i}) {line}" for i, line in enumerate(CONDITIONS, 1))
             found.append(("CONDITIONAL", run, f"records were {HANDED_OVER}, who answers for: {conditions}"))
         elif not account.sound:
             found.append(("NOT SOUND", run, "its sensitivity bound is a normal approximation (CLT), not a theorem"))
-    return sorted(found, key=lambda each: list(_CONSEQUENCES).index(each[0]))
+    return sorted(found, key=lambda each: [*_CONSEQUENCES].index(each[0]))
 
 
 def plan_of(facts: dict[str, Any]) -> list[ReleaseGroup]:
@@ -402,8 +392,7 @@ def _check_unused(path: Path, content: bytes) -> None:
     existing = Ledger(path)
     with contextlib.suppress(DpswdError):
         existing._replay(content)
-        unused = existing.heads and not existing.n_releases and not existing.shared
-        if unused or not content or (not existing.heads and content.startswith(b'{"')):
+        if not (existing.n_releases or existing.shared) and (existing.heads or content[:2] in (b"", b'{"')):
             return
     raise InputError(
         f"Expected no ledger at {path}, got an existing file; resume that run (resume, ckpt_path), or choose another "

@@ -5,7 +5,6 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd._validate import probability
 from dpswd.accounting.accountant import PrivacyAccountant, round_up
 from dpswd.accounting.ledger import Ledger, SharedLedger, plan_of, statement
 
@@ -25,25 +24,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    if arguments.action == "create":
-        SharedLedger.create(
-            arguments.path,
-            target_epsilon=arguments.epsilon,
-            target_delta=arguments.delta,
-            accountant=arguments.accountant or "pld",
-        )
     path = arguments.path
+    if arguments.action == "create":
+        budget = {"target_epsilon": arguments.epsilon, "target_delta": arguments.delta}
+        SharedLedger.create(path, **budget, accountant=arguments.accountant or "pld")
     ledger = Ledger.open_existing(path / "ledger.jsonl" if path.is_dir() else path)
     header = ledger.header
     delta = arguments.delta if arguments.delta is not None else header.get("target_delta") or 1e-5
-    probability(delta=delta)
     accountant = arguments.accountant or header.get("accountant") or "pld"
     planned = ledger.planned()
     made = PrivacyAccountant.from_groups(ledger.groups(), accountant).guarantee(delta)
+    names = ("version", "config_sha256", "sample_size", "private")
     runs = [
         {
             "run": run,
-            **{name: facts.get(name) for name in ("version", "config_sha256", "sample_size", "private")},
+            **{name: facts.get(name) for name in names},
             "releases_made": sum(count for *_, count in ledger.groups(run)),
             "releases_planned": sum(count for *_, count in plan_of(facts)),
         }
@@ -51,7 +46,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
     ]
     return {
         "path": str(ledger.path),
-        "scope": "shared" if ledger.shared else "run",
         "torn": ledger.torn,
         "head": ledger.head,
         "header": header,
@@ -65,7 +59,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "accountant": accountant,
         **statement(ledger, delta, accountant),
         "made": {name: made[name] for name in ("epsilon", "mu")},
-        "budget": {"epsilon": header.get("target_epsilon"), "delta": header.get("target_delta")},
     }
 
 
@@ -82,11 +75,11 @@ def show(result: dict[str, Any]) -> None:
         print(f"  {group['count']:>7} x {group['description']}, sigma {group['sigma']:.4g}, N = {group['sample_size']}")
     if result["sentence"]:
         print(result["sentence"])
-    budget = "" if result["budget"]["epsilon"] is None else f"   budget {result['budget']['epsilon']:g}"
-    at = {"made": "", "planned": f"   at delta {result['delta']:g}{budget}"}
     for name, facts in (("made", result["made"]), ("planned", result)):
         epsilon, mu = (f"{round_up(facts[key], 3):g}" for key in ("epsilon", "mu"))
-        print(f"{name:<10}epsilon {epsilon}   mu {mu}{at[name]}")
+        print(f"{name:<10}epsilon {epsilon}   mu {mu}   at delta {result['delta']:g}")
+    if "target_epsilon" in result["header"]:
+        print(f"budget    epsilon {result['header']['target_epsilon']:g}")
     print("The cost of a run is that of its plan, even if it stops early.")
     for line in result["assumptions"]:
         print(f"  - {line}")

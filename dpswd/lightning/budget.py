@@ -1,8 +1,4 @@
-"""Lightning callback that keeps a training run within its privacy budget.
-
-It takes records, batch size and number of releases from the :class:`~dpswd.ReleaseLoader`, calibrates sigma, is the
-recorder of the loss, shows epsilon beside the loss and writes ``privacy.json``.
-"""
+"""Lightning callback that keeps a training run within its privacy budget."""
 
 import contextlib
 import logging
@@ -27,7 +23,7 @@ from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import Mechanism
 from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateBatch
-from dpswd.release import Releasing
+from dpswd.release import Recorder, Releasing
 from dpswd.sampling import ReleaseLoader
 
 __all__ = ["PrivacyBudget"]
@@ -46,9 +42,8 @@ class PrivacyBudget(RunBudget, L.Callback):
     say, and training ends when the plan is used up. Each query has its share of the budget; the
     loss, or without a loss the last query, has the remainder.
 
-    A module may hand tensors of its own loader to the loss instead. The records, their number and the sampling are then
-    the caller's: give ``sample_size`` and ``n_releases``. Ledger, ``privacy.json`` and report call such a run
-    conditional and name the conditions.
+    A module may hand tensors of its own loader to the loss instead: give ``sample_size`` and ``n_releases``. Ledger,
+    ``privacy.json`` and report call such a run conditional and name the conditions.
 
     Several processes (``strategy="ddp"``) make every release together: N, B, T and epsilon are those of one process;
     rank 0 keeps the ledger. Every rank generates public records of its own, and the gradients are averaged.
@@ -91,7 +86,8 @@ class PrivacyBudget(RunBudget, L.Callback):
         self._given_run_dir, self._handed_over = run_dir, (sample_size, n_releases)
         self.epsilon = 0.0
         self._trainer: L.Trainer | None = None
-        self._n_earlier = self._n_used_before = 0
+        self._earlier: list[Recorder | None] = []  # recorders of the parts that had made releases before the run
+        self._n_used_before = 0
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Move this callback to the front, and become the recorder of the module's losses and queries."""
@@ -109,9 +105,7 @@ class PrivacyBudget(RunBudget, L.Callback):
                 )
             self._checkpoint, self._n_used_before = None, 0
             self._reset()
-            if any(part.n_releases and part.recorder is None for part in parts):
-                raise _has_released("release in training steps only, with a new module")
-        self._n_earlier = sum(part.n_releases for part in parts)
+        self._earlier = [part.recorder for part in parts if part.n_releases]
         for part in parts:
             part.recorder = self
 
@@ -123,8 +117,11 @@ class PrivacyBudget(RunBudget, L.Callback):
                 f"Expected a checkpoint of a run within a PrivacyBudget, got {trainer.ckpt_path}, which states no "
                 "releases; its weights may depend on private records. Start a new run without it."
             )
-        if self._checkpoint is None and self._n_earlier:
-            raise _has_released("start with a new module, or resume from the checkpoint")
+        if self._earlier and (self._checkpoint is None or None in self._earlier):
+            raise InputError(
+                "Expected a module without releases before the run, got one that has made some; release in training "
+                "steps only, and start with a new module, or resume from the checkpoint."
+            )
         for part in _parts(pl_module, Releasing):  # made in the module's own hooks
             part.recorder = self
         self.weights_from_runs = seen_runs(pl_module)
@@ -177,11 +174,7 @@ class PrivacyBudget(RunBudget, L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """End the run where the plan is used up, as in a further epoch.
-
-        Raises:
-            BudgetExceededError: If all releases were lost, so that the module has learnt nothing.
-        """
+        """End the run where the plan is used up, as in a further epoch; raise if all releases were lost in a crash."""
         if not isinstance(batch, PrivateBatch) or not len(batch) or not self._used_up:
             return
         if not self._n_used_before:
@@ -263,10 +256,6 @@ def _n_entries(value: Any) -> float:
         return sum(map(_n_entries, value.values() if isinstance(value, dict) else value))
     is_array = hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0
     return math.inf if is_array or isinstance(value, Dataset | DataLoader) else 1
-
-
-def _has_released(remedy: str) -> InputError:
-    return InputError(f"Expected a module without releases before the run, got one that has made some; {remedy}.")
 
 
 def _parts(module: nn.Module, kind: type[P]) -> list[P]:

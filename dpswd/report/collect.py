@@ -20,7 +20,7 @@ import yaml  # type: ignore[import-untyped]
 
 from dpswd._validate import delta_caveat
 from dpswd._versions import package_versions
-from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup, spends_tail
+from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
 from dpswd.budget import NOT_COVERED
 from dpswd.errors import InputError
@@ -230,7 +230,7 @@ def _reasons(groups: list[ReleaseGroup], declared_private: bool, proven: bool) -
     reasons = []
     if not all(mechanism.is_private for mechanism, _, _ in groups):
         reasons.append("A fixed noise seed makes the noise repeatable: anyone can subtract it.")
-    if any(spends_tail(mechanism) and mechanism.bound == "clt" for mechanism, _, _ in groups):
+    if any(mechanism.spends_tail and mechanism.bound == "clt" for mechanism, _, _ in groups):
         reasons.append("The bound on the sensitivity is a normal approximation (CLT), not a theorem.")
     if not declared_private and not reasons:
         reasons.append("The run declares itself not private; see its assumptions below.")

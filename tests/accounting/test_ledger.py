@@ -179,7 +179,7 @@ def test_invalid_entries_with_valid_hashes_are_refused(path, entries):
 def test_second_writer_of_a_run_is_refused(path, written):
     other = Ledger.open_existing(path)  # another process, or a copy of the object
     other.record(ROWS, N)
-    with pytest.raises(LedgerError, match="only writer"):
+    with pytest.raises(LedgerError, match="second process"):
         written.record(ROWS, N)
     assert Ledger.open_existing(path).n_releases == 6
     edit(path, 9, changed(n=7))
@@ -259,11 +259,11 @@ def test_resume_compares_with_the_checkpoint(shared):
     shared.record(COUNTS, N, "a")
     shared.record(COUNTS, N, "a")
     head, whole = shared.head, shared.path.read_bytes()
-    SharedLedger.open_existing(shared.path).resume("a", head)
+    SharedLedger.open_existing(shared.path).check_resumable("a", head)
     shared.path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
     for run, wanted in (("a", head), ("b", "")):
         with pytest.raises(LedgerError, match="cannot be resumed"):
-            SharedLedger.open_existing(shared.path).resume(run, wanted)
+            SharedLedger.open_existing(shared.path).check_resumable(run, wanted)
 
 
 def compete(path, run, answers):
@@ -298,7 +298,6 @@ def test_processes_compete_for_the_budget(tmp_path):
     ("mechanism", "more", "kind", "why"),
     [
         (SEEDED, {}, "NOT PRIVATE", "noise seed"),
-        (COUNTS, {"private": False}, "NOT PRIVATE", "declares"),
         (CLT, {}, "NOT SOUND", "CLT"),
         (COUNTS, {"records": HANDED_OVER}, "CONDITIONAL", CONDITIONS[0]),
     ],

@@ -114,12 +114,12 @@ def test_ledger_show(tmp_path, capsys):
     path = of_run(tmp_path / "ledger.jsonl", "r1")
     result = answer(capsys, "ledger", "show", path)
     assert result["head"] == ledger_of(tmp_path).head
-    assert (result["torn"], result["scope"]) == (False, "run")
+    assert result["torn"] is False
     assert (result["releases_made"], result["releases_planned"]) == (1, 2)
     assert (result["epsilon"], result["made"]["epsilon"]) == (epsilon(2), epsilon(1))
     assert result["mu"] == pytest.approx(2**0.5 / 4, rel=1e-4)
     assert result["sound"] is result["private"] is True
-    assert result["budget"] == {"epsilon": 3.0, "delta": 1e-5}
+    assert result["header"]["target_epsilon"] == 3
     assert answer(capsys, "ledger", "show", path, "--delta", "1e-3")["epsilon"] < result["epsilon"]
     assert answer(capsys, "ledger", "show", tmp_path) == result  # the run directory
     text = printed(capsys, "ledger", "show", path)
@@ -141,7 +141,7 @@ def test_ledger_show_of_an_incomplete_line_and_a_fixed_seed(tmp_path, capsys):
 def test_ledger_create(tmp_path, capsys):
     path, create = tmp_path / "all", ("ledger", "create", "--delta", "1e-5")
     result = answer(capsys, *create, path, "--epsilon", "9")
-    assert (result["scope"], result["runs"], result["epsilon"]) == ("shared", [], 0)
+    assert (result["header"]["scope"], result["runs"], result["epsilon"]) == ("shared", [], 0)
     assert answer(capsys, "ledger", "show", path) == result
     refused(capsys, *create, path, "--epsilon", "9")  # exists
 

@@ -194,7 +194,7 @@ def test_a_checkpoint_needs_the_ledger_of_its_run(tmp_path):
     _, checkpoint = finished(tmp_path / "dear", epsilon=50.0)
     finished(tmp_path / "cheap", epsilon=0.1)
     module = Mine()
-    with pytest.raises(InputError, match="different run"):
+    with pytest.raises(DpswdError, match="different run"):
         resume(checkpoint, module, directory=tmp_path / "cheap", epsilon=50.0)
     assert module.criterion.n_releases == 0
 
