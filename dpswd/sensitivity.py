@@ -1,8 +1,7 @@
-r"""Law of the squared sensitivity of random projections, and bounds on it. NumPy and SciPy only.
+r"""Law of the squared sensitivity of random projections, and bounds on it.
 
-Replacing one record moves one row by at most ``2 row_norm`` in a direction :math:`z` that is fixed before the
-directions :math:`U` (d x k, unit columns) are drawn. The squared L2 norm of the projections of a unit move is
-:math:`S = \|z^\top U\|^2`. Its law depends on :math:`d`, :math:`k` and the kind of directions:
+The squared L2 norm of the projections of a unit move :math:`z`, which is fixed before the directions :math:`U` (d x k,
+unit columns) are drawn, is :math:`S = \|z^\top U\|^2`. Its law depends on the kind of directions:
 
 ==============  ===============================================  ==========================================
 kind            law of S                                         :math:`E e^{tS}`
@@ -12,9 +11,6 @@ kind            law of S                                         :math:`E e^{tS}
 ==============  ===============================================  ==========================================
 
 For whole orthonormal bases (r = 0), S = k / d is constant. Proof: docs/theory/sensitivity.md, Proposition 4.
-
-References:
-    | Rakotomamonjy2021, Lemma 1 (the law for i.i.d. directions), Lemma 2 (Bernstein), Section 3.3 (CLT).
 """
 
 import functools
@@ -41,13 +37,9 @@ def _variance(n_projections: int, dim: int) -> float:
 
 
 def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
-    r"""Bound S for k i.i.d. directions with probability at least ``1 - failure_prob``.
+    """Bound S for k i.i.d. directions with probability at least ``1 - failure_prob``, by Bernstein's inequality.
 
-    .. math:: w = \frac kd + \frac23 L + \sqrt{2 k v L}, \quad v = \tfrac{2(d-1)}{d^2(d+2)}, \quad L = \ln(1/\eta)
-
-    Bernstein's inequality for k independent variables in [0, 1] with mean 1/d and variance v, for ONE direction fixed
-    before the projections are drawn (Rakotomamonjy2021, Lemma 2). Every release draws its own projections and spends
-    the tail :math:`\eta`; the paper counts it once (docs/errata.md).
+    Rakotomamonjy2021, Lemma 2. Every release spends the tail; the paper counts it once (docs/errata.md).
     """
     log_inverse = -math.log(failure_prob)
     spread = math.sqrt(2 * _variance(n_projections, dim) * log_inverse)
@@ -55,10 +47,9 @@ def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
 
 
 def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
-    r"""Approximate a quantile of S, at ``1 - failure_prob``, by :math:`k/d + z_{1-\eta} \sqrt{kv}`.
+    """Approximate a quantile of S, at ``1 - failure_prob``, by a normal law (Rakotomamonjy2021, Section 3.3).
 
-    NOT rigorous (Rakotomamonjy2021, Section 3.3): the law of S is skewed to the right, so the true quantile is larger.
-    Accounts that use it are marked as not sound.
+    NOT rigorous: the law of S is skewed to the right, so the true quantile is larger.
     """
     if n_projections <= 30:
         raise InputError(f"Expected n_projections > 30 for bound='clt', got {n_projections}; use bound='exact'.")
@@ -69,11 +60,9 @@ def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
 def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
     r"""Compute :math:`\ln {}_1F_1(r/2; d/2; t) = \ln E e^{tY}`, :math:`Y \sim \mathrm{Beta}(r/2, (d-r)/2)`.
 
-    With :math:`Y = \sin^2\theta` the density of :math:`\theta` is proportional to
-    :math:`\sin^{r-1}\theta \cos^{d-r-1}\theta`: the integrand has one mode, no singularity and (in logs) no overflow,
-    and Gauss-Legendre quadrature is used on both sides of the mode. For small t the power series, whose terms are all
-    positive, keeps the relative accuracy, which is 1e-10 for d <= 4096. For t above 1e12 and 100 d, where the peak is
-    narrower than the rounding of its position, t is returned, an upper bound since Y <= 1.
+    With :math:`Y = \sin^2\theta` the integrand in :math:`\theta` has one mode, and Gauss-Legendre quadrature is used on
+    both sides of it. For small t the power series keeps the relative accuracy, which is 1e-10 for d <= 4096. For t
+    above 1e12 and 100 d, where the peak is narrower than the rounding of its position, t is returned: Y <= 1.
     """
     t = np.asarray(t, dtype=float)
     small = (t <= min(dim / 100, 5.0)) | ((t <= dim / 8) & (r * t <= dim))
@@ -120,7 +109,7 @@ def _log_kummer_integral(r: int, dim: int, t: Array) -> Array:
 
 @dataclass(frozen=True)
 class ConstantLaw:
-    """Constant S: whole orthonormal bases, a fixed matrix (its squared operator norm), or a bound."""
+    """Constant S: one, or a bound."""
 
     mean: float
     is_constant = True
@@ -143,9 +132,8 @@ class ConstantLaw:
 class ProjectionLaw:
     r"""Law of :math:`S = \|z^\top U\|^2` for random directions.
 
-    ``labelled``: records are embedded as x times one-hot label. The survival function then also covers a change of
-    class: :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating function is unchanged
-    (docs/theory/sensitivity.md, Proposition 5).
+    ``labelled``: the survival function also covers a change of class, :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`; the
+    moment generating function is unchanged (docs/theory/sensitivity.md, Proposition 5).
     """
 
     dim: int

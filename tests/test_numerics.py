@@ -1,9 +1,7 @@
 """Finite precision: what the proofs say of real numbers, checked in exact arithmetic on what the code computes."""
 
 import math
-import re
 from fractions import Fraction
-from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
@@ -18,10 +16,8 @@ import dpswd.queries
 from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, PrivateRecords, ProjectionMechanism, random_projections
 from dpswd._random import SeededRandom, normal, on_grid
 from dpswd._sorting import sort_rows
-from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.audit.bounds import Claim
 from dpswd.audit.game import run_game
-from dpswd.mixture.structure import forecast
 from dpswd.queries import ClassCounts, ClassCovariances
 from dpswd.release import clip_rows
 from dpswd.sliced import block_means, padded_block_means, sliced_wasserstein
@@ -255,15 +251,3 @@ def test_block_means_of_a_million_rows_in_float32(million, blocks):
         running = torch.cat([torch.zeros(1, 2), ours.cumsum(dim=0)])[edges].diff(dim=0) / edges.diff()[:, None]
         correct = torch.cat([torch.zeros(1, 2), exact.cumsum(dim=0)])[edges].diff(dim=0) / edges.diff()[:, None]
         assert float((running.double() - correct).abs().max()) > 10 * (math.log2(1003) + 3) * UNIT32 * size
-
-
-@pytest.mark.parametrize(("config", "records", "shape"), [("digits", 1437, (1, 8, 8)), ("mnist", 60_000, (1, 28, 28))])
-def test_number_of_released_values_in_the_theory_page(config, records, shape):
-    made = forecast(records, shape, 10, mu_of_epsilon(10.0, 1e-5))
-    pairs, cells = made.dim * (made.dim + 1) // 2, 10 * made.n_cells
-    n = (made.dim + 1) + (1 + made.n_levels) + 10 * (1 + made.dim) + 10 * pairs
-    if made.n_cells > 1:
-        n += made.n_rounds * cells * (1 + made.n_components) + cells * made.n_components * (made.n_components + 1) // 2
-    page = (Path(__file__).parents[1] / "docs" / "theory" / "numerics.md").read_text()
-    stated = re.search(rf"`configs/{config}.yaml`\s\(\$n = ([\d{{}},]+)\$\)", page)
-    assert int(re.sub(r"\D", "", stated[1])) == n

@@ -1,8 +1,4 @@
-r"""Calibration: the least noise that keeps a budget.
-
-The part of a budget that is spent decreases with sigma. A search in :math:`\ln\sigma` on a coarse grid of losses is
-confirmed on the fine grid: the returned sigma keeps the budget there and spends at least 99.5 % of it.
-"""
+"""Calibration: the least noise that keeps a budget, by a search in ln sigma on a coarse and then on the fine grid."""
 
 import dataclasses
 import functools

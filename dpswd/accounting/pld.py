@@ -1,12 +1,9 @@
 r"""Privacy loss distributions of releases, composed by FFT.
 
-Definitions, assumptions and proofs: docs/theory/accounting.md, Propositions 13 to 16. One release, given U, is a
-Gaussian mechanism with :math:`\mu = \mathtt{scale}\sqrt S`; its profile is the mixture over S, rounded up, and at rate
-q that of Balle2018, Theorem 9. Chords of the profile, linear in :math:`e^\varepsilon`, enlarge it and belong to a pair
-of discrete distributions that dominates the release (Doroshenko2022); such pairs compose, adaptively (Zhu2022).
-
-A grid of spacing h adds at most :math:`h^2/4` to the variance of the loss of one release and :math:`h^2/8` to its mean,
-so h is a fraction of the standard deviation of that loss; far from zero the spacing is relative.
+One release, given U, is a Gaussian mechanism with :math:`\mu = \mathtt{scale}\sqrt S`; its profile is the mixture over
+S. Chords of the profile, linear in :math:`e^\varepsilon`, belong to a pair of discrete distributions that dominates the
+release. The spacing of the grid is a fraction of the standard deviation of the loss of one release, and relative far
+from zero. Proofs: docs/theory/accounting.md, Propositions 13 to 16.
 """
 
 import functools
@@ -45,10 +42,7 @@ class LossTooLargeError(InputError):
 
 
 class Releases(NamedTuple):
-    r"""Equal releases, each on a fresh subset of fixed size, drawn without replacement.
-
-    Given the directions, one release is a Gaussian mechanism with :math:`\mu = \mathtt{scale} \sqrt S`.
-    """
+    """Equal releases, each on a fresh subset of fixed size, drawn without replacement."""
 
     law: Law  # of S
     scale: float  # unit_sensitivity / sigma
@@ -57,10 +51,7 @@ class Releases(NamedTuple):
 
 
 def merge_gaussians(parts: Iterable[Releases]) -> list[Releases]:
-    r"""Replace all unsampled releases with constant S by the Gaussian mechanism that they compose to.
-
-    :math:`\mu^2 = \sum_i T_i \mathtt{scale}_i^2 S_i` (Dong2022, Corollary 3.3).
-    """
+    """Replace all unsampled releases with constant S by the Gaussian mechanism that they compose to (Dong2022)."""
     kept, mu_sq = [], 0.0
     for part in parts:
         if part.rate == 1 and part.law.is_constant:
@@ -147,9 +138,8 @@ class _Losses(NamedTuple):
 def _symmetric(upper: Array, infinite: float, step: float) -> _Losses:
     """Complete the probabilities of ``step, 2 step, ...`` by P(-y) = e^-y P(y) and the remaining mass at 0.
 
-    Every delta at epsilon >= 0 depends on the upper half only. The lower half of an FFT, and differences of profiles
-    near 1, have absolute errors of about 1e-16 per release. Those add up over many releases, and gdpnum reads small
-    false-positive rates off the lower half (Proposition 20).
+    The lower half of an FFT has absolute errors of about 1e-16 per release, and gdpnum reads small false-positive rates
+    off it (Proposition 20).
     """
     upper = np.maximum(upper, 0.0)
     lower = upper * np.exp(-step * np.arange(1, len(upper) + 1))

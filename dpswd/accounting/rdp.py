@@ -1,12 +1,7 @@
-r"""Renyi accounting with ``autodp``: an upper bound to compare with the privacy loss distribution.
+"""Renyi accounting with ``autodp``: an upper bound to compare with the privacy loss distribution.
 
-The Renyi divergence of one release is exact (docs/theory/accounting.md, Proposition 17):
-
-.. math:: \varepsilon(\alpha) = \frac1{\alpha-1} \ln E \exp\Bigl(\tfrac{\alpha(\alpha-1)}2 \mathtt{scale}^2 S\Bigr).
-
-Subsets without replacement use Wang2019, Theorem 9, without autodp's ``improved_bound_flag``, whose condition is not
-proved here. Curves add up over releases. The conversion to epsilon is Proposition 3 of Mironov2017,
-:math:`\varepsilon = \varepsilon(\alpha) + \ln(1/\delta)/(\alpha - 1)`.
+Divergence of one release, subsets and conversion to epsilon: docs/theory/accounting.md, Proposition 17. Curves add up
+over releases.
 """
 
 import functools

@@ -138,13 +138,13 @@ def test_labels_cost_nothing_with_whole_bases_and_little_without():
         (lambda: account(ROWS).get_epsilon(1e-18), "delta"),
         (lambda: PrivacyAccountant().get_epsilon(1e-5), "step"),
         (lambda: PrivacyAccountant("rdp").get_epsilon(1e-5), "step"),
-        (
-            lambda: account(ROWS.replace(bound="bernstein", failure_prob=1e-5)).get_epsilon(1e-3),
-            "smaller failure_prob",
-        ),
+        (lambda: account(ROWS.replace(bound="bernstein", failure_prob=1e-5)).get_epsilon(1e-3), "failure_prob"),
         (lambda: account(ROWS.replace(bound="bernstein")).pld(), "failure_prob"),
         (lambda: account(ROWS.replace(sigma=1e-3)).get_epsilon(1e-5), "larger sigma"),
         (lambda: account(ROWS.replace(sigma=0.1, batch_size=N), releases=1).get_mu_and_regret(), "larger sigma"),
+        (lambda: mu_of_epsilon(1e12, 1e-5), "epsilon"),
+        # at delta >= q T, (0, delta) holds without noise: a record is read with probability at most q T
+        (lambda: ROWS.calibrate(sample_size=10**6, n_releases=1, target_epsilon=1e-4, target_delta=1e-4), "lower the"),
     ],
 )
 def test_invalid_input(call, match):
@@ -220,16 +220,3 @@ def test_earlier_releases_share_the_budget():
 def test_invalid_budget(changes, budget, match):
     with pytest.raises(InputError, match=match):
         calibrate_sigma(ROWS.replace(**changes), **PLAN, **budget)
-
-
-def test_budget_that_needs_no_noise():
-    """At delta >= q T, (0, delta) holds without noise: a record is read with probability at most q T."""
-    with pytest.raises(InputError, match="lower the target"):
-        calibrate_sigma(ROWS, sample_size=10**6, n_releases=1, target_epsilon=1e-4, target_delta=1e-4)
-
-
-def test_mu_of_epsilon():
-    mu = mu_of_epsilon(1.0, 1e-5)
-    assert float(pld.gaussian_delta(mu, 1.0)) == pytest.approx(1e-5, rel=0.02)
-    with pytest.raises(InputError, match="epsilon"):
-        mu_of_epsilon(1e12, 1e-5)

@@ -97,6 +97,10 @@ def test_an_incomplete_last_line_is_replaced_and_a_damaged_one_refused(path, wri
         path.write_bytes(whole[: start + 19] + lost + whole[start + 19 + len(lost) : -1])
         with pytest.raises(LedgerError):
             Ledger.open_existing(path)
+    for byte in b"x} \x00\xff\r":  # in place of the last line break: must not hide the release
+        path.write_bytes(whole[:-1] + bytes([byte]))
+        with pytest.raises(LedgerError):
+            Ledger.open_existing(path)
     for cut in (start + 1, start + 20, len(whole) - 1):  # the last one lacks its line break only
         path.write_bytes(whole[:cut])
         ledger = Ledger.open_existing(path)
@@ -254,18 +258,6 @@ def test_shared_ledger_is_created_once(shared, tmp_path):
     weak.check([(COUNTS, N - 1, 1)])  # control
 
 
-def test_resume_compares_with_the_checkpoint(shared):
-    shared.reserve("a", facts(count=3))
-    shared.record(COUNTS, N, "a")
-    shared.record(COUNTS, N, "a")
-    head, whole = shared.head, shared.path.read_bytes()
-    SharedLedger.open_existing(shared.path).check_resumable("a", head)
-    shared.path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
-    for run, wanted in (("a", head), ("b", "")):
-        with pytest.raises(LedgerError, match="cannot be resumed"):
-            SharedLedger.open_existing(shared.path).check_resumable(run, wanted)
-
-
 def compete(path, run, answers):
     try:
         ledger = SharedLedger.open_existing(path)
@@ -355,7 +347,7 @@ def ledgers(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["planned", "bare", "shared"])
-@fuzz(60, data=st.data())
+@fuzz(150, data=st.data())
 def test_damage(name, ledgers, tmp_path, data):
     whole = ledgers[name]
     content = data.draw(damage(whole))
@@ -373,20 +365,6 @@ def test_damage(name, ledgers, tmp_path, data):
     elif name == "planned":
         assert (ROWS, N, 4) in found.planned()
     assert set(found.heads) <= set(before.heads)
-
-
-def test_every_flipped_byte_is_found(ledgers, tmp_path):
-    whole = ledgers["planned"]
-    path = tmp_path / "ledger.jsonl"
-    path.write_bytes(whole)
-    before = Ledger.open_existing(path).planned()
-    for at in range(len(whole)):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 7]) + whole[at + 1 :])
-        found = outcome(Ledger.open_existing, path)
-        assert found is REFUSED or found.planned() == before, at
-    for byte in b"x} \x00\xff\r":  # in place of the last line break: must not hide the release
-        path.write_bytes(whole[:-1] + bytes([byte]))
-        assert outcome(Ledger.open_existing, path) is REFUSED
 
 
 @fuzz(20, content=st.binary(max_size=300))

@@ -240,13 +240,6 @@ def test_agrees_with_the_accountant_of_autodp():
     assert RenyiAccount([part]).get_epsilon(1e-5) == pytest.approx(expected, rel=1e-3)
 
 
-def test_mixed_sequences_add_up():
-    a, b = Releases(ProjectionLaw(20, 30), 0.2, 0.1, 50), Releases(ConstantLaw(1.0), 0.3, 1.0, 2)
-    for order in (2, 9, 33.0):
-        assert RenyiAccount([a, b])(order) == pytest.approx(RenyiAccount([a])(order) + RenyiAccount([b])(order))
-    assert RenyiAccount([a._replace(times=100)])(5) == pytest.approx(2 * RenyiAccount([a])(5))
-
-
 @pytest.mark.parametrize("sigma", [0.02, 1.0, 100.0])
 @pytest.mark.parametrize("rate", [1e-4, 0.4, 1.0])
 def test_finite_at_the_largest_sizes(sigma, rate):
