@@ -190,11 +190,14 @@ class RunBudget(Recorder):
 
     # Opening
 
-    def _open(self, wanted: Plan, shares: list[float]) -> None:
-        """Start or resume the run, with the other ranks; what can be refused is refused before a file is written."""
-        processes = Processes()
+    def _open(self, parts: list[tuple[Releasing[Any], int]]) -> None:
+        """Start or resume a run of parts with numbers of releases, with the other ranks, and calibrate the parts.
+
+        What can be refused is refused before a file is written.
+        """
+        wanted, shares = [(part.mechanism, n) for part, n in parts], [part.share for part, _ in parts[:-1]]
         digest = None if self.records is None else check_same_records(self.records)
-        opened = processes.broadcast(lambda: self._open_files(wanted, shares))
+        opened = Processes().broadcast(lambda: self._open_files(wanted, shares))
         if digest in _released and self.shared_ledger is None and self._checkpoint is None:
             say(
                 f"Warning: these records were released before, in {_released[digest]}. This run spends a further "
@@ -204,6 +207,8 @@ class RunBudget(Recorder):
             _released[digest] = str(self.run_dir)
         header, made, self._stored, self._again = opened
         self._take(header, made)
+        for (part, _), (mechanism, _) in zip(parts, self.plan, strict=True):
+            part.mechanism, part.recorder = mechanism, self
         self._running = True
 
     def _open_files(self, wanted: Plan, shares: list[float]) -> tuple[Any, ...]:
@@ -468,10 +473,7 @@ class Budget(RunBudget):
         """Calibrate the queries and open the ledger."""
         if not self.queries:
             raise InputError("Expected at least one query in queries, got none.")
-        wanted: Plan = [(query.mechanism, 1) for query in self.queries]
-        self._open(wanted, [query.share for query in self.queries[:-1]])
-        for query, (mechanism, _) in zip(self.queries, self.plan, strict=True):
-            query.mechanism, query.recorder = mechanism, self
+        self._open([(query, 1) for query in self.queries])
         return self
 
     def __exit__(self, *_: Any) -> None:

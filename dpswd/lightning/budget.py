@@ -17,7 +17,7 @@ from dpswd._distributed import Processes
 from dpswd._progress import say
 from dpswd._provenance import mark_runs, seen_runs
 from dpswd._validate import at_least
-from dpswd.budget import Plan, RunBudget
+from dpswd.budget import RunBudget
 from dpswd.errors import BudgetExceededError, DpswdError, InputError
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import Mechanism
@@ -150,11 +150,8 @@ class PrivacyBudget(RunBudget, L.Callback):
                 f"{type(loader).__name__}; or give PrivacyBudget sample_size and n_releases, where the module hands "
                 "tensors to the loss."
             )
-        parts: list[Releasing[Any]] = [*queries] if loss is None else [*queries, loss]
-        wanted: Plan = [(part.mechanism, n_releases if part is loss else 1) for part in parts]
-        self._open(wanted, [part.share for part in parts[:-1]])
-        for part, (mechanism, _) in zip(parts, self.plan, strict=True):
-            part.mechanism = mechanism
+        parts: list[Any] = [(query, 1) for query in queries]
+        self._open(parts if loss is None else [*parts, (loss, n_releases)])
         mark_runs(pl_module, [self.run])
         processes = Processes()
         processes.run_on_all(self._write)

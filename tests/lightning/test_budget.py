@@ -1,7 +1,6 @@
 """PrivacyBudget in a fit of a user's own module: plan, calibration, statement, refusals, shared ledgers."""
 
 import importlib.metadata
-import json
 from types import SimpleNamespace
 
 import lightning as L
@@ -18,6 +17,7 @@ from factories import (
     Y,
     account,
     agree,
+    answer,
     checkpoint_at,
     ledger_of,
     loader,
@@ -41,7 +41,6 @@ from dpswd import (
 )
 from dpswd._provenance import seen_runs
 from dpswd.accounting.ledger import Ledger, SharedLedger
-from dpswd.commands.main import main
 from dpswd.errors import DpswdError
 from dpswd.report.render import write_report
 
@@ -187,6 +186,9 @@ def test_a_release_when_training_starts_is_charged(tmp_path, first):
     class Late(Queried):
         on_train_start = Mine.on_train_start
 
+        def setup(self, stage):
+            self.criterion = DPSlicedWassersteinLoss(MECHANISM)
+
     of = records()
     module, calls = Late(of), Calls("on_train_start", lambda m: Queried.on_train_start(m))
     run = moved(trainer(tmp_path, callbacks=[calls]), first)
@@ -204,29 +206,17 @@ def test_a_learning_rate_finder_releases_nothing(tmp_path):
     assert (released(module), written(tmp_path)) == (0, None)
 
 
-class MadeInSetup(Mine):
-    def setup(self, stage):
-        self.criterion = DPSlicedWassersteinLoss(MECHANISM)
-
-
-def test_a_loss_made_in_setup(tmp_path):
-    trainer(tmp_path).fit(MadeInSetup(), loader())
-    agree(tmp_path, STEPS)
-
-
-def test_two_budgets(tmp_path):
-    run = trainer(tmp_path)
-    run.callbacks.append(PrivacyBudget(50.0, 1e-5))  # Lightning refuses two in Trainer(callbacks=...) itself
-    with pytest.raises(InputError, match="one PrivacyBudget"):
-        run.fit(Mine(), loader())
-
-
-def test_options_and_processes_that_do_not_fit():
+def test_options_budgets_and_processes_that_do_not_fit():
     with pytest.raises(InputError, match="sample_size and n_releases together"):
         PrivacyBudget(1.0, 1e-5, sample_size=N)
     budget = PrivacyBudget(1.0, 1e-5)
-    with pytest.raises(InputError, match=r"trainer\.strategy=ddp for 2 processes, got object"):
-        budget.setup(SimpleNamespace(world_size=2, strategy=object(), callbacks=[budget]), Mine(), "fit")
+    for callbacks, match in (
+        ([budget], "trainer.strategy=ddp for 2"),
+        ([budget] * 2 + [PrivacyBudget(9.0, 0.1)], "one"),
+    ):
+        trainer = SimpleNamespace(world_size=2, strategy=object(), callbacks=callbacks)
+        with pytest.raises(InputError, match=match):
+            budget.setup(trainer, Mine(), "fit")
 
 
 def test_modules_with_releases(tmp_path):
@@ -255,18 +245,15 @@ def fail(*_):
     raise InputError("Expected room on the disk, got none.")
 
 
-def test_a_callback_that_fails(tmp_path):
-    with pytest.raises(InputError, match="disk"):
-        trainer(tmp_path, callbacks=[Calls("on_train_end", fail)]).fit(Mine(), loader())
-    agree(tmp_path, STEPS)
-
-
 def test_a_refused_start_does_not_affect_the_next_run(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("dpswd.budget.write_json", fail)
         with pytest.raises(InputError, match="disk"):
             trainer(tmp_path / "a").fit(Mine(), loader())
     first = ledger_of(tmp_path / "a")
+    with pytest.raises(InputError, match="disk"):
+        trainer(tmp_path / "c", callbacks=[Calls("on_train_end", fail)]).fit(Mine(), loader())
+    agree(tmp_path / "c", STEPS)
     for name in "ba":  # without a release, the directory is free
         trainer(tmp_path / name).fit(Mine(), loader())
         agree(tmp_path / name, STEPS)
@@ -334,26 +321,13 @@ def test_an_interrupted_run_has_spent_its_plan(tmp_path, shared):
 def test_a_run_with_fixed_noise_voids_the_total(tmp_path, shared, capsys):
     run(tmp_path / "a", shared, module=Mine(MECHANISM.replace(noise_seed=7)))
     run(tmp_path / "b", shared)
-    header, facts = ledger_of(tmp_path / "a").header, privacy(tmp_path / "a")
-    bad = header["run"]
-    assert facts["private"] is facts["sound"] is header["private"] is False
-    facts = privacy(tmp_path / "b")
-    assert facts["private"] is True  # by itself
-    assert facts["across_runs"]["private"] is facts["across_runs"]["sound"] is False
-    start = f"NOT PRIVATE: run {bad}"
+    bad, good = privacy(tmp_path / "a"), privacy(tmp_path / "b")
+    assert bad["private"] is bad["sound"] is ledger_of(tmp_path / "a").header["private"] is False
+    assert good["private"] is True  # by itself
+    assert good["across_runs"]["private"] is good["across_runs"]["sound"] is False
+    start = f"NOT PRIVATE: run {bad['run']}"
     assert any(caveat.startswith(start) for caveat in write_report(tmp_path / "b")["caveats"])
-    assert main(["ledger", "show", str(shared), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["sentence"].startswith(start)
-
-
-def test_resume_on_a_cut_shared_ledger_is_refused(tmp_path, shared):
-    checkpoint = crash(tmp_path / "a", shared)
-    shared.write_bytes(b"".join(shared.read_bytes().splitlines(keepends=True)[:-2]))
-    before, module = (tmp_path / "a" / "ledger.jsonl").read_bytes(), Mine()
-    with pytest.raises(DpswdError, match="the ledger was cut"):
-        run(tmp_path / "a", shared, module=module, checkpoint=checkpoint)
-    assert module.criterion.n_releases == 0
-    assert (tmp_path / "a" / "ledger.jsonl").read_bytes() == before
+    assert answer(capsys, "ledger", "show", shared)["sentence"].startswith(start)
 
 
 def test_a_resumed_run_keeps_its_shared_ledger(tmp_path, shared):
@@ -364,6 +338,9 @@ def test_a_resumed_run_keeps_its_shared_ledger(tmp_path, shared):
         trainer(tmp_path / "in", epsilon=2.0).fit(Mine(), loader(), ckpt_path=inside)
     with pytest.raises(InputError, match="shared="):
         run(tmp_path / "out", shared, checkpoint=checkpoint_at(tmp_path / "out", 3))
+    shared.write_bytes(b"".join(shared.read_bytes().splitlines(keepends=True)[:-2]))
+    with untouched(tmp_path / "in"), pytest.raises(DpswdError, match="the ledger was cut"):
+        run(tmp_path / "in", shared, checkpoint=inside)
 
 
 def test_a_kill_between_the_two_ledgers_is_made_up_for(tmp_path, shared, monkeypatch):
