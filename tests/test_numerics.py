@@ -145,10 +145,8 @@ class LowBits:
         made = ProjectionMechanism(
             8, 256, 10.0, 20, statistic="quantiles", n_quantiles=10, kind="orthogonal", noise_seed=0
         )
-        self.loss, self.claim = (
-            DPSlicedWassersteinLoss(made),
-            Claim.of(PrivacyAccountant().step(made, sample_size=20), 1e-5),
-        )
+        self.loss = DPSlicedWassersteinLoss(made)
+        self.claim = Claim.of(PrivacyAccountant().step(made, sample_size=20), 1e-5)
         self.first = torch.randn(20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         self.second = self.first.clone()
         self.second[0] *= -1
@@ -161,9 +159,7 @@ class LowBits:
     def _broken_words(self, release, rows):
         sigma = release.mechanism.sigma
         exact = self.loss.exact_values(rows, None, release.projections)
-        noise = (
-            ((release.values - exact) / sigma).T.flatten().numpy().astype(np.longdouble)
-        )  # in the order of the draws
+        noise = ((release.values - exact) / sigma).T.flatten().numpy().astype(np.longdouble)  # in order of the draws
         half = len(noise) // 2
         square = noise[:half] ** 2 + noise[half:] ** 2
         words = np.exp(-square / 2) * np.longdouble(2) ** 53

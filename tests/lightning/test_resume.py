@@ -16,7 +16,6 @@ from factories import (
     Mine,
     N,
     Queried,
-    X,
     account,
     agree,
     checkpoint_at,
@@ -100,16 +99,6 @@ def test_ctrl_c_twice_with_free_steps(tmp_path, monkeypatch):
     assert drawn(tmp_path / "witness") == 4
 
 
-@pytest.fixture
-def crashed(tmp_path):
-    """Checkpoint of a run that crashed in its fourth step, after the release of that step."""
-    module = Mine(fail_at=3)
-    with pytest.raises(RuntimeError, match="crash"):
-        trainer(tmp_path).fit(module, loader())
-    assert module.criterion.n_releases == written(tmp_path) == privacy(tmp_path)["releases_made"] == 4
-    return checkpoint_at(tmp_path, 3)
-
-
 def finished(directory, epsilon=5.0):
     module = Mine()
     trainer(directory, epsilon=epsilon).fit(module, loader())
@@ -189,38 +178,22 @@ def test_a_checkpoint_states_no_fewer_releases_than_the_one_it_came_from(tmp_pat
     assert state_of(tmp_path / "early.ckpt") == state_of(tmp_path / "late.ckpt") == wanted
 
 
-def test_a_checkpoint_needs_the_ledger_of_its_run(tmp_path):
+def test_a_checkpoint_needs_a_budget_and_the_ledger_of_its_run(tmp_path):
     """Otherwise weights that cost epsilon 50 would be stated to cost 0.1."""
     _, checkpoint = finished(tmp_path / "dear", epsilon=50.0)
     finished(tmp_path / "cheap", epsilon=0.1)
     module = Mine()
-    with pytest.raises(DpswdError, match="different run"):
-        resume(checkpoint, module, directory=tmp_path / "cheap", epsilon=50.0)
-    assert module.criterion.n_releases == 0
-
-
-def test_a_checkpoint_without_a_budget_is_refused(tmp_path):
-    class Raw(Mine):
-        def training_step(self, batch, batch_idx):
-            return self.net(X).square().mean()
-
-    bare = trainer(tmp_path / "raw")
-    bare.callbacks = [callback for callback in bare.callbacks if callback is not bare.budget]
-    bare.fit(Raw(), loader())
-    module, run = Mine(), tmp_path / "run"
-    with pytest.raises(InputError, match="within a PrivacyBudget"):
-        resume(checkpoint_at(tmp_path / "raw", 2), module, directory=run)
-    assert module.criterion.n_releases == 0
-    assert not [path for path in run.rglob("*") if path.is_file()]
-
-
-def test_a_cut_ledger_is_refused(tmp_path, crashed):
-    path = tmp_path / "ledger.jsonl"
+    path = tmp_path / "dear" / "ledger.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
-    module = Mine()
-    with untouched(tmp_path), pytest.raises(DpswdError, match="ledger"):
-        resume(crashed, module)
+    for directory in (tmp_path / "cheap", tmp_path / "dear"):  # of a different run, and one that was cut
+        with untouched(tmp_path), pytest.raises(DpswdError, match="different run"):
+            resume(checkpoint, module, directory=directory, epsilon=50.0)
+    content = torch.load(checkpoint, weights_only=True)
+    torch.save(content | {"callbacks": {}}, tmp_path / "bare.ckpt")  # saved without a budget
+    with pytest.raises(InputError, match="within a PrivacyBudget"):
+        resume(tmp_path / "bare.ckpt", module, directory=tmp_path / "run")
     assert module.criterion.n_releases == 0
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
 
 
 def test_nothing_secret_is_in_a_checkpoint(tmp_path):
