@@ -152,11 +152,10 @@ class RunBudget(Recorder):
 
     def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
         """Write the noisy values of the last release, on rank 0, before they are returned."""
-        if self._ledger is None or not self._is_stored(mechanism):
-            return
-        facts = {"run": self.run, "tensors": {name: value.cpu() for name, value in tensors.items()}}
-        atomic_write(self._file(self._ledger.n_releases, "pt"), partial(torch.save, facts))
-        self._file(self._ledger.n_releases, "drawing").unlink(missing_ok=True)
+        if self._ledger is not None and self._is_stored(mechanism):
+            facts = {"run": self.run, "tensors": {name: value.cpu() for name, value in tensors.items()}}
+            atomic_write(self._file(self._ledger.n_releases, "pt"), partial(torch.save, facts))
+            self._file(self._ledger.n_releases, "drawing").unlink(missing_ok=True)
 
     def _file(self, number: int, ending: str) -> Path:
         """Return the path of a release's value, or of the marker that says that it is being drawn."""

@@ -82,8 +82,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"sigma    {result['sigma']:.6g}")
     if result["epsilon"] is not None:
         print(f"epsilon  {result['epsilon']:.6g}   at delta {result['delta']:g}")
-    if result["mu"] is not None:
-        print(f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}")
+    print(f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}")
     print(f"account  {result['accountant']}, bound {result['bound']}, {'sound' if result['sound'] else 'NOT SOUND'}")
     print(*(f"warning  {line}\n" for line in result["caveats"]), sep="", end="")
     print(*(f"  - {line}" for line in result["assumptions"]), sep="\n")

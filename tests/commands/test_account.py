@@ -9,7 +9,7 @@ import dpswd.loss
 import dpswd.release
 from dpswd import GaussianMechanism
 from dpswd._random import SeededRandom
-from dpswd.accounting.ledger import HANDED_OVER, Ledger
+from dpswd.accounting.ledger import HANDED_OVER
 from dpswd.commands.main import main
 
 MNIST = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100 --sigma 0.72".split()
@@ -96,24 +96,15 @@ def test_audit(capsys, monkeypatch):
 MECHANISM = GaussianMechanism(sensitivity=1.0, sigma=4.0, name="counts")
 
 
-def of_run(path, run, made=1, planned=2, mechanism=MECHANISM):
-    plan = [{"mechanism": mechanism.to_dict(), "n_releases": planned}]
-    header = {"run": run, "version": "1", "config_sha256": "ab" * 32, "sample_size": 100, "plan": plan}
-    header |= {"target_epsilon": 3.0, "target_delta": 1e-5, "private": mechanism.is_private}
-    ledger = Ledger.create(path, header)
-    for _ in range(made):
-        ledger.record(mechanism, 100)
-    return path
-
-
 def epsilon(count):
     return pytest.approx(account([(MECHANISM, 100, count)]).get_epsilon(1e-5), rel=1e-12)
 
 
 def test_ledger_show(tmp_path, capsys):
-    path = of_run(tmp_path / "ledger.jsonl", "r1")
+    run_dir = make_run(tmp_path / "run", (MECHANISM, 100, 1), planned=2, header={"run": "r1", "target_epsilon": 3.0})
+    path = run_dir / "ledger.jsonl"
     result = answer(capsys, "ledger", "show", path)
-    assert result["head"] == ledger_of(tmp_path).head
+    assert result["head"] == ledger_of(run_dir).head
     assert result["torn"] is False
     assert (result["releases_made"], result["releases_planned"]) == (1, 2)
     assert (result["epsilon"], result["made"]["epsilon"]) == (epsilon(2), epsilon(1))
@@ -121,14 +112,15 @@ def test_ledger_show(tmp_path, capsys):
     assert result["sound"] is result["private"] is True
     assert result["header"]["target_epsilon"] == 3
     assert answer(capsys, "ledger", "show", path, "--delta", "1e-3")["epsilon"] < result["epsilon"]
-    assert answer(capsys, "ledger", "show", tmp_path) == result  # the run directory
+    assert answer(capsys, "ledger", "show", run_dir) == result
     text = printed(capsys, "ledger", "show", path)
     for word in ("chain ok", "1 of 2 planned releases made", "2 x counts", "replace-one"):
         assert word in text
 
 
 def test_ledger_show_of_an_incomplete_line_and_a_fixed_seed(tmp_path, capsys):
-    path = of_run(tmp_path / "l", "r1", made=2, mechanism=GaussianMechanism(sensitivity=1.0, sigma=4.0, noise_seed=1))
+    seeded = GaussianMechanism(sensitivity=1.0, sigma=4.0, noise_seed=1)
+    path = make_run(tmp_path / "run", (seeded, 100, 2)) / "ledger.jsonl"
     path.write_bytes(path.read_bytes()[:-5])
     with untouched(tmp_path):
         found = answer(capsys, "ledger", "show", path)
