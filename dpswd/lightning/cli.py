@@ -1,7 +1,7 @@
 """The LightningCLI behind ``dpswd fit``: the budget is part of the config, and a run has one directory.
 
 The run directory (``trainer.default_root_dir``) gets config.yaml, ledger.jsonl, privacy.json, releases/,
-checkpoints/last.ckpt, and the files of the callbacks in the config.
+checkpoints/last.ckpt, lightning_logs/ and the files of the callbacks in the config.
 """
 
 import datetime
@@ -14,6 +14,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, TQDMProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO
 
 from dpswd._files import atomic_write
@@ -40,7 +41,7 @@ usage: dpswd fit --config NAME|FILE [options]
   --trainer.max_steps N             training steps, which the budget is planned over
   --trainer.accelerator cpu|gpu|auto
   --trainer.enable_progress_bar false
-  --trainer.logger true             metrics for TensorBoard in RUN_DIR/lightning_logs
+  --trainer.logger false            no metrics and pictures for TensorBoard in RUN_DIR/lightning_logs
   --seed_everything N               weights and public samples; never noise, batches or directions
   --ckpt_path FILE                  resume from RUN_DIR/checkpoints/last.ckpt
 
@@ -76,6 +77,14 @@ class StepProgressBar(TQDMProgressBar):
         self.train_progress_bar.set_description("training")
 
 
+class _TensorBoard(L.Callback):
+    """Logs to TensorBoard from the first step on; refused runs leave no file."""
+
+    def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.logger is None:
+            trainer.logger = TensorBoardLogger(trainer.default_root_dir, version="")
+
+
 class PrivateCLI(LightningCLI):
     """``dpswd fit --config FILE``: any LightningModule and data module, with a privacy budget."""
 
@@ -93,7 +102,7 @@ class PrivateCLI(LightningCLI):
             subclass_mode_data=True,
             save_config_callback=_SaveConfig,
             seed_everything_default=True,
-            trainer_defaults={"enable_model_summary": False, "logger": False},
+            trainer_defaults={"enable_model_summary": False},
             parser_kwargs={"exit_on_error": False, "fit": {"exit_on_error": False}},
             args=args,
         )
@@ -115,12 +124,15 @@ class PrivateCLI(LightningCLI):
         parser.add_lightning_class_args(PrivacyBudget, "privacy")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
-        """Set directory, checkpoints and progress bar where the config does not."""
+        """Set directory, logger, checkpoints and progress bar where the config does not."""
         given = self.config_init["fit"]["trainer"]
         now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")
         directory = Path(given.get("default_root_dir") or f"runs/{now}")
         kwargs.setdefault("default_root_dir", str(directory))
         callbacks = _as_list(given.get("callbacks"))
+        if given.get("logger") is None and not given.get("fast_dev_run"):
+            kwargs.setdefault("logger", False)
+            callbacks.append(_TensorBoard())
         shown = given.get("enable_progress_bar") is not False
         if shown and not any(isinstance(each, ProgressBar) for each in callbacks):
             callbacks.append(StepProgressBar())

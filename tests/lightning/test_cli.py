@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from factories import Trap, agree, fit_arguments, privacy, snapshot, untouched, written
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpswd.budget import _released
 from dpswd.commands.main import main
@@ -42,8 +43,9 @@ def test_fit_of_digits(fitted):
     assert "Guarantee: mu = " in said
     assert not any(word in said for word in ("Epoch", "GPU available", "litlogger", "Warning"))
     assert {path.split("/")[0] for path in snapshot(directory)} == {
-        *("checkpoints", "config.yaml", "generator.pt", "ledger.jsonl", "privacy.json", "releases")
+        *("checkpoints", "config.yaml", "generator.pt", "ledger.jsonl", "lightning_logs", "privacy.json", "releases")
     }
+    assert {"loss", "epsilon"} <= {*EventAccumulator(str(directory / "lightning_logs")).Reload().Tags()["scalars"]}
 
 
 def test_help_is_one_screen(capsys):
