@@ -107,8 +107,6 @@ class ShuffleGenerator(Generator):
         torch.Size([5, 1, 8, 8])
     """
 
-    deviations: Tensor
-
     def __init__(
         self,
         sample_shape: tuple[int, int, int] = (1, 28, 28),
@@ -127,7 +125,7 @@ class ShuffleGenerator(Generator):
         self.size, self.chroma_size, self.hidden, self.width = size, chroma_size, hidden, width
         self.jitter: dict[str, Any] = jitter or {}
         self.features = features
-        self.register_buffer("deviations", features.reference.sqrt().float(), persistent=False)
+        self.deviations = nn.Buffer(features.reference.sqrt().float(), persistent=False)
         self.linear = nn.Parameter(torch.randn(groups, dim, dim) / math.sqrt(dim))
         self.offset = nn.Parameter(torch.zeros(groups, dim))
         self.first = nn.Sequential(nn.Linear(dim + n_classes, hidden), nn.BatchNorm1d(hidden))

@@ -32,17 +32,12 @@ _LEAST_CLASS = 0.1  # share of a class, over that of equal classes
 class NormalScores(nn.Module):
     """Released distributions of the columns of each class, and the map between values and normal scores."""
 
-    masses: Tensor
-    edges: Tensor
-    atoms: Tensor
-    last: Tensor
-
     def __init__(self, n_classes: int, n_columns: int, n_bins: int) -> None:
         super().__init__()
-        self.register_buffer("masses", torch.zeros(n_classes, n_columns, n_bins, dtype=torch.float64))
-        self.register_buffer("edges", torch.zeros(n_columns, n_bins + 1, dtype=torch.float64))
-        self.register_buffer("atoms", torch.zeros(n_columns, n_bins, dtype=torch.float64))
-        self.register_buffer("last", torch.zeros(n_columns, dtype=torch.int64))
+        self.masses = nn.Buffer(torch.zeros(n_classes, n_columns, n_bins, dtype=torch.float64))
+        self.edges = nn.Buffer(torch.zeros(n_columns, n_bins + 1, dtype=torch.float64))
+        self.atoms = nn.Buffer(torch.zeros(n_columns, n_bins, dtype=torch.float64))
+        self.last = nn.Buffer(torch.zeros(n_columns, dtype=torch.int64))
 
     def set(self, bins: Bins, masses: Tensor) -> "NormalScores":
         """Set the bins and the masses (C, d, K), which add up to 1 over the bins."""

@@ -105,14 +105,11 @@ class Flatten(FeatureMap):
 class Columns(Flatten):
     """The columns of a vector, scaled by public bounds (low, high) to [0, 1] and clipped; no row is longer than 1."""
 
-    low: Tensor
-    width: Tensor
-
     def __init__(self, bounds: Sequence[tuple[float, float]]) -> None:
         super().__init__((len(bounds),), centre=0.5, radius=math.sqrt(len(bounds)) / 4)
         low, high = torch.tensor(bounds, dtype=torch.float64).unbind(1)
-        self.register_buffer("low", low, persistent=False)
-        self.register_buffer("width", high - low, persistent=False)
+        self.low = nn.Buffer(low, persistent=False)
+        self.width = nn.Buffer(high - low, persistent=False)
 
     def forward(self, records: Tensor) -> Tensor:
         """Map (n, d) to (n, d)."""
@@ -141,17 +138,14 @@ class DCT(FeatureMap):
         (144, torch.Size([2, 1, 28, 28]))
     """
 
-    basis_h: Tensor
-    basis_w: Tensor
-
     def __init__(self, sample_shape: tuple[int, ...], size: int = 12, centre: float = 0.0, radius: float = 1.0) -> None:
         super().__init__(sample_shape, centre, radius)
         _, height, width = sample_shape
         if not 1 <= size <= min(height, width):
             raise InputError(f"Expected 1 <= size <= {min(height, width)} (side of the image), got size={size}.")
         self.size, self.dim = size, sample_shape[0] * size**2
-        self.register_buffer("basis_h", dct_matrix(height)[:size].float(), persistent=False)
-        self.register_buffer("basis_w", dct_matrix(width)[:size].float(), persistent=False)
+        self.basis_h = nn.Buffer(dct_matrix(height)[:size].float(), persistent=False)
+        self.basis_w = nn.Buffer(dct_matrix(width)[:size].float(), persistent=False)
 
     def rows(self, centred: Tensor) -> Tensor:
         """Return the low frequencies."""
@@ -198,12 +192,6 @@ class Frequencies(FeatureMap):
         (96, 0.25)
     """
 
-    basis_h: Tensor
-    basis_w: Tensor
-    colours: Tensor
-    kept: Tensor
-    weight: Tensor
-
     def __init__(
         self, sample_shape: tuple[int, ...], size: int, chroma_size: int | None = None, centre: float = 0.5
     ) -> None:
@@ -220,11 +208,11 @@ class Frequencies(FeatureMap):
         weight, self.dim = reference.rsqrt(), len(kept)
         opponent = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
         colours = opponent / opponent.norm(dim=1, keepdim=True) if channels == 3 else torch.eye(channels)
-        self.register_buffer("basis_h", dct_matrix(height).float(), persistent=False)
-        self.register_buffer("basis_w", dct_matrix(width).float(), persistent=False)
-        self.register_buffer("colours", colours, persistent=False)
-        self.register_buffer("kept", kept, persistent=False)
-        self.register_buffer("weight", weight / (weight * reference).norm(), persistent=False)
+        self.basis_h = nn.Buffer(dct_matrix(height).float(), persistent=False)
+        self.basis_w = nn.Buffer(dct_matrix(width).float(), persistent=False)
+        self.colours = nn.Buffer(colours, persistent=False)
+        self.kept = nn.Buffer(kept, persistent=False)
+        self.weight = nn.Buffer(weight / (weight * reference).norm(), persistent=False)
 
     @property
     def reference(self) -> Tensor:

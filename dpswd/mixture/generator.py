@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpswd.errors import InputError
 from dpswd.generators import Generator
@@ -31,18 +31,6 @@ class MixtureGenerator(Generator):
 
     Shapes: C classes, n_cells per class, D dimensions of the rows, the p leading ones with covariances of cells.
     """
-
-    weights: Tensor
-    means: Tensor
-    roots: Tensor
-    tail: Tensor
-    low: Tensor
-    high: Tensor
-    synthesis: Tensor
-    offset: Tensor
-    residual_scale: Tensor
-    reflect: Tensor
-    tones: Tensor
 
     def __init__(
         self,
@@ -73,19 +61,17 @@ class MixtureGenerator(Generator):
         self.bounded, self.n_levels, self.residual = bounded, n_levels, residual
         self.contrast, self.n_bins, self.own_columns = contrast, n_bins, own_columns
         self.jitter: dict[str, Any] = amounts
-        self.register_buffer("weights", torch.full((max(1, n_classes), n_cells), 1 / n_cells))
-        self.register_buffer("means", torch.zeros(cells, dim))
-        self.register_buffer("roots", torch.zeros(cells, n_components, n_components))
-        self.register_buffer("tail", torch.zeros(dim - n_components))
-        self.register_buffer("synthesis", torch.zeros(dim, size))
-        self.register_buffer("offset", torch.zeros(size))
-        self.register_buffer("residual_scale", torch.zeros(sample_shape if residual else (0,)))
-        self.register_buffer(
-            "tones", (torch.arange(n_levels - 1) + 0.5) / (n_levels - 1) if n_levels else torch.zeros(0)
-        )
-        self.register_buffer("reflect", torch.tensor(False))
-        self.register_buffer("low", torch.zeros(1 if len(sample_shape) == 3 else sample_shape))
-        self.register_buffer("high", torch.ones_like(self.low))
+        self.weights = nn.Buffer(torch.full((max(1, n_classes), n_cells), 1 / n_cells))
+        self.means = nn.Buffer(torch.zeros(cells, dim))
+        self.roots = nn.Buffer(torch.zeros(cells, n_components, n_components))
+        self.tail = nn.Buffer(torch.zeros(dim - n_components))
+        self.synthesis = nn.Buffer(torch.zeros(dim, size))
+        self.offset = nn.Buffer(torch.zeros(size))
+        self.residual_scale = nn.Buffer(torch.zeros(sample_shape if residual else (0,)))
+        self.tones = nn.Buffer((torch.arange(n_levels - 1) + 0.5) / (n_levels - 1) if n_levels else torch.zeros(0))
+        self.reflect = nn.Buffer(torch.tensor(False))
+        self.low = nn.Buffer(torch.zeros(1 if len(sample_shape) == 3 else sample_shape))
+        self.high = nn.Buffer(torch.ones_like(self.low))
         self.columns = (
             NormalScores(max(1, n_classes) if own_columns else 1, sample_shape[0], n_bins) if n_bins else None
         )
@@ -137,7 +123,7 @@ class MixtureGenerator(Generator):
         means = self.means @ self.synthesis + self.offset
         variances = (self.roots.mT @ self.synthesis[:p]).square().sum(1)
         variances = variances + (self.tail[:, None] * self.synthesis[p:]).square().sum(0)
-        weights = self.weights
+        weights: Tensor = self.weights
         if not self.own_columns:  # one mixture of the cells of all classes
             weights = (weights * weights.new_tensor(self.proportions)[:, None]).reshape(1, -1)
             labels = torch.zeros_like(labels)

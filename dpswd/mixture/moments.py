@@ -1,19 +1,13 @@
 r"""Means and covariances of classes and cells from released counts, sums and second moments: post-processing only.
 
-Every class is cut into cells. Their centres come from k-means on SYNTHETIC rows, drawn from the released mean of the
-class and the pooled covariance, or on a public reference moved to the released mean and covariance. The cell of a
-record depends on this record, on public numbers and on released values only, so that a cell is a class like any other
-to :mod:`dpswd.queries`.
+docs/generation.md states what is done and why. The cell of a record depends on this record, on public numbers and on
+released values only, so that a cell is a class like any other to :mod:`dpswd.queries`.
 
-Means are pulled towards their prior, entry by entry, by Wiener's weight: the variance of the signal over that of signal
-and noise. The former is a multiple of a reference, and the factor is fitted by moments. Covariances of cells are pulled
-likewise towards those within their classes; the reference of entry (i, j) is the product of the variances i and j.
-Covariances of classes keep what the noise adds to the variances, which makes classifiers of the synthetic records
-robust; only negative eigenvalues are cut off. Those of rare classes are pulled towards the pooled covariance, since
-their noise is larger than that of the others, and would tell the classes apart; unless it hides even the largest
-variance, since moments about a mean that is mostly noise hold what is left of this mean. Where there are several cells
-per class and a class is smaller than an average cell, all classes have the pooled covariance.
+Shapes: C classes, K cells of all classes, d dimensions. ``noise`` is the standard deviation of an entry of a released
+sum, or of a diagonal entry of a released second moment.
 """
+
+from collections.abc import Callable
 
 import torch
 from sklearn.cluster import KMeans
@@ -26,53 +20,52 @@ _FAINTEST = 6.0  # largest variance over the noise of a rare class below which i
 _POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in that of one cell
 
 
+def of_eigenvalues(function: Callable[[Tensor], Tensor], matrix: Tensor) -> Tensor:
+    """Apply a function to the ascending eigenvalues (..., d) of symmetric matrices (..., d, d)."""
+    values, vectors = torch.linalg.eigh(matrix)
+    result: Tensor = (vectors * function(values)[..., None, :]) @ vectors.mT
+    return result
+
+
 def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
     """Lift the eigenvalues of symmetric matrices (..., d, d) to at least ``floor``."""
-    values, vectors = torch.linalg.eigh(matrix)
-    result: Tensor = (vectors * values.clamp(min=floor)[..., None, :]) @ vectors.mT
-    return result
+    return of_eigenvalues(lambda values: values.clamp(min=floor), matrix)
 
 
 def root(matrix: Tensor) -> Tensor:
     """Symmetric square root of symmetric matrices (..., d, d); negative eigenvalues count as 0."""
-    values, vectors = torch.linalg.eigh(matrix)
-    result: Tensor = (vectors * values.clamp(min=0).sqrt()[..., None, :]) @ vectors.mT
-    return result
+    return of_eigenvalues(lambda values: values.clamp(min=0).sqrt(), matrix)
 
 
 def nearest_spectrum(matrix: Tensor) -> Tensor:
     """Nearest positive semidefinite matrix (d, d) of the same trace: noise spreads a spectrum and keeps its sum."""
-    values, vectors = torch.linalg.eigh(matrix)
-    descending = values.flip(0)
-    excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
-    n_positive = int((descending > excess).sum())
-    result: Tensor = (vectors * (values - excess[max(n_positive, 1) - 1]).clamp(min=0)) @ vectors.T
-    return result
+
+    def nearest(values: Tensor) -> Tensor:
+        descending = values.flip(0)
+        excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
+        n_positive = int((descending > excess).sum())
+        return (values - excess[max(n_positive, 1) - 1]).clamp(min=0)
+
+    return of_eigenvalues(nearest, matrix)
 
 
 def mean_and_spread(total: Tensor, squares: float, n: int, noise: float) -> tuple[Tensor, float]:
-    """Mean (d,) and mean squared distance from it, from released sums of n rows (d,) and of their squared norms.
-
-    ``noise``: standard deviation of an entry of the sum, whose square makes the norm of the mean too large.
-    """
-    mean = total / n
+    """Mean (d,) and mean squared distance from it, from released sums of n rows (d,) and of their squared norms."""
+    mean = total / n  # whose norm the noise makes too large
     return mean, squares / n - float(mean.square().sum()) + len(mean) * (noise / n) ** 2
 
 
 def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -> Tensor:
-    """Means (C, d) of classes from counts (C,) and sums (C, d), pulled towards that of all records.
-
-    ``reference``: public variances (d,). ``noise``: standard deviation of an entry of a sum.
-    """
+    """Means (C, d) of counts (C,) and sums (C, d), pulled towards that of all records; public variances (d,)."""
     overall = sums.sum(0) / counts.sum()
     difference = sums / counts[:, None] - overall
     return overall + difference * signal_weight(difference, reference, (noise / counts).square()[:, None])
 
 
 def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Tensor:
-    """Wiener's weights of noisy differences from a prior mean, whose variance is a multiple of ``reference``.
+    """Wiener's weights of noisy differences from a prior, whose variance is a multiple of ``reference``.
 
-    The multiple is fitted by moments. ``noise_sq``: variances of the noise.
+    The weight is the variance of the signal over that of signal and noise. The multiple is fitted by moments.
     """
     trust = (reference / (reference + noise_sq)).square().expand_as(difference)  # of entries above the noise
     beta = ((difference.square() - noise_sq) / reference * trust).sum() / trust.sum()
@@ -81,18 +74,19 @@ def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Te
 
 
 def pulled_covariances(released: Tensor, prior: Tensor, noise: Tensor) -> Tensor:
-    """Pull covariances (..., d, d), whose diagonal entries have ``noise`` (...), towards a prior, entry by entry."""
+    """Pull covariances (..., d, d) with ``noise`` (...) towards a prior, entry by entry."""
     variances = prior.diagonal(dim1=-2, dim2=-1).clamp(min=_LEAST_VARIANCE)
-    reference = variances[..., :, None] * variances[..., None, :]
+    reference = variances[..., :, None] * variances[..., None, :]  # of entry (i, j)
     noise_sq = noise.square()[..., None, None] * (0.5 + 0.5 * torch.eye(prior.shape[-1]))
     difference = released - prior
     return prior + difference * signal_weight(difference, reference, noise_sq)
 
 
 def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise: float, n_cells: int) -> Tensor:
-    """Covariances (C, d, d) of classes: released, pulled to the pooled one (d, d) of rare classes, or all pooled.
+    """Covariances (C, d, d) of classes: as released, for rare classes pulled to the pooled one (d, d), or all pooled.
 
-    ``counts``: (C,). ``noise``: standard deviation of a diagonal entry of a released moment.
+    What the noise adds to variances stays, which makes classifiers robust. Moments about a mean that is mostly noise
+    hold what is left of this mean: those of a rare class stay, too, where noise hides the largest variance.
     """
     largest = pooled.diagonal().max().clamp(min=_LEAST_VARIANCE)
     rare = (counts < RARE * counts.mean()) & (noise / counts * _FAINTEST < largest)
@@ -105,13 +99,8 @@ def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise
 
 
 def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
-    """Centres (C, n_cells, d) of cells, by k-means on rows drawn with the means (C, d) and one covariance (d, d).
-
-    The random numbers are seeded: they hide nothing, and every process must find the same cells.
-    """
-    if n_cells == 1:
-        return means[:, None].clone()
-    generator = torch.Generator().manual_seed(0)
+    """Centres (C, n_cells, d) of cells, by k-means on synthetic rows with means (C, d) and one covariance (d, d)."""
+    generator = torch.Generator().manual_seed(0)  # hides nothing, and every process must find the same cells
     shape, found = root(positive_part(covariance, _LEAST_VARIANCE)), []
     for mean in means:
         rows = mean + torch.randn(n_synthetic, len(mean), generator=generator, dtype=torch.float64) @ shape
@@ -121,24 +110,17 @@ def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 
 
 
 def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
-    """Move rows (n, d) to a mean (d,) and a covariance (d, d), by the optimal transport of normal laws.
-
-    Eigenvalues of the rows' own covariance count as at least 0.001 of their mean, negative ones of the other as 0.
-    """
+    """Move rows (n, d) to a mean (d,) and a covariance (d, d), by the optimal transport of normal laws."""
     centred = reference - reference.mean(0)
     own = centred.T @ centred / len(centred)
-    values, vectors = torch.linalg.eigh(own)
-    inverse = (vectors * values.clamp(min=1e-3 * float(values.mean()) + _LEAST_VARIANCE).rsqrt()) @ vectors.T
+    inverse = of_eigenvalues(lambda each: each.clamp(min=1e-3 * float(each.mean()) + _LEAST_VARIANCE).rsqrt(), own)
     half = root(own)
     result: Tensor = mean + centred @ (inverse @ root(half @ positive_part(covariance) @ half) @ inverse).T
     return result
 
 
 def reference_cells(rows: Tensor, n_cells: int) -> tuple[Tensor, Tensor]:
-    """Centres (n_cells, d) and covariances (n_cells, d, d) of cells of public rows (n, d), by k-means.
-
-    The covariance of a cell is averaged with that within all cells, which counts as 5 rows.
-    """
+    """Centres (n_cells, d) and covariances (n_cells, d, d) of cells of public rows (n, d), by k-means."""
     clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
     centres, cells = torch.from_numpy(clusters.cluster_centers_), torch.from_numpy(clusters.labels_).long()
     about = rows - centres[cells]
@@ -156,10 +138,7 @@ def cell_of(rows: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
 
 
 def cell_means(counts: Tensor, sums: Tensor, variances: Tensor, noise: float) -> Tensor:
-    """Means (K, d) of deviations from the centres of cells, from counts (K,) and sums (K, d), pulled towards 0.
-
-    ``variances``: (d,), of the pooled covariance. ``noise``: standard deviation of an entry of a sum.
-    """
+    """Mean deviations (K, d) from centres of cells, pulled towards 0; ``variances`` (d,) of the pooled covariance."""
     difference = sums / counts[:, None]
     noise_sq = (noise / counts).square()[:, None]
     spread = ((difference.square() - noise_sq).sum(1) / variances.sum()).clamp(min=0)[:, None] * variances
@@ -171,11 +150,8 @@ def cell_covariances(
 ) -> Tensor:
     """Covariances (K, d, d) of cells, pulled towards the covariance within the cells of their class.
 
-    Moments of clipped rows are too small. They are multiplied by one factor, so that all cells together have the
-    variance within cells that follows from the covariances (C, d, d) of classes.
-
-    ``moments``: (K, d, d), released about the means (K, d) of cells. ``noise``: standard deviation of a diagonal entry.
-    ``weights``: (C, K / C), proportions of the cells of each class.
+    Moments (K, d, d) about the means (K, d) of clipped rows are too small: one factor gives all cells together the
+    variance that follows from the covariances (C, d, d) of classes and the proportions (C, K / C) of cells.
     """
     n_cells = weights.shape[1]
     about = means.unflatten(0, (-1, n_cells))
