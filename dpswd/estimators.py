@@ -25,14 +25,7 @@ from dpswd._validate import at_least, positive, probability
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.budget import Budget
 from dpswd.errors import InputError
-from dpswd.generators import (
-    draw_in_layout,
-    guarantee_line,
-    read_generator,
-    seeded,
-    stated_guarantee,
-    write_generator,
-)
+from dpswd.generators import draw_in_layout, guarantee_line, read_generator, seeded, stated_guarantee, write_generator
 from dpswd.mixture.jitter import AMOUNTS as JITTER
 from dpswd.mixture.structure import Structure, forecast
 from dpswd.records import PrivateRecords

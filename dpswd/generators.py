@@ -344,15 +344,14 @@ def save_columns(path: Path, parts: dict[str, NDArray[Any]], names: Sequence[Any
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    every = np.concatenate([np.asarray(values, dtype=float) for values in parts.values()])
-    count = min(_SHOWN_COLUMNS, every.shape[1])
+    rows = [np.asarray(values, dtype=float) for values in parts.values()]
+    count = min(_SHOWN_COLUMNS, rows[0].shape[1])
     lines, width = -(-count // 3), min(3, count)
     made = Figure(figsize=(2.2 * max(2, width), 2.2 * lines), dpi=150, layout="constrained")
     all_axes = made.subplots(lines, width, squeeze=False).flatten()
+    options: dict[str, Any] = {"density": True, "histtype": "stepfilled", "alpha": 0.5, "label": [*parts]}
     for column, axes in enumerate(all_axes[:count]):
-        edges = np.histogram_bin_edges(every[:, column], 30)
-        for label, values in parts.items():
-            axes.hist(np.asarray(values[:, column], dtype=float), edges, density=True, alpha=0.5, label=label)
+        axes.hist([values[:, column] for values in rows], 30, **options)
         axes.set_title(str(names[column]) if names else f"column {column}", fontsize=12)
         axes.tick_params(labelsize=10)
         axes.set_yticks([])  # densities

@@ -11,8 +11,7 @@ coordinate. The shift is
 how far classes move, less what noise of the mean explains, relative to how far they lie apart. Where the forecast puts
 the signal-to-noise ratio of the mean below 2, or s is below ``min_shift``, the result is the plain classifier of the
 source, trained on its records as they came. The second condition does not apply to the image map, whose few parameters
-stay near the identity where the target looks like the source. The default of ``min_shift`` was chosen on other data
-than those on which ``experiments.adaptation.fallback`` measures both kinds of error.
+stay near the identity where the target looks like the source. docs/adaptation.md has both kinds of error.
 """
 
 import copy
@@ -46,7 +45,8 @@ MIN_SHIFT = 0.7
 _LEAST_SIGNAL = 2.0  # signal-to-noise ratio of the mean below which nothing is adapted
 _RIDGE = 1e-3  # share of the mean variance that is added to W
 _MASKED = -1  # label of target records in skada
-_FORMAT = 2
+_FORMAT = 3
+_FACTS, _LINEAR = ("adapted", "shift", "verdict"), ("coef_", "intercept_")  # in a file
 _PART = 500  # images that a network maps at a time
 
 Array = NDArray[Any]
@@ -86,50 +86,39 @@ class TargetClassifier:
 
     def predict(self, records: Array) -> Array:
         """Return the classes (n,) of records (n, ...) of the shape of the source."""
-        rows = self.space.leading(records)
-        scores = self._scores(records)
-        numbers = np.asarray(self.model.predict(rows)).astype(int) if scores is None else scores.argmax(1).numpy()
+        if isinstance(self.model, torch.nn.Module):
+            numbers = self.predict_proba(records).argmax(1)
+        else:
+            numbers = np.asarray(self.model.predict(self.space.leading(records))).astype(int)
         names: Array = self.classes[numbers]
         return names
 
-    def predict_proba(self, records: Array) -> Array:
-        """Return the probabilities (n, C) of the classes; an InputError if the classifier has none."""
-        rows = self.space.leading(records)
-        if (scores := self._scores(records)) is not None:
-            return np.asarray(scores.double().softmax(1).numpy())
-        if not hasattr(self.model, "predict_proba"):
-            raise InputError(f"Expected a classifier with probabilities, got {type(self.model).__name__}; use predict.")
-        return np.asarray(self.model.predict_proba(rows))
-
     @torch.no_grad()
-    def _scores(self, records: Array) -> torch.Tensor | None:
-        """Return the scores (n, C) of a network; ``None`` for another classifier."""
+    def predict_proba(self, records: Array) -> Array:
+        """Return the probabilities (n, C) of the classes."""
+        rows = self.space.leading(records)  # of the shape of the source
         if not isinstance(self.model, torch.nn.Module):
-            return None
-        return torch.cat([self.model(part) for part in channels_first(records).split(_PART)])
+            return np.asarray(self.model.predict_proba(rows))
+        scores = torch.cat([self.model(part) for part in channels_first(records).split(_PART)])
+        return np.asarray(scores.double().softmax(1).numpy())
 
     def save(self, path: str | Path, guarantee: dict[str, Any]) -> None:
         """Write weights, preprocessing, classes and guarantee to one file; see :meth:`dpswd.PrivateAdapter.save`."""
-        network = isinstance(self.model, torch.nn.Module)
-        if network:
+        if isinstance(self.model, torch.nn.Module):
             weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         elif type(self.model) is LogisticRegression:
-            weight = self.model.coef_ if self.space.basis is None else self.model.coef_ @ self.space.basis.T
-            weights = {"weight": torch.from_numpy(weight), "bias": torch.from_numpy(self.model.intercept_)}
+            weights = {name: torch.from_numpy(getattr(self.model, name)) for name in _LINEAR}
         else:
             raise InputError(
                 f"Expected a logistic regression to save, got {type(self.model).__name__}; leave classifier at its "
                 "default, and choose a transport or a method of this library."
             )
+        space = vars(self.space).items()
         content = {
             "format": _FORMAT,
             "version": __version__,
-            "kind": "network" if network else "linear",
-            "shape": list(self.space.shape),
+            "space": {name: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for name, v in space},
             "classes": self.classes.tolist(),
-            "centre": torch.from_numpy(self.space.centre),
-            "radius": self.space.radius,
-            "normalise": self.space.normalise,
             "weights": weights,
             **{name: getattr(self, name) for name in _FACTS},
             "guarantee": stated_guarantee(guarantee),
@@ -140,20 +129,18 @@ class TargetClassifier:
     def load(cls, path: str | Path) -> tuple["TargetClassifier", dict[str, Any]]:
         """Read a file of :meth:`save`, and the guarantee of its run; no code of the file is run."""
         with read_file(path, "classifier", _FORMAT) as content:
-            centre, classes, weights = content["centre"].numpy(), np.array(content["classes"]), content["weights"]
-            shape, model = tuple(content["shape"]), LogisticRegression()
-            if content["kind"] == "network":
-                model = SmallCNN(shape[2] if len(shape) == 3 else 1, len(classes), N_HIDDEN)
+            stored: dict[str, Any] = content["space"]
+            arrays = {name: v.numpy() for name, v in stored.items() if isinstance(v, torch.Tensor)}
+            space = SourceSpace(**stored | arrays)
+            classes, weights, model = np.array(content["classes"]), content["weights"], LogisticRegression()
+            if set(weights) == set(_LINEAR):
+                model.coef_, model.intercept_ = (weights[name].numpy() for name in _LINEAR)
+                model.classes_, model.n_features_in_ = np.arange(len(classes)), model.coef_.shape[1]
+            else:
+                model = SmallCNN(space.shape[2] if len(space.shape) == 3 else 1, len(classes), N_HIDDEN)
                 model.load_state_dict(weights)
                 model.eval()
-            else:
-                model.coef_, model.intercept_ = weights["weight"].numpy(), weights["bias"].numpy()
-                model.classes_, model.n_features_in_ = np.arange(len(classes)), len(centre)
-            space = SourceSpace(shape, content["normalise"], centre, content["radius"])
             return cls(space, classes, model, *(content[name] for name in _FACTS)), content["guarantee"]
-
-
-_FACTS = ("adapted", "shift", "verdict")
 
 
 def resolved(method: Any, images: bool) -> Any:
@@ -188,10 +175,7 @@ def adapt(
     seed: int = 0,
     device: str = "cpu",
 ) -> TargetClassifier:
-    """Train a classifier of target records from source records (n, ...) and their classes (n,).
-
-    It spends nothing and reads no private record. The options are those of :class:`dpswd.PrivateAdapter`.
-    """
+    """Train a classifier of target records from source records (n, ...) and their classes; reads no private record."""
     method = resolved(method, len(space.shape) > 1)
     if np.shape(labels) != source.shape[:1]:
         raise InputError(f"Expected y of shape {source.shape[:1]}, as many as X, got {np.shape(labels)}.")
@@ -202,12 +186,12 @@ def adapt(
     least = 0.0 if isinstance(method, ImageMap) else min_shift
     adapted = target.signal >= _LEAST_SIGNAL and shift >= least
     plain = LogisticRegression(max_iter=300) if classifier is None else clone(classifier)
+    if isinstance(method, ImageMap) or not adapted:
+        space = SourceSpace(source.shape[1:], False, np.zeros(math.prod(source.shape[1:])), 1.0)  # records as they came
     if isinstance(method, ImageMap):
         aim = channels_first(target.records) if adapted else None
         model: Any = method.fit(channels_first(source), torch.from_numpy(numbers), aim, seed, device)
     elif not adapted:
-        d = int(np.prod(source.shape[1:]))
-        space = SourceSpace(source.shape[1:], False, np.zeros(d), 1.0)  # records as they came
         model = plain.fit(source if source.ndim == 2 else flat(source), numbers)
     elif method is None:
         model = plain.fit(moved, numbers)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
-from dpswd._arrays import as_array, as_records
+from dpswd._arrays import as_array, as_records, layout_of
 from dpswd._progress import say
 from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt, resolved
@@ -208,14 +208,13 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
 
 def _records(X: Any) -> Array:
     """Return rows (N, d) as they came, or images (N, H, W) or (N, H, W, C)."""
-    if as_array("X", X).ndim == 2 and not hasattr(X, "columns"):
-        rows = as_array("X", X)
-        if rows.dtype.kind not in "biuf":
-            raise InputError(f"Expected X as rows (N, d) of numbers, got {rows.dtype} {rows.shape}.")
-        if rows.dtype.kind == "f" and not np.isfinite(rows).all():
-            raise InputError("Expected finite numbers in X, got NaN or inf; set these records to zero.")
-        return rows
-    return channels_last(as_records(X)[0])
+    rows = as_array("X", X)
+    if rows.ndim != 2 or hasattr(X, "columns"):
+        return channels_last(as_records(X)[0])
+    layout_of(rows.shape, rows.dtype)  # refuses other types
+    if not np.isfinite(rows).all():
+        raise InputError("Expected finite numbers in X, got NaN or inf; set these records to zero.")
+    return rows
 
 
 def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:

@@ -1,14 +1,7 @@
 r"""Adaptation methods of this library. They read the source and a synthetic target, and no private record.
 
-Class shift, for vectors: each class moves by the mean displacement of its records under optimal transport onto the
-target.
-
-Image map, for images: a map T of few parameters is fitted to the synthetic target by sliced Wasserstein distance,
-
-.. math:: \min_T \; d \, SW_2^2(\phi(T x_s), \phi(\tilde x_t)),
-
-with :math:`\phi` the d lowest frequencies; a network is then trained on images :math:`T x_s` with the labels of the
-source.
+The image map T of few parameters minimises :math:`d \, SW_2^2(\phi(T x_s), \phi(\tilde x_t))`, with :math:`\phi` the d
+lowest frequencies; a network is then trained on images :math:`T x_s` with the labels of the source.
 """
 
 from typing import Any
@@ -41,10 +34,9 @@ Array = NDArray[Any]
 
 
 def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
-    """Move each class by the mean displacement of its rows under optimal transport onto the target.
+    """Move each class of rows (n, p) by its mean displacement under optimal transport onto a target (m, p).
 
-    The mean of a class averages over the errors of single matches, and it keeps the shape of the class. Rows (n, p) of
-    classes (n,) are moved onto (m, p); of more than 4,000 rows a random choice is matched.
+    The mean averages over the errors of single matches, and keeps the shape of the class.
     """
     pick = np.random.default_rng(seed).permutation(len(rows))[:_MOST_MATCHED]
     transport = ot.da.EMDTransport(max_iter=_EMD_ITERATIONS).fit(Xs=rows[pick], Xt=target)
@@ -127,7 +119,7 @@ class ImageMap:
 
 
 def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
-    """Fit the map of the module's docstring to images (m, channels, h, w) by Adam; fresh directions at every step."""
+    """Fit the map to images (m, channels, h, w) by Adam, with fresh directions at every step."""
     channels, height, width = images.shape[1:]
     space = DCT((channels, height, width), min(_FREQUENCIES, height, width))
     adapter, generator = ImageAdapter(), torch.Generator().manual_seed(seed)

@@ -1,15 +1,10 @@
 r"""Records of a source and a target as arrays, and their public coordinates.
 
 Records are centred at the mean of the source and divided by its root mean square distance from it. The leading
-coordinates are the projections on the first p principal directions of the source. p is at most
-:math:`(\mu N)^{2/3} / 2` for N target records, half the number of directions whose second moment can be released
-(:mod:`dpswd.mixture.structure`), and at most 32.
+coordinates are its principal directions: at most 32, and at most half of the number whose second moment can be released
+(:mod:`dpswd.mixture.structure`). The private generator is fitted to them, or to images as they are.
 
-For a target of vectors, the private generator is fitted to the leading coordinates; for a target of images, to the
-images.
-
-As a user who loads arrays does, the command line reads both domains and passes them to the estimator, which makes the
-handle of the private ones. Size and channels of private images are those of the public source, never taken from them.
+Size and channels of private images are those of the public source, never taken from them.
 """
 
 import dataclasses
@@ -55,7 +50,7 @@ class SourceSpace:
         return cls(source.shape[1:], normalise, centre, radius, basis)
 
     def leading(self, records: Array) -> Array:
-        """Return the leading coordinates (n, p) of records (n, ...); an InputError if they have another shape."""
+        """Return the leading coordinates (n, p) of records (n, ...)."""
         if records.shape[1:] != self.shape:
             raise InputError(f"Expected X with records of shape {self.shape}, got {records.shape[1:]}.")
         rows: Array = (flat(records, self.normalise) - self.centre) / self.radius
@@ -99,10 +94,7 @@ def channels_last(records: Tensor) -> Array:
 def read_source(
     data: str, *, size: int | None = None, channels: int | None = None, **options: Any
 ) -> tuple[Array, Array]:
-    """Read labelled public records: rows (n, d), or images (n, H, W) or (n, H, W, C) in [0, 1], and classes (n,).
-
-    The options are those of :func:`dpswd.data.read`; an InputError says what is missing, damaged or without classes.
-    """
+    """Read labelled public records by the options of :func:`dpswd.data.read`, and their classes (n,)."""
     found = read_public(data, size=size, channels=channels, **options)
     if found.classes is None:
         remedy = f"; {TARGET}" if column_names(data, options.get("root")) else ""
@@ -112,11 +104,7 @@ def read_source(
 
 
 def read_records(data: str, shape: tuple[int, ...], **options: Any) -> tuple[Array, tuple[str, ...]]:
-    """Read records of the shape (d,), (H, W) or (H, W, C) of a source, and the names of the files of images (n,).
-
-    Images of another size are scaled to it. Labels are ignored; a ``.csv`` file may lack the column ``target``. An
-    InputError says what is missing, damaged or of another form.
-    """
+    """Read records of the shape of a source, and the names (n,) of the files of images; labels are ignored."""
     height, width = (*shape, None)[:2]
     options |= {"size": height if height == width else None, "channels": None if len(shape) == 1 else (*shape, 1)[2]}
     if options.get("target") not in column_names(data, options.get("root")):

@@ -1,14 +1,7 @@
-r"""Released distributions of columns, normal scores, and their inverse: public maps and post-processing only.
+"""Released distributions of columns, normal scores, and their inverse: public maps and post-processing only.
 
-The masses of the bins of a column (:mod:`dpswd.bins`) are the most likely ones given its noisy tree: nonnegative least
-squares. Before, every level is pulled towards the shares of all classes together (James-Stein), and groups that measure
-less than one standard deviation of their noise are empty.
-
-The normal score of a value in column j of class c is the standard normal quantile of the released distribution, which
-is linear in a bin; in an atom it is the mean of these quantiles. It depends on the record and on released values only,
-so scores are rows like any others to :mod:`dpswd.queries`. A mixture of normal distributions of scores has marginal
-distributions in closed form. They map generated scores to (0, 1), and the released quantiles map these to values: the
-columns of generated records are the released ones. With one normal distribution this is a Gaussian copula.
+docs/tables.md has the method. The score of a value depends on its record and on released values only, so that scores
+are rows like any others to :mod:`dpswd.queries`. In an atom it is the mean of the normal quantiles.
 
 Shapes: n rows, d columns, C classes, K bins (columns with fewer are padded), M nodes of all trees.
 """
@@ -84,10 +77,7 @@ class NormalScores(nn.Module):
 
 
 def estimate(bins: Bins, counts: Tensor, sigma: float, n: int) -> tuple[Tensor, Tensor]:
-    """Return the most likely masses (C, d, K) of the bins, and the numbers (C,) of records of the classes.
-
-    ``counts``: (C, M), of ``n`` records, released with noise of standard deviation ``sigma``.
-    """
+    """Return the most likely masses (C, d, K) of the bins, and the sizes (C,) of the classes, from counts (C, M)."""
     parts = counts.split([groups for _, _, groups in bins.levels], dim=1)
     # every level counts all records of a class; a coarse one has less noise
     precision = torch.tensor([1 / groups for _, _, groups in bins.levels], dtype=torch.float64)
@@ -113,7 +103,7 @@ def _pulled(counts: Tensor, sizes: Tensor, sigma: float) -> Tensor:
 
 
 def _most_likely(levels: list[tuple[Tensor, int]], size: float, sigma: float) -> Tensor:
-    """Return the masses (K,) of bins, given the noisy levels of the tree of about ``size`` records and their widths."""
+    """Return the masses (K,) of bins by nonnegative least squares, from the levels of the tree and their widths."""
     count = len(levels[0][0])
     index, kept = torch.arange(count), torch.ones(count, dtype=torch.bool)
     for level, width in levels[1:]:
@@ -129,10 +119,7 @@ def _most_likely(levels: list[tuple[Tensor, int]], size: float, sigma: float) ->
 
 
 def probabilities(scores: Tensor, labels: Tensor, weights: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
-    """Return the marginal distribution functions (n, d) of mixtures of normal distributions at ``scores`` (n, d).
-
-    The mixture of a class has ``weights`` (C, n_cells), and ``means`` and ``deviations`` (C, n_cells, d).
-    """
+    """Return the marginal distribution functions (n, d) of mixtures of (C, n_cells) normal laws at scores (n, d)."""
     inside = torch.special.ndtr((scores[:, None] - means[labels]) / deviations[labels].clamp(min=1e-6))
     result: Tensor = (weights[labels][:, :, None] * inside).sum(1)
     return result

@@ -11,17 +11,18 @@ Releases of all N records, each with its share of the squared mu of the budget
    centres of the next (Lloyd's algorithm), except with a public reference;
 6. second moments per cell, likewise, unless the cells are those of a public reference.
 
-Of tables with public bounds and enough records, the distribution of every column is released in place of 1, of all
-classes together or, in place of 3 also, of each class. Rows are then normal scores (:mod:`dpswd.mixture.columns`), of
-mean 0 and variance 1 among all records or in each class.
+Of tables with public bounds and enough records, the distribution of every column is released in place of 1, and of 3
+where each class has its own. Rows are then normal scores (:mod:`dpswd.mixture.columns`).
 
-Privacy. Scale, directions and cells are computed from earlier releases and public numbers, and the cell of a record
-depends on this record besides. So each is a Gaussian mechanism of constant sensitivity that reads all records, and they
-compose adaptively (docs/theory/accounting.md, Propositions 16 and 19). Everything else is post-processing.
+Privacy. Scale, directions and cells follow from earlier releases and public numbers, and the cell of a record from this
+record besides. So each release is a Gaussian mechanism of constant sensitivity on all records, and they compose
+adaptively (docs/theory/accounting.md, Propositions 16 and 19). Everything else is post-processing.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from dpswd._provenance import mark_runs
 from dpswd._validate import positive
 from dpswd.budget import Budget
 from dpswd.errors import InputError
+from dpswd.generators import seeded
 from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, estimate
 from dpswd.mixture.features import Columns, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
@@ -138,11 +140,7 @@ def _public_map(
 
 
 def _generator(
-    structure: Structure,
-    residual: bool | None,
-    base: FeatureMap,
-    jitter: dict[str, float],
-    columns: ColumnCounts | None,
+    structure: Structure, residual: bool | None, base: FeatureMap, jitter: dict[str, float], columns: Any
 ) -> MixtureGenerator:
     shape = structure.sample_shape
     residual = len(shape) == 3 and shape[0] == 3 if residual is None else residual
@@ -168,31 +166,28 @@ def _generator(
 
 def _queries(structure: Structure, records: PrivateRecords, seed: int | None) -> dict[str, Any]:
     """Return the queries in the order of their releases, each with its share of the budget."""
-    dim, p, rounds = structure.dim, structure.n_components, structure.n_rounds
-    classes = max(1, structure.n_classes)
+    bounds: Any = records.bounds
+    dim, p, classes = structure.dim, structure.n_components, max(1, structure.n_classes)
     cells = classes * structure.n_cells
-
-    def options(name: str) -> dict[str, Any]:
-        return {"share": structure.shares[name], "noise_seed": seed}
-
+    kinds: dict[str, Callable[..., Any]] = {
+        "columns": partial(
+            ColumnCounts, classes if structure.own_columns else 1, bounds, records.kinds, structure.n_bins
+        ),
+        "overall": partial(SumAndNorm, dim, RAW_NORM),
+        "tones": partial(ClassMeans, 1, structure.n_levels, ROW_NORM),
+        "means": partial(ClassMeans, classes, dim, ROW_NORM),
+        "moments": partial(ClassCovariances, 1 if structure.pooled else classes, dim, structure.class_bound),
+        "cell_means": partial(ClassMeans, cells, p, ROW_NORM),
+        "cell_moments": partial(ClassCovariances, cells, p, ROW_NORM),
+    }
     made: dict[str, Any] = {}
-    if "columns" in structure.shares:
-        bounds: Any = records.bounds
-        of = classes if structure.own_columns else 1
-        made["columns"] = ColumnCounts(of, bounds, records.kinds, structure.n_bins, **options("columns"))
-    if "overall" in structure.shares:
-        made["overall"] = SumAndNorm(dim, RAW_NORM, **options("overall"))
-    if "tones" in structure.shares:
-        made["tones"] = ClassMeans(1, structure.n_levels, ROW_NORM, **options("tones"))
-    if "means" in structure.shares:
-        made["means"] = ClassMeans(classes, dim, ROW_NORM, **options("means"))
-    groups = 1 if structure.pooled else classes
-    made["moments"] = ClassCovariances(groups, dim, structure.class_bound, **options("moments"))
-    for i in range(rounds):  # with noise of their own
-        share, own = structure.shares["cell_means"] / rounds, None if seed is None else seed + i
-        made[f"cell_means_{i}"] = ClassMeans(cells, p, ROW_NORM, share=share, noise_seed=own)
-    if "cell_moments" in structure.shares:
-        made["cell_moments"] = ClassCovariances(cells, p, ROW_NORM, **options("cell_moments"))
+    for name, share in structure.shares.items():
+        if name != "cell_means":
+            made[name] = kinds[name](share=share, noise_seed=seed)
+            continue
+        for i in range(structure.n_rounds):  # with noise of their own
+            own = None if seed is None else seed + i
+            made[f"cell_means_{i}"] = kinds[name](share=share / structure.n_rounds, noise_seed=own)
     return made
 
 
@@ -383,12 +378,8 @@ class _Fit:
 
 @torch.no_grad()
 def _set_tones(generator: MixtureGenerator, below: Tensor) -> None:
-    """Set the tone curve so that generated pixels have the released shares ``below`` the edges between levels.
-
-    The latent codes are seeded: they hide nothing, and every process must draw the same.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    """Set the tone curve so that generated pixels have the released shares ``below`` the edges between levels."""
+    with seeded(0):  # the codes hide nothing, and every process must draw the same
         labels = generator.labels(1000, "released")
         latent = generator.latent(len(labels))
     codes = latent[:, -generator.offset.numel() :] if generator.residual else None

@@ -1,46 +1,22 @@
-r"""Structure of the default generator, from public numbers only.
+r"""Structure of the default generator, from public numbers only: nothing private is read, so it is the forecast.
 
-The number N of records, their shape, the number C of classes and the budget mu decide how many frequencies, cells and
-directions there are, and how the budget is shared. Nothing private is read, so the same function is the forecast.
-
-Definitions. Rows are centred and scaled to a root mean square norm equal to their bound R = 1/2 (to R / 1.2 where there
-are several cells per class). Of the squared norm the reference model gives the share 0.15 to differences between
-classes and 0.85 to differences within them; within classes coordinates vary as in the public reference spectrum.
-
-- A second moment of rows of norm at most R, released at mu, has noise of scale :math:`\tau = \sqrt2 R^2 / \mu`, whose
-  largest eigenvalue, the edge, is about :math:`\tau \sqrt{2 D}` in dimension D (semicircle law).
-- The number D of frequencies is the largest for which the edge of C such moments pooled is at most twice the average
-  variance of a coordinate: :math:`\sqrt2 R^2 \sqrt{2 D C} / (\mu N) \le 2 R^2 / D`, that is
-  :math:`D \le (\mu N / \sqrt C)^{2/3}`.
-- One second moment is released for all classes together where the edge of a single class hides the leading
-  coordinate: its reference variance is less than 0.6 of that edge.
-- Otherwise the number n of cells per class is the largest for which the edge of one cell is at most 2.5 times the
-  average variance in p directions: :math:`2 p^{3/2} C n / (\mu N) \le 2.5`; at most 12. Their sums are released three
-  times, each time about the means that were released before.
-- Of vectors without classes there may be a public reference: records that look like the private ones up to an affine
-  map. The cells are then its own, n of them, with its covariances, and only their sums are released: n is the largest
-  number for which the noise of the mean of a cell is at most a quarter of the root mean square norm of a row,
-  :math:`2.6 n \sqrt p / (\mu_i N) \le 1/4` with :math:`\mu_i` of these sums; at most 64, and at most a tenth of the
-  reference. Where n is below 12, the reference is not used.
-- Means stand out of the noise from a signal :math:`\mu N / \sqrt C` of about 80, variety within classes from 2,000.
-- The shares of pixels at n levels of brightness are released at 0.02 :math:`\mu^2`; n is the largest number, at most
-  32, for which the pixels of N / n images are four times the noise of a level; none where n is below 4.
-- The distributions of columns with public bounds depend on the signal :math:`s = N \mu / \sqrt{2 d}`, the number of
-  records over the noise of a count in trees of one level, at the whole budget. From :math:`s / C = 140` on every class
-  has its own, at half of :math:`\mu^2`. From s = 90 on there is one for all classes together, at 0.3 :math:`\mu^2`,
-  unless the classes have one second moment together: their columns would then differ in means only. A column has at
-  most K bins, the largest of 8, 64 and 256 of at most twice the number of records (of a class, or all) over the noise.
-  The rest of the budget has the structure of rows of mean 0 and variance 1, the normal scores.
+The rules and their reasons are those of docs/generation.md and docs/tables.md. Rows are centred and scaled to a root
+mean square norm equal to their bound R = 1/2 (to R / 1.2 where there are several cells per class). Of the squared norm
+the reference model gives the share 0.15 to differences between classes and 0.85 to differences within them; within
+classes coordinates vary as in the public reference spectrum.
 """
 
 import dataclasses
+import json
 import math
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 import torch
 
 from dpswd._validate import at_least, positive
-from dpswd.mixture import stand_ins
 from dpswd.mixture.features import Frequencies
 
 __all__ = ["Structure", "forecast"]
@@ -60,6 +36,7 @@ _MEANS_SIGNAL, _VARIETY_SIGNAL = 80.0, 2000.0  # signals from which on means, an
 _COLUMN_SIGNAL, _OWN_SIGNAL = 90.0, 140.0  # from which on columns are released, of all classes or of each
 _COLUMN_SHARE, _OWN_SHARE = 0.3, 0.5
 _BINS = (8, 64, 256)
+_FAR = 2.0  # ratio of signals beyond which a public data set is not comparable
 _TERMS = {  # of the table
     "columns": "distribution of every column",
     "overall": "mean and size of all records",
@@ -117,7 +94,7 @@ class Structure:
             needed = f"{_COLUMN_SIGNAL:g} needed for all classes together, {own:g} for each class its own"
             lines.append(f"Columns: {how} (signal {self.column_signal:.3g}; {needed}).")
         comparable = len(self.sample_shape) == 3 and self.n_classes > 1
-        if comparable and (found := stand_ins.nearest(self.sample_shape[0], self.signal)):
+        if comparable and (found := _nearest(self.sample_shape[0], self.signal)):
             lines.append(
                 "With as strong a signal, logistic regression on synthetic records of public data sets (cut to"
             )
@@ -186,14 +163,18 @@ def forecast(
     if bounded and len(shape) == 1 and not n_reference:
         return _with_columns(n, shape[0], n_classes, mu)
     signal = mu * n / math.sqrt(classes)
+    # the edge of all classes pooled is at most twice the average variance of a coordinate: D <= signal^(2/3)
     size, chroma_size, spectrum = _frequencies(shape, signal ** (2 / 3))
     dim = len(spectrum)
     per_class = mu * n / classes
     p = min(dim, MAX_COMPONENTS)
+    # the edge of one cell is at most 2.5 times the average variance: 2 p^1.5 n_cells / (mu n / C) <= 2.5
     n_cells = int(min(MAX_CELLS, max(1.0, 1.25 * per_class / p**1.5)))
+    # pooled where the edge of a single class hides the leading coordinate
     leading = float(spectrum.max() / spectrum.sum()) * (1 - BETWEEN) * ROW_NORM**2
     pooled = classes > 1 and leading < 0.6 * 2 * ROW_NORM**2 * math.sqrt(dim) / per_class
     shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.75}
+    # noise of the mean of a cell of the reference at most R / 2: 2.6 n_cells sqrt(p) / (mu_cells n) <= 1/4
     found = min(mu * math.sqrt(shares["cell_means"]) * n / (8 * SUM_BOUND * math.sqrt(p)), n_reference / 10)
     by_reference = len(shape) == 1 and not n_classes and found >= _LEAST_REFERENCE_CELLS
     if by_reference:
@@ -207,6 +188,7 @@ def forecast(
         shares = {"overall": 0.04, "means": 0.75} if pooled else {"overall": 0.02, "means": 0.1}
         shares["moments"] = 1 - sum(shares.values())
         class_bound, headroom = 0.35, 1.0
+    # pixels of n / n_levels images are four times the noise of a level
     n_levels = min(_MAX_LEVELS, int(n * mu * math.sqrt(_TONE_SHARE) / 8)) if len(shape) == 3 else 0
     n_levels = n_levels if n_levels >= 4 else 0
     if n_levels:
@@ -284,7 +266,7 @@ def _distributions(signal: float, n_classes: int, pooled: bool) -> int:
 
 def moment_edge(bound: float, dim: int, mu: float) -> float:
     """Largest eigenvalue of the noise of a second moment (dim, dim) of rows of norm at most ``bound``."""
-    return 2 * bound**2 * math.sqrt(dim) / mu
+    return 2 * bound**2 * math.sqrt(dim) / mu  # semicircle law
 
 
 def _frequencies(shape: tuple[int, ...], wanted: float) -> tuple[int, int, torch.Tensor]:
@@ -299,3 +281,23 @@ def _frequencies(shape: tuple[int, ...], wanted: float) -> tuple[int, int, torch
     size = max(min(2, side), min(round(math.sqrt(wanted / per_square)), largest))
     features = Frequencies((channels, height, width), size, max(1, size // 2))
     return size, features.chroma_size, features.reference
+
+
+def _nearest(channels: int, signal: float) -> list[str]:
+    """Describe the row of each data set with these channels that is closest to a signal, within a factor of 2."""
+    closest: dict[str, tuple[float, dict[str, Any]]] = {}
+    for row in _stand_ins():
+        distance = abs(math.log(row["signal"] / signal))
+        if row["channels"] == channels and distance < closest.get(row["dataset"], (math.log(_FAR), row))[0]:
+            closest[row["dataset"]] = distance, row
+    return [
+        f"{row['dataset']} ({row['n_records']:,} records, epsilon {row['epsilon']:g}) {row['accuracy']:.0f} %"
+        for _, row in closest.values()
+    ]
+
+
+@cache
+def _stand_ins() -> list[dict[str, Any]]:
+    """Return accuracies on public data sets cut to few records, which ``python -m experiments tables`` writes."""
+    rows: list[dict[str, Any]] = json.loads((files("dpswd.mixture") / "stand_ins.json").read_text())["rows"]
+    return rows
