@@ -170,13 +170,11 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             NotFittedError: If the estimator is not fitted.
             InputError: If the records do not fit.
         """
-        classes: Array = self._fitted().predict(_records(X))
-        return classes
+        return np.asarray(self._fitted().predict(_records(X)))
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities (n, C) of the classes, as :meth:`predict`."""
-        probabilities: Array = self._fitted().predict_proba(_records(X))
-        return probabilities
+        return np.asarray(self._fitted().predict_proba(_records(X)))
 
     def save(self, path: str | Path) -> None:
         """Write weights, preprocessing, classes and guarantee to one file, which :meth:`load` reads.

@@ -1,12 +1,14 @@
 """LightningModules that train a generator by DP-SWD: on a sketch, or at every step, as in the paper."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, cast
 
 import lightning as L
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
@@ -130,10 +132,7 @@ class GeneratorModule(KeepsRelease):
 
     def configure_optimizers(self) -> Any:
         """Return Adam with a cosine schedule down to a tenth of the learning rate."""
-        optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.5, 0.99))
-        steps = max(1, int(self.trainer.estimated_stepping_batches))
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return _optimisers(self, 0.5, lambda adam, n: CosineAnnealingLR(adam, n, eta_min=self.lr / 10))
 
 
 class SketchModule(L.LightningModule):
@@ -185,10 +184,14 @@ class SketchModule(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Return Adam and its schedule."""
-        optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.9, 0.99))
-        steps = max(1, int(self.trainer.estimated_stepping_batches))
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(one_cycle, n_steps=steps))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return _optimisers(self, 0.9, lambda adam, n: LambdaLR(adam, partial(one_cycle, n_steps=n)))
+
+
+def _optimisers(module: Any, beta: float, schedule: Callable[[torch.optim.Adam, int], Any]) -> dict[str, Any]:
+    """Return Adam of the generator, and its schedule over the steps of the run."""
+    adam = torch.optim.Adam(module.generator.parameters(), lr=module.lr, betas=(beta, 0.99))
+    scheduler = schedule(adam, max(1, int(module.trainer.estimated_stepping_batches)))
+    return {"optimizer": adam, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
 def one_cycle(step: int, n_steps: int) -> float:

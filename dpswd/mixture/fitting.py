@@ -30,7 +30,6 @@ from torch import Tensor
 
 from dpswd._progress import say
 from dpswd._provenance import mark_runs
-from dpswd._validate import positive
 from dpswd.budget import Budget
 from dpswd.errors import InputError
 from dpswd.generators import seeded
@@ -135,7 +134,6 @@ def _public_map(
             "Expected public limits of every column of the vectors, got none; pass bounds=[(low, high), ...] (--bounds "
             "FILE), or radius, a guess of the norm of a vector (1 for normalised embeddings)."
         )
-    positive(radius=radius)
     return Flatten(records.shape, centre or 0.0, radius)
 
 

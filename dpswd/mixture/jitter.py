@@ -1,8 +1,7 @@
 """Random transformations of generated images: affine maps and elastic distortions.
 
-A normal distribution of pixels represents a shift only to first order. Shifting, rotating, scaling, shearing and
-bending the generated images themselves gives classifiers the whole transformation. The amounts are public constants and
-the transformations are functions of latent codes, so that jitter is post-processing.
+A normal distribution of pixels represents a shift only to first order. The amounts are public constants, and the
+transformations are functions of latent codes: post-processing.
 """
 
 import math

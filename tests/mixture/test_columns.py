@@ -52,7 +52,7 @@ def test_bins_hold_their_values_and_atoms():
     assert int(bins.nodes(ends).max()) == bins.n_nodes - 1
 
 
-def test_scores_of_numbers_are_normal_and_atoms_have_one_score(fitted):
+def test_scores_of_numbers_are_normal_and_come_back_and_atoms_have_one_score(fitted):
     columns, labels, sizes = fitted
     torch.testing.assert_close(sizes, torch.tensor([N / 2, N / 2]).double(), rtol=0.01, atol=0)
     scores = columns.scores(table(), labels)
@@ -61,18 +61,9 @@ def test_scores_of_numbers_are_normal_and_atoms_have_one_score(fitted):
     torch.testing.assert_close(scores.mean(0), torch.zeros(4).double(), atol=0.02, rtol=0)
     alone = columns.scores(table()[7:8], labels[7:8])
     torch.testing.assert_close(alone, scores[7:8])  # of one record each
-
-
-def test_values_have_the_released_columns(fitted):
-    columns, labels, _ = fitted
     uniform = torch.rand(N, 4, generator=torch.Generator().manual_seed(0))
-    rows, drawn = table(), columns.values(uniform, labels)
-    for j in range(4):
-        distance = stats.wasserstein_distance(rows[:, j].numpy(), drawn[:, j].numpy()) / float(rows[:, j].std())
-        assert distance < 0.05
+    drawn = columns.values(uniform, labels)
     assert float((drawn[:, 0] == 0).float().mean()) == pytest.approx(0.9, abs=0.02)
-    assert set(drawn[:, 2].tolist()) == {2.0, 5.0}
-    assert torch.equal(drawn[:, 3], drawn[:, 3].round())
     inner = (uniform[:, 1] - 0.5).abs() < 0.47  # beyond are the atoms at the bounds
     back = torch.special.ndtr(columns.scores(drawn, labels))[inner, 1]
     torch.testing.assert_close(back, uniform[inner, 1].double(), atol=1e-3, rtol=0)  # a number comes back
