@@ -90,10 +90,9 @@ def test_six_methods_share_one_release(adapter, read):
     assert json.loads((fitted.run_dir_ / "privacy.json").read_text()) == facts
 
 
-@pytest.mark.parametrize("method", ["class_shift", METHODS["CORAL"]])
-def test_noise_gives_the_plain_source_classifier(adapter, method):
+def test_noise_gives_the_plain_source_classifier(adapter):
     X, y, domain = problem()
-    fitted = adapter(epsilon=0.001, method=method, normalise=True).fit(X, y, domain)
+    fitted = adapter(epsilon=0.001, method=METHODS["CORAL"], normalise=True).fit(X, y, domain)
     plain = LogisticRegression(max_iter=300).fit(X[domain > 0], y[domain > 0])
     assert not fitted.adapted_
     assert "noise hides" in fitted.verdict_
