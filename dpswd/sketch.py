@@ -1,12 +1,7 @@
 r"""One-shot DP-SWD for networks: statistics of all records that are released once, and a loss on them.
 
-A network that is trained on a sketch reads no private record. So the training is post-processing: plain torch, any
-optimiser, any number of steps, any machine.
-
-A sketch has one or several public feature maps. Rows are centred and scaled by released values and clipped to norm
-1/2. Per class it releases block means of rows along a whole orthonormal basis: with one block, the mean of the class in
-all coordinates; and, with ``moments``, the mean of the quadratic features :math:`r r^T` of the same rows. Few blocks of
-many informative features say more about images than many blocks of few (docs/networks.md).
+A sketch has one or several public feature maps (docs/networks.md). Rows are centred and scaled by released values and
+clipped to norm 1/2.
 
 ======================  ===================================================  ====================
 release                 statistic                                            sensitivity
@@ -24,10 +19,9 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpswd import __version__
@@ -100,13 +94,11 @@ class Sketch(nn.Module):
         seconds = [moments] * len(maps) if isinstance(moments, bool) else list(moments)
         if not maps or len(seconds) != len(maps):
             raise InputError(f"Expected moments for each of {len(maps)} feature maps, got {len(seconds)}.")
-        share = (1 - _OVERALL) / len(maps)
         self.n_classes = n_classes
-        self.parts = [
-            _Part(each, max(1, n_classes), second, pooled, _OVERALL / len(maps), share, noise_seed)
-            for each, second in zip(maps, seconds, strict=True)
-        ]
-        self.modules_of_parts = nn.ModuleList(self.parts)
+        options: dict[str, Any] = {"pooled": pooled, "budget": 1 / len(maps), "noise_seed": noise_seed}
+        pairs = zip(maps, seconds, strict=True)
+        parts = nn.ModuleList(_Part(each, max(1, n_classes), second, **options) for each, second in pairs)
+        self.parts = cast(Sequence[_Part], parts)
         self.guarantee: dict[str, Any] = {"private": False}
 
     @property
@@ -189,12 +181,17 @@ class Sketch(nn.Module):
             raise InputError("Expected a released sketch, got one before release; call release or load first.")
         if (labels is None) != (self.n_classes == 0):
             raise InputError(f"Expected labels for a sketch of {self.n_classes} classes, got {labels is not None}.")
-        groups = torch.zeros(len(records), dtype=torch.int64, device=records.device) if labels is None else labels
-        groups, counts = _by_class(groups, max(1, self.n_classes))
-        weight = sum(float(part.weights.sum()) for part in self.parts)
-        terms = [part.distance(part(records), groups, counts) for part in self.parts]
-        value: Tensor = torch.stack(terms).sum() / (weight * int((counts > 0).sum()))
-        return value
+        labels = torch.zeros(len(records), dtype=torch.int64, device=records.device) if labels is None else labels
+        if bool(((labels < 0) | (labels >= max(1, self.n_classes))).any()):
+            raise InputError(f"Expected labels in [0, {self.n_classes - 1}], got labels outside; check n_classes.")
+        classes, counts = labels.unique(return_counts=True)
+        if bool((counts == 1).any()):
+            raise InputError("Expected at least two generated records of every class, got one; add records.")
+        distances = []
+        for part in self.parts:
+            rows = part(records)
+            distances += [part.distance(rows[labels == c], c) for c in classes.tolist()]
+        return torch.stack(distances).sum() / (len(classes) * sum(float(part.weights.sum()) for part in self.parts))
 
     def save(self, path: str | Path) -> None:
         """Write released values and guarantee to one file, atomically; :meth:`load` reads it."""
@@ -220,21 +217,11 @@ class Sketch(nn.Module):
 
 
 def plan_sketch(n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]) -> tuple[int, bool]:
-    r"""Choose the frequencies of a sketch of images, from public numbers only.
+    r"""Choose the frequencies per axis of a sketch of images, and whether it is pooled, from public numbers only.
 
     The number D of frequencies of all channels is the largest for which the noise of the covariance of one class has a
     largest eigenvalue of at most twice the average variance: :math:`D \le (\mu N / C)^{2/3}`, as derived in
-    :mod:`dpswd.mixture.structure`. At least 8 and at most 14 per axis, where the image has as many; where 8 are too
-    many, second moments are pooled.
-
-    Args:
-        n_records: Number N of records.
-        n_classes: Number C of classes; 0 for none.
-        mu: Budget.
-        sample_shape: (channels, height, width).
-
-    Returns:
-        Frequencies per axis, and the argument ``pooled`` of :class:`Sketch`.
+    :mod:`dpswd.mixture.structure`. Where the fewest are too many, second moments are pooled.
     """
     wanted = math.isqrt(int((mu * n_records / max(1, n_classes)) ** (2 / 3) / sample_shape[0]))
     size = min(max(LEAST_FREQUENCIES, wanted), MOST_FREQUENCIES, *sample_shape[1:])
@@ -251,22 +238,16 @@ class _Part(nn.Module):
     weights: Tensor  # of squared distances of means and moments: one over the variance of their noise
 
     def __init__(
-        self,
-        features: FeatureMap,
-        groups: int,
-        second: bool,
-        pooled: bool,
-        overall: float,
-        share: float,
-        noise_seed: int | None,
+        self, features: FeatureMap, groups: int, second: bool, *, pooled: bool, budget: float, noise_seed: int | None
     ) -> None:
         super().__init__()
-        dim, of_means = features.dim, share * ((_MEANS_POOLED if pooled else _MEANS) if second else 1)
+        dim, rest = features.dim, budget * (1 - _OVERALL)
+        of_means = rest * ((_MEANS_POOLED if pooled else _MEANS) if second else 1)
         options: dict[str, Any] = {"row_norm": _ROW_NORM, "noise_seed": noise_seed}
         self.features = features
-        self.overall = SumAndNorm(dim, _RAW_NORM, share=overall, noise_seed=noise_seed)
+        self.overall = SumAndNorm(dim, _RAW_NORM, share=budget * _OVERALL, noise_seed=noise_seed)
         self.means = ClassMeans(groups, dim, share=of_means, **options)
-        options["share"] = share - of_means
+        options["share"] = rest - of_means
         self.moments = ClassCovariances(1 if pooled else groups, dim, **options) if second else None
         self.register_buffer("centre", torch.zeros(dim))
         self.register_buffer("scale", torch.ones(()))
@@ -281,23 +262,21 @@ class _Part(nn.Module):
         result: Tensor = rows * factor
         return result
 
-    def distance(self, rows: Tensor, places: Tensor, counts: Tensor) -> Tensor:
-        """Return the weighted squared distances of means and second moments, summed over the classes that occur.
+    def distance(self, rows: Tensor, c: int) -> Tensor:
+        """Return the weighted squared distance of rows (n, d) from the released mean and second moment of class c.
 
-        Unbiased estimates from rows (n, d): sums over pairs of different rows of the products r.s and (r.s)^2, which
-        are the inner products of r and s, and of r r^T and s s^T.
+        Unbiased estimates: sums over pairs of different rows of the products r.s and (r.s)^2, which are the inner
+        products of r and s, and of r r^T and s s^T.
         """
-        found = counts > 0
-        rows = F.pad(rows, (0, 0, 0, 1))[places]  # (C, k, d), zero rows where a class has fewer
-        n, mean = counts.to(rows.dtype).clamp(min=2), self.mean
-        products, squares = rows @ rows.mT, rows.square().sum(2)
-        pairs = products.sum((1, 2)) - squares.sum(1)
-        value = self.weights[0] * (pairs / (n * (n - 1)) - 2 * (rows.sum(1) * mean).sum(1) / n + mean.square().sum(1))
-        if self.moments is not None:
-            pairs = products.square().sum((1, 2)) - squares.square().sum(1)
-            cross = ((rows @ self.moment) * rows).sum((1, 2))
-            value = value + self.weights[1] * (pairs / (n * (n - 1)) - 2 * cross / n + self.moment.square().sum((1, 2)))
-        return value[found].sum()
+        n, mean = len(rows), self.mean[c]
+        products = (rows @ rows.T).fill_diagonal_(0)
+        first = products.sum() / (n * (n - 1)) - 2 * rows.mean(0) @ mean + mean @ mean
+        if self.moments is None:
+            return self.weights[0] * first
+        moment = self.moment[c]
+        cross = ((rows @ moment) * rows).sum() / n
+        second = products.square().sum() / (n * (n - 1)) - 2 * cross + moment.square().sum()
+        return self.weights[0] * first + self.weights[1] * second
 
     def release(self, records: PrivateRecords) -> None:
         """Release centre and scale, then means and second moments of the rows that follow from them."""
@@ -318,24 +297,6 @@ class _Part(nn.Module):
             sigma = self.moments.mechanism.sigma
             self.moment.copy_(_denoised(found, counts, means, sigma))
             self.weights[1] = sigma**-2
-
-
-def _by_class(labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Return places (C, n) of the records of each class, padded by n_records, and their numbers (C,).
-
-    Raises:
-        InputError: If a class is out of range or has a single record.
-    """
-    if bool(((labels < 0) | (labels >= n_classes)).any()):
-        raise InputError(f"Expected labels in [0, {n_classes - 1}], got labels outside; check n_classes.")
-    counts = torch.bincount(labels, minlength=n_classes)
-    if bool((counts == 1).any()):
-        raise InputError("Expected at least two generated records of every class that occurs, got one; add records.")
-    order = labels.argsort(stable=True)
-    classes = labels[order]
-    places = labels.new_full((n_classes, int(counts.max())), len(labels))
-    places[classes, torch.arange(len(labels), device=labels.device) - (counts.cumsum(0) - counts)[classes]] = order
-    return places, counts
 
 
 def _denoised(sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> Tensor:
