@@ -4,6 +4,7 @@ A record is an image (C, H, W), in uint8 or as floats in [0, 1], or a row (d,) i
 itself, so a conversion costs no privacy. Shape, number format and the names and types of columns are public.
 """
 
+import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,8 +27,7 @@ MIXED = (  # the end of a sentence
 )
 _NUMBERS = re.compile(r"(u?int|float)\d+(\[pyarrow\])?|double\[pyarrow\]|bool(ean|\[pyarrow\])?", re.IGNORECASE)
 _EXACT = 2**53  # integers up to it are exact as float64
-_MOST_CLASSES = 10_000  # where their list is not stated
-_MOST_NAMES = 100  # as above, of names
+_MOST_CLASSES, _MOST_NAMES = 10_000, 100  # integers and names in y, where the list of classes is not stated
 _SHOWN = 12  # names of classes in a message
 
 
@@ -51,8 +51,7 @@ class Layout:
 
     def column_kinds(self, dim: int) -> list[str] | None:
         """Return the kinds of ``dim`` columns as their types state them, ``None`` if all are floats."""
-        dtypes = self.dtypes * dim if self.columns is None else self.dtypes
-        kinds = ["binary" if _is_bool(each) else "integer" if _is_integer(each) else "numeric" for each in dtypes]
+        kinds = [_kind(dtype) for dtype in (self.dtypes * dim if self.columns is None else self.dtypes)]
         return kinds if set(kinds) - {"numeric"} else None
 
     def restore(self, records: Tensor) -> Any:
@@ -65,9 +64,7 @@ class Layout:
             return {"none": images[:, 0], "first": images, "last": images.transpose(0, 2, 3, 1)}[self.channels]
         if self.columns is None:
             return _typed(values, self.dtypes[0]) if self.dtypes else values
-        try:
-            import pandas as pd  # type: ignore[import-untyped]
-        except ImportError:  # of a table in a file; a caller's DataFrame comes from pandas
+        if (pd := _pandas()) is None:
             return values
         frame = pd.DataFrame(dict(enumerate(self.typed(values)))).astype(dict(enumerate(self.dtypes)))
         frame.columns = pd.Index(self.columns)
@@ -75,11 +72,7 @@ class Layout:
 
     def restore_labels(self, labels: Array) -> Any:
         """Return classes (n,) as a Series if those of the caller had a name, else as they are."""
-        if self.target is None:
-            return labels
-        try:
-            import pandas as pd
-        except ImportError:
+        if self.target is None or (pd := _pandas()) is None:
             return labels
         return pd.Series(labels, name=self.target)
 
@@ -88,24 +81,26 @@ class Layout:
         return [_typed(values[:, i], dtype) for i, dtype in enumerate(self.dtypes)]
 
 
-def _is_bool(dtype: str) -> bool:
-    return dtype.lower().startswith("bool")
-
-
-def _is_integer(dtype: str) -> bool:
-    return dtype.lower().startswith(("int", "uint"))
+def _kind(dtype: str) -> str:
+    """Return the kind of a column of this type of NumPy, pandas or pyarrow."""
+    plain = dtype.lower()
+    return "binary" if plain.startswith("bool") else "integer" if plain.startswith(("int", "uint")) else "numeric"
 
 
 def _typed(values: Array, dtype: str) -> Array:
     """Convert floats to the NumPy type of this name, integers and booleans by rounding."""
-    plain = dtype.lower().removesuffix("[pyarrow]").replace("double", "float64")
-    if _is_bool(plain):
+    if _kind(dtype) == "binary":
         return np.asarray(values > 0.5)
-    if _is_integer(plain):
+    plain = dtype.lower().removesuffix("[pyarrow]").replace("double", "float64")
+    if _kind(dtype) == "integer":
         limits = np.iinfo(plain)
-        rounded = np.rint(values.astype(np.float64))
-        return rounded.clip(max(limits.min, -_EXACT), min(limits.max, _EXACT)).astype(plain)
+        values = np.rint(values.astype(np.float64)).clip(max(limits.min, -_EXACT), min(limits.max, _EXACT))
     return values.astype(plain)
+
+
+def _pandas() -> Any:
+    """Return pandas, or ``None`` where it is not installed: the table was a file."""
+    return importlib.import_module("pandas") if importlib.util.find_spec("pandas") else None
 
 
 def as_array(name: str, value: Any) -> Array:
@@ -134,8 +129,6 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = Tru
     """Return the layout of an array of records; its type is a public fact if the array is ``typed`` (no list)."""
     if len(shape) == 2 and dtype.kind in "OSU":
         raise InputError(f"Expected X as numbers, got an array of {dtype}; {MIXED}.")
-    if len(shape) == 1 and dtype.kind in "biuf":
-        raise InputError(f"Expected X as rows (N, d) or images, got shape {shape}; pass X.reshape(-1, 1) for d = 1.")
     if dtype.kind not in "biuf" or len(shape) not in (2, 3, 4) or 0 in shape:
         layouts = "numbers as images (N, H, W), (N, H, W, C) or (N, C, H, W), or as rows (N, d)"
         raise InputError(f"Expected at least one record, {layouts}, all of one shape; got {dtype} {shape}.")
@@ -210,22 +203,17 @@ def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any],
     if classes is not None:
         return *_numbered(labels, as_classes(classes)), None
     if labels.dtype.kind == "b":
-        return torch.from_numpy(labels.astype(np.int64)), [False, True], None
-    if labels.dtype.kind in "iu":
-        if len(labels) and labels.min() < 0:
-            raise InputError("Expected labels y of at least 0, got negative ones; pass classes=, the list of them.")
-        count = int(labels.max()) + 1 if len(labels) else 0
-        if count > _MOST_CLASSES:
-            raise InputError(f"Expected labels below {_MOST_CLASSES}, got larger ones; pass classes=.")
-        names = as_classes(range(count))
-        return torch.from_numpy(labels.astype(np.int64)), names, taken_from_records(classes=names)
+        return *_numbered(labels, [False, True]), None
+    numbers = labels.dtype.kind in "iu"
+    most = _MOST_CLASSES if numbers else _MOST_NAMES
     try:
-        names = sorted(set(labels.tolist()))
+        found = range(min(int(labels.max(initial=0)), most) + 1) if numbers else sorted(set(labels.tolist()))
     except TypeError:
         raise InputError("Expected y as integers or names, got a mixture; pass labels of one type.") from None
-    if len(names) > _MOST_NAMES:
-        raise InputError(f"Expected at most {_MOST_NAMES} names of classes in y, got more; pass classes=.")
-    return *_numbered(labels, as_classes(names)), taken_from_records(classes=names)
+    if len(found) > most:
+        raise InputError(f"Expected at most {most} classes in y, got more; pass classes=, the list of them.")
+    names = as_classes(found)
+    return *_numbered(labels, names), taken_from_records(classes=names)
 
 
 def as_classes(classes: Sequence[Any]) -> list[Any]:
@@ -251,7 +239,8 @@ def _numbered(labels: Array, names: list[Any]) -> tuple[Tensor, list[Any]]:
     try:
         return torch.tensor([known[label] for label in labels.tolist()], dtype=torch.int64), names
     except (KeyError, TypeError):
-        raise InputError(f"Expected labels among the classes {_shown(names)}, got one that is not listed.") from None
+        remedy = "pass classes=, the list of them"
+        raise InputError(f"Expected labels among {_shown(names)}, got one that is not listed; {remedy}.") from None
 
 
 def taken_from_records(**facts: Any) -> str:

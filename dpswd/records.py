@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Self
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Layout, Unreadable, as_labels, as_records
+from dpswd._arrays import Layout, Unreadable, as_labels, as_records, taken_from_records
 from dpswd._progress import say
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS, Bounds
@@ -116,7 +116,7 @@ class PrivateRecords(_Handle):
         if isinstance(name_of_y := getattr(y, "name", None), str):
             layout = replace(layout, target=name_of_y)
         if bounds is not None and kinds is None and (kinds := layout.column_kinds(len(bounds))) is not None:
-            taken.append("kinds are taken from the types of columns and treated as public; pass kinds= to state them.")
+            taken.append(taken_from_records(kinds=kinds))
         for line in taken:
             say(line)
         self._set(values, labels, classes=names, layout=layout, name=name, taken=taken, bounds=bounds, kinds=kinds)
@@ -164,8 +164,6 @@ class PrivateRecords(_Handle):
         kinds: Sequence[str] | None = None,
     ) -> None:
         """Check the facts and keep the records."""
-        if not len(values):
-            raise InputError("Expected at least one record, got none; check the path or the array.")
         if labels is None and classes is not None:
             raise InputError(f"Expected y, the class of every record, with classes={list(classes)}, got none; pass it.")
         if labels is not None and len(labels) != len(values):
@@ -175,8 +173,6 @@ class PrivateRecords(_Handle):
         self.classes = None if classes is None else list(classes)
         self.n_classes = len(self.classes or ())
         labels = torch.zeros(len(values), dtype=torch.int64) if labels is None or classes is None else labels
-        if self.classes and bool(((labels < 0) | (labels >= self.n_classes)).any()):
-            raise InputError(f"Expected classes out of the {self.n_classes} stated ones, got one that is not listed.")
         for what, given in (("bounds", bounds), ("kinds", kinds)):
             if given is not None and (len(self.shape) != 1 or len(given) != self.shape[0]):
                 raise InputError(f"Expected {what} for each of the {self.shape[0]} columns of rows, got {len(given)}.")
