@@ -45,40 +45,22 @@ def moved(name, first, second, rest=5):
     """How far the query moves when one record, (row, class), is replaced, over its sensitivity."""
     others = torch.randn(rest, D, generator=torch.Generator().manual_seed(1)), torch.arange(rest) % C
     one, two = (
-        values(
-            name, torch.cat([others[0], torch.as_tensor(row).float()[None]]), torch.cat([others[1], torch.tensor([y])])
-        )
+        values(name, torch.cat([others[0], row[None]]), torch.cat([others[1], torch.tensor([y])]))
         for row, y in (first, second)
     )
     return float((one - two).norm()) / MAKE[name]().mechanism.unit_sensitivity
 
 
 UNIT = torch.eye(D, dtype=torch.float64) * R
-WORST = [
-    ("counts", (UNIT[0], 0), (UNIT[0], 1)),
-    ("columns", (UNIT[0], 0), (UNIT[0], 1)),
-    ("columns", (torch.full((D,), -1e9), 0), (torch.full((D,), 1e9), 0)),
-    ("means", (UNIT[0], 0), (-UNIT[0], 0)),
-    ("means", (UNIT[0], 0), (UNIT[1], 1)),
-    ("sum and norm", (1e9 * UNIT[0], 0), (-1e9 * UNIT[0], 0)),
-    ("moment", (UNIT[0], 0), (-UNIT[1], 0)),
-    ("moment", (1e9 * UNIT[0], 0), (1e9 * (UNIT[1] + UNIT[2]), 0)),
-    ("covariances", (CENTRES[0] + UNIT[0], 0), (CENTRES[0] + UNIT[1], 0)),
-    ("covariances", (CENTRES[0] + UNIT[0], 0), (CENTRES[1] + UNIT[0], 1)),
-]
-
-
-@pytest.mark.parametrize(("name", "first", "second"), WORST)
-def test_sensitivity_is_attained(name, first, second):
-    assert moved(name, first, second) == pytest.approx(1, abs=1e-6)  # rows are float32
 
 
 @QUERIES
 def test_sensitivity_is_not_exceeded(name):
-    """Rows of any length, clipped inside; half of the pairs change class."""
+    """Rows of any length, clipped inside, half of them along the axes; half of the pairs change class."""
     generator, largest = torch.Generator().manual_seed(0), 0.0
     for i in range(200):
         rows = 10 * torch.randn(2, D, generator=generator)
+        rows = rows if i % 4 < 2 else rows * (rows.abs() == rows.abs().amax(1, keepdim=True))
         largest = max(largest, moved(name, (rows[0], 0), (rows[1], i % 2)))
     assert 0.8 < largest <= 1 + 1e-6  # control: the search comes close
 
@@ -92,7 +74,8 @@ def test_worst_pair_attains_the_sensitivity(name):
 
 def test_sum_and_norm_at_a_larger_weight():
     """Control of Proposition 24: at twice the weight, norms R and R / 2 in opposite directions move it beyond 2 R."""
-    one, two = (exact(SumAndNorm(D, R), row) for row in (UNIT[:1], -UNIT[:1] / 2))
+    unit = torch.eye(D, dtype=torch.float64)[:1] * R
+    one, two = (exact(SumAndNorm(D, R), row) for row in (unit, -unit / 2))
     difference = one - two
     difference[-1] *= 2
     assert float(difference.norm()) > SumAndNorm(D, R).mechanism.sensitivity * 1.05
