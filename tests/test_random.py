@@ -79,14 +79,11 @@ def test_subset_indices(population, size):
     assert drawn.max() < population
 
 
-def test_subset_rejects_biased_words():
+def test_subset_rejects_biased_words_and_draws_ties_again():
     top = 2**64 - 1  # 2^64 = 6 mod 10, so the six highest words are rejected
     drawn = subset(Fixed(*[top - i for i in range(6)], top - 6, 3), 10, 2)
     assert drawn.tolist() == [(top - 6) % 10, 3]
     assert subset(Fixed(top, 0), 2**3, 2).tolist() == [7, 0]  # a power of two rejects none
-
-
-def test_subset_draws_ties_again():
     assert subset(Fixed(5, 5, 1, 9, 4, 7), 3, 3).tolist() == [1, 2, 0]  # the first three words are a tie
 
 

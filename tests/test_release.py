@@ -145,8 +145,6 @@ def test_labelled_rows_choose_the_group_of_a_record():
     expected = torch.stack([X[groups == g].double().sum(0) for g in range(6)])
     torch.testing.assert_close(found[:, 1:], expected)
     torch.testing.assert_close(found[:, 0] / 9, torch.bincount(groups).double())
-    with pytest.raises(InputError, match="groups"):
-        exact(ClassMeans(5, 3), X, Y, function=LabelledRows(cells))
 
 
 @pytest.mark.parametrize("most", [1, 7, N])
@@ -182,14 +180,12 @@ def test_a_row_function_is_checked_once_and_on_public_records_first(monkeypatch)
 
 
 def test_batches_of_the_loss_have_the_rows_of_the_encoder():
-    double = torch.nn.Linear(3, 3, bias=False)
-    with torch.no_grad():
-        double.weight.copy_(2 * torch.eye(3))
+    encoder = torch.nn.Linear(3, 3)
     made = MECHANISM.replace(batch_size=N, sigma=1e-12, row_norm=100.0, statistic="quantiles", n_quantiles=N)
     batch = next(iter(loader(batch_size=N)))
-    release = booked(DPSlicedWassersteinLoss(made)).release(batch, rows=double)
-    expected = (2 * X.double() @ release.projections).sort(dim=0).values
-    torch.testing.assert_close(release.values, expected, rtol=0, atol=1e-9)
+    release = booked(DPSlicedWassersteinLoss(made)).release(batch, rows=encoder)
+    expected = (encoder(X).detach().double() @ release.projections).sort(dim=0).values
+    torch.testing.assert_close(release.values, expected, rtol=0, atol=1e-6)
     assert not release.values.requires_grad
 
 

@@ -65,7 +65,7 @@ def integral_of_quantiles(values, blocks, steps):
 
 
 @pytest.mark.parametrize(("n", "blocks"), [(12, 4), (10, 4), (5, 8), (1, 4), (64, 5)])
-def test_block_means_integrate_the_quantile_function(n, blocks):
+def test_block_means_integrate_the_quantile_function_and_its_gradient(n, blocks):
     values = cloud(n, 3).sort(dim=0).values
     steps = 60_000 * blocks
     ours = block_means(values, blocks)
@@ -74,14 +74,7 @@ def test_block_means_integrate_the_quantile_function(n, blocks):
         span = float(values[-1, column] - values[0, column])
         exact = integral_of_quantiles(values[:, column].numpy(), blocks, steps)
         assert np.abs(ours[:, column].numpy() - exact).max() <= 2 * span * blocks / steps + 1e-12
-
-
-@pytest.mark.parametrize(("n", "blocks"), [(10, 4), (7, 5), (5, 8), (12, 4)])
-def test_block_means_keep_the_mean_the_order_and_the_gradient(n, blocks):
-    values = cloud(n, 3).sort(dim=0).values
-    means = block_means(values, blocks)
-    torch.testing.assert_close(means.mean(0), values.mean(0), rtol=1e-12, atol=1e-14)
-    assert bool((means.diff(dim=0) >= -1e-14).all())
+    torch.testing.assert_close(ours.mean(0), values.mean(0), rtol=1e-12, atol=1e-14)
     assert torch.autograd.gradcheck(lambda v: block_means(v, blocks), values.requires_grad_())
 
 
@@ -101,9 +94,19 @@ def test_padded_block_means_are_those_of_the_sorted_padded_column(n, blocks, shi
 def test_shapes_that_do_not_fit(x, y, u):
     with pytest.raises(InputError, match="got shapes"):
         sliced_wasserstein(torch.zeros(x), torch.zeros(y), torch.zeros(u))
-    for p in (0.5, 0, float("nan")):
-        with pytest.raises(InputError, match="Expected order p >= 1, got p="):
-            sliced_wasserstein(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), p)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: random_projections(3, 3, kind="haar"), "kind"),
+        (lambda: random_projections(3, 3, generator=0), "generator"),
+        (lambda: sliced_wasserstein(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), 0.5), "order p >= 1"),
+    ],
+)
+def test_arguments_out_of_range(call, match):
+    with pytest.raises(InputError, match=match):
+        call()
 
 
 FALSE_ALARM = 1e-6
@@ -111,18 +114,14 @@ KINDS = ("iid", "orthogonal")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("d", "k"), [(2, 1), (7, 3), (5, 5), (3, 11), (64, 200)])
+@pytest.mark.parametrize(("d", "k"), [(2, 1), (7, 3), (5, 5), (6, 18), (3, 11), (64, 200)])
 def test_columns_are_unit(kind, d, k):
     u = random_projections(d, k, kind=kind)
     assert u.shape == (d, k)
     assert u.dtype == torch.float64
     torch.testing.assert_close(u.norm(dim=0), torch.ones(k, dtype=torch.float64), rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("a", [1, 3])
-def test_whole_bases_see_every_move_alike(a):
-    u = random_projections(6, 6 * a, kind="orthogonal")
-    torch.testing.assert_close(u @ u.T, a * torch.eye(6, dtype=u.dtype), rtol=0, atol=1e-13)
+    if kind == "orthogonal" and k % d == 0:  # whole bases see every move alike
+        torch.testing.assert_close(u @ u.T, k / d * torch.eye(d, dtype=u.dtype), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -159,12 +158,6 @@ def test_fresh_unless_a_test_says_otherwise(kind):
     for make in (SeededRandom, torch.Generator().manual_seed):
         one, two = (random_projections(4, 6, kind=kind, generator=make(3)) for _ in range(2))
         assert torch.equal(one, two)
-
-
-@pytest.mark.parametrize("wrong", [{"kind": "haar"}, {"generator": 0}, {"generator": np.random.default_rng(0)}])
-def test_wrong_kind_or_generator(wrong):
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        random_projections(3, 3, **wrong)
 
 
 VALUES = torch.randn(300, 1000, generator=torch.Generator().manual_seed(0))
