@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpswd._validate import at_least
-from dpswd.errors import InputError
 
 _SEED_BYTES = 32  # of the operating system's entropy per draw
 _MAX_BYTES = 2**30  # per call of OpenSSL, whose counter has 32 bits
@@ -81,9 +80,6 @@ def subset(source: RandomSource, population: int, size: int) -> NDArray[np.int64
     The first ``size`` distinct values of a sequence of uniform draws are such a subset. For more than a quarter of the
     population, all indices are sorted by random 64-bit keys instead (drawn again after a tie).
     """
-    at_least(1, population=population, size=size)
-    if size > population:
-        raise InputError(f"Expected size <= population={population}, got size={size}.")
     if 4 * size > population:
         while True:
             keys = source.words(population)

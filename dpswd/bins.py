@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from dpswd._validate import at_least, choice
 from dpswd.errors import InputError
@@ -52,12 +53,9 @@ class Bins:
         if len(kinds) != len(bounds) or not kinds:
             raise InputError(f"Expected a kind for each of {len(bounds)} columns, got {len(kinds)} kinds.")
         found = [_bins(*bound, kind, n_bins) for bound, kind in zip(bounds, kinds, strict=True)]
-        sizes = tuple(len(atoms) for _, atoms in found)
-        edges = torch.full((len(found), max(sizes) + 1), math.inf, dtype=torch.float64)
-        atoms = torch.full((len(found), max(sizes)), math.nan, dtype=torch.float64)
-        for j, (of_column, values) in enumerate(found):
-            edges[j, : len(of_column)], atoms[j, : len(values)] = of_column, values
-        return cls(edges, atoms, sizes)
+        edges, atoms = [edges for edges, _ in found], [values for _, values in found]
+        sizes = tuple(len(values) for values in atoms)
+        return cls(pad_sequence(edges, True, math.inf), pad_sequence(atoms, True, math.nan), sizes)
 
     @property
     def levels(self) -> list[tuple[int, int, int]]:
@@ -101,8 +99,9 @@ def _bins(low: float, high: float, kind: str, n_bins: int) -> tuple[Tensor, Tens
         values = torch.full((n_bins,), math.nan, dtype=torch.float64)
         values[0], values[-1] = low, high
         return torch.cat([inner[:1], above[:1], inner[1:], above[1:]]), values
-    edges = torch.arange(low, high + 2, dtype=torch.float64) if high - low < n_bins else None
-    if edges is None:
+    if high - low < n_bins:
+        edges = torch.arange(low, high + 2, dtype=torch.float64)
+    else:
         inner = torch.linspace(low + 1, high, n_bins - 1, dtype=torch.float64).floor()
         edges = torch.cat([inner.new_tensor([low]), inner, inner.new_tensor([high + 1])])
     return edges - 0.5, edges[:-1].where(edges.diff() == 1, math.nan)

@@ -190,8 +190,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
 
         def summary(group: Tensor) -> Tensor:
             sorted_parts = (sort_rows(u.T @ group.T).T for u in torch.split(projections, columns, 1))
-            parts = [padded_block_means(part, size, blocks) for part in sorted_parts]
-            return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+            return torch.cat([padded_block_means(part, size, blocks) for part in sorted_parts], 1)
 
         if labels is None:
             return summary(rows)
@@ -253,13 +252,10 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         counts = Processes().all_gather(len(private) if isinstance(private, Tensor) and private.ndim else 0)
         if rows is not None:
             raise InputError("Expected rows=... with a batch of ReleaseLoader only, got a tensor; pass it mapped.")
-        self.mechanism.check_calibrated()
-        tensor(private=private)
-        wanted = (self.mechanism.batch_size, self.mechanism.dim)
-        if (found := (sum(counts), *private.shape[1:])) != wanted:
-            got = f"{found} on all ranks together" if len(counts) > 1 else str(found)
-            raise InputError(f"Expected private rows of shape {wanted} (batch_size, dim of the mechanism), got {got}.")
         self._check_sample("private", private, labels)
+        if (size := sum(counts)) != self.mechanism.batch_size:
+            got = f"{size} on all ranks together" if len(counts) > 1 else size
+            raise InputError(f"Expected batch_size={self.mechanism.batch_size} private rows, got {got}.")
         if len(private) and not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates
             raise InputError("Expected finite private rows, got nan or inf; make such a row zero, do not drop it.")
 

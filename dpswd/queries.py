@@ -1,9 +1,8 @@
 r"""Gaussian releases besides the projections: class counts, class means, second moments, columns.
 
-A query reads all N records (q = 1) and has a fixed L2 sensitivity under replace-one. Its path is that of a loss:
-check, clip, sum over records and ranks, ledger, noise. With noise ``sigma`` it is :math:`\mu`-GDP, :math:`\mu` =
-sensitivity / sigma. Gaussian releases compose as :math:`\mu = \sqrt{\mu_1^2 + \mu_2^2}`, also if a later one depends on
-the result of an earlier one (Dong2022, Corollary 3.3).
+A query reads all N records (q = 1) and has a fixed L2 sensitivity under replace-one: with noise ``sigma`` it is
+:math:`\mu`-GDP, :math:`\mu` = sensitivity / sigma. Gaussian releases compose as
+:math:`\mu = \sqrt{\mu_1^2 + \mu_2^2}`, also adaptively (Dong2022, Corollary 3.3).
 
 =========================  ==========================================  =======================  ===================
 query                      statistic (per class c where it applies)    sensitivity              noise
@@ -21,9 +20,9 @@ R is ``row_norm``, to which the x_i (or v_i) are clipped. Symmetric noise is ``s
 normal. Proofs: docs/theory/sensitivity.md, Propositions 6 to 10 and 12.
 
 Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by itself
-(:mod:`dpswd.rows`). An InputError comes before anything is released. Every query has the options ``sigma``, the
-standard deviation of the noise (``None`` until a budget sets it), ``share``, the part of the squared mu of a budget
-that it gets, below 1, and ``noise_seed``, for tests only: NOT PRIVATE.
+(:mod:`dpswd.rows`). Every query has the options ``sigma``, the standard deviation of the noise (``None`` until a budget
+sets it), ``share``, the part of the squared mu of a budget that it gets, below 1, and ``noise_seed``, for tests only:
+NOT PRIVATE.
 """
 
 import math
@@ -65,9 +64,9 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         self.share = share
 
     def worst_pair(self, size: int) -> Pair:
-        """Return the arguments of ``release`` for two neighbours of ``size`` records that attain the sensitivity.
+        """Return the arguments of ``release`` for two neighbours that attain the sensitivity; for audits.
 
-        For audits (:mod:`dpswd.audit`). The first record differs, and its norm exceeds the clipping bound.
+        The first of ``size`` records differs, and its norm exceeds the clipping bound.
         """
         raise InputError(f"Expected a query that defines worst_pair, got {type(self).__name__}.")
 

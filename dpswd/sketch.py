@@ -108,10 +108,8 @@ class Sketch(nn.Module):
 
     def queries(self) -> list[Releasing[Any]]:
         """Return the releases in their order; the last one takes the rest of the budget."""
-        found: list[Releasing[Any]] = [part.overall for part in self.parts]
-        for part in self.parts:
-            found += [part.means] if part.moments is None else [part.means, part.moments]
-        return found
+        of_classes = [query for part in self.parts for query in (part.means, part.moments) if query is not None]
+        return [*(part.overall for part in self.parts), *of_classes]
 
     def release(
         self,
@@ -195,12 +193,8 @@ class Sketch(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write released values and guarantee to one file, atomically; :meth:`load` reads it."""
-        content = {
-            "format": _FORMAT,
-            "version": __version__,
-            "state": self.state_dict(),
-            "guarantee": self.guarantee,
-        }
+        content = {"format": _FORMAT, "version": __version__}
+        content |= {"state": self.state_dict(), "guarantee": self.guarantee}
         atomic_write(path, partial(torch.save, content))
 
     def load(self, path: str | Path) -> Self:
@@ -292,8 +286,7 @@ class _Part(nn.Module):
         self.mean.copy_(means)
         self.weights[0] = self.means.mechanism.sigma**-2
         if self.moments is not None:
-            centres = torch.zeros(self.moments.n_classes, len(total))
-            found = self.moments.release(records, centres, rows=self)
+            found = self.moments.release(records, rows=self)
             sigma = self.moments.mechanism.sigma
             self.moment.copy_(_denoised(found, counts, means, sigma))
             self.weights[1] = sigma**-2
