@@ -594,10 +594,9 @@ def test_other_stages_release_nothing(tmp_path, stage):
 @pytest.mark.parametrize(("sanity", "releases"), [(0, 2), (1, None)])
 def test_validation_during_a_fit_releases_nothing(tmp_path, sanity, releases):
     module, handle = Validates(MECHANISM.replace(sigma=None)), records()  # not calibrated in the sanity check
+    run = trainer(tmp_path, num_sanity_val_steps=sanity, val_check_interval=2)
     with pytest.raises(BudgetExceededError, match=r"training steps only, got one in (validate|sanity_check)"):
-        trainer(tmp_path, num_sanity_val_steps=sanity, val_check_interval=2).fit(
-            module, loader(of=handle), loader(of=handle)
-        )
+        run.fit(module, loader(of=handle), loader(of=handle))
     assert written(tmp_path) == releases
 
 
