@@ -140,13 +140,13 @@ class ClassCounts(GaussianQuery):
 class _RowQuery(GaussianQuery):
     """Base of the queries of clipped rows (n, d) in C classes."""
 
-    name = plural = ""  # in the ledger
+    name = ""  # in the ledger
     order = 1  # of the sensitivity in R: 2 R, or sqrt(2) R^2
 
     def __init__(self, n_classes: int, dim: int, row_norm: float = 0.5, **options: Any) -> None:
         at_least(1, n_classes=n_classes, dim=dim)
         positive(row_norm=row_norm)
-        name = f"{self.plural} of {n_classes} classes" if n_classes > 1 else self.name
+        name = f"{self.name} of {n_classes} classes" if n_classes > 1 else self.name
         sensitivity = 2 * float(row_norm) if self.order == 1 else math.sqrt(2) * float(row_norm) ** 2
         super().__init__(name, sensitivity, **options)
         self.n_classes, self.dim = n_classes, dim
@@ -186,7 +186,7 @@ class ClassMeans(_RowQuery):
         'counts and sums of 2 classes (Gaussian mechanism, sensitivity 1)'
     """
 
-    name = plural = "counts and sums"
+    name = "counts and sums"
 
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> tuple[Tensor, Tensor]:
         """Open every record once and release noisy counts (C,) and sums (C, d) in float64."""
@@ -266,8 +266,7 @@ class ClassCovariances(_RowQuery):
         'second moments of 2 classes (Gaussian mechanism, sensitivity 0.353553)'
     """
 
-    name = "second moment"
-    plural = "second moments"
+    name = "second moments"
     order = 2
     symmetric = True
 
