@@ -23,7 +23,7 @@ from dpswd._validate import tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
 from dpswd.records import PrivateBatch, PrivateRecords
-from dpswd.release import Recorder, Releasing, clip_rows
+from dpswd.release import Recorder, Releasing, clip_rows, uncompiled
 from dpswd.rows import RowFunction
 from dpswd.sliced import padded_block_means, power_cost, random_projections, sum_over_projections, wasserstein_1d
 
@@ -138,6 +138,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         release = self.release(private, private_labels, rows=rows).to(public.device)
         return self.distance(release, public, public_labels)
 
+    @uncompiled
     @torch.no_grad()
     def release(
         self, private: PrivateBatch | Tensor, labels: Tensor | None = None, *, rows: RowFunction | None = None

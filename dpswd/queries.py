@@ -39,7 +39,7 @@ from dpswd.bins import Bins, Bounds
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism
 from dpswd.records import PrivateRecords
-from dpswd.release import Releasing, clip_rows
+from dpswd.release import Releasing, clip_rows, uncompiled
 from dpswd.rows import LabelledRows, RowFunction
 
 __all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"]
@@ -74,6 +74,7 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         """Return the result of ``release`` as one tensor in the units of the sensitivity."""
         return released
 
+    @uncompiled
     @torch.no_grad()
     def _sum(self, records: PrivateRecords, rows: RowFunction | None, shape: tuple[int, ...], add: Add) -> Tensor:
         """Release a sum over all records, or return a stored release without opening a record."""

@@ -11,9 +11,10 @@ computes the statistic, writes the ledger and draws the noise, and broadcasts th
 Formal guarantee: docs/theory/private-side.md.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,9 @@ __all__ = ["Recorder"]
 
 _CHUNK_BYTES = 2**26  # of records that are mapped at a time
 _MOST_RECORDS = 4096  # of them
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Recorder:
@@ -63,6 +67,17 @@ class Recorder:
     def __deepcopy__(self, memo: Any) -> Self:
         """Return itself: the copy of a loss or query reports to the same recorder."""
         return self
+
+
+def uncompiled(method: Callable[P, T]) -> Callable[P, T]:
+    """Let a compiled module call a method as it is: torch.compile would trace the noise, and show parts in messages."""
+
+    @functools.wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        call = torch.compiler.disable(method) if torch.compiler.is_compiling() else method
+        return cast(T, call(*args, **kwargs))
+
+    return called
 
 
 M = TypeVar("M", bound=ProjectionMechanism | GaussianMechanism)

@@ -41,6 +41,7 @@ from PIL import Image
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
+import dpswd.loss
 from dpswd import (
     Budget,
     BudgetExceededError,
@@ -567,6 +568,25 @@ def test_an_encoder_that_changes_later_is_checked_for_hooks_again(tmp_path):
     with pytest.raises(InputError, match="hooks"):
         trainer(tmp_path).fit(Later(), loader())
     assert written(tmp_path) == 2
+
+
+def test_torch_compile_traces_no_noise(monkeypatch):
+    """A compiled module traced the noise, whose random words then stood in guards and messages of the compiler."""
+    traced, draw = [], dpswd.loss.normal
+
+    def noise(*arguments):
+        traced.append(torch.compiler.is_compiling())
+        return draw(*arguments)
+
+    class Compiled(torch.nn.Module):
+        criterion = booked(DPSlicedWassersteinLoss(MECHANISM))
+
+        def forward(self, batch):
+            return self.criterion(batch, torch.zeros(4, 3))
+
+    monkeypatch.setattr(dpswd.loss, "normal", noise)
+    torch.compile(Compiled(), backend="eager")(next(iter(loader())))
+    assert traced == [False]
 
 
 # batches, handles and stages
