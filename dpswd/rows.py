@@ -88,13 +88,12 @@ class _Copy:
             module.eval()
             if not isinstance(module, torch.jit.ScriptModule):  # it takes no hooks
                 _refuse_hooks(type(module).__name__, module.register_forward_hook, module.register_forward_pre_hook)
-            for name in ("log", "log_dict"):
-                if hasattr(module, name):
-                    setattr(module, name, _refuse_log)
+            if hasattr(module, "log_dict"):  # of Lightning
+                module.log = module.log_dict = _refuse_log  # type: ignore[assignment]
 
     def __call__(self, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Map records on the device of the modules. A row that is not finite becomes zero."""
-        values, groups = values.to(self._device or values.device), labels
+        """Map records on the device of the modules, in the precision of a trainer. A row that is not finite is zero."""
+        values, groups = values.to(self._device or values.device, torch.get_default_dtype()), labels
         if isinstance(self._rows, LabelledRows):
             mapped, groups = self._rows.function(values, labels.to(values.device))
         else:

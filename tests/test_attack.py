@@ -659,3 +659,24 @@ def test_batches_are_drawn_afresh(monkeypatch):
 def test_the_bound_of_a_query_cannot_be_changed():
     with pytest.raises(AttributeError):
         ClassMeans(1, 4).row_norm = 2.0
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+def test_encoders_in_the_precision_of_the_trainer(tmp_path, precision):
+    """Records stayed in float32, which the encoder then refused."""
+    module = Mine()
+    module.encoder = torch.nn.Linear(3, 3)
+    trainer(tmp_path, precision=precision).fit(module, loader())
+    assert written(tmp_path) == STEPS
+
+
+def test_an_encoder_may_have_an_option_log():
+    """It was replaced by a function, which is true."""
+
+    class Logarithm(torch.nn.Module):
+        log = False
+
+        def forward(self, values):
+            return values.abs().log() if self.log else values
+
+    torch.testing.assert_close(rows_of(Logarithm()), rows_of(None))
