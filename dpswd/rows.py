@@ -80,11 +80,11 @@ class _Copy:
                 f"Expected a row function that copy.deepcopy can copy, got {type(error).__name__}: {error} Pass a "
                 "module, or a function that uses modules, tensors and numbers only."
             ) from None
-        modules = [each for each in held.values() if isinstance(each, nn.Module)]
-        tensors = (each for module in modules for each in (*module.parameters(), *module.buffers()))
+        self.modules = [each for each in held.values() if isinstance(each, nn.Module)]
+        tensors = (each for module in self.modules for each in (*module.parameters(), *module.buffers()))
         self._device = next((each.device for each in tensors), None)
         _refuse_hooks("all modules", register_module_forward_hook, register_module_forward_pre_hook)
-        for module in modules:
+        for module in self.modules:
             module.eval()
             if not isinstance(module, torch.jit.ScriptModule):  # it takes no hooks
                 _refuse_hooks(type(module).__name__, module.register_forward_hook, module.register_forward_pre_hook)
@@ -168,8 +168,9 @@ def _finite(rows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int = 1) -> None:
-    """Check on public random records of a shape that every row is a function of one record."""
+    """Check on public random records of a shape that every row is a function of one record, and that none is kept."""
     copied, name = _Copy(rows), getattr(rows, "__name__", type(rows).__name__)
+    before = _shared_variables(copied.modules)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for values, changed in _public_pairs(shape):
@@ -187,6 +188,21 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
                     "record of the batch; remove the statistic of the batch or class (mean, maximum, attention, "
                     "BatchNorm without running statistics), or use a public constant."
                 )
+    after = _shared_variables(copied.modules)
+    if kept := [variable for variable in after if after[variable] != before.get(variable)]:
+        raise InputError(f"Expected a row function that keeps nothing, got {kept[0]}, which changes; use attributes.")
+
+
+def _shared_variables(modules: list[nn.Module]) -> dict[str, tuple[int, int | None]]:
+    """Return identity and length of what the copy of a module shares: attributes of its class, globals of methods."""
+    found: dict[str, Any] = {}
+    for kind in {kind for module in modules for kind in type(module).__mro__ if not _of_library(kind.__module__)}:
+        found |= {f"{kind.__name__}.{name}": value for name, value in vars(kind).items()}
+        for method in filter(inspect.isfunction, vars(kind).values()):
+            found |= inspect.getclosurevars(method).globals
+    return {
+        name: (id(each), len(each) if isinstance(each, list | dict | set) else None) for name, each in found.items()
+    }
 
 
 def _public_pairs(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -8,6 +8,7 @@ import pickle
 import threading
 import traceback
 from functools import partial
+from typing import ClassVar
 
 import lightning as L
 import numpy as np
@@ -680,3 +681,27 @@ def test_an_encoder_may_have_an_option_log():
             return values.abs().log() if self.log else values
 
     torch.testing.assert_close(rows_of(Logarithm()), rows_of(None))
+
+
+SHARED = []
+
+
+class KeepsInItsClass(torch.nn.Module):
+    rows: ClassVar[list[torch.Tensor]] = []
+
+    def forward(self, values):
+        self.rows.append(values)
+        return values
+
+
+class KeepsInAGlobal(torch.nn.Module):
+    def forward(self, values):
+        SHARED.append(values)
+        return values
+
+
+@pytest.mark.parametrize("kind", [KeepsInItsClass, KeepsInAGlobal])
+def test_what_a_module_keeps_outside_of_itself_is_refused(kind):
+    """Its copy shares the class and the variables of its file."""
+    with pytest.raises(InputError, match="keeps nothing"):
+        rows_of(kind())
