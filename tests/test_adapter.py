@@ -191,7 +191,7 @@ def _with_nan(X):
         (lambda X, y, d: (X, y[:-1], d), "y"),
         (lambda X, y, d: (X, y, d[:-1]), "sample_domain"),
         (lambda X, y, d: (_with_nan(X), y, d), "X"),
-        (lambda X, y, d: (X[:, 0], y, d), "X"),
+        (lambda X, y, d: (X[:, 0], y, d), r"rows \(N, d\)"),
         (lambda X, y, d: (X, y * 0, d), "classes"),
     ],
 )

@@ -236,8 +236,8 @@ def _with_columns(n: int, dim: int, n_classes: int, mu: float) -> Structure:
     """Return the structure for ``dim`` columns with bounds."""
     classes, signal = max(1, n_classes), n * mu / math.sqrt(2 * dim)
     scaled = dataclasses.replace(forecast(n, (dim,), n_classes, mu), column_signal=signal)
-    of = classes if signal >= _OWN_SIGNAL * classes else int(signal >= _COLUMN_SIGNAL and not scaled.pooled)
-    if not of:  # groups of classes with distributions of their own
+    of = _distributions(signal, classes, scaled.pooled)
+    if not of:
         return scaled
     share = _OWN_SHARE if of == classes else _COLUMN_SHARE
     rest = forecast(n, (dim,), n_classes, mu * math.sqrt(1 - share))
@@ -255,6 +255,13 @@ def _with_columns(n: int, dim: int, n_classes: int, mu: float) -> Structure:
         own_columns=of == classes,
         column_signal=signal,
     )
+
+
+def _distributions(signal: float, n_classes: int, pooled: bool) -> int:
+    """Return for how many groups of classes columns are released: each class, one for all, or 0 if not at all."""
+    if signal >= _OWN_SIGNAL * n_classes:
+        return n_classes
+    return int(signal >= _COLUMN_SIGNAL and not pooled)
 
 
 def moment_edge(bound: float, dim: int, mu: float) -> float:
