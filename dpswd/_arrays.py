@@ -131,7 +131,7 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = Tru
         raise InputError(f"Expected X as numbers, got an array of {dtype}; {MIXED}.")
     if dtype.kind not in "biuf" or len(shape) not in (2, 3, 4) or 0 in shape:
         layouts = "numbers as images (N, H, W), (N, H, W, C) or (N, C, H, W), or as rows (N, d)"
-        raise InputError(f"Expected at least one record, {layouts}, all of one shape; got {dtype} {shape}.")
+        raise InputError(f"Expected X with at least one record, {layouts}, all of one shape; got {dtype} {shape}.")
     if len(shape) == 2:
         return Layout(dtypes=(str(dtype),) if typed else ())
     if dtype.kind != "f" and dtype != np.uint8:

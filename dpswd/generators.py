@@ -232,7 +232,8 @@ def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[st
     try:
         content = torch.load(verified_archive(path), map_location="cpu", weights_only=True)
         if content["format"] != file_format:
-            raise InputError(f"Expected format {file_format} in {path}, got {content['format']!r}; use that version.")
+            got = f"format {content['format']!r}: another kind of file, or one of another version of dpswd"
+            raise InputError(f"Expected a {kind} of format {file_format} at {path}, got {got}.")
         yield content
     except OSError as error:
         raise InputError(f"Expected a {kind} at {path}, got: {error.strerror}.") from None

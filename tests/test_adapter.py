@@ -14,6 +14,8 @@ from dpswd import InputError, PrivateAdapter
 from dpswd.adaptation.classifier import SyntheticTarget, TargetClassifier, adapt
 from dpswd.adaptation.methods import ImageMap
 from dpswd.adaptation.space import SourceSpace
+from dpswd.generators import write_generator
+from dpswd.mixture.generator import MixtureGenerator
 from dpswd.records import PrivateRecords
 
 skada = pytest.importorskip("skada")
@@ -150,6 +152,9 @@ def test_save_and_load(adapter, tmp_path):
     (tmp_path / "damaged.pt").write_bytes((tmp_path / "classifier.pt").read_bytes()[:-100])
     with pytest.raises(InputError, match="classifier"):
         PrivateAdapter.load(tmp_path / "damaged.pt")
+    write_generator(MixtureGenerator((8,), n_classes=2), tmp_path / "generator.pt")
+    with pytest.raises(InputError, match="another kind of file"):
+        PrivateAdapter.load(tmp_path / "generator.pt")
 
 
 def test_an_interrupted_fit_is_resumed(adapter, tmp_path, monkeypatch):
