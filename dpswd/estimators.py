@@ -194,6 +194,7 @@ class PrivateGenerator(OneShot):
             InputError: If the records do not fit; nothing is released then.
             BudgetExceededError: If the shared ledger does not cover the run.
         """
+        self._mu()  # refuses a wrong budget by the names of its arguments
         directory = self._start()
         records = X
         if not isinstance(X, PrivateRecords):

@@ -67,6 +67,9 @@ def test_a_second_fit_is_refused(fitted):
         generator.fit(DIGITS.images / 16, DIGITS.target)
     with pytest.raises(InputError, match="ledger"):
         PrivateGenerator(run_dir=place / "run").fit(object())  # refused before records are read
+    for budget in ({"epsilon": 0}, {"delta": 1}):
+        with pytest.raises(InputError, match=f"Expected {next(iter(budget))} "):
+            PrivateGenerator(**budget).fit(object())
     assert (place / "run" / "ledger.jsonl").read_bytes() == before
 
 
