@@ -396,7 +396,7 @@ def _check_unused(path: Path, content: bytes) -> None:
             return
     raise InputError(
         f"Expected no ledger at {path}, got an existing file; resume that run (resume, ckpt_path), or choose another "
-        "directory (run_dir, --out)."
+        "file or directory (run_dir, --out)."
     )
 
 

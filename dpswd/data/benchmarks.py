@@ -155,8 +155,8 @@ def _torchvision(name: str, root: Path, train: bool, download: bool) -> Records:
     except Exception as error:  # torchvision raises many types on missing and damaged files
         said = " ".join(str(error).split()).split(". ")[0]
         raise InputError(
-            f"Expected readable files of {name} under {root}, got: {said}; pass root, set DPSWD_DATA, or let "
-            "torchvision fetch them with download."
+            f"Expected readable files of {name} under {root}, got: {said}; pass root (--root), set DPSWD_DATA, or let "
+            "torchvision fetch them by dpswd.data.read(..., download=True)."
         ) from None
     values, labels = torch.as_tensor(data.data), torch.as_tensor(data.targets).long()
     if values.ndim not in (3, 4) or len(values) != len(labels):

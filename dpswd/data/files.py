@@ -203,4 +203,5 @@ def _reading(path: Path) -> Iterator[None]:
     except InputError:
         raise
     except (*_DAMAGED, KeyError) as error:
-        raise InputError(f"Expected a readable file at {path}, got: {error}; write it again.") from None
+        said = str(error).split(". ")[0]  # not NumPy's advice to load a pickle
+        raise InputError(f"Expected a readable file at {path}, got: {said}; write it again.") from None

@@ -85,7 +85,7 @@ class Structure:
         if self.size:
             side = min(self.sample_shape[1:])
             lines.append(
-                f"Detail: {self.size} of {side} frequencies per axis, the detail of a {self.size} x {self.size} image."
+                f"Detail: {self.size} of {side} frequencies per axis, the detail of {self.size} x {self.size} pixels."
             )
         if self.column_signal is not None:
             of = "each class" if self.own_columns else "all classes together"
