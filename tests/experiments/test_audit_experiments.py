@@ -29,7 +29,8 @@ def test_leak_of_the_synthetic_target_scores_have_the_law_of_the_claim():
     """The ratio is normal with mean -m^2/2 and variance m^2 for the mu of this record, m <= 1."""
     target = Target(1.0)
     scores = np.array([target.run(0) for _ in range(30)])
-    assert scores.mean() < 0
+    m = scores.std()
+    assert scores.mean() < -(m**2) / 2 + 4 * m / 30**0.5  # 4 standard deviations above the mean
     assert 0.3 < scores.std() < 1 + 4 / 58**0.5  # 4 standard deviations above the claim
 
 
