@@ -27,7 +27,7 @@ ACCOUNT = "account --dim 4 --n-projections 8 --sample-size 64 --batch-size 16 --
         (["account", "--dim", "4"], ["--n-projections"]),
         ([], ["dpswd --help"]),
         (["nonsense"], ["dpswd --help"]),
-        (["demo", "--epsilon", "nan"], ["target_epsilon"]),
+        (["demo", "--epsilon", "nan"], ["Expected epsilon"]),
         (["wdp"], ["wdp"]),  # commands of 0.2 that are gone
     ],
 )
