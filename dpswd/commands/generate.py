@@ -1,5 +1,6 @@
 """``dpswd generate``: a private generator of the records in a folder, a file or a benchmark."""
 
+import atexit
 import csv
 import os
 from argparse import ArgumentParser, Namespace
@@ -143,6 +144,7 @@ def join_processes() -> None:
 
     if int(os.environ.get("WORLD_SIZE") or 1) > 1 and not dist.is_initialized():
         dist.init_process_group("gloo")
+        atexit.register(dist.destroy_process_group)  # its threads would abort the process at exit
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
