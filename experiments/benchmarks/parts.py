@@ -1,6 +1,7 @@
-"""Memory and time of a whole fit of images on disk, in one and in several processes (gloo, one thread each).
+"""Memory, time and accuracy of a whole fit of images on disk, in one and in several processes (gloo, one thread each).
 
-Images are those of CIFAR-10, repeated with shifts of up to two pixels. Fits of other numbers of records, pixels,
+Images are those of CIFAR-10, repeated with shifts of up to two pixels, in one file or in class folders. Classifiers are
+trained on 20,000 synthetic images and tested on the test images of CIFAR-10. Fits of other numbers of records, pixels,
 classes and cells give the growth of the cost against each; the rate of the largest fit, the cost of 10^8 records on 64
 machines. A fit whose result is in ``OUT/parts`` is not run again.
 """
@@ -19,15 +20,19 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import torch
+from PIL import Image
 
 from dpswd import mixture, records
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import benchmark
 from dpswd.errors import InputError
+from dpswd.generators import draw, read_generator
 from dpswd.mixture import structure
 from dpswd.mixture.structure import MAX_CELLS, forecast
 from experiments.benchmarks.measure import exponent, resident
 from experiments.cells import Cell, run_cells
+from experiments.generation.training import accuracies
 
 SIZE, N_CLASSES = 32, 10
 LARGE = {"n": 10**8, "processes": 64, "bytes_per_second": 1.25e9}  # a network of 10 Gbit/s
@@ -42,9 +47,12 @@ class Fit(Cell):
     side: int = SIZE
     n_classes: int = N_CLASSES
     cells: int = MAX_CELLS
+    source: str = "one file"  # or "class folders" of PNG
 
 
-FITS = [Fit(50_000, 1), Fit(50_000, 2), Fit(50_000, 4), Fit(10**6, 1)]
+FITS = [Fit(n, processes) for n in (50_000, 10**6) for processes in (1, 2, 4)]
+FITS += [Fit(n, 1, source="class folders") for n in (50_000, 10**6)]
+N_SYNTHETIC, CLASSIFIERS = 20_000, ("logreg", "cnn")
 BASE = Fit(25_000, 1, cells=3)
 GROWTH = {  # fits that differ in one size, by variable and size; a record has 3 values per pixel
     "N": {n: replace(BASE, n=n) for n in (12_500, 25_000, 50_000)},
@@ -79,10 +87,29 @@ def write_images(path: Path, fit: Fit, root: Path | None) -> None:
     np.save(path / "labels.npy", np.resize((labels + N_CLASSES * cut) % fit.n_classes, n))
 
 
+def write_folders(path: Path) -> None:
+    """Replace the files of :func:`write_images` by class folders with one PNG per image."""
+    images, labels = np.load(path / "images.npy", mmap_mode="r"), np.load(path / "labels.npy")
+    for name in np.unique(labels):
+        (path / str(name)).mkdir()
+    for number, (image, name) in enumerate(zip(images, labels, strict=True)):
+        Image.fromarray(image).save(path / str(name) / f"{number}.png", compress_level=1)
+    for file in path.glob("*.npy"):
+        file.unlink()
+
+
+def accuracy(path: Path, data: Path | None) -> dict[str, float]:
+    """Train classifiers on what a generator draws; return their accuracies on the test images."""
+    labels = torch.arange(N_SYNTHETIC) % N_CLASSES
+    return accuracies(CLASSIFIERS, draw(read_generator(path)[0], labels), labels, benchmark("cifar10", data))
+
+
 def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
     """Run one fit in processes of its own; return the times of rank 0 and the largest memory of a rank."""
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder), fit, data)
+        if fit.source == "class folders":
+            write_folders(Path(folder))
         words = ["-m", "experiments.benchmarks.parts", folder, f"{0.5 / fit.n:g}", str(fit.cells)]
         if fit.processes > 1:
             words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={fit.processes}", *words]
@@ -91,11 +118,13 @@ def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
         if done.returncode:
             raise InputError(f"Expected a fit of {fit.n} images, got status {done.returncode}: {done.stderr[-1000:]}")
         ranks = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(fit.processes)]
+        found = accuracy(Path(folder) / "run" / "generator.pt", data) if fit in FITS else None
     return {
         **asdict(fit),
         **ranks[0],
         "peak_bytes": max(rank["peak_bytes"] for rank in ranks),
         "record_pass_s": ranks[0]["releases_s"] / ranks[0]["records_read"],
+        "accuracy": found,
     }
 
 
@@ -140,7 +169,8 @@ def growth(variable: str, rows: dict[int, dict[str, Any]]) -> dict[str, Any]:
 
 def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Extrapolate to ``LARGE`` from the rates of the largest fit in one process."""
-    rates = max((row for row in rows if row["processes"] == 1), key=lambda row: row["n"])
+    alone = [row for row in rows if row["processes"] == 1 and row["source"] == FITS[0].source]
+    rates = max(alone, key=lambda row: row["n"])
     n, processes = LARGE["n"], LARGE["processes"]
     made = forecast(int(n), (3, SIZE, SIZE), N_CLASSES, mu_of_epsilon(10.0, 1e-10))
     passes = made.n_releases + 1  # and a check of all records
@@ -154,7 +184,7 @@ def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Memory and time of dpswd generate on images on disk (an hour; --quick: 50,000 images and fewer; resumes)."""
+    """Memory and time of dpswd generate on images on disk (two hours; --quick: 50,000 images and fewer; resumes)."""
     fits, lines = (FITS[:1], {"N": GROWTH["N"]}) if quick else (FITS, GROWTH)
     planned = list(dict.fromkeys([*(fit for line in lines.values() for fit in line.values()), *fits]))
     results = run_cells(planned, partial(measure, data=data), out / "parts", workers=0)

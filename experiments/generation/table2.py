@@ -162,7 +162,7 @@ def table2(out: Path, *, data: Path | None = None, full: bool = False) -> dict[s
 
 
 def generation(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Default generator and class-wise Gaussian: downstream accuracy over five seeds, CIFAR-10 three (hours; resumes)."""
+    """Default generator and class-wise Gaussian: downstream accuracy, five seeds, CIFAR-10 three (hours; resumes)."""
     chosen = [cell for cell in plan_generation() if not quick or (cell.dataset, cell.seed) == ("digits", 0)]
     rows = summarise(evaluate_cells(chosen, out, data))
     return {"rows": sorted(rows, key=lambda row: (GENERATED.index(row["dataset"]), -(row["epsilon"] or 0.0)))}
