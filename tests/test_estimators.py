@@ -70,6 +70,8 @@ def test_a_second_fit_is_refused(fitted):
     for budget in ({"epsilon": 0}, {"delta": 1}):
         with pytest.raises(InputError, match=f"Expected {next(iter(budget))} "):
             PrivateGenerator(**budget).fit(object())
+    with pytest.raises(NotFittedError, match="fit"):
+        clone(generator).sample(3)
     assert (place / "run" / "ledger.jsonl").read_bytes() == before
 
 
@@ -91,16 +93,6 @@ def test_a_fit_after_an_interrupted_one(tmp_path, monkeypatch):
     again = PrivateGenerator(run_dir=tmp_path / "a", resume=True, **options).fit(X, y)
     assert (tmp_path / "a" / "ledger.jsonl").read_bytes() == ledger
     assert again.sample(5)[0].shape == (5, 5)
-
-
-def test_scikit_learn_conventions(fitted):
-    generator, _ = fitted
-    copy = clone(generator)
-    assert copy.get_params() == generator.get_params()
-    assert copy.set_params(epsilon=3).epsilon == 3
-    assert not hasattr(copy, "generator_")
-    with pytest.raises(NotFittedError, match="fit"):
-        copy.sample(3)
 
 
 @pytest.mark.slow
