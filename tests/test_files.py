@@ -5,9 +5,8 @@ import json
 import pytest
 
 from dpswd import InputError
-from dpswd._distributed import Processes, lost
+from dpswd._distributed import Processes
 from dpswd._files import DirectoryLock, write_json
-from dpswd.errors import ProcessLostError
 
 
 def test_one_run_at_a_time(tmp_path):
@@ -42,12 +41,3 @@ def test_a_process_alone():
     assert (alone.rank, alone.world_size, alone.all_gather(3), alone.broadcast(lambda: 4)) == (0, 1, [3], 4)
     with pytest.raises(ZeroDivisionError):
         alone.run_on_all(lambda: 1 / 0)
-
-
-def test_what_torch_says_of_a_lost_process_is_made_a_sentence():
-    error = lost(
-        RuntimeError("[/build/gloo/pair.cc:545] Read error [127.0.0.1]:6558:\n Connection reset. This is bad.")
-    )
-    assert isinstance(error, ProcessLostError)
-    assert "(Read error [127.0.0.1]:6558: Connection reset)" in str(error)
-    assert "\n" not in str(error)
