@@ -38,7 +38,7 @@ from dpswd import (
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
 from dpswd.errors import DpswdError
-from dpswd.lightning.checkpoints import KeepsRelease
+from dpswd.lightning.checkpoints import KeepsRelease, LastCheckpoint
 from dpswd.release import Releasing
 
 # private records, and a user's own module under a budget
@@ -111,6 +111,21 @@ def trainer(directory, *, budget=None, epsilon=5.0, callbacks=(), **changes):
         **options,
     )
     made.budget = budget
+    return made
+
+
+class Calls(L.Callback):
+    """Calls a function of the module in one hook."""
+
+    def __init__(self, hook, function):
+        setattr(self, hook, lambda trainer, module, *_, **__: function(module))
+
+
+def run_or_resume(directory, module, n_releases, *, every=1, of=None, **options):
+    """Runs a module that saves its last step, or resumes it where there is a checkpoint."""
+    made, path = trainer(directory, **options), directory / "checkpoints" / "last.ckpt"
+    made.callbacks = [made.budget, LastCheckpoint(directory, n_releases)]
+    made.fit(module, loader(n_releases, every, of), ckpt_path=path if path.exists() else None)
     return made
 
 
@@ -462,23 +477,6 @@ class Trap:
 def _spring():
     Trap.sprung += 1
     return {}
-
-
-LIKELY_FIELDS = {
-    "dim": st.integers(2, 9),
-    "n_projections": st.integers(1, 40),
-    "sigma": st.floats(1e-3, 1e3),
-    "batch_size": st.integers(1, 64),
-    "statistic": st.sampled_from(["rows", "quantiles"]),
-    "n_quantiles": st.sampled_from([None, 1, 2, 4]),
-    "row_norm": st.floats(1e-3, 1e3),
-    "kind": st.sampled_from(["iid", "orthogonal"]),
-    "bound": st.sampled_from(["exact", "exact", "bernstein", "clt"]),
-    "failure_prob": st.sampled_from([None, 1e-7]),
-    "n_classes": st.sampled_from([None, 2, 10]),
-    "noise_seed": st.none(),
-}
-likely_mechanisms = st.fixed_dictionaries(LIKELY_FIELDS)
 
 
 _OWN = {"private": True, "sound": True, "epsilon": 1.0, "delta": 1e-5, "mu": 0.3, "run": "b"}
