@@ -142,9 +142,7 @@ class LowBits:
 
     def __init__(self):
         # mu = 0.28 for any number of values
-        made = ProjectionMechanism(
-            8, 256, 10.0, 20, statistic="quantiles", n_quantiles=10, kind="orthogonal", noise_seed=0
-        )
+        made = ProjectionMechanism(8, 256, 10.0, 20, "quantiles", 10, kind="orthogonal", noise_seed=0)
         self.loss = DPSlicedWassersteinLoss(made)
         self.claim = Claim.of(PrivacyAccountant().step(made, sample_size=20), 1e-5)
         self.first = torch.randn(20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -17,11 +17,10 @@ from experiments.adaptation import adaptation_methods, fallback, pairs, table1, 
 from experiments.adaptation.adaptation_methods import PROBLEMS
 from experiments.adaptation.framing import frame
 
-WARNINGS = [
+pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
     pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
 ]
-pytestmark = WARNINGS
 
 
 def features(n, d=8, seed=0):

@@ -104,9 +104,8 @@ def test_the_text_of_a_forecast_names_the_nearest_row_of_each_data_set(monkeypat
 def test_the_rarest_class_is_promised_what_balanced_classes_of_its_size_are():
     """Chest X-rays of issue 31, 388 and 3,494 records, at epsilon 10; the levels are monotone in its size."""
     made = forecast(3882, (1, 28, 28), 2, 2.0)
-    assert (
-        made.rarest([388, 3494]) == "Rarest class (388 records, 10%): expect its mean with little variety of its own."
-    )
+    said = "Rarest class (388 records, 10%): expect its mean with little variety of its own."
+    assert made.rarest([388, 3494]) == said
     assert made.rarest([1941, 1941]).endswith("expect its mean and variety.")
     assert "noise" in made.rarest([3877, 5])
     words = ["noise", "little", "mean and"]

@@ -256,16 +256,10 @@ def test_snippet_gives_the_numbers_of_the_report(make_run, capsys, groups):
 
 
 def test_numbers_are_rounded_towards_less_privacy():
-    assert number(0.57201) == "0.573"
-    assert number(9.996) == "10"
-    assert number(1234.2) == "1240"
-    assert number(1e-5) == "10⁻⁵"
-    assert number(3.212e-7) == "3.22 × 10⁻⁷"
+    shown = {0.57201: "0.573", 9.996: "10", 1234.2: "1240", 1e-5: "10⁻⁵", 3.212e-7: "3.22 × 10⁻⁷", 0.0: "0", None: "—"}
+    assert {value: number(value) for value in shown} == shown
     assert number(0.57299, down=True) == "0.572"
-    assert number(0.0) == "0"
-    assert number(None) == "—"
-    assert percent(0.04066) == "4.07 %"
-    assert percent(1.0) == "100 %"
+    assert [percent(0.04066), percent(1.0)] == ["4.07 %", "100 %"]
 
 
 def test_write_report_twice_gives_the_same_files(make_run):
