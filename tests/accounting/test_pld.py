@@ -210,12 +210,10 @@ def test_unsampled_gaussian_is_alpha_mu_sq_over_two():
 
 
 def test_divergence_of_a_random_law_by_quadrature():
-    # one direction in d dimensions: S = Y; integrate exp(alpha (alpha - 1) c^2 y / 2) against the Beta
-    # density
+    # one direction in d dimensions: S = Y; integrate exp(alpha (alpha - 1) c^2 y / 2) against the Beta density
     dim, scale, order = 5, 1.3, 4
-    expected = integrate.quad(
-        lambda y: math.exp(order * (order - 1) * scale**2 * y / 2) * stats.beta.pdf(y, 0.5, (dim - 1) / 2), 0, 1
-    )[0]
+    rate, density = order * (order - 1) * scale**2 / 2, stats.beta(0.5, (dim - 1) / 2).pdf
+    expected = integrate.quad(lambda y: math.exp(rate * y) * density(y), 0, 1)[0]
     account = RenyiAccount([Releases(ProjectionLaw(dim, 1), scale, 1.0, 1)])
     assert account(order) == pytest.approx(math.log(expected) / (order - 1), rel=1e-6)
 
