@@ -66,16 +66,15 @@ def queried(**options):
 def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
     run, module = trainer(tmp_path), Mine()
     run.fit(module, loader(releases, every))
-    ledger, facts = ledger_of(tmp_path), privacy(tmp_path)
-    assert run.global_step == releases * every
-    assert ledger.groups() == [(module.criterion.mechanism, N, releases)]
-    assert module.criterion.n_releases == run.budget.n_releases == releases
+    ledger, facts, loss = ledger_of(tmp_path), privacy(tmp_path), module.criterion
+    assert ledger.groups() == [(loss.mechanism, N, releases)]
+    assert (run.global_step, loss.n_releases, run.budget.n_releases) == (releases * every, releases, releases)
     assert ledger.header["versions"]["torch"] == importlib.metadata.version("torch")
     agree(tmp_path, releases)
     assert 0.99 * 5 < facts["epsilon"] <= 5  # the budget is used, and not exceeded
     assert (facts["mu"], facts["regret"]) == account(ledger.groups()).get_mu_and_regret()
     assert facts["sound"] is facts["private"] is True
-    assert facts["mechanism"] == module.criterion.mechanism.to_dict()
+    assert facts["mechanism"] == loss.mechanism.to_dict()
     assert module.encoder.training  # the modes of the user are back
     assert not list(tmp_path.rglob("*.part"))
 

@@ -99,8 +99,7 @@ def test_a_release_equals_that_of_one_process(server, mechanism, kind):
 def test_a_query_equals_that_of_one_process(server, tmp_path):
     first, second = fine(run_ranks(server, release_query, tmp_path))
     assert first == second
-    assert first[2:] == (1, 1)
-    assert drawn(tmp_path / "witness") == 1
+    assert (*first[2:], drawn(tmp_path / "witness")) == (1, 1, 1)
     agree(tmp_path / "run", 1)
     alone = ClassMeans(3, 3, row_norm=9.0, noise_seed=1)
     alone.mechanism = ledger_of(tmp_path / "run").groups()[0][0]
