@@ -103,13 +103,9 @@ def trainer(directory, *, budget=None, epsilon=5.0, callbacks=(), **changes):
         changes["max_epochs"] = 1
     options = {"accelerator": "cpu", "logger": False, "log_every_n_steps": 1} | changes
     checkpoints = ModelCheckpoint(directory / "ckpt", every_n_train_steps=1, save_top_k=-1)
-    made = L.Trainer(
-        default_root_dir=directory,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[budget, *([checkpoints] if options.get("enable_checkpointing", True) else []), *callbacks],
-        **options,
-    )
+    options |= {"default_root_dir": directory, "enable_progress_bar": False, "enable_model_summary": False}
+    saved = [checkpoints] if options.get("enable_checkpointing", True) else []
+    made = L.Trainer(callbacks=[budget, *saved, *callbacks], **options)
     made.budget = budget
     return made
 
@@ -331,27 +327,14 @@ def make_run(path, *groups, planned=None, accountant="pld", delta=1e-5, header=(
         for _ in range(count):
             ledger.record(mechanism, n)
     mu, regret = account.get_mu_and_regret()
-    facts = {
-        "sound": account.sound,
-        "private": all(mechanism.is_private for mechanism, _, _ in groups),
-        "epsilon": account.get_epsilon(delta),
-        "delta": delta,
-        "mu": mu,
-        "regret": regret,
-        "releases_made": made,
-        "assumptions": account.assumptions,
-        "not_covered": ["Evaluation: in the words of the run."],
-        "version": "0.1.0",
-    }
+    facts = {"epsilon": account.get_epsilon(delta), "delta": delta, "mu": mu, "regret": regret, "releases_made": made}
+    facts |= {"private": all(each.is_private for each, *_ in groups), "sound": account.sound, "version": "0.1.0"}
+    facts |= {"assumptions": account.assumptions, "not_covered": ["Evaluation: in the words of the run."]}
     (path / "privacy.json").write_text(json.dumps(facts | claims))
     if config is not None:
         (path / "config.yaml").write_text(config)
     return path
 
-
-# exact sigma of rows of Table 4: own computation by docs/theory/accounting.md, independent of the package
-
-TABLE4_SIGMA = {"USPS-MNIST": 0.492, "MNIST (b)": 0.695, "Office-31": 1.567, "VisDA": 1.833, "CelebA (b)": 0.311}
 
 # three classes of vectors, for the generators
 

@@ -199,14 +199,11 @@ def test_unfit_input_is_refused_before_anything_is_written(adapter, tmp_path, ch
 
 
 def test_calls_before_fit_are_refused(tmp_path):
-    for call in (
-        lambda: PrivateAdapter().predict(np.zeros((2, 3))),
-        lambda: PrivateAdapter().predict_proba(np.zeros((2, 3))),
-        lambda: PrivateAdapter().adapt(np.zeros((2, 3)), [0, 1]),
-        lambda: PrivateAdapter().save(tmp_path / "c.pt"),
-    ):
+    made, X = PrivateAdapter(), np.zeros((2, 3))
+    calls = (made.predict, X), (made.predict_proba, X), (made.adapt, X, [0, 1]), (made.save, tmp_path / "c.pt")
+    for call, *arguments in calls:
         with pytest.raises(NotFittedError, match="fit"):
-            call()
+            call(*arguments)
 
 
 def pictures(n, seed, moved):

@@ -244,8 +244,7 @@ def test_tensors_are_conditional_everywhere(tmp_path):
     agree(tmp_path, STEPS)
     facts, report = privacy(tmp_path), write_report(tmp_path)
     assert (facts["sound"], facts["private"], facts["records"]) == (False, True, "handed over by the caller")
-    assert len(facts["conditions"]) == 3
-    assert report["sound"] is False
+    assert (len(facts["conditions"]), report["sound"]) == (3, False)
     page = (tmp_path / "report.html").read_text()
     assert "handed over by the caller" in page
     assert all(condition.split(",")[0] in page for condition in facts["conditions"])
@@ -466,14 +465,11 @@ def test_nothing_that_a_row_function_keeps_stays():
         assert gone(), function
     kept_in_globals(closure(X + 1))  # control: without the library everything is kept
     assert not gone()
-
-
-def test_features_of_public_rows_may_be_kept_with_their_graph():
-    module = Keeps()
-    module(X.clone().requires_grad_() * 2)
-    assert module.last.grad_fn is not None
-    rows_of(module)
-    assert len(module.seen) == 2
+    public = Keeps()  # features of public rows may be kept, with their graph
+    public(X.clone().requires_grad_() * 2)
+    assert public.last.grad_fn is not None
+    rows_of(public)
+    assert len(public.seen) == 2
 
 
 def test_a_row_function_that_cannot_be_copied_is_refused():

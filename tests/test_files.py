@@ -1,11 +1,10 @@
-"""Files written whole, directories used by one run at a time, and what is refused before processes meet."""
+"""Files written whole, and directories used by one run at a time."""
 
 import json
 
 import pytest
 
 from dpswd import InputError
-from dpswd._distributed import Processes
 from dpswd._files import DirectoryLock, write_json
 
 
@@ -34,10 +33,3 @@ def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         write_json(tmp_path / "a.json", {"x": 2})
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-
-
-def test_a_process_alone():
-    alone = Processes()
-    assert (alone.rank, alone.world_size, alone.all_gather(3), alone.broadcast(lambda: 4)) == (0, 1, [3], 4)
-    with pytest.raises(ZeroDivisionError):
-        alone.run_on_all(lambda: 1 / 0)

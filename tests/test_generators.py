@@ -118,8 +118,7 @@ def test_every_generator_there_and_back(tmp_path, made):
     latent, labels = made.latent(4), torch.tensor([0, 1, 2, 0])
     assert torch.equal(back(latent, labels), made(latent, labels))
     assert draw(back, labels).shape == (4, 1, 12, 8)
-    assert guarantee == {}
-    assert (back.class_names, back.proportions) == (made.class_names, made.proportions)
+    assert (back.class_names, back.proportions, guarantee) == (made.class_names, made.proportions, {})
 
 
 def test_classes_by_number_and_by_name():
@@ -156,7 +155,7 @@ def test_the_guarantee_of_further_runs_and_of_tensors(tmp_path):
 def test_refusals(tmp_path):
     with pytest.raises(InputError, match="got Mine"):
         write_generator(type("Mine", (Generator,), {})((2,), 0, 3), tmp_path / "g.pt")
-    (tmp_path / "file").write_text("no zip")
+    (tmp_path / "file").write_text("no folder")
     with pytest.raises(InputError, match="Expected to write"):
         write_generator(small(), tmp_path / "file" / "g.pt")
 

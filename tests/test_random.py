@@ -151,8 +151,7 @@ def test_handles_of_planned_releases_and_free_steps(every, done, sizes):
     made.n_done = lambda: done  # of a resumed run
     batches = list(made)
     assert [len(batch) for batch in batches] == sizes
-    assert len(made) == 3 * every
-    assert made.state_dict() == {}
+    assert (len(made), made.state_dict()) == (3 * every, {})
     assert all(batch.to("cpu") is batch for batch in batches)
 
 

@@ -125,8 +125,7 @@ def test_batches():
     handle = records()
     batch = PrivateBatch(handle, 5)
     assert (len(batch), repr(batch)) == (5, "PrivateBatch(5 records)")
-    assert batch.to("cpu", non_blocking=True) is batch
-    assert batch.take() is handle
+    assert (batch.to("cpu", non_blocking=True), batch.take()) == (batch, handle)
     for spent, match in ((batch, "one release"), (PrivateBatch(None, 5), "without a release")):
         with pytest.raises(InputError, match=match):
             spent.take()
@@ -227,9 +226,7 @@ def test_unreadable_records_become_zeros_one_by_one():
 )
 def test_labels(y, classes, names):
     numbers, found, taken = as_labels(y, classes)
-    assert numbers.tolist() == LABELS
-    assert numbers.dtype == torch.int64
-    assert found == names
+    assert (numbers.tolist(), numbers.dtype, found) == (LABELS, torch.int64, names)
     assert (taken is None) == (classes is not None)
 
 

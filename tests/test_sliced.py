@@ -114,8 +114,7 @@ KINDS = ("iid", "orthogonal")
 @pytest.mark.parametrize(("d", "k"), [(2, 1), (7, 3), (5, 5), (6, 18), (3, 11), (64, 200)])
 def test_columns_are_unit(kind, d, k):
     u = random_projections(d, k, kind=kind)
-    assert u.shape == (d, k)
-    assert u.dtype == torch.float64
+    assert (u.shape, u.dtype) == ((d, k), torch.float64)
     torch.testing.assert_close(u.norm(dim=0), torch.ones(k, dtype=torch.float64), rtol=0, atol=1e-14)
     if kind == "orthogonal" and k % d == 0:  # whole bases see every move alike
         torch.testing.assert_close(u @ u.T, k / d * torch.eye(d, dtype=u.dtype), rtol=0, atol=1e-13)

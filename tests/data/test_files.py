@@ -35,8 +35,7 @@ def test_features(tmp_path, capsys):
     path = saved(tmp_path, features=FEATURES.astype(np.float64), labels=LABELS.astype(np.uint8))
     found = read("x.npz", root=tmp_path)
     values, labels = opened(found)
-    assert values.tolist() == FEATURES.tolist()
-    assert labels.tolist() == LABELS.tolist()
+    assert (values.tolist(), labels.tolist()) == (FEATURES.tolist(), LABELS.tolist())
     assert found.taken == (capsys.readouterr().err.strip(),) != ()
     assert found.layout.restore(values).dtype == np.float64
     stated = read(path, classes=range(5), bounds=[(0, 30)] * 2, kinds=["integer", "numeric"])
@@ -159,8 +158,7 @@ def test_a_table_of_numbers(tmp_path, capsys, delimiter):
     stated = {"target": "sick", "classes": ["no", "yes"], "unreadable": "zero"}
     found = table(tmp_path, text, **stated)
     values, labels = opened(found)
-    assert values.tolist() == [[31, 70.5, 0], [64, 80, 1], [0, 0, 0]]
-    assert labels.tolist() == [1, 0, 0]
+    assert (values.tolist(), labels.tolist()) == ([[31, 70.5, 0], [64, 80, 1], [0, 0, 0]], [1, 0, 0])
     assert (found.layout.columns, found.kinds, found.taken) == (("age", "weight", "smokes"), None, ())
     bounds = [(0, 120), (0, 200), (0, 1)]
     taken = table(tmp_path, text, bounds=bounds, **stated)

@@ -79,7 +79,7 @@ def test_frechet_distance_of_normal_laws():
     assert frechet(rows, rows) == pytest.approx(0, abs=1e-9)
 
 
-def test_fidelity_finds_noise_collapse_and_shift():
+def test_fidelity_finds_noise_collapse_shift_and_lost_correlations():
     real = normal(1500, 6)
     same, noisy, collapsed, shifted = (
         fidelity(made, real, columns=True)
@@ -92,8 +92,6 @@ def test_fidelity_finds_noise_collapse_and_shift():
     assert max(same["column_distances"]) < 0.15
     assert same["halves"]["frechet"] < 0.05
 
-
-def test_correlations_are_compared():
     mixed = normal(3000, 2) @ np.array([[1.0, 0.9], [0.0, np.sqrt(1 - 0.81)]])
     found = fidelity(normal(3000, 2, 1), mixed, columns=True)
     assert found["correlation_difference"] == pytest.approx(0.9, abs=0.06)
