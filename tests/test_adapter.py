@@ -92,12 +92,10 @@ def test_six_methods_share_one_release(adapter, read):
     assert json.loads((fitted.run_dir_ / "privacy.json").read_text()) == facts
 
 
-SMOOTH = {"classifier": LogisticRegression(C=0.1)}
+NOISY, SMOOTH = {"epsilon": 0.001, "method": METHODS["CORAL"]}, {"classifier": LogisticRegression(C=0.1)}
 
 
-@pytest.mark.parametrize(
-    ("shift", "options", "verdict"), [(2.0, {"epsilon": 0.001}, "noise hides"), (0.0, SMOOTH, "min_shift")]
-)
+@pytest.mark.parametrize(("shift", "options", "verdict"), [(2.0, NOISY, "noise hides"), (0.0, SMOOTH, "min_shift")])
 def test_noise_and_no_shift_give_the_plain_source_classifier(adapter, tmp_path, shift, options, verdict):
     """On 0.2.0 the classifier of the source was trained on normalised, centred and scaled records."""
     X, y, domain = problem(shift=shift)
