@@ -38,7 +38,7 @@ from dpswd import (
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
 from dpswd.errors import DpswdError
-from dpswd.lightning.checkpoints import KeepsRelease
+from dpswd.lightning.checkpoints import KeepsRelease, LastCheckpoint
 from dpswd.release import Releasing
 
 # private records, and a user's own module under a budget
@@ -103,14 +103,25 @@ def trainer(directory, *, budget=None, epsilon=5.0, callbacks=(), **changes):
         changes["max_epochs"] = 1
     options = {"accelerator": "cpu", "logger": False, "log_every_n_steps": 1} | changes
     checkpoints = ModelCheckpoint(directory / "ckpt", every_n_train_steps=1, save_top_k=-1)
-    made = L.Trainer(
-        default_root_dir=directory,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[budget, *([checkpoints] if options.get("enable_checkpointing", True) else []), *callbacks],
-        **options,
-    )
+    options |= {"default_root_dir": directory, "enable_progress_bar": False, "enable_model_summary": False}
+    saved = [checkpoints] if options.get("enable_checkpointing", True) else []
+    made = L.Trainer(callbacks=[budget, *saved, *callbacks], **options)
     made.budget = budget
+    return made
+
+
+class Calls(L.Callback):
+    """Calls a function of the module in one hook."""
+
+    def __init__(self, hook, function):
+        setattr(self, hook, lambda trainer, module, *_, **__: function(module))
+
+
+def run_or_resume(directory, module, n_releases, *, every=1, of=None, **options):
+    """Runs a module that saves its last step, or resumes it where there is a checkpoint."""
+    made, path = trainer(directory, **options), directory / "checkpoints" / "last.ckpt"
+    made.callbacks = [made.budget, LastCheckpoint(directory, n_releases)]
+    made.fit(module, loader(n_releases, every, of), ckpt_path=path if path.exists() else None)
     return made
 
 
@@ -316,27 +327,14 @@ def make_run(path, *groups, planned=None, accountant="pld", delta=1e-5, header=(
         for _ in range(count):
             ledger.record(mechanism, n)
     mu, regret = account.get_mu_and_regret()
-    facts = {
-        "sound": account.sound,
-        "private": all(mechanism.is_private for mechanism, _, _ in groups),
-        "epsilon": account.get_epsilon(delta),
-        "delta": delta,
-        "mu": mu,
-        "regret": regret,
-        "releases_made": made,
-        "assumptions": account.assumptions,
-        "not_covered": ["Evaluation: in the words of the run."],
-        "version": "0.1.0",
-    }
+    facts = {"epsilon": account.get_epsilon(delta), "delta": delta, "mu": mu, "regret": regret, "releases_made": made}
+    facts |= {"private": all(each.is_private for each, *_ in groups), "sound": account.sound, "version": "0.1.0"}
+    facts |= {"assumptions": account.assumptions, "not_covered": ["Evaluation: in the words of the run."]}
     (path / "privacy.json").write_text(json.dumps(facts | claims))
     if config is not None:
         (path / "config.yaml").write_text(config)
     return path
 
-
-# exact sigma of rows of Table 4: own computation by docs/theory/accounting.md, independent of the package
-
-TABLE4_SIGMA = {"USPS-MNIST": 0.492, "MNIST (b)": 0.695, "Office-31": 1.567, "VisDA": 1.833, "CelebA (b)": 0.311}
 
 # three classes of vectors, for the generators
 
@@ -462,23 +460,6 @@ class Trap:
 def _spring():
     Trap.sprung += 1
     return {}
-
-
-LIKELY_FIELDS = {
-    "dim": st.integers(2, 9),
-    "n_projections": st.integers(1, 40),
-    "sigma": st.floats(1e-3, 1e3),
-    "batch_size": st.integers(1, 64),
-    "statistic": st.sampled_from(["rows", "quantiles"]),
-    "n_quantiles": st.sampled_from([None, 1, 2, 4]),
-    "row_norm": st.floats(1e-3, 1e3),
-    "kind": st.sampled_from(["iid", "orthogonal"]),
-    "bound": st.sampled_from(["exact", "exact", "bernstein", "clt"]),
-    "failure_prob": st.sampled_from([None, 1e-7]),
-    "n_classes": st.sampled_from([None, 2, 10]),
-    "noise_seed": st.none(),
-}
-likely_mechanisms = st.fixed_dictionaries(LIKELY_FIELDS)
 
 
 _OWN = {"private": True, "sound": True, "epsilon": 1.0, "delta": 1e-5, "mu": 0.3, "run": "b"}

@@ -92,28 +92,23 @@ def test_six_methods_share_one_release(adapter, read):
     assert json.loads((fitted.run_dir_ / "privacy.json").read_text()) == facts
 
 
-def test_noise_gives_the_plain_source_classifier(adapter):
-    X, y, domain = problem()
-    fitted = adapter(epsilon=0.001, method=METHODS["CORAL"], normalise=True).fit(X, y, domain)
-    plain = LogisticRegression(max_iter=300).fit(X[domain > 0], y[domain > 0])
-    assert not fitted.adapted_
-    assert "noise hides" in fitted.verdict_
-    np.testing.assert_array_equal(fitted.predict_proba(X), plain.predict_proba(X))
+NOISY, SMOOTH = {"epsilon": 0.001, "method": METHODS["CORAL"]}, {"classifier": LogisticRegression(C=0.1)}
 
 
-def test_target_like_the_source_gives_the_plain_source_classifier(adapter, tmp_path):
+@pytest.mark.parametrize(("shift", "options", "verdict"), [(2.0, NOISY, "noise hides"), (0.0, SMOOTH, "min_shift")])
+def test_noise_and_no_shift_give_the_plain_source_classifier(adapter, tmp_path, shift, options, verdict):
     """On 0.2.0 the classifier of the source was trained on normalised, centred and scaled records."""
-    X, y, domain = problem(shift=0.0)
+    X, y, domain = problem(shift=shift)
     X += 3.0
-    fitted = adapter(normalise=True, classifier=LogisticRegression(C=0.1)).fit(X, y, domain)
-    plain = LogisticRegression(C=0.1).fit(X[domain > 0], y[domain > 0])
+    fitted = adapter(normalise=True, **options).fit(X, y, domain)
+    plain = options.get("classifier", LogisticRegression(max_iter=300)).fit(X[domain > 0], y[domain > 0])
     assert not fitted.adapted_
-    assert "min_shift" in fitted.verdict_
+    assert verdict in fitted.verdict_
     np.testing.assert_array_equal(fitted.predict_proba(X), plain.predict_proba(X))
     fitted.save(tmp_path / "classifier.pt")
     np.testing.assert_array_equal(PrivateAdapter.load(tmp_path / "classifier.pt").predict(X), plain.predict(X))
     fitted.set_params(min_shift=0.0).adapt(X[domain > 0], y[domain > 0])
-    assert fitted.adapted_
+    assert fitted.adapted_ == (options is SMOOTH)
 
 
 @pytest.mark.parametrize(
@@ -176,12 +171,6 @@ def test_a_target_record_beyond_float32_counts_as_zero(adapter):
     assert np.isfinite(adapter().fit(X, y, sample_domain=domain).synthetic_).all()
 
 
-def _with_nan(X):
-    X = X.copy()
-    X[-1, 0] = np.nan
-    return X
-
-
 @pytest.mark.parametrize(
     ("change", "name"),
     [
@@ -195,7 +184,7 @@ def _with_nan(X):
         (lambda X, y, d: (X, y, d * 0), "sample_domain"),
         (lambda X, y, d: (X, y[:-1], d), "y"),
         (lambda X, y, d: (X, y, d[:-1]), "sample_domain"),
-        (lambda X, y, d: (_with_nan(X), y, d), "X"),
+        (lambda X, y, d: (np.where(X == X[-1, 0], np.nan, X), y, d), "X"),
         (lambda X, y, d: (X[:, 0], y, d), r"rows \(N, d\)"),
         (lambda X, y, d: (X, y * 0, d), "classes"),
     ],
@@ -208,14 +197,11 @@ def test_unfit_input_is_refused_before_anything_is_written(adapter, tmp_path, ch
 
 
 def test_calls_before_fit_are_refused(tmp_path):
-    for call in (
-        lambda: PrivateAdapter().predict(np.zeros((2, 3))),
-        lambda: PrivateAdapter().predict_proba(np.zeros((2, 3))),
-        lambda: PrivateAdapter().adapt(np.zeros((2, 3)), [0, 1]),
-        lambda: PrivateAdapter().save(tmp_path / "c.pt"),
-    ):
+    made, X = PrivateAdapter(), np.zeros((2, 3))
+    calls = (made.predict, X), (made.predict_proba, X), (made.adapt, X, [0, 1]), (made.save, tmp_path / "c.pt")
+    for call, *arguments in calls:
         with pytest.raises(NotFittedError, match="fit"):
-            call()
+            call(*arguments)
 
 
 def pictures(n, seed, moved):

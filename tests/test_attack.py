@@ -28,12 +28,10 @@ from factories import (
     blobs,
     booked,
     exact,
-    fine,
     loader,
     privacy,
     records,
     released,
-    run_ranks,
     trainer,
     written,
 )
@@ -106,25 +104,7 @@ def test_hooks_on_a_batch_see_no_record(tmp_path, hook, kind):
     assert torch.equal(module.norm.running_mean, torch.zeros(3))
 
 
-# 3. two ranks that read the same half
-
-
-def of_two_ranks(rank, rows):
-    torch.distributed.init_process_group("gloo")
-    return exact(ClassMeans(2, 3), rows, torch.zeros(len(rows), dtype=torch.int64)).numpy()
-
-
-@pytest.mark.slow
-def test_two_ranks_read_different_shares(server):
-    """On 0.2.0 both could read the same half: a difference of 2.0 at sensitivity 1.0."""
-    rows = torch.full((30, 3), 0.2)
-    other = rows.clone()
-    other[0] *= -1000
-    one, two = (fine(run_ranks(server, of_two_ranks, each)) for each in (rows, other))
-    assert all(np.array_equal(first, second) for first, second in (one, two))
-    assert np.linalg.norm(one[0] - two[0]) == pytest.approx(float(rows[0].norm()) + 0.5, abs=1e-6)
-    labels = torch.zeros(30, dtype=torch.int64)
-    np.testing.assert_allclose(one[0], exact(ClassMeans(2, 3), rows, labels).numpy(), atol=1e-9)
+# 3. two ranks that read the same half: test_a_query_equals_that_of_one_process in tests/lightning/test_ddp.py
 
 
 # 4. records in checkpoints
@@ -264,8 +244,7 @@ def test_tensors_are_conditional_everywhere(tmp_path):
     agree(tmp_path, STEPS)
     facts, report = privacy(tmp_path), write_report(tmp_path)
     assert (facts["sound"], facts["private"], facts["records"]) == (False, True, "handed over by the caller")
-    assert len(facts["conditions"]) == 3
-    assert report["sound"] is False
+    assert (len(facts["conditions"]), report["sound"]) == (3, False)
     page = (tmp_path / "report.html").read_text()
     assert "handed over by the caller" in page
     assert all(condition.split(",")[0] in page for condition in facts["conditions"])
@@ -363,6 +342,7 @@ def hooked(hook):
     return torch.nn.Sequential(encoder)
 
 
+OF_A_FILE = []
 IMAGES, ROWS = [(1, 8, 8), (1, 28, 28), (3, 64, 64)], [(1,), (3,), (4,), (5,)]
 OF_BATCH = {  # functions of all rows, and the shapes of records
     "statistic": (standardised, [(3,)]),
@@ -386,6 +366,20 @@ def test_a_function_of_the_batch_is_refused(name):
             check_row_function(lambda x: function(x).flatten(1), shape)
 
 
+class KeepsInItsClass(torch.nn.Module):
+    rows: ClassVar[list[torch.Tensor]] = []
+
+    def forward(self, values):
+        self.rows.append(values)
+        return values
+
+
+class KeepsInAGlobal(torch.nn.Module):
+    def forward(self, values):
+        OF_A_FILE.append(values)
+        return values
+
+
 def rows_of(function, rows=X, labels=Y):
     """Counts and sums of mapped rows, almost without noise."""
     return exact(ClassMeans(3, 3, row_norm=100.0), rows, labels, function=function)
@@ -400,8 +394,10 @@ def rows_of(function, rows=X, labels=Y):
         (lambda: lambda x: x + torch.randn_like(x), "function of the record"),
         (lambda: hooked(lambda module, inputs, output: None), "hooks"),
         (lambda: hooked(partial(print)), "hooks"),
+        (KeepsInItsClass, "keeps nothing"),  # its copy shares the class
+        (KeepsInAGlobal, "keeps nothing"),  # and the variables of its file
     ],
-    ids=["of the batch", "of the batch, labels", "of the class", "noise", "hook", "hook of no module"],
+    ids=["of the batch", "of the batch, labels", "of the class", "noise", "hook", "hook of no module", "class", "file"],
 )
 def test_row_functions_that_are_refused(make, why):
     with pytest.raises(InputError, match=why):
@@ -469,14 +465,11 @@ def test_nothing_that_a_row_function_keeps_stays():
         assert gone(), function
     kept_in_globals(closure(X + 1))  # control: without the library everything is kept
     assert not gone()
-
-
-def test_features_of_public_rows_may_be_kept_with_their_graph():
-    module = Keeps()
-    module(X.clone().requires_grad_() * 2)
-    assert module.last.grad_fn is not None
-    rows_of(module)
-    assert len(module.seen) == 2
+    public = Keeps()  # features of public rows may be kept, with their graph
+    public(X.clone().requires_grad_() * 2)
+    assert public.last.grad_fn is not None
+    rows_of(public)
+    assert len(public.seen) == 2
 
 
 def test_a_row_function_that_cannot_be_copied_is_refused():
@@ -513,12 +506,6 @@ def test_an_encoder_that_logs_is_refused_and_what_it_keeps_or_logs_later_is_gone
     trainer(tmp_path, logger=CSVLogger(tmp_path)).fit(module, loader())
     assert (module.at, module.kept, released(module)) == (STEPS - 1, None, STEPS)
     assert "features" not in (tmp_path / "lightning_logs/version_0/metrics.csv").read_text()
-
-
-def test_a_hook_on_all_modules_is_refused():
-    with register_module_forward_hook(lambda *_: None), pytest.raises(InputError, match="all modules"):
-        rows_of(torch.nn.Identity())
-    rows_of(torch.nn.Identity())  # control
 
 
 def test_an_error_on_a_private_record_shows_no_value():
@@ -559,7 +546,11 @@ def test_a_row_that_is_not_finite_becomes_zero():
     torch.testing.assert_close(sums, torch.stack([expected[Y == c].sum(0) for c in range(3)]))
 
 
-def test_an_encoder_that_changes_later_is_checked_for_hooks_again(tmp_path):
+def test_hooks_on_all_modules_and_later_hooks_are_refused(tmp_path):
+    with register_module_forward_hook(lambda *_: None), pytest.raises(InputError, match="all modules"):
+        rows_of(torch.nn.Identity())
+    rows_of(torch.nn.Identity())  # control
+
     class Later(Mine):
         def training_step(self, batch, batch_idx):
             if batch_idx == 2:
@@ -681,27 +672,3 @@ def test_an_encoder_may_have_an_option_log():
             return values.abs().log() if self.log else values
 
     torch.testing.assert_close(rows_of(Logarithm()), rows_of(None))
-
-
-SHARED = []
-
-
-class KeepsInItsClass(torch.nn.Module):
-    rows: ClassVar[list[torch.Tensor]] = []
-
-    def forward(self, values):
-        self.rows.append(values)
-        return values
-
-
-class KeepsInAGlobal(torch.nn.Module):
-    def forward(self, values):
-        SHARED.append(values)
-        return values
-
-
-@pytest.mark.parametrize("kind", [KeepsInItsClass, KeepsInAGlobal])
-def test_what_a_module_keeps_outside_of_itself_is_refused(kind):
-    """Its copy shares the class and the variables of its file."""
-    with pytest.raises(InputError, match="keeps nothing"):
-        rows_of(kind())

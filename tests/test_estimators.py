@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpswd import Budget, DpswdError, InputError, PrivateGenerator, PrivateRecords
-from dpswd.accounting.ledger import Ledger
+from dpswd.accounting.ledger import Ledger, SharedLedger
 
 DIGITS = load_digits()
 TEN = range(10)
@@ -28,8 +28,7 @@ def fitted(tmp_path_factory):
 def test_samples_have_the_layout_of_the_records(fitted):
     generator, _ = fitted
     images, labels = generator.sample(50)
-    assert images.shape == (50, 8, 8)
-    assert images.dtype == np.uint8
+    assert (images.shape, images.dtype) == ((50, 8, 8), np.uint8)
     assert np.bincount(labels).tolist() == [5] * 10
     _, wanted = generator.sample(4, y=[3, 3, 7, 7])
     assert wanted.tolist() == [3, 3, 7, 7]
@@ -70,6 +69,8 @@ def test_a_second_fit_is_refused(fitted):
     for budget in ({"epsilon": 0}, {"delta": 1}):
         with pytest.raises(InputError, match=f"Expected {next(iter(budget))} "):
             PrivateGenerator(**budget).fit(object())
+    with pytest.raises(NotFittedError, match="fit"):
+        clone(generator).sample(3)
     assert (place / "run" / "ledger.jsonl").read_bytes() == before
 
 
@@ -91,16 +92,6 @@ def test_a_fit_after_an_interrupted_one(tmp_path, monkeypatch):
     again = PrivateGenerator(run_dir=tmp_path / "a", resume=True, **options).fit(X, y)
     assert (tmp_path / "a" / "ledger.jsonl").read_bytes() == ledger
     assert again.sample(5)[0].shape == (5, 5)
-
-
-def test_scikit_learn_conventions(fitted):
-    generator, _ = fitted
-    copy = clone(generator)
-    assert copy.get_params() == generator.get_params()
-    assert copy.set_params(epsilon=3).epsilon == 3
-    assert not hasattr(copy, "generator_")
-    with pytest.raises(NotFittedError, match="fit"):
-        copy.sample(3)
 
 
 @pytest.mark.slow
@@ -168,8 +159,6 @@ def test_records_are_generated_on_the_device(tmp_path):
 
 
 def test_a_shared_ledger_allows_further_fits(tmp_path):
-    from dpswd.accounting.ledger import SharedLedger
-
     SharedLedger.create(tmp_path / "shared.jsonl", target_epsilon=10.0, target_delta=1e-4)
     X = np.random.default_rng(0).random((300, 8, 8))
     options = {"epsilon": 3, "delta": 1e-5, "shared_ledger": tmp_path / "shared.jsonl", "verbose": False}

@@ -1,13 +1,11 @@
-"""Files written whole, directories used by one run at a time, and what is refused before processes meet."""
+"""Files written whole, and directories used by one run at a time."""
 
 import json
 
 import pytest
 
 from dpswd import InputError
-from dpswd._distributed import Processes, lost
 from dpswd._files import DirectoryLock, write_json
-from dpswd.errors import ProcessLostError
 
 
 def test_one_run_at_a_time(tmp_path):
@@ -35,19 +33,3 @@ def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         write_json(tmp_path / "a.json", {"x": 2})
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-
-
-def test_a_process_alone():
-    alone = Processes()
-    assert (alone.rank, alone.world_size, alone.all_gather(3), alone.broadcast(lambda: 4)) == (0, 1, [3], 4)
-    with pytest.raises(ZeroDivisionError):
-        alone.run_on_all(lambda: 1 / 0)
-
-
-def test_what_torch_says_of_a_lost_process_is_made_a_sentence():
-    error = lost(
-        RuntimeError("[/build/gloo/pair.cc:545] Read error [127.0.0.1]:6558:\n Connection reset. This is bad.")
-    )
-    assert isinstance(error, ProcessLostError)
-    assert "(Read error [127.0.0.1]:6558: Connection reset)" in str(error)
-    assert "\n" not in str(error)

@@ -50,13 +50,8 @@ TRAINING = (*HEAVY, "pytorch_fid", "rich", "markdown_it")  # packages of the ext
 )
 def test_without_the_packages_for_training(statement, status, printed, tmp_path):
     code = f"import sys; sys.modules.update(dict.fromkeys({TRAINING})); {statement}"  # None: importing it fails
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    command, environment = [sys.executable, "-c", code], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == status, done.stderr
     assert printed in done.stdout + done.stderr
     assert len(done.stderr.splitlines()) == 1 or status < 2

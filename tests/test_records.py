@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
-from factories import N, X, Y, loader, records
+from factories import X, Y, loader, records
 from torch.utils.data import DataLoader
 
 from dpswd import InputError, PrivateBatch, PrivateRecords, Records
@@ -51,25 +51,54 @@ def test_nothing_public_returns_a_record():
     assert not any(f"{float(value):.4g}" in repr(handle) + repr(batch) for value in X.flatten())
 
 
+NAN, INF = float("nan"), float("inf")
+ROWS = np.arange(24, dtype=np.float32).reshape(12, 2)
+IMAGES = np.zeros((4, 5, 5))
+LABELS = [0, 2, 1, 0]
+ARRAYS = [
+    (IMAGES + 1.5, r"floats in \[0, 1\]"),
+    (IMAGES.astype(int), r"uint8.*astype"),
+    (np.zeros((4, 5, 5, 2)), "1 or 3 channels.*drop channels"),
+    (np.zeros((32, 32, 3, 9)), "move the axes"),
+    (np.zeros((4, 3, 5, 3)), "both ways"),
+    (np.zeros((0, 5)), "at least one record"),
+    (np.zeros(5), r"rows \(N, d\)"),
+    ([[1.0], [1.0, 2.0]], "one shape"),
+    (X.log(), r'NaN.*PrivateRecords\(\.\.\., unreadable="zero"\)'),
+    (ROWS.astype(np.float64) * 1e300, "finite records"),
+]
+CLASSES = [
+    (np.array(LABELS) / 2, None, "not integers"),
+    ([0.0, NAN], None, "not integers"),
+    (np.eye(3), None, "argmax"),
+    ([-1, 1], None, "classes="),
+    ([0, 10**6], None, "classes="),
+    ([str(i) for i in range(1000)], None, "classes="),
+    (np.array(["a", 1], dtype=object), None, "mixture"),
+    ([*"abc"], ["a", "b"], "not listed"),
+    ([0, 5], ["a", "b"], "not listed"),
+    (LABELS, 3, "a list"),
+    (LABELS, ["a", "a"], "without repetition"),
+    ([0, 0], None, "at least 2 classes"),
+]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "options", "match"),
+    ("rows", "options", "match"),
     [
-        ((X[:0],), {}, "one record"),
-        ((X, Y[:-1]), {"classes": range(3)}, "class per record"),
-        ((X, Y), {"classes": range(2)}, "classes"),
-        ((X, torch.zeros(N)), {"classes": [0]}, "2 classes"),
-        ((X,), {"classes": [0, 1]}, "Expected y"),
-        ((X.log(),), {}, "finite|nan|NaN"),
-        ((X,), {"unreadable": "skip"}, "unreadable"),
-        ((X,), {"bounds": [(0, 1)]}, "bounds"),
-        ((X,), {"bounds": [(0, 1), (1, 1), (0, 1)]}, "bounds"),
-        ((X,), {"kinds": ["numeric", "text", "binary"]}, "kinds"),
-        ((X.reshape(2, 2, 2, 5, 3),), {}, "images|rows"),
+        *((rows, {}, match) for rows, match in ARRAYS),
+        *((np.zeros((len(y), 2)), {"y": y, "classes": classes}, match) for y, classes, match in CLASSES),
+        (X, {"y": Y[:-1], "classes": range(3)}, "class per record"),
+        (X, {"classes": [0, 1]}, "Expected y"),
+        (X, {"unreadable": "skip"}, "unreadable"),
+        (X, {"bounds": [(0, 1)]}, "bounds"),
+        (X, {"bounds": [(0, 1), (1, 1), (0, 1)]}, "bounds"),
+        (X, {"kinds": ["numeric", "text", "binary"]}, "kinds"),
     ],
 )
-def test_invalid_records_are_refused(arguments, options, match):
+def test_records_that_do_not_fit(rows, options, match):
     with pytest.raises(InputError, match=match) as caught:
-        PrivateRecords(*arguments, **options)
+        PrivateRecords(rows, **options)
     assert "\n" not in str(caught.value)
     assert not any(f"{float(value):.4g}" in str(caught.value) for value in X.flatten())
 
@@ -96,18 +125,14 @@ def test_batches():
     handle = records()
     batch = PrivateBatch(handle, 5)
     assert (len(batch), repr(batch)) == (5, "PrivateBatch(5 records)")
-    assert batch.to("cpu", non_blocking=True) is batch
-    assert batch.take() is handle
+    assert (batch.to("cpu", non_blocking=True), batch.take()) == (batch, handle)
     for spent, match in ((batch, "one release"), (PrivateBatch(None, 5), "without a release")):
         with pytest.raises(InputError, match=match):
             spent.take()
 
 
-NAN, INF = float("nan"), float("inf")
-ROWS = np.arange(24, dtype=np.float32).reshape(12, 2)
 GREY = np.arange(2 * 5 * 4, dtype=np.uint8).reshape(2, 5, 4)
 COLOUR = np.stack([GREY, GREY + 1, GREY + 2], axis=3)
-IMAGES = np.zeros((4, 5, 5))
 
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor])
@@ -173,27 +198,6 @@ def test_a_mixed_table_is_refused_in_one_sentence():
         as_records(frame)
 
 
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
-        (IMAGES + 1.5, r"floats in \[0, 1\]"),
-        (IMAGES.astype(int), r"uint8.*astype"),
-        (np.zeros((4, 5, 5, 2)), "1 or 3 channels.*drop channels"),
-        (np.zeros((32, 32, 3, 9)), "move the axes"),
-        (np.zeros((4, 3, 5, 3)), "both ways"),
-        (np.zeros((0, 5)), "at least one record"),
-        (np.zeros(5), r"rows \(N, d\)"),
-        ([[1.0], [1.0, 2.0]], "one shape"),
-        (np.where(ROWS == 3, NAN, ROWS), r'NaN.*PrivateRecords\(\.\.\., unreadable="zero"\)'),
-        (ROWS.astype(np.float64) * 1e300, "finite records"),
-    ],
-)
-def test_arrays_that_do_not_fit(X, message):
-    with pytest.raises(InputError, match=message) as caught:
-        as_records(X)
-    assert "\n" not in str(caught.value)
-
-
 def test_unreadable_records_become_zeros_one_by_one():
     """The map acts per record: the same record gives the same result beside any others, and N stays."""
     good = torch.arange(8.0).reshape(4, 2) + 1
@@ -205,9 +209,6 @@ def test_unreadable_records_become_zeros_one_by_one():
     images = np.where(np.arange(8).reshape(2, 2, 2) == 5, NAN, 0.5)
     values, _ = PrivateRecords(images, unreadable="zero").open_records(torch.arange(2))
     assert values.flatten(1).tolist() == [[0.5] * 4, [0.0] * 4]
-
-
-LABELS = [0, 2, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -225,9 +226,7 @@ LABELS = [0, 2, 1, 0]
 )
 def test_labels(y, classes, names):
     numbers, found, taken = as_labels(y, classes)
-    assert numbers.tolist() == LABELS
-    assert numbers.dtype == torch.int64
-    assert found == names
+    assert (numbers.tolist(), numbers.dtype, found) == (LABELS, torch.int64, names)
     assert (taken is None) == (classes is not None)
 
 
@@ -240,26 +239,3 @@ def test_facts_that_are_taken_from_the_records_are_named(capsys):
     assert handle.taken == (capsys.readouterr().err.strip(),) == (as_labels([1, 2], None)[2],)
     assert PrivateRecords(torch.zeros(2, 2), [1, 2], classes=range(3)).taken == ()
     assert capsys.readouterr().err == ""  # control
-
-
-@pytest.mark.parametrize(
-    ("y", "classes", "message"),
-    [
-        (np.array(LABELS) / 2, None, "not integers"),
-        ([0.0, NAN], None, "not integers"),
-        (np.eye(3), None, "argmax"),
-        ([-1, 1], None, "classes="),
-        ([0, 10**6], None, "classes="),
-        ([str(i) for i in range(1000)], None, "classes="),
-        (np.array(["a", 1], dtype=object), None, "mixture"),
-        ([*"abc"], ["a", "b"], "not listed"),
-        ([0, 5], ["a", "b"], "not listed"),
-        (LABELS, 3, "a list"),
-        (LABELS, ["a", "a"], "without repetition"),
-        ([0, 0], None, "at least 2 classes"),
-    ],
-)
-def test_labels_that_do_not_fit(y, classes, message):
-    with pytest.raises(InputError, match=message) as caught:
-        as_labels(y, classes)
-    assert "\n" not in str(caught.value)

@@ -1,5 +1,7 @@
 """Distances against POT, closed forms and numerical integration; sorts of many columns; random projections."""
 
+from functools import partial
+
 import numpy as np
 import ot
 import pytest
@@ -87,26 +89,21 @@ def test_padded_block_means_are_those_of_the_sorted_padded_column(n, blocks, shi
     torch.testing.assert_close(padded_block_means(values, 12, blocks), block_means(padded, blocks), rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "u"),
-    [((5,), (5, 3), (3, 2)), ((5, 3), (5, 4), (3, 2)), ((5, 3), (5, 3), (2, 3)), ((0, 3), (5, 3), (3, 2))],
-)
-def test_shapes_that_do_not_fit(x, y, u):
-    with pytest.raises(InputError, match="got shapes"):
-        sliced_wasserstein(torch.zeros(x), torch.zeros(y), torch.zeros(u))
+SHAPES = [((5,), (5, 3), (3, 2)), ((5, 3), (5, 4), (3, 2)), ((5, 3), (5, 3), (2, 3)), ((0, 3), (5, 3), (3, 2))]
 
 
 @pytest.mark.parametrize(
-    ("call", "match"),
+    ("function", "arguments", "match"),
     [
-        (lambda: random_projections(3, 3, kind="haar"), "kind"),
-        (lambda: random_projections(3, 3, generator=0), "generator"),
-        (lambda: sliced_wasserstein(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), 0.5), "order p >= 1"),
+        *((sliced_wasserstein, map(torch.zeros, shapes), "got shapes") for shapes in SHAPES),
+        (sliced_wasserstein, (torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), 0.5), "order p >= 1"),
+        (partial(random_projections, kind="haar"), (3, 3), "kind"),
+        (partial(random_projections, generator=0), (3, 3), "generator"),
     ],
 )
-def test_arguments_out_of_range(call, match):
+def test_arguments_that_do_not_fit(function, arguments, match):
     with pytest.raises(InputError, match=match):
-        call()
+        function(*arguments)
 
 
 FALSE_ALARM = 1e-6
@@ -117,8 +114,7 @@ KINDS = ("iid", "orthogonal")
 @pytest.mark.parametrize(("d", "k"), [(2, 1), (7, 3), (5, 5), (6, 18), (3, 11), (64, 200)])
 def test_columns_are_unit(kind, d, k):
     u = random_projections(d, k, kind=kind)
-    assert u.shape == (d, k)
-    assert u.dtype == torch.float64
+    assert (u.shape, u.dtype) == ((d, k), torch.float64)
     torch.testing.assert_close(u.norm(dim=0), torch.ones(k, dtype=torch.float64), rtol=0, atol=1e-14)
     if kind == "orthogonal" and k % d == 0:  # whole bases see every move alike
         torch.testing.assert_close(u @ u.T, k / d * torch.eye(d, dtype=u.dtype), rtol=0, atol=1e-13)

@@ -51,9 +51,8 @@ def shared(tmp_path):
 
 def test_round_trip(path, written):
     again = Ledger.open_existing(path)
-    assert again.header == {"format": 3, "target_epsilon": 1.0}
     assert again.groups() == written.groups() == [(ROWS, N, 3), (COUNTS, N, 2)]
-    assert (again.n_releases, again.head) == (5, written.head)
+    assert (again.header, again.n_releases, again.head) == ({"format": 3, "target_epsilon": 1.0}, 5, written.head)
     again.record(ROWS, 90)  # another sample size is another group
     assert Ledger.open_existing(path).groups()[-1] == (ROWS, 90, 1)
     assert again.count(ROWS, N) == 3
@@ -301,8 +300,7 @@ def test_statement_starts_with_the_run_that_voids_it(shared, mechanism, more, ki
     found = shared.statement()
     assert found["sentence"].startswith(f"{kind}: run bad: ")
     assert why in found["sentence"]
-    assert found["sound"] is False
-    assert found["private"] is (kind != "NOT PRIVATE")
+    assert (found["sound"], found["private"]) == (False, kind != "NOT PRIVATE")
     assert "run good" not in found["sentence"]
 
 
@@ -360,8 +358,7 @@ def test_damage(name, ledgers, tmp_path, data):
     if found is REFUSED:
         return
     if not whole.startswith(content.rstrip(b"\0")):  # not a cut, which count and head of the checkpoint show
-        assert found.planned() == before.planned()
-        assert found.groups() == before.groups()
+        assert (found.planned(), found.groups()) == (before.planned(), before.groups())
     elif name == "planned":
         assert (ROWS, N, 4) in found.planned()
     assert set(found.heads) <= set(before.heads)

@@ -42,9 +42,7 @@ def test_gaussian_delta_agrees_with_mpmath(mu, epsilon):
 @pytest.mark.parametrize("mu", [0.01, 1.0, 5.0, 20.0])
 @pytest.mark.parametrize("releases", [1, 100])
 def test_whole_bases_without_sampling_are_the_analytic_gaussian(mu, releases):
-    mechanism = ProjectionMechanism(
-        dim=16, n_projections=16, sigma=math.sqrt(releases) / mu, batch_size=50, kind="orthogonal"
-    )
+    mechanism = ProjectionMechanism(16, 16, math.sqrt(releases) / mu, 50, kind="orthogonal")
     accountant = PrivacyAccountant().step(mechanism, sample_size=50, n_releases=releases)
     for delta in (1e-3, 1e-5, 1e-9):
         expected = gaussian_epsilon(mu, delta)
@@ -137,10 +135,8 @@ def test_mixed_sequences():
     counts = GaussianMechanism(sensitivity=math.sqrt(2), sigma=5.0, name="class counts")
     alone = PrivacyAccountant().step(releases, sample_size=200, n_releases=300)
     both = PrivacyAccountant.from_groups(alone.history).step(counts, sample_size=200)
-    assert alone.get_epsilon(1e-5) < both.get_epsilon(1e-5)
-    assert both.get_epsilon(1e-5) < alone.get_epsilon(5e-6) + PrivacyAccountant().step(
-        counts, sample_size=200
-    ).get_epsilon(5e-6)
+    other = PrivacyAccountant().step(counts, sample_size=200)
+    assert alone.get_epsilon(1e-5) < both.get_epsilon(1e-5) < alone.get_epsilon(5e-6) + other.get_epsilon(5e-6)
     # the order of releases does not matter, nor does splitting them
     split = PrivacyAccountant().step(releases, sample_size=200, n_releases=100).step(counts, sample_size=200)
     split.step(releases, sample_size=200, n_releases=200)
@@ -214,12 +210,10 @@ def test_unsampled_gaussian_is_alpha_mu_sq_over_two():
 
 
 def test_divergence_of_a_random_law_by_quadrature():
-    # one direction in d dimensions: S = Y; integrate exp(alpha (alpha - 1) c^2 y / 2) against the Beta
-    # density
+    # one direction in d dimensions: S = Y; integrate exp(alpha (alpha - 1) c^2 y / 2) against the Beta density
     dim, scale, order = 5, 1.3, 4
-    expected = integrate.quad(
-        lambda y: math.exp(order * (order - 1) * scale**2 * y / 2) * stats.beta.pdf(y, 0.5, (dim - 1) / 2), 0, 1
-    )[0]
+    rate, density = order * (order - 1) * scale**2 / 2, stats.beta(0.5, (dim - 1) / 2).pdf
+    expected = integrate.quad(lambda y: math.exp(rate * y) * density(y), 0, 1)[0]
     account = RenyiAccount([Releases(ProjectionLaw(dim, 1), scale, 1.0, 1)])
     assert account(order) == pytest.approx(math.log(expected) / (order - 1), rel=1e-6)
 

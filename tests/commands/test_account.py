@@ -104,8 +104,7 @@ def test_ledger_show(tmp_path, capsys):
     run_dir = make_run(tmp_path / "run", (MECHANISM, 100, 1), planned=2, header={"run": "r1", "target_epsilon": 3.0})
     path = run_dir / "ledger.jsonl"
     result = answer(capsys, "ledger", "show", path)
-    assert result["head"] == ledger_of(run_dir).head
-    assert result["torn"] is False
+    assert (result["head"], result["torn"]) == (ledger_of(run_dir).head, False)
     assert (result["releases_made"], result["releases_planned"]) == (1, 2)
     assert (result["epsilon"], result["made"]["epsilon"]) == (epsilon(2), epsilon(1))
     assert result["mu"] == pytest.approx(2**0.5 / 4, rel=1e-4)

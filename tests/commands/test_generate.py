@@ -28,11 +28,8 @@ def place(tmp_path, monkeypatch):
 def pictures(folder, n=60):
     """Ten images of one class for every fifty of the other."""
     rng = np.random.default_rng(0)
-    images = {
-        f"{'common' if i % 6 else 'rare'}/{i}.png": rng.integers(0, 100, (12, 12, 3)) + 100 * (i % 6 == 0)
-        for i in range(n)
-    }
-    return write_images(folder, images)
+    images = [rng.integers(0, 100, (12, 12, 3)) + 100 * (i % 6 == 0) for i in range(n)]
+    return write_images(folder, {f"{'common' if i % 6 else 'rare'}/{i}.png": each for i, each in enumerate(images)})
 
 
 BOUNDS = "column,low,high,kind\nage,0,90,integer\nincome,0,100000,numeric\nmember,0,1,binary\n"
@@ -78,9 +75,8 @@ def test_images_from_the_folder_to_the_export(capfd, place):
     found = answer(capfd, "evaluate", directory / "synthetic.npz", folder, "--classifiers", "logreg")
     assert found["rows"][0]["balanced_accuracy"] > 80
     assert {path.name for path in directory.iterdir()} == FILES | {"samples.png"}  # no real record among them
-    assert {path.name for path in (place / "private" / "photos").iterdir()} == {
-        *("private_evaluation.json", "private_evaluation.png")
-    }
+    made_of_records = {"private_evaluation.json", "private_evaluation.png"}
+    assert {path.name for path in (place / "private" / "photos").iterdir()} == made_of_records
     assert "['common', 'rare'], got blue" in refused(capfd, "sample", made, "--labels", "blue")
 
 

@@ -24,8 +24,7 @@ def idx(tmp_path):
 def test_digits():
     digits = benchmark("digits")
     assert (digits.shape, digits.n_classes, digits.public) == ((1, 8, 8), 10, True)
-    assert (len(digits.train), len(digits.test)) == (1438, 359)
-    assert len(digits.private()) == len(read("digits")) == 1438
+    assert (len(digits.train), len(digits.private()), len(read("digits")), len(digits.test)) == (1438, 1438, 1438, 359)
     with pytest.raises(InputError, match="no size"):
         read("digits", size=16)
     with pytest.raises(InputError, match="digits, mnist"):
@@ -43,8 +42,7 @@ def test_a_folder_with_the_name_of_a_benchmark(tmp_path, monkeypatch, capsys):
 def test_mnist(idx, tmp_path):
     data = benchmark("MNIST", tmp_path)
     assert (data.name, data.shape, data.n_classes) == ("MNIST", (1, 28, 28), 10)
-    assert data.train.labels.tolist() == [0, 1, 2, 3, 4]
-    assert len(data.test) == 2
+    assert (data.train.labels.tolist(), len(data.test)) == ([0, 1, 2, 3, 4], 2)
     assert (read("mnist", root=tmp_path).n_classes, read("mnist", root=tmp_path).name) == (10, "MNIST")
 
 

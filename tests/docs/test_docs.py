@@ -90,18 +90,14 @@ QUICK = ["--trainer.max_steps", "6", "--trainer.log_every_n_steps", "1", "--trai
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
     """A directory with what the pages assume: photos in three folders, grey scans, vectors."""
-    rng = np.random.default_rng(0)
+    rng, people = np.random.default_rng(0), ["age,height,smokes,sick"]
     for i in range(120):
+        people.append(f"{rng.integers(18, 90)},{rng.uniform(150, 200):.1f},{i % 2},{('no', 'yes')[i % 3 > 1]}")
         photo, scan = (rng.integers(0, 256, shape) for shape in ((20 + i % 5, 24, 3), (30, 28)))
         write_images(tmp_path, {f"photos/{('birds', 'cats', 'dogs')[i % 3]}/{i}.png": photo, f"scans/{i}.png": scan})
-    people = ["age,height,smokes,sick"]
-    people += [
-        f"{rng.integers(18, 90)},{rng.uniform(150, 200):.1f},{i % 2},{('no', 'yes')[i % 3 > 1]}" for i in range(120)
-    ]
     (tmp_path / "people.csv").write_text("\n".join(people) + "\n")
-    (tmp_path / "bounds.csv").write_text(
-        next(block for block in blocks(DOCS / "howto" / "own-data.md") if block.startswith("column,"))
-    )
+    own_data = blocks(DOCS / "howto" / "own-data.md")
+    (tmp_path / "bounds.csv").write_text(next(block for block in own_data if block.startswith("column,")))
     np.savez(tmp_path / "vectors.npz", features=rng.normal(size=(120, 16)) / 4, labels=np.arange(120) % 4)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -34,9 +34,8 @@ def test_real_digits_are_learnt_and_shuffled_labels_are_not(name, images):
     torch.manual_seed(2)
     assert learnt == scores(name, TRAIN, TEST, images, (1, 8, 8))  # settings are fixed, and so is the seed
     shuffled = (TRAIN[0], np.random.default_rng(0).permutation(TRAIN[1]))
-    assert (
-        scores(name, shuffled, TEST, images, (1, 8, 8))["accuracy"] < 30
-    )  # control: chance is 10, its deviation is 1.6
+    # control: chance is 10, its deviation is 1.6
+    assert scores(name, shuffled, TEST, images, (1, 8, 8))["accuracy"] < 30
 
 
 def test_classes_that_synthetic_records_lack_count_as_wrong():
@@ -51,10 +50,9 @@ def test_balanced_accuracy_and_auc_tell_a_rare_class_from_guessing(name):
     """Nine in ten rows are of class 0; a classifier that knows nothing is right for these."""
     labels = (np.arange(2000) % 10 == 0).astype(int)
     rows = normal(2000, 3)
-    known = scores(
-        name, (rows + 2.5 * labels[:, None], labels), (normal(2000, 3, 1) + 2.5 * labels[:, None], labels), False
-    )
-    blind = scores(name, (rows, labels), (normal(2000, 3, 1), labels), False)
+    other, shift = normal(2000, 3, 1), 2.5 * labels[:, None]
+    known = scores(name, (rows + shift, labels), (other + shift, labels), False)
+    blind = scores(name, (rows, labels), (other, labels), False)
     assert known["balanced_accuracy"] > 95
     assert known["auc"] > 0.99
     assert blind["accuracy"] > 80
@@ -81,7 +79,7 @@ def test_frechet_distance_of_normal_laws():
     assert frechet(rows, rows) == pytest.approx(0, abs=1e-9)
 
 
-def test_fidelity_finds_noise_collapse_and_shift():
+def test_fidelity_finds_noise_collapse_shift_and_lost_correlations():
     real = normal(1500, 6)
     same, noisy, collapsed, shifted = (
         fidelity(made, real, columns=True)
@@ -94,8 +92,6 @@ def test_fidelity_finds_noise_collapse_and_shift():
     assert max(same["column_distances"]) < 0.15
     assert same["halves"]["frechet"] < 0.05
 
-
-def test_correlations_are_compared():
     mixed = normal(3000, 2) @ np.array([[1.0, 0.9], [0.0, np.sqrt(1 - 0.81)]])
     found = fidelity(normal(3000, 2, 1), mixed, columns=True)
     assert found["correlation_difference"] == pytest.approx(0.9, abs=0.06)

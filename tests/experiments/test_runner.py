@@ -111,20 +111,25 @@ def test_outdated(result, expected):
     assert cells.outdated(result) == expected
 
 
-def test_a_table_refuses_rows_that_it_would_merge(monkeypatch):
+def test_a_table_refuses_rows_that_it_would_merge_and_prints_reasons_once(monkeypatch):
     file = {"command": "run", "version": "0.3.0", "rows": [{"steps": 500, "value": 1}, {"steps": 2000, "value": 2}]}
     monkeypatch.setattr(tables, "_result", lambda name: file)
     monkeypatch.setattr(tables, "TABLES", {"some": {"columns": "all -> x", "spread": ["v", "{value}"]}})
     with pytest.raises(ValueError, match="must tell rows apart"):
         tables.render("some")
-
-
-def test_a_table_prints_reasons_once(monkeypatch):
     old = OLD | {"value": 1, "reason": "Rows of 0.0.1 take days."}
     file = NEW | {"command": "run", "machine": {"cores": 2}, "rows": [old, old], "reason": "The rest is new."}
     monkeypatch.setattr(tables, "TABLES", {"some": {"columns": "v -> {value}"}})
     monkeypatch.setattr(tables, "_result", lambda name: file)
     assert tables.render("some").endswith("dpswd 0.3.0. The rest is new. Rows of 0.0.1 take days.")
+
+
+@pytest.mark.parametrize("path", sorted(tables.RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_a_result_is_of_this_version_or_a_page_says_why(path):
+    result = json.loads(path.read_text())
+    assert not cells.outdated(result), "measure it again, or write a sentence into 'reason' of the file or the row"
+    words = " ".join(" ".join(page.read_text().split()) for page in tables.pages())
+    assert result.get("reason", "") in words, "no table prints the reason: write it on the page"
 
 
 def test_every_result_of_the_docs_has_a_command():

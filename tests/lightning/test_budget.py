@@ -3,13 +3,13 @@
 import importlib.metadata
 from types import SimpleNamespace
 
-import lightning as L
 import pytest
 import torch
 from factories import (
     MECHANISM,
     STEPS,
     B,
+    Calls,
     Mine,
     N,
     Queried,
@@ -66,16 +66,15 @@ def queried(**options):
 def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
     run, module = trainer(tmp_path), Mine()
     run.fit(module, loader(releases, every))
-    ledger, facts = ledger_of(tmp_path), privacy(tmp_path)
-    assert run.global_step == releases * every
-    assert ledger.groups() == [(module.criterion.mechanism, N, releases)]
-    assert module.criterion.n_releases == run.budget.n_releases == releases
+    ledger, facts, loss = ledger_of(tmp_path), privacy(tmp_path), module.criterion
+    assert ledger.groups() == [(loss.mechanism, N, releases)]
+    assert (run.global_step, loss.n_releases, run.budget.n_releases) == (releases * every, releases, releases)
     assert ledger.header["versions"]["torch"] == importlib.metadata.version("torch")
     agree(tmp_path, releases)
     assert 0.99 * 5 < facts["epsilon"] <= 5  # the budget is used, and not exceeded
     assert (facts["mu"], facts["regret"]) == account(ledger.groups()).get_mu_and_regret()
     assert facts["sound"] is facts["private"] is True
-    assert facts["mechanism"] == module.criterion.mechanism.to_dict()
+    assert facts["mechanism"] == loss.mechanism.to_dict()
     assert module.encoder.training  # the modes of the user are back
     assert not list(tmp_path.rglob("*.part"))
 
@@ -87,19 +86,10 @@ def test_a_run_that_stops_early_costs_its_plan(tmp_path):
     assert facts["epsilon"] > 0.99 * 5 > account(ledger_of(tmp_path).groups()).get_epsilon(1e-5)
 
 
-class Watch(L.Callback):
-    """Keeps what is shown and what is in the ledger after every step."""
-
-    def __init__(self):
-        self.seen = []
-
-    def on_train_batch_end(self, trainer, *_):
-        self.seen.append((written(trainer.budget.run_dir), float(trainer.callback_metrics["epsilon"])))
-
-
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_queries_and_loss_share_the_budget(tmp_path, accountant):
-    watch, (module, data) = Watch(), queried(mechanism=MECHANISM if accountant == "pld" else WHOLE)
+    seen, (module, data) = [], queried(mechanism=MECHANISM if accountant == "pld" else WHOLE)
+    watch = Calls("on_train_batch_end", lambda _: seen.append((written(tmp_path), run.callback_metrics["epsilon"])))
     run = trainer(tmp_path, budget=PrivacyBudget(5.0, 1e-5, accountant), callbacks=[watch])
     run.fit(module, data)
     ledger, facts, parts = ledger_of(tmp_path), privacy(tmp_path), (module.counts, module.moment, module.criterion)
@@ -112,46 +102,25 @@ def test_queries_and_loss_share_the_budget(tmp_path, accountant):
     mu_sq = [(part.mechanism.sensitivity / part.mechanism.sigma) ** 2 for part in parts[:2]]
     assert mu_sq[0] / mu_sq[1] == pytest.approx(0.05 / 0.2, rel=1e-9)
     # shown epsilon: an upper bound of what is in the ledger, up to the budget
-    for step, (count, shown) in enumerate(watch.seen, 1):
+    for step, (count, shown) in enumerate(seen, 1):
         made = [(part.mechanism, N, n) for part, n in zip(parts, (1, 1, step), strict=True)]
         assert count == 2 + step
         assert account(made).get_epsilon(1e-5) * (1 - 1e-6) <= shown <= 5 * (1 + 1e-6)
 
 
-class Two(Mine):
-    def __init__(self):
-        super().__init__()
-        self.another = DPSlicedWassersteinLoss(MECHANISM)
-
-
-class Hidden(Mine):
-    def __init__(self):
-        super().__init__()
-        self.hidden = [self.criterion]
-        del self.criterion
-
-
-@pytest.mark.parametrize(
-    ("make", "match", "options"),
-    [
-        (Two, "got 2 losses", {}),
-        (Hidden, "got 0 losses", {}),
-        (Mine, "batch_size", {"data": loader(batch_size=B - 1)}),
-        (Mine, "ReleaseLoader", {"data": DataLoader(TensorDataset(X), batch_size=B, shuffle=True)}),
-    ],
-    ids=["two losses", "no loss", "batch size", "shuffled loader"],
-)
-def test_plans_that_cannot_be_made(tmp_path, make, match, options):
-    module = make()
-    refused(tmp_path, module, match, **options)
-    assert released(module) == 0
-
-
-class Calls(L.Callback):
-    """Calls a function of the module in one hook."""
-
-    def __init__(self, hook, function):
-        setattr(self, hook, lambda trainer, module, *_, **__: function(module))
+def test_plans_that_cannot_be_made(tmp_path):
+    two, hidden = Mine(), Mine()
+    two.another = DPSlicedWassersteinLoss(MECHANISM)
+    hidden.losses = [hidden.criterion]
+    del hidden.criterion
+    for module, match, data in (
+        (two, "got 2 losses", loader()),
+        (hidden, "got 0 losses", loader()),
+        (Mine(), "batch_size", loader(batch_size=B - 1)),
+        (Mine(), "ReleaseLoader", DataLoader(TensorDataset(X), batch_size=B, shuffle=True)),
+    ):
+        refused(tmp_path, module, match, data=data)
+        assert released(module) == 0
 
 
 def moved(run, first):

@@ -7,7 +7,7 @@ import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the
 import pytest
 import torch
 import yaml
-from factories import Trap, agree, fit_arguments, privacy, snapshot, untouched, written
+from factories import Trap, agree, fit_arguments, privacy, untouched, written
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpswd.budget import _released
@@ -42,9 +42,8 @@ def test_fit_of_digits(fitted):
     assert "5/5" in [line for line in said.splitlines() if line.startswith("training")][-1]
     assert "Guarantee: mu = " in said
     assert not any(word in said for word in ("Epoch", "GPU available", "litlogger", "Warning"))
-    assert {path.split("/")[0] for path in snapshot(directory)} == {
-        *("checkpoints", "config.yaml", "generator.pt", "ledger.jsonl", "lightning_logs", "privacy.json", "releases")
-    }
+    names = {"checkpoints", "config.yaml", "generator.pt", "ledger.jsonl", "lightning_logs", "privacy.json", "releases"}
+    assert {path.name for path in directory.iterdir()} == names
     assert {"loss", "epsilon"} <= {*EventAccumulator(str(directory / "lightning_logs")).Reload().Tags()["scalars"]}
 
 
@@ -57,13 +56,17 @@ def test_help_is_one_screen(capsys):
     assert all(word in text for word in ("--privacy.target_epsilon", "--privacy.shared_ledger", "--help all"))
 
 
-def test_a_used_directory_is_refused(fitted, capfd):
+def test_a_used_directory_is_refused_and_a_finished_run_resumed_without_a_release(fitted, capfd):
     directory, _ = fitted
     words = fit_arguments(directory, 5)
     at = words.index("--ckpt_path")
     with untouched(directory):
         assert main([*words[:at], *words[at + 2 :]]) == 2
     assert "Expected a new run directory" in capfd.readouterr().err
+    before = (directory / "ledger.jsonl").read_bytes()
+    assert main(words) == 0
+    assert (directory / "ledger.jsonl").read_bytes() == before
+    agree(directory, 5)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +108,3 @@ def test_no_code_of_a_checkpoint_is_run(tmp_path):
         assert main(fit_arguments(tmp_path / "out", 2, "--ckpt_path", str(path))) == 2
     assert not Trap.sprung
     assert written(tmp_path / "out") is None
-
-
-def test_a_finished_run_is_resumed_without_a_release(fitted):
-    directory, _ = fitted
-    before = (directory / "ledger.jsonl").read_bytes()
-    assert main(fit_arguments(directory, 5)) == 0
-    assert (directory / "ledger.jsonl").read_bytes() == before
-    agree(directory, 5)

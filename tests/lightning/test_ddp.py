@@ -28,6 +28,7 @@ from factories import (
     loader,
     privacy,
     records,
+    run_or_resume,
     run_ranks,
     trainer,
     witness_noise,
@@ -35,7 +36,6 @@ from factories import (
 )
 
 from dpswd import Budget, ClassMeans, DPSlicedWassersteinLoss, InputError, PrivacyBudget, PrivateRecords
-from dpswd.lightning.checkpoints import LastCheckpoint
 from dpswd.release import Releasing
 
 CHILDREN = "/proc/{0}/task/{0}/children"
@@ -99,8 +99,7 @@ def test_a_release_equals_that_of_one_process(server, mechanism, kind):
 def test_a_query_equals_that_of_one_process(server, tmp_path):
     first, second = fine(run_ranks(server, release_query, tmp_path))
     assert first == second
-    assert first[2:] == (1, 1)
-    assert drawn(tmp_path / "witness") == 1
+    assert (*first[2:], drawn(tmp_path / "witness")) == (1, 1, 1)
     agree(tmp_path / "run", 1)
     alone = ClassMeans(3, 3, row_norm=9.0, noise_seed=1)
     alone.mechanism = ledger_of(tmp_path / "run").groups()[0][0]
@@ -155,10 +154,7 @@ def train(rank, directory, kind=Watched, fail=None, die=None, world=2, **options
     if die is not None and rank == 1:
         deadly({"budget": PrivacyBudget, "releasing": Releasing}[die[0]], *die[1:])
     several = {"devices": world, "strategy": "ddp_find_unused_parameters_true"} if world > 1 else {}
-    made = trainer(directory, budget=budget, **several, **options)
-    made.callbacks = [budget, LastCheckpoint(directory, STEPS)]
-    module, last = kind(), directory / "checkpoints" / "last.ckpt"
-    made.fit(module, loader(), ckpt_path=last if last.exists() else None)
+    run_or_resume(directory, module := kind(), STEPS, budget=budget, **several, **options)
     weights = torch.cat([value.flatten() for value in module.state_dict().values()]).tolist()
     return getattr(module, "seen", None), weights, module.criterion.n_releases, budget.n_releases
 

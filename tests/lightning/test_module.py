@@ -1,7 +1,5 @@
 """Generator networks, and the two modules on embedded digits: releases at every step or once, resumed, refused."""
 
-import json
-import math
 from functools import partial
 
 import pytest
@@ -14,7 +12,7 @@ from dpswd import InputError
 from dpswd.generators import draw, read_generator
 from dpswd.lightning.callbacks import GeneratorFile, SampleGrid
 from dpswd.lightning.data import PrivateDataModule
-from dpswd.lightning.module import GeneratorModule, SketchModule, one_cycle
+from dpswd.lightning.module import GeneratorModule, SketchModule
 from dpswd.lightning.networks import ConvGenerator, ShuffleGenerator
 from dpswd.mixture.features import Flatten
 
@@ -80,12 +78,9 @@ def test_options_out_of_range(make, name):
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_training_on_a_sketch(tmp_path, steps):
-    made, callbacks = sketched(), [SampleGrid(), GeneratorFile()]
-    board = TensorBoardLogger(tmp_path)
-    run = trainer(
-        tmp_path, max_steps=steps, enable_checkpointing=False, callbacks=callbacks, epsilon=10.0, logger=board
-    )
-    run.fit(made, datamodule=PrivateDataModule("digits"))
+    made, board = sketched(), TensorBoardLogger(tmp_path)
+    options = {"max_steps": steps, "enable_checkpointing": False, "callbacks": [SampleGrid(), GeneratorFile()]}
+    trainer(tmp_path, epsilon=10.0, logger=board, **options).fit(made, datamodule=PrivateDataModule("digits"))
     assert ledger_of(tmp_path).n_releases == len(made.sketch.queries()) == 3
     assert (tmp_path / "samples.png").exists()
     assert EventAccumulator(board.log_dir).Reload().Tags()["images"] == ["samples"]
@@ -96,25 +91,13 @@ def test_training_on_a_sketch(tmp_path, steps):
 
 
 def test_a_resumed_run_makes_no_release(tmp_path):
-    run = trainer(tmp_path, max_steps=2, epsilon=10.0)
-    first = sketched()
-    run.fit(first, datamodule=PrivateDataModule("digits"))
-    again = sketched()
-    trainer(tmp_path, max_steps=4, epsilon=10.0).fit(
-        again, datamodule=PrivateDataModule("digits"), ckpt_path=checkpoint_at(tmp_path, 2), weights_only=False
-    )
-    assert ledger_of(tmp_path).n_releases == json.loads((tmp_path / "privacy.json").read_text())["releases_made"] == 3
+    (first, again), data = (sketched(), sketched()), PrivateDataModule("digits")
+    trainer(tmp_path, max_steps=2, epsilon=10.0).fit(first, datamodule=data)
+    options = {"ckpt_path": checkpoint_at(tmp_path, 2), "weights_only": False}
+    trainer(tmp_path, max_steps=4, epsilon=10.0).fit(again, datamodule=data, **options)
+    assert ledger_of(tmp_path).n_releases == privacy(tmp_path)["releases_made"] == 3
     torch.testing.assert_close(again.sketch.parts[0].moment, first.sketch.parts[0].moment)
     assert again.trainer.global_step == 4
-
-
-def test_the_learning_rate_of_any_number_of_steps():
-    for n in (1, 2, 20, 400):
-        factors = [one_cycle(step, n) for step in range(n + 1)]
-        assert factors[-1] == 0
-        assert all(0 < factor <= 1 for factor in factors[:-1])
-        assert n < 40 or max(factors) > 0.98
-    assert one_cycle(9, 400) == pytest.approx(0.5 * (1 + math.cos(math.pi * 9 / 400)) / 2)
 
 
 IMAGES = [(1, 28, 28), (3, 32, 32), (1, 16, 16), (1, 13, 9), (1, 8, 8)]

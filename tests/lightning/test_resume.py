@@ -7,12 +7,12 @@ import signal
 import time
 import warnings
 
-import lightning as L
-import lightning.pytorch.cli  # at collection: its loggers keep the stderr that they find
+import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
 import pytest
 import torch
 from factories import (
     STEPS,
+    Calls,
     Mine,
     N,
     Queried,
@@ -28,6 +28,7 @@ from factories import (
     privacy,
     records,
     run_fit,
+    run_or_resume,
     trainer,
     untouched,
     witness_noise,
@@ -40,7 +41,6 @@ from dpswd import DPSlicedWassersteinLoss, InputError, PrivacyBudget, PrivateRec
 from dpswd._files import atomic_write
 from dpswd.accounting.ledger import Ledger
 from dpswd.errors import DpswdError
-from dpswd.lightning.checkpoints import LastCheckpoint
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Total length of .CombinedLoader. across ranks is zero"),  # no step is left
@@ -58,15 +58,6 @@ def sigint():
     signal.signal(signal.SIGINT, handler)
 
 
-def run(directory, module, changes, n_releases=PLAN, every=1, of=None):
-    """Starts a run, or resumes it where there is a checkpoint."""
-    made = trainer(directory, **changes)
-    made.callbacks = [made.budget, LastCheckpoint(directory, n_releases)]
-    path = directory / "checkpoints" / "last.ckpt"
-    made.fit(module, loader(n_releases, every, of), ckpt_path=path if path.exists() else None)
-    return made
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"max_epochs": 1}, {"max_epochs": 3}, {"max_steps": PLAN}, {"max_steps": 3 * PLAN, "max_epochs": 3}, FOR_EVER],
@@ -78,10 +69,10 @@ def test_ctrl_c_and_resume_make_the_planned_releases(tmp_path, monkeypatch, chan
     """On 0.2.0 a run of one epoch ended silently at 40 of 60 releases."""
     witness_noise(tmp_path / "witness", monkeypatch.setattr)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        run(tmp_path, Mine(fail_at=at, error=KeyboardInterrupt), changes)
+        run_or_resume(tmp_path, Mine(fail_at=at, error=KeyboardInterrupt), PLAN, **changes)
     assert written(tmp_path) == privacy(tmp_path)["releases_made"] == drawn(tmp_path / "witness") == at + 1
     module = Mine()
-    made = run(tmp_path, module, changes)
+    made = run_or_resume(tmp_path, module, PLAN, **changes)
     assert made.global_step == PLAN
     assert module.criterion.n_releases == PLAN - at - 1  # the release of the interrupted step is stored
     assert drawn(tmp_path / "witness") == PLAN
@@ -93,8 +84,8 @@ def test_ctrl_c_twice_with_free_steps(tmp_path, monkeypatch):
     witness_noise(tmp_path / "witness", monkeypatch.setattr)
     for at in (4, 5):  # a free step, and one with a release
         with pytest.raises((KeyboardInterrupt, SystemExit)):
-            run(tmp_path, Mine(fail_at=at, error=KeyboardInterrupt), {"max_epochs": 1}, 4, every=5)
-    assert run(tmp_path, Mine(), {"max_epochs": 1}, 4, every=5).global_step == 20
+            run_or_resume(tmp_path, Mine(fail_at=at, error=KeyboardInterrupt), 4, every=5)
+    assert run_or_resume(tmp_path, Mine(), 4, every=5).global_step == 20
     agree(tmp_path, 4)
     assert drawn(tmp_path / "witness") == 4
 
@@ -143,8 +134,8 @@ def test_a_resumed_run_keeps_its_noise_and_repeats_no_query(tmp_path):
     of = records()
     first, second = Queried(of, fail_at=0), Queried(of)
     with pytest.raises(RuntimeError, match="crash"):
-        run(tmp_path, first, {}, STEPS, of=of)
-    run(tmp_path, second, {}, STEPS, of=of)
+        run_or_resume(tmp_path, first, STEPS, of=of)
+    run_or_resume(tmp_path, second, STEPS, of=of)
     for name in ("counts", "moment", "criterion"):
         assert getattr(second, name).mechanism == getattr(first, name).mechanism
         assert getattr(second, name).mechanism.sigma not in (None, 1)  # control: as constructed
@@ -160,17 +151,10 @@ def state_of(path):
     return state
 
 
-class Saves(L.Callback):
-    def __init__(self, path):
-        self.path = path
-
-    def on_fit_start(self, trainer, pl_module):
-        trainer.save_checkpoint(self.path)
-
-
 def test_a_checkpoint_states_no_fewer_releases_than_the_one_it_came_from(tmp_path):
     _, checkpoint = finished(tmp_path)
-    again, _ = resume(checkpoint, callbacks=[Saves(tmp_path / "early.ckpt")])
+    early = Calls("on_fit_start", lambda module: module.trainer.save_checkpoint(tmp_path / "early.ckpt"))
+    again, _ = resume(checkpoint, callbacks=[early])
     again.save_checkpoint(tmp_path / "late.ckpt")
     assert again.budget.statement() == privacy(tmp_path)  # no step was left: no ledger was opened
     wanted = state_of(checkpoint)
@@ -243,11 +227,8 @@ def fit(directory, moment=None):
     if moment is not None:
         owner, *rest = moment
         deadly(OWNERS[owner], *rest)
-    run = directory / "run"
-    made = trainer(run, plugins=[dpswd.lightning.checkpoints.AtomicCheckpointIO()])
-    made.callbacks = [made.budget, LastCheckpoint(run, SHORT)]
-    checkpoint = run / "checkpoints" / "last.ckpt"
-    made.fit(Mine(), loader(SHORT), ckpt_path=checkpoint if checkpoint.exists() else None)
+    plugins = [dpswd.lightning.checkpoints.AtomicCheckpointIO()]
+    made = run_or_resume(directory / "run", Mine(), SHORT, plugins=plugins)
     (directory / "steps").write_text(str(made.global_step))
 
 

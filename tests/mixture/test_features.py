@@ -106,17 +106,14 @@ def centre_of_mass(image):
     return float(weights.sum(0) @ along), float(weights.sum(1) @ along)
 
 
-def test_no_amount_changes_nothing():
-    images = torch.rand(5, 3, 8, 6)
-    assert torch.allclose(jitter(images, torch.randn(5, N_CODES)), images, atol=1e-6)
-
-
 def test_a_shift_is_in_pixels_and_an_angle_in_degrees():
     """The map says where a pixel comes from: from the right, so that the dot goes left."""
     for name, expected in (("right", (2.0, 4.0)), ("down", (4.0, 2.0))):
         assert centre_of_mass(jitter(dot(), codes(**{name: FAR}), shift=2)) == pytest.approx(expected, abs=1e-4)
     found = centre_of_mass(jitter(dot().roll(3, 3), codes(angle=FAR), rotation=90))  # three to the right of the centre
     assert (abs(found[1] - 4), found[0]) == pytest.approx((3, 4), abs=1e-3)
+    images = torch.rand(5, 3, 8, 6)
+    assert torch.allclose(jitter(images, torch.randn(5, N_CODES)), images, atol=1e-6)  # of no amount
 
 
 def test_elastic_displacements_have_their_standard_deviation():

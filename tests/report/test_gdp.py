@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from factories import ROWS
+from factories import ROWS, SKETCH
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -64,12 +64,8 @@ def test_mu_and_regret_bound_the_curve_from_both_sides():
 
 def test_closed_form_agrees_with_the_numerical_account():
     counts = GaussianMechanism(sensitivity=2**0.5, sigma=5.0)
-    sketch = ROWS.replace(
-        dim=16, n_projections=32, sigma=0.05, batch_size=100, statistic="quantiles", n_quantiles=10, kind="orthogonal"
-    )
-    accountant = (
-        PrivacyAccountant().step(counts, sample_size=100, n_releases=2).step(sketch, sample_size=100, n_releases=3)
-    )
+    sketch = SKETCH.replace(sigma=0.05, batch_size=100, n_classes=None)
+    accountant = PrivacyAccountant.from_groups([(counts, 100, 2), (sketch, 100, 3)])
     curve, numerical = TradeOff.of(accountant), TradeOff.from_pld(accountant.pld())
     assert curve.is_gaussian
     assert curve.mu == pytest.approx(math.sqrt(2 * 2 / 25 + 3 * 0.01 * 2 / 0.0025))
