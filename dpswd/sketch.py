@@ -1,14 +1,14 @@
 r"""One-shot DP-SWD for networks: statistics of all records that are released once, and a loss on them.
 
 A sketch has one or several public feature maps (docs/networks.md). Rows are centred and scaled by released values and
-clipped to norm 1/2.
+clipped to norm 1/2, their differences from the released mean of their class to norm 2/5.
 
 ======================  ===================================================  ====================
 release                 statistic                                            sensitivity
 ======================  ===================================================  ====================
 overall, per map        sum of rows and of their squared norms               Proposition 10
 means, per map          counts and sums per class                            Proposition 8
-moments, per map        second moments per class                             Proposition 9
+moments, per map        second moments about the means, per class            Proposition 9
 ======================  ===================================================  ====================
 
 All are releases of all records (docs/theory/sensitivity.md), and compose as :math:`\mu^2 = \sum \mu_i^2`, also where
@@ -32,20 +32,21 @@ from dpswd.budget import Budget
 from dpswd.errors import InputError
 from dpswd.generators import read_file, stated_guarantee
 from dpswd.mixture.features import FeatureMap
-from dpswd.mixture.moments import class_means, mean_and_spread, nearest_spectrum, pulled_covariances
+from dpswd.mixture.moments import class_covariances, class_means, mean_and_spread, nearest_spectrum
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.records import PrivateRecords
 from dpswd.release import Releasing
+from dpswd.rows import LabelledRows
 
 __all__ = ["Sketch", "plan_sketch"]
 
-_FORMAT = 1
-_ROW_NORM = 0.5
+_FORMAT = 2
 _RAW_NORM = 1.5  # bound on rows before they are centred: three times their root mean square norm for photographs
-_HEADROOM = 1.2  # bound over the released root mean square norm of a centred row
-LEAST_FREQUENCIES, MOST_FREQUENCIES = 8, 14  # per axis of an image
+_ROW_NORM = 0.5  # bound on centred rows, whose root mean square norm it is
+_CLASS_NORM = 0.4  # bound on rows about the mean of their class, which limits the noise of second moments
+LEAST_FREQUENCIES, MOST_FREQUENCIES = 7, 14  # per axis of an image, where a class has second moments of its own
 _OVERALL = 0.06  # share of the squared mu
-_MEANS, _MEANS_POOLED = 0.2, 0.6  # share of the means in what a map gets, where it has moments
+_MEANS, _MEANS_POOLED = 0.3, 0.8  # share of the means in what a map gets, where it has moments
 
 
 class Sketch(nn.Module):
@@ -156,8 +157,7 @@ class Sketch(nn.Module):
         part = self.parts[0]
         if part.moments is None or not self.is_released:
             raise InputError("Expected released second moments of the first map, got none; call release with moments.")
-        covariances = part.moment - part.mean[:, :, None] * part.mean[:, None, :]
-        return part.mean * part.scale + part.centre, covariances * part.scale.square()
+        return part.mean * part.scale + part.centre, part.moment * (part.scale.square() * part.unclipped)
 
     def loss(self, records: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the squared distance of generated records from the sketch, in units of its noise.
@@ -213,22 +213,32 @@ class Sketch(nn.Module):
 def plan_sketch(n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]) -> tuple[int, bool]:
     r"""Choose the frequencies per axis of a sketch of images, and whether it is pooled, from public numbers only.
 
-    The number D of frequencies of all channels is the largest for which the noise of the covariance of one class has a
-    largest eigenvalue of at most twice the average variance: :math:`D \le (\mu N / C)^{2/3}`, as derived in
-    :mod:`dpswd.mixture.structure`. Where the fewest are too many, second moments are pooled.
+    With D frequencies of all channels, the noise of the second moment of one class has a largest eigenvalue of about
+    :math:`3 D^{3/2} / (1.6 \mu N / C)` times the average variance (semicircle law). D is the largest number for which
+    that is 3. Where it gives too few, second moments are pooled, and D is that of :mod:`dpswd.mixture.structure`.
     """
-    wanted = math.isqrt(int((mu * n_records / max(1, n_classes)) ** (2 / 3) / sample_shape[0]))
-    size = min(max(LEAST_FREQUENCIES, wanted), MOST_FREQUENCIES, *sample_shape[1:])
-    return size, n_classes > 1 and wanted < size
+    groups, (channels, *sides) = max(1, n_classes), sample_shape
+    signal = mu * n_records / groups
+    size = round(math.sqrt((1.6 * signal) ** (2 / 3) / channels))
+    pooled = n_classes > 1 and size < LEAST_FREQUENCIES
+    if pooled:
+        size = round(math.sqrt((signal * math.sqrt(groups)) ** (2 / 3) / channels))
+    return min(max(2, size), MOST_FREQUENCIES, *sides), pooled
+
+
+def _clipped(rows: Tensor, norm: float) -> Tensor:
+    """Clip rows (n, d) as a query does; gradients leave the factor out."""
+    return rows * (norm / rows.detach().norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1)
 
 
 class _Part(nn.Module):
-    """A feature map, its queries, and what they released; maps records to centred, scaled, clipped rows."""
+    """A feature map, its queries, and what they released; maps records to centred and scaled rows."""
 
     centre: Tensor
     scale: Tensor
     mean: Tensor
-    moment: Tensor
+    moment: Tensor  # about the mean, of clipped rows
+    unclipped: Tensor  # variance of rows within classes over that of clipped ones
     weights: Tensor  # of squared distances of means and moments: one over the variance of their noise
 
     def __init__(
@@ -237,24 +247,22 @@ class _Part(nn.Module):
         super().__init__()
         dim, rest = features.dim, budget * (1 - _OVERALL)
         of_means = rest * ((_MEANS_POOLED if pooled else _MEANS) if second else 1)
-        options: dict[str, Any] = {"row_norm": _ROW_NORM, "noise_seed": noise_seed}
         self.features = features
         self.overall = SumAndNorm(dim, _RAW_NORM, share=budget * _OVERALL, noise_seed=noise_seed)
-        self.means = ClassMeans(groups, dim, share=of_means, **options)
-        options["share"] = rest - of_means
-        self.moments = ClassCovariances(1 if pooled else groups, dim, **options) if second else None
+        self.means = ClassMeans(groups, dim, _ROW_NORM, share=of_means, noise_seed=noise_seed)
+        options: dict[str, Any] = {"share": rest - of_means, "noise_seed": noise_seed}
+        self.moments = ClassCovariances(1 if pooled else groups, dim, _CLASS_NORM, **options) if second else None
         self.register_buffer("centre", torch.zeros(dim))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("mean", torch.zeros(groups, dim))
         self.register_buffer("moment", torch.zeros((groups, dim, dim) if second else (0,)))
+        self.register_buffer("unclipped", torch.ones(()))
         self.register_buffer("weights", torch.zeros(2))
 
     def forward(self, records: Tensor) -> Tensor:
-        """Map records (n, ...) to rows (n, d) of norm at most 1/2."""
-        rows = (self.features(records) - self.centre) / self.scale
-        factor = (_ROW_NORM / rows.detach().norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1)
-        result: Tensor = rows * factor
-        return result
+        """Map records (n, ...) to rows (n, d), which are not clipped."""
+        rows: Tensor = (self.features(records) - self.centre) / self.scale
+        return rows
 
     def distance(self, rows: Tensor, c: int) -> Tensor:
         """Return the weighted squared distance of rows (n, d) from the released mean and second moment of class c.
@@ -262,45 +270,50 @@ class _Part(nn.Module):
         Unbiased estimates: sums over pairs of different rows of the products r.s and (r.s)^2, which are the inner
         products of r and s, and of r r^T and s s^T.
         """
-        n, mean = len(rows), self.mean[c]
-        products = (rows @ rows.T).fill_diagonal_(0)
-        first = products.sum() / (n * (n - 1)) - 2 * rows.mean(0) @ mean + mean @ mean
+        n, mean, close = len(rows), self.mean[c], _clipped(rows, _ROW_NORM)
+        products = (close @ close.T).fill_diagonal_(0)
+        first = products.sum() / (n * (n - 1)) - 2 * close.mean(0) @ mean + mean @ mean
         if self.moments is None:
             return self.weights[0] * first
-        moment = self.moment[c]
-        cross = ((rows @ moment) * rows).sum() / n
+        moment, about = self.moment[c], _clipped(rows - mean, _CLASS_NORM)
+        products = (about @ about.T).fill_diagonal_(0)
+        cross = ((about @ moment) * about).sum() / n
         second = products.square().sum() / (n * (n - 1)) - 2 * cross + moment.square().sum()
         return self.weights[0] * first + self.weights[1] * second
 
     def release(self, records: PrivateRecords) -> None:
-        """Release centre and scale, then means and second moments of the rows that follow from them."""
+        """Release centre and scale, means of the rows that follow from them, and second moments about the means."""
         n = len(records)
         total, square = self.overall.release(records, rows=self.features)
         mean, variance = mean_and_spread(total, square, n, self.overall.mechanism.sigma)
         self.centre.copy_(mean)
-        self.scale.fill_(math.sqrt(max(variance, 1e-4)) * _HEADROOM / _ROW_NORM)
+        self.scale.fill_(math.sqrt(max(variance, 1e-4)) / _ROW_NORM)
         counts, sums = self.means.release(records, rows=self)
         counts = counts.clamp(min=0.1 * n / len(counts))
-        spread = torch.full_like(total, (_ROW_NORM / _HEADROOM) ** 2 / len(total))
+        spread = torch.full_like(total, _ROW_NORM**2 / len(total))
         means = class_means(counts, sums, spread, self.means.mechanism.sigma)
         self.mean.copy_(means)
         self.weights[0] = self.means.mechanism.sigma**-2
         if self.moments is not None:
-            found = self.moments.release(records, rows=self)
-            sigma = self.moments.mechanism.sigma
-            self.moment.copy_(_denoised(found, counts, means, sigma))
+            about = LabelledRows(lambda values, labels: (self(values) - self.mean[labels], labels))
+            found, sigma = self.moments.release(records, rows=about), self.moments.mechanism.sigma
+            self._set_moments(found, counts, means, sigma)
             self.weights[1] = sigma**-2
 
+    def _set_moments(self, sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> None:
+        """Set second moments (C, d, d) from noisy sums of classes (C, d, d), or of all of them together (1, d, d).
 
-def _denoised(sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> Tensor:
-    """Return second moments (C, d, d) from noisy sums (C, d, d), or from those of all classes together (1, d, d).
-
-    Covariances are pulled towards their mean over classes, entry by entry, and get the nearest spectrum of the same
-    trace without negative eigenvalues.
-    """
-    outer, n = means[:, :, None] * means[:, None, :], counts[:, None, None]
-    pooled = nearest_spectrum((sums.sum(0) - (n * outer).sum(0)) / counts.sum())
-    if len(sums) < len(means):
-        return pooled + outer
-    pulled = pulled_covariances(sums / n - outer, pooled, sigma / counts)
-    return torch.stack([nearest_spectrum(each) for each in pulled]) + outer
+        Those of a class keep the noise of their positive eigenvalues, scaled to the released trace: it makes
+        classifiers robust. Where most rows were clipped, the variance is that of the released squared norms.
+        """
+        shares = counts / counts.sum()
+        pooled = nearest_spectrum(sums.sum(0) / counts.sum())
+        moments = pooled.expand(len(means), -1, -1)
+        if len(sums) == len(means) > 1:
+            moments = class_covariances(counts, sums / counts[:, None, None], pooled, sigma, 1)
+            trace = (shares @ moments.diagonal(dim1=1, dim2=2).sum(1)).clamp(min=1e-9)
+            moments = moments * (pooled.trace() / trace)
+        self.moment.copy_(moments)
+        between = shares @ (means - shares @ means).square().sum(1)
+        ratio = float((_ROW_NORM**2 - between) / pooled.trace().clamp(min=1e-9))
+        self.unclipped.fill_(min(max(ratio, 1.0), (_ROW_NORM / _CLASS_NORM) ** 2))
