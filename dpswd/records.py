@@ -131,10 +131,10 @@ class PrivateRecords(_Handle):
         classes: Sequence[str] | None = None,
         unreadable: Unreadable = "refuse",
     ) -> Self:
-        """Read images of a folder or zip, whose innermost folders are the classes; see :func:`dpswd.data.read`.
+        """Read images of a folder, whose innermost folders are the classes; see :func:`dpswd.data.read`.
 
         Args:
-            path: The folder or zip.
+            path: The folder.
             size: Side to which images are cropped and resized; if not given, taken from them, with a line that says so.
             channels: 1 for grey, 3 for RGB; as ``size``.
             classes: Names of the class folders; as ``size``.

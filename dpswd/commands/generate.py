@@ -31,7 +31,7 @@ def add_reading(parser: ArgumentParser) -> None:
 
 def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     """Add the options of :func:`read_records`."""
-    text = "folder or zip of class folders, .npz, .npy, .csv of numbers, or a benchmark"
+    text = "folder of class folders of images, .npz, .npy, .csv of numbers, or a benchmark"
     parser.add_argument("data", metavar="DATA", nargs=nargs, help=text)
     add_reading(parser)
     what = parser.add_argument_group("public facts, stated without looking at the records")

@@ -17,7 +17,6 @@ __all__ = ["Benchmark", "benchmark", "data_root", "every_fifth", "read", "read_p
 
 _READERS: dict[str, tuple[Callable[[Path, Options], Found], set[str]]] = {  # by ending, with the options
     "": (find_images, {"size", "channels", "classes"}),
-    ".zip": (find_images, {"size", "channels", "classes"}),
     ".npz": (find_arrays, {"classes"}),
     ".npy": (find_arrays, set()),
     ".csv": (find_table, {"classes", "target"}),
@@ -45,10 +44,10 @@ def read(
     screen says so. Kinds are taken likewise for a ``.csv`` file with bounds.
 
     Args:
-        data: A folder of class folders of images, or a zip of it; an ``.npz`` file (``features`` or ``images``, and
-            ``labels``; also of MedMNIST), a folder of such arrays as ``.npy`` files, or one ``.npy`` file; a ``.csv``
-            file of numbers; or a benchmark's name, whose training records are read (see :func:`benchmark`). Paths are
-            relative to the working directory or to ``root``.
+        data: A folder of class folders of images; an ``.npz`` file (``features`` or ``images``, and ``labels``; also of
+            MedMNIST), a folder of such arrays as ``.npy`` files, or one ``.npy`` file; a ``.csv`` file of numbers; or a
+            benchmark's name, whose training records are read (see :func:`benchmark`). Paths are relative to the working
+            directory or to ``root``.
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
         size: Side to which images of a folder are cropped and resized.
         channels: Channels of images of a folder: 1 for grey, 3 for RGB.
@@ -105,10 +104,8 @@ def _found(
             raise InputError(f"Expected a folder, a file or a benchmark's name, got nothing at {data}; check the path.")
         suffix = (".npz" if has_arrays(path) else "") if path.is_dir() else path.suffix.lower()
         if suffix not in _READERS or (path.is_file() and not suffix):
-            raise InputError(
-                f"Expected a folder or zip of images, .npz, .npy or .csv, got {path.name}; convert it, or pass its "
-                "arrays to PrivateRecords."
-            )
+            remedy = "unpack or convert it, or pass its arrays to PrivateRecords"
+            raise InputError(f"Expected a folder of images, .npz, .npy or .csv, got {path.name}; {remedy}.")
         reader, known = _READERS[suffix]
     elif name != "CelebA":
         known = set()
