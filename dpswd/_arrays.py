@@ -43,9 +43,9 @@ class Layout:
     target: str | None = None  # name of the column or Series of classes
 
     @classmethod
-    def of(cls, values: Tensor) -> "Layout":
-        """Return the layout of records (N, C, H, W) or (N, d) that come from no caller's array."""
-        if values.ndim == 2:
+    def of(cls, values: Any) -> "Layout":
+        """Return the layout of records (N, C, H, W) or (N, d), in memory or not, that come from no caller's array."""
+        if len(values.shape) == 2:
             return cls()
         return cls("images", "none" if values.shape[1] == 1 else "last", values.dtype == torch.uint8)
 

@@ -156,8 +156,8 @@ class PrivateRecords(_Handle):
         values: Tensor | Stored,  # (N, *sample_shape), bytes or floats
         labels: Tensor | None,  # numbers (N,) of the classes in int64
         *,
-        classes: Sequence[Any] | None,
-        layout: Layout,  # of the caller's records
+        classes: Sequence[Any] | None = None,
+        layout: Layout | None = None,  # of the caller's records
         name: str = "records",
         taken: Sequence[str] = (),  # lines that were shown about facts taken from the records
         bounds: Bounds | None = None,
@@ -169,7 +169,7 @@ class PrivateRecords(_Handle):
         if labels is not None and len(labels) != len(values):
             raise InputError(f"Expected a class per record, got {len(values)} records and {len(labels)} classes.")
         self.shape: tuple[int, ...] = tuple(values.shape[1:])
-        self.layout, self.name, self.taken = layout, name, tuple(taken)
+        self.layout, self.name, self.taken = layout or Layout.of(values), name, tuple(taken)
         self.classes = None if classes is None else list(classes)
         self.n_classes = len(self.classes or ())
         labels = torch.zeros(len(values), dtype=torch.int64) if labels is None or classes is None else labels
@@ -194,7 +194,7 @@ class PrivateRecords(_Handle):
 
     def open_records(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Return records at ``index`` as float32, pixels in [0, 1], and their classes. PRIVATE: for dpswd.release."""
-        return _floats(self._values[index]), self._labels[index]
+        return floats(self._values[index]), self._labels[index]
 
     def digest(self) -> str:
         """Return a hash of the records, or of their names on disk, that tells two data sets apart. PRIVATE."""
@@ -276,7 +276,7 @@ class Records:
 
     def floats(self, index: Tensor | slice = slice(None)) -> Tensor:
         """Return records as float32; bytes become pixels in [0, 1]."""
-        return _floats(self.values[index])
+        return floats(self.values[index])
 
     def select(self, index: Tensor) -> "Records":
         """Return the records at ``index``."""
@@ -284,9 +284,9 @@ class Records:
 
     def private(self, *, classes: Sequence[Any] | None = None, name: str = "records") -> PrivateRecords:
         """Return a handle of these records, which play the private ones; ``classes=None`` leaves the labels out."""
-        layout = Layout.of(self.values)
-        return PrivateRecords.from_values(self.values, self.labels, classes=classes, layout=layout, name=name)
+        return PrivateRecords.from_values(self.values, self.labels, classes=classes, name=name)
 
 
-def _floats(values: Tensor) -> Tensor:
+def floats(values: Tensor) -> Tensor:
+    """Return records as float32; bytes become pixels in [0, 1]."""
     return values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)

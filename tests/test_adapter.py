@@ -193,6 +193,7 @@ def _with_nan(X):
         (lambda X, y, d: (X, y, np.abs(d)), "target"),
         (lambda X, y, d: (X, y, -np.abs(d)), "source"),
         (lambda X, y, d: (X, y, d * 0), "sample_domain"),
+        (lambda X, y, d: (X, y), "sample_domain, positive"),
         (lambda X, y, d: (X, y[:-1], d), "y"),
         (lambda X, y, d: (X, y, d[:-1]), "sample_domain"),
         (lambda X, y, d: (_with_nan(X), y, d), "X"),

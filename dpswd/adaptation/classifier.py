@@ -32,12 +32,13 @@ from sklearn.linear_model import LogisticRegression
 from dpswd import __version__
 from dpswd._files import atomic_write
 from dpswd.adaptation.methods import N_HIDDEN, ImageMap, class_shift
-from dpswd.adaptation.space import SourceSpace, channels_first, channels_last, flat
+from dpswd.adaptation.space import SourceSpace, flat
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import SmallCNN
 from dpswd.generators import draw, read_file, seeded, stated_guarantee
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import BETWEEN, ROW_NORM
+from dpswd.records import floats
 
 __all__ = ["MIN_SHIFT", "SyntheticTarget", "TargetClassifier", "adapt", "resolved"]
 
@@ -45,7 +46,7 @@ MIN_SHIFT = 0.7
 _LEAST_SIGNAL = 2.0  # signal-to-noise ratio of the mean below which nothing is adapted
 _RIDGE = 1e-3  # share of the mean variance that is added to W
 _MASKED = -1  # label of target records in skada
-_FORMAT = 3
+_FORMAT = 4
 _FACTS, _LINEAR = ("adapted", "shift", "verdict"), ("coef_", "intercept_")  # in a file
 _PART = 500  # images that a network maps at a time
 
@@ -56,7 +57,7 @@ Array = NDArray[Any]
 class SyntheticTarget:
     """Synthetic target records and what is known of their noise."""
 
-    records: Array  # (n, ...), in the layout of the source; vectors without the directions that were left out
+    records: Array  # (n, ...), of the shape of the source; vectors without the directions that were left out
     rows: Array  # their leading coordinates (n, p)
     signal: float  # forecast signal-to-noise ratio of the mean
     noise: float  # norm of the noise of the mean, in coordinates
@@ -67,7 +68,7 @@ class SyntheticTarget:
         images, signal = len(space.shape) > 1, float(generator.structure.signal_to_noise["means"])
         with seeded(seed):
             drawn = draw(generator, torch.zeros(n, dtype=torch.int64))
-        records = channels_last(drawn.clamp(0, 1)) if images else space.vectors(drawn.double().numpy())
+        records = drawn.clamp(0, 1).numpy() if images else space.vectors(drawn.double().numpy())
         rows = space.leading(records) if images else drawn.double().numpy()
         unit = float(generator.synthesis[0].norm()) / (space.radius if images else 1.0)
         return cls(records, rows, signal, unit * math.sqrt(BETWEEN) * ROW_NORM / signal)
@@ -99,7 +100,7 @@ class TargetClassifier:
         rows = self.space.leading(records)  # of the shape of the source
         if not isinstance(self.model, torch.nn.Module):
             return np.asarray(self.model.predict_proba(rows))
-        scores = torch.cat([self.model(part) for part in channels_first(records).split(_PART)])
+        scores = torch.cat([self.model(part) for part in floats(torch.from_numpy(records)).split(_PART)])
         return np.asarray(scores.double().softmax(1).numpy())
 
     def save(self, path: str | Path, guarantee: dict[str, Any]) -> None:
@@ -137,7 +138,7 @@ class TargetClassifier:
                 model.coef_, model.intercept_ = (weights[name].numpy() for name in _LINEAR)
                 model.classes_, model.n_features_in_ = np.arange(len(classes)), model.coef_.shape[1]
             else:
-                model = SmallCNN(space.shape[2] if len(space.shape) == 3 else 1, len(classes), N_HIDDEN)
+                model = SmallCNN(space.shape[0], len(classes), N_HIDDEN)
                 model.load_state_dict(weights)
                 model.eval()
             return cls(space, classes, model, *(content[name] for name in _FACTS)), content["guarantee"]
@@ -189,8 +190,8 @@ def adapt(
     if isinstance(method, ImageMap) or not adapted:
         space = SourceSpace(source.shape[1:], False, np.zeros(math.prod(source.shape[1:])), 1.0)  # records as they came
     if isinstance(method, ImageMap):
-        aim = channels_first(target.records) if adapted else None
-        model: Any = method.fit(channels_first(source), torch.from_numpy(numbers), aim, seed, device)
+        aim = torch.from_numpy(target.records) if adapted else None
+        model: Any = method.fit(floats(torch.from_numpy(source)), torch.from_numpy(numbers), aim, seed, device)
     elif not adapted:
         model = plain.fit(source if source.ndim == 2 else flat(source), numbers)
     elif method is None:

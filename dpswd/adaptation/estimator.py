@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
-from dpswd._arrays import as_array, as_records, layout_of
+from dpswd._arrays import Layout, as_array, as_records, layout_of
 from dpswd._progress import say
 from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt, resolved
-from dpswd.adaptation.space import SourceSpace, channels_last
+from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
 from dpswd.estimators import OneShot
 from dpswd.records import PrivateRecords
@@ -103,7 +103,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         self.device, self.run_dir, self.shared_ledger = device, run_dir, shared_ledger
         self.random_state, self.resume, self.verbose = random_state, resume, verbose
 
-    def fit(self, X: Any, y: Any, sample_domain: Any) -> "PrivateAdapter":
+    def fit(self, X: Any, y: Any, sample_domain: Any = None) -> "PrivateAdapter":
         """Release a synthetic target and train a classifier for it.
 
         Args:
@@ -127,7 +127,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         resolved(self.method, images)  # refuses it before a release
         space = SourceSpace.of(source, len(target), mu, self.normalise)
         # of images the records are released, of vectors their leading coordinates
-        records = PrivateRecords(target if images else space.target_rows(target), name="target")
+        values = torch.from_numpy(target) if images else space.target_rows(target)
+        records = PrivateRecords.from_values(values, None, name="target")
         options: dict[str, Any] = {}
         if not images:
             options = {"radius": _RADIUS, "reference": torch.from_numpy(space.leading(source)).float()}
@@ -136,7 +137,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         self._release(records, directory, {"title": "Classifier for private records", "adapter": stated}, **options)
         self._space = space
         self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, self.random_state)
-        self.synthetic_ = self._target.records
+        made = torch.from_numpy(self._target.records)
+        self.synthetic_ = Layout.of(made).restore(made)
         return self.adapt(source, labels)
 
     def adapt(self, X: Any, y: Any) -> "PrivateAdapter":
@@ -205,10 +207,10 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
 
 
 def _records(X: Any) -> Array:
-    """Return rows (N, d) as they came, or images (N, H, W) or (N, H, W, C)."""
+    """Return rows (N, d) as they came, or images (N, C, H, W)."""
     rows = as_array("X", X)
     if rows.ndim != 2 or hasattr(X, "columns"):
-        return channels_last(as_records(X)[0])
+        return as_records(X)[0].numpy()
     layout_of(rows.shape, rows.dtype)  # refuses other types
     if not np.isfinite(rows).all():
         raise InputError("Expected finite numbers in X, got NaN or inf; set these records to zero.")
@@ -217,6 +219,8 @@ def _records(X: Any) -> Array:
 
 def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:
     """Return source records, their classes, and target records."""
+    if sample_domain is None:
+        raise InputError("Expected sample_domain, positive for source and negative for target records, got none.")
     records, labels, domain = _records(X), np.asarray(y), np.asarray(sample_domain)
     for name, given in (("y", labels), ("sample_domain", domain)):
         if given.shape != records.shape[:1]:

@@ -38,10 +38,11 @@ def run(arguments: Namespace) -> dict[str, Any]:
     run_directory(arguments.out, "adapted", resume=arguments.resume)
     import numpy as np
 
+    from dpswd._arrays import as_records
     from dpswd._distributed import Processes
     from dpswd.adaptation.estimator import PrivateAdapter
     from dpswd.adaptation.methods import ImageMap
-    from dpswd.adaptation.space import channels_first, read_records, read_source
+    from dpswd.adaptation.space import read_records, read_source
     from dpswd.generators import save_grid
 
     reading = {"root": arguments.root, "target": options["target"], "unreadable": arguments.unreadable}
@@ -63,7 +64,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if Processes().rank == 0:
         adapter.save(files[0])
         if source.ndim > 2:  # in the report
-            save_grid(channels_first(adapter.synthetic_[:40]), arguments.out / "samples.png", 10)
+            save_grid(as_records(adapter.synthetic_[:40])[0], arguments.out / "samples.png", 10)
         adapter.report(files[1])
     return {
         "out": str(arguments.out),
