@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Layout, Unreadable, as_labels, as_records, taken_from_records
+from dpswd._arrays import Array, Layout, Unreadable, as_labels, as_records, taken_from_records
 from dpswd._progress import say
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS, Bounds
@@ -277,6 +278,10 @@ class Records:
     def floats(self, index: Tensor | slice = slice(None)) -> Tensor:
         """Return records as float32; bytes become pixels in [0, 1]."""
         return floats(self.values[index])
+
+    def rows(self) -> Array:
+        """Return records as rows (N, d) in float32."""
+        return np.asarray(self.floats().flatten(1).numpy())
 
     def select(self, index: Tensor) -> "Records":
         """Return the records at ``index``."""

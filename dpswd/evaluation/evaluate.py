@@ -8,7 +8,7 @@ import torch
 
 from dpswd._files import atomic_write
 from dpswd.errors import InputError
-from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, flat, scores
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
 from dpswd.evaluation.fidelity import fidelity
 from dpswd.generators import save_columns
 from dpswd.records import Records
@@ -54,14 +54,12 @@ def evaluate(
     if got != shape:
         raise InputError(f"Expected synthetic records of the shape {shape} of the test records, got {got}.")
     images = len(shape) == 3
-    train_rows, test_rows = flat(synthetic.floats()), flat(test.floats())
     rows = []
     for classifier in (classifiers or (IMAGE_CLASSIFIERS if images else ROW_CLASSIFIERS)) if classes else ():
-        pairs = (train_rows, synthetic.labels.numpy()), (test_rows, test.labels.numpy())
         facts = {"dataset": name, "classifier": classifier, "train": "synthetic"}
         sizes = {"n_train": len(synthetic), "n_test": len(test)}
-        rows.append(facts | scores(classifier, *pairs, images, shape) | sizes)
-    return {"rows": rows, "fidelity": fidelity(train_rows, test_rows, columns=not images)}
+        rows.append(facts | scores(classifier, synthetic, test) | sizes)
+    return {"rows": rows, "fidelity": fidelity(synthetic.rows(), test.rows(), columns=not images)}
 
 
 def figure(
@@ -73,7 +71,7 @@ def figure(
 ) -> None:
     """Write a picture: a row of real and synthetic images per class, or histograms of columns on top of each other."""
     if test.values.ndim == 2:
-        save_columns(path, {"real": test.floats().numpy(), "synthetic": synthetic.floats().numpy()}, names)
+        save_columns(path, {"real": test.rows(), "synthetic": synthetic.rows()}, names)
         return
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -8,13 +8,17 @@ from PIL import Image
 from dpswd import InputError
 from dpswd.data import benchmark
 from dpswd.evaluation import evaluate
-from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, flat, scores
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
 from dpswd.evaluation.evaluate import figure
 from dpswd.evaluation.fidelity import fidelity, frechet
 from dpswd.records import Records
 
 DIGITS = benchmark("digits")
-TRAIN, TEST = ((flat(part.floats()), part.labels.numpy()) for part in (DIGITS.train, DIGITS.test))
+FLAT = [Records(part.values.flatten(1), part.labels) for part in (DIGITS.train, DIGITS.test)]
+
+
+def records(rows, labels):
+    return Records(torch.as_tensor(rows), torch.as_tensor(labels))
 
 
 def normal(n, d, seed=0):
@@ -28,21 +32,19 @@ def normal(n, d, seed=0):
 def test_real_digits_are_learnt_and_shuffled_labels_are_not(name, images):
     torch.manual_seed(1)
     state = torch.random.get_rng_state()
-    learnt = scores(name, TRAIN, TEST, images, (1, 8, 8))
+    train, test = (DIGITS.train, DIGITS.test) if images else FLAT
+    learnt = scores(name, train, test)
     assert learnt["accuracy"] > 85
     assert torch.equal(torch.random.get_rng_state(), state)  # the global random state is left alone
     torch.manual_seed(2)
-    assert learnt == scores(name, TRAIN, TEST, images, (1, 8, 8))  # settings are fixed, and so is the seed
-    shuffled = (TRAIN[0], np.random.default_rng(0).permutation(TRAIN[1]))
-    assert (
-        scores(name, shuffled, TEST, images, (1, 8, 8))["accuracy"] < 30
-    )  # control: chance is 10, its deviation is 1.6
+    assert learnt == scores(name, train, test)  # settings are fixed, and so is the seed
+    shuffled = records(train.values, np.random.default_rng(0).permutation(train.labels.numpy()))
+    assert scores(name, shuffled, test)["accuracy"] < 30  # control: chance is 10, its deviation is 1.6
 
 
 def test_classes_that_synthetic_records_lack_count_as_wrong():
-    train = (np.array([[0.0], [0.1], [1.0], [1.1]], dtype=np.float32), np.array([0, 0, 1, 1]))
-    test = (np.array([[0.0], [1.0], [2.0], [3.0]], dtype=np.float32), np.array([0, 1, 2, 3]))
-    found = scores("logreg", train, test, False)
+    train, test = records([[0.0], [0.1], [1.0], [1.1]], [0, 0, 1, 1]), records([[0.0], [1.0], [2.0], [3.0]], range(4))
+    found = scores("logreg", train, test)
     assert (found["accuracy"], found["balanced_accuracy"]) == (50.0, 50.0)
 
 
@@ -51,10 +53,9 @@ def test_balanced_accuracy_and_auc_tell_a_rare_class_from_guessing(name):
     """Nine in ten rows are of class 0; a classifier that knows nothing is right for these."""
     labels = (np.arange(2000) % 10 == 0).astype(int)
     rows = normal(2000, 3)
-    known = scores(
-        name, (rows + 2.5 * labels[:, None], labels), (normal(2000, 3, 1) + 2.5 * labels[:, None], labels), False
-    )
-    blind = scores(name, (rows, labels), (normal(2000, 3, 1), labels), False)
+    move = 2.5 * labels[:, None]
+    known = scores(name, records(rows + move, labels), records(normal(2000, 3, 1) + move, labels))
+    blind = scores(name, records(rows, labels), records(normal(2000, 3, 1), labels))
     assert known["balanced_accuracy"] > 95
     assert known["auc"] > 0.99
     assert blind["accuracy"] > 80
@@ -63,14 +64,13 @@ def test_balanced_accuracy_and_auc_tell_a_rare_class_from_guessing(name):
 
 
 def test_networks_want_images_and_two_classes():
-    rows = (np.zeros((4, 6), np.float32), np.arange(4))
-    for shape in (None, (6,)):
-        with pytest.raises(InputError, match="shape"):
-            scores("cnn", rows, rows, False, shape)
+    rows = records(np.zeros((4, 6), np.float32), range(4))
+    with pytest.raises(InputError, match="images"):
+        scores("cnn", rows, rows)
     with pytest.raises(InputError, match="2 classes"):
-        scores("logreg", (rows[0], np.zeros(4, int)), rows, False)
+        scores("logreg", records(rows.values, [0] * 4), rows)
     with pytest.raises(InputError, match="classifier"):
-        scores("tree", rows, rows, False)
+        scores("tree", rows, rows)
 
 
 def test_frechet_distance_of_normal_laws():
