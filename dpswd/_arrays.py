@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -78,7 +79,7 @@ class Layout:
 
     def typed(self, values: Array) -> list[Array]:
         """Return the columns of a table (n, d) in their types."""
-        return [_typed(values[:, i], dtype) for i, dtype in enumerate(self.dtypes)]
+        return [_typed(column, dtype) for column, dtype in zip(values.T, self.dtypes, strict=True)]
 
 
 def _kind(dtype: str) -> str:
@@ -117,6 +118,8 @@ def as_array(name: str, value: Any) -> Array:
 def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, Layout]:
     """Convert images or rows, an array, tensor, lists or DataFrame, to records (N, C, H, W) or (N, d)."""
     choice(("refuse", "zero"), unreadable=unreadable)
+    if isinstance(X, str | Path):
+        raise InputError(f"Expected X as an array, got {X}; use PrivateRecords.from_folder or dpswd.data.read.")
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
         array, layout = _frame(X)
     else:

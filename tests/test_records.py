@@ -183,6 +183,7 @@ def test_a_mixed_table_is_refused_in_one_sentence():
         (np.zeros((4, 3, 5, 3)), "both ways"),
         (np.zeros((0, 5)), "at least one record"),
         (np.zeros(5), r"rows \(N, d\)"),
+        ("photos", r"got photos; .*PrivateRecords\.from_folder or dpswd\.data\.read"),
         ([[1.0], [1.0, 2.0]], "one shape"),
         (np.where(ROWS == 3, NAN, ROWS), r'NaN.*PrivateRecords\(\.\.\., unreadable="zero"\)'),
         (ROWS.astype(np.float64) * 1e300, "finite records"),

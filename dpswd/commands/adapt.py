@@ -6,11 +6,7 @@ from typing import Any
 
 from dpswd.commands.generate import JITTER, add_reading, constants_of, run_directory
 
-_DEFAULTS: dict[str, Any] = {
-    **{"epsilon": 10.0, "delta": 1e-5, "method": "class_shift", "normalise": False},
-    **dict.fromkeys(("min_shift", "size", "channels", "target", "n_steps")),
-    **dict.fromkeys(JITTER, 0.0),
-}
+_OPTIONS = ("epsilon", "delta", "method", "normalise", "min_shift", "size", "channels", "target", "n_steps", *JITTER)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,9 +29,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    stated = {name: value for name, value in vars(arguments).items() if name in _DEFAULTS and value is not None}
-    options = {**_DEFAULTS, **constants_of(arguments.config, "adapt", list(_DEFAULTS)), **stated}
-    run_directory(arguments.out, "adapted", resume=arguments.resume)
+    stated = {name: value for name, value in vars(arguments).items() if name in _OPTIONS and value is not None}
+    options = constants_of(arguments.config, "adapt", _OPTIONS) | stated
+    run_directory(arguments.out, "adapted", options, resume=arguments.resume)
     import numpy as np
 
     from dpswd._arrays import as_records
@@ -45,16 +41,14 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.adaptation.space import read_records, read_source
     from dpswd.generators import save_grid
 
-    reading = {"root": arguments.root, "target": options["target"], "unreadable": arguments.unreadable}
-    source, labels = read_source(arguments.source, size=options["size"], channels=options["channels"], **reading)
+    reading = {"root": arguments.root, "target": options.pop("target", None), "unreadable": arguments.unreadable}
+    form = {name: options.pop(name, None) for name in ("size", "channels")}
+    source, labels = read_source(arguments.source, **form, **reading)
     target, _ = read_records(arguments.private, source.shape[1:], **reading)
-    given = {name: options[name] for name in ("epsilon", "delta", "method", "normalise")}
-    if options["method"] == "image_map":
-        steps = {} if options["n_steps"] is None else {"n_steps": options["n_steps"]}
-        given["method"] = ImageMap(**steps, **{name: options[name] for name in JITTER})
-    if options["min_shift"] is not None:
-        given["min_shift"] = options["min_shift"]
-    adapter = PrivateAdapter(**given, run_dir=arguments.out, resume=arguments.resume, verbose=not arguments.json)
+    of_map = {name: options.pop(name) for name in ("n_steps", *JITTER) if name in options}
+    if options.get("method") == "image_map":
+        options["method"] = ImageMap(**of_map)
+    adapter = PrivateAdapter(**options, run_dir=arguments.out, resume=arguments.resume, verbose=not arguments.json)
     adapter.fit(
         np.concatenate([source, target]),
         [*labels.tolist(), *[None] * len(target)],

@@ -21,7 +21,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         out = Path("runs/demo")
         while (out / "ledger.jsonl").exists():
             out, number = Path(f"runs/demo-{number}"), number + 1
-    directory = run_directory(out, "demo")
+    directory = run_directory(out, "demo", vars(arguments))
     from dpswd.data import benchmark, read_public
     from dpswd.report.render import write_report
 

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpswd._validate import positive, probability
 from dpswd.commands.configs import config_path
 from dpswd.errors import InputError
 
@@ -128,8 +129,10 @@ def constants_of(name: str | None, command: str = "generate", known: Sequence[st
     return dict(content)
 
 
-def run_directory(out: Path | None, name: str, *, resume: bool = False) -> Path:
-    """Return the run directory; refuse one with a ledger before a record is read."""
+def run_directory(out: Path | None, name: str, budget: dict[str, Any], *, resume: bool = False) -> Path:
+    """Return the run directory; refuse one with a ledger, and a wrong budget, before a record is read."""
+    positive(epsilon=budget.get("epsilon", 10.0))
+    probability(delta=budget.get("delta", 1e-5))
     out = Path("runs") / (Path(name).stem or "records") if out is None else out
     if resume and not (out / "ledger.jsonl").exists():
         raise InputError(f"Expected a run to resume in {out}, got no ledger there; leave --resume out, or check --out.")
@@ -150,7 +153,7 @@ def join_processes() -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     constants = constants_of(arguments.config)
     constants |= {name: value for name in CONSTANTS if (value := getattr(arguments, name)) is not None}
-    directory = arguments.out = run_directory(arguments.out, arguments.data, resume=arguments.resume)
+    directory = arguments.out = run_directory(arguments.out, arguments.data, vars(arguments), resume=arguments.resume)
     join_processes()
     records = read_records(arguments, constants)
     records.name = arguments.name or records.name

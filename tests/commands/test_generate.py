@@ -145,6 +145,8 @@ def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, plac
             assert main(["generate", "digits", "--out", "run"]) == 130
         assert capfd.readouterr().err.endswith(f"{ending}\n")
     ledger = (place / "run" / "ledger.jsonl").read_bytes()
+    for wrong in (("--epsilon", "0"), ("--delta", "1")):
+        assert wrong[0][2:] in refused(capfd, "generate", "no/such/data", *wrong)
     said = refused(capfd, "generate", "no/such/data", "--out", "run")
     assert "--out" in said
     assert "--resume" in said
