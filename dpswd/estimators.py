@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from dpswd import mixture
 from dpswd._arrays import Layout
@@ -103,8 +103,7 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         atomic_write(path, (self.run_dir_ / f"report{path.suffix}").read_bytes())
 
     def _fitted(self) -> Any:
-        if not hasattr(self, self._fitted_name):
-            raise NotFittedError(f"Expected a fitted {type(self).__name__}, got one before fit; call fit or load.")
+        check_is_fitted(self, self._fitted_name)
         return getattr(self, self._fitted_name)
 
 
@@ -186,9 +185,6 @@ class PrivateGenerator(OneShot):
             X: Images (N, H, W), (N, H, W, C) or (N, C, H, W), bytes or floats in [0, 1], or rows (N, d): NumPy, torch
                 or pandas; or :class:`~dpswd.PrivateRecords`.
             y: Classes (N,), or ``None``.
-
-        Returns:
-            The estimator.
 
         Raises:
             InputError: If the records do not fit; nothing is released then.

@@ -87,11 +87,9 @@ class TargetClassifier:
 
     def predict(self, records: Array) -> Array:
         """Return the classes (n,) of records (n, ...) of the shape of the source."""
-        if isinstance(self.model, torch.nn.Module):
-            numbers = self.predict_proba(records).argmax(1)
-        else:
-            numbers = np.asarray(self.model.predict(self.space.leading(records))).astype(int)
-        names: Array = self.classes[numbers]
+        network = isinstance(self.model, torch.nn.Module)
+        found = self.predict_proba(records).argmax(1) if network else self.model.predict(self.space.leading(records))
+        names: Array = self.classes[np.asarray(found).astype(int)]
         return names
 
     @torch.no_grad()

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from dpswd._arrays import Layout, as_array, as_records, layout_of
 from dpswd._progress import say
@@ -112,9 +112,6 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             y: Classes (N,). Those of target records are ignored.
             sample_domain: (N,), positive for source records and negative for target records.
 
-        Returns:
-            The estimator.
-
         Raises:
             InputError: If the records do not fit; nothing is released or written then.
             BudgetExceededError: If the shared ledger does not cover the run.
@@ -150,14 +147,10 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             X: Source records, those of the fit.
             y: Their classes (N,).
 
-        Returns:
-            The estimator.
-
         Raises:
             InputError: If the estimator was not fitted, or the records do not fit.
         """
-        if not hasattr(self, "generator_"):
-            raise NotFittedError("Expected a PrivateAdapter with a synthetic target, got none; call fit first.")
+        check_is_fitted(self, "generator_")
         options = {name: getattr(self, name) for name in ("method", "classifier", "min_shift", "device")}
         target, source = self._target, _records(X)
         self._set(adapt(self._space, target, source, np.asarray(y), seed=self.random_state, **options))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dpswd._progress import say
 from dpswd.data import read_public
-from dpswd.data.files import TARGET, column_names
+from dpswd.data.files import TARGET, column_names, target_of
 from dpswd.errors import InputError
 
 __all__ = ["SourceSpace", "flat", "read_records", "read_source"]
@@ -90,8 +90,7 @@ def read_source(data: str, *, size: int | None = None, **options: Any) -> tuple[
 def read_records(data: str, shape: tuple[int, ...], **options: Any) -> tuple[Array, tuple[str, ...]]:
     """Read records of the shape of a source, and the names (n,) of the files of images; labels are ignored."""
     channels, height, width = shape if len(shape) == 3 else (None, None, None)
-    if options.get("target") not in column_names(data, options.get("root")):
-        options["target"] = None
+    options["target"] = target_of(data, options.get("root"), options.get("target"))
     size = height if height == width else None
     found = read_public(data, labelled=False, size=size, channels=channels, **options)
     values = found.train.floats()

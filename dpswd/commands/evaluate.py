@@ -24,22 +24,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data import benchmark, read_public
     from dpswd.data.benchmarks import benchmark_name
-    from dpswd.data.files import TARGET, column_names
+    from dpswd.data.files import TARGET, column_names, target_of
 
-    def options_of(path: str) -> dict[str, Any]:
-        names = column_names(path, arguments.root)
-        targets = [name for name in (arguments.target, "class") if name in names]
-        return {"unreadable": arguments.unreadable, "target": targets[0] if targets else None}
-
-    made = read_public(arguments.synthetic, **options_of(arguments.synthetic))
-    options = options_of(arguments.test)
+    root, wanted, unreadable = arguments.root, (arguments.target, "class"), arguments.unreadable
+    target = target_of(arguments.synthetic, root, *wanted)
+    made = read_public(arguments.synthetic, root=root, target=target, unreadable=unreadable)
+    options: dict[str, Any] = {"target": target_of(arguments.test, root, *wanted), "unreadable": unreadable}
     if len(made.shape) == 3:
         options |= {"size": made.shape[1], "channels": made.shape[0]}
-    found = read_public(arguments.test, root=arguments.root, **options)
-    names = [name for name in column_names(arguments.test, arguments.root) if name != options["target"]]
+    found = read_public(arguments.test, root=root, **options)
+    names = [name for name in column_names(arguments.test, root) if name != options["target"]]
     if names and made.classes is not None and found.shape != made.shape and options["target"] is None:
         raise InputError(f"Expected the columns of {arguments.synthetic} in {arguments.test}, got others; {TARGET}.")
-    public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, arguments.root).public
+    public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public
     run_dir = Path(arguments.synthetic).resolve().parent
     directory = arguments.out or (run_dir if public else Path("private") / run_dir.name)
     classifiers = None if arguments.classifiers is None else tuple(arguments.classifiers)

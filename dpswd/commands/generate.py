@@ -93,13 +93,9 @@ def read_bounds(arguments: Namespace) -> tuple[list[tuple[float, float]], list[s
         bounds = [(float(line["low"]), float(line["high"])) for line in lines]
         kinds = [line["kind"].strip() for line in lines] if "kind" in lines[0] else None
         names = [line["column"].strip() for line in lines]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Expected bounds of columns in {path}, got: {error}.") from None
-    except (ValueError, LookupError, TypeError, AttributeError, csv.Error):
-        raise InputError(
-            f"Expected {path} to start with column,low,high,kind (or column,low,high) and to have a line per column, "
-            "got another form."
-        ) from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, csv.Error):
+        wanted = "starts with column,low,high,kind (or column,low,high) and has a line per column"
+        raise InputError(f"Expected a file at {path} that {wanted}, got none or another form.") from None
     columns = [] if arguments.data is None else column_names(arguments.data, arguments.root)
     for wanted, got in zip_longest([name for name in columns if name != arguments.target], names if columns else ()):
         if wanted != got:

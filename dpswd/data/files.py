@@ -120,6 +120,12 @@ def column_names(data: str | Path, root: str | Path | None = None) -> list[str]:
     return [] if all(map(_is_number, line)) else [cell.strip() for cell in line]
 
 
+def target_of(data: str, root: str | Path | None, *wanted: str | None) -> str | None:
+    """Return the first of some names that is a column of a ``.csv`` file; ``None`` if there is none."""
+    names = column_names(data, root)
+    return next((name for name in wanted if name in names), None)
+
+
 def _lines(path: Path) -> Iterator[list[str]]:
     with _reading(path), path.open(newline="", encoding="utf-8-sig") as file:
         first = file.readline()

@@ -3,10 +3,11 @@
 import hashlib
 import os
 import warnings
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from statistics import mode
 from typing import Any
 
 import numpy as np
@@ -75,17 +76,14 @@ def _most_frequent(files: list[Path]) -> tuple[int, int]:
     """Return size and channels of most images, from their headers."""
     from PIL import Image
 
-    sides: Counter[int] = Counter()
-    grey: Counter[bool] = Counter()
+    sides, grey = [], []
     for file in files:
-        try:
-            with warnings.catch_warnings(action="ignore"), Image.open(file) as image:
-                sides[min(image.size)] += 1
-                grey[image.mode in _GREY] += 1
-        except Exception:  # a file that cannot be decoded is reported, or mapped to zeros, when it is read
-            continue
-    side = sides.most_common(1)[0][0] if sides else _SMALL
-    return max(4, side) if side <= _LARGE else _SMALL, 1 if grey and grey.most_common(1)[0][0] else 3
+        # a file that cannot be decoded is reported, or mapped to zeros, when it is read
+        with suppress(Exception), warnings.catch_warnings(action="ignore"), Image.open(file) as image:
+            sides.append(min(image.size))
+            grey.append(image.mode in _GREY)
+    side = mode(sides or [_SMALL])
+    return max(4, side) if side <= _LARGE else _SMALL, 1 if mode(grey or [False]) else 3
 
 
 @dataclass(frozen=True)
