@@ -36,7 +36,6 @@ __all__ = ["PrivateGenerator"]
 class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base of the estimators: one fit, whose run directory has ledger and report."""
 
-    _kind = "generator"  # in the name of a run directory
     _fitted_name = "generator_"  # attribute of a fitted estimator
 
     def _start(self) -> Path:
@@ -49,7 +48,8 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         directory = Path("runs") if self.run_dir is None else Path(self.run_dir)
         if self.run_dir is None:
             now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-            directory /= str(Processes().broadcast(lambda: f"{self._kind}-{now}"))
+            kind = type(self).__name__.removeprefix("Private").lower()
+            directory /= str(Processes().broadcast(lambda: f"{kind}-{now}"))
         if not self.resume:
             Budget.check_free(directory)
         return directory
@@ -182,8 +182,7 @@ class PrivateGenerator(OneShot):
         """Release noisy statistics of the records and fit a generator to them.
 
         Args:
-            X: Images (N, H, W), (N, H, W, C) or (N, C, H, W), bytes or floats in [0, 1], or rows (N, d): NumPy, torch
-                or pandas; or :class:`~dpswd.PrivateRecords`.
+            X: Images or rows in the forms of :class:`~dpswd.PrivateRecords`, or such a handle.
             y: Classes (N,), or ``None``.
 
         Raises:

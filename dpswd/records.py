@@ -132,14 +132,9 @@ class PrivateRecords(_Handle):
         classes: Sequence[str] | None = None,
         unreadable: Unreadable = "refuse",
     ) -> Self:
-        """Read images of a folder, whose innermost folders are the classes; see :func:`dpswd.data.read`.
+        """Read images of a folder, whose innermost folders are the classes.
 
-        Args:
-            path: The folder.
-            size: Side to which images are cropped and resized; if not given, taken from them, with a line that says so.
-            channels: 1 for grey, 3 for RGB; as ``size``.
-            classes: Names of the class folders; as ``size``.
-            unreadable: ``"zero"`` maps a file that cannot be decoded to a black image; ``"refuse"`` raises.
+        The options and their defaults are those of :func:`dpswd.data.read`.
         """
         from dpswd.data import read  # upwards: readers make handles
 

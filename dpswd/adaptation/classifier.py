@@ -108,10 +108,8 @@ class TargetClassifier:
         elif type(self.model) is LogisticRegression:
             weights = {name: torch.from_numpy(getattr(self.model, name)) for name in _LINEAR}
         else:
-            raise InputError(
-                f"Expected a logistic regression to save, got {type(self.model).__name__}; leave classifier at its "
-                "default, and choose a transport or a method of this library."
-            )
+            remedy = "choose a transport or a method of this library"
+            raise InputError(f"Expected a logistic regression to save, got {type(self.model).__name__}; {remedy}.")
         space = vars(self.space).items()
         content = {
             "format": _FORMAT,
@@ -169,10 +167,8 @@ def adapt(
     labels: Array,
     *,
     method: Any = "class_shift",
-    classifier: Any = None,
     min_shift: float = MIN_SHIFT,
     seed: int = 0,
-    device: str = "cpu",
 ) -> TargetClassifier:
     """Train a classifier of target records from source records (n, ...) and their classes; reads no private record."""
     method = resolved(method, len(space.shape) > 1)
@@ -184,12 +180,12 @@ def adapt(
     shift = _shift(rows, moved - rows, numbers, target.noise)
     least = 0.0 if isinstance(method, ImageMap) else min_shift
     adapted = target.signal >= _LEAST_SIGNAL and shift >= least
-    plain = LogisticRegression(max_iter=300) if classifier is None else clone(classifier)
+    plain = LogisticRegression(max_iter=300)
     if isinstance(method, ImageMap) or not adapted:
         space = SourceSpace(source.shape[1:], False, np.zeros(math.prod(source.shape[1:])), 1.0)  # records as they came
     if isinstance(method, ImageMap):
         aim = torch.from_numpy(target.records) if adapted else None
-        model: Any = method.fit(floats(torch.from_numpy(source)), torch.from_numpy(numbers), aim, seed, device)
+        model: Any = method.fit(floats(torch.from_numpy(source)), torch.from_numpy(numbers), aim, seed)
     elif not adapted:
         model = plain.fit(source if source.ndim == 2 else flat(source), numbers)
     elif method is None:

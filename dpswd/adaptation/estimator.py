@@ -46,14 +46,11 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             the synthetic target. ``"image_map"``, for images, trains a network on source images that a fitted map makes
             look like the target's; pass :class:`dpswd.adaptation.methods.ImageMap` for its options. Otherwise a
             transport of ``ot.da`` or a classifier of skada.
-        classifier: Classifier trained on the transported source; ``None`` for logistic regression. An estimator of
-            skada contains its own; the classifier is then used for the source alone. ``image_map`` ignores it.
         normalise: Scale every vector to norm 1 before it is adapted, as is usual for features of a network and for
             pixels.
         min_shift: Least shift of the classes for which the method is used; see :mod:`dpswd.adaptation.classifier`. 0
             always uses it, unless noise hides the mean.
         n_synthetic: Number of synthetic target records.
-        device: Device on which a network is trained.
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
         random_state: Seed of public randomness. Noise has no seed.
@@ -79,7 +76,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         'class_shift'
     """
 
-    _kind, _fitted_name = "adapter", "classifier_"
+    _fitted_name = "classifier_"
 
     def __init__(
         self,
@@ -87,21 +84,19 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         delta: float = 1e-5,
         *,
         method: Any = "class_shift",
-        classifier: Any = None,
         normalise: bool = False,
         min_shift: float = MIN_SHIFT,
         n_synthetic: int = 4000,
-        device: str = "cpu",
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
         random_state: int = 0,
         resume: bool = False,
         verbose: bool = True,
     ) -> None:
-        self.epsilon, self.delta, self.method, self.classifier = epsilon, delta, method, classifier
-        self.normalise, self.min_shift, self.n_synthetic = normalise, min_shift, n_synthetic
-        self.device, self.run_dir, self.shared_ledger = device, run_dir, shared_ledger
-        self.random_state, self.resume, self.verbose = random_state, resume, verbose
+        self.epsilon, self.delta, self.method, self.normalise = epsilon, delta, method, normalise
+        self.min_shift, self.n_synthetic = min_shift, n_synthetic
+        self.run_dir, self.shared_ledger, self.resume = run_dir, shared_ledger, resume
+        self.random_state, self.verbose = random_state, verbose
 
     def fit(self, X: Any, y: Any, sample_domain: Any = None) -> "PrivateAdapter":
         """Release a synthetic target and train a classifier for it.
@@ -151,9 +146,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             InputError: If the estimator was not fitted, or the records do not fit.
         """
         check_is_fitted(self, "generator_")
-        options = {name: getattr(self, name) for name in ("method", "classifier", "min_shift", "device")}
-        target, source = self._target, _records(X)
-        self._set(adapt(self._space, target, source, np.asarray(y), seed=self.random_state, **options))
+        options = {"method": self.method, "min_shift": self.min_shift, "seed": self.random_state}
+        self._set(adapt(self._space, self._target, _records(X), np.asarray(y), **options))
         if self.verbose:
             say(self.verdict_)
         return self

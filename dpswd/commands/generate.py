@@ -54,7 +54,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--proportions", choices=["equal", "released"], default="equal", help="of the classes")
     parser.add_argument("--seed", type=int, default=0, help="of the synthetic records; noise has no seed")
     parser.add_argument("--device", default="cpu", help="where records are generated (default: cpu)")
-    parser.add_argument("--name", help="of the records, in reports")
     how = parser.add_argument_group("public constants of the method")
     how.add_argument("--config", metavar="NAME|FILE", help="file of constants; dpswd configs lists the shipped ones")
     how.add_argument("--radius", type=float, help="guess of the norm of a vector, instead of --bounds")
@@ -152,7 +151,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
     directory = arguments.out = run_directory(arguments.out, arguments.data, vars(arguments), resume=arguments.resume)
     join_processes()
     records = read_records(arguments, constants)
-    records.name = arguments.name or records.name
     return generate(
         records,
         directory,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from dpswd._arrays import Layout, Unreadable
+from dpswd._arrays import Unreadable
 from dpswd._progress import say
 from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
 from dpswd.data.files import find_arrays, find_table, has_arrays
@@ -68,38 +68,30 @@ def read(
         >>> read("digits")
         PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10)
     """
-    options = Options(size, channels, classes, labelled, target, unreadable, in_memory)
-    return _found(data, root, download, options).private(bounds, kinds)
+    options = Options(root, size, channels, classes, labelled, target, unreadable, download, in_memory)
+    return _found(data, options).private(bounds, kinds)
 
 
-def read_public(
-    data: str | Path,
-    *,
-    root: str | Path | None = None,
-    download: bool = False,
-    **options: Any,
-) -> Benchmark:
+def read_public(data: str | Path, **options: Any) -> Benchmark:
     """Read records that the user may look at: a public source, synthetic records or test records.
 
-    The arguments are those of :func:`read`, of the options ``size`` and ``channels`` (without effect on records other
-    than images of a folder), ``classes``, ``labelled``, ``target`` and ``unreadable``. The records are ``train``; the
-    test part of a benchmark, or of a file of MedMNIST or Keras, is ``test``.
+    The options are ``root``, ``size`` and ``channels`` (without effect on records other than images of a folder),
+    ``classes``, ``labelled``, ``target`` and ``unreadable`` of :func:`read`. The records are ``train``; ``test`` is the
+    test part of a benchmark, or of a file of MedMNIST or Keras.
 
     Example:
         >>> len(read_public("digits").test)
         359
     """
-    found = _found(data, root, download, Options(**options, in_memory=True), unused={"size", "channels"})
+    found = _found(data, Options(**options, in_memory=True), unused={"size", "channels"})
     return Benchmark(found.name, found.public(), found.test, True, found.classes, found.files)
 
 
-def _found(
-    data: str | Path, root: str | Path | None, download: bool, options: Options, unused: Set[str] = frozenset()
-) -> Found:
+def _found(data: str | Path, options: Options, unused: Set[str] = frozenset()) -> Found:
     """Find records by the reader that knows them; refuse options that it does not know, unless they may be unused."""
     name, path, known = benchmark_name(data), None, {"size"}
     if name is None:
-        path = located(data, root)
+        path = located(data, options.root)
         if path is None:
             raise InputError(f"Expected a folder, a file or a benchmark's name, got nothing at {data}; check the path.")
         suffix = (".npz" if has_arrays(path) else "") if path.is_dir() else path.suffix.lower()
@@ -116,7 +108,6 @@ def _found(
         return reader(path, options)
     if Path(data).exists():
         say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")
-    found = benchmark(str(data), root, download, size=64 if options.size is None else options.size)
-    classes = found.classes if options.labelled else None
-    values, labels = found.train.values, None if classes is None else found.train.labels
-    return Found(found.name, values, Layout.of(values), labels, classes, test=found.test)
+    found = benchmark(str(data), options.root, options.download, size=64 if options.size is None else options.size)
+    labels, classes = (found.train.labels, found.classes) if options.labelled else (None, None)
+    return Found(found.name, found.train.values, labels, classes, test=found.test)

@@ -105,7 +105,7 @@ def _part(
             values = replace(stored, key=hashlib.file_digest(file, "sha256").hexdigest())
     else:
         values = convert(array, layout, options.unreadable)
-    return Found(path.resolve().stem, values, layout, labels, names, taken=(line,) if line else ())
+    return Found(path.resolve().stem, values, labels, names, layout, taken=(line,) if line else ())
 
 
 def _stamp(files: list[Path]) -> list[tuple[int, int, int]]:
@@ -167,8 +167,8 @@ def find_table(path: Path, options: Options) -> Found:
     return Found(
         path.resolve().stem,
         convert(rows, Layout(), options.unreadable),
-        Layout(dtypes=("float32",) * len(table), columns=tuple(table), target=target),
         *labels[:2],
+        Layout(dtypes=("float32",) * len(table), columns=tuple(table), target=target),
         kinds=[_kind(column) for column in rows.T],
         taken=(labels[2],) if labels[2] else (),
     )

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Array, Layout, Unreadable, as_classes, taken_from_records
+from dpswd._arrays import Array, Unreadable, as_classes, taken_from_records
 from dpswd._progress import passing
 from dpswd._validate import at_least
 from dpswd.data.found import Found, Options
@@ -64,7 +64,6 @@ def find_images(path: Path, options: Options) -> Found:
     return Found(
         path.resolve().stem,
         values,
-        Layout("images", "none" if channels == 1 else "last", as_bytes=True),
         torch.tensor([place[_folder(file)] for file in files]) if labelled else None,
         names if labelled else None,
         taken=(taken_from_records(**facts),) if facts else (),
