@@ -177,12 +177,11 @@ def _frame(X: Any) -> tuple[Array, Layout]:
     other = [str(name) for name, dtype in zip(names, dtypes, strict=True) if not _NUMBERS.fullmatch(dtype)]
     if other:
         raise InputError(f"Expected columns of numbers, got text or mixed types ({_shown(other)}); {MIXED}.")
-    if 0 in X.shape:
-        raise InputError(f"Expected a DataFrame with records and columns, got shape {tuple(X.shape)}.")
     try:
         array = np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
     except (TypeError, ValueError):  # not of pandas
         raise InputError("Expected a DataFrame of pandas, got another one; convert it by to_pandas().") from None
+    layout_of(array.shape, array.dtype)  # refuses a table without records or columns
     return array, Layout(dtypes=tuple(dtypes), columns=tuple(names))
 
 

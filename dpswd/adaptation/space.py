@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from torch import Tensor
 
+from dpswd._arrays import finite
 from dpswd._progress import say
 from dpswd.data import read_public
 from dpswd.data.files import TARGET, column_names, target_of
@@ -58,8 +59,7 @@ class SourceSpace:
 
     def target_rows(self, target: Array) -> Tensor:
         """Return leading coordinates (n, p) in float32; a record that overflows becomes the zero row."""
-        rows = torch.from_numpy(self.leading(target)).float()
-        return torch.where(rows.isfinite().all(1, keepdim=True), rows, torch.zeros_like(rows))
+        return finite(torch.from_numpy(self.leading(target)).float(), "zero")
 
     def vectors(self, leading: Array) -> Array:
         """Return the vectors (n, d) with these leading coordinates, and 0 for the remaining ones."""

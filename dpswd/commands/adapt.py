@@ -12,9 +12,7 @@ _OPTIONS = ("epsilon", "delta", "method", "normalise", "min_shift", "size", "cha
 def add_arguments(parser: ArgumentParser) -> None:
     text = "folder of class folders of images, .npz, .npy, .csv of numbers, or the name of a benchmark"
     parser.add_argument("source", metavar="SOURCE", help=f"labelled public records: {text}")
-    parser.add_argument(
-        "private", metavar="TARGET", help="private records, in the same forms; their labels are ignored"
-    )
+    parser.add_argument("private", metavar="TARGET", help="private records, in the same forms; labels are ignored")
     add_reading(parser)
     parser.add_argument("--epsilon", type=float, help="budget of the target (default: 10)")
     parser.add_argument("--delta", type=float, help="budget of the target, well below 1 / N (default: 1e-5)")

@@ -69,7 +69,7 @@ def evaluate_pair(
     path = directory / ("evaluation.json" if public else "private_evaluation.json")  # a report shows the first one
     write_json(path, result)
     picture = path.with_suffix(".png")
-    figure(picture, made.train, test, columns, classes)
+    figure(picture, made.train, test, columns, len(classes or [""]))
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
 
 
@@ -92,6 +92,8 @@ def show(result: dict[str, Any]) -> None:
     if "column_distances" in found:
         ordered = sorted(found["column_distances"])
         print(f"{'columns, 1-Wasserstein':<26}median {ordered[len(ordered) // 2]:.3f}, largest {ordered[-1]:.3f} sd")
+    else:
+        print("The picture has a row of images per class: real ones on the left, synthetic ones on the right.")
     print(f"Files: {', '.join(result['files'])}")
     if not result["public"]:
         print(f"{result['files'][1]} shows real records: do not publish it.")

@@ -10,9 +10,7 @@ from dpswd.errors import InputError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "classifier", metavar="CLASSIFIER", type=Path, help="classifier.pt of dpswd adapt or PrivateAdapter.save"
-    )
+    parser.add_argument("classifier", metavar="CLASSIFIER", type=Path, help="classifier.pt of dpswd adapt")
     text = "new records: folder of images, .npz, .npy, .csv of numbers, or a benchmark"
     parser.add_argument("data", metavar="DATA", help=text)
     add_reading(parser)

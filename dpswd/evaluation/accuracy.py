@@ -25,13 +25,12 @@ from dpswd._validate import choice
 from dpswd.errors import InputError
 from dpswd.records import Records
 
-__all__ = ["CLASSIFIERS", "IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "SmallCNN", "scores"]
+__all__ = ["IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "SmallCNN", "scores"]
 
 Array = NDArray[Any]
 Network = Callable[[int, int], nn.Module]  # of the numbers of channels and of outputs
-CLASSIFIERS = ("logreg", "mlp")  # for records of any shape
-IMAGE_CLASSIFIERS = (*CLASSIFIERS, "cnn")
-ROW_CLASSIFIERS = (*CLASSIFIERS, "boosting")
+IMAGE_CLASSIFIERS = ("logreg", "mlp", "cnn")
+ROW_CLASSIFIERS = ("logreg", "mlp", "boosting")
 _MODELS = {
     "logreg": LogisticRegression(max_iter=100),
     "mlp": MLPClassifier((100,), max_iter=20, random_state=0),

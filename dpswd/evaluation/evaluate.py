@@ -6,17 +6,16 @@ from typing import Any
 
 import torch
 
-from dpswd._files import atomic_write
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
 from dpswd.evaluation.fidelity import fidelity
-from dpswd.generators import save_columns
+from dpswd.generators import save_columns, save_grid
 from dpswd.records import Records
 
 __all__ = ["evaluate", "figure"]
 
 WARNING = "Exact figures on private records are not covered by the guarantee of a run: keep them to yourself."
-_SHOWN_CLASSES, _SHOWN_IMAGES = 10, 6  # in the figure
+_SHOWN_CLASSES, _SHOWN_IMAGES = 10, 6  # in the figure, images of each class and side
 
 
 def evaluate(
@@ -63,39 +62,16 @@ def evaluate(
 
 
 def figure(
-    path: Path,
-    synthetic: Records,
-    test: Records,
-    names: Sequence[str] | None = None,
-    classes: Sequence[Any] | None = None,
+    path: Path, synthetic: Records, test: Records, names: Sequence[str] | None = None, n_classes: int = 1
 ) -> None:
-    """Write a picture: a row of real and synthetic images per class, or histograms of columns on top of each other."""
+    """Write a picture: a row of images per class, real ones on the left, or histograms of columns."""
     if test.values.ndim == 2:
         save_columns(path, {"real": test.rows(), "synthetic": synthetic.rows()}, names)
         return
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    rows = [str(name) for name in classes or [""]][:_SHOWN_CLASSES]
-    made = Figure(figsize=(9, 0.5 + 0.75 * len(rows)), layout="constrained")
-    for axes, records, title in zip(made.subplots(1, 2), (test, synthetic), ("real", "synthetic"), strict=True):
-        axes.imshow(_grid(records, len(rows)), cmap="gray", vmin=0, vmax=1)
-        axes.set_title(title, fontsize=16)
-        axes.set_xticks([])
-        step = records.values.shape[2] + 1
-        axes.set_yticks([step * (row + 0.5) for row in range(len(rows))], rows if title == "real" else [], fontsize=16)
-        axes.tick_params(length=0)
-        axes.set_frame_on(False)
-    atomic_write(path, FigureCanvasAgg(made).print_png)
-
-
-def _grid(records: Records, n_classes: int) -> Any:
-    """Return the first images of each class, a row per class, as one array; grey where a class has fewer."""
-    from torchvision.utils import make_grid
-
-    rows = torch.full((n_classes, _SHOWN_IMAGES, *records.values.shape[1:]), 0.5)
-    for number, row in enumerate(rows):
-        found = (records.labels == number).nonzero()[:_SHOWN_IMAGES, 0]
-        row[: len(found)] = records.floats(found)
-    grid = make_grid(rows.flatten(0, 1), nrow=_SHOWN_IMAGES, padding=1, pad_value=0.5)
-    return grid.permute(1, 2, 0).numpy()
+    # a grey column ends each side
+    picture = torch.full((min(n_classes, _SHOWN_CLASSES), 2, _SHOWN_IMAGES + 1, *test.values.shape[1:]), 0.5)
+    for side, records in enumerate((test, synthetic)):
+        for number, row in enumerate(picture[:, side]):
+            found = (records.labels == number).nonzero()[:_SHOWN_IMAGES, 0]
+            row[: len(found)] = records.floats(found)
+    save_grid(picture.flatten(1, 2)[:, :-1].flatten(0, 1), path, 2 * _SHOWN_IMAGES + 1)

@@ -205,9 +205,6 @@ def test_forecast_says_where_its_facts_come_from(capfd, place):
     assert stated["shares"] == read["shares"]
     assert read["source"].startswith("From digits: 1438 records of shape (1, 8, 8), 10 classes.")
     assert "No data were read" in stated["source"]
-    imbalanced = answer(capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "100")
-    assert (imbalanced["n_classes"], "Rarest class (100 records, 10%)" in imbalanced["text"]) == (2, True)
-    refused(capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "10")
     assert main(["forecast", "--shape", "32,32,3", "--n", "20"]) == 0
     assert "Expect noise" in capfd.readouterr().out
     for words in ("digits --shape 8,8 --n 3", "", "--shape 8;8 --n 5", "digits --epsilon 0"):

@@ -117,11 +117,11 @@ def test_evaluation_of_images_and_of_rows_without_classes():
 def test_figures_show_both_sides(tmp_path):
     rows, one = (Records(torch.rand(8, *shape), torch.tensor([0] * 7 + [1])) for shape in ((14,), (3, 9, 9)))
     figure(tmp_path / "rows.png", rows, rows, [f"c{i}" for i in range(14)])
-    figure(tmp_path / "single.png", one, one)
-    figure(tmp_path / "rare.png", one, one, classes=["common", "rare"])
-    heights = {}
-    for name in ("rows", "single", "rare"):
+    figure(tmp_path / "images.png", one, one, n_classes=2)
+    for name in ("rows", "images"):
         with Image.open(tmp_path / f"{name}.png") as image:
-            assert np.asarray(image.convert("L")).std() > 10
-            heights[name] = image.height
-    assert heights["rare"] > heights["single"]  # a class of one image has its row, too
+            pixels = np.asarray(image.convert("L"))
+        assert pixels.std() > 10
+    one, same = (pixels[6:60, start : start + 54] for start in (6, 6 + 7 * 60))  # enlarged six times
+    assert np.array_equal(one, same)  # a real image and, behind a gap, a synthetic one
+    assert pixels[66:120, 6:60].std() > 10 > pixels[66:120, 66:120].std()  # a class of one image has its row, too
