@@ -121,9 +121,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         # of images the records are released, of vectors their leading coordinates
         values = torch.from_numpy(target) if images else space.target_rows(target)
         records = PrivateRecords.from_values(values, None, name="target")
-        options: dict[str, Any] = {}
-        if not images:
-            options = {"radius": _RADIUS, "reference": torch.from_numpy(space.leading(source)).float()}
+        reference = torch.from_numpy(space.leading(source)).float()
+        options: dict[str, Any] = {} if images else {"radius": _RADIUS, "reference": reference}
         names = ("method", "normalise", "min_shift", "n_synthetic", "random_state")
         stated = {name: getattr(self, name) for name in names} | {"n_source": len(source)}
         self._release(records, directory, {"title": "Classifier for private records", "adapter": stated}, **options)

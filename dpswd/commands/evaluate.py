@@ -39,23 +39,16 @@ def run(arguments: Namespace) -> dict[str, Any]:
     public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public
     run_dir = Path(arguments.synthetic).resolve().parent
     directory = arguments.out or (run_dir if public else Path("private") / run_dir.name)
-    classifiers = None if arguments.classifiers is None else tuple(arguments.classifiers)
-    return evaluate_pair(made, found, directory, public=public, classifiers=classifiers, columns=names)
+    return evaluate_pair(made, found, directory, public=public, columns=names, classifiers=arguments.classifiers)
 
 
 def evaluate_pair(
-    made: "Benchmark",
-    real: "Benchmark",
-    directory: Path,
-    *,
-    public: bool,
-    classifiers: tuple[str, ...] | None = None,
-    columns: list[str] | None = None,
+    made: "Benchmark", real: "Benchmark", directory: Path, *, public: bool, columns: Any = None, classifiers: Any = None
 ) -> dict[str, Any]:
     """Evaluate, and write the JSON file and the figure; figures on private records are no part of a run directory."""
     import torch
 
-    from dpswd.evaluation.evaluate import WARNING, evaluate, figure
+    from dpswd.evaluation import WARNING, evaluate, figure
     from dpswd.records import Records
 
     test, classes = real.test or real.train, made.classes if real.classes is not None else None

@@ -68,16 +68,8 @@ def read_records(arguments: Namespace, constants: dict[str, Any], *, in_memory: 
 
     bounds, kinds = (None, None) if arguments.bounds is None else read_bounds(arguments)
     stated: dict[str, Any] = {name: getattr(arguments, name) or constants.get(name) for name in FACTS}
-    return read(
-        arguments.data,
-        root=arguments.root,
-        **stated,
-        target=arguments.target,
-        bounds=bounds,
-        kinds=kinds,
-        unreadable=arguments.unreadable,
-        in_memory=in_memory,
-    )
+    stated |= {name: getattr(arguments, name) for name in ("root", "target", "unreadable")}
+    return read(arguments.data, **stated, bounds=bounds, kinds=kinds, in_memory=in_memory)
 
 
 def read_bounds(arguments: Namespace) -> tuple[list[tuple[float, float]], list[str] | None]:
@@ -151,19 +143,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
     directory = arguments.out = run_directory(arguments.out, arguments.data, vars(arguments), resume=arguments.resume)
     join_processes()
     records = read_records(arguments, constants)
-    return generate(
-        records,
-        directory,
-        {name: value for name, value in constants.items() if name not in FACTS},
-        n=arguments.n or min(len(records), _MOST),
-        proportions=arguments.proportions,
-        epsilon=arguments.epsilon,
-        delta=arguments.delta,
-        device=arguments.device,
-        random_state=arguments.seed,
-        shared_ledger=arguments.shared_ledger,
-        resume=arguments.resume,
-    )
+    names = ("proportions", "epsilon", "delta", "device", "shared_ledger", "resume")
+    options = {name: getattr(arguments, name) for name in names} | {"random_state": arguments.seed}
+    constants = {name: value for name, value in constants.items() if name not in FACTS}
+    return generate(records, directory, constants, n=arguments.n or min(len(records), _MOST), **options)
 
 
 def generate(

@@ -7,9 +7,8 @@ from PIL import Image
 
 from dpswd import InputError
 from dpswd.data import benchmark
-from dpswd.evaluation import evaluate
+from dpswd.evaluation import evaluate, figure
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
-from dpswd.evaluation.evaluate import figure
 from dpswd.evaluation.fidelity import fidelity, frechet
 from dpswd.records import Records
 
