@@ -120,7 +120,7 @@ def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, La
     choice(("refuse", "zero"), unreadable=unreadable)
     if isinstance(X, str | Path):
         raise InputError(f"Expected X as an array, got {X}; use PrivateRecords.from_folder or dpswd.data.read.")
-    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+    if hasattr(X, "columns") and hasattr(X, "iloc"):  # of pandas; other frames are arrays
         array, layout = _frame(X)
     else:
         array = as_array("X", X)
@@ -177,10 +177,7 @@ def _frame(X: Any) -> tuple[Array, Layout]:
     other = [str(name) for name, dtype in zip(names, dtypes, strict=True) if not _NUMBERS.fullmatch(dtype)]
     if other:
         raise InputError(f"Expected columns of numbers, got text or mixed types ({_shown(other)}); {MIXED}.")
-    try:
-        array = np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
-    except (TypeError, ValueError):  # not of pandas
-        raise InputError("Expected a DataFrame of pandas, got another one; convert it by to_pandas().") from None
+    array = np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
     layout_of(array.shape, array.dtype)  # refuses a table without records or columns
     return array, Layout(dtypes=tuple(dtypes), columns=tuple(names))
 

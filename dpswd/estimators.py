@@ -224,7 +224,7 @@ class PrivateGenerator(OneShot):
             Records and their classes (n,), in the format of those that were fitted; ``None`` without labels.
 
         Raises:
-            InputError: If the estimator is not fitted or a class is unknown.
+            InputError: If a class is unknown.
         """
         generator = self._fitted()
         at_least(1, n=n)
@@ -242,7 +242,7 @@ class PrivateGenerator(OneShot):
         """Write weights, format of the records, classes and guarantee to one file, which :meth:`load` reads.
 
         Raises:
-            InputError: If the estimator is not fitted or the file cannot be written.
+            InputError: If the file cannot be written.
         """
         write_generator(self._fitted(), path, self.guarantee_)
 

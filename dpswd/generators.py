@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpswd import __version__
-from dpswd._arrays import Layout
+from dpswd._arrays import Array, Layout
 from dpswd._files import atomic_write, check_new, verified_archive
 from dpswd._provenance import mark_runs, track_runs
 from dpswd._validate import at_least, choice, positive
@@ -300,7 +299,7 @@ def export(path: str | Path, records: Any, classes: Any = None, layout: Layout |
         _write_folder(path, values, classes)
 
 
-def write_csv(path: Path, names: Sequence[Any], columns: Sequence[NDArray[Any]]) -> None:
+def write_csv(path: Path, names: Sequence[Any], columns: Sequence[Array]) -> None:
     """Write columns (n,) and their names."""
     text = io.StringIO()
     lines = zip(*(column.tolist() for column in columns), strict=True)
@@ -308,7 +307,7 @@ def write_csv(path: Path, names: Sequence[Any], columns: Sequence[NDArray[Any]])
     atomic_write(path, text.getvalue().encode())
 
 
-def _write_folder(path: Path, images: NDArray[Any], classes: Any) -> None:
+def _write_folder(path: Path, images: Array, classes: Any) -> None:
     from PIL import Image
 
     check_new(path)
@@ -338,7 +337,7 @@ def save_samples(generator: Generator, path: Path) -> Tensor:
     return images
 
 
-def save_columns(path: Path, parts: dict[str, NDArray[Any]], names: Sequence[Any] | None = None) -> None:
+def save_columns(path: Path, parts: dict[str, Array], names: Sequence[Any] | None = None) -> None:
     """Write a picture of the first columns of rows (n, d): the histograms of all parts on top of each other."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

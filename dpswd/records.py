@@ -7,7 +7,7 @@ stated by the user, or taken from the records with a line on the screen. Records
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -75,7 +75,7 @@ class PrivateRecords(_Handle):
             torch, or a DataFrame of numbers.
         y: Classes (N,), or ``None``.
         classes: Public list of classes. Without it, they are taken from ``y`` with a line on the screen.
-        bounds: Public bounds (low, high) of every column of rows, in their order or by the names of a DataFrame.
+        bounds: Public bounds (low, high) of every column of rows.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
         unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
         name: Name of the records in reports.
@@ -101,17 +101,12 @@ class PrivateRecords(_Handle):
         y: Any = None,
         *,
         classes: Sequence[Any] | None = None,
-        bounds: Bounds | Mapping[str, tuple[float, float]] | None = None,
+        bounds: Bounds | None = None,
         kinds: Sequence[str] | None = None,
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
         values, layout = as_records(X, unreadable=unreadable)
-        if isinstance(bounds, Mapping):
-            columns = [str(column) for column in layout.columns or ()]
-            if set(bounds) != set(columns):
-                raise InputError(f"Expected bounds of the columns {columns}, got those of {list(bounds)}.")
-            bounds = [bounds[column] for column in columns]
         labels, names, line = (None, classes, None) if y is None else as_labels(y, classes)
         taken = [] if line is None else [line]
         if isinstance(name_of_y := getattr(y, "name", None), str):

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import ot.da
 import torch
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from dpswd import __version__
+from dpswd._arrays import Array
 from dpswd._files import atomic_write
 from dpswd.adaptation.methods import N_HIDDEN, ImageMap, class_shift
 from dpswd.adaptation.space import SourceSpace, flat
@@ -49,8 +49,6 @@ _MASKED = -1  # label of target records in skada
 _FORMAT = 4
 _FACTS, _LINEAR = ("adapted", "shift", "verdict"), ("coef_", "intercept_")  # in a file
 _PART = 500  # images that a network maps at a time
-
-Array = NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -213,11 +211,9 @@ def _shift(rows: Array, displacements: Array, numbers: Array, noise: float) -> f
 
 
 def _verdict(adapted: bool, shift: float, signal: float, min_shift: float) -> str:
+    moved = f"classes moved by {shift:.2g} of their distance (squared)"
     if adapted:
-        return f"Adapted: classes moved by {shift:.2g} of their distance (squared)."
+        return f"Adapted: {moved}."
     if signal < _LEAST_SIGNAL:
         return "Classifier of the source: the noise hides the mean of the target."
-    return (
-        f"Classifier of the source: classes moved by {shift:.2g} of their distance (squared), less than "
-        f"min_shift={min_shift:g}."
-    )
+    return f"Classifier of the source: {moved}, less than min_shift={min_shift:g}."

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpswd._arrays import Layout, as_array, as_records, layout_of
+from dpswd._arrays import Array, Layout, as_array, as_records, layout_of
 from dpswd._progress import say
 from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt, resolved
@@ -26,8 +25,6 @@ from dpswd.records import PrivateRecords
 __all__ = ["PrivateAdapter"]
 
 _RADIUS = 1.0  # root mean square norm of the source in its coordinates
-
-Array = NDArray[Any]
 
 
 class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-learn has no types
@@ -142,7 +139,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             y: Their classes (N,).
 
         Raises:
-            InputError: If the estimator was not fitted, or the records do not fit.
+            InputError: If the records do not fit.
         """
         check_is_fitted(self, "generator_")
         options = {"method": self.method, "min_shift": self.min_shift, "seed": self.random_state}
@@ -168,8 +165,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         """Write weights, preprocessing, classes and guarantee to one file, which :meth:`load` reads.
 
         Raises:
-            InputError: If the estimator is not fitted, its classifier is neither a logistic regression nor a network of
-                this library, or the file cannot be written.
+            InputError: If the classifier is neither a logistic regression nor a network of this library, or the file
+                cannot be written.
         """
         self._fitted().save(path, self.guarantee_)
 

@@ -10,9 +10,9 @@ import numpy as np
 import ot
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dpswd._arrays import Array
 from dpswd._validate import at_least
 from dpswd.evaluation.accuracy import SmallCNN
 from dpswd.generators import seeded
@@ -29,8 +29,6 @@ _MAP_STEPS, _MAP_BATCH, _MAP_LR = 300, 256, 2e-2
 _BATCH, _PEAK_LR = 128, 4e-3
 N_HIDDEN = 128  # of the network
 _PART = 1000  # images that are mapped at a time
-
-Array = NDArray[Any]
 
 
 def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from dpswd._arrays import finite
+from dpswd._arrays import Array, finite
 from dpswd._progress import say
 from dpswd.data import read_public
 from dpswd.data.files import TARGET, column_names, target_of
@@ -26,8 +25,6 @@ from dpswd.errors import InputError
 __all__ = ["SourceSpace", "flat", "read_records", "read_source"]
 
 _MAX_DIRECTIONS = 32
-
-Array = NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -79,8 +79,6 @@ def read_bounds(arguments: Namespace) -> tuple[list[tuple[float, float]], list[s
     path = arguments.bounds
     try:
         lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), skipinitialspace=True, strict=True))
-        if not lines:
-            raise ValueError
         bounds = [(float(line["low"]), float(line["high"])) for line in lines]
         kinds = [line["kind"].strip() for line in lines] if "kind" in lines[0] else None
         names = [line["column"].strip() for line in lines]

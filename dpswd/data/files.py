@@ -64,9 +64,7 @@ def find_arrays(path: Path, options: Options) -> Found:
         key = path.stem if path.suffix == ".npy" else next((name for name in _TRAIN if name in arrays), None)
         if key is None:
             got = ", ".join(arrays)[:200]
-            raise InputError(
-                f"Expected an array 'features' or 'images' (and 'labels') in {path}, got {got}; rename it."
-            )
+            raise InputError(f"Expected an array 'features' or 'images' in {path}, got {got}; rename it.")
         label_key = _TRAIN.get(key) if options.labelled and _TRAIN.get(key) in arrays else None
         if options.classes is None and label_key is not None and "classes" in arrays:
             options = replace(options, classes=arrays["classes"]().tolist())

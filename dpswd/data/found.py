@@ -59,9 +59,8 @@ class Found:
             kinds, taken = self.kinds, (*taken, taken_from_records(kinds=self.kinds))
         if kinds is not None and layout is not None and self.kinds is not None:
             layout = replace(layout, dtypes=tuple("float32" if kind == "numeric" else "int64" for kind in kinds))
-        for line in (self.note, *taken):
-            if line:
-                say(line)
+        for line in filter(None, (self.note, *taken)):
+            say(line)
         facts = {"classes": self.classes, "layout": layout, "name": self.name, "taken": taken}
         return PrivateRecords.from_values(self.values, self.labels, **facts, bounds=bounds, kinds=kinds)
 

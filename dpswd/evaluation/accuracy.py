@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
@@ -21,13 +20,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
+from dpswd._arrays import Array
 from dpswd._validate import choice
 from dpswd.errors import InputError
 from dpswd.records import Records
 
 __all__ = ["IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "SmallCNN", "scores"]
-
-Array = NDArray[Any]
 Network = Callable[[int, int], nn.Module]  # of the numbers of channels and of outputs
 IMAGE_CLASSIFIERS = ("logreg", "mlp", "cnn")
 ROW_CLASSIFIERS = ("logreg", "mlp", "boosting")
