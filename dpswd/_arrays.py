@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -43,9 +44,9 @@ class Layout:
     target: str | None = None  # name of the column or Series of classes
 
     @classmethod
-    def of(cls, values: Tensor) -> "Layout":
-        """Return the layout of records (N, C, H, W) or (N, d) that come from no caller's array."""
-        if values.ndim == 2:
+    def of(cls, values: Any) -> "Layout":
+        """Return the layout of records (N, C, H, W) or (N, d), in memory or not, that come from no caller's array."""
+        if len(values.shape) == 2:
             return cls()
         return cls("images", "none" if values.shape[1] == 1 else "last", values.dtype == torch.uint8)
 
@@ -78,7 +79,7 @@ class Layout:
 
     def typed(self, values: Array) -> list[Array]:
         """Return the columns of a table (n, d) in their types."""
-        return [_typed(values[:, i], dtype) for i, dtype in enumerate(self.dtypes)]
+        return [_typed(column, dtype) for column, dtype in zip(values.T, self.dtypes, strict=True)]
 
 
 def _kind(dtype: str) -> str:
@@ -117,7 +118,9 @@ def as_array(name: str, value: Any) -> Array:
 def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, Layout]:
     """Convert images or rows, an array, tensor, lists or DataFrame, to records (N, C, H, W) or (N, d)."""
     choice(("refuse", "zero"), unreadable=unreadable)
-    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+    if isinstance(X, str | Path):
+        raise InputError(f"Expected X as an array, got {X}; use PrivateRecords.from_folder or dpswd.data.read.")
+    if hasattr(X, "columns") and hasattr(X, "iloc"):  # of pandas; other frames are arrays
         array, layout = _frame(X)
     else:
         array = as_array("X", X)
@@ -174,12 +177,8 @@ def _frame(X: Any) -> tuple[Array, Layout]:
     other = [str(name) for name, dtype in zip(names, dtypes, strict=True) if not _NUMBERS.fullmatch(dtype)]
     if other:
         raise InputError(f"Expected columns of numbers, got text or mixed types ({_shown(other)}); {MIXED}.")
-    if 0 in X.shape:
-        raise InputError(f"Expected a DataFrame with records and columns, got shape {tuple(X.shape)}.")
-    try:
-        array = np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
-    except (TypeError, ValueError):  # not of pandas
-        raise InputError("Expected a DataFrame of pandas, got another one; convert it by to_pandas().") from None
+    array = np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
+    layout_of(array.shape, array.dtype)  # refuses a table without records or columns
     return array, Layout(dtypes=tuple(dtypes), columns=tuple(names))
 
 

@@ -5,13 +5,11 @@ import platform
 
 from dpswd import __version__
 
-PACKAGES = ("dp-accounting", "autodp", "gdpnum", "numpy", "scipy", "torch", "lightning")
-
 
 def package_versions() -> dict[str, str | None]:
     """Return version strings by package name, ``None`` for a package that is not installed. Imports none of them."""
     versions: dict[str, str | None] = {"dpswd": __version__, "python": platform.python_version()}
-    for name in PACKAGES:
+    for name in ("dp-accounting", "autodp", "gdpnum", "numpy", "scipy", "torch", "lightning"):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -52,7 +52,7 @@ class Bins:
         kinds = ["numeric"] * len(bounds) if kinds is None else list(kinds)
         if len(kinds) != len(bounds) or not kinds:
             raise InputError(f"Expected a kind for each of {len(bounds)} columns, got {len(kinds)} kinds.")
-        found = [_bins(*bound, kind, n_bins) for bound, kind in zip(bounds, kinds, strict=True)]
+        found = [_bins(j, *bound, kind, n_bins) for j, (bound, kind) in enumerate(zip(bounds, kinds, strict=True))]
         edges, atoms = [edges for edges, _ in found], [values for _, values in found]
         sizes = tuple(len(values) for values in atoms)
         return cls(pad_sequence(edges, True, math.inf), pad_sequence(atoms, True, math.nan), sizes)
@@ -82,14 +82,15 @@ class Bins:
         return torch.stack(found, dim=1)
 
 
-def _bins(low: float, high: float, kind: str, n_bins: int) -> tuple[Tensor, Tensor]:
-    """Return the edges (K + 1,) of the bins of a column and the values (K,) of its atoms."""
+def _bins(j: int, low: float, high: float, kind: str, n_bins: int) -> tuple[Tensor, Tensor]:
+    """Return the edges (K + 1,) of the bins of column j and the values (K,) of its atoms."""
     choice(KINDS, kinds=kind)
+    stated = f"({low:g}, {high:g})"
     low, high = torch.tensor([low, high], dtype=torch.float32).tolist()  # the precision of records
     if kind == "integer":
         low, high = math.ceil(low), math.floor(high)
     if not -math.inf < low < high < math.inf:
-        raise InputError(f"Expected bounds with two values of a column between them, got ({low:g}, {high:g}).")
+        raise InputError(f"Expected bounds with two values of the {kind} column {j} between them, got {stated}.")
     if kind == "binary":
         values = torch.tensor([low, high], dtype=torch.float64)
         return torch.tensor([low, (low + high) / 2, math.inf], dtype=torch.float64), values

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from dpswd import mixture
 from dpswd._arrays import Layout
@@ -36,7 +36,6 @@ __all__ = ["PrivateGenerator"]
 class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base of the estimators: one fit, whose run directory has ledger and report."""
 
-    _kind = "generator"  # in the name of a run directory
     _fitted_name = "generator_"  # attribute of a fitted estimator
 
     def _start(self) -> Path:
@@ -49,7 +48,8 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         directory = Path("runs") if self.run_dir is None else Path(self.run_dir)
         if self.run_dir is None:
             now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-            directory /= str(Processes().broadcast(lambda: f"{self._kind}-{now}"))
+            kind = type(self).__name__.removeprefix("Private").lower()
+            directory /= str(Processes().broadcast(lambda: f"{kind}-{now}"))
         if not self.resume:
             Budget.check_free(directory)
         return directory
@@ -103,8 +103,7 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         atomic_write(path, (self.run_dir_ / f"report{path.suffix}").read_bytes())
 
     def _fitted(self) -> Any:
-        if not hasattr(self, self._fitted_name):
-            raise NotFittedError(f"Expected a fitted {type(self).__name__}, got one before fit; call fit or load.")
+        check_is_fitted(self, self._fitted_name)
         return getattr(self, self._fitted_name)
 
 
@@ -183,12 +182,8 @@ class PrivateGenerator(OneShot):
         """Release noisy statistics of the records and fit a generator to them.
 
         Args:
-            X: Images (N, H, W), (N, H, W, C) or (N, C, H, W), bytes or floats in [0, 1], or rows (N, d): NumPy, torch
-                or pandas; or :class:`~dpswd.PrivateRecords`.
+            X: Images or rows in the forms of :class:`~dpswd.PrivateRecords`, or such a handle.
             y: Classes (N,), or ``None``.
-
-        Returns:
-            The estimator.
 
         Raises:
             InputError: If the records do not fit; nothing is released then.
@@ -229,7 +224,7 @@ class PrivateGenerator(OneShot):
             Records and their classes (n,), in the format of those that were fitted; ``None`` without labels.
 
         Raises:
-            InputError: If the estimator is not fitted or a class is unknown.
+            InputError: If a class is unknown.
         """
         generator = self._fitted()
         at_least(1, n=n)
@@ -247,7 +242,7 @@ class PrivateGenerator(OneShot):
         """Write weights, format of the records, classes and guarantee to one file, which :meth:`load` reads.
 
         Raises:
-            InputError: If the estimator is not fitted or the file cannot be written.
+            InputError: If the file cannot be written.
         """
         write_generator(self._fitted(), path, self.guarantee_)
 

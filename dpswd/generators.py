@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpswd import __version__
-from dpswd._arrays import Layout
+from dpswd._arrays import Array, Layout
 from dpswd._files import atomic_write, check_new, verified_archive
 from dpswd._provenance import mark_runs, track_runs
 from dpswd._validate import at_least, choice, positive
@@ -115,11 +114,12 @@ class Generator(nn.Module):
         return torch.bucketize(torch.arange(n), edges[:-1], right=True)[torch.randperm(n)]
 
     def numbers(self, names: Any) -> Tensor:
-        """Return the numbers (n,) of classes that are given by name."""
-        known = {name: i for i, name in enumerate(self.class_names or range(self.n_classes))}
+        """Return the numbers (n,) of classes that are given by name, which may be spelled out."""
+        classes = list(self.class_names or range(self.n_classes))
+        known = {key: i for i, name in enumerate(classes) for key in (str(name), name)}
         given = np.asarray(names).ravel().tolist()
         if unknown := sorted({str(name) for name in given if name not in known}):
-            raise InputError(f"Expected classes out of {list(known)}, got {', '.join(unknown[:5])}.")
+            raise InputError(f"Expected classes out of {classes}, got {', '.join(unknown[:5])}.")
         return torch.tensor([known[name] for name in given])
 
 
@@ -284,33 +284,30 @@ def export(path: str | Path, records: Any, classes: Any = None, layout: Layout |
         raise InputError(f"Expected {wanted}, got {path.name}.")
     if path.suffix == ".npz":
         content: dict[str, Any] = {"data": values}
-        if (names := getattr(records, "columns", layout.columns)) is not None:
-            content["columns"] = np.array([str(name) for name in names])
+        if layout.columns is not None:
+            content["columns"] = np.array([str(name) for name in layout.columns])
         if classes is not None:
             content["targets"] = np.asarray(classes)
         atomic_write(path, lambda file: np.savez_compressed(file, **content))
     elif path.suffix == ".csv":
-        _write_csv(path, records, values, classes, layout)
+        names = list(layout.columns or range(values.shape[1]))
+        columns = list(values.T) if layout.columns is None else layout.typed(values)
+        if classes is not None:
+            names, columns = [*names, layout.target or "class"], [*columns, np.asarray(classes)]
+        write_csv(path, names, columns)
     else:
         _write_folder(path, values, classes)
 
 
-def _write_csv(path: Path, records: Any, values: NDArray[Any], classes: Any, layout: Layout) -> None:
-    names = [*getattr(records, "columns", layout.columns or range(values.shape[1]))]
-    if hasattr(records, "columns"):
-        columns = [np.asarray(records[name]) for name in names]
-    else:  # a table without pandas has types in the layout
-        columns = list(values.T) if layout.columns is None else layout.typed(values)
-    if classes is not None:
-        names, columns = [*names, layout.target or "class"], [*columns, np.asarray(classes)]
+def write_csv(path: Path, names: Sequence[Any], columns: Sequence[Array]) -> None:
+    """Write columns (n,) and their names."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
+    lines = zip(*(column.tolist() for column in columns), strict=True)
+    csv.writer(text, lineterminator="\n").writerows([names, *lines])
     atomic_write(path, text.getvalue().encode())
 
 
-def _write_folder(path: Path, images: NDArray[Any], classes: Any) -> None:
+def _write_folder(path: Path, images: Array, classes: Any) -> None:
     from PIL import Image
 
     check_new(path)
@@ -340,7 +337,7 @@ def save_samples(generator: Generator, path: Path) -> Tensor:
     return images
 
 
-def save_columns(path: Path, parts: dict[str, NDArray[Any]], names: Sequence[Any] | None = None) -> None:
+def save_columns(path: Path, parts: dict[str, Array], names: Sequence[Any] | None = None) -> None:
     """Write a picture of the first columns of rows (n, d): the histograms of all parts on top of each other."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

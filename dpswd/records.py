@@ -7,15 +7,16 @@ stated by the user, or taken from the records with a line on the screen. Records
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Layout, Unreadable, as_labels, as_records, taken_from_records
+from dpswd._arrays import Array, Layout, Unreadable, as_labels, as_records, taken_from_records
 from dpswd._progress import say
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS, Bounds
@@ -74,7 +75,7 @@ class PrivateRecords(_Handle):
             torch, or a DataFrame of numbers.
         y: Classes (N,), or ``None``.
         classes: Public list of classes. Without it, they are taken from ``y`` with a line on the screen.
-        bounds: Public bounds (low, high) of every column of rows, in their order or by the names of a DataFrame.
+        bounds: Public bounds (low, high) of every column of rows.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
         unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
         name: Name of the records in reports.
@@ -100,17 +101,12 @@ class PrivateRecords(_Handle):
         y: Any = None,
         *,
         classes: Sequence[Any] | None = None,
-        bounds: Bounds | Mapping[str, tuple[float, float]] | None = None,
+        bounds: Bounds | None = None,
         kinds: Sequence[str] | None = None,
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
         values, layout = as_records(X, unreadable=unreadable)
-        if isinstance(bounds, Mapping):
-            columns = [str(column) for column in layout.columns or ()]
-            if set(bounds) != set(columns):
-                raise InputError(f"Expected bounds of the columns {columns}, got those of {list(bounds)}.")
-            bounds = [bounds[column] for column in columns]
         labels, names, line = (None, classes, None) if y is None else as_labels(y, classes)
         taken = [] if line is None else [line]
         if isinstance(name_of_y := getattr(y, "name", None), str):
@@ -131,14 +127,9 @@ class PrivateRecords(_Handle):
         classes: Sequence[str] | None = None,
         unreadable: Unreadable = "refuse",
     ) -> Self:
-        """Read images of a folder or zip, whose innermost folders are the classes; see :func:`dpswd.data.read`.
+        """Read images of a folder, whose innermost folders are the classes.
 
-        Args:
-            path: The folder or zip.
-            size: Side to which images are cropped and resized; if not given, taken from them, with a line that says so.
-            channels: 1 for grey, 3 for RGB; as ``size``.
-            classes: Names of the class folders; as ``size``.
-            unreadable: ``"zero"`` maps a file that cannot be decoded to a black image; ``"refuse"`` raises.
+        The options and their defaults are those of :func:`dpswd.data.read`.
         """
         from dpswd.data import read  # upwards: readers make handles
 
@@ -156,8 +147,8 @@ class PrivateRecords(_Handle):
         values: Tensor | Stored,  # (N, *sample_shape), bytes or floats
         labels: Tensor | None,  # numbers (N,) of the classes in int64
         *,
-        classes: Sequence[Any] | None,
-        layout: Layout,  # of the caller's records
+        classes: Sequence[Any] | None = None,
+        layout: Layout | None = None,  # of the caller's records
         name: str = "records",
         taken: Sequence[str] = (),  # lines that were shown about facts taken from the records
         bounds: Bounds | None = None,
@@ -169,7 +160,7 @@ class PrivateRecords(_Handle):
         if labels is not None and len(labels) != len(values):
             raise InputError(f"Expected a class per record, got {len(values)} records and {len(labels)} classes.")
         self.shape: tuple[int, ...] = tuple(values.shape[1:])
-        self.layout, self.name, self.taken = layout, name, tuple(taken)
+        self.layout, self.name, self.taken = layout or Layout.of(values), name, tuple(taken)
         self.classes = None if classes is None else list(classes)
         self.n_classes = len(self.classes or ())
         labels = torch.zeros(len(values), dtype=torch.int64) if labels is None or classes is None else labels
@@ -194,7 +185,7 @@ class PrivateRecords(_Handle):
 
     def open_records(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Return records at ``index`` as float32, pixels in [0, 1], and their classes. PRIVATE: for dpswd.release."""
-        return _floats(self._values[index]), self._labels[index]
+        return floats(self._values[index]), self._labels[index]
 
     def digest(self) -> str:
         """Return a hash of the records, or of their names on disk, that tells two data sets apart. PRIVATE."""
@@ -276,7 +267,11 @@ class Records:
 
     def floats(self, index: Tensor | slice = slice(None)) -> Tensor:
         """Return records as float32; bytes become pixels in [0, 1]."""
-        return _floats(self.values[index])
+        return floats(self.values[index])
+
+    def rows(self) -> Array:
+        """Return records as rows (N, d) in float32."""
+        return np.asarray(self.floats().flatten(1).numpy())
 
     def select(self, index: Tensor) -> "Records":
         """Return the records at ``index``."""
@@ -284,9 +279,9 @@ class Records:
 
     def private(self, *, classes: Sequence[Any] | None = None, name: str = "records") -> PrivateRecords:
         """Return a handle of these records, which play the private ones; ``classes=None`` leaves the labels out."""
-        layout = Layout.of(self.values)
-        return PrivateRecords.from_values(self.values, self.labels, classes=classes, layout=layout, name=name)
+        return PrivateRecords.from_values(self.values, self.labels, classes=classes, name=name)
 
 
-def _floats(values: Tensor) -> Tensor:
+def floats(values: Tensor) -> Tensor:
+    """Return records as float32; bytes become pixels in [0, 1]."""
     return values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)

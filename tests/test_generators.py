@@ -18,6 +18,7 @@ from PIL import Image
 from scipy.spatial import cKDTree
 
 from dpswd import InputError
+from dpswd._arrays import Layout
 from dpswd._provenance import seen_runs
 from dpswd.commands.main import main
 from dpswd.data import benchmark
@@ -131,6 +132,8 @@ def test_classes_by_number_and_by_name():
     assert made.numbers([2, 0]).tolist() == [2, 0]
     made.class_names = ["a", "b", "c"]
     assert made.numbers(np.array(["c", "a"])).tolist() == [2, 0]
+    made.class_names = [7, 8, 9]
+    assert made.numbers(["9", "7"]).tolist() == made.numbers([9.0, 7.0]).tolist() == [2, 0]  # of a command line
     for wrong in (lambda: made.numbers(["d"]), lambda: made.labels(0), lambda: made.labels(3, "some")):
         with pytest.raises(InputError):
             wrong()
@@ -180,7 +183,7 @@ def test_images_as_a_folder_and_as_arrays(tmp_path):
 
 
 def test_rows_as_a_table(tmp_path):
-    export(tmp_path / "x.csv", FRAME, [0, 1, 1, 0])
+    export(tmp_path / "x.csv", FRAME, [0, 1, 1, 0], Layout(dtypes=("int64", "float64"), columns=("age", "income")))
     lines = list(csv.reader((tmp_path / "x.csv").read_text().splitlines()))
     assert lines[0] == ["age", "income", "class"]
     assert lines[2] == ["1", str(1 / 3), "1"]  # types of the columns, and every digit

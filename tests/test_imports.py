@@ -27,7 +27,7 @@ def loaded_by(statement, names):
         ("import dpswd.report", ("matplotlib", "lightning", "torchvision"), ()),
         ("import dpswd.sensitivity, dpswd.mechanism", ("torch", *HEAVY), ()),
         ("import dpswd.accounting.ledger, dpswd.accounting.calibrate", ("torch", *HEAVY), ()),
-        ("import dpswd.adaptation.estimator, dpswd.evaluation.evaluate", ("lightning",), ()),
+        ("import dpswd.adaptation.estimator, dpswd.evaluation", ("lightning",), ()),
         ("import dpswd.lightning.budget", ("torch", *HEAVY[:1]), ("torch", "lightning")),  # control
     ],
 )

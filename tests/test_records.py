@@ -63,6 +63,7 @@ ARRAYS = [
     (np.zeros((4, 3, 5, 3)), "both ways"),
     (np.zeros((0, 5)), "at least one record"),
     (np.zeros(5), r"rows \(N, d\)"),
+    ("photos", r"got photos; .*PrivateRecords\.from_folder or dpswd\.data\.read"),
     ([[1.0], [1.0, 2.0]], "one shape"),
     (X.log(), r'NaN.*PrivateRecords\(\.\.\., unreadable="zero"\)'),
     (ROWS.astype(np.float64) * 1e300, "finite records"),

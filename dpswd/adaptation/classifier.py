@@ -25,19 +25,20 @@ from typing import Any
 import numpy as np
 import ot.da
 import torch
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from dpswd import __version__
+from dpswd._arrays import Array
 from dpswd._files import atomic_write
 from dpswd.adaptation.methods import N_HIDDEN, ImageMap, class_shift
-from dpswd.adaptation.space import SourceSpace, channels_first, channels_last, flat
+from dpswd.adaptation.space import SourceSpace, flat
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import SmallCNN
 from dpswd.generators import draw, read_file, seeded, stated_guarantee
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import BETWEEN, ROW_NORM
+from dpswd.records import floats
 
 __all__ = ["MIN_SHIFT", "SyntheticTarget", "TargetClassifier", "adapt", "resolved"]
 
@@ -45,18 +46,16 @@ MIN_SHIFT = 0.7
 _LEAST_SIGNAL = 2.0  # signal-to-noise ratio of the mean below which nothing is adapted
 _RIDGE = 1e-3  # share of the mean variance that is added to W
 _MASKED = -1  # label of target records in skada
-_FORMAT = 3
+_FORMAT = 4
 _FACTS, _LINEAR = ("adapted", "shift", "verdict"), ("coef_", "intercept_")  # in a file
 _PART = 500  # images that a network maps at a time
-
-Array = NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SyntheticTarget:
     """Synthetic target records and what is known of their noise."""
 
-    records: Array  # (n, ...), in the layout of the source; vectors without the directions that were left out
+    records: Array  # (n, ...), of the shape of the source; vectors without the directions that were left out
     rows: Array  # their leading coordinates (n, p)
     signal: float  # forecast signal-to-noise ratio of the mean
     noise: float  # norm of the noise of the mean, in coordinates
@@ -67,7 +66,7 @@ class SyntheticTarget:
         images, signal = len(space.shape) > 1, float(generator.structure.signal_to_noise["means"])
         with seeded(seed):
             drawn = draw(generator, torch.zeros(n, dtype=torch.int64))
-        records = channels_last(drawn.clamp(0, 1)) if images else space.vectors(drawn.double().numpy())
+        records = drawn.clamp(0, 1).numpy() if images else space.vectors(drawn.double().numpy())
         rows = space.leading(records) if images else drawn.double().numpy()
         unit = float(generator.synthesis[0].norm()) / (space.radius if images else 1.0)
         return cls(records, rows, signal, unit * math.sqrt(BETWEEN) * ROW_NORM / signal)
@@ -86,11 +85,9 @@ class TargetClassifier:
 
     def predict(self, records: Array) -> Array:
         """Return the classes (n,) of records (n, ...) of the shape of the source."""
-        if isinstance(self.model, torch.nn.Module):
-            numbers = self.predict_proba(records).argmax(1)
-        else:
-            numbers = np.asarray(self.model.predict(self.space.leading(records))).astype(int)
-        names: Array = self.classes[numbers]
+        network = isinstance(self.model, torch.nn.Module)
+        found = self.predict_proba(records).argmax(1) if network else self.model.predict(self.space.leading(records))
+        names: Array = self.classes[np.asarray(found).astype(int)]
         return names
 
     @torch.no_grad()
@@ -99,7 +96,7 @@ class TargetClassifier:
         rows = self.space.leading(records)  # of the shape of the source
         if not isinstance(self.model, torch.nn.Module):
             return np.asarray(self.model.predict_proba(rows))
-        scores = torch.cat([self.model(part) for part in channels_first(records).split(_PART)])
+        scores = torch.cat([self.model(part) for part in floats(torch.from_numpy(records)).split(_PART)])
         return np.asarray(scores.double().softmax(1).numpy())
 
     def save(self, path: str | Path, guarantee: dict[str, Any]) -> None:
@@ -109,10 +106,8 @@ class TargetClassifier:
         elif type(self.model) is LogisticRegression:
             weights = {name: torch.from_numpy(getattr(self.model, name)) for name in _LINEAR}
         else:
-            raise InputError(
-                f"Expected a logistic regression to save, got {type(self.model).__name__}; leave classifier at its "
-                "default, and choose a transport or a method of this library."
-            )
+            remedy = "choose a transport or a method of this library"
+            raise InputError(f"Expected a logistic regression to save, got {type(self.model).__name__}; {remedy}.")
         space = vars(self.space).items()
         content = {
             "format": _FORMAT,
@@ -137,7 +132,7 @@ class TargetClassifier:
                 model.coef_, model.intercept_ = (weights[name].numpy() for name in _LINEAR)
                 model.classes_, model.n_features_in_ = np.arange(len(classes)), model.coef_.shape[1]
             else:
-                model = SmallCNN(space.shape[2] if len(space.shape) == 3 else 1, len(classes), N_HIDDEN)
+                model = SmallCNN(space.shape[0], len(classes), N_HIDDEN)
                 model.load_state_dict(weights)
                 model.eval()
             return cls(space, classes, model, *(content[name] for name in _FACTS)), content["guarantee"]
@@ -170,10 +165,8 @@ def adapt(
     labels: Array,
     *,
     method: Any = "class_shift",
-    classifier: Any = None,
     min_shift: float = MIN_SHIFT,
     seed: int = 0,
-    device: str = "cpu",
 ) -> TargetClassifier:
     """Train a classifier of target records from source records (n, ...) and their classes; reads no private record."""
     method = resolved(method, len(space.shape) > 1)
@@ -185,12 +178,12 @@ def adapt(
     shift = _shift(rows, moved - rows, numbers, target.noise)
     least = 0.0 if isinstance(method, ImageMap) else min_shift
     adapted = target.signal >= _LEAST_SIGNAL and shift >= least
-    plain = LogisticRegression(max_iter=300) if classifier is None else clone(classifier)
+    plain = LogisticRegression(max_iter=300)
     if isinstance(method, ImageMap) or not adapted:
         space = SourceSpace(source.shape[1:], False, np.zeros(math.prod(source.shape[1:])), 1.0)  # records as they came
     if isinstance(method, ImageMap):
-        aim = channels_first(target.records) if adapted else None
-        model: Any = method.fit(channels_first(source), torch.from_numpy(numbers), aim, seed, device)
+        aim = torch.from_numpy(target.records) if adapted else None
+        model: Any = method.fit(floats(torch.from_numpy(source)), torch.from_numpy(numbers), aim, seed)
     elif not adapted:
         model = plain.fit(source if source.ndim == 2 else flat(source), numbers)
     elif method is None:
@@ -218,11 +211,9 @@ def _shift(rows: Array, displacements: Array, numbers: Array, noise: float) -> f
 
 
 def _verdict(adapted: bool, shift: float, signal: float, min_shift: float) -> str:
+    moved = f"classes moved by {shift:.2g} of their distance (squared)"
     if adapted:
-        return f"Adapted: classes moved by {shift:.2g} of their distance (squared)."
+        return f"Adapted: {moved}."
     if signal < _LEAST_SIGNAL:
         return "Classifier of the source: the noise hides the mean of the target."
-    return (
-        f"Classifier of the source: classes moved by {shift:.2g} of their distance (squared), less than "
-        f"min_shift={min_shift:g}."
-    )
+    return f"Classifier of the source: {moved}, less than min_shift={min_shift:g}."

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
-from dpswd._arrays import as_array, as_records, layout_of
+from dpswd._arrays import Array, Layout, as_array, as_records, layout_of
 from dpswd._progress import say
 from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt, resolved
-from dpswd.adaptation.space import SourceSpace, channels_last
+from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
 from dpswd.estimators import OneShot
 from dpswd.records import PrivateRecords
@@ -26,8 +25,6 @@ from dpswd.records import PrivateRecords
 __all__ = ["PrivateAdapter"]
 
 _RADIUS = 1.0  # root mean square norm of the source in its coordinates
-
-Array = NDArray[Any]
 
 
 class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-learn has no types
@@ -46,14 +43,11 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             the synthetic target. ``"image_map"``, for images, trains a network on source images that a fitted map makes
             look like the target's; pass :class:`dpswd.adaptation.methods.ImageMap` for its options. Otherwise a
             transport of ``ot.da`` or a classifier of skada.
-        classifier: Classifier trained on the transported source; ``None`` for logistic regression. An estimator of
-            skada contains its own; the classifier is then used for the source alone. ``image_map`` ignores it.
         normalise: Scale every vector to norm 1 before it is adapted, as is usual for features of a network and for
             pixels.
         min_shift: Least shift of the classes for which the method is used; see :mod:`dpswd.adaptation.classifier`. 0
             always uses it, unless noise hides the mean.
         n_synthetic: Number of synthetic target records.
-        device: Device on which a network is trained.
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
         random_state: Seed of public randomness. Noise has no seed.
@@ -79,7 +73,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         'class_shift'
     """
 
-    _kind, _fitted_name = "adapter", "classifier_"
+    _fitted_name = "classifier_"
 
     def __init__(
         self,
@@ -87,23 +81,21 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         delta: float = 1e-5,
         *,
         method: Any = "class_shift",
-        classifier: Any = None,
         normalise: bool = False,
         min_shift: float = MIN_SHIFT,
         n_synthetic: int = 4000,
-        device: str = "cpu",
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
         random_state: int = 0,
         resume: bool = False,
         verbose: bool = True,
     ) -> None:
-        self.epsilon, self.delta, self.method, self.classifier = epsilon, delta, method, classifier
-        self.normalise, self.min_shift, self.n_synthetic = normalise, min_shift, n_synthetic
-        self.device, self.run_dir, self.shared_ledger = device, run_dir, shared_ledger
-        self.random_state, self.resume, self.verbose = random_state, resume, verbose
+        self.epsilon, self.delta, self.method, self.normalise = epsilon, delta, method, normalise
+        self.min_shift, self.n_synthetic = min_shift, n_synthetic
+        self.run_dir, self.shared_ledger, self.resume = run_dir, shared_ledger, resume
+        self.random_state, self.verbose = random_state, verbose
 
-    def fit(self, X: Any, y: Any, sample_domain: Any) -> "PrivateAdapter":
+    def fit(self, X: Any, y: Any, sample_domain: Any = None) -> "PrivateAdapter":
         """Release a synthetic target and train a classifier for it.
 
         Args:
@@ -111,9 +103,6 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
                 or pandas.
             y: Classes (N,). Those of target records are ignored.
             sample_domain: (N,), positive for source records and negative for target records.
-
-        Returns:
-            The estimator.
 
         Raises:
             InputError: If the records do not fit; nothing is released or written then.
@@ -127,16 +116,17 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         resolved(self.method, images)  # refuses it before a release
         space = SourceSpace.of(source, len(target), mu, self.normalise)
         # of images the records are released, of vectors their leading coordinates
-        records = PrivateRecords(target if images else space.target_rows(target), name="target")
-        options: dict[str, Any] = {}
-        if not images:
-            options = {"radius": _RADIUS, "reference": torch.from_numpy(space.leading(source)).float()}
+        values = torch.from_numpy(target) if images else space.target_rows(target)
+        records = PrivateRecords.from_values(values, None, name="target")
+        reference = torch.from_numpy(space.leading(source)).float()
+        options: dict[str, Any] = {} if images else {"radius": _RADIUS, "reference": reference}
         names = ("method", "normalise", "min_shift", "n_synthetic", "random_state")
         stated = {name: getattr(self, name) for name in names} | {"n_source": len(source)}
         self._release(records, directory, {"title": "Classifier for private records", "adapter": stated}, **options)
         self._space = space
         self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, self.random_state)
-        self.synthetic_ = self._target.records
+        made = torch.from_numpy(self._target.records)
+        self.synthetic_ = Layout.of(made).restore(made)
         return self.adapt(source, labels)
 
     def adapt(self, X: Any, y: Any) -> "PrivateAdapter":
@@ -148,17 +138,12 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             X: Source records, those of the fit.
             y: Their classes (N,).
 
-        Returns:
-            The estimator.
-
         Raises:
-            InputError: If the estimator was not fitted, or the records do not fit.
+            InputError: If the records do not fit.
         """
-        if not hasattr(self, "generator_"):
-            raise NotFittedError("Expected a PrivateAdapter with a synthetic target, got none; call fit first.")
-        options = {name: getattr(self, name) for name in ("method", "classifier", "min_shift", "device")}
-        target, source = self._target, _records(X)
-        self._set(adapt(self._space, target, source, np.asarray(y), seed=self.random_state, **options))
+        check_is_fitted(self, "generator_")
+        options = {"method": self.method, "min_shift": self.min_shift, "seed": self.random_state}
+        self._set(adapt(self._space, self._target, _records(X), np.asarray(y), **options))
         if self.verbose:
             say(self.verdict_)
         return self
@@ -180,8 +165,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         """Write weights, preprocessing, classes and guarantee to one file, which :meth:`load` reads.
 
         Raises:
-            InputError: If the estimator is not fitted, its classifier is neither a logistic regression nor a network of
-                this library, or the file cannot be written.
+            InputError: If the classifier is neither a logistic regression nor a network of this library, or the file
+                cannot be written.
         """
         self._fitted().save(path, self.guarantee_)
 
@@ -205,10 +190,10 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
 
 
 def _records(X: Any) -> Array:
-    """Return rows (N, d) as they came, or images (N, H, W) or (N, H, W, C)."""
+    """Return rows (N, d) as they came, or images (N, C, H, W)."""
     rows = as_array("X", X)
     if rows.ndim != 2 or hasattr(X, "columns"):
-        return channels_last(as_records(X)[0])
+        return as_records(X)[0].numpy()
     layout_of(rows.shape, rows.dtype)  # refuses other types
     if not np.isfinite(rows).all():
         raise InputError("Expected finite numbers in X, got NaN or inf; set these records to zero.")
@@ -217,6 +202,8 @@ def _records(X: Any) -> Array:
 
 def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:
     """Return source records, their classes, and target records."""
+    if sample_domain is None:
+        raise InputError("Expected sample_domain, positive for source and negative for target records, got none.")
     records, labels, domain = _records(X), np.asarray(y), np.asarray(sample_domain)
     for name, given in (("y", labels), ("sample_domain", domain)):
         if given.shape != records.shape[:1]:

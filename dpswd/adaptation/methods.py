@@ -10,9 +10,9 @@ import numpy as np
 import ot
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dpswd._arrays import Array
 from dpswd._validate import at_least
 from dpswd.evaluation.accuracy import SmallCNN
 from dpswd.generators import seeded
@@ -29,8 +29,6 @@ _MAP_STEPS, _MAP_BATCH, _MAP_LR = 300, 256, 2e-2
 _BATCH, _PEAK_LR = 128, 4e-3
 N_HIDDEN = 128  # of the network
 _PART = 1000  # images that are mapped at a time
-
-Array = NDArray[Any]
 
 
 def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
@@ -93,7 +91,7 @@ class ImageMap:
         self.n_steps = n_steps
         self.amounts: dict[str, Any] = amounts
 
-    def fit(self, images: Tensor, numbers: Tensor, target: Tensor | None, seed: int, device: str = "cpu") -> SmallCNN:
+    def fit(self, images: Tensor, numbers: Tensor, target: Tensor | None, seed: int) -> SmallCNN:
         """Train the network on images (n, channels, h, w) in [0, 1]; the global random state stays as it is.
 
         ``target=None`` trains on the source as it is.
@@ -103,7 +101,7 @@ class ImageMap:
                 adapter = fit_adapter(images, target, seed)
                 with torch.no_grad():
                     images = torch.cat([adapter(part) for part in images.split(_PART)])
-            network = SmallCNN(images.shape[1], int(numbers.max()) + 1, N_HIDDEN).to(device)
+            network = SmallCNN(images.shape[1], int(numbers.max()) + 1, N_HIDDEN)
             optimiser = torch.optim.Adam(network.parameters(), lr=_PEAK_LR)
             schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _PEAK_LR, max(2, self.n_steps))
             for _ in range(self.n_steps):
@@ -112,10 +110,10 @@ class ImageMap:
                 if any(self.amounts.values()):
                     shown = jitter(shown, torch.randn(len(shown), N_CODES), **self.amounts)
                 optimiser.zero_grad()
-                F.cross_entropy(network(shown.to(device)), numbers[pick].to(device)).backward()
+                F.cross_entropy(network(shown), numbers[pick]).backward()
                 optimiser.step()
                 schedule.step()
-        return network.cpu().eval()
+        return network.eval()
 
 
 def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:

@@ -13,27 +13,25 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from torch import Tensor
 
+from dpswd._arrays import Array, finite
 from dpswd._progress import say
 from dpswd.data import read_public
-from dpswd.data.files import TARGET, column_names
+from dpswd.data.files import TARGET, column_names, target_of
 from dpswd.errors import InputError
 
-__all__ = ["SourceSpace", "channels_first", "channels_last", "flat", "read_records", "read_source"]
+__all__ = ["SourceSpace", "flat", "read_records", "read_source"]
 
 _MAX_DIRECTIONS = 32
-
-Array = NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SourceSpace:
     """Map from records to coordinates."""
 
-    shape: tuple[int, ...]  # of a record: (d,), or (H, W) or (H, W, C) for images
+    shape: tuple[int, ...]  # of a record: (d,), or (C, H, W) for images
     normalise: bool  # scale every vector to norm 1 first
     centre: Array  # mean of the source (d,), after the scaling
     radius: float  # root mean square distance of the source from the mean
@@ -58,8 +56,7 @@ class SourceSpace:
 
     def target_rows(self, target: Array) -> Tensor:
         """Return leading coordinates (n, p) in float32; a record that overflows becomes the zero row."""
-        rows = torch.from_numpy(self.leading(target)).float()
-        return torch.where(rows.isfinite().all(1, keepdim=True), rows, torch.zeros_like(rows))
+        return finite(torch.from_numpy(self.leading(target)).float(), "zero")
 
     def vectors(self, leading: Array) -> Array:
         """Return the vectors (n, d) with these leading coordinates, and 0 for the remaining ones."""
@@ -77,47 +74,30 @@ def flat(records: Array, normalise: bool = False) -> Array:
     return rows
 
 
-def channels_first(images: Array) -> Tensor:
-    """Convert images (n, H, W) or (n, H, W, C), bytes or floats, to (n, C, H, W) in [0, 1]."""
-    values = torch.from_numpy(np.ascontiguousarray(images)).float()
-    values = values / 255 if images.dtype == np.uint8 else values
-    return values.unsqueeze(1) if values.ndim == 3 else values.permute(0, 3, 1, 2)
-
-
-def channels_last(records: Tensor) -> Array:
-    """Convert images (n, C, H, W) to (n, H, W), or (n, H, W, C) in colour; return vectors (n, d) as they are."""
-    if records.ndim != 4:
-        return records.numpy()
-    return records[:, 0].numpy() if records.shape[1] == 1 else records.permute(0, 2, 3, 1).numpy()
-
-
-def read_source(
-    data: str, *, size: int | None = None, channels: int | None = None, **options: Any
-) -> tuple[Array, Array]:
+def read_source(data: str, *, size: int | None = None, **options: Any) -> tuple[Array, Array]:
     """Read labelled public records by the options of :func:`dpswd.data.read`, and their classes (n,)."""
-    found = read_public(data, size=size, channels=channels, **options)
+    found = read_public(data, size=size, **options)
     if found.classes is None:
         remedy = f"; {TARGET}" if column_names(data, options.get("root")) else ""
         raise InputError(f"Expected classes for the records of {data}, the labelled source, got none{remedy}.")
     names = np.array(found.classes)
-    return channels_last(_resized(found.train.floats(), size, size)), names[found.train.labels.numpy()]
+    return _resized(found.train.floats(), size, size).numpy(), names[found.train.labels.numpy()]
 
 
 def read_records(data: str, shape: tuple[int, ...], **options: Any) -> tuple[Array, tuple[str, ...]]:
     """Read records of the shape of a source, and the names (n,) of the files of images; labels are ignored."""
-    height, width = (*shape, None)[:2]
-    options |= {"size": height if height == width else None, "channels": None if len(shape) == 1 else (*shape, 1)[2]}
-    if options.get("target") not in column_names(data, options.get("root")):
-        options["target"] = None
-    found = read_public(data, labelled=False, **options)
+    channels, height, width = shape if len(shape) == 3 else (None, None, None)
+    options["target"] = target_of(data, options.get("root"), options.get("target"))
+    size = height if height == width else None
+    found = read_public(data, labelled=False, size=size, channels=channels, **options)
     values = found.train.floats()
-    own = tuple(values.shape[2:])
-    records = channels_last(_resized(values, height, width) if len(shape) > 1 else values)
+    records = _resized(values, height, width)
     if records.shape[1:] != shape:
-        raise InputError(f"Expected records of shape {shape} in {data}, as in the source, got {records.shape[1:]}.")
-    if own and own != shape[:2]:
+        got = tuple(records.shape[1:])
+        raise InputError(f"Expected records of shape {shape} in {data}, as in the source, got {got}.")
+    if values.shape != records.shape:
         say(f"The images of {data} are scaled to {height} x {width}, the size of the source.")
-    return records, found.files
+    return records.numpy(), found.files
 
 
 def _resized(values: Tensor, height: int | None, width: int | None) -> Tensor:

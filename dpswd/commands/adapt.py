@@ -6,19 +6,13 @@ from typing import Any
 
 from dpswd.commands.generate import JITTER, add_reading, constants_of, run_directory
 
-_DEFAULTS: dict[str, Any] = {
-    **{"epsilon": 10.0, "delta": 1e-5, "method": "class_shift", "normalise": False},
-    **dict.fromkeys(("min_shift", "size", "channels", "target", "n_steps")),
-    **dict.fromkeys(JITTER, 0.0),
-}
+_OPTIONS = ("epsilon", "delta", "method", "normalise", "min_shift", "size", "channels", "target", "n_steps", *JITTER)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     text = "folder of class folders of images, .npz, .npy, .csv of numbers, or the name of a benchmark"
     parser.add_argument("source", metavar="SOURCE", help=f"labelled public records: {text}")
-    parser.add_argument(
-        "private", metavar="TARGET", help="private records, in the same forms; their labels are ignored"
-    )
+    parser.add_argument("private", metavar="TARGET", help="private records, in the same forms; labels are ignored")
     add_reading(parser)
     parser.add_argument("--epsilon", type=float, help="budget of the target (default: 10)")
     parser.add_argument("--delta", type=float, help="budget of the target, well below 1 / N (default: 1e-5)")
@@ -33,27 +27,26 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    stated = {name: value for name, value in vars(arguments).items() if name in _DEFAULTS and value is not None}
-    options = {**_DEFAULTS, **constants_of(arguments.config, "adapt", list(_DEFAULTS)), **stated}
-    run_directory(arguments.out, "adapted", resume=arguments.resume)
+    stated = {name: value for name, value in vars(arguments).items() if name in _OPTIONS and value is not None}
+    options = constants_of(arguments.config, "adapt", _OPTIONS) | stated
+    run_directory(arguments.out, "adapted", options, resume=arguments.resume)
     import numpy as np
 
+    from dpswd._arrays import as_records
     from dpswd._distributed import Processes
     from dpswd.adaptation.estimator import PrivateAdapter
     from dpswd.adaptation.methods import ImageMap
-    from dpswd.adaptation.space import channels_first, read_records, read_source
+    from dpswd.adaptation.space import read_records, read_source
     from dpswd.generators import save_grid
 
-    reading = {"root": arguments.root, "target": options["target"], "unreadable": arguments.unreadable}
-    source, labels = read_source(arguments.source, size=options["size"], channels=options["channels"], **reading)
+    reading = {"root": arguments.root, "target": options.pop("target", None), "unreadable": arguments.unreadable}
+    form = {name: options.pop(name, None) for name in ("size", "channels")}
+    source, labels = read_source(arguments.source, **form, **reading)
     target, _ = read_records(arguments.private, source.shape[1:], **reading)
-    given = {name: options[name] for name in ("epsilon", "delta", "method", "normalise")}
-    if options["method"] == "image_map":
-        steps = {} if options["n_steps"] is None else {"n_steps": options["n_steps"]}
-        given["method"] = ImageMap(**steps, **{name: options[name] for name in JITTER})
-    if options["min_shift"] is not None:
-        given["min_shift"] = options["min_shift"]
-    adapter = PrivateAdapter(**given, run_dir=arguments.out, resume=arguments.resume, verbose=not arguments.json)
+    of_map = {name: options.pop(name) for name in ("n_steps", *JITTER) if name in options}
+    if options.get("method") == "image_map":
+        options["method"] = ImageMap(**of_map)
+    adapter = PrivateAdapter(**options, run_dir=arguments.out, resume=arguments.resume, verbose=not arguments.json)
     adapter.fit(
         np.concatenate([source, target]),
         [*labels.tolist(), *[None] * len(target)],
@@ -63,7 +56,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if Processes().rank == 0:
         adapter.save(files[0])
         if source.ndim > 2:  # in the report
-            save_grid(channels_first(adapter.synthetic_[:40]), arguments.out / "samples.png", 10)
+            save_grid(as_records(adapter.synthetic_[:40])[0], arguments.out / "samples.png", 10)
         adapter.report(files[1])
     return {
         "out": str(arguments.out),

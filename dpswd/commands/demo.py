@@ -7,8 +7,6 @@ from typing import Any
 from dpswd.commands.evaluate import evaluate_pair
 from dpswd.commands.generate import constants_of, generate, run_directory
 
-_N_SYNTHETIC = 5000
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/demo, runs/demo-2, ...)")
@@ -21,12 +19,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
         out = Path("runs/demo")
         while (out / "ledger.jsonl").exists():
             out, number = Path(f"runs/demo-{number}"), number + 1
-    directory = run_directory(out, "demo")
+    directory = run_directory(out, "demo", vars(arguments))
     from dpswd.data import benchmark, read_public
     from dpswd.report.render import write_report
 
     digits = benchmark("digits")
-    options: dict[str, Any] = {"n": _N_SYNTHETIC, "proportions": "equal", "epsilon": arguments.epsilon}
+    options: dict[str, Any] = {"n": 5000, "proportions": "equal", "epsilon": arguments.epsilon}
     result = generate(digits.private(), directory, constants_of("digits"), **options)
     made = read_public(directory / "synthetic.npz")
     evaluation = evaluate_pair(made, digits, directory, public=True)

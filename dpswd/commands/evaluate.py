@@ -24,41 +24,31 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data import benchmark, read_public
     from dpswd.data.benchmarks import benchmark_name
-    from dpswd.data.files import TARGET, column_names
+    from dpswd.data.files import TARGET, column_names, target_of
 
-    def options_of(path: str) -> dict[str, Any]:
-        names = column_names(path, arguments.root)
-        targets = [name for name in (arguments.target, "class") if name in names]
-        return {"unreadable": arguments.unreadable, "target": targets[0] if targets else None}
-
-    made = read_public(arguments.synthetic, **options_of(arguments.synthetic))
-    options = options_of(arguments.test)
+    root, wanted, unreadable = arguments.root, (arguments.target, "class"), arguments.unreadable
+    target = target_of(arguments.synthetic, root, *wanted)
+    made = read_public(arguments.synthetic, root=root, target=target, unreadable=unreadable)
+    options: dict[str, Any] = {"target": target_of(arguments.test, root, *wanted), "unreadable": unreadable}
     if len(made.shape) == 3:
         options |= {"size": made.shape[1], "channels": made.shape[0]}
-    found = read_public(arguments.test, root=arguments.root, **options)
-    names = [name for name in column_names(arguments.test, arguments.root) if name != options["target"]]
+    found = read_public(arguments.test, root=root, **options)
+    names = [name for name in column_names(arguments.test, root) if name != options["target"]]
     if names and made.classes is not None and found.shape != made.shape and options["target"] is None:
         raise InputError(f"Expected the columns of {arguments.synthetic} in {arguments.test}, got others; {TARGET}.")
-    public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, arguments.root).public
+    public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public
     run_dir = Path(arguments.synthetic).resolve().parent
     directory = arguments.out or (run_dir if public else Path("private") / run_dir.name)
-    classifiers = None if arguments.classifiers is None else tuple(arguments.classifiers)
-    return evaluate_pair(made, found, directory, public=public, classifiers=classifiers, columns=names)
+    return evaluate_pair(made, found, directory, public=public, columns=names, classifiers=arguments.classifiers)
 
 
 def evaluate_pair(
-    made: "Benchmark",
-    real: "Benchmark",
-    directory: Path,
-    *,
-    public: bool,
-    classifiers: tuple[str, ...] | None = None,
-    columns: list[str] | None = None,
+    made: "Benchmark", real: "Benchmark", directory: Path, *, public: bool, columns: Any = None, classifiers: Any = None
 ) -> dict[str, Any]:
     """Evaluate, and write the JSON file and the figure; figures on private records are no part of a run directory."""
     import torch
 
-    from dpswd.evaluation.evaluate import WARNING, evaluate, figure
+    from dpswd.evaluation import WARNING, evaluate, figure
     from dpswd.records import Records
 
     test, classes = real.test or real.train, made.classes if real.classes is not None else None
@@ -72,7 +62,7 @@ def evaluate_pair(
     path = directory / ("evaluation.json" if public else "private_evaluation.json")  # a report shows the first one
     write_json(path, result)
     picture = path.with_suffix(".png")
-    figure(picture, made.train, test, columns, classes)
+    figure(picture, made.train, test, columns, len(classes or [""]))
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
 
 
@@ -95,6 +85,8 @@ def show(result: dict[str, Any]) -> None:
     if "column_distances" in found:
         ordered = sorted(found["column_distances"])
         print(f"{'columns, 1-Wasserstein':<26}median {ordered[len(ordered) // 2]:.3f}, largest {ordered[-1]:.3f} sd")
+    else:
+        print("The picture has a row of images per class: real ones on the left, synthetic ones on the right.")
     print(f"Files: {', '.join(result['files'])}")
     if not result["public"]:
         print(f"{result['files'][1]} shows real records: do not publish it.")

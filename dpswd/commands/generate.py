@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpswd._validate import positive, probability
 from dpswd.commands.configs import config_path
 from dpswd.errors import InputError
 
@@ -31,7 +32,7 @@ def add_reading(parser: ArgumentParser) -> None:
 
 def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     """Add the options of :func:`read_records`."""
-    text = "folder or zip of class folders, .npz, .npy, .csv of numbers, or a benchmark"
+    text = "folder of class folders of images, .npz, .npy, .csv of numbers, or a benchmark"
     parser.add_argument("data", metavar="DATA", nargs=nargs, help=text)
     add_reading(parser)
     what = parser.add_argument_group("public facts, stated without looking at the records")
@@ -53,7 +54,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--proportions", choices=["equal", "released"], default="equal", help="of the classes")
     parser.add_argument("--seed", type=int, default=0, help="of the synthetic records; noise has no seed")
     parser.add_argument("--device", default="cpu", help="where records are generated (default: cpu)")
-    parser.add_argument("--name", help="of the records, in reports")
     how = parser.add_argument_group("public constants of the method")
     how.add_argument("--config", metavar="NAME|FILE", help="file of constants; dpswd configs lists the shipped ones")
     how.add_argument("--radius", type=float, help="guess of the norm of a vector, instead of --bounds")
@@ -68,16 +68,8 @@ def read_records(arguments: Namespace, constants: dict[str, Any], *, in_memory: 
 
     bounds, kinds = (None, None) if arguments.bounds is None else read_bounds(arguments)
     stated: dict[str, Any] = {name: getattr(arguments, name) or constants.get(name) for name in FACTS}
-    return read(
-        arguments.data,
-        root=arguments.root,
-        **stated,
-        target=arguments.target,
-        bounds=bounds,
-        kinds=kinds,
-        unreadable=arguments.unreadable,
-        in_memory=in_memory,
-    )
+    stated |= {name: getattr(arguments, name) for name in ("root", "target", "unreadable")}
+    return read(arguments.data, **stated, bounds=bounds, kinds=kinds, in_memory=in_memory)
 
 
 def read_bounds(arguments: Namespace) -> tuple[list[tuple[float, float]], list[str] | None]:
@@ -87,18 +79,12 @@ def read_bounds(arguments: Namespace) -> tuple[list[tuple[float, float]], list[s
     path = arguments.bounds
     try:
         lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), skipinitialspace=True, strict=True))
-        if not lines:
-            raise ValueError
         bounds = [(float(line["low"]), float(line["high"])) for line in lines]
         kinds = [line["kind"].strip() for line in lines] if "kind" in lines[0] else None
         names = [line["column"].strip() for line in lines]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Expected bounds of columns in {path}, got: {error}.") from None
-    except (ValueError, LookupError, TypeError, AttributeError, csv.Error):
-        raise InputError(
-            f"Expected {path} to start with column,low,high,kind (or column,low,high) and to have a line per column, "
-            "got another form."
-        ) from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, csv.Error):
+        wanted = "starts with column,low,high,kind (or column,low,high) and has a line per column"
+        raise InputError(f"Expected a file at {path} that {wanted}, got none or another form.") from None
     columns = [] if arguments.data is None else column_names(arguments.data, arguments.root)
     for wanted, got in zip_longest([name for name in columns if name != arguments.target], names if columns else ()):
         if wanted != got:
@@ -128,8 +114,10 @@ def constants_of(name: str | None, command: str = "generate", known: Sequence[st
     return dict(content)
 
 
-def run_directory(out: Path | None, name: str, *, resume: bool = False) -> Path:
-    """Return the run directory; refuse one with a ledger before a record is read."""
+def run_directory(out: Path | None, name: str, budget: dict[str, Any], *, resume: bool = False) -> Path:
+    """Return the run directory; refuse one with a ledger, and a wrong budget, before a record is read."""
+    positive(epsilon=budget.get("epsilon", 10.0))
+    probability(delta=budget.get("delta", 1e-5))
     out = Path("runs") / (Path(name).stem or "records") if out is None else out
     if resume and not (out / "ledger.jsonl").exists():
         raise InputError(f"Expected a run to resume in {out}, got no ledger there; leave --resume out, or check --out.")
@@ -150,23 +138,13 @@ def join_processes() -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     constants = constants_of(arguments.config)
     constants |= {name: value for name in CONSTANTS if (value := getattr(arguments, name)) is not None}
-    directory = arguments.out = run_directory(arguments.out, arguments.data, resume=arguments.resume)
+    directory = arguments.out = run_directory(arguments.out, arguments.data, vars(arguments), resume=arguments.resume)
     join_processes()
     records = read_records(arguments, constants)
-    records.name = arguments.name or records.name
-    return generate(
-        records,
-        directory,
-        {name: value for name, value in constants.items() if name not in FACTS},
-        n=arguments.n or min(len(records), _MOST),
-        proportions=arguments.proportions,
-        epsilon=arguments.epsilon,
-        delta=arguments.delta,
-        device=arguments.device,
-        random_state=arguments.seed,
-        shared_ledger=arguments.shared_ledger,
-        resume=arguments.resume,
-    )
+    names = ("proportions", "epsilon", "delta", "device", "shared_ledger", "resume")
+    options = {name: getattr(arguments, name) for name in names} | {"random_state": arguments.seed}
+    constants = {name: value for name, value in constants.items() if name not in FACTS}
+    return generate(records, directory, constants, n=arguments.n or min(len(records), _MOST), **options)
 
 
 def generate(

@@ -1,7 +1,5 @@
 """``dpswd predict CLASSIFIER DATA``: classes of new records, by the classifier of ``dpswd adapt``."""
 
-import csv
-import io
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,7 @@ from dpswd.errors import InputError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "classifier", metavar="CLASSIFIER", type=Path, help="classifier.pt of dpswd adapt or PrivateAdapter.save"
-    )
+    parser.add_argument("classifier", metavar="CLASSIFIER", type=Path, help="classifier.pt of dpswd adapt")
     text = "new records: folder of images, .npz, .npy, .csv of numbers, or a benchmark"
     parser.add_argument("data", metavar="DATA", help=text)
     add_reading(parser)
@@ -30,20 +26,18 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     from dpswd.adaptation.estimator import PrivateAdapter
     from dpswd.adaptation.space import read_records
+    from dpswd.generators import write_csv
 
     adapter = PrivateAdapter.load(arguments.classifier)
     reading = {name: getattr(arguments, name) for name in ("root", "target", "unreadable")}
     records, files = read_records(arguments.data, adapter.classifier_.space.shape, **reading)
     classes = adapter.predict(records)
-    columns = {"files": files} if files else {}
     if arguments.out.suffix == ".csv":
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["file", "prediction"] if files else ["prediction"])
-        writer.writerows(zip(*columns.values(), classes, strict=True))
-        atomic_write(arguments.out, text.getvalue().encode())
+        columns = {"file": np.array(files), "prediction": classes} if files else {"prediction": classes}
+        write_csv(arguments.out, list(columns), list(columns.values()))
     else:
-        arrays: dict[str, Any] = {"predictions": classes, "classes": adapter.classes_, **columns}
+        arrays: dict[str, Any] = {"predictions": classes, "classes": adapter.classes_}
+        arrays |= {"files": files} if files else {}
         atomic_write(arguments.out, lambda file: np.savez_compressed(file, **arrays))
     names, counts = np.unique(classes, return_counts=True)
     return {

@@ -22,22 +22,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     check_new(arguments.out)
+    import numpy as np
+
     from dpswd.estimators import PrivateGenerator
     from dpswd.generators import export, guarantee_line
 
     made = PrivateGenerator.load(arguments.generator)
     made.random_state = arguments.seed
-    names = None
-    if arguments.labels is not None:
-        known = {} if made.classes_ is None else {str(name): name for name in made.classes_.tolist()}
-        wanted = [known.get(name, name) for name in arguments.labels]
-        names = [wanted[i % len(wanted)] for i in range(arguments.n)]
+    names = None if arguments.labels is None else np.resize(arguments.labels, arguments.n)
     records, labels = made.sample(arguments.n, names, proportions=arguments.proportions, spread=arguments.spread)
+    drawn = "" if labels is None or names is not None else arguments.proportions
     export(arguments.out, records, labels, made.generator_.layout)
     return {
         "out": str(arguments.out),
         "n_records": arguments.n,
-        "synthetic": describe(arguments.n, arguments.proportions if made.classes_ is not None and not names else ""),
+        "synthetic": describe(arguments.n, drawn),
         "classes": None if made.classes_ is None else [str(name) for name in made.classes_],
         "guarantee": made.guarantee_,
         "summary": guarantee_line(made.guarantee_),

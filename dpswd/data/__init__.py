@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from dpswd._arrays import Layout, Unreadable
+from dpswd._arrays import Unreadable
 from dpswd._progress import say
 from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
 from dpswd.data.files import find_arrays, find_table, has_arrays
@@ -17,7 +17,6 @@ __all__ = ["Benchmark", "benchmark", "data_root", "every_fifth", "read", "read_p
 
 _READERS: dict[str, tuple[Callable[[Path, Options], Found], set[str]]] = {  # by ending, with the options
     "": (find_images, {"size", "channels", "classes"}),
-    ".zip": (find_images, {"size", "channels", "classes"}),
     ".npz": (find_arrays, {"classes"}),
     ".npy": (find_arrays, set()),
     ".csv": (find_table, {"classes", "target"}),
@@ -45,10 +44,10 @@ def read(
     screen says so. Kinds are taken likewise for a ``.csv`` file with bounds.
 
     Args:
-        data: A folder of class folders of images, or a zip of it; an ``.npz`` file (``features`` or ``images``, and
-            ``labels``; also of MedMNIST), a folder of such arrays as ``.npy`` files, or one ``.npy`` file; a ``.csv``
-            file of numbers; or a benchmark's name, whose training records are read (see :func:`benchmark`). Paths are
-            relative to the working directory or to ``root``.
+        data: A folder of class folders of images; an ``.npz`` file (``features`` or ``images``, and ``labels``; also of
+            MedMNIST), a folder of such arrays as ``.npy`` files, or one ``.npy`` file; a ``.csv`` file of numbers; or a
+            benchmark's name, whose training records are read (see :func:`benchmark`). Paths are relative to the working
+            directory or to ``root``.
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
         size: Side to which images of a folder are cropped and resized.
         channels: Channels of images of a folder: 1 for grey, 3 for RGB.
@@ -69,46 +68,36 @@ def read(
         >>> read("digits")
         PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10)
     """
-    options = Options(size, channels, classes, labelled, target, unreadable, in_memory)
-    return _found(data, root, download, options).private(bounds, kinds)
+    options = Options(root, size, channels, classes, labelled, target, unreadable, download, in_memory)
+    return _found(data, options).private(bounds, kinds)
 
 
-def read_public(
-    data: str | Path,
-    *,
-    root: str | Path | None = None,
-    download: bool = False,
-    **options: Any,
-) -> Benchmark:
+def read_public(data: str | Path, **options: Any) -> Benchmark:
     """Read records that the user may look at: a public source, synthetic records or test records.
 
-    The arguments are those of :func:`read`, of the options ``size`` and ``channels`` (without effect on records other
-    than images of a folder), ``classes``, ``labelled``, ``target`` and ``unreadable``. The records are ``train``; the
-    test part of a benchmark, or of a file of MedMNIST or Keras, is ``test``.
+    The options are ``root``, ``size`` and ``channels`` (without effect on records other than images of a folder),
+    ``classes``, ``labelled``, ``target`` and ``unreadable`` of :func:`read`. The records are ``train``; ``test`` is the
+    test part of a benchmark, or of a file of MedMNIST or Keras.
 
     Example:
         >>> len(read_public("digits").test)
         359
     """
-    found = _found(data, root, download, Options(**options, in_memory=True), unused={"size", "channels"})
+    found = _found(data, Options(**options, in_memory=True), unused={"size", "channels"})
     return Benchmark(found.name, found.public(), found.test, True, found.classes, found.files)
 
 
-def _found(
-    data: str | Path, root: str | Path | None, download: bool, options: Options, unused: Set[str] = frozenset()
-) -> Found:
+def _found(data: str | Path, options: Options, unused: Set[str] = frozenset()) -> Found:
     """Find records by the reader that knows them; refuse options that it does not know, unless they may be unused."""
     name, path, known = benchmark_name(data), None, {"size"}
     if name is None:
-        path = located(data, root)
+        path = located(data, options.root)
         if path is None:
             raise InputError(f"Expected a folder, a file or a benchmark's name, got nothing at {data}; check the path.")
         suffix = (".npz" if has_arrays(path) else "") if path.is_dir() else path.suffix.lower()
         if suffix not in _READERS or (path.is_file() and not suffix):
-            raise InputError(
-                f"Expected a folder or zip of images, .npz, .npy or .csv, got {path.name}; convert it, or pass its "
-                "arrays to PrivateRecords."
-            )
+            remedy = "unpack or convert it, or pass its arrays to PrivateRecords"
+            raise InputError(f"Expected a folder of images, .npz, .npy or .csv, got {path.name}; {remedy}.")
         reader, known = _READERS[suffix]
     elif name != "CelebA":
         known = set()
@@ -119,7 +108,6 @@ def _found(
         return reader(path, options)
     if Path(data).exists():
         say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")
-    found = benchmark(str(data), root, download, size=64 if options.size is None else options.size)
-    classes = found.classes if options.labelled else None
-    values, labels = found.train.values, None if classes is None else found.train.labels
-    return Found(found.name, values, Layout.of(values), labels, classes, test=found.test)
+    found = benchmark(str(data), options.root, options.download, size=64 if options.size is None else options.size)
+    labels, classes = (found.train.labels, found.classes) if options.labelled else (None, None)
+    return Found(found.name, found.train.values, labels, classes, test=found.test)

@@ -11,13 +11,11 @@ from typing import Any
 
 import torch
 
-from dpswd._validate import at_least
-from dpswd.data.folders import Images, find_images
+from dpswd.data.folders import find_images
 from dpswd.data.found import Options, data_root
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords, Records
 
-CROP = 140  # side of the square in the middle of the aligned 178 x 218 pictures of CelebA
 _NAMES = {  # what a user writes, and the name in reports
     "digits": "digits",
     "mnist": "MNIST",
@@ -53,7 +51,7 @@ class Benchmark:
         test: Records for evaluation, if there are any.
         public: Whether all records are public, so that exact statistics of them may be published.
         classes: Names of the classes; ``None`` without classes.
-        files: Names of the files of images, if they were read from a folder or zip.
+        files: Names of the files of images, if they were read from a folder.
 
     Example:
         >>> digits = benchmark("digits")
@@ -101,8 +99,7 @@ def benchmark(
     Args:
         name: ``"digits"`` (1,438 and 359 scans of 8 x 8, which ship with scikit-learn), ``"mnist"`` and ``"fashion"``
             (60,000 and 10,000 of 28 x 28), ``"usps"`` (7,291 and 2,007 of 16 x 16), ``"cifar10"`` (50,000 and 10,000 of
-            32 x 32) or ``"celeba"`` (faces without classes: 162,770 and 19,962 of a folder ``celeba`` as torchvision
-            has it, or those of a folder ``celeba64`` or a zip ``celeba64_5000.zip``, every fifth by name for testing).
+            32 x 32) or ``"celeba"`` (faces without classes, of a folder ``celeba64``, every fifth by name for testing).
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
         download: Let torchvision fetch missing files.
         size: Side to which faces are resized.
@@ -121,8 +118,7 @@ def benchmark(
     if found == "digits":
         return Benchmark(found, *_digits(), public is not False, list(range(10)))
     if found == "CelebA":
-        at_least(8, size=size)
-        return Benchmark(found, *_celeba(folder, size), bool(public))
+        return Benchmark(found, *_celeba(folder / "celeba64", size), bool(public))
     images = folder / "cifar10_images"
     if found == "CIFAR10" and images.is_dir():  # JPEG, a lossy copy: public only if the user states it
         parts = [find_images(images / part, Options(size=32, channels=3, in_memory=True)) for part in ("train", "test")]
@@ -170,24 +166,8 @@ def _is_official(name: str, root: Path) -> bool:
     return all(hashlib.md5((root / file).read_bytes()).hexdigest() in _OFFICIAL[file] for file in files)
 
 
-def _celeba(root: Path, size: int) -> tuple[Records, Records | None]:
-    """Read the full set in the layout of torchvision, or else the folder or zip of cropped faces."""
-    partition = root / "celeba" / "list_eval_partition.txt"
-    if partition.is_file():
-        lines = [line.split() for line in partition.read_text().splitlines() if line]
-        return _faces(partition.parent, lines, "0", size), _faces(partition.parent, lines, "2", size)
-    for name in ("celeba64", "celeba64_5000.zip"):
-        if (root / name).exists():
-            faces = find_images(root / name, Options(size=size, channels=3, in_memory=True)).public()
-            return every_fifth(faces) if len(faces) >= 5 else (faces, None)
-    raise InputError(
-        f"Expected faces in {partition.parent}, celeba64 or celeba64_5000.zip, got none; set DPSWD_DATA, or fetch "
-        "img_align_celeba.zip and list_eval_partition.txt from the authors' page."
-    )
-
-
-def _faces(folder: Path, lines: list[list[str]], part: str, size: int) -> Records:
-    """Read the middle squares of a part of the full set; 2 GB of training records at 64 x 64."""
-    files: dict[str, Path | bytes] = {name: folder / "img_align_celeba" / name for name, kind in lines if kind == part}
-    values = Images(files, size, 3, "refuse", crop=CROP).whole()
-    return Records(values, torch.zeros(len(values), dtype=torch.int64))
+def _celeba(folder: Path, size: int) -> tuple[Records, Records]:
+    if not folder.is_dir():
+        remedy = "set DPSWD_DATA, or fetch img_align_celeba.zip from the authors' page and unpack it there"
+        raise InputError(f"Expected a folder of faces at {folder}, got none; {remedy}.")
+    return every_fifth(find_images(folder, Options(size=size, channels=3, in_memory=True)).public())

@@ -64,9 +64,7 @@ def find_arrays(path: Path, options: Options) -> Found:
         key = path.stem if path.suffix == ".npy" else next((name for name in _TRAIN if name in arrays), None)
         if key is None:
             got = ", ".join(arrays)[:200]
-            raise InputError(
-                f"Expected an array 'features' or 'images' (and 'labels') in {path}, got {got}; rename it."
-            )
+            raise InputError(f"Expected an array 'features' or 'images' in {path}, got {got}; rename it.")
         label_key = _TRAIN.get(key) if options.labelled and _TRAIN.get(key) in arrays else None
         if options.classes is None and label_key is not None and "classes" in arrays:
             options = replace(options, classes=arrays["classes"]().tolist())
@@ -105,7 +103,7 @@ def _part(
             values = replace(stored, key=hashlib.file_digest(file, "sha256").hexdigest())
     else:
         values = convert(array, layout, options.unreadable)
-    return Found(path.resolve().stem, values, layout, labels, names, taken=(line,) if line else ())
+    return Found(path.resolve().stem, values, labels, names, layout, taken=(line,) if line else ())
 
 
 def _stamp(files: list[Path]) -> list[tuple[int, int, int]]:
@@ -118,6 +116,12 @@ def column_names(data: str | Path, root: str | Path | None = None) -> list[str]:
     path = located(data, root) or Path(data)
     line = next(_lines(path), []) if path.suffix.lower() == ".csv" and path.is_file() else []
     return [] if all(map(_is_number, line)) else [cell.strip() for cell in line]
+
+
+def target_of(data: str, root: str | Path | None, *wanted: str | None) -> str | None:
+    """Return the first of some names that is a column of a ``.csv`` file; ``None`` if there is none."""
+    names = column_names(data, root)
+    return next((name for name in wanted if name in names), None)
 
 
 def _lines(path: Path) -> Iterator[list[str]]:
@@ -161,8 +165,8 @@ def find_table(path: Path, options: Options) -> Found:
     return Found(
         path.resolve().stem,
         convert(rows, Layout(), options.unreadable),
-        Layout(dtypes=("float32",) * len(table), columns=tuple(table), target=target),
         *labels[:2],
+        Layout(dtypes=("float32",) * len(table), columns=tuple(table), target=target),
         kinds=[_kind(column) for column in rows.T],
         taken=(labels[2],) if labels[2] else (),
     )

@@ -1,23 +1,20 @@
-"""Images from a folder or a zip, with one class per sub-folder."""
+"""Images from a folder, with one class per sub-folder."""
 
 import hashlib
-import io
 import os
 import warnings
-import zipfile
-import zlib
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path, PurePosixPath
+from statistics import mode
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Array, Layout, Unreadable, as_classes, taken_from_records
+from dpswd._arrays import Array, Unreadable, as_classes, taken_from_records
 from dpswd._progress import passing
 from dpswd._validate import at_least
 from dpswd.data.found import Found, Options
@@ -30,11 +27,9 @@ _SMALL, _LARGE = 64, 128  # side of photographs; largest side that is taken over
 _PART = 1000  # images that are decoded at a time
 _HEADERS = 100  # images whose headers decide on size and channels
 
-Files = dict[str, Path | bytes]  # by relative path
-
 
 def find_images(path: Path, options: Options) -> Found:
-    """Read the images of a folder or zip, cropped to the middle square and resized; see :func:`dpswd.data.read`.
+    """Read the images of a folder, cropped to the middle square and resized; see :func:`dpswd.data.read`.
 
     Without ``size`` it is the most frequent side of the first 100 images if that is at most 128, else 64; ``channels``
     likewise. Without ``classes`` they are the innermost folders in alphabetical order, the empty ones, too; one folder,
@@ -45,7 +40,7 @@ def find_images(path: Path, options: Options) -> Found:
         at_least(4, size=size)
     if channels not in (None, 1, 3):
         raise InputError(f"Expected channels=1 (grey) or 3 (RGB), got channels={channels!r}.")
-    files, folders = _from_zip(path, classes is None) if path.is_file() else _from_folder(path)
+    files, folders = _list(path)
     if not files:
         raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
     names = folders if classes is None else [str(name) for name in as_classes(classes)]
@@ -54,64 +49,55 @@ def find_images(path: Path, options: Options) -> Found:
         raise InputError(f"Expected images of {path} in {where}, got {wrong}; move it into one of them.")
     facts: dict[str, Any] = {}
     if size is None or channels is None:
-        side, depth = _most_frequent(files)
+        side, depth = _most_frequent([path / file for file in files[:_HEADERS]])
         facts = {"size": side} if size is None else {}
         facts |= {"channels": depth} if channels is None else {}
         size, channels = size or side, channels or depth
     labelled = options.labelled and len(names) > 1
     if classes is None and labelled:
         facts["classes"] = names
-    images = Images(dict(sorted(files.items())), size, channels, options.unreadable)
-    key = hashlib.sha256("\0".join(images.files).encode(errors="surrogateescape")).hexdigest()
+    images = Images(path, files, size, channels, options.unreadable)
+    key = hashlib.sha256("\0".join(files).encode(errors="surrogateescape")).hexdigest()
     stored = Stored(images.decode, (len(files), channels, size, size), torch.uint8, key)
     values = stored if options.keep_on_disk(stored) else images.whole()
     place = {folder: number for number, folder in enumerate(names)}
     return Found(
         path.resolve().stem,
         values,
-        Layout("images", "none" if channels == 1 else "last", as_bytes=True),
-        torch.tensor([place[_folder(file)] for file in images.files]) if labelled else None,
+        torch.tensor([place[_folder(file)] for file in files]) if labelled else None,
         names if labelled else None,
         taken=(taken_from_records(**facts),) if facts else (),
-        files=tuple(images.names),
+        files=tuple(files),
     )
 
 
-def _most_frequent(files: Files) -> tuple[int, int]:
+def _most_frequent(files: list[Path]) -> tuple[int, int]:
     """Return size and channels of most images, from their headers."""
     from PIL import Image
 
-    sides: Counter[int] = Counter()
-    grey: Counter[bool] = Counter()
-    for _, content in sorted(files.items())[:_HEADERS]:
-        try:
-            with warnings.catch_warnings(action="ignore"), Image.open(_source(content)) as image:
-                sides[min(image.size)] += 1
-                grey[image.mode in _GREY] += 1
-        except Exception:  # a file that cannot be decoded is reported, or mapped to zeros, when it is read
-            continue
-    side = sides.most_common(1)[0][0] if sides else _SMALL
-    return max(4, side) if side <= _LARGE else _SMALL, 1 if grey and grey.most_common(1)[0][0] else 3
+    sides, grey = [], []
+    for file in files:
+        # a file that cannot be decoded is reported, or mapped to zeros, when it is read
+        with suppress(Exception), warnings.catch_warnings(action="ignore"), Image.open(file) as image:
+            sides.append(min(image.size))
+            grey.append(image.mode in _GREY)
+    side = mode(sides or [_SMALL])
+    return max(4, side) if side <= _LARGE else _SMALL, 1 if mode(grey or [False]) else 3
 
 
 @dataclass(frozen=True)
 class Images:
-    """Image files in the order of their names, and the format to which they are decoded."""
+    """Image files of a folder by record number, and the format to which they are decoded."""
 
-    files: Files
+    folder: Path
+    files: list[str]  # relative paths
     size: int
     channels: int
     unreadable: Unreadable
-    crop: int | None = None  # side of the square; that of the image if not given
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Names by record number."""
-        return list(self.files)
 
     def decode(self, index: Tensor) -> Tensor:
         """Decode some images (n, channels, size, size), in threads."""
-        wanted = [self.names[i] for i in index.tolist()]
+        wanted = [self.files[i] for i in index.tolist()]
         values = np.empty((len(wanted), self.channels, self.size, self.size), dtype=np.uint8)
 
         def read(i: int) -> None:
@@ -132,9 +118,9 @@ class Images:
         from PIL import Image, UnidentifiedImageError
 
         try:
-            with Image.open(_source(self.files[name])) as opened:
+            with Image.open(self.folder / name) as opened:
                 image = opened.convert("L" if self.channels == 1 else "RGB")
-            side = self.crop or min(image.size)
+            side = min(image.size)
             left, top = (image.width - side) // 2, (image.height - side) // 2
             square = image.resize((self.size, self.size), box=(left, top, left + side, top + side))
             pixels = np.asarray(square, dtype=np.uint8)
@@ -151,53 +137,18 @@ class Images:
         return pixels.reshape(self.size, self.size, self.channels).transpose(2, 0, 1)
 
 
-def _source(content: Path | bytes) -> Path | io.BytesIO:
-    return io.BytesIO(content) if isinstance(content, bytes) else content
+def _folder(file: str) -> str:
+    return PurePosixPath(file).parent.as_posix()
 
 
-def _folder(name: str) -> str:
-    return PurePosixPath(name).parent.as_posix()
+def _list(path: Path) -> tuple[list[str], list[str]]:
+    """Return the images and the innermost folders below a folder as sorted relative paths; "." if it has no folders.
 
-
-def _ignored(name: str) -> bool:
-    """Return whether a path belongs to a system or tool: .git, .ipynb_checkpoints, __MACOSX."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
-
-
-def _innermost(folders: set[str]) -> list[str]:
-    """Return the folders without sub-folders, sorted; the root, ".", if there are no folders."""
-    outer = {parent.as_posix() for folder in folders for parent in PurePosixPath(folder).parents}
-    return sorted(folders - outer - {"."}) or ["."]
-
-
-def _from_folder(path: Path) -> tuple[Files, list[str]]:
-    below = {file.relative_to(path).as_posix(): file for file in path.rglob("*")}
-    below = {name: file for name, file in below.items() if not _ignored(name)}
-    folders = {name for name, file in below.items() if file.is_dir()}
-    images = {name: file for name, file in below.items() if file.suffix.lower() in SUFFIXES and file.is_file()}
-    return dict(images), _innermost(folders)
-
-
-def _from_zip(path: Path, list_folders: bool) -> tuple[Files, list[str]]:
-    images: Files = {}
-    folders: set[str] = set()
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist():
-                name = PurePosixPath(entry.filename).as_posix()
-                if _ignored(name):
-                    continue
-                if entry.is_dir():
-                    folders.add(name)
-                elif PurePosixPath(name).suffix.lower() in SUFFIXES:
-                    if name in images:
-                        raise InputError(f"Expected one image of each name in {path}, got two of {name}; rename one.")
-                    images[name] = archive.read(entry)
-    except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error) as error:  # RuntimeError: encrypted
-        raise InputError(f"Expected a zip of images at {path}, got: {error}; make it again.") from None
-    used = {_folder(name) for name in images}
-    if list_folders and len(used) > 1 and (missing := sorted(used - folders - {"."})):
-        raise InputError(
-            f"Expected a zip that lists its folders, the empty ones too, got no entry for {missing[0]}; use zip -r."
-        )
-    return images, _innermost(folders | used)
+    Those of systems and tools are left out: .git, .ipynb_checkpoints, __MACOSX.
+    """
+    below = [file.relative_to(path) for file in path.rglob("*")]
+    below = [file for file in below if not any(part.startswith(".") or part == "__MACOSX" for part in file.parts)]
+    images = [file for file in below if file.suffix.lower() in SUFFIXES and (path / file).is_file()]
+    folders = {file for file in below if (path / file).is_dir()}
+    innermost = folders - {parent for folder in folders for parent in folder.parents}
+    return sorted(file.as_posix() for file in images), sorted(folder.as_posix() for folder in innermost) or ["."]

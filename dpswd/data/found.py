@@ -19,12 +19,14 @@ from dpswd.records import PrivateRecords, Records, Stored
 class Options:
     """Options of :func:`dpswd.data.read`, of which each reader knows some."""
 
+    root: str | Path | None = None
     size: int | None = None
     channels: int | None = None
     classes: Sequence[Any] | None = None
     labelled: bool = True
     target: str | None = None
     unreadable: Unreadable = "refuse"
+    download: bool = False
     in_memory: bool | None = None
 
     def __post_init__(self) -> None:
@@ -41,9 +43,9 @@ class Found:
 
     name: str  # in reports
     values: Tensor | Stored  # (N, *sample_shape)
-    layout: Layout
-    labels: Tensor | None = None  # numbers (N,) of the classes in int64
-    classes: list[Any] | None = None  # public
+    labels: Tensor | None  # numbers (N,) of the classes in int64
+    classes: list[Any] | None  # public; without them, labels are not used
+    layout: Layout | None = None
     kinds: list[str] | None = None  # of the columns of a table; public only if they are stated or taken
     taken: tuple[str, ...] = ()  # lines about facts that were taken from the records
     note: str = ""  # line about what was read
@@ -55,11 +57,10 @@ class Found:
         taken, layout = self.taken, self.layout
         if kinds is None and bounds is not None and self.kinds is not None and set(self.kinds) != {"numeric"}:
             kinds, taken = self.kinds, (*taken, taken_from_records(kinds=self.kinds))
-        if kinds is not None and self.kinds is not None:
+        if kinds is not None and layout is not None and self.kinds is not None:
             layout = replace(layout, dtypes=tuple("float32" if kind == "numeric" else "int64" for kind in kinds))
-        for line in (self.note, *taken):
-            if line:
-                say(line)
+        for line in filter(None, (self.note, *taken)):
+            say(line)
         facts = {"classes": self.classes, "layout": layout, "name": self.name, "taken": taken}
         return PrivateRecords.from_values(self.values, self.labels, **facts, bounds=bounds, kinds=kinds)
 

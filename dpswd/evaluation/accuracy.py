@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
@@ -21,17 +20,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
+from dpswd._arrays import Array
 from dpswd._validate import choice
 from dpswd.errors import InputError
+from dpswd.records import Records
 
-__all__ = ["CLASSIFIERS", "IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "SmallCNN", "scores"]
-
-Array = NDArray[Any]
-Pair = tuple[Array, Array]  # rows and classes
+__all__ = ["IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "SmallCNN", "scores"]
 Network = Callable[[int, int], nn.Module]  # of the numbers of channels and of outputs
-CLASSIFIERS = ("logreg", "mlp")  # for records of any shape
-IMAGE_CLASSIFIERS = (*CLASSIFIERS, "cnn")
-ROW_CLASSIFIERS = (*CLASSIFIERS, "boosting")
+IMAGE_CLASSIFIERS = ("logreg", "mlp", "cnn")
+ROW_CLASSIFIERS = ("logreg", "mlp", "boosting")
 _MODELS = {
     "logreg": LogisticRegression(max_iter=100),
     "mlp": MLPClassifier((100,), max_iter=20, random_state=0),
@@ -41,16 +38,13 @@ CNN_EPOCHS = 8  # of up to 20,000 images
 CNN_BATCH = 100
 
 
-def scores(
-    classifier: str | Network, train: Pair, test: Pair, images: bool, shape: tuple[int, ...] | None = None
-) -> dict[str, Any]:
+def scores(classifier: str | Network, train: Records, test: Records) -> dict[str, Any]:
     """Train a classifier; return accuracy and balanced accuracy on the test records in percent, and the AUC.
 
-    Rows are flat (n, d), pixels in [0, 1] for ``images``; networks need their ``shape`` (channels, height, width). The
-    AUC is of each class of the test records against the rest, averaged; ``None`` if they have a single class.
+    The AUC is of each class of the test records against the rest, averaged; ``None`` if they have a single class.
     """
-    found = _probabilities(classifier, train, test[0], images, shape)
-    truth, guess = test[1], found.argmax(1)
+    found = _probabilities(classifier, train, test)
+    truth, guess = test.labels.numpy(), found.argmax(1)
     present = np.unique(truth)
     balanced = recall_score(truth, guess, labels=present, average="macro")
     areas = [roc_auc_score(truth == c, found[:, c]) for c in present if c < found.shape[1]] if len(present) > 1 else []
@@ -61,36 +55,34 @@ def scores(
     }
 
 
-def _probabilities(
-    classifier: str | Network, train: Pair, rows: Array, images: bool, shape: tuple[int, ...] | None
-) -> Array:
-    """Return probabilities (n, C) of the classes of test rows, C the largest class of the training records plus 1."""
-    if len(np.unique(train[1])) < 2:
+def _probabilities(classifier: str | Network, train: Records, test: Records) -> Array:
+    """Return probabilities (n, C) of the classes of test records, C - 1 the largest class of the training records."""
+    classes, images = train.labels.numpy(), train.values.ndim == 4
+    if len(np.unique(classes)) < 2:
         raise InputError("Expected synthetic records of at least 2 classes, got 1; a classifier needs two.")
     network = SmallCNN if classifier == "cnn" else classifier
     if not isinstance(network, str):
-        return _network(network, train, rows, shape)
+        if not images:
+            raise InputError("Expected images for a network (cnn), got rows; choose another classifier.")
+        return _network(network, train, test)
     choice(("cnn", *_MODELS), classifier=network)
     model = clone(_MODELS[network])
     model = model if images else make_pipeline(StandardScaler(), model)  # pixels are in [0, 1] already
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is part of the setting
-        model.fit(*train)
-    found = np.zeros((len(rows), int(train[1].max()) + 1))
-    found[:, model.classes_] = model.predict_proba(rows)
+        model.fit(train.rows(), classes)
+    found = np.zeros((len(test), int(classes.max()) + 1))
+    found[:, model.classes_] = model.predict_proba(test.rows())
     return found
 
 
-def _network(make: Network, train: Pair, rows: Array, shape: tuple[int, ...] | None) -> Array:
+def _network(make: Network, train: Records, test: Records) -> Array:
     """Train a network on images by Adam with a cosine; the global random state stays as it is."""
-    if shape is None or len(shape) != 3:
-        raise InputError(f"Expected the shape (channels, height, width) of images for classifier='cnn', got {shape}.")
-    images, tested = (torch.from_numpy(each).unflatten(1, shape) for each in (train[0], rows))
-    classes = torch.from_numpy(train[1])
+    images, classes = train.floats(), train.labels
     epochs = max(1, min(CNN_EPOCHS, round(CNN_EPOCHS * 20_000 / len(images))))  # a bounded number of steps
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = make(shape[0], int(classes.max()) + 1)
+        network = make(images.shape[1], int(classes.max()) + 1)
         optimiser = torch.optim.Adam(network.parameters(), lr=2e-3)
         steps = epochs * -(-len(images) // CNN_BATCH)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -102,13 +94,8 @@ def _network(make: Network, train: Pair, rows: Array, shape: tuple[int, ...] | N
                 schedule.step()
     network.eval()
     with torch.no_grad():
-        found = torch.cat([network(part).softmax(1) for part in tested.split(1000)])
+        found = torch.cat([network(part).softmax(1) for part in test.floats().split(1000)])
     return np.asarray(found.numpy())
-
-
-def flat(values: Tensor) -> Array:
-    """Flatten records (n, ...) to float32 rows."""
-    return np.asarray(values.flatten(1).numpy(), dtype=np.float32)
 
 
 class SmallCNN(nn.Module):

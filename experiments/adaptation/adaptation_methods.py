@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from dpswd.adaptation.estimator import PrivateAdapter
 from dpswd.adaptation.methods import ImageAdapter, ImageMap
-from dpswd.adaptation.space import channels_last
 from dpswd.mixture.features import DCT, FeatureMap, Flatten
 from experiments.adaptation.pairs import Pair, digits, office
 from models.adaptation import accuracy, fit_aligned, fit_source, source_batches
@@ -200,12 +199,12 @@ def _image_map(aim: str) -> Callable[[Start, float | None], dict[str, Any]]:
         with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Expect")
             adapter = PrivateAdapter(epsilon, start.problem.delta, run_dir=Path(directory) / "run", **options).fit(
-                channels_last(torch.cat([images, private])),
+                torch.cat([images, private]),
                 np.r_[labels.numpy(), np.full(len(private), -1)],
                 np.repeat([1, -1], [len(images), len(private)]),
             )
         test = start.pair.test
-        found = adapter.score(channels_last(test.floats()), test.labels.numpy())
+        found = adapter.score(test.floats(), test.labels.numpy())
         return {"accuracy": 100 * found, **{name: adapter.guarantee_[name] for name in ("delta", "mu", "sound")}}
 
     return method

@@ -24,7 +24,6 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from dpswd.adaptation.estimator import PrivateAdapter
-from dpswd.adaptation.space import channels_last
 from experiments import cells
 from experiments.adaptation.pairs import CHANGES, OFFICE, Pair, vectors
 
@@ -116,7 +115,7 @@ def _work(cell: Cell, root: str | None) -> dict[str, Any]:
 
 def compare(pair: Pair, adapter: PrivateAdapter) -> dict[str, Any]:
     """Accuracies of the plain classifier, of the method without fallback and of the adapter's choice; its shift."""
-    source, target, test = (channels_last(part.floats()) for part in (pair.source, pair.target, pair.test))
+    source, target, test = (part.floats().numpy() for part in (pair.source, pair.target, pair.test))
     labels, truth = pair.source.labels.numpy(), pair.test.labels.numpy()
     with tempfile.TemporaryDirectory() as directory:
         adapter.set_params(run_dir=Path(directory) / "run").fit(

@@ -7,9 +7,8 @@ records: the private faces again and again, so that it protects no face.
 code of 32, batches of 256, 2,000 directions in the 8,192 features of a discriminator, sigma of Table 4 for N = 162,000
 (0.37 by the CLT's bound, 2.392 by Bernstein's), learning rate 5e-4, 100 epochs by the count of the authors' code:
 63,300 steps. From the code that the paper builds on (VinAIResearch/DSW): Adam with betas (0.5, 0.999), and a
-discriminator that is trained at every step on the private images, without noise (item 7). The full CelebA
-(torchvision's layout) is used where it is found, else the faces of ``celeba64``, with the same noise. A step takes
-seconds on a CPU core.
+discriminator that is trained at every step on the private images, without noise (item 7). The faces are those of
+``celeba64``, with the same noise if they are fewer. A step takes seconds on a CPU core.
 """
 
 import re

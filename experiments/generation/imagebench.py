@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.data import Benchmark, benchmark, data_root, every_fifth
-from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, flat, scores
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, scores
 from dpswd.generators import draw as generate
 from dpswd.records import Records
 from experiments import cells
@@ -194,8 +194,7 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path 
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
     measured = fidelity(test.floats(order), images[: len(test)], weights)
     found = accuracies(IMAGE_CLASSIFIERS, images, labels, source)
-    pair, synthetic = (flat(test.floats()), test.labels.numpy()), (flat(images), labels.numpy())
-    found["larger_cnn"] = scores(LargerCNN, synthetic, pair, True, tuple(images.shape[1:]))["accuracy"]
+    found["larger_cnn"] = scores(LargerCNN, Records(images, labels), test)["accuracy"]
     return {**dataclasses.asdict(cell), **facts, "accuracy": found, "fidelity": measured}
 
 

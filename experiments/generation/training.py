@@ -20,9 +20,9 @@ from dpswd import mixture
 from dpswd.audit.game import Unrecorded
 from dpswd.budget import Budget
 from dpswd.data import Benchmark, benchmark
-from dpswd.evaluation.accuracy import flat, scores
+from dpswd.evaluation.accuracy import scores
 from dpswd.generators import Generator
-from dpswd.records import PrivateRecords
+from dpswd.records import PrivateRecords, Records
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 BENCHMARKS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps", "digits": "digits", "CIFAR10": "cifar10"}
@@ -75,8 +75,7 @@ def accuracies(
 ) -> dict[str, float]:
     """Train classifiers on images; return their accuracies on the test records, or another of their scores."""
     assert loaded.test is not None
-    train, test = (flat(images), labels.numpy()), (flat(loaded.test.floats()), loaded.test.labels.numpy())
-    return {name: scores(name, train, test, True, tuple(images.shape[1:]))[score] for name in names}
+    return {name: scores(name, Records(images, labels), loaded.test)[score] for name in names}
 
 
 def to_bytes(images: Tensor) -> NDArray[np.uint8]:

@@ -70,7 +70,7 @@ def test_json_and_options_of_a_config(folder, tmp_path, capfd):
         ("source.npz nothing.npz", "nothing"),
         ("source.npz target.csv", "shape"),
         ("source.npz target_bare.npz --config other.yaml", "other"),
-        ("source.npz target_bare.npz --epsilon -1", "epsilon"),
+        ("no such --epsilon -1", "epsilon"),
     ],
 )
 def test_adapt_refuses_before_anything_is_written(folder, capfd, words, said):

@@ -141,6 +141,8 @@ def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, plac
             assert main(["generate", "digits", "--out", "run"]) == 130
         assert capfd.readouterr().err.endswith(f"{ending}\n")
     ledger = (place / "run" / "ledger.jsonl").read_bytes()
+    for wrong in (("--epsilon", "0"), ("--delta", "1")):
+        assert wrong[0][2:] in refused(capfd, "generate", "no/such/data", *wrong)
     said = refused(capfd, "generate", "no/such/data", "--out", "run")
     assert "--out" in said
     assert "--resume" in said
@@ -151,11 +153,10 @@ def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, plac
 
 def test_constants_of_a_config_and_of_options(capfd, place):
     (place / "mine.yaml").write_text("centre: 0.25\nshift: 0.5\n")
-    answer(capfd, "generate", "digits", "--config", "mine.yaml", "--shift", "1.5", "--name", "scans")
+    answer(capfd, "generate", "digits", "--config", "mine.yaml", "--shift", "1.5")
     config = (place / "runs" / "digits" / "config.yaml").read_text()
     assert "centre: 0.25" in config
     assert "shift: 1.5" in config
-    assert "scans" in config
     assert read_generator("runs/digits/generator.pt")[0].jitter["shift"] == 1.5
     for text, said in (("colour: red\n", "colour"), ("model: {}\n", "dpswd fit"), ("a: [", "YAML"), ("- 1\n", "list")):
         (place / "mine.yaml").write_text(text)

@@ -7,14 +7,17 @@ from PIL import Image
 
 from dpswd import InputError
 from dpswd.data import benchmark
-from dpswd.evaluation import evaluate
-from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, flat, scores
-from dpswd.evaluation.evaluate import figure
+from dpswd.evaluation import evaluate, figure
+from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
 from dpswd.evaluation.fidelity import fidelity, frechet
 from dpswd.records import Records
 
 DIGITS = benchmark("digits")
-TRAIN, TEST = ((flat(part.floats()), part.labels.numpy()) for part in (DIGITS.train, DIGITS.test))
+FLAT = [Records(part.values.flatten(1), part.labels) for part in (DIGITS.train, DIGITS.test)]
+
+
+def records(rows, labels):
+    return Records(torch.as_tensor(rows), torch.as_tensor(labels))
 
 
 def normal(n, d, seed=0):
@@ -28,20 +31,19 @@ def normal(n, d, seed=0):
 def test_real_digits_are_learnt_and_shuffled_labels_are_not(name, images):
     torch.manual_seed(1)
     state = torch.random.get_rng_state()
-    learnt = scores(name, TRAIN, TEST, images, (1, 8, 8))
+    train, test = (DIGITS.train, DIGITS.test) if images else FLAT
+    learnt = scores(name, train, test)
     assert learnt["accuracy"] > 85
     assert torch.equal(torch.random.get_rng_state(), state)  # the global random state is left alone
     torch.manual_seed(2)
-    assert learnt == scores(name, TRAIN, TEST, images, (1, 8, 8))  # settings are fixed, and so is the seed
-    shuffled = (TRAIN[0], np.random.default_rng(0).permutation(TRAIN[1]))
-    # control: chance is 10, its deviation is 1.6
-    assert scores(name, shuffled, TEST, images, (1, 8, 8))["accuracy"] < 30
+    assert learnt == scores(name, train, test)  # settings are fixed, and so is the seed
+    shuffled = records(train.values, np.random.default_rng(0).permutation(train.labels.numpy()))
+    assert scores(name, shuffled, test)["accuracy"] < 30  # control: chance is 10, its deviation is 1.6
 
 
 def test_classes_that_synthetic_records_lack_count_as_wrong():
-    train = (np.array([[0.0], [0.1], [1.0], [1.1]], dtype=np.float32), np.array([0, 0, 1, 1]))
-    test = (np.array([[0.0], [1.0], [2.0], [3.0]], dtype=np.float32), np.array([0, 1, 2, 3]))
-    found = scores("logreg", train, test, False)
+    train, test = records([[0.0], [0.1], [1.0], [1.1]], [0, 0, 1, 1]), records([[0.0], [1.0], [2.0], [3.0]], range(4))
+    found = scores("logreg", train, test)
     assert (found["accuracy"], found["balanced_accuracy"]) == (50.0, 50.0)
 
 
@@ -50,9 +52,9 @@ def test_balanced_accuracy_and_auc_tell_a_rare_class_from_guessing(name):
     """Nine in ten rows are of class 0; a classifier that knows nothing is right for these."""
     labels = (np.arange(2000) % 10 == 0).astype(int)
     rows = normal(2000, 3)
-    other, shift = normal(2000, 3, 1), 2.5 * labels[:, None]
-    known = scores(name, (rows + shift, labels), (other + shift, labels), False)
-    blind = scores(name, (rows, labels), (other, labels), False)
+    move = 2.5 * labels[:, None]
+    known = scores(name, records(rows + move, labels), records(normal(2000, 3, 1) + move, labels))
+    blind = scores(name, records(rows, labels), records(normal(2000, 3, 1), labels))
     assert known["balanced_accuracy"] > 95
     assert known["auc"] > 0.99
     assert blind["accuracy"] > 80
@@ -61,14 +63,13 @@ def test_balanced_accuracy_and_auc_tell_a_rare_class_from_guessing(name):
 
 
 def test_networks_want_images_and_two_classes():
-    rows = (np.zeros((4, 6), np.float32), np.arange(4))
-    for shape in (None, (6,)):
-        with pytest.raises(InputError, match="shape"):
-            scores("cnn", rows, rows, False, shape)
+    rows = records(np.zeros((4, 6), np.float32), range(4))
+    with pytest.raises(InputError, match="images"):
+        scores("cnn", rows, rows)
     with pytest.raises(InputError, match="2 classes"):
-        scores("logreg", (rows[0], np.zeros(4, int)), rows, False)
+        scores("logreg", records(rows.values, [0] * 4), rows)
     with pytest.raises(InputError, match="classifier"):
-        scores("tree", rows, rows, False)
+        scores("tree", rows, rows)
 
 
 def test_frechet_distance_of_normal_laws():
@@ -113,11 +114,11 @@ def test_evaluation_of_images_and_of_rows_without_classes():
 def test_figures_show_both_sides(tmp_path):
     rows, one = (Records(torch.rand(8, *shape), torch.tensor([0] * 7 + [1])) for shape in ((14,), (3, 9, 9)))
     figure(tmp_path / "rows.png", rows, rows, [f"c{i}" for i in range(14)])
-    figure(tmp_path / "single.png", one, one)
-    figure(tmp_path / "rare.png", one, one, classes=["common", "rare"])
-    heights = {}
-    for name in ("rows", "single", "rare"):
+    figure(tmp_path / "images.png", one, one, n_classes=2)
+    for name in ("rows", "images"):
         with Image.open(tmp_path / f"{name}.png") as image:
-            assert np.asarray(image.convert("L")).std() > 10
-            heights[name] = image.height
-    assert heights["rare"] > heights["single"]  # a class of one image has its row, too
+            pixels = np.asarray(image.convert("L"))
+        assert pixels.std() > 10
+    one, same = (pixels[6:60, start : start + 54] for start in (6, 6 + 7 * 60))  # enlarged six times
+    assert np.array_equal(one, same)  # a real image and, behind a gap, a synthetic one
+    assert pixels[66:120, 6:60].std() > 10 > pixels[66:120, 66:120].std()  # a class of one image has its row, too

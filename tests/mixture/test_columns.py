@@ -8,7 +8,7 @@ import torch
 from factories import booked
 from scipy import stats
 
-from dpswd import Budget, ColumnCounts, PrivateGenerator, PrivateRecords, mixture
+from dpswd import Budget, ColumnCounts, InputError, PrivateGenerator, PrivateRecords, mixture
 from dpswd.bins import Bins
 from dpswd.generators import draw
 from dpswd.mixture.columns import NormalScores, estimate
@@ -50,6 +50,8 @@ def test_bins_hold_their_values_and_atoms():
     assert bins.index(torch.full((1, 5), -1e30)).tolist() == [[0] * 5]
     assert bins.nodes(ends).shape == (2, len(bins.levels))
     assert int(bins.nodes(ends).max()) == bins.n_nodes - 1
+    with pytest.raises(InputError, match=r"two values of the integer column 1 between them, got \(0, 0\.1\)"):
+        Bins.of([(0, 1), (0, 0.1)], ["binary", "integer"], 64)
 
 
 def test_scores_of_numbers_are_normal_and_come_back_and_atoms_have_one_score(fitted):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dpswd.data import benchmark
-from dpswd.evaluation.accuracy import flat, scores
+from dpswd.evaluation.accuracy import scores
 from dpswd.lightning.networks import ConvGenerator
 from dpswd.mixture.features import Flatten
 from dpswd.records import Records
@@ -126,8 +126,7 @@ def test_table_5_generator():
 
 def learnt(sample, n=2000):
     labels, test = torch.arange(n) % 10, benchmark("digits").test
-    made, real = (flat(sample(labels)), labels.numpy()), (flat(test.floats()), test.labels.numpy())
-    return scores("logreg", made, real, True)["accuracy"]
+    return scores("logreg", Records(torch.as_tensor(sample(labels)), labels), test)["accuracy"]
 
 
 def test_gaussian_finds_means_and_covariances(tmp_path):
