@@ -228,7 +228,8 @@ def plan_sketch(n_records: int, n_classes: int, mu: float, sample_shape: Sequenc
 
 def _clipped(rows: Tensor, norm: float) -> Tensor:
     """Clip rows (n, d) as a query does; gradients leave the factor out."""
-    return rows * (norm / rows.detach().norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1)
+    result: Tensor = rows * (norm / rows.detach().norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1)
+    return result
 
 
 class _Part(nn.Module):
