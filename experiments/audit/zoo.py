@@ -299,7 +299,7 @@ def inspect(specimen: Specimen, *, trials: int = TRIALS, seed: int = 0) -> dict[
         "name": specimen.name,
         "leak": specimen.leak,
         "mu_claimed": claim.mu,
-        "mu_claimed_at_fpr": claim.mu_at(broken.for_mu.fpr),
+        "mu_claimed_at_fpr": claim.mu_at(broken.fpr),
         "mu_lower": broken.mu,
         "caught": not claim.is_consistent_with(broken),
         "twin_mu_lower": sound.mu,

@@ -13,7 +13,7 @@ import dpswd.audit.game
 import dpswd.queries
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.pld import gaussian_delta
-from dpswd.audit.bounds import Attack, Claim, evaluate, upper_limit
+from dpswd.audit.bounds import Claim, Evidence, evaluate, upper_limit
 from dpswd.audit.game import ProjectionGame, QueryGame, audit, run_game
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss
@@ -94,7 +94,7 @@ def test_subsampled_and_composed_runs_stay_below_the_claimed_curve():
     stated = claim(made, 36, 3)
     evidence = run_game(ProjectionGame(made, 36, 3), 1000, confidence=0.999)
     assert stated.is_consistent_with(evidence)
-    assert evidence.mu > 0.65 * stated.mu_at(evidence.for_mu.fpr)
+    assert evidence.mu > 0.65 * stated.mu_at(evidence.fpr)
     other = run_game(ProjectionGame(made, 36, 3), 1000, confidence=0.999)
     assert not claim(made, 36, 1).is_consistent_with(other)  # control: the claim for one release
 
@@ -169,14 +169,15 @@ def test_upper_limit_coverage(trials, level):
     assert stats.binom.pmf(np.arange(trials + 1), trials, 0.01)[wald < 0.01].sum() > 10 * level
 
 
-def test_attack_on_a_gaussian_gives_its_mu_and_at_most_its_epsilon():
+def test_rates_of_a_gaussian_give_its_mu_and_at_most_its_epsilon():
     mu, delta = 1.7, 1e-5
     epsilon = max(e for e in np.linspace(0, 12, 4001) if gaussian_delta(mu, e) > delta)
     bounds = []
     for threshold in np.linspace(-6, 8, 1401):
-        attack = Attack(threshold, float(stats.norm.sf(threshold)), float(stats.norm.cdf(threshold - mu)))
-        assert attack.mu == pytest.approx(mu, abs=1e-6)
-        bounds.append(attack.epsilon(delta))
+        fpr, fnr = float(stats.norm.sf(threshold)), float(stats.norm.cdf(threshold - mu))
+        evidence = Evidence(fpr, fnr, delta, confidence=0.99, trials=1, best_provable_mu=math.inf)
+        assert evidence.mu == pytest.approx(mu, abs=1e-6)
+        bounds.append(evidence.epsilon)
     assert 0.9 * epsilon < max(bounds) <= epsilon + 0.01
 
 
@@ -202,8 +203,7 @@ def test_evaluate_false_alarm_rate():
 def test_evaluate_separated_scores():
     evidence = evaluate(np.zeros(1000), np.ones(1000))
     assert evidence.mu == pytest.approx(evidence.best_provable_mu)
-    assert 0 < evidence.for_mu.threshold < 1
-    rate = 1 - (0.01 * 0.8 / 2) ** (1 / 850)
+    rate = 1 - (0.01 / 2) ** (1 / 850)
     assert evidence.mu == pytest.approx(2 * stats.norm.isf(rate), rel=1e-9)
     infinite = evaluate(np.full(1000, -np.inf), np.full(1000, np.inf))
     assert infinite.mu == pytest.approx(evidence.mu)
