@@ -153,7 +153,7 @@ class PrivacyAccountant:
             deltas = [float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons]
         return np.asarray(np.clip(deltas, 0.0, 1.0), dtype=float)
 
-    def pld(self, *, pessimistic: bool = True, points: int = POINTS_PER_DEVIATION) -> PrivacyLossDistribution:
+    def pld(self, *, points: int = POINTS_PER_DEVIATION) -> PrivacyLossDistribution:
         """Return the distribution of the privacy loss of all releases; see :func:`dpswd.accounting.pld.compose`.
 
         Raises:
@@ -162,7 +162,7 @@ class PrivacyAccountant:
         if self._tail(chosen=False):
             raise InputError("Expected failure_prob for a bound that spends a tail probability, got None; resolve it.")
         tail = self._tail(chosen=True, pld=True)
-        return compose(self.parts(), pessimistic=pessimistic, points=points, infinity_mass=tail)
+        return compose(self.parts(), points=points, infinity_mass=tail)
 
     def get_mu_and_regret(self, *, points: int = POINTS_PER_DEVIATION) -> tuple[float, float]:
         """Return mu of Gaussian differential privacy, rounded up, and its regret (Gomez2025).

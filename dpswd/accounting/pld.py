@@ -16,7 +16,7 @@ from dp_accounting.pld import common
 from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from numpy.typing import ArrayLike, NDArray
-from scipy import fft, optimize, signal, special
+from scipy import fft, signal, special
 
 from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, Law
@@ -82,10 +82,10 @@ def _before_sampling(epsilon: Array, rate: float) -> Array:
     return np.where(epsilon < 1, near, far)
 
 
-def release_profile(part: Releases, epsilon: ArrayLike, *, pessimistic: bool = True) -> Array:
-    """Compute delta (n,) of one release of ``part`` at every epsilon (n,) >= 0, with S rounded up or down."""
+def release_profile(part: Releases, epsilon: ArrayLike) -> Array:
+    """Compute delta (n,) of one release of ``part`` at every epsilon (n,) >= 0, with S rounded up."""
     epsilon = np.asarray(epsilon, dtype=float)
-    atoms, weights = part.law.atoms(pessimistic=pessimistic)
+    atoms, weights = part.law.atoms()
     inner = _before_sampling(epsilon, part.rate)[:, None]  # (n, 1)
     positive = atoms > 0
     least = max(_LEAST_MU, min(_LEAST_LOSS / part.rate, 1.0))
@@ -148,41 +148,15 @@ def _symmetric(upper: Array, infinite: float, step: float) -> _Losses:
 
 
 @functools.lru_cache(maxsize=32)
-def _one_release(part: Releases, step: float, points: int, pessimistic: bool) -> _Losses:
+def _one_release(part: Releases, step: float, points: int) -> _Losses:
     """The discrete loss of one release, on multiples of ``step``."""
     _, _, top, _ = _loss_moments(part)
     grid = _multiples(top, step, points)
     x = np.asarray(grid * step, dtype=float)
-    delta = np.minimum.accumulate(release_profile(part, x, pessimistic=pessimistic))
-    if not pessimistic:
-        delta = _convex_minorant(x, _below(part, x, delta))
+    delta = np.minimum.accumulate(release_profile(part, x))
     upper = np.zeros(grid[-1])
     upper[grid[1:] - 1] = _masses(x, delta)
     return _symmetric(upper, float(delta[-1]), step)
-
-
-def _below(part: Releases, x: Array, delta: Array) -> Array:
-    """Lower every point by the largest gap between profile and chord beside it: the chords stay below the profile."""
-    with np.errstate(over="ignore"):
-        middle = x[1:] + np.log1p(np.exp(-np.diff(x))) - math.log(2)  # the middle of the chord, in e^epsilon
-    # the gap is concave in e^epsilon and zero at both ends: at most twice its value in the middle
-    gap = np.maximum(delta[:-1] + delta[1:] - 2 * release_profile(part, middle, pessimistic=False), 0.0)
-    lowered = np.maximum(delta - np.maximum(np.append(gap, 0.0), np.insert(gap, 0, 0.0)), 0.0)
-    lowered[-1] = 0.0
-    return np.asarray(np.minimum.accumulate(lowered), dtype=float)
-
-
-def _convex_minorant(x: Array, delta: Array) -> Array:
-    """The largest function below the points that is convex in e^epsilon: slopes are pooled until they increase."""
-    x, delta = (
-        np.concatenate([-x[:0:-1], x]),
-        np.concatenate([-np.expm1(-x[:0:-1]) + np.exp(-x[:0:-1]) * delta[:0:-1], delta]),
-    )
-    delta = np.minimum.accumulate(np.clip(delta, 0.0, 1.0))
-    widths = np.exp(x[:-1]) * np.expm1(np.diff(x))
-    slopes = optimize.isotonic_regression(-np.diff(delta) / widths, weights=widths, increasing=False).x
-    minorant = np.append(np.cumsum((slopes * widths)[::-1])[::-1], 0.0)
-    return np.asarray(np.clip(minorant[len(x) // 2 :], 0.0, 1.0), dtype=float)
 
 
 def _self_compose(losses: _Losses, times: int, step: float) -> _Losses:
@@ -223,17 +197,12 @@ def _coarsen(upper: Array, step: float, factor: int) -> Array:
 
 
 def compose(
-    parts: Sequence[Releases],
-    *,
-    pessimistic: bool = True,
-    points: int = POINTS_PER_DEVIATION,
-    infinity_mass: float = 0.0,
+    parts: Sequence[Releases], *, points: int = POINTS_PER_DEVIATION, infinity_mass: float = 0.0
 ) -> PrivacyLossDistribution:
     """Compose any sequence of releases.
 
-    Not ``pessimistic``, every epsilon and delta is a lower bound, to see how tight the upper one is. ``points`` are the
-    grid points per standard deviation of the loss of one release; ``infinity_mass`` is the probability that a bound on
-    S fails at some release, and is added to every delta.
+    ``points`` are the grid points per standard deviation of the loss of one release; ``infinity_mass`` is the
+    probability that a bound on S fails at some release, and is added to every delta.
     """
     if not (merged := merge_gaussians(parts)):
         raise InputError("Expected at least one release to account for, got none; call step() first.")
@@ -253,16 +222,16 @@ def compose(
     step = float(f"{max(step, max(top for _, _, top, _ in moments) / _MAX_POINTS):.6g}")
     total = _Losses(np.ones(1), 0.0)
     for part, one in zip(merged, rounded, strict=True):
-        losses = _one_release(one, step, 4 * points if part.times <= _FEW else points, pessimistic)
+        losses = _one_release(one, step, 4 * points if part.times <= _FEW else points)
         losses = _self_compose(losses, part.times, step)
         if len(total.probabilities) > 1:
             probabilities = signal.fftconvolve(total.probabilities, losses.probabilities)
             infinite = total.infinite + losses.infinite - total.infinite * losses.infinite
             losses = _symmetric(probabilities[len(probabilities) // 2 + 1 :], infinite, step)
         total = losses
-    infinite = infinity_mass + (total.infinite if pessimistic else 0.0)
+    infinite = infinity_mass + total.infinite
     upper = total.probabilities[len(total.probabilities) // 2 + 1 :]
     factor = max(1, int(math.sqrt(variance) / step / _MAX_PER_DEVIATION))
     upper, step = _coarsen(upper, step, factor), step * factor
     probabilities, _ = _symmetric(upper, infinite, step)
-    return PrivacyLossDistribution(DensePLDPmf(step, -len(upper), probabilities, infinite, pessimistic))
+    return PrivacyLossDistribution(DensePLDPmf(step, -len(upper), probabilities, infinite, True))
