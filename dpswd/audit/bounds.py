@@ -38,27 +38,24 @@ def _mu(fpr: ArrayLike, fnr: ArrayLike) -> Array:
     return np.asarray(stats.norm.isf(fpr) - stats.norm.ppf(fnr), dtype=float)
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """Upper limits on both error rates of one test, which hold together with probability ``confidence``."""
+def lower_bounds(fpr: float, fnr: float, delta: float) -> tuple[float, float]:
+    """Compute lower bounds, at least 0, on mu, and on epsilon at ``delta``, from the error rates of a test."""
+    ratio = max((1 - delta - fnr) / fpr, (1 - delta - fpr) / fnr)
+    return max(0.0, float(_mu(fpr, fnr))), math.log(max(1.0, ratio))
 
-    fpr: float
-    fnr: float
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Result of an attack: one test, whose two error limits and bounds hold together with ``confidence``."""
+
+    mu_lower: float
+    epsilon_lower: float  # at ``delta``
+    fpr: float  # at most
+    fnr: float  # at most
     delta: float
     confidence: float
     trials: int  # runs per data set, those for choosing the threshold included
     best_provable_mu: float  # bound on mu that these runs would give without a single error
-
-    @property
-    def mu(self) -> float:
-        """Lower bound on mu, at least 0."""
-        return max(0.0, float(_mu(self.fpr, self.fnr)))
-
-    @property
-    def epsilon(self) -> float:
-        """Lower bound on epsilon at ``delta``, at least 0."""
-        rest = 1 - self.delta
-        return math.log(max(1.0, (rest - self.fnr) / self.fpr, (rest - self.fpr) / self.fnr))
 
 
 def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
@@ -75,8 +72,18 @@ def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confid
     counted, level = len(one) - cut, (1 - confidence) / 2
     threshold = _threshold(one[:cut], two[:cut], level * _CAUTION)
     errors = [int((one[cut:] > threshold).sum()), int((two[cut:] <= threshold).sum())]
-    fpr, fnr, faultless = upper_limit([*errors, 0], counted, level)
-    return Evidence(float(fpr), float(fnr), delta, confidence, len(one), float(_mu(faultless, faultless)))
+    fpr, fnr, faultless = upper_limit([*errors, 0], counted, level).tolist()
+    mu, epsilon = lower_bounds(fpr, fnr, delta)
+    return Evidence(
+        mu_lower=mu,
+        epsilon_lower=epsilon,
+        fpr=fpr,
+        fnr=fnr,
+        delta=delta,
+        confidence=confidence,
+        trials=len(one),
+        best_provable_mu=lower_bounds(faultless, faultless, delta)[0],
+    )
 
 
 def _threshold(one: Array, two: Array, level: float) -> float:
@@ -119,7 +126,7 @@ class Claim:
     def is_consistent_with(self, evidence: Evidence) -> bool:
         """Whether no bound in ``evidence`` exceeds the claim, and its test lies on or above the curve."""
         return (
-            evidence.mu <= self.mu
-            and evidence.epsilon <= self.epsilon
+            evidence.mu_lower <= self.mu
+            and evidence.epsilon_lower <= self.epsilon
             and evidence.fnr >= float(self.curve.fnr([evidence.fpr])[0])
         )

@@ -181,22 +181,14 @@ class QueryGame:
         return float(((released - self.middle) * self.difference).sum()) / sigma**2
 
 
-@dataclass(frozen=True)
-class AuditResult:
-    """Lower bounds and the claim that they are compared with; docs/audit.md explains the fields."""
+@dataclass(frozen=True, kw_only=True)
+class AuditResult(Evidence):
+    """Evidence and the claim that it is compared with; docs/audit.md explains the fields."""
 
-    mu_lower: float
     mu_claimed: float
-    passed: bool  # whether no measured point lies below the claimed trade-off curve
-    confidence: float
     mu_claimed_at_fpr: float
-    fpr: float
-    fnr: float
-    best_provable_mu: float
-    epsilon_lower: float
     epsilon_claimed: float
-    delta: float
-    trials: int  # runs per data set
+    passed: bool  # whether no measured point lies below the claimed trade-off curve
     n_releases: int  # T
     releases_audited: int  # per run of the game, which the claim is for; fewer than T if time was short
     assumptions: list[str]  # of the claim
@@ -205,18 +197,11 @@ class AuditResult:
     def of(cls, claim: Claim, evidence: Evidence, n_releases: int = 1, releases_audited: int = 1) -> "AuditResult":
         """Compare the evidence with the claim."""
         return cls(
-            mu_lower=evidence.mu,
+            **vars(evidence),
             mu_claimed=claim.mu,
-            passed=claim.is_consistent_with(evidence),
-            confidence=evidence.confidence,
             mu_claimed_at_fpr=claim.mu_at(evidence.fpr),
-            fpr=evidence.fpr,
-            fnr=evidence.fnr,
-            best_provable_mu=evidence.best_provable_mu,
-            epsilon_lower=evidence.epsilon,
             epsilon_claimed=claim.epsilon,
-            delta=evidence.delta,
-            trials=evidence.trials,
+            passed=claim.is_consistent_with(evidence),
             n_releases=n_releases,
             releases_audited=releases_audited,
             assumptions=claim.assumptions,
@@ -260,8 +245,6 @@ def audit(
         >>> audit(mechanism, sample_size=10, trials=100, confidence=1 - 1e-6).passed
         True
     """
-    if trials is not None:
-        at_least(MIN_TRIALS, trials=trials)
     if not mechanism.is_private:
         raise InputError("Expected a mechanism without noise_seed, got one with: it is NOT PRIVATE and claims nothing.")
 

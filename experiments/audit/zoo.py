@@ -300,9 +300,9 @@ def inspect(specimen: Specimen, *, trials: int = TRIALS, seed: int = 0) -> dict[
         "leak": specimen.leak,
         "mu_claimed": claim.mu,
         "mu_claimed_at_fpr": claim.mu_at(broken.fpr),
-        "mu_lower": broken.mu,
+        "mu_lower": broken.mu_lower,
         "caught": not claim.is_consistent_with(broken),
-        "twin_mu_lower": sound.mu,
+        "twin_mu_lower": sound.mu_lower,
         "twin_passed": claim.is_consistent_with(sound),
         "trials": trials,
     }
