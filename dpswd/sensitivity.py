@@ -154,9 +154,7 @@ class ProjectionLaw:
     @property
     def maximum(self) -> float:
         """Maximum of S."""
-        if self.kind == "iid":
-            return float(self.n_projections)
-        return float(-(-self.n_projections // self.dim))
+        return float(self.n_projections if self.kind == "iid" else -(-self.n_projections // self.dim))
 
     def log_mgf(self, t: ArrayLike) -> Array:
         """Return ``ln E exp(t S)`` for t >= 0, with the relative accuracy of :func:`log_kummer`."""

@@ -1,5 +1,6 @@
 """Privacy accountant: composes releases and computes epsilon, delta and mu."""
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
@@ -176,11 +177,9 @@ class PrivacyAccountant:
         exact = self.gaussian_mu
         if exact is not None:
             return round_up(exact, 5), 0.0
-        loss = self.pld(points=points)
-        try:
+        loss, mu, regret = self.pld(points=points), math.inf, 1.0
+        with contextlib.suppress(ValueError, AssertionError):  # gdpnum found no such point
             mu, regret = PLDConverter(loss).get_mu_and_regret()
-        except (ValueError, AssertionError):  # gdpnum found no such point
-            mu, regret = math.inf, 1.0
         if not math.isfinite(mu):
             # Unsampled and with the largest S every release is Gaussian. A curve between that of mu and 1 - x is at
             # most mu / sqrt(2 pi) above the former.
@@ -223,10 +222,12 @@ class PrivacyAccountant:
     @property
     def sound(self) -> bool:
         """Whether every number is a proven bound: no CLT bound and no fixed noise seed."""
-        return all(
-            mechanism.is_private and not (mechanism.spends_tail and mechanism.bound == "clt")
-            for mechanism, *_ in self.history
-        )
+        return not self.shortcomings
+
+    @property
+    def shortcomings(self) -> list[str]:
+        """What voids the numbers (a fixed noise seed), or leaves them unproven (a CLT bound)."""
+        return [line.partition(": ")[2].capitalize() for line in self.assumptions if line.startswith("NOT ")]
 
     @property
     def assumptions(self) -> list[str]:
@@ -255,6 +256,8 @@ class PrivacyAccountant:
 
     def parts(self) -> list[Releases]:
         """Return the releases in units of their noise, for :mod:`dpswd.accounting.pld` and ``rdp``."""
+        if not self.history:
+            raise InputError("Expected at least one release to account for, got none; call step() first.")
         return [
             Releases(mechanism.law, mechanism.unit_sensitivity / mechanism.sigma, _rate(mechanism, size), count)
             for mechanism, size, count in self.history

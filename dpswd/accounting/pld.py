@@ -199,13 +199,12 @@ def _coarsen(upper: Array, step: float, factor: int) -> Array:
 def compose(
     parts: Sequence[Releases], *, points: int = POINTS_PER_DEVIATION, infinity_mass: float = 0.0
 ) -> PrivacyLossDistribution:
-    """Compose any sequence of releases.
+    """Compose any sequence of releases, of which there is at least one.
 
     ``points`` are the grid points per standard deviation of the loss of one release; ``infinity_mass`` is the
     probability that a bound on S fails at some release, and is added to every delta.
     """
-    if not (merged := merge_gaussians(parts)):
-        raise InputError("Expected at least one release to account for, got none; call step() first.")
+    merged = merge_gaussians(parts)
     # times is rounded to a power of two for the grid, so that the caches hit during a run
     rounded = [part._replace(times=1 << (part.times - 1).bit_length()) for part in merged]
     moments = [_loss_moments(part) for part in rounded]

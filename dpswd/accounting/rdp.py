@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from dpswd.accounting.pld import Releases
-from dpswd.errors import InputError
 
 MAX_ORDER = 1024
 _ORDERS = [2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, MAX_ORDER]
@@ -58,8 +57,6 @@ class RenyiAccount:
     """Renyi curve of a sequence of releases, of which there is at least one."""
 
     def __init__(self, parts: Sequence[Releases]) -> None:
-        if not parts:
-            raise InputError("Expected at least one release to account for, got none; call step() first.")
         self._terms = [(_one_release(part._replace(times=1)), part.times) for part in parts]
 
     def __call__(self, order: float) -> float:

@@ -88,17 +88,18 @@ def test_configs_by_name(capfd, tmp_path, monkeypatch):
     assert "pyproject" in refused(capfd, "configs", "../pyproject")
 
 
-def test_warnings_are_one_line_without_source(monkeypatch):
+def test_warnings_are_one_line_without_source(monkeypatch, capsys):
     """Issue 31: a warning once printed the line of source that raised it."""
     from dpswd.commands import configs
 
-    said, before = [], warnings.formatwarning
+    before = warnings.showwarning
 
     def warns(arguments):
-        said.append(warnings.formatwarning(UserWarning("be careful"), UserWarning, "file.py", 3, "code"))
+        warnings.simplefilter("always")
+        warnings.warn("be careful", stacklevel=1)
         return {"configs": {}}
 
     monkeypatch.setattr(configs, "run", warns)
     assert main(["configs"]) == 0
-    assert said == ["Warning: be careful\n"]
-    assert warnings.formatwarning is before
+    assert capsys.readouterr().err == "Warning: be careful\n"
+    assert warnings.showwarning is before
