@@ -16,8 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpswd._validate import at_least
-
 _SEED_BYTES = 32  # of the operating system's entropy per draw
 _MAX_BYTES = 2**30  # per call of OpenSSL, whose counter has 32 bits
 _PAIRS = 2**16  # of normal numbers per block, which stays in the processor's cache
@@ -37,7 +35,6 @@ class SeededRandom:
     """Repeatable source for tests and benchmarks. Its results are NOT PRIVATE."""
 
     def __init__(self, seed: int) -> None:
-        at_least(0, noise_seed=seed)
         self._bits = np.random.Philox(seed)
 
     def words(self, count: int) -> NDArray[np.uint64]:

@@ -258,12 +258,9 @@ Mechanism = ProjectionMechanism | GaussianMechanism
 
 def mechanism_from_dict(values: dict[str, Any]) -> Mechanism:
     """Restore a mechanism from the result of ``to_dict``."""
-    fields = dict(values) if isinstance(values, dict) else {}
-    kind = fields.pop("mechanism", None)
-    for made in (ProjectionMechanism, GaussianMechanism):
-        if kind == made._name:
-            try:
-                return made(**fields)
-            except TypeError as error:
-                raise InputError(f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}.") from None
-    raise InputError(f"Expected the dictionary of a mechanism, as to_dict() returns it, got mechanism={kind!r}.")
+    kinds = {kind._name: kind for kind in (ProjectionMechanism, GaussianMechanism)}
+    try:
+        fields = {**values}
+        return kinds[fields.pop("mechanism")](**fields)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"Expected the fields of a mechanism, as to_dict() returns them, got: {error}.") from None

@@ -144,15 +144,10 @@ class PrivacyAccountant:
         return epsilon
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
-        """Return an upper bound on delta, at most 1, at every epsilon: the privacy profile."""
+        """Return an upper bound on delta, at most 1, at every epsilon: the privacy profile, always by PLD."""
         positive(**{f"epsilons[{i}]": epsilon for i, epsilon in enumerate(epsilons)})
-        if self.accountant == "rdp":
-            account = RenyiAccount(self.parts())
-            deltas = [account.get_delta(epsilon) + self.tail for epsilon in epsilons]
-        else:
-            loss = self.pld()
-            deltas = [float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons]
-        return np.asarray(np.clip(deltas, 0.0, 1.0), dtype=float)
+        loss = self.pld()
+        return np.clip([float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons], 0.0, 1.0)
 
     def pld(self, *, points: int = POINTS_PER_DEVIATION) -> PrivacyLossDistribution:
         """Return the distribution of the privacy loss of all releases; see :func:`dpswd.accounting.pld.compose`.

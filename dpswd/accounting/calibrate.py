@@ -5,11 +5,13 @@ import functools
 import math
 from collections.abc import Callable
 
+import numpy as np
+from dp_accounting import get_sigma_gaussian
 from scipy import optimize
 
 from dpswd._validate import positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError, gaussian_delta
+from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism
 
@@ -93,20 +95,17 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     """Return the mu of a Gaussian mechanism with this budget.
 
     Raises:
-        InputError: If no mu between e^-25 and e^10 has this budget.
+        InputError: If no mu between 1e-11 and 20,000 has this budget.
 
     Example:
         >>> round(mu_of_epsilon(1.0, 1e-5), 3)
         0.268
     """
-
-    def gap(log_mu: float) -> float:
-        return math.log(float(gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(delta)
-
-    try:
-        return math.exp(optimize.brentq(gap, -25, 10, xtol=1e-10))
-    except ValueError:
-        raise InputError(f"Expected a less extreme budget, got epsilon={epsilon:g} and delta={delta:g}.") from None
+    with np.errstate(divide="ignore"):  # of extreme budgets
+        mu = 1 / float(get_sigma_gaussian(epsilon, delta))
+    if not 1e-11 < mu < 2e4:
+        raise InputError(f"Expected a less extreme budget, got epsilon={epsilon:g} and delta={delta:g}.")
+    return mu
 
 
 def _search(spend: Callable[[float, int], float], target: float, guess: float) -> float:

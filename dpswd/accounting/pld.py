@@ -121,9 +121,7 @@ def _loss_moments(part: Releases) -> tuple[float, float, float, float]:
 def _multiples(top: float, step: float, points: int) -> NDArray[np.int64]:
     """Integers from 0 to beyond ``top / step``: all of them near zero, then with constant relative spacing."""
     last, growth = math.ceil(top / step), 1 + _GROWTH / points
-    dense = math.ceil(1 / (growth - 1))
-    if last <= dense:
-        return np.arange(last + 1)
+    dense = min(last, math.ceil(1 / (growth - 1)))
     sparse = dense * growth ** np.arange(1, math.log(last / dense) / math.log(growth))
     return np.unique(np.concatenate([np.arange(dense + 1), np.rint(sparse), [last]]).astype(np.int64))
 

@@ -67,11 +67,6 @@ class RenyiAccount:
         """Return the smallest epsilon over the orders, at least 0."""
         return max(0.0, self._smallest(lambda order: self(order) - math.log(delta) / (order - 1)))
 
-    def get_delta(self, epsilon: float) -> float:
-        """Return the smallest delta over the orders, at most 1."""
-        log_delta = self._smallest(lambda order: (order - 1) * (self(order) - epsilon))
-        return math.exp(min(0.0, log_delta))
-
     @staticmethod
     def _smallest(objective: Callable[[float], float]) -> float:
         """Minimise over orders. Every order gives a valid bound, so that an inexact minimum is safe."""

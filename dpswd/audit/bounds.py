@@ -44,7 +44,7 @@ def lower_bounds(fpr: float, fnr: float, delta: float) -> tuple[float, float]:
     return max(0.0, float(_mu(fpr, fnr))), math.log(max(1.0, ratio))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Evidence:
     """Result of an attack: one test, whose two error limits and bounds hold together with ``confidence``."""
 
@@ -73,17 +73,8 @@ def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confid
     threshold = _threshold(one[:cut], two[:cut], level * _CAUTION)
     errors = [int((one[cut:] > threshold).sum()), int((two[cut:] <= threshold).sum())]
     fpr, fnr, faultless = upper_limit([*errors, 0], counted, level).tolist()
-    mu, epsilon = lower_bounds(fpr, fnr, delta)
-    return Evidence(
-        mu_lower=mu,
-        epsilon_lower=epsilon,
-        fpr=fpr,
-        fnr=fnr,
-        delta=delta,
-        confidence=confidence,
-        trials=len(one),
-        best_provable_mu=lower_bounds(faultless, faultless, delta)[0],
-    )
+    best, _ = lower_bounds(faultless, faultless, delta)
+    return Evidence(*lower_bounds(fpr, fnr, delta), fpr, fnr, delta, confidence, len(one), best)
 
 
 def _threshold(one: Array, two: Array, level: float) -> float:

@@ -107,15 +107,12 @@ class ProjectionGame:
         self.record = torch.from_numpy(z).to(torch.float32)
         self.clipped = mechanism.row_norm * self.record.double() / self.record.double().norm()  # (d,)
         self.loss: _Audited = type("Audited", (_Audited, loss), {})(mechanism)
-        self.records = [self._private(replaced) for replaced in (False, True)]
-
-    def _private(self, replaced: bool) -> PrivateRecords:
-        """Return the handle of one data set, whose records are computed when they are opened."""
-        size, classes = self.sample_size, self.mechanism.n_classes
-        rows = Stored(lambda index: self.rows(index, replaced), (size, len(self.record)), torch.float32)
-        labels = torch.zeros(size, dtype=torch.int64) if classes else None
-        names, layout = range(classes) if classes else None, Layout.of(self.record[None])
-        return PrivateRecords.from_values(rows, labels, classes=names, layout=layout)
+        labels = torch.zeros(sample_size, dtype=torch.int64) if mechanism.n_classes else None
+        classes, layout = range(mechanism.n_classes or 0) or None, Layout.of(self.record[None])
+        self.records = []  # handles of both data sets, whose records are computed when they are opened
+        for replaced in (False, True):
+            rows = Stored(partial(self.rows, replaced=replaced), (sample_size, mechanism.dim), torch.float32)
+            self.records.append(PrivateRecords.from_values(rows, labels, classes=classes, layout=layout))
 
     def rows(self, index: Tensor, replaced: bool) -> Tensor:
         """Return the records (n, d) at ``index`` of one data set; record 0 is the one that differs."""
