@@ -58,6 +58,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header: Entry = {}
+        self.delta, self.accountant = 1e-5, "pld"  # of the budget in the header
         self.runs: dict[str, Entry] = {}  # what each run states, by its identifier; that of one run is the header
         self.releases: list[Mechanism] = []  # in order
         self.heads: list[str] = []  # hashes of all lines; a checkpoint stores the last one at its time
@@ -104,16 +105,6 @@ class Ledger:
     def shared(self) -> bool:
         """Whether several runs write to this ledger."""
         return self.header.get("scope") == "shared"
-
-    @property
-    def delta(self) -> float:
-        """Delta of the budget in the header."""
-        return float(self.header.get("target_delta", 1e-5))
-
-    @property
-    def accountant(self) -> str:
-        """Name of the accountant in the header."""
-        return str(self.header.get("accountant", "pld"))
 
     def record(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> None:
         """Write one release of ``run`` (in a shared ledger) to the disk; if it raises, the release must not be made."""
@@ -248,6 +239,8 @@ class Ledger:
                     raise InputError(f"format {entry.get('format')!r} instead of {FORMAT}")
                 plan_of(entry)
                 self.header = {name: value for name, value in entry.items() if name != "kind"}
+                self.delta = self.header.get("target_delta", self.delta)
+                self.accountant = self.header.get("accountant", self.accountant)
                 self.runs = {} if self.shared else {str(entry.get("run", "")): self.header}
             elif kind == "run" and entry["run"] not in self.runs:
                 plan_of(entry)

@@ -64,19 +64,18 @@ class RenyiAccount:
         return float(sum(count * curve(order) for curve, count in self._terms))
 
     def get_epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon over the orders, at least 0."""
-        return max(0.0, self._smallest(lambda order: self(order) - math.log(delta) / (order - 1)))
+        """Return the smallest epsilon over the orders, at least 0. An inexact minimum is safe: every order is valid."""
 
-    @staticmethod
-    def _smallest(objective: Callable[[float], float]) -> float:
-        """Minimise over orders. Every order gives a valid bound, so that an inexact minimum is safe."""
+        def bound(order: float) -> float:
+            return self(order) - math.log(delta) / (order - 1)
+
         values: list[float] = []
         for order in _ORDERS:
-            values.append(objective(order))
+            values.append(bound(order))
             if len(values) > 3 and values[-1] > values[-2] > values[-3]:
                 break
         best = int(np.argmin(values))
         low = _ORDERS[best - 1] if best else 1 + 1e-6
         high = _ORDERS[min(best + 1, len(values) - 1)]
-        fine = optimize.minimize_scalar(objective, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
-        return float(min([*values, fine.fun]))
+        fine = optimize.minimize_scalar(bound, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
+        return float(max(0.0, min([*values, fine.fun])))

@@ -24,7 +24,7 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
 from dpswd.budget import NOT_COVERED
 from dpswd.errors import InputError
-from dpswd.report.gdp import TABLE_FPR, TradeOff
+from dpswd.report.gdp import REGRET_LIMIT, TABLE_FPR, TradeOff
 
 SCHEMA_VERSION = 6
 ATTACK_FPR = 1e-3  # false-positive rate of the attacker in the first sentence of the report
@@ -72,7 +72,7 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
     exact = accountants["pld"].resolve(delta)  # the curve needs a failure_prob for every bound that may fail
     curve = TradeOff.of(exact)
     guarantee = {
-        "tier": curve.tier,
+        "tier": 2 if curve.regret > REGRET_LIMIT else 1,  # of Gomez2025
         "mu": curve.mu,
         "regret": curve.regret,
         "advantage": curve.advantage,
