@@ -33,8 +33,6 @@ class DirectoryLock:
             except BlockingIOError:
                 self.free()
                 raise InputError(f"Expected no other run in {directory}, got one in progress; wait for it.") from None
-            except OSError:
-                self.free()
 
     def free(self) -> None:
         """Release the lock."""

@@ -10,25 +10,15 @@ docs/theory/numerics.md.
 import math
 import os
 import ssl
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpswd._validate import at_least
-
 _SEED_BYTES = 32  # of the operating system's entropy per draw
 _MAX_BYTES = 2**30  # per call of OpenSSL, whose counter has 32 bits
 _PAIRS = 2**16  # of normal numbers per block, which stays in the processor's cache
-
-
-class RandomSource(Protocol):
-    """Protocol of a source of random words."""
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """Return ``count`` uniform 64-bit words."""
 
 
 class SecureRandom:
@@ -45,12 +35,14 @@ class SeededRandom:
     """Repeatable source for tests and benchmarks. Its results are NOT PRIVATE."""
 
     def __init__(self, seed: int) -> None:
-        at_least(0, noise_seed=seed)
         self._bits = np.random.Philox(seed)
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """Return ``count`` uniform 64-bit words."""
         return np.asarray(self._bits.random_raw(count), dtype=np.uint64)
+
+
+RandomSource = SecureRandom | SeededRandom
 
 
 def random_source(noise_seed: int | None = None) -> RandomSource:

@@ -92,9 +92,9 @@ def floating(**named: Any) -> None:
             raise InputError(f"Expected {name} to hold floating-point numbers, got {value.dtype}; convert it first.")
 
 
-def delta_caveat(delta: float, sample_size: int) -> str | None:
-    """Return a warning where delta is not below 1 / N, else ``None``."""
-    if delta < 1 / sample_size:
-        return None
+def delta_caveats(delta: float | None, sample_size: int) -> list[str]:
+    """Return a warning where delta is not below 1 / N, else nothing."""
+    if delta is None or delta < 1 / sample_size:
+        return []
     consequence = "a mechanism that publishes a whole record would satisfy it; choose a smaller one, or read mu instead"
-    return f"delta = {delta:g} is not below 1 / N = {1 / sample_size:.2g}: {consequence}."
+    return [f"delta = {delta:g} is not below 1 / N = {1 / sample_size:.2g}: {consequence}."]

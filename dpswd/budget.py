@@ -32,7 +32,7 @@ from dpswd._validate import positive, probability
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
 from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
-from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, SharedLedger, plan_of
+from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, SharedLedger, plan_of, statement
 from dpswd.errors import BudgetExceededError, InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 from dpswd.records import PrivateRecords
@@ -388,7 +388,7 @@ class RunBudget(Recorder):
             "not_covered": NOT_COVERED,
         }
         if self._shared is not None:
-            facts["across_runs"] = self._shared.statement()
+            facts["across_runs"] = statement(SharedLedger.open_existing(self._shared.path))
             facts["not_covered"] = [line for line in NOT_COVERED if line != OTHER_RUNS]
         return facts
 

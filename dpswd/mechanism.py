@@ -20,7 +20,7 @@ import numbers
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from dpswd._validate import at_least, choice, positive, probability
+from dpswd._validate import at_least, choice, probability, real
 from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, Law, ProjectionLaw, bernstein_bound, clt_bound
 
@@ -39,16 +39,13 @@ class _Noisy:
     _name: ClassVar[str]  # in the dictionary of a mechanism
     sigma: Any  # a number, or None until the mechanism is calibrated
     noise_seed: int | None
-    bound: str = "exact"
-    failure_prob: float | None = None
 
     def _check(self, **magnitudes: float) -> None:
         """Check sigma, the seed and further magnitudes; convert NumPy scalars, which JSON cannot represent."""
         if self.sigma is not None:
             magnitudes["sigma"] = self.sigma
-        positive(**magnitudes)
         for name, value in magnitudes.items():
-            if not _SMALLEST <= float(value) <= _LARGEST:
+            if not _SMALLEST <= real(name, value) <= _LARGEST:
                 raise InputError(f"Expected {name} in [{_SMALLEST:g}, {_LARGEST:g}], got {value!r}; use other units.")
         if self.noise_seed is not None:
             at_least(0, noise_seed=self.noise_seed)
@@ -64,11 +61,6 @@ class _Noisy:
     def is_private(self) -> bool:
         """Whether the noise is cryptographic; False with a fixed noise seed."""
         return self.noise_seed is None
-
-    @property
-    def spends_tail(self) -> bool:
-        """Whether every release spends ``failure_prob`` of delta on the law of S."""
-        return False
 
     def check_calibrated(self) -> None:
         """Raise an :class:`InputError` if ``sigma`` is not set."""
@@ -235,6 +227,10 @@ class GaussianMechanism(_Noisy):
     """
 
     _name = "gaussian"
+    law: ClassVar[Law] = ConstantLaw(1.0)  # of S
+    bound: ClassVar[str] = "exact"
+    spends_tail: ClassVar[bool] = False
+    failure_prob: ClassVar[float | None] = None
     sensitivity: float
     sigma: float = None  # type: ignore[assignment]  # as in ProjectionMechanism
     name: str = "gaussian"
@@ -252,11 +248,6 @@ class GaussianMechanism(_Noisy):
         return self.sensitivity
 
     @property
-    def law(self) -> Law:
-        """The constant S = 1."""
-        return ConstantLaw(1.0)
-
-    @property
     def description(self) -> str:
         """One-line description."""
         return f"{self.name} (Gaussian mechanism, sensitivity {self.sensitivity:g})"
@@ -267,12 +258,9 @@ Mechanism = ProjectionMechanism | GaussianMechanism
 
 def mechanism_from_dict(values: dict[str, Any]) -> Mechanism:
     """Restore a mechanism from the result of ``to_dict``."""
-    fields = dict(values) if isinstance(values, dict) else {}
-    kind = fields.pop("mechanism", None)
-    for made in (ProjectionMechanism, GaussianMechanism):
-        if kind == made._name:
-            try:
-                return made(**fields)
-            except TypeError as error:
-                raise InputError(f"Expected the fields of a {kind} mechanism, got {sorted(fields)}: {error}.") from None
-    raise InputError(f"Expected the dictionary of a mechanism, as to_dict() returns it, got mechanism={kind!r}.")
+    kinds = {kind._name: kind for kind in (ProjectionMechanism, GaussianMechanism)}
+    try:
+        fields = {**values}
+        return kinds[fields.pop("mechanism")](**fields)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"Expected the fields of a mechanism, as to_dict() returns them, got: {error}.") from None

@@ -123,7 +123,7 @@ class ConstantLaw:
         """Return ``ln E exp(t S)``."""
         return np.asarray(t, dtype=float) * self.mean
 
-    def atoms(self, *, pessimistic: bool = True) -> tuple[Array, Array]:
+    def atoms(self) -> tuple[Array, Array]:
         """Return the one atom and its weight."""
         return np.array([self.mean]), np.array([1.0])
 
@@ -154,9 +154,7 @@ class ProjectionLaw:
     @property
     def maximum(self) -> float:
         """Maximum of S."""
-        if self.kind == "iid":
-            return float(self.n_projections)
-        return float(-(-self.n_projections // self.dim))
+        return float(self.n_projections if self.kind == "iid" else -(-self.n_projections // self.dim))
 
     def log_mgf(self, t: ArrayLike) -> Array:
         """Return ``ln E exp(t S)`` for t >= 0, with the relative accuracy of :func:`log_kummer`."""
@@ -174,11 +172,11 @@ class ProjectionLaw:
             tail = np.maximum(tail, np.minimum(1.0, 2 * self._single_survival(2 * s)))
         return tail
 
-    def atoms(self, *, pessimistic: bool = True) -> tuple[Array, Array]:
-        """Return increasing atoms and weights of a discrete law that dominates S; else (tightness) is dominated."""
+    def atoms(self) -> tuple[Array, Array]:
+        """Return increasing atoms and weights of a discrete law that dominates S."""
         if self.is_constant:
             return np.array([self.mean]), np.array([1.0])
-        return _discretise(self, pessimistic)
+        return _discretise(self)
 
     def _single_survival(self, s: Array) -> Array:
         whole, rest = divmod(self.n_projections, self.dim)
@@ -230,7 +228,7 @@ def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array]:
 
 
 @functools.lru_cache(maxsize=64)
-def _discretise(law: ProjectionLaw, pessimistic: bool) -> tuple[Array, Array]:
+def _discretise(law: ProjectionLaw) -> tuple[Array, Array]:
     if law.kind == "iid":
         lowest, variance = 0.0, _variance(law.n_projections, law.dim)
     else:
@@ -243,8 +241,8 @@ def _discretise(law: ProjectionLaw, pessimistic: bool) -> tuple[Array, Array]:
     points = np.unique(np.concatenate([core, tail]))
     points = points[points < law.maximum]
     survival = law.survival(points)
-    # rounded up, the mass of (s_{i-1}, s_i] moves to s_i, that below the first point to it, the rest to the maximum
-    atoms = np.append(points, law.maximum) if pessimistic else np.append(lowest, points)
+    # the mass of (s_{i-1}, s_i] moves to s_i, that below the first point to it, the rest to the maximum
+    atoms = np.append(points, law.maximum)
     weights = np.append(-np.diff(survival, prepend=1.0), survival[-1])
     kept = weights > 0
     return atoms[kept], weights[kept] / weights[kept].sum()

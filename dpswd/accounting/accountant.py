@@ -1,5 +1,6 @@
 """Privacy accountant: composes releases and computes epsilon, delta and mu."""
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
@@ -143,17 +144,12 @@ class PrivacyAccountant:
         return epsilon
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
-        """Return an upper bound on delta, at most 1, at every epsilon: the privacy profile."""
+        """Return an upper bound on delta, at most 1, at every epsilon: the privacy profile, always by PLD."""
         positive(**{f"epsilons[{i}]": epsilon for i, epsilon in enumerate(epsilons)})
-        if self.accountant == "rdp":
-            account = RenyiAccount(self.parts())
-            deltas = [account.get_delta(epsilon) + self.tail for epsilon in epsilons]
-        else:
-            loss = self.pld()
-            deltas = [float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons]
-        return np.asarray(np.clip(deltas, 0.0, 1.0), dtype=float)
+        loss = self.pld()
+        return np.clip([float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons], 0.0, 1.0)
 
-    def pld(self, *, pessimistic: bool = True, points: int = POINTS_PER_DEVIATION) -> PrivacyLossDistribution:
+    def pld(self, *, points: int = POINTS_PER_DEVIATION) -> PrivacyLossDistribution:
         """Return the distribution of the privacy loss of all releases; see :func:`dpswd.accounting.pld.compose`.
 
         Raises:
@@ -162,7 +158,7 @@ class PrivacyAccountant:
         if self._tail(chosen=False):
             raise InputError("Expected failure_prob for a bound that spends a tail probability, got None; resolve it.")
         tail = self._tail(chosen=True, pld=True)
-        return compose(self.parts(), pessimistic=pessimistic, points=points, infinity_mass=tail)
+        return compose(self.parts(), points=points, infinity_mass=tail)
 
     def get_mu_and_regret(self, *, points: int = POINTS_PER_DEVIATION) -> tuple[float, float]:
         """Return mu of Gaussian differential privacy, rounded up, and its regret (Gomez2025).
@@ -176,11 +172,9 @@ class PrivacyAccountant:
         exact = self.gaussian_mu
         if exact is not None:
             return round_up(exact, 5), 0.0
-        loss = self.pld(points=points)
-        try:
+        loss, mu, regret = self.pld(points=points), math.inf, 1.0
+        with contextlib.suppress(ValueError, AssertionError):  # gdpnum found no such point
             mu, regret = PLDConverter(loss).get_mu_and_regret()
-        except (ValueError, AssertionError):  # gdpnum found no such point
-            mu, regret = math.inf, 1.0
         if not math.isfinite(mu):
             # Unsampled and with the largest S every release is Gaussian. A curve between that of mu and 1 - x is at
             # most mu / sqrt(2 pi) above the former.
@@ -223,10 +217,12 @@ class PrivacyAccountant:
     @property
     def sound(self) -> bool:
         """Whether every number is a proven bound: no CLT bound and no fixed noise seed."""
-        return all(
-            mechanism.is_private and not (mechanism.spends_tail and mechanism.bound == "clt")
-            for mechanism, *_ in self.history
-        )
+        return not self.shortcomings
+
+    @property
+    def shortcomings(self) -> list[str]:
+        """What voids the numbers (a fixed noise seed), or leaves them unproven (a CLT bound)."""
+        return [line.partition(": ")[2].capitalize() for line in self.assumptions if line.startswith("NOT ")]
 
     @property
     def assumptions(self) -> list[str]:
@@ -255,6 +251,8 @@ class PrivacyAccountant:
 
     def parts(self) -> list[Releases]:
         """Return the releases in units of their noise, for :mod:`dpswd.accounting.pld` and ``rdp``."""
+        if not self.history:
+            raise InputError("Expected at least one release to account for, got none; call step() first.")
         return [
             Releases(mechanism.law, mechanism.unit_sensitivity / mechanism.sigma, _rate(mechanism, size), count)
             for mechanism, size, count in self.history

@@ -5,11 +5,13 @@ import functools
 import math
 from collections.abc import Callable
 
+import numpy as np
+from dp_accounting import get_sigma_gaussian
 from scipy import optimize
 
-from dpswd._validate import at_least, choice, positive, probability
+from dpswd._validate import positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError, gaussian_delta
+from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism
 
@@ -61,8 +63,6 @@ def calibrate_sigma(
         >>> round(sigma, 2)
         0.49
     """
-    at_least(1, sample_size=sample_size, n_releases=n_releases)
-    choice(("pld", "rdp"), accountant=accountant)
 
     def account(sigma: float) -> PrivacyAccountant:
         candidate = dataclasses.replace(mechanism, sigma=sigma), sample_size, n_releases
@@ -95,20 +95,17 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     """Return the mu of a Gaussian mechanism with this budget.
 
     Raises:
-        InputError: If no mu between e^-25 and e^10 has this budget.
+        InputError: If no mu between 1e-11 and 20,000 has this budget.
 
     Example:
         >>> round(mu_of_epsilon(1.0, 1e-5), 3)
         0.268
     """
-
-    def gap(log_mu: float) -> float:
-        return math.log(float(gaussian_delta(math.exp(log_mu), epsilon)) + 1e-300) - math.log(delta)
-
-    try:
-        return math.exp(optimize.brentq(gap, -25, 10, xtol=1e-10))
-    except ValueError:
-        raise InputError(f"Expected a less extreme budget, got epsilon={epsilon:g} and delta={delta:g}.") from None
+    with np.errstate(divide="ignore"):  # of extreme budgets
+        mu = 1 / float(get_sigma_gaussian(epsilon, delta))
+    if not 1e-11 < mu < 2e4:
+        raise InputError(f"Expected a less extreme budget, got epsilon={epsilon:g} and delta={delta:g}.")
+    return mu
 
 
 def _search(spend: Callable[[float, int], float], target: float, guess: float) -> float:
@@ -123,24 +120,19 @@ def _search(spend: Callable[[float, int], float], target: float, guess: float) -
         found = min(max(math.log(max(value, 1e-300) / target), -50.0), 50.0) + _SLACK / 2
         return 0.0 if abs(found) <= _SLACK / 2 else found  # the solver stops at 0
 
+    too_low = InputError(f"Expected a budget that noise can keep, got {target:g} at most; raise the target.")
+    too_high = InputError(
+        f"Expected a budget that only noise can keep, got a target of {target:g} of which less is spent at every sigma "
+        "(as when target_delta exceeds the probability that a record is read at all); lower the target."
+    )
     for points, stride in ((COARSE, 0.1), (POINTS_PER_DEVIATION, 0.01)):
         start = near = far = guess
         direction = 1 if excess(start, points) > 0 else -1  # towards more noise, or less
         while direction * excess(far, points) > 0:
             near, far, stride = far, far + direction * stride, 2 * stride
-            if abs(far - start) > _REACH and direction > 0:
-                raise InputError(f"Expected a budget that noise can keep, got {target:g} at most; raise the target.")
             if abs(far - start) > _REACH:
-                raise _no_noise_needed(target)
+                raise too_low if direction > 0 else too_high
         guess = float(optimize.brentq(excess, near, far, args=(points,), xtol=1e-12))
     if excess(guess, POINTS_PER_DEVIATION):
-        raise _no_noise_needed(target)
+        raise too_high
     return math.exp(guess)
-
-
-def _no_noise_needed(target: float) -> InputError:
-    """The error for a budget that holds down to noise for which no loss can be computed."""
-    return InputError(
-        f"Expected a budget that only noise can keep, got a target of {target:g} of which less is spent at every sigma "
-        "(as when target_delta exceeds the probability that a record is read at all); lower the target."
-    )

@@ -58,6 +58,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header: Entry = {}
+        self.delta, self.accountant = 1e-5, "pld"  # of the budget in the header
         self.runs: dict[str, Entry] = {}  # what each run states, by its identifier; that of one run is the header
         self.releases: list[Mechanism] = []  # in order
         self.heads: list[str] = []  # hashes of all lines; a checkpoint stores the last one at its time
@@ -238,6 +239,8 @@ class Ledger:
                     raise InputError(f"format {entry.get('format')!r} instead of {FORMAT}")
                 plan_of(entry)
                 self.header = {name: value for name, value in entry.items() if name != "kind"}
+                self.delta = self.header.get("target_delta", self.delta)
+                self.accountant = self.header.get("accountant", self.accountant)
                 self.runs = {} if self.shared else {str(entry.get("run", "")): self.header}
             elif kind == "run" and entry["run"] not in self.runs:
                 plan_of(entry)
@@ -294,12 +297,12 @@ class SharedLedger(Ledger):
                 f"Expected the same sample_size in all runs of {self.path}, got {' and '.join(map(str, sizes))}; "
                 "a shared ledger is for runs on the same records."
             )
-        limit, delta, accountant = (self.header[name] for name in ("target_epsilon", "target_delta", "accountant"))
+        limit, delta = self.header["target_epsilon"], self.delta
         if sizes and delta * sizes[0] >= 1:
             raise InputError(f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got {delta:g}.")
-        total = PrivacyAccountant.from_groups([*spent, *groups], accountant).get_epsilon(delta)
+        total = PrivacyAccountant.from_groups([*spent, *groups], self.accountant).get_epsilon(delta)
         if total > limit:
-            before = PrivacyAccountant.from_groups(spent, accountant).get_epsilon(delta) if spent else 0
+            before = PrivacyAccountant.from_groups(spent, self.accountant).get_epsilon(delta) if spent else 0
             raise BudgetExceededError(
                 f"Expected all runs in {self.path} to cost at most epsilon={limit:g} at delta={delta:g}, got "
                 f"{total:.4g} with this run ({before:.4g} without it); use a smaller target_epsilon for this run."
@@ -311,21 +314,15 @@ class SharedLedger(Ledger):
             self.check(plan_of(facts))
             self._append(file, [{"kind": "run", "run": run, **facts}])
 
-    def statement(self) -> dict[str, Any]:
-        """Return the cost of all runs on the disk, for ``privacy.json`` and the report; see :func:`statement`."""
-        ledger = type(self).open_existing(self.path)
-        facts = statement(ledger, ledger.header["target_delta"], ledger.header["accountant"])
-        return {"runs": len(ledger.runs), "target_epsilon": ledger.header["target_epsilon"], **facts}
 
-
-def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str, Any]:
+def statement(ledger: Ledger) -> dict[str, Any]:
     """Return the cost of all plans in a ledger, ``private``, and in one ``sentence`` which runs void or share it.
 
     Where the plan of a later run is chosen after looking at earlier releases, only the total budget is proven to hold,
     if it was fixed before all runs and every release is exactly Gaussian (a privacy filter, SmithThakurta2022).
     """
-    account = PrivacyAccountant.from_groups(ledger.planned(), accountant)
-    facts, found = account.guarantee(delta), _shortcomings(ledger)
+    account = PrivacyAccountant.from_groups(ledger.planned(), ledger.accountant)
+    facts, found = account.guarantee(ledger.delta), _shortcomings(ledger)
     sentences = [f"{kind}: run {run}: {why}." for kind, run, why in found]
     if found:
         sentences.append(f"The numbers for all runs together {_CONSEQUENCES[found[0][0]]}.")
@@ -337,13 +334,14 @@ def statement(ledger: Ledger, delta: float, accountant: str = "pld") -> dict[str
         if not account.history or account.gaussian_mu is not None:
             adaptive = (
                 "Plans of later runs may be chosen after looking at earlier releases: the total budget, epsilon "
-                f"{budget:g} at delta {ledger.header['target_delta']:g}, then holds. The cost so far holds for plans "
+                f"{budget:g} at delta {ledger.delta:g}, then holds. The cost so far holds for plans "
                 "that were not chosen so."
             )
         facts["assumptions"] = [*facts["assumptions"], adaptive]
         sentences += [
             f"Runs in the shared ledger: {len(ledger.runs)}, together epsilon {facts['epsilon']:.4g} at delta "
-            f"{delta:g}, mu {facts['mu']:.4g}, every plan counted in full; their total budget is epsilon {budget:g}.",
+            f"{ledger.delta:g}, mu {facts['mu']:.4g}, every plan counted in full; their total budget is epsilon "
+            f"{budget:g}.",
             adaptive,
         ]
     private = not any(kind == "NOT PRIVATE" for kind, *_ in found)
@@ -381,10 +379,8 @@ def digest(previous: str, entry: Entry) -> str:
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"Expected a ledger at {path}, got no file; check the run directory.") from None
     except OSError as error:
-        raise InputError(f"Expected to read the ledger at {path}, got: {error.strerror}.") from None
+        raise InputError(f"Expected a ledger at {path}, got: {error.strerror}; check the run directory.") from None
 
 
 def _check_unused(path: Path, content: bytes) -> None:

@@ -16,7 +16,7 @@ from dp_accounting.pld import common
 from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from numpy.typing import ArrayLike, NDArray
-from scipy import fft, optimize, signal, special
+from scipy import fft, signal, special
 
 from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, Law
@@ -82,10 +82,10 @@ def _before_sampling(epsilon: Array, rate: float) -> Array:
     return np.where(epsilon < 1, near, far)
 
 
-def release_profile(part: Releases, epsilon: ArrayLike, *, pessimistic: bool = True) -> Array:
-    """Compute delta (n,) of one release of ``part`` at every epsilon (n,) >= 0, with S rounded up or down."""
+def release_profile(part: Releases, epsilon: ArrayLike) -> Array:
+    """Compute delta (n,) of one release of ``part`` at every epsilon (n,) >= 0, with S rounded up."""
     epsilon = np.asarray(epsilon, dtype=float)
-    atoms, weights = part.law.atoms(pessimistic=pessimistic)
+    atoms, weights = part.law.atoms()
     inner = _before_sampling(epsilon, part.rate)[:, None]  # (n, 1)
     positive = atoms > 0
     least = max(_LEAST_MU, min(_LEAST_LOSS / part.rate, 1.0))
@@ -121,22 +121,13 @@ def _loss_moments(part: Releases) -> tuple[float, float, float, float]:
 def _multiples(top: float, step: float, points: int) -> NDArray[np.int64]:
     """Integers from 0 to beyond ``top / step``: all of them near zero, then with constant relative spacing."""
     last, growth = math.ceil(top / step), 1 + _GROWTH / points
-    dense = math.ceil(1 / (growth - 1))
-    if last <= dense:
-        return np.arange(last + 1)
+    dense = min(last, math.ceil(1 / (growth - 1)))
     sparse = dense * growth ** np.arange(1, math.log(last / dense) / math.log(growth))
     return np.unique(np.concatenate([np.arange(dense + 1), np.rint(sparse), [last]]).astype(np.int64))
 
 
-class _Losses(NamedTuple):
-    """A symmetric distribution of the loss: probabilities of ``-n ... n`` times the step, and of infinite loss."""
-
-    probabilities: Array
-    infinite: float
-
-
-def _symmetric(upper: Array, infinite: float, step: float) -> _Losses:
-    """Complete the probabilities of ``step, 2 step, ...`` by P(-y) = e^-y P(y) and the remaining mass at 0.
+def _symmetric(upper: Array, infinite: float, step: float) -> Array:
+    """Complete the probabilities of ``step, 2 step, ...`` (upper) and of infinite loss by P(-y) = e^-y P(y) and P(0).
 
     The lower half of an FFT has absolute errors of about 1e-16 per release, and gdpnum reads small false-positive rates
     off it (Proposition 20).
@@ -144,69 +135,44 @@ def _symmetric(upper: Array, infinite: float, step: float) -> _Losses:
     upper = np.maximum(upper, 0.0)
     lower = upper * np.exp(-step * np.arange(1, len(upper) + 1))
     middle = max(0.0, 1.0 - infinite - float(upper.sum() + lower.sum()))
-    return _Losses(np.concatenate([lower[::-1], [middle], upper]), infinite)
+    return np.concatenate([lower[::-1], [middle], upper])
 
 
 @functools.lru_cache(maxsize=32)
-def _one_release(part: Releases, step: float, points: int, pessimistic: bool) -> _Losses:
-    """The discrete loss of one release, on multiples of ``step``."""
+def _one_release(part: Releases, step: float, points: int) -> tuple[Array, float]:
+    """Probabilities of the losses ``-n ... n`` times ``step`` of one release, and of infinite loss."""
     _, _, top, _ = _loss_moments(part)
     grid = _multiples(top, step, points)
     x = np.asarray(grid * step, dtype=float)
-    delta = np.minimum.accumulate(release_profile(part, x, pessimistic=pessimistic))
-    if not pessimistic:
-        delta = _convex_minorant(x, _below(part, x, delta))
+    delta = np.minimum.accumulate(release_profile(part, x))
     upper = np.zeros(grid[-1])
     upper[grid[1:] - 1] = _masses(x, delta)
-    return _symmetric(upper, float(delta[-1]), step)
+    infinite = float(delta[-1])
+    return _symmetric(upper, infinite, step), infinite
 
 
-def _below(part: Releases, x: Array, delta: Array) -> Array:
-    """Lower every point by the largest gap between profile and chord beside it: the chords stay below the profile."""
-    with np.errstate(over="ignore"):
-        middle = x[1:] + np.log1p(np.exp(-np.diff(x))) - math.log(2)  # the middle of the chord, in e^epsilon
-    # the gap is concave in e^epsilon and zero at both ends: at most twice its value in the middle
-    gap = np.maximum(delta[:-1] + delta[1:] - 2 * release_profile(part, middle, pessimistic=False), 0.0)
-    lowered = np.maximum(delta - np.maximum(np.append(gap, 0.0), np.insert(gap, 0, 0.0)), 0.0)
-    lowered[-1] = 0.0
-    return np.asarray(np.minimum.accumulate(lowered), dtype=float)
-
-
-def _convex_minorant(x: Array, delta: Array) -> Array:
-    """The largest function below the points that is convex in e^epsilon: slopes are pooled until they increase."""
-    x, delta = (
-        np.concatenate([-x[:0:-1], x]),
-        np.concatenate([-np.expm1(-x[:0:-1]) + np.exp(-x[:0:-1]) * delta[:0:-1], delta]),
-    )
-    delta = np.minimum.accumulate(np.clip(delta, 0.0, 1.0))
-    widths = np.exp(x[:-1]) * np.expm1(np.diff(x))
-    slopes = optimize.isotonic_regression(-np.diff(delta) / widths, weights=widths, increasing=False).x
-    minorant = np.append(np.cumsum((slopes * widths)[::-1])[::-1], 0.0)
-    return np.asarray(np.clip(minorant[len(x) // 2 :], 0.0, 1.0), dtype=float)
-
-
-def _self_compose(losses: _Losses, times: int, step: float) -> _Losses:
-    """Compose a distribution with itself. Raises LossTooLargeError if the result does not fit into memory."""
+def _self_compose(probabilities: Array, infinite: float, times: int, step: float) -> tuple[Array, float]:
+    """Compose one release with itself; raise LossTooLargeError if the result does not fit into memory."""
     if times == 1:
-        return losses
-    half = len(losses.probabilities) // 2
+        return probabilities, infinite
+    half = len(probabilities) // 2
     index = np.arange(-half, half + 1)
-    mean = float(index @ losses.probabilities)
-    deviation = math.sqrt(times * float((index - mean) ** 2 @ losses.probabilities))
+    mean = float(index @ probabilities)
+    deviation = math.sqrt(times * float((index - mean) ** 2 @ probabilities))
     # Chernoff bounds at orders around the best one for a Gaussian; dp_accounting's own orders are too large for many
     # releases, and its support then grows with their number instead of its root
     order = math.sqrt(2 * math.log(2 / _TRUNCATION)) / deviation
     orders = np.concatenate([sign * np.geomspace(order / 64, 4 * order, 33) for sign in (-1, 1)])
-    low, high = common.compute_self_convolve_bounds(losses.probabilities, times, _TRUNCATION, orders)
+    low, high = common.compute_self_convolve_bounds(probabilities, times, _TRUNCATION, orders)
     if high - low > _MAX_COMPOSED:
         raise LossTooLargeError(f"Expected at most {_MAX_COMPOSED} grid points, got {high - low:.2g}; use more noise.")
     top, bottom = high - half * times, max(half * times - low, 0)  # losses on the grid, above and below 0
     size = fft.next_fast_len(max(top + bottom, 2 * half) + 1, real=True)
     circular = np.zeros(size)  # loss 0 at index 0: the transform is then almost real, and its powers are more accurate
-    circular[: half + 1], circular[-half:] = losses.probabilities[half:], losses.probabilities[:half]
+    circular[: half + 1], circular[-half:] = probabilities[half:], probabilities[:half]
     circular = fft.irfft(fft.rfft(circular) ** times, size)
-    infinite = _TRUNCATION - math.expm1(times * math.log1p(-losses.infinite))
-    return _symmetric(circular[1 : top + 1], infinite, step)
+    infinite = _TRUNCATION - math.expm1(times * math.log1p(-infinite))
+    return _symmetric(circular[1 : top + 1], infinite, step), infinite
 
 
 def _coarsen(upper: Array, step: float, factor: int) -> Array:
@@ -223,46 +189,38 @@ def _coarsen(upper: Array, step: float, factor: int) -> Array:
 
 
 def compose(
-    parts: Sequence[Releases],
-    *,
-    pessimistic: bool = True,
-    points: int = POINTS_PER_DEVIATION,
-    infinity_mass: float = 0.0,
+    parts: Sequence[Releases], *, points: int = POINTS_PER_DEVIATION, infinity_mass: float = 0.0
 ) -> PrivacyLossDistribution:
-    """Compose any sequence of releases.
+    """Compose any sequence of releases, of which there is at least one.
 
-    Not ``pessimistic``, every epsilon and delta is a lower bound, to see how tight the upper one is. ``points`` are the
-    grid points per standard deviation of the loss of one release; ``infinity_mass`` is the probability that a bound on
-    S fails at some release, and is added to every delta.
+    ``points`` are the grid points per standard deviation of the loss of one release; ``infinity_mass`` is the
+    probability that a bound on S fails at some release, and is added to every delta.
     """
-    if not (merged := merge_gaussians(parts)):
-        raise InputError("Expected at least one release to account for, got none; call step() first.")
+    merged = merge_gaussians(parts)
     # times is rounded to a power of two for the grid, so that the caches hit during a run
     rounded = [part._replace(times=1 << (part.times - 1).bit_length()) for part in merged]
-    moments = [_loss_moments(part) for part in rounded]
-    mean = sum(part.times * mean for part, (mean, *_) in zip(merged, moments, strict=True))
-    beyond = sum(part.times * tail for part, (*_, tail) in zip(merged, moments, strict=True))
-    if not mean < _MAX_LOSS or beyond > 1 / 2:
+    means, variances, tops, tails = np.transpose([_loss_moments(part) for part in rounded])
+    times = np.array([part.times for part in merged])
+    if not times @ means < _MAX_LOSS or times @ tails > 1 / 2:
         least = 1 / max(part.scale for part in merged)
         raise LossTooLargeError(
             f"Expected a mean loss below {_MAX_LOSS:g}, got sigma = {least:.3g} sensitivities; use a larger sigma."
         )
-    count = sum(part.times for part in merged)
-    variance = sum(part.times * variance for part, (_, variance, *_) in zip(merged, moments, strict=True))
+    count, variance = int(times.sum()), float(times @ variances)
     step = math.sqrt(variance / count) / (4 * points if count <= _FEW else points)
-    step = float(f"{max(step, max(top for _, _, top, _ in moments) / _MAX_POINTS):.6g}")
-    total = _Losses(np.ones(1), 0.0)
+    step = float(f"{max(step, tops.max() / _MAX_POINTS):.6g}")
+    total, infinite = np.ones(1), 0.0
     for part, one in zip(merged, rounded, strict=True):
-        losses = _one_release(one, step, 4 * points if part.times <= _FEW else points, pessimistic)
-        losses = _self_compose(losses, part.times, step)
-        if len(total.probabilities) > 1:
-            probabilities = signal.fftconvolve(total.probabilities, losses.probabilities)
-            infinite = total.infinite + losses.infinite - total.infinite * losses.infinite
-            losses = _symmetric(probabilities[len(probabilities) // 2 + 1 :], infinite, step)
+        found = _one_release(one, step, 4 * points if part.times <= _FEW else points)
+        losses, lost = _self_compose(*found, part.times, step)
+        infinite += lost - infinite * lost
+        if len(total) > 1:
+            losses = signal.fftconvolve(total, losses)
+            losses = _symmetric(losses[len(losses) // 2 + 1 :], infinite, step)
         total = losses
-    infinite = infinity_mass + (total.infinite if pessimistic else 0.0)
-    upper = total.probabilities[len(total.probabilities) // 2 + 1 :]
+    infinite += infinity_mass
+    upper = total[len(total) // 2 + 1 :]
     factor = max(1, int(math.sqrt(variance) / step / _MAX_PER_DEVIATION))
     upper, step = _coarsen(upper, step, factor), step * factor
-    probabilities, _ = _symmetric(upper, infinite, step)
-    return PrivacyLossDistribution(DensePLDPmf(step, -len(upper), probabilities, infinite, pessimistic))
+    probabilities = _symmetric(upper, infinite, step)
+    return PrivacyLossDistribution(DensePLDPmf(step, -len(upper), probabilities, infinite, True))

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from dpswd.accounting.pld import Releases
-from dpswd.errors import InputError
 
 MAX_ORDER = 1024
 _ORDERS = [2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, MAX_ORDER]
@@ -58,8 +57,6 @@ class RenyiAccount:
     """Renyi curve of a sequence of releases, of which there is at least one."""
 
     def __init__(self, parts: Sequence[Releases]) -> None:
-        if not parts:
-            raise InputError("Expected at least one release to account for, got none; call step() first.")
         self._terms = [(_one_release(part._replace(times=1)), part.times) for part in parts]
 
     def __call__(self, order: float) -> float:
@@ -67,24 +64,18 @@ class RenyiAccount:
         return float(sum(count * curve(order) for curve, count in self._terms))
 
     def get_epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon over the orders, at least 0."""
-        return max(0.0, self._smallest(lambda order: self(order) - math.log(delta) / (order - 1)))
+        """Return the smallest epsilon over the orders, at least 0. An inexact minimum is safe: every order is valid."""
 
-    def get_delta(self, epsilon: float) -> float:
-        """Return the smallest delta over the orders, at most 1."""
-        log_delta = self._smallest(lambda order: (order - 1) * (self(order) - epsilon))
-        return math.exp(min(0.0, log_delta))
+        def bound(order: float) -> float:
+            return self(order) - math.log(delta) / (order - 1)
 
-    @staticmethod
-    def _smallest(objective: Callable[[float], float]) -> float:
-        """Minimise over orders. Every order gives a valid bound, so that an inexact minimum is safe."""
         values: list[float] = []
         for order in _ORDERS:
-            values.append(objective(order))
+            values.append(bound(order))
             if len(values) > 3 and values[-1] > values[-2] > values[-3]:
                 break
         best = int(np.argmin(values))
         low = _ORDERS[best - 1] if best else 1 + 1e-6
         high = _ORDERS[min(best + 1, len(values) - 1)]
-        fine = optimize.minimize_scalar(objective, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
-        return float(min([*values, fine.fun]))
+        fine = optimize.minimize_scalar(bound, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
+        return float(max(0.0, min([*values, fine.fun])))

@@ -9,7 +9,6 @@ chosen on runs that are not counted afterwards.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,72 +25,41 @@ Array = NDArray[np.float64]
 MIN_TRIALS = 50
 _THRESHOLD_SHARE = 0.15  # of the runs, for choosing the threshold
 _CANDIDATES = 400  # thresholds to choose from
-_CAUTION = 1e-4  # factor on the confidence level at which thresholds for mu are compared
-_SHARES = {"mu": 0.8, "epsilon": 0.2}  # of the error probability
+_CAUTION = 1e-4  # factor on the confidence level at which thresholds are compared
 
 
 def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
-    """Compute the Clopper-Pearson limit, which an error rate exceeds with probability at most ``level``.
-
-    Fractions of ``errors`` are interpolated, for choosing a threshold only.
-    """
-    errors = np.asarray(errors, dtype=float)
-    limit = stats.beta.isf(level, errors + 1, np.maximum(trials - errors, 1e-12))
-    return np.where(errors >= trials, 1.0, limit)
+    """Compute the Clopper-Pearson limit, which an error rate exceeds with probability at most ``level``."""
+    errors = np.asarray(errors)
+    return np.where(errors >= trials, 1.0, stats.beta.isf(level, errors + 1, np.maximum(trials - errors, 1)))
 
 
 def _mu(fpr: ArrayLike, fnr: ArrayLike) -> Array:
     return np.asarray(stats.norm.isf(fpr) - stats.norm.ppf(fnr), dtype=float)
 
 
-def _epsilon(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> Array:
-    fpr, fnr = np.asarray(fpr, dtype=float), np.asarray(fnr, dtype=float)
-    ratio = np.maximum((1 - delta - fnr) / fpr, (1 - delta - fpr) / fnr)
-    return np.asarray(np.log(np.maximum(ratio, 1.0)), dtype=float)
-
-
-@dataclass(frozen=True)
-class Attack:
-    """A test and upper limits on its error rates."""
-
-    threshold: float  # scores above it are classified as the second data set
-    fpr: float
-    fnr: float
-
-    @property
-    def mu(self) -> float:
-        """Lower bound on mu, at least 0."""
-        return max(0.0, float(_mu(self.fpr, self.fnr)))
-
-    def epsilon(self, delta: float) -> float:
-        """Return a lower bound on epsilon at ``delta``, at least 0."""
-        return float(_epsilon(self.fpr, self.fnr, delta))
+def lower_bounds(fpr: float, fnr: float, delta: float) -> tuple[float, float]:
+    """Compute lower bounds, at least 0, on mu, and on epsilon at ``delta``, from the error rates of a test."""
+    ratio = max((1 - delta - fnr) / fpr, (1 - delta - fpr) / fnr)
+    return max(0.0, float(_mu(fpr, fnr))), math.log(max(1.0, ratio))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Result of an attack. All four limits on error rates hold together with probability ``confidence``."""
+    """Result of an attack: one test, whose two error limits and bounds hold together with ``confidence``."""
 
-    for_mu: Attack  # the test with the largest bound on mu, as chosen on separate runs
-    for_epsilon: Attack  # the same for epsilon at ``delta``
+    mu_lower: float
+    epsilon_lower: float  # at ``delta``
+    fpr: float  # at most
+    fnr: float  # at most
     delta: float
     confidence: float
-    trials: int  # runs per data set, those for choosing thresholds included
+    trials: int  # runs per data set, those for choosing the threshold included
     best_provable_mu: float  # bound on mu that these runs would give without a single error
-
-    @property
-    def mu(self) -> float:
-        """Lower bound on mu."""
-        return self.for_mu.mu
-
-    @property
-    def epsilon(self) -> float:
-        """Lower bound on epsilon at ``delta``, the larger one of both tests."""
-        return max(self.for_mu.epsilon(self.delta), self.for_epsilon.epsilon(self.delta))
 
 
 def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
-    """Compute lower bounds, which all hold with ``confidence``, from the scores (n,) of independent runs."""
+    """Compute lower bounds, which hold together with ``confidence``, from the scores (n,) of independent runs."""
     probability(delta=delta, confidence=confidence)
     one, two = (np.clip(array("scores", scores), -1e300, 1e300) for scores in (first, second))
     if one.ndim != 1 or one.shape != two.shape or len(one) < MIN_TRIALS:
@@ -101,29 +69,19 @@ def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confid
     if np.isnan(one).any() or np.isnan(two).any():
         raise InputError("Expected scores that are numbers, got nan; check the attack.")
     cut = math.ceil(_THRESHOLD_SHARE * len(one))
-    counted = len(one) - cut
-
-    def attack(goal: Callable[[Array, Array], Array], share: float, planned: int, caution: float = 1.0) -> Attack:
-        level = (1 - confidence) * share / 2
-        threshold = _threshold(one[:cut], two[:cut], planned, level * caution, goal)
-        errors = [int((one[cut:] > threshold).sum()), int((two[cut:] <= threshold).sum())]
-        fpr, fnr = upper_limit(errors, counted, level)
-        return Attack(threshold, float(fpr), float(fnr))
-
-    faultless = upper_limit(0, counted, (1 - confidence) * _SHARES["mu"] / 2)
-    return Evidence(
-        # among similar thresholds the one with more errors is preferred: few errors are mostly chance
-        attack(_mu, _SHARES["mu"], cut, _CAUTION),
-        attack(lambda fpr, fnr: _epsilon(fpr, fnr, delta), _SHARES["epsilon"], counted),
-        delta,
-        confidence,
-        len(one),
-        float(_mu(faultless, faultless)),
-    )
+    counted, level = len(one) - cut, (1 - confidence) / 2
+    threshold = _threshold(one[:cut], two[:cut], level * _CAUTION)
+    errors = [int((one[cut:] > threshold).sum()), int((two[cut:] <= threshold).sum())]
+    fpr, fnr, faultless = upper_limit([*errors, 0], counted, level).tolist()
+    best, _ = lower_bounds(faultless, faultless, delta)
+    return Evidence(*lower_bounds(fpr, fnr, delta), fpr, fnr, delta, confidence, len(one), best)
 
 
-def _threshold(one: Array, two: Array, planned: int, level: float, goal: Callable[[Array, Array], Array]) -> float:
-    """Return the threshold with the best ``goal`` if ``planned`` runs had the error rates of these runs."""
+def _threshold(one: Array, two: Array, level: float) -> float:
+    """Return the threshold with the best bound on mu at ``level``.
+
+    At a strict level, the one with more errors is preferred among similar thresholds: few errors are mostly chance.
+    """
     pooled = np.unique(np.concatenate([one, two]))
     if len(pooled) == 1:
         return float(pooled[0])
@@ -131,8 +89,7 @@ def _threshold(one: Array, two: Array, planned: int, level: float, goal: Callabl
     between = between[np.unique(np.linspace(0, len(between) - 1, _CANDIDATES).astype(int))]
     above = len(one) - np.searchsorted(np.sort(one), between, side="right")
     below = np.searchsorted(np.sort(two), between, side="right")
-    scale = planned / len(one)
-    value = goal(upper_limit(above * scale, planned, level), upper_limit(below * scale, planned, level))
+    value = _mu(upper_limit(above, len(one), level), upper_limit(below, len(two), level))
     best = np.flatnonzero(value >= value.max() - 1e-9)
     return float(between[best[len(best) // 2]])  # the middle one, where several separate the runs
 
@@ -142,16 +99,15 @@ class Claim:
     """Claim of an accountant: no test has error rates below the trade-off curve."""
 
     mu: float
-    epsilon: float  # at ``delta``
-    delta: float
+    epsilon: float
     curve: TradeOff  # stronger than mu wherever mu is not tight
     assumptions: list[str]
 
     @classmethod
     def of(cls, account: PrivacyAccountant, delta: float) -> "Claim":
-        """Return the claim of an accountant. Bounds that spend a tail probability take half of ``delta`` for it."""
+        """Return the claim at ``delta``, of which bounds that spend a tail probability take half."""
         facts = account.guarantee(delta)
-        return cls(facts["mu"], facts["epsilon"], delta, TradeOff.of(account.resolve(delta)), facts["assumptions"])
+        return cls(facts["mu"], facts["epsilon"], TradeOff.of(account.resolve(delta)), facts["assumptions"])
 
     def mu_at(self, fpr: float) -> float:
         """Return mu of the Gaussian curve through the claimed curve at ``fpr``, at most :attr:`mu`."""
@@ -159,12 +115,9 @@ class Claim:
         return min(self.mu, max(0.0, float(_mu(fpr, fnr))))
 
     def is_consistent_with(self, evidence: Evidence) -> bool:
-        """Whether no bound in ``evidence`` exceeds the claim, and all error limits lie on or above the curve."""
+        """Whether no bound in ``evidence`` exceeds the claim, and its test lies on or above the curve."""
         return (
-            evidence.mu <= self.mu
-            and evidence.epsilon <= max(self.epsilon, 0.0)
-            and all(
-                attack.fnr >= float(self.curve.fnr([attack.fpr])[0])
-                for attack in (evidence.for_mu, evidence.for_epsilon)
-            )
+            evidence.mu_lower <= self.mu
+            and evidence.epsilon_lower <= self.epsilon
+            and evidence.fnr >= float(self.curve.fnr([evidence.fpr])[0])
         )

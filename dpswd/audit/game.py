@@ -107,15 +107,12 @@ class ProjectionGame:
         self.record = torch.from_numpy(z).to(torch.float32)
         self.clipped = mechanism.row_norm * self.record.double() / self.record.double().norm()  # (d,)
         self.loss: _Audited = type("Audited", (_Audited, loss), {})(mechanism)
-        self.records = [self._private(replaced) for replaced in (False, True)]
-
-    def _private(self, replaced: bool) -> PrivateRecords:
-        """Return the handle of one data set, whose records are computed when they are opened."""
-        size, classes = self.sample_size, self.mechanism.n_classes
-        rows = Stored(lambda index: self.rows(index, replaced), (size, len(self.record)), torch.float32)
-        labels = torch.zeros(size, dtype=torch.int64) if classes else None
-        names, layout = range(classes) if classes else None, Layout.of(self.record[None])
-        return PrivateRecords.from_values(rows, labels, classes=names, layout=layout)
+        labels = torch.zeros(sample_size, dtype=torch.int64) if mechanism.n_classes else None
+        classes, layout = range(mechanism.n_classes or 0) or None, Layout.of(self.record[None])
+        self.records = []  # handles of both data sets, whose records are computed when they are opened
+        for replaced in (False, True):
+            rows = Stored(partial(self.rows, replaced=replaced), (sample_size, mechanism.dim), torch.float32)
+            self.records.append(PrivateRecords.from_values(rows, labels, classes=classes, layout=layout))
 
     def rows(self, index: Tensor, replaced: bool) -> Tensor:
         """Return the records (n, d) at ``index`` of one data set; record 0 is the one that differs."""
@@ -181,22 +178,14 @@ class QueryGame:
         return float(((released - self.middle) * self.difference).sum()) / sigma**2
 
 
-@dataclass(frozen=True)
-class AuditResult:
-    """Lower bounds and the claim that they are compared with; docs/audit.md explains the fields."""
+@dataclass(frozen=True, kw_only=True)
+class AuditResult(Evidence):
+    """Evidence and the claim that it is compared with; docs/audit.md explains the fields."""
 
-    mu_lower: float
     mu_claimed: float
-    passed: bool  # whether no measured point lies below the claimed trade-off curve
-    confidence: float
     mu_claimed_at_fpr: float
-    fpr: float
-    fnr: float
-    best_provable_mu: float
-    epsilon_lower: float
     epsilon_claimed: float
-    delta: float
-    trials: int  # runs per data set
+    passed: bool  # whether no measured point lies below the claimed trade-off curve
     n_releases: int  # T
     releases_audited: int  # per run of the game, which the claim is for; fewer than T if time was short
     assumptions: list[str]  # of the claim
@@ -205,18 +194,11 @@ class AuditResult:
     def of(cls, claim: Claim, evidence: Evidence, n_releases: int = 1, releases_audited: int = 1) -> "AuditResult":
         """Compare the evidence with the claim."""
         return cls(
-            mu_lower=evidence.mu,
+            **vars(evidence),
             mu_claimed=claim.mu,
-            passed=claim.is_consistent_with(evidence),
-            confidence=evidence.confidence,
-            mu_claimed_at_fpr=claim.mu_at(evidence.for_mu.fpr),
-            fpr=evidence.for_mu.fpr,
-            fnr=evidence.for_mu.fnr,
-            best_provable_mu=evidence.best_provable_mu,
-            epsilon_lower=evidence.epsilon,
+            mu_claimed_at_fpr=claim.mu_at(evidence.fpr),
             epsilon_claimed=claim.epsilon,
-            delta=evidence.delta,
-            trials=evidence.trials,
+            passed=claim.is_consistent_with(evidence),
             n_releases=n_releases,
             releases_audited=releases_audited,
             assumptions=claim.assumptions,
@@ -260,8 +242,6 @@ def audit(
         >>> audit(mechanism, sample_size=10, trials=100, confidence=1 - 1e-6).passed
         True
     """
-    if trials is not None:
-        at_least(MIN_TRIALS, trials=trials)
     if not mechanism.is_private:
         raise InputError("Expected a mechanism without noise_seed, got one with: it is NOT PRIVATE and claims nothing.")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dpswd._validate import delta_caveat
+from dpswd._validate import delta_caveats
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
@@ -63,14 +63,11 @@ def account(mechanism: ProjectionMechanism, arguments: Namespace) -> dict[str, A
     accountant = PrivacyAccountant(arguments.accountant).step(
         mechanism, sample_size=arguments.sample_size, n_releases=arguments.n_releases
     )
-    facts = {"sigma": mechanism.sigma, "accountant": arguments.accountant, "bound": mechanism.bound}
-    return facts | accountant.guarantee(arguments.delta) | {"caveats": caveats(arguments)}
-
-
-def caveats(arguments: Namespace) -> list[str]:
-    """Return warnings about the numbers, in a list for ``--json``."""
-    weak = None if arguments.delta is None else delta_caveat(arguments.delta, arguments.sample_size)
-    return [] if weak is None else [weak]
+    return {
+        **{"sigma": mechanism.sigma, "accountant": arguments.accountant, "bound": mechanism.bound},
+        **accountant.guarantee(arguments.delta),
+        "caveats": delta_caveats(arguments.delta, arguments.sample_size),
+    }
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

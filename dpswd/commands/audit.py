@@ -4,7 +4,8 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
-from dpswd.commands.account import add_mechanism, caveats, in_options, mechanism_of
+from dpswd._validate import delta_caveats
+from dpswd.commands.account import add_mechanism, in_options, mechanism_of
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
             seed=arguments.seed,
             accountant=arguments.accountant,
         )
-    return asdict(result) | {"caveats": caveats(arguments)}
+    return asdict(result) | {"caveats": delta_caveats(arguments.delta, arguments.sample_size)}
 
 
 def show(result: dict[str, Any]) -> None:

@@ -7,12 +7,6 @@ from typing import Any
 from dpswd.errors import InputError
 
 
-def _directory() -> Path:
-    """Return the directory of the shipped configs: in the package of a wheel, or at the top of a checkout."""
-    package = Path(__file__).parents[1]
-    return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
-
-
 def config_path(name: str) -> Path:
     """Return the path of a config file: ``name`` itself, or the shipped config of that name."""
     path = Path(name) if Path(name).is_file() else _shipped().get(name)
@@ -26,7 +20,10 @@ def config_path(name: str) -> Path:
 
 
 def _shipped() -> dict[str, Path]:
-    return {path.stem: path for path in sorted(_directory().glob("*.yaml"))}
+    """Return the shipped configs by name: of the package in a wheel, or at the top of a checkout."""
+    package = Path(__file__).parents[1]
+    directory = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
+    return {path.stem: path for path in sorted(directory.glob("*.yaml"))}
 
 
 def add_arguments(parser: ArgumentParser) -> None:

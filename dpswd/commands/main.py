@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        with _one_line_warnings():
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
             if arguments and arguments[0] == "fit":
                 return _fit(arguments)
             return _run(arguments)
@@ -121,15 +122,9 @@ def _packages() -> Iterator[None]:
         raise InputError(f"Expected the packages for training, got: {error}; pip install 'dpswd[train]'.") from None
 
 
-@contextmanager
-def _one_line_warnings() -> Iterator[None]:
-    """Print warnings without the line of source that raised them."""
-    before = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
-    try:
-        yield
-    finally:
-        warnings.formatwarning = before
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning without the line of source that raised it."""
+    print(f"Warning: {message}", file=sys.stderr)
 
 
 def _is_follower() -> bool:

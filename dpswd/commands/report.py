@@ -4,9 +4,6 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-_FACTS = ("title", "private", "conditions", "sound", "reasons", "runs", "accountant", "assumptions", "caveats")
-_NUMBERS = ("tier", "mu", "regret", "epsilon", "delta", "attack", "epsilon_delta")
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="directory with ledger.jsonl and privacy.json")
@@ -19,11 +16,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     report = write_report(arguments.run_dir, title=arguments.title)
     return {
         "files": [str(arguments.run_dir / name) for name in ("report.html", "report.md", "report.json")],
-        **{name: report[name] for name in _FACTS},
-        **{name: report["guarantee"][name] for name in _NUMBERS},
-        "releases_made": report["releases"]["made"],
-        "releases_planned": report["releases"]["planned"],
-        "ledger_head": report["ledger"]["head"],
+        **{name: report[name] for name in ("title", "private", "conditions", "sound", "reasons", "caveats")},
+        **report["guarantee"],
         "banner": banner(report),
         "summary": summary(report),
     }

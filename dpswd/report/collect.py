@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
-from dpswd._validate import delta_caveat
+from dpswd._validate import delta_caveats
 from dpswd._versions import package_versions
-from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
+from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
 from dpswd.budget import NOT_COVERED
 from dpswd.errors import InputError
-from dpswd.report.gdp import TABLE_FPR, TradeOff
+from dpswd.report.gdp import REGRET_LIMIT, TABLE_FPR, TradeOff
 
 SCHEMA_VERSION = 6
 ATTACK_FPR = 1e-3  # false-positive rate of the attacker in the first sentence of the report
@@ -32,6 +32,7 @@ PICTURES = ("samples.png", "columns.png")
 TOLERANCE = 1e-3  # relative; rounding on another machine differs by less, a wrong claim by more
 PROFILE_POINTS = 21
 PROTECTED = "Each single record, its class included, against everyone who knows all other records and the releases."
+DECLARED = "The run declares it so in privacy.json."
 ON_CONDITIONS, NOTHING = "On the conditions above only.", "Nothing: the run is not private."
 
 _PRIVACY = {"sound": bool, "private": bool, "releases_made": int}
@@ -62,15 +63,16 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
             "run made none; do not rely on it."
         )
     config = _content(path / "config.yaml")
-    stated = _stated(config or b"")
+    stated, measured = _stated(config or b""), path / "evaluation.json"
+    evaluation = _json_object(measured, "evaluate the run again") if measured.exists() else {"rows": []}
 
     header, groups = ledger.header, ledger.planned()
-    size, delta, name = groups[0][1], float(header.get("target_delta", 1e-5)), str(header.get("accountant", "pld"))
+    size, delta, name = groups[0][1], ledger.delta, ledger.accountant
     accountants = {kind: PrivacyAccountant.from_groups(groups, kind) for kind in ("pld", "rdp")}
     exact = accountants["pld"].resolve(delta)  # the curve needs a failure_prob for every bound that may fail
     curve = TradeOff.of(exact)
     guarantee = {
-        "tier": curve.tier,
+        "tier": 2 if curve.regret > REGRET_LIMIT else 1,  # of Gomez2025
         "mu": curve.mu,
         "regret": curve.regret,
         "advantage": curve.advantage,
@@ -93,7 +95,7 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         "private": private,
         "conditions": CONDITIONS if handed_over else [],
         "sound": private and proven and not handed_over,
-        "reasons": _reasons(groups, privacy["private"], proven),
+        "reasons": accountants[name].shortcomings or ([] if private and proven else [DECLARED]),
         "records": {"size": size, "opened": header.get("records"), "classes": stated["classes"]},
         "public": [f"The number of records: {size:,}.", *stated["public"], "The settings, and all that was released."],
         "protected": [PROTECTED, *([ON_CONDITIONS] if handed_over else [])] if private else [NOTHING],
@@ -118,7 +120,7 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         "pictures": {
             each: base64.b64encode(content).decode("ascii") for each in PICTURES if (content := _content(path / each))
         },
-        "evaluation": _accuracies(path / "evaluation.json"),
+        "evaluation": [{name: row.get(name) for name in _ACCURACY} for row in evaluation["rows"]],
     }
     return report | {"caveats": _caveats(report, header.get("shared"), privacy.get("across_runs") or {})}, curve
 
@@ -144,12 +146,6 @@ def _json_object(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"Expected a JSON object in {path}, got a corrupt file; {remedy}.")
     return value
-
-
-def _accuracies(path: Path) -> list[dict[str, Any]]:
-    """Return accuracies on a declared public benchmark."""
-    rows = _json_object(path, "evaluate the run again")["rows"] if path.exists() else []
-    return [{name: row.get(name) for name in _ACCURACY} for row in rows]
 
 
 def _stated(config: bytes) -> dict[str, Any]:
@@ -225,20 +221,6 @@ def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
     }
 
 
-def _reasons(groups: list[ReleaseGroup], declared_private: bool, proven: bool) -> list[str]:
-    """Return why the run is not private or the numbers are not proven."""
-    reasons = []
-    if not all(mechanism.is_private for mechanism, _, _ in groups):
-        reasons.append("A fixed noise seed makes the noise repeatable: anyone can subtract it.")
-    if any(mechanism.spends_tail and mechanism.bound == "clt" for mechanism, _, _ in groups):
-        reasons.append("The bound on the sensitivity is a normal approximation (CLT), not a theorem.")
-    if not declared_private and not reasons:
-        reasons.append("The run declares itself not private; see its assumptions below.")
-    if not proven and not reasons:
-        reasons.append("The run declares its account not sound; see its assumptions below.")
-    return reasons
-
-
 def _caveats(report: dict[str, Any], shared: bool | None, together: dict[str, Any]) -> list[str]:
     """Return what a reader of these particular numbers should know."""
     releases, runs, caveats = report["releases"], report["runs"], []
@@ -247,8 +229,7 @@ def _caveats(report: dict[str, Any], shared: bool | None, together: dict[str, An
             f"The run made {releases['made']} of {releases['planned']} planned releases. All planned releases are "
             "counted, because the decision to stop may have depended on private data."
         )
-    if weak := delta_caveat(report["guarantee"]["delta"], releases["sample_size"]):
-        caveats.append(weak[0].upper() + weak[1:])
+    caveats += delta_caveats(report["guarantee"]["delta"], releases["sample_size"])
     if foreign := [name for name in runs["weights_from"] if name != runs["this"]]:
         caveats.append(
             f"The weights also depend on releases of other runs ({', '.join(foreign)}), which this guarantee does not "

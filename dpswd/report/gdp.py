@@ -56,11 +56,6 @@ class TradeOff:
             ) from None
         return cls(float(mu), float(regret), float(converter.get_advantage()), False, converter)
 
-    @property
-    def tier(self) -> int:
-        """Tier of Gomez2025: 1 where mu is an adequate summary, 2 where the curve must be reported."""
-        return 2 if self.regret > REGRET_LIMIT else 1
-
     def fnr(self, fpr: ArrayLike) -> Array:
         """Return the smallest false-negative rate of any attack at each false-positive rate, any shape."""
         if self._converter is None:

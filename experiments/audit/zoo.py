@@ -299,10 +299,10 @@ def inspect(specimen: Specimen, *, trials: int = TRIALS, seed: int = 0) -> dict[
         "name": specimen.name,
         "leak": specimen.leak,
         "mu_claimed": claim.mu,
-        "mu_claimed_at_fpr": claim.mu_at(broken.for_mu.fpr),
-        "mu_lower": broken.mu,
+        "mu_claimed_at_fpr": claim.mu_at(broken.fpr),
+        "mu_lower": broken.mu_lower,
         "caught": not claim.is_consistent_with(broken),
-        "twin_mu_lower": sound.mu,
+        "twin_mu_lower": sound.mu_lower,
         "twin_passed": claim.is_consistent_with(sound),
         "trials": trials,
     }

@@ -219,11 +219,7 @@ def plan() -> list[Cell]:
     sketches = [Cell(dataset, epsilon, seed) for seed in range(SEEDS) for epsilon in BUDGETS for dataset in DATASETS]
     variants = [("start", None), ("random", None), *(("random", steps) for steps in LONGER), ("maps", None)]
     both = ("MNIST", "FashionMNIST")
-    controls = [
-        Cell(dataset, BUDGETS[0], 0, method, steps)
-        for method, steps in variants
-        for dataset in ("MNIST", "FashionMNIST")
-    ]
+    controls = [Cell(dataset, BUDGETS[0], 0, method, steps) for method, steps in variants for dataset in both]
     return [*sketches, *controls, Cell(FACES, BUDGETS[0], 0)]
 
 

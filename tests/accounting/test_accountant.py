@@ -23,9 +23,8 @@ def account(mechanism, kind="pld", releases=T, size=N):
     return PrivacyAccountant(kind).step(mechanism, sample_size=size, n_releases=releases)
 
 
-@pytest.mark.parametrize("kind", ["pld", "rdp"])
-def test_profile_inverts_get_epsilon(kind):
-    accountant = account(ROWS, kind)
+def test_profile_inverts_get_epsilon():
+    accountant = account(ROWS)
     for delta in (1e-3, 1e-6):
         epsilon = accountant.get_epsilon(delta)
         assert accountant.profile([epsilon])[0] == pytest.approx(delta, rel=2e-3)

@@ -75,10 +75,16 @@ def test_configs_by_name(capfd, tmp_path, monkeypatch):
     assert "pyproject" in refused(capfd, "configs", "../pyproject")
 
 
-def test_warnings_are_one_line_without_source(monkeypatch, capfd):
+def test_warnings_are_one_line_without_source(monkeypatch, capsys):
     """Issue 31: a warning once printed the line of source that raised it."""
-    before, warning = warnings.formatwarning, (UserWarning("be careful"), UserWarning, "file.py", 3, "code")
-    monkeypatch.setattr("dpswd.commands.configs.run", lambda _: {"said": warnings.formatwarning(*warning)})
-    assert main(["configs", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["said"] == "Warning: be careful\n"
-    assert warnings.formatwarning is before
+    before = warnings.showwarning
+
+    def warns(_):
+        warnings.simplefilter("always")
+        warnings.warn("be careful", stacklevel=1)
+        return {"configs": {}}
+
+    monkeypatch.setattr("dpswd.commands.configs.run", warns)
+    assert main(["configs"]) == 0
+    assert capsys.readouterr().err == "Warning: be careful\n"
+    assert warnings.showwarning is before

@@ -204,9 +204,9 @@ HANDED = {"header": {"records": HANDED_OVER}}  # whatever privacy.json says of i
     [
         ((), {"header": {"records": "behind a handle"}}, True, "", ("**μ", "An attacker who")),
         (((SKETCH.replace(noise_seed=1), 1000, 1),), {"private": True}, False, "NOT PRIVATE.", ("void: μ", "seed")),
-        (CLT, {"sound": True}, True, "NOT SOUND.", ("If the account holds", "CLT")),
+        (CLT, {"sound": True}, True, "NOT SOUND.", ("If the account holds", "normal approximation")),
         ((), HANDED, True, "CONDITIONAL.", ("conditional: μ", "three conditions above, an attacker", *CONDITIONS)),
-        (CLT, HANDED, True, "CONDITIONAL AND NOT SOUND.", ("CLT", *CONDITIONS)),
+        (CLT, HANDED, True, "CONDITIONAL AND NOT SOUND.", ("normal approximation", *CONDITIONS)),
     ],
 )
 def test_banner_comes_before_any_number(make_run, groups, changes, private, banner, words):
