@@ -1,7 +1,6 @@
 """Lightning callback that keeps a training run within its privacy budget."""
 
 import contextlib
-import logging
 import math
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +30,6 @@ __all__ = ["PrivacyBudget"]
 P = TypeVar("P", bound=nn.Module)
 
 _MOST_ENTRIES = 1000  # plain values in a hyperparameter; more may be records
-_log = logging.getLogger("dpswd")  # shown on stderr, written to no file
 
 
 class PrivacyBudget(RunBudget, L.Callback):
@@ -181,7 +179,6 @@ class PrivacyBudget(RunBudget, L.Callback):
             )
         if not trainer.should_stop:
             trainer.should_stop = True
-            _log.warning("All planned releases are made: the run ends at step %d.", trainer.global_step)
             raise StopIteration  # ends the epoch: Lightning ignores the return value of a callback
 
     @property
@@ -204,8 +201,11 @@ class PrivacyBudget(RunBudget, L.Callback):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write ``privacy.json``, and state the cost of the whole plan, also where fewer releases were made."""
+        """Write ``privacy.json``, and say what the plan cost if fewer releases were made, or that it ended the run."""
         self._write()
+        if self._used_up and trainer.global_step < trainer.estimated_stepping_batches < math.inf:
+            asked = f"step {trainer.global_step} of {trainer.estimated_stepping_batches}"
+            say(f"All {self.plan[-1][1]} planned releases are made; the run ends at {asked}.")
         if self._ledger is not None:
             self.epsilon, planned = self._header["guarantee"]["epsilon"], self._header["planned_releases"]
             if self.n_releases < planned:

@@ -95,6 +95,7 @@ class PrivateCLI(LightningCLI):
         args = [word for word in args if word != "all"]
         for name in ("lightning.pytorch", "lightning.fabric"):  # hardware, tips, seeds
             logging.getLogger(name).setLevel(logging.WARNING)
+        options = {"exit_on_error": False, "allow_abbrev": False}
         super().__init__(
             L.LightningModule,
             L.LightningDataModule,
@@ -103,7 +104,7 @@ class PrivateCLI(LightningCLI):
             save_config_callback=_SaveConfig,
             seed_everything_default=True,
             trainer_defaults={"enable_model_summary": False},
-            parser_kwargs={"exit_on_error": False, "fit": {"exit_on_error": False}},
+            parser_kwargs={**options, "fit": dict(options)},
             args=args,
         )
 
