@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dpswd.bins import Bins
 
-__all__ = ["NormalScores", "estimate", "probabilities"]
+__all__ = ["NormalScores", "estimate"]
 
 _TAIL = 1e-4  # probability at which scores end, at +-3.7
 _LEAST_MASS = 1e-12
@@ -116,10 +116,3 @@ def _most_likely(levels: list[tuple[Tensor, int]], size: float, sigma: float) ->
     masses = torch.zeros(count, dtype=torch.float64)
     masses[kept] = torch.from_numpy(nnls(system.numpy(), wanted.numpy())[0])
     return masses / masses.sum()
-
-
-def probabilities(scores: Tensor, labels: Tensor, weights: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
-    """Return the marginal distribution functions (n, d) of mixtures of (C, n_cells) normal laws at scores (n, d)."""
-    inside = torch.special.ndtr((scores[:, None] - means[labels]) / deviations[labels].clamp(min=1e-6))
-    result: Tensor = (weights[labels][:, :, None] * inside).sum(1)
-    return result

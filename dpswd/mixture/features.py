@@ -183,6 +183,9 @@ class Frequencies(FeatureMap):
         chroma_size: Frequencies per axis of the two other opponent colours.
         centre: Public constant subtracted from every pixel.
 
+    Attributes:
+        reference: Variances (dim,) of the rows under the reference spectrum; they sum to 1/4.
+
     Raises:
         InputError: If a value is out of range.
 
@@ -213,12 +216,7 @@ class Frequencies(FeatureMap):
         self.colours = nn.Buffer(colours, persistent=False)
         self.kept = nn.Buffer(kept, persistent=False)
         self.weight = nn.Buffer(weight / (weight * reference).norm(), persistent=False)
-
-    @property
-    def reference(self) -> Tensor:
-        """Variances (dim,) of the rows under the reference spectrum; they sum to 1/4."""
-        deviations = reference_spectrum(self.sample_shape).flatten()[self.kept.cpu()] * self.weight.cpu() / 2
-        return deviations.double().square()
+        self.reference = (reference * self.weight / 2).double().square()
 
     def rows(self, centred: Tensor) -> Tensor:
         """Return the weighted frequencies that are kept."""

@@ -180,12 +180,9 @@ def _queries(structure: Structure, records: PrivateRecords, seed: int | None) ->
     }
     made: dict[str, Any] = {}
     for name, share in structure.shares.items():
-        if name != "cell_means":
-            made[name] = kinds[name](share=share, noise_seed=seed)
-            continue
-        for i in range(structure.n_rounds):  # with noise of their own
-            own = None if seed is None else seed + i
-            made[f"cell_means_{i}"] = kinds[name](share=share / structure.n_rounds, noise_seed=own)
+        rounds = [f"cell_means_{i}" for i in range(structure.n_rounds)] if name == "cell_means" else [name]
+        for i, each in enumerate(rounds):  # with noise of their own
+            made[each] = kinds[name](share=share / len(rounds), noise_seed=None if seed is None else seed + i)
     return made
 
 
@@ -380,6 +377,5 @@ def _set_tones(generator: MixtureGenerator, below: Tensor) -> None:
     with seeded(0):  # the codes hide nothing, and every process must draw the same
         labels = generator.labels(1000, "released")
         latent = generator.latent(len(labels))
-    codes = latent[:, -generator.offset.numel() :] if generator.residual else None
-    values = generator.linear(generator.rows(latent, generator.cell(latent, labels)), codes).flatten().sort().values
+    values = generator.linear(generator.rows(latent, generator.cell(latent, labels)), latent).flatten().sort().values
     generator.tones.copy_(values[(below * (len(values) - 1)).long()])

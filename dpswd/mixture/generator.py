@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dpswd.errors import InputError
 from dpswd.generators import Generator
-from dpswd.mixture.columns import NormalScores, probabilities
+from dpswd.mixture.columns import NormalScores
 from dpswd.mixture.features import Frequencies
 from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
 
@@ -103,11 +103,8 @@ class MixtureGenerator(Generator):
             rows[mine, :p] += (self.roots[c] @ z[mine])[:, :, 0]
         return rows
 
-    def render(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Map rows (n, D) to records, limited if ``bounded``, without jitter; see :meth:`linear`."""
-        records = self.linear(rows, codes)
-        if not self.bounded:
-            return records
+    def limited(self, records: Tensor) -> Tensor:
+        """Limit records to their bounds, by the tone curve if there is one."""
         if not self.n_levels:
             return records.clamp(self.low, self.high)
         upper = torch.bucketize(records, self.tones).clamp(1, len(self.tones) - 1)
@@ -127,26 +124,27 @@ class MixtureGenerator(Generator):
         if not self.own_columns:  # one mixture of the cells of all classes
             weights = (weights * weights.new_tensor(self.proportions)[:, None]).reshape(1, -1)
             labels = torch.zeros_like(labels)
-        means, deviations = (each.unflatten(0, weights.shape) for each in (means, variances.sqrt()))
-        below = probabilities(scores, labels, weights, means, deviations)
+        means, deviations = (each.unflatten(0, weights.shape) for each in (means, variances.sqrt().clamp(min=1e-6)))
+        inside = torch.special.ndtr(
+            (scores[:, None] - means[labels]) / deviations[labels]
+        )  # of each cell (n, cells, d)
+        below = (weights[labels][:, :, None] * inside).sum(1)
         return self.columns.values(below, labels).clamp(self.low, self.high)
 
-    def linear(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Map rows (n, D), and normal codes (n, size of a record) of the residual, to records without limits."""
+    def linear(self, rows: Tensor, latent: Tensor | None = None) -> Tensor:
+        """Map rows (n, D) to records without limits, with the residual of latent codes if they are given."""
         records = (rows @ self.synthesis + self.offset).unflatten(1, self.sample_shape)
-        if codes is not None:
-            assert self.frequencies is not None
-            frequencies = codes.unflatten(1, self.sample_shape) * self.residual_scale
-            records = records + self.frequencies.from_frequencies(frequencies)
+        if latent is not None and self.frequencies is not None:
+            codes = latent[:, -math.prod(self.sample_shape) :].unflatten(1, self.sample_shape)
+            records = records + self.frequencies.from_frequencies(codes * self.residual_scale)
         return cast(Tensor, records)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""
-        cells = self.cell(latent, labels)
-        rows = self.rows(latent, cells)
+        records = self.linear(self.rows(latent, self.cell(latent, labels)), latent)
         if self.columns is not None:
-            return self.quantiles(self.linear(rows), labels)
-        records = self.render(rows, latent[:, -math.prod(self.sample_shape) :] if self.residual else None)
+            return self.quantiles(records, labels)
+        records = self.limited(records) if self.bounded else records
         if not self.jitter:
             return records
         codes = latent[:, self.dim + 1 : self.dim + 1 + N_CODES]
