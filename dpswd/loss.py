@@ -217,16 +217,15 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         with torch.autocast(public.device.type, enabled=False):
             public = public.to(torch.promote_types(public.dtype, torch.float32))
             projections, target = release.projections.to(public), release.values.to(public)
+            blur = mechanism.sigma if mechanism.statistic == "rows" else 0.0
 
             def compared(rows: Tensor, values: Tensor) -> Tensor:
-                if mechanism.statistic == "rows":
-                    return _smoothed_distance(rows, projections, values, mechanism.sigma)
-                return _block_distance(rows, projections, values.view(-1, *target.shape[-2:]), len(public))
+                return _distance(rows, projections, values.view(-1, *target.shape[-2:]), len(public), blur)
 
             if public_labels is None:
                 return compared(public, target)
             members = [public_labels == c for c in range(len(target))]
-            if mechanism.statistic == "rows":  # a row of another class is zero
+            if blur:  # a row of another class is zero
                 groups = [public * member[:, None] for member in members]
             elif len(torch.bincount(public_labels, minlength=len(target)).unique()) == 1:  # equal sizes: in one pass
                 return compared(public[public_labels.argsort()], target)
@@ -277,25 +276,19 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             raise InputError(f"Expected {classes} in [0, {n_classes - 1}], got labels outside; check n_classes.")
 
 
-def _block_distance(public: Tensor, projections: Tensor, target: Tensor, size: int) -> Tensor:
-    """Mean squared difference of block means, padded to ``size`` rows, to (C, m, k) for C parts of equal size."""
+def _distance(public: Tensor, projections: Tensor, target: Tensor, size: int, blur: float) -> Tensor:
+    """Mean squared difference of block means to (C, m, k), of C parts of equal size that are padded to ``size`` rows.
+
+    With ``blur``, the squared distance of noisy projections to noisy rows (1, m, k).
+    """
     classes, blocks, k = target.shape
+    if blur and size != blocks:
+        projected = (projections.T @ public.T).T
+        return wasserstein_1d(projected + blur * torch.randn_like(projected), target[0]).mean()
 
     def cost(columns: slice, projected: Tensor) -> Tensor:
-        means = padded_block_means(projected, size, blocks)
+        means = padded_block_means(projected, size, blocks)  # noisy rows as they are
         released = target[..., columns].permute(1, 2, 0).flatten(1)
         return power_cost(means, released, 2, means.shape[1] / (classes * k))
 
-    return sum_over_projections(cost, projections, public, groups=classes)
-
-
-def _smoothed_distance(public: Tensor, projections: Tensor, target: Tensor, sigma: float) -> Tensor:
-    """Squared distance of noisy projections of (n, d) to noisy rows (m, k)."""
-    if len(public) != len(target):
-        projected = (projections.T @ public.T).T
-        return wasserstein_1d(projected + sigma * torch.randn_like(projected), target).mean()
-
-    def cost(columns: slice, projected: Tensor) -> Tensor:
-        return power_cost(projected, target[:, columns], 2, projected.shape[1] / target.shape[1])
-
-    return sum_over_projections(cost, projections, public, blur=sigma)
+    return sum_over_projections(cost, projections, public, groups=classes, blur=blur)

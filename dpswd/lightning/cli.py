@@ -144,9 +144,7 @@ class PrivateCLI(LightningCLI):
         plugins = _as_list(given.get("plugins"))
         if not any(isinstance(each, CheckpointIO) for each in plugins):
             kwargs.setdefault("plugins", [*plugins, AtomicCheckpointIO()])
-        trainer: L.Trainer = super().instantiate_trainer(**kwargs)
-        trainer.callbacks.sort(key=lambda each: not isinstance(each, PrivacyBudget))  # type: ignore[attr-defined]
-        return trainer
+        return super().instantiate_trainer(**kwargs)
 
     def before_instantiate_classes(self) -> None:
         """Refuse a missing checkpoint, and the directory of an earlier run, before records are read."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
 
-__all__ = ["DCT", "Columns", "FeatureMap", "Flatten", "Frequencies", "Histogram", "dct_matrix", "reference_spectrum"]
+__all__ = ["DCT", "Columns", "FeatureMap", "Flatten", "Frequencies", "dct_matrix", "histogram", "reference_spectrum"]
 
 
 def dct_matrix(size: int) -> Tensor:
@@ -234,18 +234,8 @@ class Frequencies(FeatureMap):
         return torch.einsum("kc,nkhw->nchw", self.colours, self.basis_h.T @ frequencies @ self.basis_w)
 
 
-class Histogram(FeatureMap):
-    """Shares of the pixels of an image at ``n_levels`` equidistant levels from 0 to 1, all channels together.
-
-    The shares add up to 1, so that the norm of a row is at most 1/2.
-    """
-
-    def __init__(self, sample_shape: tuple[int, ...], n_levels: int) -> None:
-        super().__init__(sample_shape)
-        self.n_levels = self.dim = n_levels
-
-    def rows(self, centred: Tensor) -> Tensor:
-        """Count the pixels at each level."""
-        levels = (centred.flatten(1).nan_to_num() * (self.n_levels - 1)).round().clamp(0, self.n_levels - 1).long()
-        shares = torch.full(levels.shape, 1 / levels.shape[1], device=levels.device)
-        return shares.new_zeros(len(levels), self.n_levels).scatter_add_(1, levels, shares)
+def histogram(images: Tensor, n_levels: int) -> Tensor:
+    """Return half of the shares of pixels at equidistant levels from 0 to 1: rows (n, n_levels) of norm at most 1/2."""
+    levels = (images.flatten(1).nan_to_num() * (n_levels - 1)).round().clamp(0, n_levels - 1).long()
+    shares = torch.full(levels.shape, 0.5 / levels.shape[1], device=levels.device)
+    return shares.new_zeros(len(levels), n_levels).scatter_add_(1, levels, shares)

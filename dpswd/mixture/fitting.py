@@ -35,7 +35,7 @@ from dpswd.errors import InputError
 from dpswd.generators import seeded
 from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, estimate
-from dpswd.mixture.features import Columns, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
+from dpswd.mixture.features import Columns, FeatureMap, Flatten, Frequencies, histogram, reference_spectrum
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
 from dpswd.queries import ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm
@@ -235,8 +235,8 @@ class _Fit:
         else:
             self._release_overall(queries["overall"])
         if "tones" in queries:
-            histogram = Histogram(structure.sample_shape, structure.n_levels)
-            levels = queries["tones"].release(self.records, rows=histogram)[1][0].clamp(min=0)
+            shares = partial(histogram, n_levels=structure.n_levels)
+            levels = queries["tones"].release(self.records, rows=shares)[1][0].clamp(min=0)
             self.below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]
         if "means" in queries:
             counts, sums = queries["means"].release(self.records, rows=self.rows)

@@ -1,5 +1,6 @@
 """Structure from public numbers: the stated inequalities, monotony, and shares of one budget."""
 
+import json
 import math
 import re
 
@@ -85,7 +86,7 @@ def test_the_reference_spectrum_has_the_stated_contrast():
         assert float(Frequencies(shape, 4).reference.sum()) == pytest.approx(1 / 4, rel=1e-5)
 
 
-def test_the_text_of_a_forecast_names_the_nearest_row_of_each_data_set(monkeypatch):
+def test_the_text_of_a_forecast_names_the_nearest_row_of_each_data_set(monkeypatch, tmp_path):
     signal = forecast(3000, (1, 28, 28), 10, 2.0).signal
     assert signal == pytest.approx(6000 / math.sqrt(10))
     rows = [("A", 1, 0.4), ("A", 1, 1.1), ("B", 1, 1.8), ("B", 1, 2.1), ("C", 1, 2.1), ("D", 3, 1.0)]
@@ -94,7 +95,8 @@ def test_the_text_of_a_forecast_names_the_nearest_row_of_each_data_set(monkeypat
         | {"epsilon": 1.0, "accuracy": 50.4}
         for name, channels, ratio in rows
     ]
-    monkeypatch.setattr(structure, "_stand_ins", lambda: table)
+    (tmp_path / "stand_ins.json").write_text(json.dumps({"rows": table}))
+    monkeypatch.setattr(structure, "files", lambda _: tmp_path)
     named = "A (1,100.0 records, epsilon 1) 50 %, B (1,800.0 records, epsilon 1) 50 %."
     assert f"reaches: {named}" in str(forecast(3000, (1, 28, 28), 10, 2.0))
     for shape, classes in (((1, 28, 28), 0), ((64,), 10)):
