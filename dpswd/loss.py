@@ -245,9 +245,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         """Check rows that are handed over; every rank has a part of them."""
         counts = Processes().all_gather(len(private) if isinstance(private, Tensor) and private.ndim else 0)
         if rows is not None or self.mechanism.n_classes:
-            raise InputError(
-                "Expected rows=... and n_classes with a batch of ReleaseLoader only, got a tensor; pass it mapped."
-            )
+            raise InputError("Expected a batch of ReleaseLoader for rows=... and n_classes, got a tensor; use one.")
         self._check_sample("private", private, None)
         if (size := sum(counts)) != self.mechanism.batch_size:
             got = f"{size} on all ranks together" if len(counts) > 1 else size

@@ -117,7 +117,7 @@ ZEROS, X, Y = torch.zeros(8).long(), rows(8), rows(5)
         (quantiles(), X, rows(5, 4), (), r"public rows .*\(5, 4\)"),
         (quantiles(), X, rows(0), (), "at least one row in public rows"),
         (quantiles(), X, Y, (ZEROS[:5],), "no public_labels"),
-        (quantiles(n_classes=2), X, Y, (ZEROS[:5],), "n_classes with a batch"),
+        (quantiles(n_classes=2), X, Y, (ZEROS[:5],), "n_classes, got a tensor"),
         (quantiles(n_classes=2), X, Y, (), r"public_labels .*NoneType"),
         (quantiles(n_classes=2), X, Y, (ZEROS[:4],), r"public_labels .*\(4,\)"),
         (quantiles(n_classes=2), X, Y, (ZEROS[:5] - 1,), "public_labels .*outside"),

@@ -97,10 +97,8 @@ class PrivacyBudget(RunBudget, L.Callback):
         parts = _parts(pl_module, Releasing)
         if stage == "fit":
             if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
-                raise InputError(
-                    f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got "
-                    f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1."
-                )
+                got = f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1"
+                raise InputError(f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got {got}.")
             self._checkpoint, self._n_used_before = None, 0
             self._reset()
         self._earlier = [part.recorder for part in parts if part.n_releases]
@@ -137,17 +135,13 @@ class PrivacyBudget(RunBudget, L.Callback):
             loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
             if batch_size not in (None, loader.batch_size):
                 raise InputError(
-                    f"Expected batch_size of the loader to be that of the mechanism, got {loader.batch_size} and "
-                    f"{batch_size}; make them equal."
+                    f"Expected batch_size={batch_size} of the loader, got {loader.batch_size}; make it equal."
                 )
         elif None not in self._handed_over:
             self.records, (self.sample_size, n_releases) = None, self._handed_over  # type: ignore[assignment]
         else:
-            raise InputError(
-                "Expected a training loader of private batches (dpswd.ReleaseLoader), got "
-                f"{type(loader).__name__}; or give PrivacyBudget sample_size and n_releases, where the module hands "
-                "tensors to the loss."
-            )
+            got = f"{type(loader).__name__}; for tensors give PrivacyBudget sample_size and n_releases"
+            raise InputError(f"Expected a training loader of private batches (dpswd.ReleaseLoader), got {got}.")
         parts: list[Any] = [(query, 1) for query in queries]
         self._open(parts if loss is None else [*parts, (loss, n_releases)])
         mark_runs(pl_module, [self.run])
@@ -160,10 +154,8 @@ class PrivacyBudget(RunBudget, L.Callback):
         """Raise BudgetExceededError unless a release is allowed now: in a fit, after the noise is calibrated."""
         stage = None if self._trainer is None else self._trainer.state.stage
         if stage not in (None, RunningStage.TRAINING):
-            raise BudgetExceededError(
-                f"Expected releases in training steps only, got one in {stage.value}, which would cost a release per "
-                "batch; compare with the last release there: loss.distance(released, public)."
-            )
+            got = f"{stage.value}; use the last release there: loss.distance(released, public)"
+            raise BudgetExceededError(f"Expected releases in training steps only, got one in {got}.")
         super().check(mechanism)
 
     def on_train_batch_start(
@@ -209,10 +201,8 @@ class PrivacyBudget(RunBudget, L.Callback):
         if self._ledger is not None:
             self.epsilon, planned = self._header["guarantee"]["epsilon"], self._header["planned_releases"]
             if self.n_releases < planned:
-                say(
-                    f"The run made {self.n_releases} of {planned} planned releases. The whole plan is counted: "
-                    f"epsilon {self.epsilon:.4g}."
-                )
+                made = f"{self.n_releases} of {planned} planned releases"
+                say(f"The run made {made}. The whole plan is counted: epsilon {self.epsilon:.4g}.")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Free the directory for the next run."""
@@ -262,8 +252,6 @@ def _parts(module: nn.Module, kind: type[P]) -> list[P]:
 def _the_loss(module: nn.Module) -> DPSlicedWassersteinLoss | None:
     losses = _parts(module, DPSlicedWassersteinLoss)
     if len(losses) > 1 or (not losses and not _parts(module, GaussianQuery)):
-        raise InputError(
-            f"Expected one DPSlicedWassersteinLoss or queries of all records in {type(module).__name__}, got "
-            f"{len(losses)} losses; make them attributes of the module."
-        )
+        got = f"{len(losses)} losses; make them attributes of the module"
+        raise InputError(f"Expected one DPSlicedWassersteinLoss or queries in {type(module).__name__}, got {got}.")
     return losses[0] if losses else None

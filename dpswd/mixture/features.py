@@ -61,10 +61,8 @@ class FeatureMap(nn.Module):
     def forward(self, records: Tensor) -> Tensor:
         """Map ``(n, *sample_shape)`` to (n, dim)."""
         if tuple(records.shape[1:]) != self.sample_shape:
-            raise InputError(
-                f"Expected records of shape {self.sample_shape}, got {tuple(records.shape[1:])}; "
-                "set sample_shape of the features and the generator to that of the data."
-            )
+            got = tuple(records.shape[1:])
+            raise InputError(f"Expected records of shape {self.sample_shape}, got {got}; set sample_shape to theirs.")
         return self.rows(records - self.centre) / (2 * self.radius)
 
     def decode(self, rows: Tensor) -> Tensor:

@@ -131,8 +131,8 @@ def _public_map(
         return Columns(records.bounds)
     if radius is None:
         raise InputError(
-            "Expected public limits of every column of the vectors, got none; pass bounds=[(low, high), ...] (--bounds "
-            "FILE), or radius, a guess of the norm of a vector (1 for normalised embeddings)."
+            "Expected public limits of every column, got none; pass bounds=[(low, high), ...] (--bounds FILE), or "
+            "radius, a guess of the norm of a vector (1 for normalised embeddings)."
         )
     return Flatten(records.shape, centre or 0.0, radius)
 

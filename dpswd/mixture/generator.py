@@ -52,8 +52,7 @@ class MixtureGenerator(Generator):
         amounts = {name: amount for name, amount in (jitter or {}).items() if amount}
         if (amounts or residual) and len(sample_shape) != 3:
             raise InputError(
-                f"Expected sample_shape (channels, height, width) for jitter or residual, got {tuple(sample_shape)}; "
-                "leave the amounts of jitter at 0 and residual at false."
+                f"Expected images for jitter or residual, got shape {tuple(sample_shape)}; leave them out."
             )
         size, cells = math.prod(sample_shape), max(1, n_classes) * n_cells
         super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if amounts else 0) + (size if residual else 0))
