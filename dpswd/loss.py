@@ -22,7 +22,7 @@ from dpswd._sorting import sort_rows
 from dpswd._validate import tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
-from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.records import PrivateBatch
 from dpswd.release import Recorder, Releasing, clip_rows, uncompiled
 from dpswd.rows import RowFunction
 from dpswd.sliced import padded_block_means, power_cost, random_projections, sum_over_projections, wasserstein_1d
@@ -146,8 +146,10 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         """
         mechanism = self.mechanism
         records = private.take() if isinstance(private, PrivateBatch) else None
-        if records is not None:
-            self._check_batch(records, len(private))
+        if records is not None and (size := len(private)) != mechanism.batch_size:
+            raise InputError(f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; make it equal.")
+        if records is not None and mechanism.n_classes not in (None, records.n_classes):
+            raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")
         if (stored := self._ask(records)) is not None:
             return Release(stored["values"], stored["projections"], mechanism)
         processes = Processes()
@@ -232,14 +234,6 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             else:
                 groups = [public[member] for member in members]
             return torch.stack([compared(z, t) for z, t in zip(groups, target, strict=True)]).mean()
-
-    def _check_batch(self, records: PrivateRecords, size: int) -> None:
-        """Compare public facts of a batch with the mechanism."""
-        mechanism = self.mechanism
-        if size != mechanism.batch_size:
-            raise InputError(f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; make it equal.")
-        if mechanism.n_classes and records.n_classes != mechanism.n_classes:
-            raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")
 
     def _check_private(self, private: Tensor, rows: RowFunction | None) -> None:
         """Check rows that are handed over; every rank has a part of them."""

@@ -11,7 +11,7 @@ differences of the sorted values.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -171,8 +171,7 @@ def sum_over_projections(
         return total.to(projections.dtype), gradients
 
     with torch.autocast(projections.device.type, enabled=False):
-        result: Tensor = _WithGradients.apply(compute, *samples)
-    return result
+        return cast(Tensor, _WithGradients.apply(compute, *samples))
 
 
 class _WithGradients(torch.autograd.Function):
@@ -262,8 +261,7 @@ def power_cost(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) 
     """Compute ``weight`` times the mean of ``|ours - theirs| ** p``. For p = 2 ``ours`` is overwritten."""
     if p != 2:
         return (ours - theirs).abs().pow(p).mean() * weight
-    result: Tensor = _MeanSquare.apply(ours, theirs, weight / ours.numel())
-    return result
+    return cast(Tensor, _MeanSquare.apply(ours, theirs, weight / ours.numel()))
 
 
 class _MeanSquare(torch.autograd.Function):

@@ -109,15 +109,11 @@ class PrivacyBudget(RunBudget, L.Callback):
         """Refuse records among the hyperparameters, modules with releases, and checkpoints of other runs."""
         _check_hyperparameters(pl_module, getattr(trainer, "datamodule", None))
         if self._checkpoint is None and trainer.ckpt_path is not None:
-            raise InputError(
-                f"Expected a checkpoint of a run within a PrivacyBudget, got {trainer.ckpt_path}, which states no "
-                "releases; its weights may depend on private records. Start a new run without it."
-            )
+            got = f"{trainer.ckpt_path}, whose weights may depend on private records; start a new run without it"
+            raise InputError(f"Expected a checkpoint of a run within a PrivacyBudget, got {got}.")
         if self._earlier and (self._checkpoint is None or None in self._earlier):
-            raise InputError(
-                "Expected a module without releases before the run, got one that has made some; release in training "
-                "steps only, and start with a new module, or resume from the checkpoint."
-            )
+            remedy = "release in training steps only, and start with a new module, or resume from the checkpoint"
+            raise InputError(f"Expected a module without releases before the run, got some; {remedy}.")
         for part in _parts(pl_module, Releasing):  # made in the module's own hooks
             part.recorder = self
         self.weights_from_runs = seen_runs(pl_module)
@@ -127,7 +123,11 @@ class PrivacyBudget(RunBudget, L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrate the noise and open the ledger."""
-        loss, queries = _the_loss(pl_module), _parts(pl_module, GaussianQuery)
+        losses, queries = _parts(pl_module, DPSlicedWassersteinLoss), _parts(pl_module, GaussianQuery)
+        if len(losses) > 1 or not (losses or queries):
+            got = f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the module"
+            raise InputError(f"Expected one DPSlicedWassersteinLoss or queries of all records, got {got}.")
+        loss = losses[0] if losses else None
         loader: Any = trainer.train_dataloader
         batch_size = None if loss is None else loss.mechanism.batch_size
         if isinstance(loader, ReleaseLoader):
@@ -165,10 +165,8 @@ class PrivacyBudget(RunBudget, L.Callback):
         if not isinstance(batch, PrivateBatch) or not len(batch) or not self._used_up:
             return
         if not self._n_used_before:
-            raise BudgetExceededError(
-                f"Expected a release to train on, got none: all {self.plan[-1][1]} planned releases are in the ledger, "
-                "but a crash lost their noisy values. The budget is used up; start a new run."
-            )
+            got = "none: all planned releases are in the ledger, but a crash lost their noisy values"
+            raise BudgetExceededError(f"Expected a release to train on, got {got}. Start a new run.")
         if not trainer.should_stop:
             trainer.should_stop = True
             raise StopIteration  # ends the epoch: Lightning ignores the return value of a callback
@@ -231,10 +229,8 @@ def _check_hyperparameters(*owners: Any) -> None:
     for owner in owners:
         for name, value in dict(getattr(owner, "hparams", None) or {}).items():
             if _n_entries(value) > _MOST_ENTRIES:
-                raise InputError(
-                    f"Expected hyperparameters without records, got {name}, a {type(value).__name__}, in hparams of "
-                    f"{type(owner).__name__}, which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])."
-                )
+                got = f"{name} of {type(owner).__name__}; call save_hyperparameters(ignore=[{name!r}])"
+                raise InputError(f"Expected hyperparameters without records, which checkpoints contain, got {got}.")
 
 
 def _n_entries(value: Any) -> float:
@@ -247,11 +243,3 @@ def _n_entries(value: Any) -> float:
 
 def _parts(module: nn.Module, kind: type[P]) -> list[P]:
     return [child for child in module.modules() if isinstance(child, kind)]
-
-
-def _the_loss(module: nn.Module) -> DPSlicedWassersteinLoss | None:
-    losses = _parts(module, DPSlicedWassersteinLoss)
-    if len(losses) > 1 or (not losses and not _parts(module, GaussianQuery)):
-        got = f"{len(losses)} losses; make them attributes of the module"
-        raise InputError(f"Expected one DPSlicedWassersteinLoss or queries in {type(module).__name__}, got {got}.")
-    return losses[0] if losses else None

@@ -120,9 +120,9 @@ class PrivateCLI(LightningCLI):
         if path not in (None, "last", "best", "hpc"):
             AtomicCheckpointIO().load_checkpoint(path, weights_only=True)
         if path is None and directory and not Budget.is_free(directory):
+            remedy = f"set --trainer.default_root_dir, or resume with --ckpt_path {directory}/checkpoints/last.ckpt"
             raise InputError(
-                f"Expected a new run directory, got {directory}, which holds the ledger of a run; choose another "
-                f"--trainer.default_root_dir, or resume with --ckpt_path {directory}/checkpoints/last.ckpt."
+                f"Expected a new run directory, got {directory}, which holds the ledger of a run; {remedy}."
             )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

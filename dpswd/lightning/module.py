@@ -103,10 +103,6 @@ class GeneratorModule(KeepsRelease):
         one_hot = torch.nn.functional.one_hot(labels, self.generator.n_classes).to(records.dtype)
         return torch.cat([self.features(records), _LABEL_NORM * one_hot], dim=1), labels
 
-    def rows(self, records: Tensor, labels: Tensor) -> Tensor:
-        """Map generated records ``(n, *sample_shape)`` with classes (n,) to the rows that are projected."""
-        return self._labelled(records, labels)[0] if self.labels == "concat" else self.features(records)
-
     def on_fit_start(self) -> None:
         """Raise an InputError if the generator has other classes than the records."""
         records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
@@ -121,7 +117,8 @@ class GeneratorModule(KeepsRelease):
         if self.released is None:
             raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
         labels = torch.arange(self.generated, device=self.device) % max(1, self.generator.n_classes)
-        rows = self.rows(self.generator(self.generator.latent(len(labels)), labels), labels)
+        made = self.generator(self.generator.latent(len(labels)), labels)
+        rows = self._labelled(made, labels)[0] if self.labels == "concat" else self.features(made)
         loss = self.criterion.distance(self.released, rows, labels if self.labels == "blocks" else None)
         self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
         return loss

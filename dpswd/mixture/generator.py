@@ -71,9 +71,8 @@ class MixtureGenerator(Generator):
         self.reflect = nn.Buffer(torch.tensor(False))
         self.low = nn.Buffer(torch.zeros(1 if len(sample_shape) == 3 else sample_shape))
         self.high = nn.Buffer(torch.ones_like(self.low))
-        self.columns = (
-            NormalScores(max(1, n_classes) if own_columns else 1, sample_shape[0], n_bins) if n_bins else None
-        )
+        groups = max(1, n_classes) if own_columns else 1
+        self.columns = NormalScores(groups, sample_shape[0], n_bins) if n_bins else None
         self.frequencies = Frequencies(sample_shape, 1) if residual else None
 
     def latent(self, n: int, spread: float = 1.0) -> Tensor:

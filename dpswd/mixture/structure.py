@@ -82,10 +82,8 @@ class Structure:
         lines.append("signal / noise: of one number of the release, on average; leading ones are far better.")
         lines.append(f"Directions of variety above the noise: {self.n_surviving} of {self.dim}.")
         if self.size:
-            side = min(self.sample_shape[1:])
-            lines.append(
-                f"Detail: {self.size} of {side} frequencies per axis, the detail of {self.size} x {self.size} pixels."
-            )
+            size, side = self.size, min(self.sample_shape[1:])
+            lines.append(f"Detail: {size} of {side} frequencies per axis, the detail of {size} x {size} pixels.")
         if self.column_signal is not None:
             of = "each class" if self.own_columns else "all classes together"
             how = f"distributions of {of}, of at most {self.n_bins} bins" if self.n_bins else "scaled only"
