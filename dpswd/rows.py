@@ -179,11 +179,11 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
                 got = f"{name}, whose rows change between two calls in evaluation mode"
                 raise InputError(f"Expected rows that are a function of the record, got {got}; remove the randomness.")
             if not _same(first[1:], other[1:]) or not _same(first[1:3], part):
-                raise InputError(
-                    f"Expected rows that are computed from one record each, got {name}, whose rows change with another "
-                    "record of the batch; remove the statistic of the batch or class (mean, maximum, attention, "
-                    "BatchNorm without running statistics), or use a public constant."
+                got = f"{name}, whose rows change with another record of the batch"
+                remedy = (
+                    "remove what looks at the batch or class (mean, attention, BatchNorm without running statistics)"
                 )
+                raise InputError(f"Expected rows that are computed from one record each, got {got}; {remedy}.")
     after = _shared_variables(copied.modules)
     if kept := [variable for variable in after if after[variable] != before.get(variable)]:
         raise InputError(f"Expected a row function that keeps nothing, got {kept[0]}, which changes; use attributes.")

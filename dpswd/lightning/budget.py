@@ -229,8 +229,9 @@ def _check_hyperparameters(*owners: Any) -> None:
     for owner in owners:
         for name, value in dict(getattr(owner, "hparams", None) or {}).items():
             if _n_entries(value) > _MOST_ENTRIES:
-                got = f"{name} of {type(owner).__name__}; call save_hyperparameters(ignore=[{name!r}])"
-                raise InputError(f"Expected hyperparameters without records, which checkpoints contain, got {got}.")
+                got = f"{name}, a {type(value).__name__}, in hparams of {type(owner).__name__}"
+                remedy = f"which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])"
+                raise InputError(f"Expected hyperparameters without records, got {got}, {remedy}.")
 
 
 def _n_entries(value: Any) -> float:

@@ -15,7 +15,6 @@ import lightning as L
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, TQDMProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.plugins import CheckpointIO
 
 from dpswd._files import atomic_write
 from dpswd._progress import say
@@ -146,9 +145,7 @@ class PrivateCLI(LightningCLI):
         if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
             callbacks.append(LastCheckpoint(directory, int(given.get("max_steps") or 0)))
         kwargs.setdefault("callbacks", callbacks)
-        plugins = _as_list(given.get("plugins"))
-        if not any(isinstance(each, CheckpointIO) for each in plugins):
-            kwargs.setdefault("plugins", [*plugins, AtomicCheckpointIO()])
+        kwargs.setdefault("plugins", [*_as_list(given.get("plugins")), AtomicCheckpointIO()])
         return super().instantiate_trainer(**kwargs)
 
     def before_fit(self) -> None:
