@@ -82,8 +82,7 @@ def tangent_norms(risk: Array, beta: float, *, q: Array | None = None, gradients
     """
     r, q = risk, gibbs_distribution(risk, beta) if q is None else q
     c = r - q @ r  # (m, n)
-    # the extreme points of the unit ball are pairs of records
-    largest_pair = float(pdist((q[:, None] * c).T, "cityblock").max(initial=0.0)) / 2
+    largest_pair = float(pdist((q[:, None] * c).T, "cityblock").max(initial=0.0)) / 2  # extreme points of the ball
     exact: dict[int, float | None] = {3: beta * largest_pair, 4: beta * float(np.ptp(c, axis=1).max())}
     centred = {3: beta * float((q @ np.abs(c)).max()), 4: 2 * beta * float(np.abs(c).max())}
     printed = {3: 2 * beta * float((q @ np.abs(r)).max()), 4: 4 * beta * float(np.abs(r).max())}
