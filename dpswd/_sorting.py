@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 _THREADED = 2**15  # smallest number of values for which threads pay off
+_BITS = 29  # of the significand of float64 that float32 does not use
 
 
 def sort_rows(rows: Tensor) -> Tensor:
@@ -30,43 +31,20 @@ def sort_rows(rows: Tensor) -> Tensor:
     return rows
 
 
-class SortBuffer:
-    """Reusable memory for :func:`sort_rows_with_order`, since allocating pages costs more than the sort."""
-
-    def __init__(self) -> None:
-        self._parts: dict[torch.dtype, Tensor] = {}
-
-    def like(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return memory of the shape of ``rows``; it overwrites the previous result of the same type."""
-        held = self._parts.get(dtype)
-        if held is None or held.numel() < rows.numel():
-            held = self._parts[dtype] = torch.empty(rows.numel(), dtype=dtype)
-        return held.detach()[: rows.numel()].view(rows.shape)
-
-
-def sort_rows_with_order(rows: Tensor, space: SortBuffer | None = None) -> tuple[Tensor, Tensor]:
-    """Return the sorted rows of a contiguous (k, n) and their order, without gradient; ``space`` is overwritten."""
+def sort_rows_with_order(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sorted rows of a contiguous (k, n) and their order, without gradient; nan and inf have no order."""
     rows = rows.detach()
-    if not _by_numpy(rows):
+    if not _by_numpy(rows) or rows.shape[1] >= 2**_BITS:
         values, order = rows.sort(dim=1)
         return values, order
-    space = space or SortBuffer()
-    if rows.dtype == torch.float32 and rows.shape[1] < 2**29:
-        order = _packed_order(rows, space.like(rows, torch.int64))
+    if rows.dtype == torch.float64:
+        order = torch.from_numpy(rows.numpy().argsort(axis=1))
     else:
-        order = torch.empty(rows.shape, dtype=torch.int64)
-        source, target = rows.numpy(), order.numpy()
-        _each(np.arange(len(source)), lambda part: target.__setitem__(part, source[part].argsort(axis=1)))
-    return torch.gather(rows, 1, order, out=space.like(rows, rows.dtype)), order
-
-
-def _packed_order(rows: Tensor, keys: Tensor) -> Tensor:
-    """Sort float64 numbers whose last 29 bits, unused by float32, hold the position; nan and inf have no order."""
-    keys.view(torch.float64).copy_(rows)
-    keys += torch.arange(2**52, 2**52 + rows.shape[1])  # 2^52: one in the exponent, so that no key is denormal
-    _each(keys.view(torch.float64).numpy(), lambda part: part.sort(axis=1))
-    keys &= 2**29 - 1
-    return keys
+        order = rows.double().view(torch.int64)  # whose last bits, unused by float32, get the position
+        order += torch.arange(2**52, 2**52 + rows.shape[1])  # 2^52: one in the exponent, so that no key is denormal
+        _each(order.view(torch.float64).numpy(), lambda part: part.sort(axis=1))
+        order &= 2**_BITS - 1
+    return rows.gather(1, order), order
 
 
 def _by_numpy(rows: Tensor) -> bool:

@@ -22,7 +22,7 @@ from dpswd._sorting import sort_rows
 from dpswd._validate import tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
-from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.records import PrivateBatch
 from dpswd.release import Recorder, Releasing, clip_rows, uncompiled
 from dpswd.rows import RowFunction
 from dpswd.sliced import padded_block_means, power_cost, random_projections, sum_over_projections, wasserstein_1d
@@ -112,7 +112,6 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         self,
         private: PrivateBatch | Tensor,
         public: Tensor,
-        private_labels: Tensor | None = None,
         public_labels: Tensor | None = None,
         *,
         rows: RowFunction | None = None,
@@ -121,9 +120,8 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
 
         Args:
             private: A batch of :class:`~dpswd.ReleaseLoader`; or rows (B, d) that the caller answers for, B being the
-                ``batch_size`` of the mechanism.
+                ``batch_size`` of the mechanism, which has no classes then.
             public: Rows (n, d), n >= 1. They receive the gradient and are not clipped.
-            private_labels: Classes (B,) of rows that are handed over, if the mechanism has ``n_classes``.
             public_labels: Classes (n,) if the mechanism has ``n_classes``.
             rows: Maps the records of the batch to rows (n, d), each by itself; ``None`` flattens them.
 
@@ -135,14 +133,12 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             BudgetExceededError: If the recorder refuses the release.
         """
         self._check_sample("public", public, public_labels)
-        release = self.release(private, private_labels, rows=rows).to(public.device)
+        release = self.release(private, rows=rows).to(public.device)
         return self.distance(release, public, public_labels)
 
     @uncompiled
     @torch.no_grad()
-    def release(
-        self, private: PrivateBatch | Tensor, labels: Tensor | None = None, *, rows: RowFunction | None = None
-    ) -> Release:
+    def release(self, private: PrivateBatch | Tensor, *, rows: RowFunction | None = None) -> Release:
         """Make one release of a batch; see :meth:`forward`.
 
         With ``torch.distributed`` initialised, every rank calls this method; of a tensor each hands over its part of
@@ -150,8 +146,10 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         """
         mechanism = self.mechanism
         records = private.take() if isinstance(private, PrivateBatch) else None
-        if records is not None:
-            self._check_batch(records, len(private), labels)
+        if records is not None and (size := len(private)) != mechanism.batch_size:
+            raise InputError(f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; make it equal.")
+        if records is not None and mechanism.n_classes not in (None, records.n_classes):
+            raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")
         if (stored := self._ask(records)) is not None:
             return Release(stored["values"], stored["projections"], mechanism)
         processes = Processes()
@@ -159,9 +157,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             found, classes = self._open_batch(records, len(private), rows)
         else:
             handed = cast(Tensor, private)
-            processes.run_on_all(lambda: self._check_private(handed, labels, rows))
+            processes.run_on_all(lambda: self._check_private(handed, rows))
             found = processes.gather(handed.detach().to(torch.promote_types(handed.dtype, torch.float32)))
-            classes = None if labels is None else processes.gather(labels)
+            classes = None
         device = "cpu" if found is None else found.device
         projections = processes.broadcast(self.draw_projections).to(device)  # (d, k)
 
@@ -221,16 +219,15 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         with torch.autocast(public.device.type, enabled=False):
             public = public.to(torch.promote_types(public.dtype, torch.float32))
             projections, target = release.projections.to(public), release.values.to(public)
+            blur = mechanism.sigma if mechanism.statistic == "rows" else 0.0
 
             def compared(rows: Tensor, values: Tensor) -> Tensor:
-                if mechanism.statistic == "rows":
-                    return _smoothed_distance(rows, projections, values, mechanism.sigma)
-                return _block_distance(rows, projections, values.view(-1, *target.shape[-2:]), len(public))
+                return _distance(rows, projections, values.view(-1, *target.shape[-2:]), len(public), blur)
 
             if public_labels is None:
                 return compared(public, target)
             members = [public_labels == c for c in range(len(target))]
-            if mechanism.statistic == "rows":  # a row of another class is zero
+            if blur:  # a row of another class is zero
                 groups = [public * member[:, None] for member in members]
             elif len(torch.bincount(public_labels, minlength=len(target)).unique()) == 1:  # equal sizes: in one pass
                 return compared(public[public_labels.argsort()], target)
@@ -238,22 +235,12 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
                 groups = [public[member] for member in members]
             return torch.stack([compared(z, t) for z, t in zip(groups, target, strict=True)]).mean()
 
-    def _check_batch(self, records: PrivateRecords, size: int, labels: Tensor | None) -> None:
-        """Compare public facts of a batch with the mechanism."""
-        mechanism = self.mechanism
-        if labels is not None:
-            raise InputError("Expected no private_labels with a PrivateBatch, which has its classes, got some.")
-        if size != mechanism.batch_size:
-            raise InputError(f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; make it equal.")
-        if mechanism.n_classes and records.n_classes != mechanism.n_classes:
-            raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")
-
-    def _check_private(self, private: Tensor, labels: Tensor | None, rows: RowFunction | None) -> None:
+    def _check_private(self, private: Tensor, rows: RowFunction | None) -> None:
         """Check rows that are handed over; every rank has a part of them."""
         counts = Processes().all_gather(len(private) if isinstance(private, Tensor) and private.ndim else 0)
-        if rows is not None:
-            raise InputError("Expected rows=... with a batch of ReleaseLoader only, got a tensor; pass it mapped.")
-        self._check_sample("private", private, labels)
+        if rows is not None or self.mechanism.n_classes:
+            raise InputError("Expected a batch of ReleaseLoader for rows=... and n_classes, got a tensor; use one.")
+        self._check_sample("private", private, None)
         if (size := sum(counts)) != self.mechanism.batch_size:
             got = f"{size} on all ranks together" if len(counts) > 1 else size
             raise InputError(f"Expected batch_size={self.mechanism.batch_size} private rows, got {got}.")
@@ -263,6 +250,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
     def _check_sample(self, name: str, rows: Tensor, labels: Tensor | None) -> None:
         """Raise unless ``rows`` are floating-point rows (n, dim), n >= 1 of public ones, with classes as stated."""
         dim, n_classes = self.mechanism.dim, self.mechanism.n_classes
+        classes = "public_labels" if name == "public" else "classes of a row function"
         tensor(**{f"{name} rows": rows})
         if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
             got = f"{rows.dtype} of shape {tuple(rows.shape)}"
@@ -271,34 +259,28 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             raise InputError("Expected at least one row in public rows, got none.")
         if n_classes is None:
             if labels is not None:
-                raise InputError(f"Expected no {name}_labels, since the mechanism has no n_classes; set n_classes.")
+                raise InputError(f"Expected no {classes}, since the mechanism has no n_classes; set n_classes.")
             return
         if not isinstance(labels, Tensor) or labels.dtype not in _INTEGERS or labels.shape != rows.shape[:1]:
             got = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-            raise InputError(f"Expected {name}_labels to be a tensor of {len(rows)} integers, got {got}.")
+            raise InputError(f"Expected {classes} to be a tensor of {len(rows)} integers, got {got}.")
         if bool(((labels < 0) | (labels >= n_classes)).any()):
-            raise InputError(f"Expected {name}_labels in [0, {n_classes - 1}], got labels outside; check n_classes.")
+            raise InputError(f"Expected {classes} in [0, {n_classes - 1}], got labels outside; check n_classes.")
 
 
-def _block_distance(public: Tensor, projections: Tensor, target: Tensor, size: int) -> Tensor:
-    """Mean squared difference of block means, padded to ``size`` rows, to (C, m, k) for C parts of equal size."""
+def _distance(public: Tensor, projections: Tensor, target: Tensor, size: int, blur: float) -> Tensor:
+    """Mean squared difference of block means to (C, m, k), of C parts of equal size that are padded to ``size`` rows.
+
+    With ``blur``, the squared distance of noisy projections to noisy rows (1, m, k).
+    """
     classes, blocks, k = target.shape
+    if blur and size != blocks:
+        projected = (projections.T @ public.T).T
+        return wasserstein_1d(projected + blur * torch.randn_like(projected), target[0]).mean()
 
     def cost(columns: slice, projected: Tensor) -> Tensor:
-        means = padded_block_means(projected, size, blocks)
+        means = padded_block_means(projected, size, blocks)  # noisy rows as they are
         released = target[..., columns].permute(1, 2, 0).flatten(1)
         return power_cost(means, released, 2, means.shape[1] / (classes * k))
 
-    return sum_over_projections(cost, projections, public, groups=classes)
-
-
-def _smoothed_distance(public: Tensor, projections: Tensor, target: Tensor, sigma: float) -> Tensor:
-    """Squared distance of noisy projections of (n, d) to noisy rows (m, k)."""
-    if len(public) != len(target):
-        projected = (projections.T @ public.T).T
-        return wasserstein_1d(projected + sigma * torch.randn_like(projected), target).mean()
-
-    def cost(columns: slice, projected: Tensor) -> Tensor:
-        return power_cost(projected, target[:, columns], 2, projected.shape[1] / target.shape[1])
-
-    return sum_over_projections(cost, projections, public, blur=sigma)
+    return sum_over_projections(cost, projections, public, groups=classes, blur=blur)

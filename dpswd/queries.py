@@ -11,12 +11,11 @@ query                      statistic (per class c where it applies)    sensitivi
 :class:`ClassMeans`        :math:`(R\,n_c, \sum_{i \in c} x_i)`        :math:`2 R`              i.i.d.
 :class:`SumAndNorm`        :math:`(\sum_i x_i,`                        :math:`2 R`              i.i.d.
                            :math:`\sum_i \|x_i\|^2 / R)`
-:class:`ClassCovariances`  :math:`\sum_{i \in c} v_i v_i^T`,           :math:`\sqrt 2 R^2`      symmetric, per class
-                           :math:`v_i = x_i - m_c`
+:class:`ClassCovariances`  :math:`\sum_{i \in c} x_i x_i^T`            :math:`\sqrt 2 R^2`      symmetric, per class
 :class:`ColumnCounts`      records in the nodes of every column        :math:`\sqrt{2 L}`      i.i.d.
 =========================  ==========================================  =======================  ===================
 
-R is ``row_norm``, to which the x_i (or v_i) are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
+R is ``row_norm``, to which the x_i are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
 normal. Proofs: docs/theory/sensitivity.md, Propositions 6 to 10 and 12.
 
 Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by itself
@@ -158,11 +157,11 @@ class _RowQuery(GaussianQuery):
         sensitivity = self.mechanism.sensitivity
         return sensitivity / 2 if self.order == 1 else math.sqrt(sensitivity / math.sqrt(2))
 
-    def _clip(self, rows: Tensor, centres: Tensor | float = 0.0) -> Tensor:
-        """Return rows less their centres, clipped, in float64."""
+    def _clip(self, rows: Tensor) -> Tensor:
+        """Return rows, clipped, in float64."""
         if rows.shape[1] != self.dim:
             raise InputError(f"Expected rows of dim={self.dim}, got {rows.shape[1]}; set dim to that of the rows.")
-        return clip_rows(rows.double() - centres, self.row_norm)
+        return clip_rows(rows, self.row_norm)
 
     def worst_pair(self, size: int) -> Pair:
         """A long row among short ones of all classes is replaced by its negative (order 1) or an orthogonal one."""
@@ -254,12 +253,14 @@ class ColumnCounts(GaussianQuery):
 
 
 class ClassCovariances(_RowQuery):
-    """Sum of the outer products of clipped rows about a public centre, for each class: second moments.
+    """Sum of the outer products of clipped rows, for each class: second moments.
+
+    For moments about centres that are public or released, ``rows`` subtracts those (:class:`dpswd.LabelledRows`).
 
     Args:
         n_classes: Public number C >= 1 of classes.
         dim: Dimension d of the rows.
-        row_norm: Public bound R on the distance of a row to its centre, enforced by clipping.
+        row_norm: Public bound R on the norm of a row, enforced by clipping.
         options: ``sigma``, of a diagonal entry (off the diagonal: sigma / sqrt 2), ``share`` and ``noise_seed``.
 
     Example:
@@ -271,32 +272,16 @@ class ClassCovariances(_RowQuery):
     order = 2
     symmetric = True
 
-    def release(
-        self, records: PrivateRecords, centres: Tensor | None = None, rows: RowFunction | None = None
-    ) -> Tensor:
-        """Open every record once and release noisy sums (C, d, d), symmetric, in float64.
-
-        The centres (C, d) are public, or computed from earlier releases of the same budget; zeros if not given.
-        """
-        shape = (self.n_classes, self.dim)
-        centres = torch.zeros(shape) if centres is None else centres
-        if tuple(centres.shape) != shape or not bool(torch.isfinite(centres).all()):
-            raise InputError(f"Expected finite centres of shape {shape}, got shape {tuple(centres.shape)}.")
+    def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> Tensor:
+        """Open every record once and release noisy sums (C, d, d), symmetric, in float64."""
 
         def add(moments: Tensor, rows: Tensor, groups: Tensor) -> None:
-            residuals = self._clip(rows, centres.double()[groups])
+            clipped = self._clip(rows)
             for c in range(self.n_classes):
-                of_class = residuals[groups == c]
+                of_class = clipped[groups == c]
                 moments[c] += of_class.T @ of_class
 
-        return self._sum(records, rows, (*shape, self.dim), add)
-
-    def worst_pair(self, size: int) -> Pair:
-        """See :class:`GaussianQuery`. The centres are not zero, to audit them too."""
-        (first,), (second,) = super().worst_pair(size)
-        steps = torch.arange(1, 1 + self.n_classes * self.dim, dtype=torch.float64).view(self.n_classes, self.dim)
-        centres = self.row_norm * steps.sin() / math.sqrt(self.dim)
-        return (first, centres), (second, centres)
+        return self._sum(records, rows, (self.n_classes, self.dim, self.dim), add)
 
 
 class SumAndNorm(_RowQuery):

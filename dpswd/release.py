@@ -134,8 +134,7 @@ class Releasing(nn.Module, Generic[M]):
 
         processes = Processes()
         processes.run_on_all(record)
-        values: Tensor = processes.broadcast(draw)
-        return values
+        return cast(Tensor, processes.broadcast(draw))
 
     def _open_all(self, records: PrivateRecords, rows: RowFunction | None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield rows and groups of this rank's share of all records, chunk by chunk, on the CPU."""

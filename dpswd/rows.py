@@ -61,10 +61,8 @@ def map_records(rows: RowFunction | None, values: Tensor, labels: Tensor) -> tup
     try:
         return copied(values, labels)
     except Exception as error:
-        raise InputError(
-            f"Expected a row for every record, got {type(error).__name__} of the row function on private ones (its "
-            "message is not shown, since it may hold their values); try the function on public records."
-        ) from None
+        got = f"{type(error).__name__} on private records, whose message is not shown, since it may hold their values"
+        raise InputError(f"Expected a row for every record, got {got}; try the function on public ones.") from None
 
 
 class _Copy:
@@ -76,10 +74,8 @@ class _Copy:
             with _WithoutGraph():
                 self._rows = _copied(rows, held)
         except Exception as error:
-            raise InputError(
-                f"Expected a row function that copy.deepcopy can copy, got {type(error).__name__}: {error} Pass a "
-                "module, or a function that uses modules, tensors and numbers only."
-            ) from None
+            got = f"{type(error).__name__}: {error} Pass a module, or a function of modules, tensors and numbers only"
+            raise InputError(f"Expected a row function that copy.deepcopy can copy, got {got}.") from None
         self.modules = [each for each in held.values() if isinstance(each, nn.Module)]
         tensors = (each for module in self.modules for each in (*module.parameters(), *module.buffers()))
         self._device = next((each.device for each in tensors), None)
@@ -183,11 +179,11 @@ def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int
                 got = f"{name}, whose rows change between two calls in evaluation mode"
                 raise InputError(f"Expected rows that are a function of the record, got {got}; remove the randomness.")
             if not _same(first[1:], other[1:]) or not _same(first[1:3], part):
-                raise InputError(
-                    f"Expected rows that are computed from one record each, got {name}, whose rows change with another "
-                    "record of the batch; remove the statistic of the batch or class (mean, maximum, attention, "
-                    "BatchNorm without running statistics), or use a public constant."
+                got = f"{name}, whose rows change with another record of the batch"
+                remedy = (
+                    "remove what looks at the batch or class (mean, attention, BatchNorm without running statistics)"
                 )
+                raise InputError(f"Expected rows that are computed from one record each, got {got}; {remedy}.")
     after = _shared_variables(copied.modules)
     if kept := [variable for variable in after if after[variable] != before.get(variable)]:
         raise InputError(f"Expected a row function that keeps nothing, got {kept[0]}, which changes; use attributes.")

@@ -11,14 +11,14 @@ differences of the sorted values.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dpswd._random import RandomSource, SecureRandom, normal
-from dpswd._sorting import SortBuffer, sort_rows, sort_rows_with_order
+from dpswd._sorting import sort_rows, sort_rows_with_order
 from dpswd._validate import at_least, choice, floating, real
 from dpswd.errors import InputError
 
@@ -27,7 +27,6 @@ __all__ = ["random_projections", "sliced_wasserstein"]
 _MAX_PROJECTION_VALUES = 2**30  # 8 GB
 _CACHE_BYTES = 2**24  # per thread: values that are sorted and compared together stay in the processor's cache
 _MAX_BYTES = 2**27  # of projected values and their copies at a time
-_GRADIENT_ROWS = 2048
 _COPIES = 10  # upper bound on the copies of a projected value: packed, sorted, order, residual, gradient
 
 
@@ -154,8 +153,7 @@ def sum_over_projections(
 
     def compute(*samples: Tensor) -> tuple[Tensor, list[Tensor | None]]:
         """Return value and gradients; matrix products for ``width`` directions at a time, sorts for ``part``."""
-        gradients: list[Tensor | None] = [None for _ in samples]
-        spaces = [SortBuffer() for _ in samples]
+        gradients = [torch.zeros_like(sample) if moves else None for sample, moves in zip(samples, moving, strict=True)]
         total = projections.new_zeros((), dtype=torch.promote_types(projections.dtype, torch.float32))
         for start in range(0, k, width):
             u = projections[:, start : start + width]
@@ -166,15 +164,14 @@ def sum_over_projections(
                 some = [row[at : at + part] for row in rows]
                 columns = slice(start + at, start + at + len(some[0]))
                 some = [row.view(len(row) * groups, -1) for row in some] if groups > 1 else some
-                total += _chunk_cost(criterion, columns, some, moving, spaces)
-            for i, moves in enumerate(moving):
-                if moves:
-                    gradients[i] = _accumulate(gradients[i], rows[i], u)
+                total += _chunk_cost(criterion, columns, some, moving)
+            for gradient, row in zip(gradients, rows, strict=True):
+                if gradient is not None:
+                    gradient.addmm_(row.T, u.T)
         return total.to(projections.dtype), gradients
 
     with torch.autocast(projections.device.type, enabled=False):
-        result: Tensor = _WithGradients.apply(compute, *samples)
-    return result
+        return cast(Tensor, _WithGradients.apply(compute, *samples))
 
 
 class _WithGradients(torch.autograd.Function):
@@ -192,13 +189,10 @@ class _WithGradients(torch.autograd.Function):
         return None, *(None if gradient is None else outer * gradient for gradient in ctx.saved_tensors)
 
 
-def _chunk_cost(
-    criterion: Callable[..., Tensor], columns: slice, rows: list[Tensor], moving: list[bool], spaces: list[SortBuffer]
-) -> Tensor:
+def _chunk_cost(criterion: Callable[..., Tensor], columns: slice, rows: list[Tensor], moving: list[bool]) -> Tensor:
     """Return the criterion of projected samples (columns, n) and overwrite each with its gradient if it has one."""
     pairs = [
-        sort_rows_with_order(row, space) if moves else (sort_rows(row), None)
-        for row, moves, space in zip(rows, moving, spaces, strict=True)
+        sort_rows_with_order(row) if moves else (sort_rows(row), None) for row, moves in zip(rows, moving, strict=True)
     ]
     leaves = [values.requires_grad_(moves) for (values, _), moves in zip(pairs, moving, strict=True)]
     with torch.set_grad_enabled(any(moving)):
@@ -209,15 +203,6 @@ def _chunk_cost(
             if order is not None:
                 row.scatter_(1, order, next(wrt))
     return value.detach()
-
-
-def _accumulate(gradient: Tensor | None, rows: Tensor, u: Tensor) -> Tensor:
-    """Add ``rows.T @ u.T`` to a gradient (n, d), a few thousand rows at a time to bound the memory."""
-    if gradient is None:
-        return torch.matmul(rows.T, u.T)
-    for into, part in zip(torch.split(gradient, _GRADIENT_ROWS), torch.split(rows, _GRADIENT_ROWS, dim=1), strict=True):
-        into += torch.matmul(part.T, u.T)
-    return gradient
 
 
 def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
@@ -276,8 +261,7 @@ def power_cost(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) 
     """Compute ``weight`` times the mean of ``|ours - theirs| ** p``. For p = 2 ``ours`` is overwritten."""
     if p != 2:
         return (ours - theirs).abs().pow(p).mean() * weight
-    result: Tensor = _MeanSquare.apply(ours, theirs, weight / ours.numel())
-    return result
+    return cast(Tensor, _MeanSquare.apply(ours, theirs, weight / ours.numel()))
 
 
 class _MeanSquare(torch.autograd.Function):

@@ -14,6 +14,7 @@ from dpswd.budget import Budget
 from dpswd.mixture.features import FeatureMap
 from dpswd.queries import ClassCovariances, ClassMeans
 from dpswd.records import PrivateRecords
+from dpswd.rows import LabelledRows
 
 
 class ClassGaussian(nn.Module):
@@ -52,7 +53,8 @@ class ClassGaussian(nn.Module):
             counts, sums = means.release(records, rows=self.features)
             counts = counts.clamp(min=1)
             centres = sums / counts[:, None]
-            moments = covariances.release(records, centres, rows=self.features)
+            about = LabelledRows(lambda values, labels: (self.features(values).double() - centres[labels], labels))
+            moments = covariances.release(records, rows=about)
         values, vectors = torch.linalg.eigh(moments / counts[:, None, None])
         self.counts.copy_(counts)
         self.means.copy_(centres)

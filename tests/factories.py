@@ -292,12 +292,12 @@ def booked(part):
     return part
 
 
-def exact(query, rows, labels=None, *more, function=None):
+def exact(query, rows, labels=None, *, function=None):
     """What a query releases of rows, almost without noise."""
     handle = PrivateRecords(rows) if labels is None else PrivateRecords(rows, labels, classes=range(query.n_classes))
     query.mechanism = dataclasses.replace(query.mechanism, sigma=1e-13, noise_seed=0)
     options = {} if function is None else {"rows": function}
-    return query.coordinates(booked(query).release(handle, *more, **options))
+    return query.coordinates(booked(query).release(handle, **options))
 
 
 # run directories for the report

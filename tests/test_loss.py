@@ -10,7 +10,15 @@ import torch
 from factories import booked
 from scipy import stats
 
-from dpswd import DPSlicedWassersteinLoss, InputError, ProjectionMechanism, sliced_wasserstein
+from dpswd import (
+    DPSlicedWassersteinLoss,
+    InputError,
+    LabelledRows,
+    PrivateBatch,
+    PrivateRecords,
+    ProjectionMechanism,
+    sliced_wasserstein,
+)
 from dpswd.loss import Release
 from dpswd.release import clip_rows
 from dpswd.sliced import block_means
@@ -29,7 +37,15 @@ def quantiles(**changes):
 
 def rows(n, d=3, seed=0, norm=0.4):
     x = torch.randn(n, d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    return x * norm / x.norm(dim=1, keepdim=True)
+    return (x * norm / x.norm(dim=1, keepdim=True)).float().double()
+
+
+def given(loss, x, labels=None):
+    """What the loss gets: the rows, or a batch of all of them with their classes."""
+    if labels is None:
+        return x
+    handle = PrivateRecords(x, labels, classes=range(booked(loss).mechanism.n_classes))
+    return PrivateBatch(handle, len(x))
 
 
 @pytest.mark.parametrize("n_classes", [None, 3])
@@ -44,8 +60,7 @@ def test_without_noise_the_distance_is_the_exact_one(statistic, n, n_classes, mo
     loss, x, y = DPSlicedWassersteinLoss(made), rows(8), rows(n, seed=1)
     of_x, of_y = torch.tensor([0, 0, 2, 2, 2, 0, 2, 0]), torch.arange(n) % 2  # class 1: no private row, 2: no public
     of_y = of_y if n > 3 else torch.tensor([2, 0, 1])  # classes of equal size
-    given = (None, None) if n_classes is None else (of_x, of_y)
-    out = loss.release(x, given[0])
+    out = loss.release(given(loss, x, None if n_classes is None else of_x))
     assert out.values.shape[-2:] == (8 if statistic == "rows" else 4, 6)
     exact = 0.0
     for c in range(n_classes or 1):
@@ -55,13 +70,14 @@ def test_without_noise_the_distance_is_the_exact_one(statistic, n, n_classes, mo
         else:
             a, b = (block_means((z @ out.projections).sort(dim=0).values, 4) for z in (ours, theirs))
             exact += float((a - b).square().mean()) / (n_classes or 1)
-    assert float(loss.distance(out, y, given[1])) == pytest.approx(exact, abs=1e-10)
+    assert float(loss.distance(out, y, None if n_classes is None else of_y)) == pytest.approx(exact, abs=1e-10)
 
 
 def test_released_rows_are_sorted():
     values = DPSlicedWassersteinLoss(mechanism(sigma=3.0)).release(rows(8)).values
     assert bool((values.diff(dim=0) >= 0).all())
-    by_class = DPSlicedWassersteinLoss(mechanism(sigma=3.0, n_classes=2)).release(rows(8), torch.arange(8) % 2).values
+    loss = DPSlicedWassersteinLoss(mechanism(sigma=3.0, n_classes=2))
+    by_class = loss.release(given(loss, rows(8), torch.arange(8) % 2)).values
     assert by_class.shape == (2, 8, 6)
     assert bool((by_class.diff(dim=1) >= 0).all())
 
@@ -69,8 +85,12 @@ def test_released_rows_are_sorted():
 @pytest.mark.parametrize("made", [mechanism(), quantiles(), quantiles(n_classes=2), mechanism(n_classes=2)])
 def test_gradient_reaches_public_rows_only(made):
     network, x, y = torch.nn.Linear(3, 3).double(), rows(8).requires_grad_(), rows(10, seed=1).requires_grad_()
-    labels = () if made.n_classes is None else (torch.arange(8) % 2, torch.arange(10) % 2)
-    DPSlicedWassersteinLoss(made)(network(x), y, *labels).backward()
+    loss = DPSlicedWassersteinLoss(made)
+    if made.n_classes is None:
+        loss(network(x), y).backward()
+    else:
+        batch = given(loss, x.detach(), torch.arange(8) % 2)
+        loss(batch, y, torch.arange(10) % 2, rows=lambda values: network(values.double())).backward()
     assert x.grad is None
     assert all(parameter.grad is None for parameter in network.parameters())
     assert y.grad is not None
@@ -80,7 +100,7 @@ def test_gradient_reaches_public_rows_only(made):
 @pytest.mark.parametrize("n", [6, 7], ids=["classes of equal size", "classes of 4 and 3"])
 def test_gradient_of_the_distance_against_finite_differences(n):
     loss = DPSlicedWassersteinLoss(quantiles(n_classes=2))
-    release, labels = loss.release(rows(8), torch.arange(8) % 2), torch.arange(n) % 2
+    release, labels = loss.release(given(loss, rows(8), torch.arange(8) % 2)), torch.arange(n) % 2
     assert torch.autograd.gradcheck(lambda y: loss.distance(release, y, labels), rows(n, seed=1).requires_grad_())
 
 
@@ -95,13 +115,11 @@ ZEROS, X, Y = torch.zeros(8).long(), rows(8), rows(5)
         (quantiles(), X.where(X != X[3, 1], math.nan), Y, (), "finite"),
         (quantiles(), X, rows(5, 4), (), r"public rows .*\(5, 4\)"),
         (quantiles(), X, rows(0), (), "at least one row in public rows"),
-        (quantiles(), X, Y, (ZEROS, None), "no private_labels"),
-        (quantiles(), X, Y, (None, ZEROS[:5]), "no public_labels"),
-        (quantiles(n_classes=2), X, Y, (None, ZEROS[:5]), r"private_labels .*NoneType"),
-        (quantiles(n_classes=2), X, Y, (ZEROS, None), r"public_labels .*NoneType"),
-        (quantiles(n_classes=2), X, Y, (ZEROS[:7], ZEROS[:5]), r"private_labels .*\(7,\)"),
-        (quantiles(n_classes=2), X, Y, (ZEROS + 2, ZEROS[:5]), "private_labels .*outside"),
-        (quantiles(n_classes=2), X, Y, (ZEROS, ZEROS[:5] - 1), "public_labels .*outside"),
+        (quantiles(), X, Y, (ZEROS[:5],), "no public_labels"),
+        (quantiles(n_classes=2), X, Y, (ZEROS[:5],), "n_classes, got a tensor"),
+        (quantiles(n_classes=2), X, Y, (), r"public_labels .*NoneType"),
+        (quantiles(n_classes=2), X, Y, (ZEROS[:4],), r"public_labels .*\(4,\)"),
+        (quantiles(n_classes=2), X, Y, (ZEROS[:5] - 1,), "public_labels .*outside"),
     ],
 )
 def test_invalid_input_releases_nothing(made, private, public, labels, message):
@@ -112,11 +130,18 @@ def test_invalid_input_releases_nothing(made, private, public, labels, message):
     assert not any(f"{float(value):.3f}" in str(caught.value) for value in X.flatten())
 
 
+def test_classes_of_a_row_function_outside_release_nothing():
+    loss = DPSlicedWassersteinLoss(quantiles(n_classes=2))
+    batch = given(loss, X, ZEROS)
+    with pytest.raises(InputError, match=r"classes of a row function .*outside"):
+        loss(batch, Y, ZEROS[:5], rows=LabelledRows(lambda values, labels: (values, labels + 2)))
+    assert (loss.n_releases, loss.recorder) == (0, [])
+
+
 @pytest.mark.parametrize("made", [mechanism(), quantiles(n_classes=2)])
 def test_release_in_a_checkpoint(made, tmp_path):
     loss = DPSlicedWassersteinLoss(made)
-    labels = () if made.n_classes is None else (torch.arange(8) % 2,)
-    release = loss.release(rows(8), *labels)
+    release = loss.release(given(loss, rows(8), None if made.n_classes is None else torch.arange(8) % 2))
     torch.save(release.state_dict(), tmp_path / "release.pt")
     again = Release.from_state_dict(torch.load(tmp_path / "release.pt", weights_only=True))
     assert again.mechanism == release.mechanism
@@ -136,13 +161,12 @@ def test_public_noise_has_the_sigma_of_the_release():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("made", [mechanism(), quantiles(), quantiles(n_classes=2)])
 def test_cuda(made):
-    labels = (None, None) if made.n_classes is None else (torch.arange(8) % 2, torch.arange(9) % 2)
+    labels = (None, None) if made.n_classes is None else (torch.arange(8) % 2, (torch.arange(9) % 2).cuda())
     values = []
     for device in ("cpu", "cuda"):
         x, y = rows(8).to(device), rows(9, seed=1).to(device).requires_grad_()
-        there = [None if part is None else part.to(device) for part in labels]
         loss = DPSlicedWassersteinLoss(made.replace(sigma=1e-9))
-        value = loss(x, y, *there)
+        value = loss(given(loss, x, labels[0]), y, None if labels[1] is None else labels[1].to(device))
         value.backward()
         assert y.grad.device.type == value.device.type == device
         values.append(float(value))
@@ -182,7 +206,7 @@ def test_noise_has_the_law_that_is_claimed_and_is_fresh(n_classes):
     """Given the directions the noise is seen by itself: noise that repeats hides behind fresh directions otherwise."""
     loss = DPSlicedWassersteinLoss(noisy(n_classes=n_classes, noise_seed=1))
     x, labels = rows(12, 4, norm=0.5), None if n_classes is None else torch.arange(12) % 2  # no record of class 2
-    made = [loss.release(x, labels) for _ in range(200)]
+    made = [loss.release(given(loss, x, labels)) for _ in range(200)]
     noise = torch.stack([(out.values - loss.exact_values(x, labels, out.projections)).flatten() for out in made])
     drawn = noise.flatten().numpy()  # 4,800 or 14,400 numbers
     assert has_the_law_of(drawn, 0.3)

@@ -22,7 +22,6 @@ from dpswd import (
 
 FALSE_ALARM = 1e-6  # chance that a correct query fails a test here, over the choice of the seed
 C, D, R = 3, 4, 0.7
-CENTRES = torch.randn(C, D, generator=torch.Generator().manual_seed(7), dtype=torch.float64) / 4
 BOUNDS, KINDS = [(-3, 3), (-20, 20), (-5, 30), (-1, 1)], ["integer", "numeric", "integer", "binary"]
 MAKE = {
     "counts": lambda **options: ClassCounts(C, **options),
@@ -38,7 +37,7 @@ QUERIES = pytest.mark.parametrize("name", MAKE)
 def values(name, rows, labels):
     """What a query releases, almost without noise, in the units of its sensitivity."""
     labels = labels if name in ("counts", "means", "covariances", "columns") else None
-    return exact(MAKE[name](), rows, labels, *([CENTRES] if name == "covariances" else []))
+    return exact(MAKE[name](), rows, labels)
 
 
 def moved(name, first, second, rest=5):
@@ -92,9 +91,7 @@ def test_values():
     assert torch.equal(moment, moment.T)
     overall = values("sum and norm", rows, labels)
     torch.testing.assert_close(overall, torch.cat([clipped.sum(0), clipped.square().sum()[None] / R]))
-    centred = [rows[labels == c].double() - CENTRES[c] for c in range(C)]
-    centred = [part * (R / part.norm(dim=1, keepdim=True)).clamp(max=1) for part in centred]
-    torch.testing.assert_close(values("covariances", rows, labels), torch.stack([part.T @ part for part in centred]))
+    torch.testing.assert_close(values("covariances", rows, labels), torch.stack([part.T @ part for part in each]))
 
 
 def test_values_of_columns():
@@ -122,10 +119,10 @@ def accepts_sigma_only(drawn, sigma):
         assert stats.kstest(drawn / (sigma * factor), "norm").pvalue < FALSE_ALARM
 
 
-def releases(query, rows, times, *more):
+def releases(query, rows, times):
     handle = PrivateRecords(rows, torch.zeros(len(rows), dtype=torch.int64), classes=range(2))
     booked(query)
-    return torch.stack([query.coordinates(query.release(handle, *more)) for _ in range(times)])
+    return torch.stack([query.coordinates(query.release(handle)) for _ in range(times)])
 
 
 def test_noise_of_sums():
@@ -157,32 +154,29 @@ def test_noise_is_fresh(name):
     for _ in range(2):
         L.seed_everything(0, verbose=False)
         query, state = booked(MAKE[name](sigma=1.0)), torch.get_rng_state()
-        more = [CENTRES] if name == "covariances" else []
-        seen += [query.coordinates(query.release(handle, *more)) for _ in range(2)]
+        seen += [query.coordinates(query.release(handle)) for _ in range(2)]
         assert torch.equal(state, torch.get_rng_state())  # torch's generator is not touched
     for i, one in enumerate(seen):  # single entries of a grid may agree
         assert not any((one == other).float().mean() > 0.5 for other in seen[i + 1 :])
 
 
 @pytest.mark.parametrize(
-    ("query", "function", "more", "match"),
+    ("query", "function", "match"),
     [
-        (ClassCounts(3), None, (), "calibrate"),
-        (ClassCounts(2, sigma=1.0), None, (), "n_classes"),
-        (ClassMeans(2, 3, sigma=1.0), None, (), "n_classes"),
-        (ClassMeans(3, 4, sigma=1.0), None, (), "dim=4"),
-        (ColumnCounts(3, [(0, 1)], sigma=1.0), None, (), "1 columns"),
-        (ClassCovariances(1, 2, sigma=1.0), None, (), "dim=2"),
-        (ClassMeans(3, 3, sigma=1.0), LabelledRows(lambda x, y: (x, y + 1)), (), "groups"),
-        (ColumnCounts(3, [(0, 1)] * 3, sigma=1.0), LabelledRows(lambda x, y: (x, y + 1)), (), "groups"),
-        (ClassCovariances(3, 3, sigma=1.0), None, (torch.zeros(3, 2),), "centres"),
-        (ClassCovariances(3, 3, sigma=1.0), None, (torch.full((3, 3), math.nan),), "centres"),
+        (ClassCounts(3), None, "calibrate"),
+        (ClassCounts(2, sigma=1.0), None, "n_classes"),
+        (ClassMeans(2, 3, sigma=1.0), None, "n_classes"),
+        (ClassMeans(3, 4, sigma=1.0), None, "dim=4"),
+        (ColumnCounts(3, [(0, 1)], sigma=1.0), None, "1 columns"),
+        (ClassCovariances(1, 2, sigma=1.0), None, "dim=2"),
+        (ClassMeans(3, 3, sigma=1.0), LabelledRows(lambda x, y: (x, y + 1)), "groups"),
+        (ColumnCounts(3, [(0, 1)] * 3, sigma=1.0), LabelledRows(lambda x, y: (x, y + 1)), "groups"),
     ],
 )
-def test_bad_records_release_nothing(query, function, more, match):
+def test_bad_records_release_nothing(query, function, match):
     options = {} if isinstance(query, ClassCounts) else {"rows": function}
     with pytest.raises(InputError, match=match):
-        booked(query).release(records(), *more, **options)
+        booked(query).release(records(), **options)
     assert (query.recorder, query.n_releases) == ([], 0)
 
 

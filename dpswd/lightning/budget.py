@@ -1,7 +1,6 @@
 """Lightning callback that keeps a training run within its privacy budget."""
 
 import contextlib
-import logging
 import math
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +30,6 @@ __all__ = ["PrivacyBudget"]
 P = TypeVar("P", bound=nn.Module)
 
 _MOST_ENTRIES = 1000  # plain values in a hyperparameter; more may be records
-_log = logging.getLogger("dpswd")  # shown on stderr, written to no file
 
 
 class PrivacyBudget(RunBudget, L.Callback):
@@ -99,10 +97,8 @@ class PrivacyBudget(RunBudget, L.Callback):
         parts = _parts(pl_module, Releasing)
         if stage == "fit":
             if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
-                raise InputError(
-                    f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got "
-                    f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1."
-                )
+                got = f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1"
+                raise InputError(f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got {got}.")
             self._checkpoint, self._n_used_before = None, 0
             self._reset()
         self._earlier = [part.recorder for part in parts if part.n_releases]
@@ -113,15 +109,11 @@ class PrivacyBudget(RunBudget, L.Callback):
         """Refuse records among the hyperparameters, modules with releases, and checkpoints of other runs."""
         _check_hyperparameters(pl_module, getattr(trainer, "datamodule", None))
         if self._checkpoint is None and trainer.ckpt_path is not None:
-            raise InputError(
-                f"Expected a checkpoint of a run within a PrivacyBudget, got {trainer.ckpt_path}, which states no "
-                "releases; its weights may depend on private records. Start a new run without it."
-            )
+            got = f"{trainer.ckpt_path}, whose weights may depend on private records; start a new run without it"
+            raise InputError(f"Expected a checkpoint of a run within a PrivacyBudget, got {got}.")
         if self._earlier and (self._checkpoint is None or None in self._earlier):
-            raise InputError(
-                "Expected a module without releases before the run, got one that has made some; release in training "
-                "steps only, and start with a new module, or resume from the checkpoint."
-            )
+            remedy = "release in training steps only, and start with a new module, or resume from the checkpoint"
+            raise InputError(f"Expected a module without releases before the run, got some; {remedy}.")
         for part in _parts(pl_module, Releasing):  # made in the module's own hooks
             part.recorder = self
         self.weights_from_runs = seen_runs(pl_module)
@@ -131,7 +123,11 @@ class PrivacyBudget(RunBudget, L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrate the noise and open the ledger."""
-        loss, queries = _the_loss(pl_module), _parts(pl_module, GaussianQuery)
+        losses, queries = _parts(pl_module, DPSlicedWassersteinLoss), _parts(pl_module, GaussianQuery)
+        if len(losses) > 1 or not (losses or queries):
+            got = f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the module"
+            raise InputError(f"Expected one DPSlicedWassersteinLoss or queries of all records, got {got}.")
+        loss = losses[0] if losses else None
         loader: Any = trainer.train_dataloader
         batch_size = None if loss is None else loss.mechanism.batch_size
         if isinstance(loader, ReleaseLoader):
@@ -139,17 +135,13 @@ class PrivacyBudget(RunBudget, L.Callback):
             loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
             if batch_size not in (None, loader.batch_size):
                 raise InputError(
-                    f"Expected batch_size of the loader to be that of the mechanism, got {loader.batch_size} and "
-                    f"{batch_size}; make them equal."
+                    f"Expected batch_size={batch_size} of the loader, got {loader.batch_size}; make it equal."
                 )
         elif None not in self._handed_over:
             self.records, (self.sample_size, n_releases) = None, self._handed_over  # type: ignore[assignment]
         else:
-            raise InputError(
-                "Expected a training loader of private batches (dpswd.ReleaseLoader), got "
-                f"{type(loader).__name__}; or give PrivacyBudget sample_size and n_releases, where the module hands "
-                "tensors to the loss."
-            )
+            got = f"{type(loader).__name__}; for tensors give PrivacyBudget sample_size and n_releases"
+            raise InputError(f"Expected a training loader of private batches (dpswd.ReleaseLoader), got {got}.")
         parts: list[Any] = [(query, 1) for query in queries]
         self._open(parts if loss is None else [*parts, (loss, n_releases)])
         mark_runs(pl_module, [self.run])
@@ -162,10 +154,8 @@ class PrivacyBudget(RunBudget, L.Callback):
         """Raise BudgetExceededError unless a release is allowed now: in a fit, after the noise is calibrated."""
         stage = None if self._trainer is None else self._trainer.state.stage
         if stage not in (None, RunningStage.TRAINING):
-            raise BudgetExceededError(
-                f"Expected releases in training steps only, got one in {stage.value}, which would cost a release per "
-                "batch; compare with the last release there: loss.distance(released, public)."
-            )
+            got = f"{stage.value}; use the last release there: loss.distance(released, public)"
+            raise BudgetExceededError(f"Expected releases in training steps only, got one in {got}.")
         super().check(mechanism)
 
     def on_train_batch_start(
@@ -175,13 +165,10 @@ class PrivacyBudget(RunBudget, L.Callback):
         if not isinstance(batch, PrivateBatch) or not len(batch) or not self._used_up:
             return
         if not self._n_used_before:
-            raise BudgetExceededError(
-                f"Expected a release to train on, got none: all {self.plan[-1][1]} planned releases are in the ledger, "
-                "but a crash lost their noisy values. The budget is used up; start a new run."
-            )
+            got = "none: all planned releases are in the ledger, but a crash lost their noisy values"
+            raise BudgetExceededError(f"Expected a release to train on, got {got}. Start a new run.")
         if not trainer.should_stop:
             trainer.should_stop = True
-            _log.warning("All planned releases are made: the run ends at step %d.", trainer.global_step)
             raise StopIteration  # ends the epoch: Lightning ignores the return value of a callback
 
     @property
@@ -204,15 +191,16 @@ class PrivacyBudget(RunBudget, L.Callback):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write ``privacy.json``, and state the cost of the whole plan, also where fewer releases were made."""
+        """Write ``privacy.json``, and say what the plan cost if fewer releases were made, or that it ended the run."""
         self._write()
+        if self._used_up and trainer.global_step < trainer.estimated_stepping_batches < math.inf:
+            asked = f"step {trainer.global_step} of {trainer.estimated_stepping_batches}"
+            say(f"All {self.plan[-1][1]} planned releases are made; the run ends at {asked}.")
         if self._ledger is not None:
             self.epsilon, planned = self._header["guarantee"]["epsilon"], self._header["planned_releases"]
             if self.n_releases < planned:
-                say(
-                    f"The run made {self.n_releases} of {planned} planned releases. The whole plan is counted: "
-                    f"epsilon {self.epsilon:.4g}."
-                )
+                made = f"{self.n_releases} of {planned} planned releases"
+                say(f"The run made {made}. The whole plan is counted: epsilon {self.epsilon:.4g}.")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Free the directory for the next run."""
@@ -241,10 +229,9 @@ def _check_hyperparameters(*owners: Any) -> None:
     for owner in owners:
         for name, value in dict(getattr(owner, "hparams", None) or {}).items():
             if _n_entries(value) > _MOST_ENTRIES:
-                raise InputError(
-                    f"Expected hyperparameters without records, got {name}, a {type(value).__name__}, in hparams of "
-                    f"{type(owner).__name__}, which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])."
-                )
+                got = f"{name}, a {type(value).__name__}, in hparams of {type(owner).__name__}"
+                remedy = f"which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])"
+                raise InputError(f"Expected hyperparameters without records, got {got}, {remedy}.")
 
 
 def _n_entries(value: Any) -> float:
@@ -257,13 +244,3 @@ def _n_entries(value: Any) -> float:
 
 def _parts(module: nn.Module, kind: type[P]) -> list[P]:
     return [child for child in module.modules() if isinstance(child, kind)]
-
-
-def _the_loss(module: nn.Module) -> DPSlicedWassersteinLoss | None:
-    losses = _parts(module, DPSlicedWassersteinLoss)
-    if len(losses) > 1 or (not losses and not _parts(module, GaussianQuery)):
-        raise InputError(
-            f"Expected one DPSlicedWassersteinLoss or queries of all records in {type(module).__name__}, got "
-            f"{len(losses)} losses; make them attributes of the module."
-        )
-    return losses[0] if losses else None

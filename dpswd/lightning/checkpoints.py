@@ -26,18 +26,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         atomic_write(path, partial(torch.save, checkpoint))
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
-        """Load a checkpoint; an InputError says that the file is damaged or is not one."""
+        """Load a checkpoint; an InputError says that the file is missing, damaged, or not one."""
         try:
             archive = verified_archive(path)
             content: dict[str, Any] = torch.load(archive, map_location=map_location, weights_only=weights_only)
             dict(content["state_dict"])  # that of a module, in a checkpoint
-        except FileNotFoundError:
-            raise
         except Exception as error:  # torch.load raises many exception types on damaged files
-            raise InputError(
-                f"Expected a checkpoint at {path}, got another or a damaged file ({type(error).__name__}); pass the "
-                ".ckpt file of a run."
-            ) from None
+            got = f"no, another or a damaged file ({type(error).__name__}); pass the .ckpt file of a run"
+            raise InputError(f"Expected a checkpoint at {path}, got {got}.") from None
         return content
 
 

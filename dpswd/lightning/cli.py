@@ -15,7 +15,6 @@ import lightning as L
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, TQDMProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.plugins import CheckpointIO
 
 from dpswd._files import atomic_write
 from dpswd._progress import say
@@ -95,6 +94,7 @@ class PrivateCLI(LightningCLI):
         args = [word for word in args if word != "all"]
         for name in ("lightning.pytorch", "lightning.fabric"):  # hardware, tips, seeds
             logging.getLogger(name).setLevel(logging.WARNING)
+        options = {"exit_on_error": False, "allow_abbrev": False}
         super().__init__(
             L.LightningModule,
             L.LightningDataModule,
@@ -103,7 +103,7 @@ class PrivateCLI(LightningCLI):
             save_config_callback=_SaveConfig,
             seed_everything_default=True,
             trainer_defaults={"enable_model_summary": False},
-            parser_kwargs={"exit_on_error": False, "fit": {"exit_on_error": False}},
+            parser_kwargs={**options, "fit": dict(options)},
             args=args,
         )
 
@@ -113,11 +113,16 @@ class PrivateCLI(LightningCLI):
         return {"fit": LightningCLI.subcommands()["fit"]}
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Verify the checkpoint before Lightning reads hyperparameters from it."""
+        """Verify the checkpoint before Lightning reads hyperparameters from it; refuse the directory of another run."""
         super().parse_arguments(parser, args)
-        path = self.config.get("fit.ckpt_path")
-        if path and Path(path).is_file():
+        path, directory = (self.config.get(f"fit.{name}") for name in ("ckpt_path", "trainer.default_root_dir"))
+        if path not in (None, "last", "best", "hpc"):
             AtomicCheckpointIO().load_checkpoint(path, weights_only=True)
+        if path is None and directory and not Budget.is_free(directory):
+            remedy = f"set --trainer.default_root_dir, or resume with --ckpt_path {directory}/checkpoints/last.ckpt"
+            raise InputError(
+                f"Expected a new run directory, got {directory}, which holds the ledger of a run; {remedy}."
+            )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the options of :class:`PrivacyBudget` as ``--privacy.*``."""
@@ -140,46 +145,26 @@ class PrivateCLI(LightningCLI):
         if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
             callbacks.append(LastCheckpoint(directory, int(given.get("max_steps") or 0)))
         kwargs.setdefault("callbacks", callbacks)
-        plugins = _as_list(given.get("plugins"))
-        if not any(isinstance(each, CheckpointIO) for each in plugins):
-            kwargs.setdefault("plugins", [*plugins, AtomicCheckpointIO()])
-        trainer: L.Trainer = super().instantiate_trainer(**kwargs)
-        trainer.callbacks.sort(key=lambda each: not isinstance(each, PrivacyBudget))  # type: ignore[attr-defined]
-        return trainer
-
-    def before_instantiate_classes(self) -> None:
-        """Refuse a missing checkpoint, and the directory of an earlier run, before records are read."""
-        path, directory = (self.config.get(f"fit.{name}") for name in ("ckpt_path", "trainer.default_root_dir"))
-        if path is not None and path not in ("last", "best", "hpc") and not Path(path).is_file():
-            raise InputError(f"Expected a checkpoint at {path}, got no file; see checkpoints/ in the run directory.")
-        if path is None and directory and not Budget.is_free(directory):
-            raise InputError(
-                f"Expected a new run directory, got {directory}, which holds the ledger of a run; choose another "
-                f"--trainer.default_root_dir, or resume with --ckpt_path {directory}/checkpoints/last.ckpt."
-            )
+        kwargs.setdefault("plugins", [*_as_list(given.get("plugins")), AtomicCheckpointIO()])
+        return super().instantiate_trainer(**kwargs)
 
     def before_fit(self) -> None:
         """Refuse processes that cannot be started."""
         started = int(os.environ.get("WORLD_SIZE") or 1)  # by torchrun
         if self.trainer.world_size == 1 and started > 1:
-            raise InputError(
-                f"Expected --trainer.devices {started} --trainer.strategy ddp for the {started} processes of torchrun, "
-                "got one device; pass them."
-            )
+            wanted = f"--trainer.devices {started} --trainer.strategy ddp"
+            raise InputError(f"Expected {wanted} for {started} processes of torchrun, got one device; pass them.")
         world_size, strategy = self.trainer.world_size, str(self.config.get("fit.trainer.strategy"))
         if world_size != 1 and any(word in strategy for word in ("spawn", "fork", "notebook")):
-            raise InputError(
-                f"Expected trainer.strategy=ddp for {world_size} processes, got {strategy}; use ddp, or "
-                "trainer.devices=1."
-            )
+            got = f"{strategy}; use ddp, or trainer.devices=1"
+            raise InputError(f"Expected trainer.strategy=ddp for {world_size} processes, got {got}.")
 
     def after_fit(self) -> None:
         """Write the final state to checkpoints/last.ckpt; show the guarantee."""
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.trainer.save_checkpoint(Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt", False)
-        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, PrivacyBudget) and self.trainer.is_global_zero:
-                say(guarantee_line(stated_guarantee(callback.statement())))
+        if self.trainer.is_global_zero:
+            say(guarantee_line(stated_guarantee(self.config_init["fit"]["privacy"].statement())))
 
 
 def _as_list(value: Any) -> list[Any]:

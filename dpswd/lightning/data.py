@@ -1,5 +1,6 @@
 """Lightning data module of private records: a handle, and the loader of its batches."""
 
+from functools import cached_property
 from typing import Any
 
 import lightning as L
@@ -44,19 +45,11 @@ class PrivateDataModule(L.LightningDataModule):
         at_least(1, every=every)
         self.path, self.batch_size, self.n_releases, self.every = path, batch_size, n_releases, every
         self._options = options
-        self._records: PrivateRecords | None = None
 
-    @property
+    @cached_property
     def records(self) -> PrivateRecords:
         """The handle; the records are read at the first access."""
-        if self._records is None:
-            self._records = read(self.path, **self._options)
-        return self._records
-
-    def setup(self, stage: str) -> None:
-        """Read the records before a fit."""
-        if stage == "fit":
-            len(self.records)
+        return read(self.path, **self._options)
 
     def train_dataloader(self) -> ReleaseLoader:
         """Return one batch per planned release; for a module without a loss of batches, one and its training steps.

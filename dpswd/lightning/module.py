@@ -81,11 +81,9 @@ class GeneratorModule(KeepsRelease):
         self.labels, self.generated, self.lr = labels, generated, lr
         if labels != "none" and not generator.n_classes:
             raise InputError("Expected a generator with n_classes for private labels, got 0; or set labels: none.")
-        if tuple(generator.sample_shape) != tuple(features.sample_shape):
-            raise InputError(
-                f"Expected one sample_shape for generator and features, got {tuple(generator.sample_shape)} and "
-                f"{tuple(features.sample_shape)}."
-            )
+        shapes = [tuple(each.sample_shape) for each in (generator, features)]
+        if shapes[0] != shapes[1]:
+            raise InputError(f"Expected one sample_shape for generator and features, got {shapes[0]} and {shapes[1]}.")
         dim = features.dim + (generator.n_classes if labels == "concat" else 0)
         self.criterion = DPSlicedWassersteinLoss(
             ProjectionMechanism(
@@ -105,18 +103,12 @@ class GeneratorModule(KeepsRelease):
         one_hot = torch.nn.functional.one_hot(labels, self.generator.n_classes).to(records.dtype)
         return torch.cat([self.features(records), _LABEL_NORM * one_hot], dim=1), labels
 
-    def rows(self, records: Tensor, labels: Tensor) -> Tensor:
-        """Map generated records ``(n, *sample_shape)`` with classes (n,) to the rows that are projected."""
-        return self._labelled(records, labels)[0] if self.labels == "concat" else self.features(records)
-
     def on_fit_start(self) -> None:
         """Raise an InputError if the generator has other classes than the records."""
         records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
         if records is not None and self.labels != "none" and records.n_classes != self.generator.n_classes:
-            raise InputError(
-                f"Expected n_classes={records.n_classes} of the generator, as the data, got "
-                f"{self.generator.n_classes}; set model.generator.n_classes."
-            )
+            got = f"{self.generator.n_classes}; set model.generator.n_classes"
+            raise InputError(f"Expected n_classes={records.n_classes} of the generator, as the data, got {got}.")
 
     def training_step(self, batch: PrivateBatch, batch_idx: int) -> Tensor:
         """Make a release if the batch has records; return the loss to the last release."""
@@ -125,7 +117,8 @@ class GeneratorModule(KeepsRelease):
         if self.released is None:
             raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
         labels = torch.arange(self.generated, device=self.device) % max(1, self.generator.n_classes)
-        rows = self.rows(self.generator(self.generator.latent(len(labels)), labels), labels)
+        made = self.generator(self.generator.latent(len(labels)), labels)
+        rows = self._labelled(made, labels)[0] if self.labels == "concat" else self.features(made)
         loss = self.criterion.distance(self.released, rows, labels if self.labels == "blocks" else None)
         self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
         return loss

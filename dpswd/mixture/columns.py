@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dpswd.bins import Bins
 
-__all__ = ["NormalScores", "estimate", "probabilities"]
+__all__ = ["NormalScores", "estimate"]
 
 _TAIL = 1e-4  # probability at which scores end, at +-3.7
 _LEAST_MASS = 1e-12
@@ -45,12 +45,13 @@ class NormalScores(nn.Module):
         """Probability (C, d, K + 1) below each edge."""
         return nn.functional.pad(self.masses.cumsum(2), (1, 0)).clamp(0, 1)
 
-    def scores(self, rows: Tensor, labels: Tensor) -> Tensor:
+    def scores(self, rows: Tensor, labels: Tensor | None) -> Tensor:
         """Return the normal scores (n, d) of rows (n, d) of classes (n,), each of one record alone."""
         bins = Bins(self.edges, self.atoms, tuple((self.last + 1).tolist())).index(rows)
         column, below = torch.arange(rows.shape[1], device=rows.device), self.below
         low, high = self.edges[column, bins], self.edges[column, bins + 1]
-        at = labels[:, None], column, bins
+        groups = rows.new_zeros(len(rows), dtype=torch.int64) if labels is None else labels % len(self.masses)
+        at = groups[:, None], column, bins
         part = ((rows.double() - low) / (high - low)).clamp(0, 1)
         quantile = torch.special.ndtri((below[at] + part * self.masses[at]).clamp(_TAIL, 1 - _TAIL))
         return torch.where(self.atoms[column, bins].isnan(), quantile, self._means(below)[at])
@@ -116,10 +117,3 @@ def _most_likely(levels: list[tuple[Tensor, int]], size: float, sigma: float) ->
     masses = torch.zeros(count, dtype=torch.float64)
     masses[kept] = torch.from_numpy(nnls(system.numpy(), wanted.numpy())[0])
     return masses / masses.sum()
-
-
-def probabilities(scores: Tensor, labels: Tensor, weights: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
-    """Return the marginal distribution functions (n, d) of mixtures of (C, n_cells) normal laws at scores (n, d)."""
-    inside = torch.special.ndtr((scores[:, None] - means[labels]) / deviations[labels].clamp(min=1e-6))
-    result: Tensor = (weights[labels][:, :, None] * inside).sum(1)
-    return result

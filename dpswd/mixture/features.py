@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
 
-__all__ = ["DCT", "Columns", "FeatureMap", "Flatten", "Frequencies", "Histogram", "dct_matrix", "reference_spectrum"]
+__all__ = ["DCT", "Columns", "FeatureMap", "Flatten", "Frequencies", "dct_matrix", "histogram", "reference_spectrum"]
 
 
 def dct_matrix(size: int) -> Tensor:
@@ -61,10 +61,8 @@ class FeatureMap(nn.Module):
     def forward(self, records: Tensor) -> Tensor:
         """Map ``(n, *sample_shape)`` to (n, dim)."""
         if tuple(records.shape[1:]) != self.sample_shape:
-            raise InputError(
-                f"Expected records of shape {self.sample_shape}, got {tuple(records.shape[1:])}; "
-                "set sample_shape of the features and the generator to that of the data."
-            )
+            got = tuple(records.shape[1:])
+            raise InputError(f"Expected records of shape {self.sample_shape}, got {got}; set sample_shape to theirs.")
         return self.rows(records - self.centre) / (2 * self.radius)
 
     def decode(self, rows: Tensor) -> Tensor:
@@ -183,6 +181,9 @@ class Frequencies(FeatureMap):
         chroma_size: Frequencies per axis of the two other opponent colours.
         centre: Public constant subtracted from every pixel.
 
+    Attributes:
+        reference: Variances (dim,) of the rows under the reference spectrum; they sum to 1/4.
+
     Raises:
         InputError: If a value is out of range.
 
@@ -213,12 +214,7 @@ class Frequencies(FeatureMap):
         self.colours = nn.Buffer(colours, persistent=False)
         self.kept = nn.Buffer(kept, persistent=False)
         self.weight = nn.Buffer(weight / (weight * reference).norm(), persistent=False)
-
-    @property
-    def reference(self) -> Tensor:
-        """Variances (dim,) of the rows under the reference spectrum; they sum to 1/4."""
-        deviations = reference_spectrum(self.sample_shape).flatten()[self.kept.cpu()] * self.weight.cpu() / 2
-        return deviations.double().square()
+        self.reference = (reference * self.weight / 2).double().square()
 
     def rows(self, centred: Tensor) -> Tensor:
         """Return the weighted frequencies that are kept."""
@@ -236,18 +232,8 @@ class Frequencies(FeatureMap):
         return torch.einsum("kc,nkhw->nchw", self.colours, self.basis_h.T @ frequencies @ self.basis_w)
 
 
-class Histogram(FeatureMap):
-    """Shares of the pixels of an image at ``n_levels`` equidistant levels from 0 to 1, all channels together.
-
-    The shares add up to 1, so that the norm of a row is at most 1/2.
-    """
-
-    def __init__(self, sample_shape: tuple[int, ...], n_levels: int) -> None:
-        super().__init__(sample_shape)
-        self.n_levels = self.dim = n_levels
-
-    def rows(self, centred: Tensor) -> Tensor:
-        """Count the pixels at each level."""
-        levels = (centred.flatten(1).nan_to_num() * (self.n_levels - 1)).round().clamp(0, self.n_levels - 1).long()
-        shares = torch.full(levels.shape, 1 / levels.shape[1], device=levels.device)
-        return shares.new_zeros(len(levels), self.n_levels).scatter_add_(1, levels, shares)
+def histogram(images: Tensor, n_levels: int) -> Tensor:
+    """Return half of the shares of pixels at equidistant levels from 0 to 1: rows (n, n_levels) of norm at most 1/2."""
+    levels = (images.flatten(1).nan_to_num() * (n_levels - 1)).round().clamp(0, n_levels - 1).long()
+    shares = torch.full(levels.shape, 0.5 / levels.shape[1], device=levels.device)
+    return shares.new_zeros(len(levels), n_levels).scatter_add_(1, levels, shares)

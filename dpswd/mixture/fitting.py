@@ -35,7 +35,7 @@ from dpswd.errors import InputError
 from dpswd.generators import seeded
 from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, estimate
-from dpswd.mixture.features import Columns, FeatureMap, Flatten, Frequencies, Histogram, reference_spectrum
+from dpswd.mixture.features import Columns, FeatureMap, Flatten, Frequencies, histogram, reference_spectrum
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
 from dpswd.queries import ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm
@@ -130,10 +130,8 @@ def _public_map(
             raise InputError("Expected bounds, or centre and radius, got both; leave centre and radius out.")
         return Columns(records.bounds)
     if radius is None:
-        raise InputError(
-            "Expected public limits of every column of the vectors, got none; pass bounds=[(low, high), ...] (--bounds "
-            "FILE), or radius, a guess of the norm of a vector (1 for normalised embeddings)."
-        )
+        remedy = "pass bounds=[(low, high), ...] (--bounds FILE), or radius, a guess of the norm of a vector"
+        raise InputError(f"Expected public limits of every column of the vectors, got none; {remedy}.")
     return Flatten(records.shape, centre or 0.0, radius)
 
 
@@ -166,11 +164,9 @@ def _queries(structure: Structure, records: PrivateRecords, seed: int | None) ->
     """Return the queries in the order of their releases, each with its share of the budget."""
     bounds: Any = records.bounds
     dim, p, classes = structure.dim, structure.n_components, max(1, structure.n_classes)
-    cells = classes * structure.n_cells
+    cells, groups = classes * structure.n_cells, classes if structure.own_columns else 1
     kinds: dict[str, Callable[..., Any]] = {
-        "columns": partial(
-            ColumnCounts, classes if structure.own_columns else 1, bounds, records.kinds, structure.n_bins
-        ),
+        "columns": partial(ColumnCounts, groups, bounds, records.kinds, structure.n_bins),
         "overall": partial(SumAndNorm, dim, RAW_NORM),
         "tones": partial(ClassMeans, 1, structure.n_levels, ROW_NORM),
         "means": partial(ClassMeans, classes, dim, ROW_NORM),
@@ -180,12 +176,9 @@ def _queries(structure: Structure, records: PrivateRecords, seed: int | None) ->
     }
     made: dict[str, Any] = {}
     for name, share in structure.shares.items():
-        if name != "cell_means":
-            made[name] = kinds[name](share=share, noise_seed=seed)
-            continue
-        for i in range(structure.n_rounds):  # with noise of their own
-            own = None if seed is None else seed + i
-            made[f"cell_means_{i}"] = kinds[name](share=share / structure.n_rounds, noise_seed=own)
+        rounds = [f"cell_means_{i}" for i in range(structure.n_rounds)] if name == "cell_means" else [name]
+        for i, each in enumerate(rounds):  # with noise of their own
+            made[each] = kinds[name](share=share / len(rounds), noise_seed=None if seed is None else seed + i)
     return made
 
 
@@ -198,13 +191,8 @@ class _Rows:
 
     def __call__(self, values: Tensor, labels: Tensor | None = None, n_leading: int | None = None) -> Tensor:
         """Map records (n, ...) to their coordinates in the leading directions; all of them unless ``n_leading``."""
-        if self.columns is None:
-            rows: Tensor = self.base(values).double() - self.mean
-        else:
-            groups = values.new_zeros(len(values), dtype=torch.int64) if len(self.columns.masses) == 1 else labels
-            assert groups is not None
-            rows = self.columns.scores(values, groups)
-        rows = rows * self.scale
+        found = self.base(values).double() - self.mean if self.columns is None else self.columns.scores(values, labels)
+        rows: Tensor = found * self.scale
         return rows if self.directions is None else rows @ self.directions[:, :n_leading]
 
     def decode(self, rows: Tensor) -> Tensor:
@@ -238,8 +226,8 @@ class _Fit:
         else:
             self._release_overall(queries["overall"])
         if "tones" in queries:
-            histogram = Histogram(structure.sample_shape, structure.n_levels)
-            levels = queries["tones"].release(self.records, rows=histogram)[1][0].clamp(min=0)
+            shares = partial(histogram, n_levels=structure.n_levels)
+            levels = queries["tones"].release(self.records, rows=shares)[1][0].clamp(min=0)
             self.below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]
         if "means" in queries:
             counts, sums = queries["means"].release(self.records, rows=self.rows)
@@ -253,9 +241,8 @@ class _Fit:
         """Release the columns, of which the rows are the normal scores."""
         dim, columns = self.base.dim, self.generator.columns
         assert columns is not None
-        masses, self.counts = estimate(
-            query.bins, query.release(self.records), query.mechanism.sigma, len(self.records)
-        )
+        released = query.release(self.records)
+        masses, self.counts = estimate(query.bins, released, query.mechanism.sigma, len(self.records))
         self.means = torch.zeros(len(self.counts), dim, dtype=torch.float64)
         self.overall = self.means[0]
         scale = ROW_NORM / (self.structure.headroom * math.sqrt(dim))
@@ -266,10 +253,8 @@ class _Fit:
         n, base = len(self.records), self.base
         total, squares = query.release(self.records, rows=base)
         if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and type(base) is Flatten:
-            say(
-                f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, so that the "
-                "synthetic ones are too short; state bounds of the columns, or a larger radius, in the next run."
-            )
+            so = "so that the synthetic ones are too short; state bounds of the columns, or a larger radius"
+            say(f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, {so}.")
         mean, spread = moments.mean_and_spread(total, squares, n, query.mechanism.sigma)
         spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
         self.rows = _Rows(base, ROW_NORM / (self.structure.headroom * math.sqrt(spread)), mean)
@@ -364,22 +349,16 @@ class _Fit:
             spectrum[self.base.kept] = 0
             contrast = min(1.0, 1 / rows.scale)  # of the records, over that of the reference
             generator.residual_scale.copy_(_RESIDUAL * contrast * spectrum.unflatten(0, generator.sample_shape))
-        if self.below is not None:
-            _set_tones(generator, self.below)
+        if self.below is not None:  # generated pixels have the released shares below the edges between levels
+            with seeded(0):  # the codes hide nothing, and every process must draw the same
+                labels = generator.labels(1000, "released")
+                latent = generator.latent(len(labels))
+            made = generator.linear(generator.rows(latent, generator.cell(latent, labels)), latent)
+            values = made.flatten().sort().values
+            generator.tones.copy_(values[(self.below * (len(values) - 1)).long()])
         if generator.jitter:
             proportions = generator.means.new_tensor(generator.proportions)
             mean = proportions @ generator.means.unflatten(0, (len(proportions), -1)).mean(1)
             picture = generator.linear(mean[None])[0].mean(0)
             border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
             generator.reflect.fill_(bool(border.mean() > _DARK))
-
-
-@torch.no_grad()
-def _set_tones(generator: MixtureGenerator, below: Tensor) -> None:
-    """Set the tone curve so that generated pixels have the released shares ``below`` the edges between levels."""
-    with seeded(0):  # the codes hide nothing, and every process must draw the same
-        labels = generator.labels(1000, "released")
-        latent = generator.latent(len(labels))
-    codes = latent[:, -generator.offset.numel() :] if generator.residual else None
-    values = generator.linear(generator.rows(latent, generator.cell(latent, labels)), codes).flatten().sort().values
-    generator.tones.copy_(values[(below * (len(values) - 1)).long()])

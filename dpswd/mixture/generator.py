@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dpswd.errors import InputError
 from dpswd.generators import Generator
-from dpswd.mixture.columns import NormalScores, probabilities
+from dpswd.mixture.columns import NormalScores
 from dpswd.mixture.features import Frequencies
 from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
 
@@ -52,8 +52,7 @@ class MixtureGenerator(Generator):
         amounts = {name: amount for name, amount in (jitter or {}).items() if amount}
         if (amounts or residual) and len(sample_shape) != 3:
             raise InputError(
-                f"Expected sample_shape (channels, height, width) for jitter or residual, got {tuple(sample_shape)}; "
-                "leave the amounts of jitter at 0 and residual at false."
+                f"Expected images for jitter or residual, got shape {tuple(sample_shape)}; leave them out."
             )
         size, cells = math.prod(sample_shape), max(1, n_classes) * n_cells
         super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if amounts else 0) + (size if residual else 0))
@@ -72,9 +71,8 @@ class MixtureGenerator(Generator):
         self.reflect = nn.Buffer(torch.tensor(False))
         self.low = nn.Buffer(torch.zeros(1 if len(sample_shape) == 3 else sample_shape))
         self.high = nn.Buffer(torch.ones_like(self.low))
-        self.columns = (
-            NormalScores(max(1, n_classes) if own_columns else 1, sample_shape[0], n_bins) if n_bins else None
-        )
+        groups = max(1, n_classes) if own_columns else 1
+        self.columns = NormalScores(groups, sample_shape[0], n_bins) if n_bins else None
         self.frequencies = Frequencies(sample_shape, 1) if residual else None
 
     def latent(self, n: int, spread: float = 1.0) -> Tensor:
@@ -103,11 +101,8 @@ class MixtureGenerator(Generator):
             rows[mine, :p] += (self.roots[c] @ z[mine])[:, :, 0]
         return rows
 
-    def render(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Map rows (n, D) to records, limited if ``bounded``, without jitter; see :meth:`linear`."""
-        records = self.linear(rows, codes)
-        if not self.bounded:
-            return records
+    def limited(self, records: Tensor) -> Tensor:
+        """Limit records to their bounds, by the tone curve if there is one."""
         if not self.n_levels:
             return records.clamp(self.low, self.high)
         upper = torch.bucketize(records, self.tones).clamp(1, len(self.tones) - 1)
@@ -127,26 +122,27 @@ class MixtureGenerator(Generator):
         if not self.own_columns:  # one mixture of the cells of all classes
             weights = (weights * weights.new_tensor(self.proportions)[:, None]).reshape(1, -1)
             labels = torch.zeros_like(labels)
-        means, deviations = (each.unflatten(0, weights.shape) for each in (means, variances.sqrt()))
-        below = probabilities(scores, labels, weights, means, deviations)
+        means, deviations = (each.unflatten(0, weights.shape) for each in (means, variances.sqrt().clamp(min=1e-6)))
+        inside = torch.special.ndtr(
+            (scores[:, None] - means[labels]) / deviations[labels]
+        )  # of each cell (n, cells, d)
+        below = (weights[labels][:, :, None] * inside).sum(1)
         return self.columns.values(below, labels).clamp(self.low, self.high)
 
-    def linear(self, rows: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Map rows (n, D), and normal codes (n, size of a record) of the residual, to records without limits."""
+    def linear(self, rows: Tensor, latent: Tensor | None = None) -> Tensor:
+        """Map rows (n, D) to records without limits, with the residual of latent codes if they are given."""
         records = (rows @ self.synthesis + self.offset).unflatten(1, self.sample_shape)
-        if codes is not None:
-            assert self.frequencies is not None
-            frequencies = codes.unflatten(1, self.sample_shape) * self.residual_scale
-            records = records + self.frequencies.from_frequencies(frequencies)
+        if latent is not None and self.frequencies is not None:
+            codes = latent[:, -math.prod(self.sample_shape) :].unflatten(1, self.sample_shape)
+            records = records + self.frequencies.from_frequencies(codes * self.residual_scale)
         return cast(Tensor, records)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`Generator`."""
-        cells = self.cell(latent, labels)
-        rows = self.rows(latent, cells)
+        records = self.linear(self.rows(latent, self.cell(latent, labels)), latent)
         if self.columns is not None:
-            return self.quantiles(self.linear(rows), labels)
-        records = self.render(rows, latent[:, -math.prod(self.sample_shape) :] if self.residual else None)
+            return self.quantiles(records, labels)
+        records = self.limited(records) if self.bounded else records
         if not self.jitter:
             return records
         codes = latent[:, self.dim + 1 : self.dim + 1 + N_CODES]

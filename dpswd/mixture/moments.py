@@ -8,6 +8,7 @@ sum, or of a diagonal entry of a released second moment.
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from sklearn.cluster import KMeans
@@ -23,8 +24,7 @@ _POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in 
 def of_eigenvalues(function: Callable[[Tensor], Tensor], matrix: Tensor) -> Tensor:
     """Apply a function to the ascending eigenvalues (..., d) of symmetric matrices (..., d, d)."""
     values, vectors = torch.linalg.eigh(matrix)
-    result: Tensor = (vectors * function(values)[..., None, :]) @ vectors.mT
-    return result
+    return cast(Tensor, (vectors * function(values)[..., None, :]) @ vectors.mT)
 
 
 def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
@@ -115,8 +115,7 @@ def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tenso
     own = centred.T @ centred / len(centred)
     inverse = of_eigenvalues(lambda each: each.clamp(min=1e-3 * float(each.mean()) + _LEAST_VARIANCE).rsqrt(), own)
     half = root(own)
-    result: Tensor = mean + centred @ (inverse @ root(half @ positive_part(covariance) @ half) @ inverse).T
-    return result
+    return mean + centred @ (inverse @ root(half @ positive_part(covariance) @ half) @ inverse).T
 
 
 def reference_cells(rows: Tensor, n_cells: int) -> tuple[Tensor, Tensor]:
@@ -133,8 +132,7 @@ def cell_of(rows: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
     """Index (n,) of the cell of each row (n, d) with its class (n,): class times n_cells plus the nearest centre."""
     classes, n_cells, dim = centres.shape
     distance = torch.cdist(rows.double(), centres.reshape(-1, dim)).unflatten(1, (classes, n_cells))
-    result: Tensor = labels * n_cells + distance[torch.arange(len(rows)), labels].argmin(1)
-    return result
+    return cast(Tensor, labels * n_cells + distance[torch.arange(len(rows)), labels].argmin(1))
 
 
 def cell_means(counts: Tensor, sums: Tensor, variances: Tensor, noise: float) -> Tensor:

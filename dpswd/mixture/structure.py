@@ -10,7 +10,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -83,18 +82,15 @@ class Structure:
         lines.append("signal / noise: of one number of the release, on average; leading ones are far better.")
         lines.append(f"Directions of variety above the noise: {self.n_surviving} of {self.dim}.")
         if self.size:
-            side = min(self.sample_shape[1:])
-            lines.append(
-                f"Detail: {self.size} of {side} frequencies per axis, the detail of {self.size} x {self.size} pixels."
-            )
+            size, side = self.size, min(self.sample_shape[1:])
+            lines.append(f"Detail: {size} of {side} frequencies per axis, the detail of {size} x {size} pixels.")
         if self.column_signal is not None:
             of = "each class" if self.own_columns else "all classes together"
             how = f"distributions of {of}, of at most {self.n_bins} bins" if self.n_bins else "scaled only"
             own = _OWN_SIGNAL * max(1, self.n_classes)
             needed = f"{_COLUMN_SIGNAL:g} needed for all classes together, {own:g} for each class its own"
             lines.append(f"Columns: {how} (signal {self.column_signal:.3g}; {needed}).")
-        comparable = len(self.sample_shape) == 3 and self.n_classes > 1
-        if comparable and (found := _nearest(self.sample_shape[0], self.signal)):
+        if self.size and self.n_classes > 1 and (found := _nearest(self.sample_shape[0], self.signal)):
             lines.append(
                 "With as strong a signal, logistic regression on synthetic records of public data sets (cut to"
             )
@@ -284,9 +280,12 @@ def _frequencies(shape: tuple[int, ...], wanted: float) -> tuple[int, int, torch
 
 
 def _nearest(channels: int, signal: float) -> list[str]:
-    """Describe the row of each data set with these channels that is closest to a signal, within a factor of 2."""
+    """Describe the row of each data set with these channels that is closest to a signal, within a factor of 2.
+
+    The rows are accuracies on public data sets cut to few records, which ``python -m experiments tables`` writes.
+    """
     closest: dict[str, tuple[float, dict[str, Any]]] = {}
-    for row in _stand_ins():
+    for row in json.loads((files("dpswd.mixture") / "stand_ins.json").read_text())["rows"]:
         distance = abs(math.log(row["signal"] / signal))
         if row["channels"] == channels and distance < closest.get(row["dataset"], (math.log(_FAR), row))[0]:
             closest[row["dataset"]] = distance, row
@@ -294,10 +293,3 @@ def _nearest(channels: int, signal: float) -> list[str]:
         f"{row['dataset']} ({row['n_records']:,} records, epsilon {row['epsilon']:g}) {row['accuracy']:.0f} %"
         for _, row in closest.values()
     ]
-
-
-@cache
-def _stand_ins() -> list[dict[str, Any]]:
-    """Return accuracies on public data sets cut to few records, which ``python -m experiments tables`` writes."""
-    rows: list[dict[str, Any]] = json.loads((files("dpswd.mixture") / "stand_ins.json").read_text())["rows"]
-    return rows

@@ -56,6 +56,14 @@ def test_help_is_one_screen(capsys):
     assert all(word in text for word in ("--privacy.target_epsilon", "--privacy.shared_ledger", "--help all"))
 
 
+@pytest.mark.parametrize(("epochs", "said"), [(1, False), (3, True)])
+def test_a_plan_that_ends_before_the_steps_is_named(tmp_path, capfd, epochs, said):
+    more = ("--data.n_releases", "2", "--trainer.max_epochs", str(epochs))
+    assert main(fit_arguments(tmp_path / "run", -1, *more)) == 0
+    line = "All 2 planned releases are made; the run ends at step 2 of 6."
+    assert (line in capfd.readouterr().err) is said
+
+
 def test_a_used_directory_is_refused_and_a_finished_run_resumed_without_a_release(fitted, capfd):
     directory, _ = fitted
     words = fit_arguments(directory, 5)
@@ -74,6 +82,7 @@ def test_a_used_directory_is_refused_and_a_finished_run_resumed_without_a_releas
     [
         (("--data.path", "nowhere"), "nowhere"),
         (("--data.pth", "x"), "got: Option 'pth' is not accepted (dpswd fit --help)"),
+        (("--trainer.accel", "cpu"), "got: unrecognized arguments: --trainer.accel cpu (dpswd fit --help)"),
         (("--trainer.max_steps", "-1", "--trainer.max_epochs", "1"), "n_releases or trainer.max_steps"),
         (("--model.labels", "blocks", "--model.generator.n_classes", "3"), "n_classes=10"),
         (("--privacy.target_delta", "0.1"), "target_delta"),

@@ -54,7 +54,7 @@ def test_training_at_every_step(tmp_path, options, every, releases):
 
 def test_appended_classes():
     made = module(labels="concat")
-    rows = made.rows(torch.full((2, *SHAPE), 0.3), torch.tensor([1, 3]))
+    rows, _ = made._labelled(torch.full((2, *SHAPE), 0.3), torch.tensor([1, 3]))
     assert rows[:, :64].abs().max() < 1e-6
     assert rows[:, 64:].tolist() == [[0.25 * (i == c) for i in range(10)] for c in (1, 3)]
 

@@ -1,5 +1,6 @@
 """Structure from public numbers: the stated inequalities, monotony, and shares of one budget."""
 
+import json
 import math
 import re
 
@@ -78,13 +79,14 @@ def test_a_reference_gives_cells_to_vectors_without_classes():
         assert forecast(n, shape, classes, mu, n_reference) == forecast(n, shape, classes, mu)
 
 
-def test_the_text_of_a_forecast_names_the_nearest_row_of_each_data_set(monkeypatch):
+def test_the_text_of_a_forecast_names_the_nearest_row_of_each_data_set(monkeypatch, tmp_path):
     signal = forecast(3000, (1, 28, 28), 10, 2.0).signal
     assert signal == pytest.approx(6000 / math.sqrt(10))
     rows = [("A", 1, 0.4), ("A", 1, 1.1), ("B", 1, 1.8), ("B", 1, 2.1), ("C", 1, 2.1), ("D", 3, 1.0)]
     names = ("dataset", "channels", "signal", "n_records", "epsilon", "accuracy")
     table = [dict(zip(names, (*row, signal * ratio, 1000 * ratio, 1.0, 50.4), strict=True)) for *row, ratio in rows]
-    monkeypatch.setattr(structure, "_stand_ins", lambda: table)
+    (tmp_path / "stand_ins.json").write_text(json.dumps({"rows": table}))
+    monkeypatch.setattr(structure, "files", lambda _: tmp_path)
     named = "A (1,100.0 records, epsilon 1) 50 %, B (1,800.0 records, epsilon 1) 50 %."
     assert f"reaches: {named}" in str(forecast(3000, (1, 28, 28), 10, 2.0))
     for shape, classes in (((1, 28, 28), 0), ((64,), 10)):
