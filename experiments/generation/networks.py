@@ -43,7 +43,7 @@ BUDGETS = (10.0, 1.0, 0.2)
 DELTA = 1e-5
 N_SYNTHETIC, N_FACES = 60_000, 10_000
 SEEDS = 3
-LONGER = (2_000, 8_000)  # steps of training from random weights
+LONGER = (2_000, 6_000)  # steps of training from random weights
 METHODS = {
     "sketch": "DP-SWD, sketch",
     "random": "DP-SWD, sketch, from random weights",
