@@ -10,7 +10,7 @@ from dpswd import InputError, PrivateRecords
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.mixture.features import DCT, Flatten
 from dpswd.release import clip_rows
-from dpswd.sketch import Sketch
+from dpswd.sketch import Sketch, plan_sketch
 
 N, C, SHAPE = 600, 3, (1, 4, 4)
 Y = torch.arange(N) % C
@@ -106,6 +106,21 @@ def test_budget(tmp_path, options):
     assert math.sqrt(spent) == pytest.approx(guarantee["mu"], rel=1e-3)
     assert len(list((tmp_path / "run" / "releases").iterdir())) == len(planned)
     assert float(made.loss(images(seed=3), Y)) < float(made.loss(images(seed=3), (Y + 1) % C))
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        ((60_000, 10, 2.0, (1, 28, 28)), (14, False)),
+        ((60_000, 10, 0.0543, (1, 28, 28)), (8, False)),  # MNIST, epsilon 0.2
+        ((7291, 10, 0.26, (1, 16, 16)), (7, False)),
+        ((7291, 10, 0.06, (1, 16, 16)), (5, True)),
+        ((4000, 0, 2.0, (3, 64, 64)), (14, False)),
+        ((10, 2, 0.1, (1, 4, 4)), (2, True)),
+    ],
+)
+def test_few_records_have_few_frequencies_or_one_second_moment(facts, wanted):
+    assert plan_sketch(*facts) == wanted
 
 
 def test_without_classes(tmp_path):

@@ -265,12 +265,7 @@ class SharedLedger(Ledger):
 
     @classmethod
     def create(  # type: ignore[override]
-        cls,
-        path: str | Path,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        accountant: str = "pld",
+        cls, path: str | Path, *, target_epsilon: float, target_delta: float, accountant: str = "pld"
     ) -> Self:
         """Create a shared ledger with a total budget, before the first of its runs."""
         positive(target_epsilon=target_epsilon)

@@ -87,12 +87,7 @@ def benchmark_name(name: Any) -> str | None:
 
 
 def benchmark(
-    name: str,
-    root: str | Path | None = None,
-    download: bool = False,
-    *,
-    size: int = 64,
-    public: bool | None = None,
+    name: str, root: str | Path | None = None, download: bool = False, *, size: int = 64, public: bool | None = None
 ) -> Benchmark:
     """Read a benchmark.
 

@@ -34,12 +34,7 @@ class PrivateDataModule(L.LightningDataModule):
     """
 
     def __init__(
-        self,
-        path: str,
-        batch_size: int | None = None,
-        n_releases: int | None = None,
-        every: int = 1,
-        **options: Any,
+        self, path: str, batch_size: int | None = None, n_releases: int | None = None, every: int = 1, **options: Any
     ) -> None:
         super().__init__()
         at_least(1, every=every)

@@ -43,10 +43,7 @@ PURE_EPSILON = 2.0
 GOMEZ_LEVELS = ("US", "State", "County", "PEPG", "Tract Subset Group", "Tract Subset", "Block Group", "Block")
 PRODUCTION = {"US": 104, "State": 1440, "County": 447, "Tract": 687, "Block Group": 1256, "Block": 165}
 ALLOCATIONS: dict[str, tuple[float, dict[str, float]]] = {
-    "gomez2025": (
-        3.65,
-        dict(zip(GOMEZ_LEVELS, (0.02, 0.274, 0.085, 0.131, 0.131, 0.238, 0.118, 0.003), strict=True)),
-    ),
+    "gomez2025": (3.65, dict(zip(GOMEZ_LEVELS, (0.02, 0.274, 0.085, 0.131, 0.131, 0.238, 0.118, 0.003), strict=True))),
     "production": (2.56, {level: share / 4099 for level, share in PRODUCTION.items()}),
 }
 EPSILONS, DELTAS = (0.1, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0), (1e-5, 1e-6, 1e-9)

@@ -112,11 +112,6 @@ def wdp_from_rdp(epsilon, order):
     return (2 * epsilon) ** (1 / (2 * order)) / 2
 
 
-def wdp_from_dp(epsilon, order):
-    """Proposition 9, by Proposition 10."""
-    return wdp_from_rdp(epsilon * math.expm1(epsilon), order)
-
-
 def dp_from_wdp(wdp, order, lipschitz):
     """Proposition 11 at infinite alpha."""
     return lipschitz * wdp ** (order / (order + 1))
@@ -150,7 +145,7 @@ def test_propositions_9_and_10_false_for_randomised_response():
     epsilon, order = 1.0, 50
     moved = math.tanh(epsilon / 2)  # half of the L1 distance of the answers 0 and 1, which lie 1 apart
     distance = moved ** (1 / order)
-    assert wdp_from_dp(epsilon, order) < 0.51 < 0.98 < distance
+    assert wdp_from_rdp(epsilon * math.expm1(epsilon), order) < 0.51 < 0.98 < distance
     assert wdp_from_rdp(moved * epsilon, order) < 0.51
     # (36)-(37) puts the 1/2 of the total variation outside the power 1/mu; inside, Pinsker's bound holds.
     assert distance <= (math.sqrt(2 * moved * epsilon) / 2) ** (1 / order)
