@@ -183,7 +183,7 @@ class RunBudget(Recorder):
         return sum(count for other, count in self.plan if other == mechanism)
 
     def _n_used(self, mechanism: Mechanism) -> int:
-        """Number of releases of a mechanism that are neither waiting in a file nor to be drawn again."""
+        """Return the number of releases of a mechanism that are neither waiting in a file nor to be drawn again."""
         waiting = [made for made, _ in self._stored] + [self._again]
         return self._made[mechanism] - waiting.count(mechanism)
 

@@ -133,7 +133,7 @@ class ClassCounts(GaussianQuery):
         return self._sum(records, None, (self.n_classes,), add)
 
     def worst_pair(self, size: int) -> Pair:
-        """A record changes from class 0 to class 1."""
+        """Move a record from class 0 to class 1."""
         return _neighbours(torch.zeros(size, 1), torch.zeros(1), n_classes=self.n_classes, new_class=1)
 
 
@@ -164,7 +164,7 @@ class _RowQuery(GaussianQuery):
         return clip_rows(rows, self.row_norm)
 
     def worst_pair(self, size: int) -> Pair:
-        """A long row among short ones of all classes is replaced by its negative (order 1) or an orthogonal one."""
+        """Replace a long row among short ones of all classes by its negative (order 1) or an orthogonal one."""
         rows = torch.full((size, self.dim), self.row_norm / (2 * math.sqrt(self.dim)))
         rows[0] = _FAR * self.row_norm * torch.eye(self.dim)[0]
         moved = -rows[0] if self.order == 1 else rows[0].roll(1)
@@ -244,7 +244,7 @@ class ColumnCounts(GaussianQuery):
         return self._sum(records, rows, (self.n_classes, self.bins.n_nodes), add)
 
     def worst_pair(self, size: int) -> Pair:
-        """A record moves from below the bounds of all columns to above them: two nodes change on every level."""
+        """Move a record from below the bounds of all columns to above them: two nodes change on every level."""
         ends = [self.bins.edges[j, [0, count - 1]] for j, count in enumerate(self.bins.n_bins)]
         low, high = torch.stack(ends, dim=1).float()
         rows = low.repeat(size, 1)

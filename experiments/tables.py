@@ -124,7 +124,7 @@ def _show(cell: str, row: Row) -> str:
 
 
 def ratio(top: str, bottom: str, holds: Callable[[Row, float], bool] = lambda row, value: True) -> Callable[[Row], str]:
-    """A quotient of two keys, marked where it misses its target."""
+    """Format a quotient of two keys, marked where it misses its target."""
 
     def cell(row: Row) -> str:
         value = row[top] / row[bottom]
@@ -134,14 +134,14 @@ def ratio(top: str, bottom: str, holds: Callable[[Row, float], bool] = lambda ro
 
 
 def score(row: Row) -> str:
-    """An accuracy in percent with its standard deviation; ``-`` for what was not run."""
+    """Format an accuracy in percent with its standard deviation; ``-`` for what was not run."""
     if row["mean"] is None:
         return "-"
     return f"{row['mean']:.1f}" + (f" ± {row['std']:.1f}" if row["std"] is not None else "")
 
 
 def guarantee(row: Row) -> str:
-    """The guarantee of a trained model, or what an unsound method claims."""
+    """Format the guarantee of a trained model, or what an unsound method claims."""
     if row["epsilon"] is None:
         return "none"
     if not row["sound"] and not row.get("conditions"):
@@ -191,7 +191,7 @@ def with_n(row: Row, value: float) -> bool:
 
 
 def budget(row: Row, none: str = "") -> str:
-    """The epsilon of a row."""
+    """Return the epsilon of a row."""
     return none if row["epsilon"] is None else f"ε = {row['epsilon']:g}"
 
 

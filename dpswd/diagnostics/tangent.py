@@ -96,7 +96,7 @@ def tangent_norms(risk: Array, beta: float, *, q: Array | None = None, gradients
 
 
 def _largest_signed(weighted: Array, beta: float) -> float | None:
-    """The largest norm of sum_w s_w q_w c_w over signs s, times beta / 2."""
+    """Return the largest norm of sum_w s_w q_w c_w over signs s, times beta / 2."""
     if len(weighted) > _MAX_SIGNS:
         return None
     signs = np.array([*itertools.product((1.0, -1.0), repeat=len(weighted))])

@@ -119,7 +119,7 @@ class Structure:
         return f"Expect class means {variety} ({kind})."
 
     def rarest(self, sizes: Sequence[float]) -> str:
-        """What to expect of the rarest class, in one line, from stated or released sizes (C,) of the classes."""
+        """Say what to expect of the rarest class, in one line, from stated or released sizes (C,) of the classes."""
         share = min(sizes) / sum(sizes)
         signal = self.signal * len(sizes) * share  # of as many classes of its size
         found = "noise in place of its mean"

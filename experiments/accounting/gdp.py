@@ -55,7 +55,7 @@ SHOWN = (1, 2, 4, 8)
 
 
 def dp_sgd(noise: float, rate: float, updates: int, step: float | None = None) -> PrivacyLossDistribution:
-    """The loss of DP-SGD: Poisson sampling, neighbours by adding or removing a record.
+    """Return the loss of DP-SGD: Poisson sampling, neighbours by adding or removing a record.
 
     The default discretisation is a fifth of the deviation of the loss of one update, about ``rate / noise``, and at
     least 1e-3: ``dp_accounting`` takes second differences of delta, whose rounding error grows as ``1e-16 / step^2``
@@ -67,7 +67,7 @@ def dp_sgd(noise: float, rate: float, updates: int, step: float | None = None) -
 
 
 def top_down(total_rho: float, shares: dict[str, float], step: float) -> PrivacyLossDistribution:
-    """The loss of TopDown: per level ``QUERIES`` discrete Gaussians of ``sigma^2 = QUERIES / (2 share rho)``."""
+    """Return the loss of TopDown: per level ``QUERIES`` discrete Gaussians of ``sigma^2 = QUERIES / (2 share rho)``."""
     total: PrivacyLossDistribution | None = None
     for share in shares.values():
         sigma = math.sqrt(QUERIES / (2 * share * total_rho))
@@ -78,14 +78,14 @@ def top_down(total_rho: float, shares: dict[str, float], step: float) -> Privacy
 
 
 def randomised_response(epsilon: float) -> PrivacyLossDistribution:
-    """The loss of randomised response, the worst epsilon-DP mechanism: two points."""
+    """Return the loss of randomised response, the worst epsilon-DP mechanism: two points."""
     likely = 1 / (1 + math.exp(-epsilon))
     loss = pld_pmf.create_pmf({-1: 1 - likely, 1: likely}, epsilon, 0.0, pessimistic_estimate=True)
     return PrivacyLossDistribution(loss)
 
 
 def zcdp_delta(rho: float, epsilon: Array) -> Array:
-    """The least delta that rho-zCDP implies (Canonne, Kamath and Steinke 2020, Proposition 12), on a grid of orders."""
+    """Return the least delta that rho-zCDP implies on a grid of orders (Canonne, Kamath, Steinke 2020, Prop. 12)."""
     order = 1 + np.geomspace(1e-3, 1e3, 4000)[:, None]
     log_delta = (order - 1) * (order * rho - epsilon) - np.log(order - 1) + order * np.log1p(-1 / order)
     delta: Array = np.exp(np.minimum(0.0, log_delta.min(axis=0)))
@@ -93,7 +93,7 @@ def zcdp_delta(rho: float, epsilon: Array) -> Array:
 
 
 def curve_of_profile(alpha: Array, epsilon: Array, delta: Array) -> Array:
-    """The trade-off curve of (epsilon_i, delta_i)-DP for all i (Gomez2025, Corollary 2.8)."""
+    """Return the trade-off curve of (epsilon_i, delta_i)-DP for all i (Gomez2025, Corollary 2.8)."""
     a, e, d = alpha[:, None], epsilon[None], delta[None]
     beta: Array = np.maximum(1 - d - np.exp(e) * a, np.exp(-e) * (1 - d - a)).max(axis=1)
     return np.maximum(0, beta)
@@ -240,12 +240,12 @@ def gdp_fig4(out: Path, *, quick: bool = False) -> dict[str, Any]:
 
 
 def pure_mu(epsilon: float) -> float:
-    """The least mu for which every epsilon-DP mechanism is mu-GDP (Gomez2025, Proposition 6.1)."""
+    """Return the least mu for which every epsilon-DP mechanism is mu-GDP (Gomez2025, Proposition 6.1)."""
     return float(-2 * stats.norm.ppf(1 / (1 + math.exp(epsilon))))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The mu of the Gaussian mechanism that is exactly (epsilon, delta)-DP (Gomez2025, Eq. 19)."""
+    """Return the mu of the Gaussian mechanism that is exactly (epsilon, delta)-DP (Gomez2025, Eq. 19)."""
     return float(optimize.brentq(lambda mu: float(gaussian_delta(mu, epsilon)) - delta, 1e-6, 50))
 
 

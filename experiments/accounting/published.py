@@ -41,7 +41,7 @@ class Table4Row(NamedTuple):
         return ProjectionMechanism(self.dim, self.n_projections, sigma=1.0, batch_size=self.batch_size)
 
     def recomputed(self, target_epsilon: float = 10.0, *, corrected: bool = False) -> float:
-        """The sigma that the conventions of the paper give."""
+        """Return the sigma that the conventions of the paper give."""
         mechanism, sizes = self.mechanism.replace(bound=self.bound), (self.sample_size, self.n_releases)
         budget = {"target_epsilon": target_epsilon, "target_delta": self.delta}
         return published_sigma(mechanism, *sizes, **budget, corrected=corrected)

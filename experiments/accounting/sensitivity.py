@@ -23,7 +23,7 @@ DIMS = (50, 784, 8192)  # of the bounds
 
 
 def exact_quantile(law: ProjectionLaw, tail: float) -> float:
-    """The value that S exceeds with probability ``tail``, by bisection of the exact law, rounded up."""
+    """Return the value that S exceeds with probability ``tail``, by bisection of the exact law, rounded up."""
     low, high = law.mean, law.maximum
     for _ in range(60):
         middle = (low + high) / 2
@@ -100,7 +100,7 @@ def fig7(out: Path) -> dict[str, Any]:
 
 
 def bounds(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """The squared sensitivity: bounds on it and its exact quantile against the number of projections."""
+    """Compare bounds on the squared sensitivity with its exact quantile, against the number of projections."""
     counts = [int(k) for k in np.unique(np.geomspace(32, 2000, 4 if quick else 12).astype(int))]
     tail, rows = TAILS[0], []
     for dim in DIMS:

@@ -96,7 +96,7 @@ DISTANCES: dict[str, Callable[[Problem], Tensor]] = {"ours": ours, "pot": pot, "
 
 
 def exact(problem: Problem) -> float:
-    """The distance in float64, a few directions at a time."""
+    """Compute the distance in float64, a few directions at a time."""
     x, y = problem.x.double(), problem.y.detach().double()
     parts = problem.u.double().split(50, dim=1)
     return sum(float(naive_distance(x, y, part)) * part.shape[1] for part in parts) / problem.u.shape[1]
@@ -112,7 +112,7 @@ def private_step(problem: Problem, statistic: str) -> Callable[[], Tensor]:
 
 
 def paper_step(problem: Problem) -> Tensor:
-    """The paper's step: torch's generator, float32, noise on both sides; rows neither clipped nor sorted first."""
+    """Make the paper's step: torch's generator, float32, noise on both sides; rows neither clipped nor sorted first."""
     d, k = problem.u.shape
     u = F.normalize(torch.randn(d, k, device=problem.x.device), dim=0)
     clouds = (z @ u for z in (problem.x, problem.y))
@@ -124,7 +124,7 @@ def paper_step(problem: Problem) -> Tensor:
 
 
 def distance() -> Rows:
-    """The distance, forward and backward, with 1 and 2 threads, and on a GPU if there is one."""
+    """Time the distance, forward and backward, with 1 and 2 threads, and on a GPU if there is one."""
     rows = []
     places = [("cpu", count) for count in (1, 2)] + [("cuda", 1)] * torch.cuda.is_available()
     for n, d, k in SIZES + LARGE:
@@ -160,7 +160,7 @@ def work():
 
 
 def step() -> Rows:
-    """A whole private step: ours with rows and with block means, the paper's; our directions and product alone."""
+    """Time a whole private step: ours with rows and with block means, the paper's; our directions and product alone."""
     rows = []
     for n, d, k in SIZES:
         for threads in (1, 2):
@@ -297,7 +297,7 @@ def _cost_of(variable: str, sizes: tuple[int, ...]) -> dict[str, Any]:
 
 
 def compiled() -> Rows:
-    """The naive distance compiled by ``torch.compile`` (ours calls NumPy, which a graph cannot hold), one thread."""
+    """Time the naive distance under ``torch.compile``, on one thread (no graph can hold ours: it calls NumPy)."""
     torch.set_num_threads(1)
     size = SIZES[1]
     problem, fast = Problem.make(*size), torch.compile(naive_distance)

@@ -77,7 +77,7 @@ def precision_recall(real: Tensor, generated: Tensor, k: int = 3) -> tuple[float
 
 
 def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
-    """The FID of images (n, 3, h, w) in [0, 1] by pytorch-fid, with its weights from a file."""
+    """Return the FID of images (n, 3, h, w) in [0, 1] by pytorch-fid, with its weights from a file."""
     from pytorch_fid.inception import InceptionV3
 
     check_weights(weights)

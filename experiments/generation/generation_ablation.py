@@ -83,7 +83,7 @@ def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """What each part of the default generator brings, and what the noise costs (hours; resumes)."""
+    """Measure what each part of the default generator brings, and what the noise costs (hours; resumes)."""
     planned = [Cell(dataset, part, seed) for seed in range(SEEDS) for part in PARTS for dataset in part.datasets]
 
     def version(cell: Cell) -> list[Any]:

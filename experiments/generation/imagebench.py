@@ -241,7 +241,7 @@ def summarise(results: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
 
 
 def published() -> list[dict[str, Any]]:
-    """Printed accuracies, in rows like ours."""
+    """Return printed accuracies, in rows like ours."""
     absent = dict.fromkeys(("n_train", "delta", "mu", "sound", "seeds", "train_seconds", "std"))
     return [
         {"dataset": dataset, "method": f"{method}, as printed", "epsilon": epsilon, "classifier": name, "mean": value}

@@ -43,7 +43,7 @@ def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """What draws nearer to the means of cells cost in accuracy and distance (ten minutes; resumes)."""
+    """Measure what draws nearer to the means of cells cost in accuracy and distance (ten minutes; resumes)."""
     planned = [Cell(name, 0) for name in DATASETS][: 1 if quick else None]
 
     def version(cell: Cell) -> list[Any]:

@@ -60,7 +60,7 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
 
 
 def of_all_records(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of this experiment from one of ``run generation``."""
+    """Make a row of this experiment from one of ``run generation``."""
     return _row(
         row["dataset"], 3 if row["dataset"] == "CIFAR10" else 1, ALL[row["dataset"]], row["epsilon"], row["mean"]
     )

@@ -45,7 +45,7 @@ def digits() -> dict[str, Rows]:
 
 
 def encoder(x: Tensor, y: Tensor, generator: torch.Generator) -> torch.nn.Module:
-    """A public encoder: 64 -> 16 features in [-1, 1], trained with a linear head that is dropped."""
+    """Make a public encoder: 64 -> 16 features in [-1, 1], trained with a linear head that is dropped."""
     first = torch.nn.Linear(64, FEATURES, dtype=torch.float64)
     last = torch.nn.Linear(FEATURES, CLASSES, dtype=torch.float64)
     with torch.no_grad():

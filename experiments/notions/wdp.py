@@ -67,7 +67,7 @@ class BayesianAccountant:
         self.steps += 1
 
     def get_epsilon(self, delta: float) -> float:
-        """The epsilon of Bayesian differential privacy at ``delta``."""
+        """Return the epsilon of Bayesian differential privacy at ``delta``."""
         return (self.total - math.log(delta - self.steps * self.failure)) / self.order
 
 
@@ -244,7 +244,7 @@ BAYES_ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # the smallest value counts, 
 
 
 def printed_rows() -> list[dict[str, Any]]:
-    """The printed table, P(A) recomputed, and the least beta at which Corollary 1 allows the printed WDP."""
+    """Compare the printed table, P(A) recomputed, and the least beta at which Corollary 1 allows the printed WDP."""
     rows = []
     for dataset, plain, private, *notions in PRINTED:
         row: dict[str, Any] = {"dataset": dataset, "accuracy_non_private": plain, "accuracy": private}
