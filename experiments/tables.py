@@ -216,7 +216,6 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
         f"{max(row['peak_bytes']) / 1e9:.2f}" + ("" if max(row["peak_bytes"]) <= 4e9 else " **(missed)**")
     ),
     "pot_ours": ratio("pot_s", "ours_s", lambda row, value: value >= (3 if row["d"] <= 784 else 1.4)),
-    "start": lambda row: "random weights" if "random" in row["method"] else "normal law",
     "whose": lambda row: f"{'ours' if row['sound'] else 'FETA-Pro'}, {row['classifier']}",
 }
 
