@@ -1,6 +1,5 @@
 """Lightning data module of private records: a handle, and the loader of its batches."""
 
-from functools import cached_property
 from typing import Any
 
 import lightning as L
@@ -40,11 +39,14 @@ class PrivateDataModule(L.LightningDataModule):
         at_least(1, every=every)
         self.path, self.batch_size, self.n_releases, self.every = path, batch_size, n_releases, every
         self._options = options
+        self._records: PrivateRecords | None = None
 
-    @cached_property
+    @property
     def records(self) -> PrivateRecords:
         """The handle; the records are read at the first access."""
-        return read(self.path, **self._options)
+        if self._records is None:  # jsonargparse finds the options of read here, which it does not in a cached_property
+            self._records = read(self.path, **self._options)
+        return self._records
 
     def train_dataloader(self) -> ReleaseLoader:
         """Return one batch per planned release; for a module without a loss of batches, one and its training steps.
