@@ -184,9 +184,8 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         results, lambda result: tuple(result[key] for key in ("dataset", "method", "epsilon", "steps"))
     )
     rows = []
-    for (dataset, method, epsilon, steps), same in groups.items():
-        label = METHODS[method] + (f", {steps:,} steps" if method == "random" else "")
-        row = {"dataset": dataset, "method": label, "statistic": "moments", "epsilon": epsilon}
+    for (dataset, method, epsilon, _), same in groups.items():
+        row = {"dataset": dataset, "method": METHODS[method], "statistic": "moments", "epsilon": epsilon}
         row |= {name: same[0][name] for name in ("delta", "mu", "sound", "steps", "n_frequencies", "pooled")}
         row |= {key: round(mean(each[key] for each in same)) for key in ("train_seconds", "cpu_seconds")}
         rows += cells.by_classifier(same, row)
