@@ -19,7 +19,7 @@ from torch import Tensor
 from dpswd._arrays import Array, Layout, Unreadable, as_labels, as_records, taken_from_records
 from dpswd._progress import say
 from dpswd._validate import at_least, choice, real
-from dpswd.bins import KINDS, Bounds
+from dpswd.bins import KINDS, Bins, Bounds
 from dpswd.errors import InputError
 
 __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
@@ -174,6 +174,8 @@ class PrivateRecords(_Handle):
                 raise InputError(f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}.")
         for kind in self.kinds or ():
             choice(KINDS, kinds=kind)
+        if self.bounds and self.kinds:
+            Bins.of(self.bounds, self.kinds, 4)  # refuses a column without two values
         self._values, self._labels = values, labels
 
     def __len__(self) -> int:

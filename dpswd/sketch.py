@@ -134,7 +134,9 @@ class Sketch(nn.Module):
             InputError: If records and feature maps do not fit, or the directory holds a run.
         """
         options |= {"target_epsilon": target_epsilon, "target_delta": target_delta, "run_dir": run_dir}
-        with Budget(records, self.queries(), **options) as budget:
+        budget = Budget(records, self.queries(), **options)
+        self._check(records)
+        with budget:
             self.make_releases(records)
         self.guarantee = stated_guarantee(budget.statement())
         mark_runs(self, budget.statement()["weights_from_runs"])
@@ -143,8 +145,17 @@ class Sketch(nn.Module):
     @torch.no_grad()
     def make_releases(self, records: PrivateRecords) -> None:
         """Make all releases within the budget that records them."""
+        self._check(records)
         for part in self.parts:
             part.release(records)
+
+    def _check(self, records: PrivateRecords) -> None:
+        """Refuse records of other classes or of another shape, before the first release."""
+        if records.n_classes != self.n_classes:
+            raise InputError(f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make it equal.")
+        for part in self.parts:
+            if part.features.sample_shape != records.shape:
+                raise InputError(f"Expected records of {part.features.sample_shape}, got {records.shape}.")
 
     def normal(self) -> tuple[Tensor, Tensor]:
         """Return means (C, d) and covariances (C, d, d) of rows of the first map that have the released moments.
@@ -178,7 +189,10 @@ class Sketch(nn.Module):
         if not self.is_released:
             raise InputError("Expected a released sketch, got one before release; call release or load first.")
         if (labels is None) != (self.n_classes == 0):
-            raise InputError(f"Expected labels for a sketch of {self.n_classes} classes, got {labels is not None}.")
+            got = "none" if labels is None else "some"
+            raise InputError(f"Expected labels for a sketch of {self.n_classes} classes, got {got}.")
+        if labels is not None and len(labels) != len(records):
+            raise InputError(f"Expected a label per record, got {len(labels)} labels and {len(records)} records.")
         labels = torch.zeros(len(records), dtype=torch.int64, device=records.device) if labels is None else labels
         if bool(((labels < 0) | (labels >= max(1, self.n_classes))).any()):
             raise InputError(f"Expected labels in [0, {self.n_classes - 1}], got labels outside; check n_classes.")
@@ -193,9 +207,16 @@ class Sketch(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write released values and guarantee to one file, atomically; :meth:`load` reads it."""
-        content = {"format": _FORMAT, "version": __version__}
+        if not self.is_released:
+            raise InputError("Expected a released sketch, got one before release; call release first.")
+        content = {"format": _FORMAT, "version": __version__, "maps": self._maps()}
         content |= {"state": self.state_dict(), "guarantee": self.guarantee}
         atomic_write(path, partial(torch.save, content))
+
+    def _maps(self) -> list[str]:
+        """Describe the feature maps."""
+        maps = [part.features for part in self.parts]
+        return [f"{type(m).__name__}({m.sample_shape}, centre={m.centre}, radius={m.radius}), d={m.dim}" for m in maps]
 
     def load(self, path: str | Path) -> Self:
         """Read a file of :meth:`save` into a sketch with the same feature maps; no code of the file is run.
@@ -204,6 +225,8 @@ class Sketch(nn.Module):
             InputError: If the file is missing, damaged, or of other feature maps.
         """
         with read_file(path, "sketch", _FORMAT) as content:
+            if content["maps"] != self._maps():
+                raise InputError(f"Expected a sketch of {self._maps()} at {path}, got one of {content['maps']}.")
             self.load_state_dict(content["state"])
             self.guarantee = content["guarantee"]
             mark_runs(self, self.guarantee.get("weights_from_runs", []))

@@ -137,8 +137,9 @@ def test_files(tmp_path):
     assert again.guarantee == made.guarantee
     assert again.guarantee["epsilon"] <= 100
     torch.testing.assert_close(again.loss(images(seed=5), Y), made.loss(images(seed=5), Y))
-    with pytest.raises(InputError, match=r"sketch\.pt"):
-        Sketch(DCT(SHAPE, 3), C).load(tmp_path / "sketch.pt")
+    for other in (DCT(SHAPE, 3), DCT(SHAPE, 4, centre=0.4, radius=1.5), Flatten(SHAPE, centre=0.3, radius=1.5)):
+        with pytest.raises(InputError, match=r"sketch\.pt"):
+            Sketch(other, C).load(tmp_path / "sketch.pt")
     (tmp_path / "sketch.pt").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"sketch\.pt"):
         again.load(tmp_path / "sketch.pt")
@@ -153,7 +154,12 @@ def test_refusals(tmp_path, sketch):
         (lambda: sketch.loss(images(3, Y[:3]), torch.tensor([0, 0, 1])), "two"),
         (lambda: Sketch([flat, flat], C, moments=[True]), "moments"),
         (lambda: Sketch(flat, -1), "n_classes"),
-        (lambda: released(tmp_path, n_classes=4), "n_classes"),
+        (lambda: sketch.loss(images(), Y[1:]), "label per record"),
+        (lambda: Sketch(flat, C).save(tmp_path / "x.pt"), "release"),
+        (lambda: released(tmp_path / "run", n_classes=4), "n_classes"),
+        (lambda: released(tmp_path / "run", n_classes=0), "n_classes"),
+        (lambda: released(tmp_path / "run", maps=Flatten((1, 5, 5))), "records of"),
     ):
         with pytest.raises(InputError, match=said):
             call()
+    assert not list(tmp_path.iterdir())  # nothing was released or written

@@ -144,7 +144,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     names = ("proportions", "epsilon", "delta", "device", "shared_ledger", "resume")
     options = {name: getattr(arguments, name) for name in names} | {"random_state": arguments.seed}
     constants = {name: value for name, value in constants.items() if name not in FACTS}
-    return generate(records, directory, constants, n=arguments.n or min(len(records), _MOST), **options)
+    n = min(len(records), _MOST) if arguments.n is None else arguments.n
+    return generate(records, directory, constants, n=n, **options)
 
 
 def generate(
