@@ -19,7 +19,6 @@ AMERICAN = re.compile(
 )
 # code, titles and arguments of libraries
 QUOTED = re.compile(r"`+[^`]*`+|https?://\S+|\"[^\"]*\"|'[^']*'|:\w+:`[^`]*`")
-
 FOREIGN = {"optimizer", "optimizers", "configure_optimizers", "color", "finalize"}  # prescribed by other libraries
 
 

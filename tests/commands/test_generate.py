@@ -162,6 +162,7 @@ def test_constants_of_a_config_and_of_options(capfd, place):
         (place / "mine.yaml").write_text(text)
         assert said in refused(capfd, "generate", "digits", "--config", "mine.yaml", "--out", "other")
     assert "got 'none'" in refused(capfd, "generate", "digits", "--config", "none", "--out", "other")
+    assert "n >= 1" in refused(capfd, "generate", "digits", "-n", "0", "--out", "other")
     assert not (place / "other").exists()
 
 

@@ -58,8 +58,6 @@ def test_published_algorithm_on_faces(faces, tmp_path, monkeypatch):
 
 
 FOLDERS = {"MNIST": "MNIST", "FashionMNIST": "FashionMNIST", "USPS": "USPS", "CIFAR10": "cifar10_images"}
-
-
 SLOW = [pytest.param(name, 10.0, marks=pytest.mark.slow) for name in FOLDERS]
 
 

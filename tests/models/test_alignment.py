@@ -18,8 +18,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),  # opacus: images need no gradient
     pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
 ]
-
-
 SHIFT = 1.5
 
 
@@ -54,12 +52,10 @@ def test_unprotected_training_adapts(term):
     assert score(encoder, head, 0.5) > 90
 
 
-BUDGET = {"target_epsilon": 8.0, "target_delta": 1e-4}
-
-
-def dp(steps=4, batch=16, clip=0.5, n=120, seed=0, **changes):
+def dp(steps=4, batch=16, clip=0.5, n=120, seed=0):
     encoder, head = parts(seed)
-    options = {"steps": steps, "batch_size": batch, "lr": 1e-2, "clip": clip} | BUDGET | changes
+    options = {"steps": steps, "batch_size": batch, "lr": 1e-2, "clip": clip, "target_epsilon": 8.0}
+    options["target_delta"] = 1e-4
     return encoder, head, fit_dp_dann(encoder, head, 5, batches(), triangle(n, 1).floats(), **options)
 
 
