@@ -50,8 +50,8 @@ class Fit(Cell):
     source: str = "one file"  # or "class folders" of PNG
 
 
-FITS = [Fit(n, processes) for n in (50_000, 10**6) for processes in (1, 2, 4)]
-FITS.append(Fit(50_000, 1, source="class folders"))
+FITS = [*(Fit(50_000, processes) for processes in (1, 2, 4)), Fit(50_000, 1, source="class folders")]
+FITS += [Fit(10**6, processes) for processes in (1, 2)]
 N_SYNTHETIC, CLASSIFIERS = 20_000, ("logreg", "cnn")
 BASE = Fit(25_000, 1, cells=3)
 GROWTH = {  # fits that differ in one size, by variable and size; a record has 3 values per pixel
