@@ -119,7 +119,7 @@ def column_names(data: str | Path, root: str | Path | None = None) -> list[str]:
 
 
 def target_of(data: str, root: str | Path | None, *wanted: str | None) -> str | None:
-    """Return the first of some names that is a column of a ``.csv`` file; ``None`` if there is none."""
+    """Return the first of some names that is a column of a ``.csv`` file, or ``None``."""
     names = column_names(data, root)
     return next((name for name in wanted if name in names), None)
 

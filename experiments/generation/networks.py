@@ -64,19 +64,13 @@ class Convolutions(FeatureMap):
     def __init__(self, sample_shape: tuple[int, ...], radius: float = 4.0) -> None:
         super().__init__(sample_shape, centre=0.5, radius=radius)
         with seeded(0):
-            self.body = nn.Sequential(
-                nn.Conv2d(sample_shape[0], 16, 5, stride=2, padding=2),
-                nn.ReLU(),
-                nn.Conv2d(16, 32, 5, stride=2, padding=2),
-                nn.ReLU(),
-                nn.Flatten(),
-            ).requires_grad_(False)
+            layers = [nn.Conv2d(n, m, 5, stride=2, padding=2) for n, m in ((sample_shape[0], 16), (16, 32))]
+        self.body = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), nn.Flatten()).requires_grad_(False)
         self.dim = self.body(torch.zeros(1, *sample_shape)).shape[1]
 
     def rows(self, centred: Tensor) -> Tensor:
         """Map centred images (n, channels, h, w) to features (n, dim)."""
-        features: Tensor = self.body(centred)
-        return features
+        return self.body(centred)
 
 
 @dataclass(frozen=True)
