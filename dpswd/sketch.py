@@ -237,8 +237,8 @@ def plan_sketch(n_records: int, n_classes: int, mu: float, sample_shape: Sequenc
     r"""Choose the frequencies per axis of a sketch of images, and whether it is pooled, from public numbers only.
 
     With D frequencies of all channels, the noise of the second moment of one class has a largest eigenvalue of about
-    :math:`3 D^{3/2} / (1.6 \mu N / C)` times the average variance (semicircle law). D is the square for which
-    that is closest to 3. Where it gives too few, second moments are pooled, and D is that of :mod:`dpswd.mixture.structure`.
+    :math:`3 D^{3/2} / (1.6 \mu N / C)` times the average variance (semicircle law). D is the square for which that
+    is closest to 3. Where it gives too few, second moments are pooled, and D is that of :mod:`dpswd.mixture.structure`.
     """
     groups, (channels, *sides) = max(1, n_classes), sample_shape
     signal = mu * n_records / groups
