@@ -165,11 +165,14 @@ class PrivateRecords(_Handle):
         self.n_classes = len(self.classes or ())
         labels = torch.zeros(len(values), dtype=torch.int64) if labels is None or classes is None else labels
         for what, given in (("bounds", bounds), ("kinds", kinds)):
-            if given is not None and (len(self.shape) != 1 or len(given) != self.shape[0]):
+            if given is not None and len(self.shape) != 1:
+                raise InputError(f"Expected {what} of vectors only, got records of shape {self.shape}; leave them out.")
+            if given is not None and len(given) != self.shape[0]:
                 raise InputError(f"Expected {what} for each of the {self.shape[0]} columns of rows, got {len(given)}.")
         self.bounds = None if bounds is None else [(real("bounds", low), real("bounds", high)) for low, high in bounds]
         self.kinds = None if kinds is None else list(kinds)
-        for column, (low, high) in enumerate(self.bounds or ()):
+        names = self.layout.columns or range(len(self.bounds or ()))
+        for column, (low, high) in zip(names, self.bounds or (), strict=False):
             if not -math.inf < low < high < math.inf:
                 raise InputError(f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}.")
         for kind in self.kinds or ():

@@ -92,8 +92,8 @@ CLASSES = [
         (X, {"y": Y[:-1], "classes": range(3)}, "class per record"),
         (X, {"classes": [0, 1]}, "Expected y"),
         (X, {"unreadable": "skip"}, "unreadable"),
-        (X, {"bounds": [(0, 1)]}, "bounds"),
-        (X, {"bounds": [(0, 1), (1, 1), (0, 1)]}, "bounds"),
+        *((X, {"bounds": bounds}, "bounds") for bounds in ([(0, 1)], [(0, 1), (1, 1), (0, 1)])),
+        (np.zeros((9, 4, 4)), {"bounds": [(0, 1)]}, "of vectors only"),
         (X, {"kinds": ["numeric", "text", "binary"]}, "kinds"),
     ],
 )

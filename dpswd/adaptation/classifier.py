@@ -211,7 +211,7 @@ def _shift(rows: Array, displacements: Array, numbers: Array, noise: float) -> f
 
 
 def _verdict(adapted: bool, shift: float, signal: float, min_shift: float) -> str:
-    moved = f"classes moved by {shift:.2g} of their distance (squared)"
+    moved = f"classes moved by {shift:.3g} of their distance (squared)"
     if adapted:
         return f"Adapted: {moved}."
     if signal < _LEAST_SIGNAL:

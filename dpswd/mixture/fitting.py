@@ -124,6 +124,8 @@ def _public_map(
 ) -> Frequencies | Flatten:
     """Return the map from records to rows."""
     if len(records.shape) == 3:
+        if radius is not None:
+            raise InputError(f"Expected a radius of vectors only, got radius={radius:g} of images; leave it out.")
         return Frequencies(records.shape, structure.size, structure.chroma_size, 0.5 if centre is None else centre)
     if records.bounds is not None:
         if radius is not None or centre is not None:

@@ -275,6 +275,7 @@ COLUMNS = PrivateRecords(torch.rand(N, BLOB_DIM), bounds=[(0, 1)] * BLOB_DIM)
         (ROWS, {"residual": True}, "residual"),
         (COLUMNS, {"radius": 1.0}, "both"),
         (pictures(), {"zoom": -0.1}, "zoom"),
+        (pictures(), {"radius": 3.0}, "of vectors only"),
     ],
 )
 def test_refusals_release_nothing(tmp_path, records, options, said):
