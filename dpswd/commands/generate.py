@@ -191,7 +191,7 @@ def generate(
         "expected": expected,
         "guarantee": made.guarantee_,
         "summary": guarantee_line(made.guarantee_),
-        "next": f"dpswd sample {directory / 'generator.pt'} -n 10000 --out more.{'npz' if records.bounds is None else 'csv'}",
+        "next": f"dpswd sample {directory / 'generator.pt'} -n 10000 --out more.{'csv' if records.bounds else 'npz'}",
     }
 
 
