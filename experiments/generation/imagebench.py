@@ -132,7 +132,9 @@ class Cell(cells.Cell):
     seed: int
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, weights: Path | None = None) -> dict[str, Any]:
+def run(
+    out: Path, *, quick: bool = False, seeds: int = SEEDS, data: Path | None = None, weights: Path | None = None
+) -> dict[str, Any]:
     """DPImageBench's protocol with classifiers of a laptop: accuracy, Frechet distance (hours; resumes).
 
     With ``quick`` the embedded digits, 2,000 synthetic images, one seed; with the ``weights`` of pytorch-fid the FID.
@@ -145,7 +147,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, weights: Pa
         del wanted["faces"]
     planned = [Cell(name, "real records", None, 0) for name in wanted] + [
         Cell(name, "mixture", epsilon, seed)
-        for seed in range(1 if quick else SEEDS)
+        for seed in range(1 if quick else seeds)
         for name, task in wanted.items()
         for epsilon in task.budgets
     ]

@@ -101,8 +101,7 @@ def test_a_changed_run_is_sound_or_has_no_guarantee(monkeypatch, epsilon):
     assert (row["sound"], row["mu"] is None) == ((True, False) if epsilon else (None, True))
     assert built[0].structure.n_cells == 1
     assert structure.MAX_CELLS > 1
-    assert set(row["accuracy"]) == {"logreg", "cnn"}
-    assert row["frechet"] > 0
+    assert row["accuracy"]["cnn"] > row["frechet"] > 0
 
 
 def test_faces_have_the_attributes_of_their_names(tmp_path):
