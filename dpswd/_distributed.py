@@ -6,6 +6,7 @@ ranks call them in the same order. Without ``torch.distributed`` there is one ra
 """
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,14 @@ from dpswd.errors import DpswdError, InputError, ProcessLostError
 
 _gloo: dict[Any, Any] = {}  # gloo group of each default group with another backend
 _PART = 4096  # neighbouring records that one rank reads
+
+
+def check_joined() -> None:
+    """Refuse a process of a launcher that has not joined the others, since each would make releases of its own."""
+    launched = int(os.environ.get("WORLD_SIZE") or 1)
+    if launched > 1 and not dist.is_initialized():
+        remedy = f"init_process_group('gloo'), or a Trainer with devices={launched} and strategy ddp"
+        raise InputError(f"Expected {launched} processes that have joined, got one alone; call {remedy}.")
 
 
 class Processes:

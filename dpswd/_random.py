@@ -89,6 +89,11 @@ def subset(source: RandomSource, population: int, size: int) -> NDArray[np.int64
     return drawn[:size]
 
 
+def noisy(exact: Tensor, noise: Tensor, sigma: float) -> Tensor:
+    """Return ``exact + sigma * noise``, rounded by :func:`on_grid`; ``noise`` is overwritten."""
+    return on_grid(noise.mul_(sigma).add_(exact), sigma)
+
+
 def on_grid(values: Tensor, sigma: float) -> Tensor:
     """Round noisy values to multiples of a public power of two between ``sigma / 2048`` and ``sigma / 1024``.
 

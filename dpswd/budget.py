@@ -25,7 +25,7 @@ import yaml  # type: ignore[import-untyped]
 from torch import Tensor
 
 from dpswd import __version__
-from dpswd._distributed import Processes
+from dpswd._distributed import Processes, check_joined
 from dpswd._files import DirectoryLock, atomic_write, verified_archive, write_json
 from dpswd._progress import say
 from dpswd._validate import positive, probability
@@ -167,7 +167,7 @@ class RunBudget(Recorder):
             raise BudgetExceededError("Expected a release within a run of its budget, got one outside: not accounted.")
         planned = self._n_planned_of(mechanism)
         if not planned:
-            raise BudgetExceededError("Expected a mechanism of the plan of this budget, got another one.")
+            raise BudgetExceededError("Expected a mechanism of the plan of this budget, got one that is not in it.")
         if self._made[mechanism] >= planned and self._again != mechanism:
             raise BudgetExceededError(f"Expected at most {planned} releases, got a further one: the budget is used up.")
 
@@ -194,6 +194,7 @@ class RunBudget(Recorder):
 
         What can be refused is refused before a file is written.
         """
+        check_joined()
         wanted, shares = [(part.mechanism, n) for part, n in parts], [part.share for part, _ in parts[:-1]]
         digest = None if self.records is None else check_same_records(self.records)
         opened = Processes().broadcast(lambda: self._open_files(wanted, shares))
@@ -274,7 +275,7 @@ class RunBudget(Recorder):
                 raise InputError(f"Expected {found}, got {value!r}; resume with the settings of that run.")
         parts = [[(dataclasses.replace(each, sigma=1.0), n) for each, n in plan] for plan in (self.plan, wanted)]
         if parts[0] != parts[1]:  # apart from the noise
-            raise InputError("Expected the mechanisms of the resumed run, got others; resume with its config.yaml.")
+            raise InputError("Expected the mechanisms of the resumed run, got different ones; use its config.yaml.")
         if self._shared is not None:
             self._shared.check_resumable(self.run, self._checkpoint["shared_head"])
         self._read_stored(ledger)
@@ -302,8 +303,10 @@ class RunBudget(Recorder):
         if (further := self._file(n + 1, "pt")).exists():
             raise InputError(f"Expected no more than {n} releases, got {further}: the ledger was cut.")
         marker = self._file(n, "drawing")  # of an earlier attempt, unless the run is the same and the value is missing
+        if self._file(n, "pt").exists():
+            marker.unlink(missing_ok=True)
         unfinished = marker.is_file() and marker.read_bytes() == self.run.encode()
-        if n and unfinished and self._is_stored(ledger.releases[-1]) and not self._file(n, "pt").exists():
+        if n and unfinished and self._is_stored(ledger.releases[-1]):
             self._again = ledger.releases[-1]
 
     def _tensors(self, path: Path) -> dict[str, Tensor]:

@@ -208,8 +208,8 @@ def stated_guarantee(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the facts that state the guarantee of the weights, of all runs that they have seen, and its scope."""
     stated = {key: value for key, value in facts.items() if key in GUARANTEE}
     if set(facts.get("weights_from_runs") or ()) - {facts.get("run")}:
-        across = facts.get("across_runs") or {"sound": False}
-        stated |= {name: across.get(name) for name in ("epsilon", "delta", "mu", "regret", "sound")}
+        across = facts.get("across_runs") or {"private": facts.get("private"), "sound": False}
+        stated |= {name: across.get(name) for name in ("private", "epsilon", "delta", "mu", "regret", "sound")}
     if stated.get("private"):
         stated["scope"] = SCOPE
     return stated
@@ -240,7 +240,7 @@ def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[st
     except InputError:
         raise
     except Exception:  # torch.load raises many types on damaged files
-        raise InputError(f"Expected a {kind} written by dpswd at {path}, got another or a damaged file.") from None
+        raise InputError(f"Expected a {kind} written by dpswd at {path}, got a file that is not one.") from None
 
 
 def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:

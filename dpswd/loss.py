@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dpswd._distributed import Processes
-from dpswd._random import normal, on_grid
+from dpswd._random import noisy, normal
 from dpswd._sorting import sort_rows
 from dpswd._validate import tensor
 from dpswd.errors import InputError
@@ -203,7 +203,7 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
     def add_noise(self, values: Tensor) -> Tensor:
         """Add fresh Gaussian noise to exact values and round them to a public grid."""
         noise = normal(self._source, tuple(values.mT.shape)).mT.to(values.device)
-        return on_grid(noise.mul_(self.mechanism.sigma).add_(values), self.mechanism.sigma)
+        return noisy(values, noise, self.mechanism.sigma)
 
     def discard_order(self, values: Tensor) -> Tensor:
         """Sort every column of noisy rows in place: a row's position carries no information. Post-processing."""

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from dpswd._distributed import Processes
-from dpswd._random import normal, on_grid
+from dpswd._random import noisy, normal
 from dpswd._validate import at_least, positive, probability
 from dpswd.bins import Bins, Bounds
 from dpswd.errors import InputError
@@ -83,7 +83,7 @@ class GaussianQuery(Releasing[GaussianMechanism]):
             raise InputError(f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make it equal.")
         if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
-                raise InputError("Expected the query of the interrupted run, got another one; resume with its config.")
+                raise InputError("Expected the query of the interrupted run, got a new one; resume with its config.")
             return stored["values"]
         values = torch.zeros(shape, dtype=torch.float64)
 
@@ -95,15 +95,15 @@ class GaussianQuery(Releasing[GaussianMechanism]):
                     raise InputError(f"Expected groups below {self.n_classes}, got groups outside; check n_classes.")
                 add(values, mapped, groups)
 
-        def noisy(exact: Tensor) -> Tensor:
+        def add_noise(exact: Tensor) -> Tensor:
             noise = normal(self._source, shape)
             if self.symmetric:
                 exact, noise = (exact + exact.mT) / 2, (noise + noise.mT) / 2
-            return on_grid(exact + self.mechanism.sigma * noise, self.mechanism.sigma)
+            return noisy(exact, noise, self.mechanism.sigma)
 
         processes = Processes()
         processes.run_on_all(total)
-        return self._publish(processes.sum(values), noisy)
+        return self._publish(processes.sum(values), add_noise)
 
 
 class ClassCounts(GaussianQuery):
@@ -193,7 +193,8 @@ class ClassMeans(_RowQuery):
 
         def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
             clipped = self._clip(rows)
-            totals.index_add_(0, groups, torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1))
+            added = torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1)
+            totals.index_add_(0, groups, _summable(added, self.row_norm, len(records)))
 
         released = self._sum(records, rows, (self.n_classes, 1 + self.dim), add)
         return released[:, 0] / self.row_norm, released[:, 1:]
@@ -276,7 +277,7 @@ class ClassCovariances(_RowQuery):
         """Open every record once and release noisy sums (C, d, d), symmetric, in float64."""
 
         def add(moments: Tensor, rows: Tensor, groups: Tensor) -> None:
-            clipped = self._clip(rows)
+            clipped = _summable(self._clip(rows), self.row_norm, len(records), order=2)
             for c in range(self.n_classes):
                 of_class = clipped[groups == c]
                 moments[c] += of_class.T @ of_class
@@ -310,8 +311,8 @@ class SumAndNorm(_RowQuery):
 
         def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
             clipped = self._clip(rows)
-            totals[:-1] += clipped.sum(0)
-            totals[-1] += clipped.square().sum() / self.row_norm
+            added = torch.cat([clipped, clipped.square().sum(1, keepdim=True) / self.row_norm], dim=1)
+            totals += _summable(added, self.row_norm, len(records)).sum(0)
 
         released = self._sum(records, rows, (self.dim + 1,), add)
         return released[:-1], float(released[-1]) * self.row_norm
@@ -320,6 +321,16 @@ class SumAndNorm(_RowQuery):
         """Return (d + 1,): the sum, and the sum of squared norms over R, which has the noise of the sum."""
         total, squares = released
         return torch.cat([total, total.new_tensor([squares / self.row_norm])])
+
+
+def _summable(values: Tensor, bound: float, n: int, order: int = 1) -> Tensor:
+    """Round values of at most ``bound`` towards zero, so that float64 adds n of them without error, in any order.
+
+    With ``order=2`` that holds for n products of two values. Errors of additions would depend on all records
+    (docs/theory/numerics.md).
+    """
+    grid = 2.0 ** math.ceil(math.log2(bound) + (math.log2(n) - 53) / order)
+    return (values / grid).trunc_().mul_(grid)
 
 
 def _neighbours(rows: Tensor, first: Tensor, n_classes: int, new_class: int = 0, labels: Tensor | None = None) -> Pair:

@@ -3,7 +3,7 @@ r"""The one place where private records are opened, and where a noisy statistic 
 A release takes these steps::
 
     recorder asked -> indices drawn (or all records) -> records opened -> row function (:mod:`dpswd.rows`)
-    -> statistic of clipped rows -> ledger -> noise -> value stored -> value returned
+    -> statistic of clipped rows -> ledger -> noise (``_random.normal``, ``noisy``) -> value stored -> returned
 
 Several processes (``torch.distributed``) make one release together: each rank opens its share of the records, rank 0
 computes the statistic, writes the ledger and draws the noise, and broadcasts the value.

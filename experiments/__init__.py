@@ -1,1 +1,1 @@
-"""Data modules, downstream evaluation, and one module per table or figure. Used from a checkout."""
+"""Modules of the tables and figures. Used from a checkout."""

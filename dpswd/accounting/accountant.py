@@ -97,7 +97,7 @@ class PrivacyAccountant:
         """
         at_least(1, sample_size=sample_size, n_releases=n_releases)
         if not isinstance(mechanism, Mechanism):
-            raise InputError(f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}.")
+            raise InputError(f"Expected a ProjectionMechanism or GaussianMechanism, got {type(mechanism).__name__}.")
         mechanism.check_calibrated()
         if mechanism.batch_size is not None and mechanism.batch_size > sample_size:
             got = f"batch_size={mechanism.batch_size} and sample_size={sample_size}"

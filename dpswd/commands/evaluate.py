@@ -35,7 +35,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     found = read_public(arguments.test, root=root, **options)
     names = [name for name in column_names(arguments.test, root) if name != options["target"]]
     if names and made.classes is not None and found.shape != made.shape and options["target"] is None:
-        raise InputError(f"Expected the columns of {arguments.synthetic} in {arguments.test}, got others; {TARGET}.")
+        raise InputError(
+            f"Expected columns of {arguments.synthetic} in {arguments.test}, got different ones; {TARGET}."
+        )
     public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public
     run_dir = Path(arguments.synthetic).resolve().parent
     directory = arguments.out or (run_dir if public else Path("private") / run_dir.name)

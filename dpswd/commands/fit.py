@@ -62,7 +62,6 @@ def _quiet() -> None:
         ".*does not have many workers.*",  # batches are handles
         ".*LightningCLI's args parameter is intended.*",  # main() passes its arguments
         ".*isinstance.treespec, LeafSpec.. is deprecated.*",  # inside Lightning
-        ".*Using ModelCheckpoint with manual optimization.*",  # checkpoints are written after a step
         ".*is smaller than the logging interval.*",
         ".*Checkpoint directory .* exists and is not empty.*",  # a resumed run
         ".*find_unused_parameters=True was specified.*",  # needed by modules that train a part of their parameters

@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/NAME of the data)")
     parser.add_argument("--resume", action="store_true", help="finish the interrupted run in --out")
     parser.add_argument("--shared-ledger", type=Path, metavar="FILE", help="of several runs (dpswd ledger create)")
-    parser.add_argument("-n", type=int, metavar="N", help="synthetic records (default: as many as private ones)")
+    parser.add_argument("-n", type=int, metavar="N", help=f"synthetic records (default: as many, at most {_MOST:,})")
     parser.add_argument("--proportions", choices=["equal", "released"], default="equal", help="of the classes")
     parser.add_argument("--seed", type=int, default=0, help="of the synthetic records; noise has no seed")
     parser.add_argument("--device", default="cpu", help="where records are generated (default: cpu)")
@@ -84,7 +84,7 @@ def read_bounds(arguments: Namespace) -> tuple[list[tuple[float, float]], list[s
         names = [line["column"].strip() for line in lines]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, csv.Error):
         wanted = "starts with column,low,high,kind (or column,low,high) and has a line per column"
-        raise InputError(f"Expected a file at {path} that {wanted}, got none or another form.") from None
+        raise InputError(f"Expected a file at {path} that {wanted}, got none, or one of a different form.") from None
     columns = [] if arguments.data is None else column_names(arguments.data, arguments.root)
     for wanted, got in zip_longest([name for name in columns if name != arguments.target], names if columns else ()):
         if wanted != got:

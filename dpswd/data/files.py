@@ -30,6 +30,7 @@ _TRAIN = {  # names of the records, and of their labels
 }
 _TEST = {"train_images": ("test_images", "test_labels"), "x_train": ("x_test", "y_test")}
 TARGET = "name the column of classes by target= (--target)"  # the end of a sentence
+NAMES = "write a line of names above the records"  # the end of another one: names are published
 _MISSING = {"", "na", "n/a", "null"}  # cells without a number
 _DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
@@ -114,8 +115,18 @@ def _stamp(files: list[Path]) -> list[tuple[int, int, int]]:
 def column_names(data: str | Path, root: str | Path | None = None) -> list[str]:
     """Return the names of the columns of a ``.csv`` file; none of another file."""
     path = located(data, root) or Path(data)
-    line = next(_lines(path), []) if path.suffix.lower() == ".csv" and path.is_file() else []
-    return [] if all(map(_is_number, line)) else [cell.strip() for cell in line]
+    return _header(next(_lines(path), []), path) if path.suffix.lower() == ".csv" and path.is_file() else []
+
+
+def _header(line: list[str], path: Path) -> list[str]:
+    """Return the names on the first line of a table; none if all of its cells are numbers."""
+    names = [cell.strip() for cell in line]
+    if all(map(_is_number, names)):
+        return []
+    numbers = [name for name in names if name and _is_number(name)]
+    if numbers and numbers not in ([str(i + first) for i in range(len(numbers))] for first in (0, 1)):
+        raise InputError(f"Expected names of columns on the first line of {path}, got numbers beside text; {NAMES}.")
+    return names
 
 
 def target_of(data: str, root: str | Path | None, *wanted: str | None) -> str | None:
@@ -133,23 +144,21 @@ def _lines(path: Path) -> Iterator[list[str]]:
 
 def find_table(path: Path, options: Options) -> Found:
     """Read a ``.csv`` file of numbers, separated by commas, semicolons or tabs; ``target`` is the column of classes."""
-    header, lines, target = None, list(_lines(path)), options.target
-    if lines and not all(map(_is_number, lines[0])):
-        header = [cell.strip() for cell in lines.pop(0)]
+    lines, target = list(_lines(path)), options.target
+    if header := _header(lines[0] if lines else [], path):
+        del lines[0]
     if not lines:
         raise InputError(f"Expected a table with records in {path}, got none.")
     width = len(header or lines[0])
     if any(len(line) != width for line in lines):
         raise InputError(f"Expected lines of {width} cells in {path}, got a line with more or less; mend it.")
-    names: list[Any] = list(range(width)) if header is None else header
+    names: list[Any] = header or list(range(width))
     if "" in names or len(set(names)) < width:
         raise InputError(f"Expected different names of the columns of {path}, got an empty or repeated one.")
     table = dict(zip(names, zip(*lines, strict=True), strict=True))
-    if any(name in map(str.strip, table[name]) for name in header or () if not _is_number(name)):
-        raise InputError(
-            f"Expected names of columns on the first line of {path}, got a value that its column repeats, as in a "
-            "record, which would be published as a name; write a line of names above the records."
-        )
+    if any(name in map(str.strip, table[name]) for name in header if not _is_number(name)):
+        got = "a value that its column repeats, as in a record"
+        raise InputError(f"Expected names of columns on the first line of {path}, got {got}; {NAMES}.")
     labels: tuple[Any, Any, Any] = None, None, None
     if target is not None:
         if target not in table:

@@ -55,7 +55,7 @@ class Found:
     def private(self, bounds: Any = None, kinds: Sequence[str] | None = None) -> PrivateRecords:
         """Show the lines, and return the handle; kinds of a table are taken if there are bounds, which need them."""
         taken, layout = self.taken, self.layout
-        if kinds is None and bounds is not None and self.kinds is not None and set(self.kinds) != {"numeric"}:
+        if kinds is None and bounds is not None and self.kinds is not None:
             kinds, taken = self.kinds, (*taken, taken_from_records(kinds=self.kinds))
         if kinds is not None and layout is not None and self.kinds is not None:
             layout = replace(layout, dtypes=tuple("float32" if kind == "numeric" else "int64" for kind in kinds))

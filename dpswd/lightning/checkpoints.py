@@ -32,7 +32,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             content: dict[str, Any] = torch.load(archive, map_location=map_location, weights_only=weights_only)
             dict(content["state_dict"])  # that of a module, in a checkpoint
         except Exception as error:  # torch.load raises many exception types on damaged files
-            got = f"no, another or a damaged file ({type(error).__name__}); pass the .ckpt file of a run"
+            got = f"no file, or one that cannot be read ({type(error).__name__}); pass the .ckpt file of a run"
             raise InputError(f"Expected a checkpoint at {path}, got {got}.") from None
         return content
 

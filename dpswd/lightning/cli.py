@@ -6,7 +6,6 @@ checkpoints/last.ckpt, lightning_logs/ and the files of the callbacks in the con
 
 import datetime
 import logging
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -150,10 +149,6 @@ class PrivateCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Refuse processes that cannot be started."""
-        started = int(os.environ.get("WORLD_SIZE") or 1)  # by torchrun
-        if self.trainer.world_size == 1 and started > 1:
-            wanted = f"--trainer.devices {started} --trainer.strategy ddp"
-            raise InputError(f"Expected {wanted} for {started} processes of torchrun, got one device; pass them.")
         world_size, strategy = self.trainer.world_size, str(self.config.get("fit.trainer.strategy"))
         if world_size != 1 and any(word in strategy for word in ("spawn", "fork", "notebook")):
             got = f"{strategy}; use ddp, or trainer.devices=1"

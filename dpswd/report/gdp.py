@@ -46,7 +46,11 @@ class TradeOff:
 
     @classmethod
     def from_pld(cls, pld: PrivacyLossDistribution) -> "TradeOff":
-        """Convert a privacy loss distribution by ``gdpnum``. Raises as :meth:`of`."""
+        """Convert a privacy loss distribution by ``gdpnum``.
+
+        Raises:
+            InputError: If no point of the curve has both error rates above 1e-10.
+        """
         converter = PLDConverter(pld)
         try:
             mu, regret = converter.get_mu_and_regret()

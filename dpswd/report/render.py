@@ -35,7 +35,7 @@ def write_report(run_dir: str | Path, *, title: str | None = None) -> dict[str, 
 
     Args:
         run_dir: The run directory.
-        title: Title; by default "Synthetic records of NAME", with the name that the run states.
+        title: Title; by default "Synthetic records of NAME", as the run states, else of the directory.
 
     Returns:
         The content of report.json.

@@ -14,7 +14,6 @@ import copy
 import math
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -196,8 +195,7 @@ def _image_map(aim: str) -> Callable[[Start, float | None], dict[str, Any]]:
             network = image_map.fit(images, labels, private if aim == "real target" else None, start.seed)
             return {"accuracy": accuracy(network, start.pair.test)}
         options: dict[str, Any] = {"method": image_map, "random_state": start.seed, "verbose": False}
-        with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Expect")
+        with tempfile.TemporaryDirectory() as directory:
             adapter = PrivateAdapter(epsilon, start.problem.delta, run_dir=Path(directory) / "run", **options).fit(
                 torch.cat([images, private]),
                 np.r_[labels.numpy(), np.full(len(private), -1)],

@@ -9,7 +9,6 @@ from mu = 1 on. Clopper-Pearson limits on the error rates, with 95 % confidence,
 
 import dataclasses
 import math
-import warnings
 from pathlib import Path
 from typing import Any, Self
 
@@ -81,9 +80,7 @@ class Target:
     def fit(self, which: int, replayed: list[Tensor] | None = None) -> Transcript:
         """Fit the mixture to data set ``which``; return the transcript of its releases."""
         transcript: Any = Transcript(self.mu, replayed)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Expect")
-            mixture.fit(self.records[which], transcript, radius=1.0, reference=self.reference)
+        mixture.fit(self.records[which], transcript, radius=1.0, reference=self.reference)
         return transcript  # type: ignore[no-any-return]
 
     def run(self, which: int) -> float:

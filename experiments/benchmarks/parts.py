@@ -51,7 +51,7 @@ class Fit(Cell):
 
 
 FITS = [*(Fit(50_000, processes) for processes in (1, 2, 4)), Fit(50_000, 1, source="class folders")]
-FITS += [Fit(10**6, processes) for processes in (1, 2)]
+FITS += [*(Fit(10**6, processes) for processes in (1, 2, 4)), Fit(10**6, 2, source="class folders")]
 N_SYNTHETIC, CLASSIFIERS = 20_000, ("logreg", "cnn")
 BASE = Fit(25_000, 1, cells=3)
 GROWTH = {  # fits that differ in one size, by variable and size; a record has 3 values per pixel
@@ -184,7 +184,7 @@ def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Memory and time of dpswd generate on images on disk (an hour; --quick: 50,000 images and fewer; resumes)."""
+    """Memory and time of dpswd generate on images on disk (two hours; --quick: 50,000 images and fewer; resumes)."""
     fits, lines = (FITS[:1], {"N": GROWTH["N"]}) if quick else (FITS, GROWTH)
     planned = list(dict.fromkeys([*(fit for line in lines.values() for fit in line.values()), *fits]))
     results = run_cells(planned, partial(measure, data=data), out / "parts", workers=0)

@@ -93,7 +93,7 @@ def check_weights(weights: Path) -> None:
     if not weights.is_file():
         raise InputError(
             f"Expected the weights of pytorch-fid at {weights}, got no file; fetch {WEIGHTS} from the releases of "
-            "mseitzer/pytorch-fid, or leave out --weights for the distance of a small CNN."
+            "mseitzer/pytorch-fid, or leave out --weights for the distance of random convolutions."
         )
     if not hashlib.sha256(weights.read_bytes()).hexdigest().startswith(DIGEST):
         raise InputError(f"Expected {WEIGHTS} (SHA-256 {DIGEST}...) at {weights}, got another file; fetch it again.")

@@ -1,7 +1,7 @@
 """Two classes in proportions 9 : 1: what the rule for the covariance of a rare class, and noise in training, are worth.
 
 Digits (classes 0 to 4 against 5 to 9), on which both were chosen; Fashion-MNIST likewise and grey faces of women
-against men, on which they were confirmed. Classifiers are trained on 4,000 synthetic records, half of them of the rare
+against men, on which nothing was chosen. Classifiers are trained on 4,000 synthetic records, half of them of the rare
 class, or on as many draws of the real ones; the figure is their balanced accuracy on all test records, a mean over
 seeds.
 """

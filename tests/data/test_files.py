@@ -177,6 +177,7 @@ def test_a_table_needs_no_pandas_names_or_classes(tmp_path, monkeypatch):
     found = table(tmp_path, "1,2\n3,0\n")
     assert found.layout.restore(opened(found)[0]).tolist() == [[1, 2], [3, 0]]
     assert table(tmp_path, "a,b\n1,2\n3,0\n", target="b").classes == [0, 1, 2]
+    assert table(tmp_path, "y,0,1\n1,2,3\n0,5,6\n", target="y").layout.columns == ("0", "1")
 
 
 LABELLED = {"features": FEATURES, "labels": LABELS}
@@ -200,6 +201,7 @@ REFUSED = [  # name, content (arrays, text or bytes), options, message
     ("x.csv", "," + TABLE.replace("\n", "\n0,")[:-2], {}, "empty or repeated"),
     ("x.csv", "a,b\n1,x\n2,\n", {"target": "b"}, "empty cell"),
     ("x.csv", "5,x\n6, x\n7,y\n", {"target": "x"}, "line of names"),
+    ("x.csv", "0.126,?\n6,7\n", {}, "line of names"),
     ("x.csv", "a,b\n", {}, "with records"),
     ("x.csv", "", {}, "with records"),
     ("x.csv", "a\n1\n", {"size": 8}, "no size"),
