@@ -28,7 +28,7 @@ from dpswd import __version__
 from dpswd._distributed import Processes, check_joined
 from dpswd._files import DirectoryLock, atomic_write, verified_archive, write_json
 from dpswd._progress import say
-from dpswd._validate import positive, probability
+from dpswd._validate import at_least, positive, probability
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
 from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
@@ -200,8 +200,8 @@ class RunBudget(Recorder):
         opened = Processes().broadcast(lambda: self._open_files(wanted, shares))
         if digest in _released and self.shared_ledger is None and self._checkpoint is None:
             say(
-                f"Warning: these records were released before, in {_released[digest]}. This run spends a further "
-                "budget, and both guarantees compose; pass shared_ledger to keep one budget for all runs."
+                f"Warning: a run on these records was started before, in {_released[digest]}. This run spends a "
+                "further budget, and both guarantees compose; pass shared_ledger to keep one budget for all runs."
             )
         if digest is not None:
             _released[digest] = str(self.run_dir)
@@ -401,17 +401,19 @@ class RunBudget(Recorder):
 
 
 class Budget(RunBudget):
-    r"""Budget of a method that releases a few queries of all records, as a context manager.
+    r"""Budget of a method that releases queries of all records, or a loss, as a context manager.
 
-    Within the context each query may be released once, with noise for its share of :math:`\mu^2` (Dong2022, Corollary
-    3.3). The directory then holds config.yaml, ledger.jsonl, privacy.json and the releases for ``dpswd report``.
+    Within the context each may be released ``n_releases`` times, queries with noise for their share of :math:`\mu^2`
+    (Dong2022, Corollary 3.3). The directory then holds config.yaml, ledger.jsonl, privacy.json and the releases.
 
     Args:
         records: The records; every query reads all of them.
-        queries: The queries; the last one takes the rest of the budget. They may be set before the context is entered.
+        queries: The queries, or :class:`dpswd.DPSlicedWassersteinLoss`; the last one takes the rest of the budget. They
+            may be set before the context is entered.
         target_epsilon: Budget of this run.
         target_delta: Budget of this run; below 1 / N.
         run_dir: The run directory; a directory with the ledger of a run is refused.
+        n_releases: Planned releases of each query or loss.
         config: Plain values that describe the method, written to config.yaml.
         accountant: ``"pld"`` or ``"rdp"``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
@@ -440,6 +442,7 @@ class Budget(RunBudget):
         target_epsilon: float,
         target_delta: float,
         run_dir: str | Path,
+        n_releases: int = 1,
         config: Mapping[str, Any] | None = None,
         accountant: str = "pld",
         shared_ledger: str | Path | None = None,
@@ -448,7 +451,8 @@ class Budget(RunBudget):
         super().__init__(target_epsilon, target_delta, accountant, shared_ledger)
         if not isinstance(records, PrivateRecords):
             raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
-        self.records, self.sample_size = records, len(records)
+        at_least(1, n_releases=n_releases)
+        self.records, self.sample_size, self.n_planned = records, len(records), n_releases
         self.queries, self.run_dir = list(queries), Path(run_dir)
         if config is not None:
             text = yaml.safe_dump(dict(config), sort_keys=False)
@@ -475,7 +479,7 @@ class Budget(RunBudget):
         """Calibrate the queries and open the ledger."""
         if not self.queries:
             raise InputError("Expected at least one query in queries, got none.")
-        self._open([(query, 1) for query in self.queries])
+        self._open([(query, self.n_planned) for query in self.queries])
         return self
 
     def __exit__(self, *_: Any) -> None:

@@ -272,6 +272,13 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
     return generator.eval(), guarantee
 
 
+def write_npz(path: Path, arrays: dict[str, Any]) -> None:
+    """Write arrays to an ``.npz`` file that is read without pickle: objects, as pandas holds text, become text."""
+    found = {name: np.asarray(array) for name, array in arrays.items()}
+    plain: dict[str, Any] = {name: each.astype(str) if each.dtype == object else each for name, each in found.items()}
+    atomic_write(path, lambda file: np.savez_compressed(file, **plain))
+
+
 def export(path: str | Path, records: Any, classes: Any = None, layout: Layout | None = None) -> None:
     """Write synthetic records, in the caller's format, and their classes (n,) to a file or a folder.
 
@@ -287,8 +294,8 @@ def export(path: str | Path, records: Any, classes: Any = None, layout: Layout |
         if layout.columns is not None:
             content["columns"] = np.array([str(name) for name in layout.columns])
         if classes is not None:
-            content["targets"] = np.asarray(classes)
-        atomic_write(path, lambda file: np.savez_compressed(file, **content))
+            content["targets"] = classes
+        write_npz(path, content)
     elif path.suffix == ".csv":
         names = list(layout.columns or range(values.shape[1]))
         columns = list(values.T) if layout.columns is None else layout.typed(values)

@@ -254,7 +254,8 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         tensor(**{f"{name} rows": rows})
         if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
             got = f"{rows.dtype} of shape {tuple(rows.shape)}"
-            raise InputError(f"Expected {name} rows to be a floating-point tensor (n, {dim}), got {got}.")
+            also = "; set dim, or pass rows=, the map of records to rows" if name == "private" else ""
+            raise InputError(f"Expected {name} rows to be a floating-point tensor (n, {dim}), got {got}{also}.")
         if name == "public" and not len(rows):
             raise InputError("Expected at least one row in public rows, got none.")
         if n_classes is None:

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, PrivateRecords, ProjectionMechanism, ReleaseLoader
 from dpswd.audit.game import Unrecorded
+from models.alignment import endless
 
 _REFERENCE = 2048  # source records whose features give the public centre and radius
 _SHARE = 0.99  # share of them that lies within the radius
@@ -43,9 +44,8 @@ def source_batches(records: Any, batch_size: int = 128, augment: Callable[[Tenso
     """Yield shuffled batches (values, classes) of labelled public records without end, and without short ones."""
     values, labels = records.floats(), records.labels
     size = min(batch_size, len(labels))
-    while True:
-        for part in torch.randperm(len(labels))[: len(labels) // size * size].split(size):
-            yield values[part] if augment is None else augment(values[part]), labels[part]
+    for part in endless(len(labels), size):
+        yield values[part] if augment is None else augment(values[part]), labels[part]
 
 
 def fit_source(encoder: nn.Module, classifier: nn.Module, source: Batches, steps: int, lr: float) -> None:

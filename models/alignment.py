@@ -22,12 +22,10 @@ def rising(progress: float) -> float:
     return 2 / (1 + math.exp(-10 * progress)) - 1
 
 
-def raw_batches(records: Tensor, size: int) -> Iterator[Tensor]:
-    """Yield shuffled batches of the target without end."""
+def endless(n: int, size: int, *, short: bool = False) -> Iterator[Tensor]:
+    """Yield record numbers in shuffled epochs without end, ``size`` at a time; ``short`` keeps the rest of an epoch."""
     while True:
-        order = torch.randperm(len(records))
-        for part in order[: len(order) // size * size].split(size):
-            yield records[part]
+        yield from torch.randperm(n)[: n if short else n // size * size].split(size)
 
 
 def fit_unprotected(

@@ -660,15 +660,3 @@ def test_encoders_in_the_precision_of_the_trainer(tmp_path, precision):
     module.encoder = torch.nn.Linear(3, 3)
     trainer(tmp_path, precision=precision).fit(module, loader())
     assert written(tmp_path) == STEPS
-
-
-def test_an_encoder_may_have_an_option_log():
-    """It was replaced by a function, which is true."""
-
-    class Logarithm(torch.nn.Module):
-        log = False
-
-        def forward(self, values):
-            return values.abs().log() if self.log else values
-
-    torch.testing.assert_close(rows_of(Logarithm()), rows_of(None))

@@ -46,6 +46,13 @@ def test_shares_split_the_squared_mu(tmp_path):
     assert ledger_of(tmp_path).header["plan"] == plan
 
 
+def test_a_process_that_has_not_joined_the_others_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="2 processes that have joined"):
+        spend(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_mu_is_that_of_the_accountant(accountant):
     mu, exact = PrivacyBudget(1.0, 1e-5, accountant).mu, mu_of_epsilon(1.0, 1e-5)

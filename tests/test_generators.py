@@ -176,7 +176,7 @@ def test_images_as_a_folder_and_as_arrays(tmp_path):
     export(tmp_path / "floats", IMAGES / 255)  # no classes
     with Image.open(tmp_path / "floats" / "11.png") as image:
         assert np.array_equal(np.asarray(image), IMAGES[11])
-    export(tmp_path / "x.npz", IMAGES, CLASSES)
+    export(tmp_path / "x.npz", IMAGES, CLASSES.astype(object))  # as pandas holds text
     with np.load(tmp_path / "x.npz", allow_pickle=False) as made:
         assert np.array_equal(made["data"], IMAGES)
         assert np.array_equal(made["targets"], CLASSES)

@@ -23,7 +23,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.estimators import PrivateGenerator
 
     if (arguments.data is None) == (arguments.shape is None or arguments.n is None):
-        raise InputError("Expected DATA, or --shape and --n, got both or neither.")
+        raise InputError(f"Expected DATA, or --shape and --n, got {'neither' if arguments.data is None else 'both'}.")
     if arguments.data is not None:
         records = read_records(arguments, constants_of(arguments.config), in_memory=False)
         shape, n, n_classes, bounds = records.shape, len(records), records.n_classes, records.bounds

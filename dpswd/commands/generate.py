@@ -86,8 +86,9 @@ def read_bounds(arguments: Namespace) -> tuple[list[tuple[float, float]], list[s
         wanted = "starts with column,low,high,kind (or column,low,high) and has a line per column"
         raise InputError(f"Expected a file at {path} that {wanted}, got none, or one of a different form.") from None
     columns = [] if arguments.data is None else column_names(arguments.data, arguments.root)
+    known = arguments.target in (None, *columns) and "" not in columns  # otherwise the records are refused
     for wanted, got in zip_longest([name for name in columns if name != arguments.target], names if columns else ()):
-        if wanted != got:
+        if wanted != got and known:
             raise InputError(
                 f"Expected a line for each column of {arguments.data}, in its order, in {path}, got {got or 'no line'} "
                 f"in place of {wanted or 'the end'}; mend the file, or {TARGET}."
@@ -181,7 +182,7 @@ def generate(
     expected = made.generator_.structure.verdict
     if records.n_classes:
         sizes = [share * len(records) for share in made.generator_.proportions]
-        expected += f"\n{made.generator_.structure.rarest(sizes)}"
+        expected += f"\n{made.generator_.structure.rarest(sizes, released=True)}"
     return {
         "run_dir": str(directory),
         "files": [str(directory / name) for name in files],

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd._files import atomic_write, check_new
+from dpswd._files import check_new
 from dpswd.commands.generate import add_reading
 from dpswd.errors import InputError
 
@@ -26,7 +26,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     from dpswd.adaptation.estimator import PrivateAdapter
     from dpswd.adaptation.space import read_records
-    from dpswd.generators import write_csv
+    from dpswd.generators import write_csv, write_npz
 
     adapter = PrivateAdapter.load(arguments.classifier)
     reading = {name: getattr(arguments, name) for name in ("root", "target", "unreadable")}
@@ -38,7 +38,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     else:
         arrays: dict[str, Any] = {"predictions": classes, "classes": adapter.classes_}
         arrays |= {"files": files} if files else {}
-        atomic_write(arguments.out, lambda file: np.savez_compressed(file, **arrays))
+        write_npz(arguments.out, arrays)
     names, counts = np.unique(classes, return_counts=True)
     return {
         "out": str(arguments.out),
@@ -55,4 +55,4 @@ def show(result: dict[str, Any]) -> None:
     print(f"{result['n_records']} predictions: {result['out']}")
     print(", ".join(f"{name}: {count}" for name, count in result["counts"].items()))
     print(f"Classifier: {result['verdict']}")
-    print(guarantee_line(result["guarantee"]))
+    print(f"{guarantee_line(result['guarantee'])} The predictions on private records have none.")

@@ -154,7 +154,7 @@ def find_table(path: Path, options: Options) -> Found:
         raise InputError(f"Expected lines of {width} cells in {path}, got a line with more or less; mend it.")
     names: list[Any] = header or list(range(width))
     if "" in names or len(set(names)) < width:
-        raise InputError(f"Expected different names of the columns of {path}, got an empty or repeated one.")
+        raise InputError(f"Expected different names of columns in {path}, got an empty (an index?) or repeated one.")
     table = dict(zip(names, zip(*lines, strict=True), strict=True))
     if any(name in map(str.strip, table[name]) for name in header if not _is_number(name)):
         got = "a value that its column repeats, as in a record"

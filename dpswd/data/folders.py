@@ -46,7 +46,7 @@ def find_images(path: Path, options: Options) -> Found:
     names = folders if classes is None else [str(name) for name in as_classes(classes)]
     if wrong := next((file for file in files if _folder(file) not in names), None):
         where = "the innermost folders (the classes)" if classes is None else f"the folders {', '.join(names)}"
-        raise InputError(f"Expected images of {path} in {where}, got {wrong}; move it into one of them.")
+        raise InputError(f"Expected images of {path} in {where}, got {wrong}; move it, or add its class.")
     facts: dict[str, Any] = {}
     if size is None or channels is None:
         side, depth = _most_frequent([path / file for file in files[:_HEADERS]])

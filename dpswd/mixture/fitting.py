@@ -37,7 +37,7 @@ from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, estimate
 from dpswd.mixture.features import Columns, FeatureMap, Flatten, Frequencies, histogram, reference_spectrum
 from dpswd.mixture.generator import MixtureGenerator
-from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
+from dpswd.mixture.structure import LEAST_COUNT, MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
 from dpswd.queries import ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm
 from dpswd.records import PrivateRecords
 from dpswd.rows import LabelledRows
@@ -107,7 +107,7 @@ def fit(
         steps.release_rows()
         steps.release_classes()
         if progress and structure.n_classes > 1:
-            say(structure.rarest(steps.counts.tolist()))
+            say(structure.rarest(steps.counts.tolist(), released=True))
         if structure.n_cells == 1:
             steps.set_classes()
         else:
@@ -233,7 +233,7 @@ class _Fit:
             self.below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]
         if "means" in queries:
             counts, sums = queries["means"].release(self.records, rows=self.rows)
-            self.counts = counts.clamp(min=0.2 * n / len(counts))
+            self.counts = counts.clamp(min=LEAST_COUNT * n / len(counts))
             noise = queries["means"].mechanism.sigma
             self.means = moments.class_means(self.counts, sums, self.reference_variances(), noise)
             self.overall = sums.sum(0) / self.counts.sum()

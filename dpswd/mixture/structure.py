@@ -20,6 +20,7 @@ from dpswd.mixture.features import Frequencies
 
 __all__ = ["Structure", "forecast"]
 
+LEAST_COUNT = 0.2  # of the mean number of records of a class: a smaller released count is raised to it
 ROW_NORM = 0.5  # bound on the norm of a centred, scaled row
 RAW_NORM = 1.0  # bound on the norm of a row of the public map, twice its root mean square under the reference spectrum
 BETWEEN = 0.15  # share of the squared norm that differs between classes, in the reference model
@@ -118,14 +119,15 @@ class Structure:
         variety = "and variety" if self.signal >= _VARIETY_SIGNAL else "with little variety"
         return f"Expect class means {variety} ({kind})."
 
-    def rarest(self, sizes: Sequence[float]) -> str:
+    def rarest(self, sizes: Sequence[float], *, released: bool = False) -> str:
         """Say what to expect of the rarest class, in one line, from stated or released sizes (C,) of the classes."""
         share = min(sizes) / sum(sizes)
         signal = self.signal * len(sizes) * share  # of as many classes of its size
         found = "noise in place of its mean"
         if signal >= _MEANS_SIGNAL:
             found = "its mean and variety" if signal >= _VARIETY_SIGNAL else "its mean with little variety of its own"
-        return f"Rarest class ({round(min(sizes)):,} records, {share:.0%}): expect {found}."
+        most, less = ("at most ", " or less") if released and share * len(sizes) <= LEAST_COUNT else ("", "")
+        return f"Rarest class ({most}{round(min(sizes)):,} records, {share:.0%}): expect {found}{less}."
 
 
 def forecast(

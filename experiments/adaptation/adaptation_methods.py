@@ -29,7 +29,7 @@ from dpswd.adaptation.methods import ImageAdapter, ImageMap
 from dpswd.mixture.features import DCT, FeatureMap, Flatten
 from experiments.adaptation.pairs import Pair, digits, office
 from models.adaptation import accuracy, fit_aligned, fit_source, source_batches
-from models.alignment import DANNTerm, SWDTerm, fit_unprotected, raw_batches
+from models.alignment import DANNTerm, SWDTerm, endless, fit_unprotected
 from models.dp_dann import fit_dp_dann
 from models.encoders import DigitEncoder, FeatureEncoder, ShiftAdapter, jitter
 from models.encoders import classifier as two_layers
@@ -151,7 +151,8 @@ def make_start(problem: Problem, seed: int, root: str | None) -> Start:
 def _unprotected(make: Callable[[int], nn.Module], weighed: bool) -> Callable[[Start, float | None], dict[str, Any]]:
     def method(start: Start, epsilon: float | None) -> dict[str, Any]:
         term, (encoder, classifier) = make(start.encoder.dim), start.parts()
-        source, target = start.source(), raw_batches(start.target, start.problem.batch)
+        batches = endless(len(start.target), start.problem.batch)
+        source, target = start.source(), (start.target[part] for part in batches)
         weight = _weight(term, encoder, source, target) if weighed else 1.0
         options: dict[str, Any] = {"steps": start.problem.steps, "weight": weight, "lr": start.problem.lr}
         fit_unprotected(encoder, classifier, term, source, target, **options)

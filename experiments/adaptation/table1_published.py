@@ -14,7 +14,6 @@ and 5, says why it is not private. The test is on the images that train (transdu
 """
 
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,13 +22,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from dpswd.data import benchmark
 from dpswd.records import Records
 from experiments import cells
 from experiments.accounting.published import TABLE4, Table4Row
 from models.adaptation import accuracy
+from models.alignment import endless
 from models.networks import PublishedDigitEncoder
 from models.published import published_loss
 
@@ -148,7 +148,7 @@ def train(cell: Cell, data: Path | None) -> dict[str, Any]:
     optimizer = torch.optim.Adam(model.parameters(), lr=setting.lr, betas=(0.5, 0.999))
     batch = setting.row.batch_size
     per_epoch = -(-len(target) // batch)
-    ours, theirs = _endless(len(source), batch), _endless(len(target), batch, short=True)
+    ours, theirs = endless(len(source), batch), endless(len(target), batch, short=True)
     some, curve = target.select(torch.arange(0, len(target), 5)), []
     model.train(cell.dropout)
     for step in range(cell.steps):
@@ -190,12 +190,6 @@ def domains(name: str, data: Path | None, box: int) -> tuple[Records, Records]:
     grey = Records(2 * digits.floats() - 1, digits.labels)
     enlarged = Records(2 * images - 1, torch.cat([part.labels for part in parts])[kept])
     return (grey, enlarged) if name == "MNIST-USPS" else (enlarged, grey)
-
-
-def _endless(n: int, size: int, *, short: bool = False) -> Iterator[Tensor]:
-    """Yield record numbers in shuffled epochs without end, ``size`` at a time; ``short`` keeps the rest of an epoch."""
-    while True:
-        yield from torch.randperm(n)[: n if short else n // size * size].split(size)
 
 
 EXPERIMENTS = (table1_published, table1_gap)

@@ -193,22 +193,13 @@ for work in (epsilon, calibration):  # with empty caches
     found[work.__name__] = time.perf_counter() - started
 print(json.dumps(found))
 """
-SETTING = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100 --delta 1e-5 --json"
-COMMANDS = {
-    "import torch": ["-c", "import torch"],
-    "import dpswd": ["-c", "import dpswd"],
-    "dpswd account, 60,100 releases": f"-m dpswd account {SETTING} --sigma 0.72".split(),
-}
 
 
 def startup() -> Rows:
-    """Wall-clock time of new processes, measured from outside; the first round fills the disk cache."""
-    taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for _ in range(6):
-        for name, times in taken.items():
-            command = [sys.executable, *COMMANDS[name]]
-            times.append(seconds_of(partial(subprocess.run, command, check=True, capture_output=True)))
-    return [{"what": name, "seconds": statistics.median(times[1:])} for name, times in taken.items()]
+    """Wall-clock time of new processes that import the package; the first one fills the disk cache."""
+    command = [sys.executable, "-c", "import dpswd"]
+    times = [seconds_of(partial(subprocess.run, command, check=True, capture_output=True)) for _ in range(6)]
+    return [{"what": "import dpswd", "seconds": statistics.median(times[1:])}]
 
 
 def account() -> Rows:

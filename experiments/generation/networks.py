@@ -33,14 +33,12 @@ from dpswd.report.render import write_report
 from dpswd.sketch import Sketch, plan_sketch
 from experiments import cells
 from experiments.generation.frechet import fidelity
-from experiments.generation.training import accuracies
+from experiments.generation.training import CONFIGS, DELTA, accuracies
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps"}
 FACES = "CelebA"  # has no classes: distances in place of accuracies
 CONFIG_OF = {"MNIST": "mnist_swd", "FashionMNIST": "fashion_swd", "USPS": "mnist_swd", FACES: "celeba_swd"}
 BUDGETS = (10.0, 1.0, 0.2)
-DELTA = 1e-5
 N_SYNTHETIC, N_FACES = 60_000, 10_000
 SEEDS = 3
 LONGER = (2_000, 6_000)  # steps of training from random weights

@@ -198,7 +198,7 @@ REFUSED = [  # name, content (arrays, text or bytes), options, message
     ("x.csv", TABLE, {"target": "ill"}, "target"),
     ("x.csv", TABLE, SICK | {"classes": ["no", "maybe"], "unreadable": "zero"}, "not listed"),
     ("x.csv", TABLE + "1,2\n", {}, "4 cells"),
-    ("x.csv", "," + TABLE.replace("\n", "\n0,")[:-2], {}, "empty or repeated"),
+    ("x.csv", "," + TABLE.replace("\n", "\n0,")[:-2], {}, "or repeated"),
     ("x.csv", "a,b\n1,x\n2,\n", {"target": "b"}, "empty cell"),
     ("x.csv", "5,x\n6, x\n7,y\n", {"target": "x"}, "line of names"),
     ("x.csv", "0.126,?\n6,7\n", {}, "line of names"),

@@ -10,7 +10,7 @@ from dpswd.mixture.features import Flatten
 from dpswd.records import Records
 from models import adaptation, dp_dann
 from models.adaptation import accuracy, fit_aligned, fit_source, source_batches
-from models.alignment import DANNTerm, SWDTerm, fit_unprotected, raw_batches
+from models.alignment import DANNTerm, SWDTerm, endless, fit_unprotected
 from models.dp_dann import fit_dp_dann
 from models.encoders import FeatureEncoder, ShiftAdapter, classifier
 
@@ -47,7 +47,8 @@ def score(encoder, head, shift=0.0):
 @pytest.mark.parametrize("term", [SWDTerm(), DANNTerm(5)], ids=lambda term: type(term).__name__)
 def test_unprotected_training_adapts(term):
     encoder, head = parts()
-    target = raw_batches(triangle(300, 1, 0.5).floats(), 32)
+    points = triangle(300, 1, 0.5).floats()
+    target = (points[part] for part in endless(300, 32))
     fit_unprotected(encoder, head, term, batches(), target, steps=150, weight=0.3, lr=1e-2)
     assert score(encoder, head, 0.5) > 90
 
