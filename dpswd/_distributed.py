@@ -95,14 +95,14 @@ class Processes:
                 dist.reduce(values, group=self.group, group_dst=0)
         return values
 
-    def share(self, index: Tensor, size: int) -> Tensor:
-        """Return the sorted entries of ``index`` that belong to this rank; ranks take turns at neighbouring records."""
-        part = min(_PART, -(-size // self.world_size))
-        rank = index // part % self.world_size
+    def share(self, n: int) -> Tensor:
+        """Return the numbers of the records, of n, of this rank; ranks take turns at neighbouring records."""
+        part = min(_PART, -(-n // self.world_size))
+        rank = torch.arange(n) // part % self.world_size
         if self.world_size > 1 and int(rank.bincount(minlength=self.world_size).min()) < 2:
-            got = f"{len(index)} records for {self.world_size} ranks"
+            got = f"{n} records for {self.world_size} ranks"
             raise InputError(f"Expected at least two records for every rank, got {got}; use fewer processes.")
-        return index[rank == self.rank].sort().values
+        return torch.nonzero(rank == self.rank)[:, 0]
 
     @contextlib.contextmanager
     def _reports_lost_process(self) -> Iterator[None]:

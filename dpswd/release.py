@@ -140,7 +140,7 @@ class Releasing(nn.Module, Generic[M]):
         """Yield rows and groups of this rank's share of all records, chunk by chunk, on the CPU."""
         self._check_rows(records, rows)
         processes = Processes()
-        index = processes.share(torch.arange(len(records)), len(records))
+        index = processes.share(len(records))
         for part in passing(index.split(_chunk(records)), "Reading records", shown=processes.rank == 0):
             values, labels = records.open_records(part)
             mapped, groups = map_records(rows, values, labels)

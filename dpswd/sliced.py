@@ -143,25 +143,25 @@ def sum_over_projections(
     deviation of normal numbers that are added to every projection before the sort; they give no privacy.
     """
     k = projections.shape[1]
-    each = projections.element_size() * max(1, sum(len(sample) for sample in samples))
+    per_direction = projections.element_size() * max(1, sum(len(sample) for sample in samples))  # bytes
     cached = _CACHE_BYTES * torch.get_num_threads() if projections.device.type == "cpu" else _MAX_BYTES
-    part = max(1, min(_MAX_BYTES, cached) // (_COPIES * each))
-    pieces = -(-k // max(part, _MAX_BYTES // each - _COPIES * part))
-    width = -(-k // max(1, pieces))
+    n_sorted = max(1, min(_MAX_BYTES, cached) // (_COPIES * per_direction))  # directions at a time
+    n_chunks = -(-k // max(n_sorted, _MAX_BYTES // per_direction - _COPIES * n_sorted))
+    n_projected = -(-k // max(1, n_chunks))  # beside the copies of the sorts within the memory
     projections = projections.detach()
     moving = [torch.is_grad_enabled() and sample.requires_grad for sample in samples]
 
     def compute(*samples: Tensor) -> tuple[Tensor, list[Tensor | None]]:
-        """Return value and gradients; matrix products for ``width`` directions at a time, sorts for ``part``."""
+        """Return value and gradients; matrix products for ``n_projected`` directions, sorts for ``n_sorted``."""
         gradients = [torch.zeros_like(sample) if moves else None for sample, moves in zip(samples, moving, strict=True)]
         total = projections.new_zeros((), dtype=torch.promote_types(projections.dtype, torch.float32))
-        for start in range(0, k, width):
-            u = projections[:, start : start + width]
+        for start in range(0, k, n_projected):
+            u = projections[:, start : start + n_projected]
             rows = [torch.matmul(u.T, sample.T) for sample in samples]  # (columns, n): sorts run in contiguous memory
             for row in rows if blur else ():
                 row.add_(torch.randn_like(row), alpha=blur)
-            for at in range(0, u.shape[1], part):
-                some = [row[at : at + part] for row in rows]
+            for at in range(0, u.shape[1], n_sorted):
+                some = [row[at : at + n_sorted] for row in rows]
                 columns = slice(start + at, start + at + len(some[0]))
                 some = [row.view(len(row) * groups, -1) for row in some] if groups > 1 else some
                 total += _chunk_cost(criterion, columns, some, moving)

@@ -157,7 +157,7 @@ def test_chunks_do_not_change_a_release(monkeypatch, most):
     for source in (values, disk, values.float() / 255):
         handle = PrivateRecords.from_values(source, None, classes=None, layout=records().layout)
         query = booked(ClassCovariances(1, 3, row_norm=9.0, sigma=1e-13))
-        torch.testing.assert_close(query.release(handle)[0], expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(query.release(handle)[0], expected, rtol=1e-5, atol=1e-4)
 
 
 def test_a_row_function_is_checked_once_and_on_public_records_first(monkeypatch):

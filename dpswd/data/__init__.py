@@ -89,7 +89,8 @@ def read_public(data: str | Path, **options: Any) -> Benchmark:
 
 def _found(data: str | Path, options: Options, unused: Set[str] = frozenset()) -> Found:
     """Find records by the reader that knows them; refuse options that it does not know, unless they may be unused."""
-    name, path, known = benchmark_name(data), None, {"size"}
+    name, path = benchmark_name(data), None
+    known = {"size"} if name == "CelebA" else set()
     if name is None:
         path = located(data, options.root)
         if path is None:
@@ -99,8 +100,6 @@ def _found(data: str | Path, options: Options, unused: Set[str] = frozenset()) -
             remedy = "unpack or convert it, or pass its arrays to PrivateRecords"
             raise InputError(f"Expected a folder of images, .npz, .npy or .csv, got {path.name}; {remedy}.")
         reader, known = _READERS[suffix]
-    elif name != "CelebA":
-        known = set()
     for key in sorted({"size", "channels", "classes", "target"} - known - unused):
         if (given := getattr(options, key)) is not None:
             raise InputError(f"Expected no {key} for {data}, got {key}={given!r}; leave it out.")

@@ -218,6 +218,9 @@ class _Fit:
     means: Tensor = field(init=False)  # (C, D) of classes
     covariances: Tensor = field(init=False)  # (C, D, D) of classes
     pooled: Tensor = field(init=False)  # (D, D), within all classes together
+    overall: Tensor = field(init=False)  # (D,) mean of all rows
+    between: float = field(init=False)  # variance of the means of classes
+    variances: Tensor = field(init=False)  # (D,), the diagonal of ``pooled``, not too small
     below: Tensor | None = None  # shares of pixels below each level of brightness
 
     def release_rows(self) -> None:

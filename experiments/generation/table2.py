@@ -53,8 +53,6 @@ LABELS = {
     "DP-MERF": "DP-MERF",
     "Gaussian": "class-wise Gaussian",
 }
-
-
 DATASETS = ("MNIST", "FashionMNIST")
 GENERATED = tuple(BENCHMARKS)  # of the experiment ``generation``
 STEPS = {"rows": (800, 4000), "quantiles": (400, 2000), "DP-MERF": (300, 1200)}  # quick, full
