@@ -155,7 +155,7 @@ def convert(array: Array, layout: Layout, unreadable: Unreadable) -> Tensor:
         images = array[:, None] if layout.channels == "none" else array.transpose(0, 3, 1, 2) if last else array
         pixels: Array = np.array(images, dtype=np.uint8 if layout.as_bytes else np.float32, order="C")
     if not layout.as_bytes and not bool(((pixels >= 0) & (pixels <= 1) | ~np.isfinite(pixels)).all()):
-        raise InputError("Expected pixels as bytes or floats in [0, 1], got floats outside; scale them: X / 255.")
+        raise InputError("Expected pixels as bytes or floats in [0, 1], got floats outside; scale them to [0, 1].")
     return finite(torch.from_numpy(pixels), unreadable)
 
 
