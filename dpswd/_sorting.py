@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_THREADED = 2**15  # smallest number of values for which threads pay off
+_THREADED = 2**18  # smallest number of values for which threads pay off
 _BITS = 29  # of the significand of float64 that float32 does not use
 
 
