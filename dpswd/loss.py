@@ -183,17 +183,21 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         return random_projections(mechanism.dim, mechanism.n_projections, kind=mechanism.kind, generator=self._source)
 
     def compute_statistic(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
-        """Project clipped rows (B, d), sort every column and average its blocks, a few directions at a time."""
+        """Project clipped rows (B, d); for block means, sort every column and average its blocks, a few at a time."""
         size, blocks = len(rows), self.mechanism.n_values
-        columns = max(1, _CHUNK_BYTES // (8 * size))
 
-        def summary(group: Tensor) -> Tensor:
+        def of_rows(member: Tensor | None) -> Tensor:  # zero for another class; the order is discarded after the noise
+            return (projections.T @ (rows if member is None else rows * member[:, None]).T).T
+
+        def of_blocks(member: Tensor | None) -> Tensor:
+            group, columns = rows if member is None else rows[member], max(1, _CHUNK_BYTES // (8 * size))
             sorted_parts = (sort_rows(u.T @ group.T).T for u in torch.split(projections, columns, 1))
             return torch.cat([padded_block_means(part, size, blocks) for part in sorted_parts], 1)
 
+        summary = of_rows if self.mechanism.statistic == "rows" else of_blocks
         if labels is None:
-            return summary(rows)
-        return torch.stack([summary(rows[labels == c]) for c in range(self.mechanism.n_classes or 0)])
+            return summary(None)
+        return torch.stack([summary(labels == c) for c in range(self.mechanism.n_classes or 0)])
 
     def publish(self, values: Tensor | None, projections: Tensor) -> Release:
         """Record a release of exact values (m, k) or (C, m, k), ``None`` on ranks above 0; then add noise to them."""

@@ -186,7 +186,8 @@ class _WithGradients(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *(None if gradient is None else outer * gradient for gradient in ctx.saved_tensors)
+        one = outer.device.type == "cpu" and outer.item() == 1  # saves a copy
+        return None, *(each if each is None or one else outer * each for each in ctx.saved_tensors)
 
 
 def _chunk_cost(criterion: Callable[..., Tensor], columns: slice, rows: list[Tensor], moving: list[bool]) -> Tensor:

@@ -68,7 +68,7 @@ def run_game(game: Game, trials: int, *, delta: float = 1e-5, confidence: float 
 
 
 class _Audited(DPSlicedWassersteinLoss):
-    """A loss with directions that can be used twice and without the last sort, which is post-processing."""
+    """A loss with directions that can be used twice, whose rows are sorted before the noise in place of after it."""
 
     again = False
 
@@ -81,6 +81,9 @@ class _Audited(DPSlicedWassersteinLoss):
             return self.used.pop(0)
         self.used.append(super().draw_projections())
         return self.used[-1]
+
+    def compute_statistic(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
+        return super().compute_statistic(rows, labels, projections).sort(dim=-2).values  # same law of the release
 
     def discard_order(self, values: Tensor) -> Tensor:
         return values

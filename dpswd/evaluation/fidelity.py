@@ -39,10 +39,11 @@ def _compare(made: Rows, real: Rows, columns: bool) -> dict[str, Any]:
         made, real = (made - centre) / scale, (real - centre) / scale
     space = PCA(min(_COMPONENTS, *real.shape), random_state=0).fit(real)
     a, b = space.transform(made), space.transform(real)
+    some, others = (rows[:: -(-len(rows) // _MOST)] for rows in (a, b))
     found: dict[str, Any] = {
         "frechet": frechet(a, b) / float(b.var(0).sum()),
-        "precision": _covered(a, b),
-        "recall": _covered(b, a),
+        "precision": covered(some, others),
+        "recall": covered(others, some),
     }
     if columns:
         distances = [stats.wasserstein_distance(x, y) for x, y in zip(made.T, real.T, strict=True)]
@@ -62,9 +63,8 @@ def frechet(a: Rows, b: Rows) -> float:
     return float(np.square(a.mean(0) - b.mean(0)).sum() + np.trace(one) + np.trace(two) - 2 * cross)
 
 
-def _covered(points: Rows, about: Rows) -> float:
-    """Return the share of ``points`` in the union of balls about ``about``."""
-    points, about = points[:: -(-len(points) // _MOST)], about[:: -(-len(about) // _MOST)]
+def covered(points: Rows, about: Rows) -> float:
+    """Return the share of rows (n, d) within the distance of the third nearest neighbour of a row (m, d) from it."""
     neighbours = min(_NEIGHBOURS, len(about) - 1)
     radii = NearestNeighbors(n_neighbors=neighbours + 1).fit(about).kneighbors(about)[0][:, -1]
     squares = np.square(points).sum(1)[:, None] + np.square(about).sum(1) - 2 * points @ about.T

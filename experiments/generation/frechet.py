@@ -1,15 +1,11 @@
 """Distances between real and generated images. They are evaluation on real records and not part of a release.
 
-The Frechet distance (:func:`dpswd.evaluation.fidelity.frechet`) is of the means and covariances of features. With the
-Inception weights of pytorch-fid it is the FID. Those weights are a download of 91 MB (``WEIGHTS``, from the releases of
+Distance, precision and recall are those of :mod:`dpswd.evaluation.fidelity`, of features of the images. With the
+Inception weights of pytorch-fid the distance is the FID. They are a download of 91 MB (``WEIGHTS``, from releases of
 the repository mseitzer/pytorch-fid) for ``--weights PATH``.
 
 Without them the features are those of :func:`random_convolutions`, a public map that no record has trained. That
 distance is not the FID, and is comparable for one data set only.
-
-Precision and recall (Kynkaanniemi2019) are the share of generated images in the support of the real ones and the share
-of real images in the support of the generated ones, where the support of a sample is the union of balls around its
-points, each as large as the distance to the third nearest other point.
 """
 
 import hashlib
@@ -23,15 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dpswd.errors import InputError
-from dpswd.evaluation.fidelity import frechet
+from dpswd.evaluation.fidelity import covered, frechet
 
 WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
 DIGEST = "6726825d"  # first digits of the file's SHA-256, as torch's hub checks them
 _NEIGHBOURS_OF = 5000  # images for precision and recall
-
-
-def _frechet(first: Tensor, second: Tensor) -> float:
-    return frechet(first.double().numpy(), second.double().numpy())
 
 
 def fidelity(real: Tensor, generated: Tensor, weights: Path | None = None) -> dict[str, float]:
@@ -39,9 +31,9 @@ def fidelity(real: Tensor, generated: Tensor, weights: Path | None = None) -> di
 
     Precision and recall use the first 5,000 of both. With the ``weights`` of pytorch-fid also the ``fid``.
     """
-    first, second = (_features(random_convolutions, side) for side in (real, generated))
-    precision, recall = precision_recall(first[:_NEIGHBOURS_OF], second[:_NEIGHBOURS_OF])
-    found = {"frechet": _frechet(first, second), "precision": precision, "recall": recall}
+    ours, theirs = (_features(random_convolutions, side).double().numpy() for side in (generated, real))
+    some, others = ours[:_NEIGHBOURS_OF], theirs[:_NEIGHBOURS_OF]
+    found = {"frechet": frechet(theirs, ours), "precision": covered(some, others), "recall": covered(others, some)}
     if weights is not None:
         found["fid"] = fid(weights, *(side.expand(-1, 3, -1, -1) for side in (real, generated)))
     return found
@@ -65,17 +57,6 @@ def _filters(weights: np.ndarray) -> Tensor:
     return torch.from_numpy(weights / np.sqrt(np.square(weights).sum((1, 2, 3), keepdims=True))).float()
 
 
-def precision_recall(real: Tensor, generated: Tensor, k: int = 3) -> tuple[float, float]:
-    """Precision and recall (Kynkaanniemi2019) of features (n, d) and (m, d), from balls of the k-th neighbour."""
-
-    def covered(points: Tensor, centres: Tensor) -> float:
-        radii = torch.cdist(centres, centres).kthvalue(k + 1).values  # the nearest point is the centre itself
-        return float((torch.cdist(points, centres) <= radii).any(1).double().mean())
-
-    real, generated = real.double(), generated.double()
-    return covered(generated, real), covered(real, generated)
-
-
 def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
     """Return the FID of images (n, 3, h, w) in [0, 1] by pytorch-fid, with its weights from a file."""
     from pytorch_fid.inception import InceptionV3
@@ -85,7 +66,7 @@ def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
     with mock.patch("pytorch_fid.inception.load_state_dict_from_url", return_value=state):
         network = InceptionV3([InceptionV3.BLOCK_INDEX_BY_DIM[2048]]).eval()
     pooled: Callable[[Tensor], Tensor] = lambda images: network(images)[0].flatten(1)  # noqa: E731
-    return _frechet(*(_features(pooled, side) for side in (real, generated)))
+    return frechet(*(_features(pooled, side).double().numpy() for side in (real, generated)))
 
 
 def check_weights(weights: Path) -> None:
