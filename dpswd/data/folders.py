@@ -40,7 +40,7 @@ def find_images(path: Path, options: Options) -> Found:
         at_least(4, size=size)
     if channels not in (None, 1, 3):
         raise InputError(f"Expected channels=1 (grey) or 3 (RGB), got channels={channels!r}.")
-    files, folders = _list(path)
+    files, folders, others = _list(path)
     if not files:
         raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
     names = folders if classes is None else [str(name) for name in as_classes(classes)]
@@ -67,6 +67,7 @@ def find_images(path: Path, options: Options) -> Found:
         torch.tensor([place[_folder(file)] for file in files]) if labelled else None,
         names if labelled else None,
         taken=(taken_from_records(**facts),) if facts else (),
+        note=f"In {path}, files of other types are left out: {', '.join(others)}." if others else "",
         files=tuple(files),
     )
 
@@ -141,14 +142,16 @@ def _folder(file: str) -> str:
     return PurePosixPath(file).parent.as_posix()
 
 
-def _list(path: Path) -> tuple[list[str], list[str]]:
-    """Return the images and the innermost folders below a folder as sorted relative paths; "." if it has no folders.
+def _list(path: Path) -> tuple[list[str], list[str], list[str]]:
+    """Return the images and the innermost folders below a folder, and the types of its other files, all sorted.
 
-    Those of systems and tools are left out: .git, .ipynb_checkpoints, __MACOSX.
+    Paths are relative, "." for a folder without folders. What systems and tools keep is left out: .git, __MACOSX.
     """
     below = [file.relative_to(path) for file in path.rglob("*")]
     below = [file for file in below if not any(part.startswith(".") or part == "__MACOSX" for part in file.parts)]
-    images = [file for file in below if file.suffix.lower() in SUFFIXES and (path / file).is_file()]
     folders = {file for file in below if (path / file).is_dir()}
+    images = [file for file in below if file.suffix.lower() in SUFFIXES and file not in folders]
+    others = {file.suffix.lower() or file.name for file in below if file not in folders} - SUFFIXES
     innermost = folders - {parent for folder in folders for parent in folder.parents}
-    return sorted(file.as_posix() for file in images), sorted(folder.as_posix() for folder in innermost) or ["."]
+    paths, names = (sorted(each.as_posix() for each in found) for found in (images, innermost))
+    return paths, names or ["."], sorted(others)

@@ -250,6 +250,9 @@ def folder(tmp_path):
 def test_images(folder, channels, capsys):
     found = PrivateRecords.from_folder(str(folder), size=4, channels=channels, classes=["cats", "dogs"])
     assert (found.classes, found.taken, found.name) == (["cats", "dogs"], (), "images")
+    assert capsys.readouterr().err.endswith("/images, files of other types are left out: .txt.\n")
+    (folder / "cats" / "notes.txt").unlink()
+    PrivateRecords.from_folder(folder, size=4, channels=channels, classes=["cats", "dogs"])
     assert not capsys.readouterr().err
     values, labels = opened(found)
     assert values.shape == (6, *found.shape) == (6, channels, 4, 4)
