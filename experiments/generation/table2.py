@@ -92,7 +92,7 @@ def _network(cell: Cell, loaded: Benchmark, directory: Path, **options: Any) -> 
 
 def _dp_merf(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
     torch.manual_seed(cell.seed)
-    model = DPMERF(Table3Generator(), n_frequencies=1000, lengthscale=6.0)
+    model = DPMERF(Table3Generator().to(memory_format=torch.channels_last), n_frequencies=1000, lengthscale=6.0)
     budget = model.release(loaded.private(), directory, cell.epsilon or 0.0, DELTA)
     model.train_generator(STEPS[cell.method][cell.full])
     return _sampler(model), _facts(budget)
