@@ -63,8 +63,12 @@ def _display(translator: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def _keep_underscores(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    lines[:] = [re.sub(r"^(:ivar \w+)_:", r"\1\\_:", line) for line in lines]  # NAME_ is a reference otherwise
+def _keep_underscores(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    lines[:] = [
+        re.sub(r"^(:ivar \w+)_:", r"\1\\_:", line) for line in lines
+    ]  # NAME_ is a reference otherwise
 
 
 def _copy_thumbnails(app: Sphinx, error: Exception | None) -> None:

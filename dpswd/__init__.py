@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # explicit names, for type checkers
     from dpswd.accounting.accountant import PrivacyAccountant as PrivacyAccountant
     from dpswd.accounting.calibrate import calibrate_sigma as calibrate_sigma
-    from dpswd.adaptation.estimator import PrivateAdapter as PrivateAdapter
-    from dpswd.budget import Budget as Budget
+    from dpswd.budget.budget import Budget as Budget
     from dpswd.errors import BudgetExceededError as BudgetExceededError
     from dpswd.errors import DpswdError as DpswdError
     from dpswd.errors import InputError as InputError
     from dpswd.errors import LedgerError as LedgerError
     from dpswd.errors import ProcessLostError as ProcessLostError
-    from dpswd.estimators import PrivateGenerator as PrivateGenerator
+    from dpswd.estimators.adapter import PrivateAdapter as PrivateAdapter
+    from dpswd.estimators.generator import PrivateGenerator as PrivateGenerator
     from dpswd.lightning.budget import PrivacyBudget as PrivacyBudget
     from dpswd.loss import DPSlicedWassersteinLoss as DPSlicedWassersteinLoss
     from dpswd.loss import Release as Release
@@ -32,30 +32,37 @@ if TYPE_CHECKING:  # explicit names, for type checkers
     from dpswd.records import PrivateRecords as PrivateRecords
     from dpswd.records import Records as Records
     from dpswd.release import Recorder as Recorder
-    from dpswd.rows import LabelledRows as LabelledRows
+    from dpswd.row_copy import LabelledRows as LabelledRows
     from dpswd.sampling import FixedSizeSampler as FixedSizeSampler
     from dpswd.sampling import ReleaseLoader as ReleaseLoader
-    from dpswd.sliced import random_projections as random_projections
     from dpswd.sliced import sliced_wasserstein as sliced_wasserstein
+    from dpswd.slices import random_projections as random_projections
 
 __version__ = "0.3.0"
 
 _NAMES = {  # by module
     "accounting.accountant": ["PrivacyAccountant"],
     "accounting.calibrate": ["calibrate_sigma"],
-    "adaptation.estimator": ["PrivateAdapter"],
-    "budget": ["Budget"],
-    "errors": ["BudgetExceededError", "DpswdError", "InputError", "LedgerError", "ProcessLostError"],
-    "estimators": ["PrivateGenerator"],
+    "estimators.adapter": ["PrivateAdapter"],
+    "budget.budget": ["Budget"],
+    "errors": [
+        "BudgetExceededError",
+        "DpswdError",
+        "InputError",
+        "LedgerError",
+        "ProcessLostError",
+    ],
+    "estimators.generator": ["PrivateGenerator"],
     "lightning.budget": ["PrivacyBudget"],
     "loss": ["DPSlicedWassersteinLoss", "Release"],
     "mechanism": ["GaussianMechanism", "ProjectionMechanism"],
     "queries": ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"],
     "records": ["PrivateBatch", "PrivateRecords", "Records"],
     "release": ["Recorder"],
-    "rows": ["LabelledRows"],
+    "row_copy": ["LabelledRows"],
     "sampling": ["FixedSizeSampler", "ReleaseLoader"],
-    "sliced": ["random_projections", "sliced_wasserstein"],
+    "sliced": ["sliced_wasserstein"],
+    "slices": ["random_projections"],
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULES)
@@ -67,7 +74,9 @@ def __getattr__(name: str) -> Any:
     try:
         module = import_module(f"dpswd.{_MODULES[name]}")
     except ModuleNotFoundError as error:
-        raise ImportError(f"Expected the packages for training, got: {error}; pip install 'dpswd[train]'.") from error
+        raise ImportError(
+            f"Expected the packages for training, got: {error}; pip install 'dpswd[train]'."
+        ) from error
     return getattr(module, name)
 
 

@@ -20,15 +20,22 @@ from torch import Tensor
 from dpswd._validate import choice
 from dpswd.errors import InputError
 
-Unreadable = Literal["refuse", "zero"]  # what happens to a record with NaN or inf, or a file that cannot be decoded
+Unreadable = Literal[
+    "refuse", "zero"
+]  # what happens to a record with NaN or inf, or a file that cannot be decoded
 Array = NDArray[Any]
 
 MIXED = (  # the end of a sentence
     "mixed tables with categories are another field: see smartnoise-synth or dpmm, or pass the columns of numbers only"
 )
-_NUMBERS = re.compile(r"(u?int|float)\d+(\[pyarrow\])?|double\[pyarrow\]|bool(ean|\[pyarrow\])?", re.IGNORECASE)
+_NUMBERS = re.compile(
+    r"(u?int|float)\d+(\[pyarrow\])?|double\[pyarrow\]|bool(ean|\[pyarrow\])?", re.IGNORECASE
+)
 _EXACT = 2**53  # integers up to it are exact as float64
-_MOST_CLASSES, _MOST_NAMES = 10_000, 100  # integers and names in y, where the list of classes is not stated
+_MOST_CLASSES, _MOST_NAMES = (
+    10_000,
+    100,
+)  # integers and names in y, where the list of classes is not stated
 _SHOWN = 12  # names of classes in a message
 
 
@@ -39,7 +46,9 @@ class Layout:
     kind: Literal["images", "rows"] = "rows"
     channels: Literal["first", "last", "none"] = "none"
     as_bytes: bool = False  # pixels in uint8
-    dtypes: tuple[str, ...] = ()  # of the columns of a data frame, or the one of an array; empty for lists
+    dtypes: tuple[
+        str, ...
+    ] = ()  # of the columns of a data frame, or the one of an array; empty for lists
     columns: tuple[str | int, ...] | None = None  # names
     target: str | None = None  # name of the column or Series of classes
 
@@ -48,11 +57,15 @@ class Layout:
         """Return the layout of records (N, C, H, W) or (N, d), in memory or not, that come from no caller's array."""
         if len(values.shape) == 2:
             return cls()
-        return cls("images", "none" if values.shape[1] == 1 else "last", values.dtype == torch.uint8)
+        return cls(
+            "images", "none" if values.shape[1] == 1 else "last", values.dtype == torch.uint8
+        )
 
     def column_kinds(self, dim: int) -> list[str] | None:
         """Return the kinds of ``dim`` columns as their types state them, ``None`` if all are floats."""
-        kinds = [_kind(dtype) for dtype in (self.dtypes * dim if self.columns is None else self.dtypes)]
+        kinds = [
+            _kind(dtype) for dtype in (self.dtypes * dim if self.columns is None else self.dtypes)
+        ]
         return kinds if set(kinds) - {"numeric"} else None
 
     def restore(self, records: Tensor) -> Any:
@@ -62,12 +75,16 @@ class Layout:
             images = values if values.dtype == np.uint8 else values.astype(np.float32).clip(0, 1)
             if self.as_bytes and images.dtype != np.uint8:
                 images = np.rint(images * 255).astype(np.uint8)
-            return {"none": images[:, 0], "first": images, "last": images.transpose(0, 2, 3, 1)}[self.channels]
+            return {"none": images[:, 0], "first": images, "last": images.transpose(0, 2, 3, 1)}[
+                self.channels
+            ]
         if self.columns is None:
             return _typed(values, self.dtypes[0]) if self.dtypes else values
         if (pd := _pandas()) is None:
             return values
-        frame = pd.DataFrame(dict(enumerate(self.typed(values)))).astype(dict(enumerate(self.dtypes)))
+        frame = pd.DataFrame(dict(enumerate(self.typed(values)))).astype(
+            dict(enumerate(self.dtypes))
+        )
         frame.columns = pd.Index(self.columns)
         return frame
 
@@ -85,7 +102,13 @@ class Layout:
 def _kind(dtype: str) -> str:
     """Return the kind of a column of this type of NumPy, pandas or pyarrow."""
     plain = dtype.lower()
-    return "binary" if plain.startswith("bool") else "integer" if plain.startswith(("int", "uint")) else "numeric"
+    return (
+        "binary"
+        if plain.startswith("bool")
+        else "integer"
+        if plain.startswith(("int", "uint"))
+        else "numeric"
+    )
 
 
 def _typed(values: Array, dtype: str) -> Array:
@@ -95,7 +118,9 @@ def _typed(values: Array, dtype: str) -> Array:
     plain = dtype.lower().removesuffix("[pyarrow]").replace("double", "float64")
     if _kind(dtype) == "integer":
         limits = np.iinfo(plain)
-        values = np.rint(values.astype(np.float64)).clip(max(limits.min, -_EXACT), min(limits.max, _EXACT))
+        values = np.rint(values.astype(np.float64)).clip(
+            max(limits.min, -_EXACT), min(limits.max, _EXACT)
+        )
     return values.astype(plain)
 
 
@@ -112,14 +137,18 @@ def as_array(name: str, value: Any) -> Array:
             return np.asarray((value.float() if value.dtype == torch.bfloat16 else value).numpy())
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError):  # lists of different lengths
-        raise InputError(f"Expected {name} as an array, all entries of one shape, got none; make them alike.") from None
+        raise InputError(
+            f"Expected {name} as an array, all entries of one shape, got none; make them alike."
+        ) from None
 
 
 def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, Layout]:
     """Convert images or rows, an array, tensor, lists or DataFrame, to records (N, C, H, W) or (N, d)."""
     choice(("refuse", "zero"), unreadable=unreadable)
     if isinstance(X, str | Path):
-        raise InputError(f"Expected X as an array, got {X}; use PrivateRecords.from_folder or dpswd.data.read.")
+        raise InputError(
+            f"Expected X as an array, got {X}; use PrivateRecords.from_folder or dpswd.data.read."
+        )
     if hasattr(X, "columns") and hasattr(X, "iloc"):  # of pandas; other frames are arrays
         array, layout = _frame(X)
     else:
@@ -134,28 +163,52 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = Tru
         raise InputError(f"Expected X as numbers, got an array of {dtype}; {MIXED}.")
     if dtype.kind not in "biuf" or len(shape) not in (2, 3, 4) or 0 in shape:
         layouts = "numbers as images (N, H, W), (N, H, W, C) or (N, C, H, W), or as rows (N, d)"
-        raise InputError(f"Expected X with at least one record, {layouts}, all of one shape; got {dtype} {shape}.")
+        raise InputError(
+            f"Expected X with at least one record, {layouts}, all of one shape; got {dtype} {shape}."
+        )
     if len(shape) == 2:
         return Layout(dtypes=(str(dtype),) if typed else ())
     if dtype.kind != "f" and dtype != np.uint8:
-        raise InputError(f"Expected pixels as uint8 or as floats in [0, 1], got {dtype}; use X.astype('uint8').")
+        raise InputError(
+            f"Expected pixels as uint8 or as floats in [0, 1], got {dtype}; use X.astype('uint8')."
+        )
     first, last = (len(shape) == 4 and shape[axis] in (1, 3) for axis in (1, 3))
     if len(shape) == 4 and first == last:
-        remedy = "it can be read both ways; pad the images" if first else "move the axes, or drop channels"
-        raise InputError(f"Expected images (N, H, W, C) or (N, C, H, W) of 1 or 3 channels, got {shape}; {remedy}.")
+        remedy = (
+            "it can be read both ways; pad the images"
+            if first
+            else "move the axes, or drop channels"
+        )
+        raise InputError(
+            f"Expected images (N, H, W, C) or (N, C, H, W) of 1 or 3 channels, got {shape}; {remedy}."
+        )
     return Layout("images", "first" if first else "last" if last else "none", dtype == np.uint8)
 
 
 def convert(array: Array, layout: Layout, unreadable: Unreadable) -> Tensor:
     """Return the records of an array of this layout; pixels must lie in [0, 1] and numbers be finite."""
-    with np.errstate(over="ignore"):  # numbers beyond float32 are handled with the other unreadable ones
+    with np.errstate(
+        over="ignore"
+    ):  # numbers beyond float32 are handled with the other unreadable ones
         if layout.kind == "rows":
             return finite(torch.from_numpy(array.astype(np.float32)), unreadable)
         last = layout.channels == "last"
-        images = array[:, None] if layout.channels == "none" else array.transpose(0, 3, 1, 2) if last else array
-        pixels: Array = np.array(images, dtype=np.uint8 if layout.as_bytes else np.float32, order="C")
-    if not layout.as_bytes and not bool(((pixels >= 0) & (pixels <= 1) | ~np.isfinite(pixels)).all()):
-        raise InputError("Expected pixels as bytes or floats in [0, 1], got floats outside; scale them to [0, 1].")
+        images = (
+            array[:, None]
+            if layout.channels == "none"
+            else array.transpose(0, 3, 1, 2)
+            if last
+            else array
+        )
+        pixels: Array = np.array(
+            images, dtype=np.uint8 if layout.as_bytes else np.float32, order="C"
+        )
+    if not layout.as_bytes and not bool(
+        ((pixels >= 0) & (pixels <= 1) | ~np.isfinite(pixels)).all()
+    ):
+        raise InputError(
+            "Expected pixels as bytes or floats in [0, 1], got floats outside; scale them to [0, 1]."
+        )
     return finite(torch.from_numpy(pixels), unreadable)
 
 
@@ -165,7 +218,9 @@ def finite(values: Tensor, unreadable: Unreadable) -> Tensor:
         return values
     if unreadable == "refuse":
         remedy = 'pass PrivateRecords(..., unreadable="zero"), or --unreadable zero, which maps such a record to zeros'
-        raise InputError(f"Expected finite records, got NaN or inf; {remedy}. Do not drop it: their number is public.")
+        raise InputError(
+            f"Expected finite records, got NaN or inf; {remedy}. Do not drop it: their number is public."
+        )
     readable = torch.isfinite(values).flatten(1).all(1).reshape(-1, *[1] * (values.ndim - 1))
     return torch.where(readable, values, torch.zeros_like(values))
 
@@ -174,9 +229,15 @@ def _frame(X: Any) -> tuple[Array, Layout]:
     """Return the numbers (N, d) and the layout of a DataFrame."""
     names = [name if isinstance(name, str | int) else str(name) for name in X.columns]
     dtypes = [str(dtype) for dtype in X.dtypes]
-    other = [str(name) for name, dtype in zip(names, dtypes, strict=True) if not _NUMBERS.fullmatch(dtype)]
+    other = [
+        str(name)
+        for name, dtype in zip(names, dtypes, strict=True)
+        if not _NUMBERS.fullmatch(dtype)
+    ]
     if other:
-        raise InputError(f"Expected columns of numbers, got text or mixed types ({_shown(other)}); {MIXED}.")
+        raise InputError(
+            f"Expected columns of numbers, got text or mixed types ({_shown(other)}); {MIXED}."
+        )
     array = np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
     layout_of(array.shape, array.dtype)  # refuses a table without records or columns
     return array, Layout(dtypes=tuple(dtypes), columns=tuple(names))
@@ -193,11 +254,17 @@ def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any],
     if labels.ndim != 1:
         remedy = "; pass y.argmax(1) for one-hot labels" if labels.ndim == 2 else ""
         raise InputError(f"Expected y as classes (N,), got shape {labels.shape}{remedy}.")
-    if labels.dtype.kind == "O" and all(isinstance(label, Real) for label in labels):  # nullable columns of pandas
+    if labels.dtype.kind == "O" and all(
+        isinstance(label, Real) for label in labels
+    ):  # nullable columns of pandas
         labels = np.array(labels.tolist())
     if labels.dtype.kind == "f":
-        if not bool((np.isfinite(labels) & (labels == np.rint(labels)) & (abs(labels) < _EXACT)).all()):
-            raise InputError("Expected y as classes, got numbers that are not integers; check which array is y.")
+        if not bool(
+            (np.isfinite(labels) & (labels == np.rint(labels)) & (abs(labels) < _EXACT)).all()
+        ):
+            raise InputError(
+                "Expected y as classes, got numbers that are not integers; check which array is y."
+            )
         labels = labels.astype(np.int64)
     if classes is not None:
         return *_numbered(labels, as_classes(classes)), None
@@ -206,11 +273,19 @@ def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any],
     numbers = labels.dtype.kind in "iu"
     most = _MOST_CLASSES if numbers else _MOST_NAMES
     try:
-        found = range(min(int(labels.max(initial=0)), most) + 1) if numbers else sorted(set(labels.tolist()))
+        found = (
+            range(min(int(labels.max(initial=0)), most) + 1)
+            if numbers
+            else sorted(set(labels.tolist()))
+        )
     except TypeError:
-        raise InputError("Expected y as integers or names, got a mixture; pass labels of one type.") from None
+        raise InputError(
+            "Expected y as integers or names, got a mixture; pass labels of one type."
+        ) from None
     if len(found) > most:
-        raise InputError(f"Expected at most {most} classes in y, got more; pass classes=, the list of them.")
+        raise InputError(
+            f"Expected at most {most} classes in y, got more; pass classes=, the list of them."
+        )
     names = as_classes(found)
     return *_numbered(labels, names), taken_from_records(classes=names)
 
@@ -218,7 +293,9 @@ def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any],
 def as_classes(classes: Sequence[Any]) -> list[Any]:
     """Return a public list of at least two different classes as plain values."""
     if isinstance(classes, str | int):
-        raise InputError(f"Expected classes as a list, got {classes!r}; pass range(n) or a list of names.")
+        raise InputError(
+            f"Expected classes as a list, got {classes!r}; pass range(n) or a list of names."
+        )
     names = [name.item() if isinstance(name, np.generic | Tensor) else name for name in classes]
     if len(set(names)) != len(names):
         raise InputError("Expected classes without repetition, got a repeated one.")
@@ -239,12 +316,16 @@ def _numbered(labels: Array, names: list[Any]) -> tuple[Tensor, list[Any]]:
         return torch.tensor([known[label] for label in labels.tolist()], dtype=torch.int64), names
     except (KeyError, TypeError):
         remedy = "pass classes=, the list of them"
-        raise InputError(f"Expected labels among {_shown(names)}, got one that is not listed; {remedy}.") from None
+        raise InputError(
+            f"Expected labels among {_shown(names)}, got one that is not listed; {remedy}."
+        ) from None
 
 
 def taken_from_records(**facts: Any) -> str:
     """Return the line for the screen about public facts that were taken from the records."""
-    stated = [f"{name}={_shown(fact) if isinstance(fact, list) else fact}" for name, fact in facts.items()]
+    stated = [
+        f"{name}={_shown(fact) if isinstance(fact, list) else fact}" for name, fact in facts.items()
+    ]
     options = ", ".join(f"{name}=" for name in facts)
     return f"taken from the records and treated as public: {', '.join(stated)}; pass {options} to state them."
 

@@ -25,8 +25,12 @@ def check_joined() -> None:
     """Refuse a process of a launcher that has not joined the others, since each would make releases of its own."""
     launched = int(os.environ.get("WORLD_SIZE") or 1)
     if launched > 1 and not dist.is_initialized():
-        remedy = f"init_process_group('gloo'), or a Trainer with devices={launched} and strategy ddp"
-        raise InputError(f"Expected {launched} processes that have joined, got one alone; call {remedy}.")
+        remedy = (
+            f"init_process_group('gloo'), or a Trainer with devices={launched} and strategy ddp"
+        )
+        raise InputError(
+            f"Expected {launched} processes that have joined, got one alone; call {remedy}."
+        )
 
 
 class Processes:
@@ -84,7 +88,9 @@ class Processes:
             return part
         found: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
         with self._reports_lost_process():
-            dist.gather_object(part.detach().to("cpu", copy=True), found, group=self.group, group_dst=0)
+            dist.gather_object(
+                part.detach().to("cpu", copy=True), found, group=self.group, group_dst=0
+            )
         return None if found is None else torch.cat(found).to(part.device)
 
     def sum(self, values: Tensor) -> Tensor:
@@ -101,7 +107,9 @@ class Processes:
         rank = torch.arange(n) // part % self.world_size
         if self.world_size > 1 and int(rank.bincount(minlength=self.world_size).min()) < 2:
             got = f"{n} records for {self.world_size} ranks"
-            raise InputError(f"Expected at least two records for every rank, got {got}; use fewer processes.")
+            raise InputError(
+                f"Expected at least two records for every rank, got {got}; use fewer processes."
+            )
         return torch.nonzero(rank == self.rank)[:, 0]
 
     @contextlib.contextmanager

@@ -32,7 +32,9 @@ class DirectoryLock:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self.free()
-                raise InputError(f"Expected no other run in {directory}, got one in progress; wait for it.") from None
+                raise InputError(
+                    f"Expected no other run in {directory}, got one in progress; wait for it."
+                ) from None
 
     def free(self) -> None:
         """Release the lock."""
@@ -68,7 +70,9 @@ def sync_directory(path: Path) -> None:
 def check_new(path: Path) -> None:
     """Refuse a file that exists, and a folder that is not empty."""
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
-        raise InputError(f"Expected a new file or folder, got {path}, which exists; choose another one (--out).")
+        raise InputError(
+            f"Expected a new file or folder, got {path}, which exists; choose another one (--out)."
+        )
 
 
 def atomic_write(path: str | Path, content: bytes | Callable[[io.BytesIO], Any]) -> None:
@@ -84,14 +88,18 @@ def atomic_write(path: str | Path, content: bytes | Callable[[io.BytesIO], Any])
         with partial.open("wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())  # without it a power cut may leave the new name on an empty file
+            os.fsync(
+                file.fileno()
+            )  # without it a power cut may leave the new name on an empty file
         os.replace(partial, path)
         sync_directory(path.parent)
         sync_directory(path.parent.parent)  # may be new, too
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
-        raise InputError(f"Expected to write {path}, got: {error.strerror}; choose a writable directory.") from None
+        raise InputError(
+            f"Expected to write {path}, got: {error.strerror}; choose a writable directory."
+        ) from None
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -14,7 +14,11 @@ _SHOWN = 2000  # number of records from which on a bar is shown
 def say(text: str) -> None:
     """Write one line to stderr, on rank 0 only."""
     torch: Any = sys.modules.get("torch")  # commands write lines without importing torch
-    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+    if (
+        torch is not None
+        and torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+    ):
         rank = torch.distributed.get_rank()
     else:
         rank = int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0)

@@ -27,7 +27,10 @@ class SecureRandom:
     def words(self, count: int) -> NDArray[np.uint64]:
         """Return ``count`` uniform 64-bit words."""
         ssl.RAND_add(os.urandom(_SEED_BYTES), float(_SEED_BYTES))
-        parts = (ssl.RAND_bytes(min(_MAX_BYTES, 8 * count - start)) for start in range(0, 8 * count, _MAX_BYTES))
+        parts = (
+            ssl.RAND_bytes(min(_MAX_BYTES, 8 * count - start))
+            for start in range(0, 8 * count, _MAX_BYTES)
+        )
         return np.frombuffer(b"".join(parts), dtype=np.uint64)
 
 
@@ -59,7 +62,9 @@ def normal(source: RandomSource, shape: tuple[int, ...]) -> Tensor:
         cosines, sines = result[:, start : start + _PAIRS]
         words = source.words(2 * len(cosines)) >> np.uint64(11)
         radius, angle = torch.from_numpy(words.view(np.int64)).double().view(2, -1)
-        radius.add_(1).mul_(2.0**-53).log_().mul_(-2).sqrt_()  # from (0, 1]: the logarithm is finite
+        radius.add_(1).mul_(2.0**-53).log_().mul_(
+            -2
+        ).sqrt_()  # from (0, 1]: the logarithm is finite
         angle.mul_(2 * math.pi * 2.0**-53)
         torch.mul(radius, angle.cos(), out=cosines)
         torch.mul(radius, angle.sin_(), out=sines)
@@ -78,7 +83,9 @@ def subset(source: RandomSource, population: int, size: int) -> NDArray[np.int64
             order = np.argsort(keys)
             if np.all(np.diff(keys[order]) > 0):
                 return np.asarray(order[:size], dtype=np.int64)
-    limit = np.uint64((2**64 // population) * population - 1)  # rejection of larger words avoids modulo bias
+    limit = np.uint64(
+        (2**64 // population) * population - 1
+    )  # rejection of larger words avoids modulo bias
     drawn = np.empty(0, dtype=np.int64)
     while len(drawn) < size:
         words = source.words(size + 16)

@@ -40,8 +40,12 @@ def sort_rows_with_order(rows: Tensor) -> tuple[Tensor, Tensor]:
     if rows.dtype == torch.float64:
         order = torch.from_numpy(rows.numpy().argsort(axis=1))
     else:
-        order = rows.double().view(torch.int64)  # whose last bits, unused by float32, get the position
-        order += torch.arange(2**52, 2**52 + rows.shape[1])  # 2^52: one in the exponent, so that no key is denormal
+        order = rows.double().view(
+            torch.int64
+        )  # whose last bits, unused by float32, get the position
+        order += torch.arange(
+            2**52, 2**52 + rows.shape[1]
+        )  # 2^52: one in the exponent, so that no key is denormal
         _each(order.view(torch.float64).numpy(), lambda part: part.sort(axis=1))
         order &= 2**_BITS - 1
     return rows.gather(1, order), order

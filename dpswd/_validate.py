@@ -33,22 +33,33 @@ def array(name: str, value: Any) -> NDArray[np.float64]:
     """Return numbers as an array of float64; raise for anything else."""
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor with a gradient
-        raise InputError(f"Expected {name} to be an array of numbers, got {_said(value)}.") from None
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+    ):  # RuntimeError: a tensor with a gradient
+        raise InputError(
+            f"Expected {name} to be an array of numbers, got {_said(value)}."
+        ) from None
 
 
 def positive(**named: Any) -> None:
     """Raise unless every value is a finite number above zero (which also catches nan)."""
     for name, value in named.items():
         if not 0 < real(name, value) < math.inf:
-            raise InputError(f"Expected {name} to be finite and above 0, got {name}={_said(value)}.")
+            raise InputError(
+                f"Expected {name} to be finite and above 0, got {name}={_said(value)}."
+            )
 
 
 def nonnegative(**named: Any) -> None:
     """Raise unless every value is a finite number of at least zero."""
     for name, value in named.items():
         if not 0 <= real(name, value) < math.inf:
-            raise InputError(f"Expected {name} to be finite and at least 0, got {name}={_said(value)}.")
+            raise InputError(
+                f"Expected {name} to be finite and at least 0, got {name}={_said(value)}."
+            )
 
 
 def at_least(lowest: int, **named: Any) -> None:
@@ -57,7 +68,9 @@ def at_least(lowest: int, **named: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise InputError(f"Expected {name} to be an integer, got {name}={_said(value)}.")
         if abs(int(value)) > _MOST:
-            raise InputError(f"Expected {name} to be at most {_MOST} in absolute value, got {name}={_said(value)}.")
+            raise InputError(
+                f"Expected {name} to be at most {_MOST} in absolute value, got {name}={_said(value)}."
+            )
         if value < lowest:
             raise InputError(f"Expected {name} >= {lowest}, got {name}={_said(value)}.")
 
@@ -66,14 +79,18 @@ def probability(**named: Any) -> None:
     """Raise unless every value lies strictly between 0 and 1."""
     for name, value in named.items():
         if not 0 < real(name, value) < 1:
-            raise InputError(f"Expected {name} strictly between 0 and 1, got {name}={_said(value)}.")
+            raise InputError(
+                f"Expected {name} strictly between 0 and 1, got {name}={_said(value)}."
+            )
 
 
 def choice(allowed: tuple[str, ...], **named: Any) -> None:
     """Raise unless every value is one of ``allowed``."""
     for name, value in named.items():
         if not isinstance(value, str) or value not in allowed:
-            raise InputError(f"Expected {name} to be one of {', '.join(allowed)}, got {name}={_said(value)}.")
+            raise InputError(
+                f"Expected {name} to be one of {', '.join(allowed)}, got {name}={_said(value)}."
+            )
 
 
 def tensor(**named: Any) -> None:
@@ -81,7 +98,9 @@ def tensor(**named: Any) -> None:
     torch = sys.modules.get("torch")  # accounting checks its arguments without importing torch
     for name, value in named.items():
         if torch is None or not isinstance(value, torch.Tensor):
-            raise InputError(f"Expected {name} to be a tensor, got {type(value).__name__}; use torch.as_tensor.")
+            raise InputError(
+                f"Expected {name} to be a tensor, got {type(value).__name__}; use torch.as_tensor."
+            )
 
 
 def floating(**named: Any) -> None:
@@ -89,7 +108,9 @@ def floating(**named: Any) -> None:
     tensor(**named)
     for name, value in named.items():
         if not value.is_floating_point():
-            raise InputError(f"Expected {name} to hold floating-point numbers, got {value.dtype}; convert it first.")
+            raise InputError(
+                f"Expected {name} to hold floating-point numbers, got {value.dtype}; convert it first."
+            )
 
 
 def delta_caveats(delta: float | None, sample_size: int) -> list[str]:

@@ -51,8 +51,13 @@ class Bins:
         at_least(4, n_bins=n_bins)
         kinds = ["numeric"] * len(bounds) if kinds is None else list(kinds)
         if len(kinds) != len(bounds) or not kinds:
-            raise InputError(f"Expected a kind for each of {len(bounds)} columns, got {len(kinds)} kinds.")
-        found = [_bins(j, *bound, kind, n_bins) for j, (bound, kind) in enumerate(zip(bounds, kinds, strict=True))]
+            raise InputError(
+                f"Expected a kind for each of {len(bounds)} columns, got {len(kinds)} kinds."
+            )
+        found = [
+            _bins(j, *bound, kind, n_bins)
+            for j, (bound, kind) in enumerate(zip(bounds, kinds, strict=True))
+        ]
         edges, atoms = [edges for edges, _ in found], [values for _, values in found]
         sizes = tuple(len(values) for values in atoms)
         return cls(pad_sequence(edges, True, math.inf), pad_sequence(atoms, True, math.nan), sizes)
@@ -60,7 +65,11 @@ class Bins:
     @property
     def levels(self) -> list[tuple[int, int, int]]:
         """Levels of all trees, in the order of the nodes: column, bins per group and number of groups."""
-        return [(j, width, -(-count // width)) for j, count in enumerate(self.n_bins) for width in _widths(count)]
+        return [
+            (j, width, -(-count // width))
+            for j, count in enumerate(self.n_bins)
+            for width in _widths(count)
+        ]
 
     @property
     def n_nodes(self) -> int:
@@ -90,7 +99,9 @@ def _bins(j: int, low: float, high: float, kind: str, n_bins: int) -> tuple[Tens
     if kind == "integer":
         low, high = math.ceil(low), math.floor(high)
     if not -math.inf < low < high < math.inf:
-        raise InputError(f"Expected bounds with two values of the {kind} column {j} between them, got {stated}.")
+        raise InputError(
+            f"Expected bounds with two values of the {kind} column {j} between them, got {stated}."
+        )
     if kind == "binary":
         values = torch.tensor([low, high], dtype=torch.float64)
         return torch.tensor([low, (low + high) / 2, math.inf], dtype=torch.float64), values

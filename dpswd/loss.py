@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dpswd._distributed import Processes
+from dpswd._kernels import padded_block_means, power_cost, sum_over_projections
 from dpswd._random import noisy, normal
 from dpswd._sorting import sort_rows
 from dpswd._validate import tensor
@@ -24,8 +25,9 @@ from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
 from dpswd.records import PrivateBatch
 from dpswd.release import Recorder, Releasing, clip_rows, uncompiled
-from dpswd.rows import RowFunction
-from dpswd.sliced import padded_block_means, power_cost, random_projections, sum_over_projections, wasserstein_1d
+from dpswd.row_copy import RowFunction
+from dpswd.sliced import wasserstein_1d
+from dpswd.slices import random_projections
 
 __all__ = ["DPSlicedWassersteinLoss", "Release"]
 
@@ -55,12 +57,20 @@ class Release:
 
     def state_dict(self) -> dict[str, Any]:
         """Return tensors and plain values for a checkpoint; all of them are public."""
-        return {"values": self.values, "projections": self.projections, "mechanism": self.mechanism.to_dict()}
+        return {
+            "values": self.values,
+            "projections": self.projections,
+            "mechanism": self.mechanism.to_dict(),
+        }
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "Release":
         """Restore a release from the result of :meth:`state_dict`."""
-        return cls(state["values"], state["projections"], cast(Any, mechanism_from_dict(state["mechanism"])))
+        return cls(
+            state["values"],
+            state["projections"],
+            cast(Any, mechanism_from_dict(state["mechanism"])),
+        )
 
     def to(self, device: torch.device | str) -> "Release":
         """Return the release with its tensors on ``device``."""
@@ -105,7 +115,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
 
     def __init__(self, mechanism: ProjectionMechanism, *, recorder: Recorder | None = None) -> None:
         if not isinstance(mechanism, ProjectionMechanism):
-            raise InputError(f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}.")
+            raise InputError(
+                f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}."
+            )
         super().__init__(mechanism, recorder)
 
     def forward(
@@ -138,7 +150,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
 
     @uncompiled
     @torch.no_grad()
-    def release(self, private: PrivateBatch | Tensor, *, rows: RowFunction | None = None) -> Release:
+    def release(
+        self, private: PrivateBatch | Tensor, *, rows: RowFunction | None = None
+    ) -> Release:
         """Make one release of a batch; see :meth:`forward`.
 
         With ``torch.distributed`` initialised, every rank calls this method; of a tensor each hands over its part of
@@ -147,9 +161,13 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         mechanism = self.mechanism
         records = private.take() if isinstance(private, PrivateBatch) else None
         if records is not None and (size := len(private)) != mechanism.batch_size:
-            raise InputError(f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; make it equal.")
+            raise InputError(
+                f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; make it equal."
+            )
         if records is not None and mechanism.n_classes not in (None, records.n_classes):
-            raise InputError(f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}.")
+            raise InputError(
+                f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}."
+            )
         if (stored := self._ask(records)) is not None:
             return Release(stored["values"], stored["projections"], mechanism)
         processes = Processes()
@@ -158,7 +176,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         else:
             handed = cast(Tensor, private)
             processes.run_on_all(lambda: self._check_private(handed, rows))
-            found = processes.gather(handed.detach().to(torch.promote_types(handed.dtype, torch.float32)))
+            found = processes.gather(
+                handed.detach().to(torch.promote_types(handed.dtype, torch.float32))
+            )
             classes = None
         device = "cpu" if found is None else found.device
         projections = processes.broadcast(self.draw_projections).to(device)  # (d, k)
@@ -175,23 +195,34 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
     def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
         """Compute the values (m, k) or (C, m, k) of private rows (B, d) before noise. PRIVATE."""
         with torch.autocast(rows.device.type, enabled=False):
-            return self.compute_statistic(clip_rows(rows, self.mechanism.row_norm), labels, projections)
+            return self.compute_statistic(
+                clip_rows(rows, self.mechanism.row_norm), labels, projections
+            )
 
     def draw_projections(self) -> Tensor:
         """Draw the directions (d, k) of one release."""
         mechanism = self.mechanism
-        return random_projections(mechanism.dim, mechanism.n_projections, kind=mechanism.kind, generator=self._source)
+        return random_projections(
+            mechanism.dim, mechanism.n_projections, kind=mechanism.kind, generator=self._source
+        )
 
     def compute_statistic(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
         """Project clipped rows (B, d); for block means, sort every column and average its blocks, a few at a time."""
         size, blocks = len(rows), self.mechanism.n_values
 
-        def of_rows(member: Tensor | None) -> Tensor:  # zero for another class; the order is discarded after the noise
+        def of_rows(
+            member: Tensor | None,
+        ) -> Tensor:  # zero for another class; the order is discarded after the noise
             return (projections.T @ (rows if member is None else rows * member[:, None]).T).T
 
         def of_blocks(member: Tensor | None) -> Tensor:
-            group, columns = rows if member is None else rows[member], max(1, _CHUNK_BYTES // (8 * size))
-            sorted_parts = (sort_rows(u.T @ group.T).T for u in torch.split(projections, columns, 1))
+            group, columns = (
+                rows if member is None else rows[member],
+                max(1, _CHUNK_BYTES // (8 * size)),
+            )
+            sorted_parts = (
+                sort_rows(u.T @ group.T).T for u in torch.split(projections, columns, 1)
+            )
             return torch.cat([padded_block_means(part, size, blocks) for part in sorted_parts], 1)
 
         summary = of_rows if self.mechanism.statistic == "rows" else of_blocks
@@ -201,7 +232,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
 
     def publish(self, values: Tensor | None, projections: Tensor) -> Release:
         """Record a release of exact values (m, k) or (C, m, k), ``None`` on ranks above 0; then add noise to them."""
-        noisy = self._publish(values, lambda exact: self.discard_order(self.add_noise(exact)), projections=projections)
+        noisy = self._publish(
+            values, lambda exact: self.discard_order(self.add_noise(exact)), projections=projections
+        )
         return Release(noisy.to(projections.device), projections, self.mechanism)
 
     def add_noise(self, values: Tensor) -> Tensor:
@@ -216,7 +249,9 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         columns = values.mT.contiguous()
         return sort_rows(columns.flatten(0, -2)).view(columns.shape).mT
 
-    def distance(self, release: Release, public: Tensor, public_labels: Tensor | None = None) -> Tensor:
+    def distance(
+        self, release: Release, public: Tensor, public_labels: Tensor | None = None
+    ) -> Tensor:
         """Return the distance of ``public`` (n, d) to a release, a scalar. Post-processing, repeatable at no cost."""
         self._check_sample("public", public, public_labels)
         mechanism = release.mechanism
@@ -226,14 +261,18 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             blur = mechanism.sigma if mechanism.statistic == "rows" else 0.0
 
             def compared(rows: Tensor, values: Tensor) -> Tensor:
-                return _distance(rows, projections, values.view(-1, *target.shape[-2:]), len(public), blur)
+                return _distance(
+                    rows, projections, values.view(-1, *target.shape[-2:]), len(public), blur
+                )
 
             if public_labels is None:
                 return compared(public, target)
             members = [public_labels == c for c in range(len(target))]
             if blur:  # a row of another class is zero
                 groups = [public * member[:, None] for member in members]
-            elif len(torch.bincount(public_labels, minlength=len(target)).unique()) == 1:  # equal sizes: in one pass
+            elif (
+                len(torch.bincount(public_labels, minlength=len(target)).unique()) == 1
+            ):  # equal sizes: in one pass
                 return compared(public[public_labels.argsort()], target)
             else:
                 groups = [public[member] for member in members]
@@ -241,15 +280,25 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
 
     def _check_private(self, private: Tensor, rows: RowFunction | None) -> None:
         """Check rows that are handed over; every rank has a part of them."""
-        counts = Processes().all_gather(len(private) if isinstance(private, Tensor) and private.ndim else 0)
+        counts = Processes().all_gather(
+            len(private) if isinstance(private, Tensor) and private.ndim else 0
+        )
         if rows is not None or self.mechanism.n_classes:
-            raise InputError("Expected a batch of ReleaseLoader for rows=... and n_classes, got a tensor; use one.")
+            raise InputError(
+                "Expected a batch of ReleaseLoader for rows=... and n_classes, got a tensor; use one."
+            )
         self._check_sample("private", private, None)
         if (size := sum(counts)) != self.mechanism.batch_size:
             got = f"{size} on all ranks together" if len(counts) > 1 else size
-            raise InputError(f"Expected batch_size={self.mechanism.batch_size} private rows, got {got}.")
-        if len(private) and not all(map(math.isfinite, torch.aminmax(private.detach()))):  # nan propagates
-            raise InputError("Expected finite private rows, got nan or inf; make such a row zero, do not drop it.")
+            raise InputError(
+                f"Expected batch_size={self.mechanism.batch_size} private rows, got {got}."
+            )
+        if len(private) and not all(
+            map(math.isfinite, torch.aminmax(private.detach()))
+        ):  # nan propagates
+            raise InputError(
+                "Expected finite private rows, got nan or inf; make such a row zero, do not drop it."
+            )
 
     def _check_sample(self, name: str, rows: Tensor, labels: Tensor | None) -> None:
         """Raise unless ``rows`` are floating-point rows (n, dim), n >= 1 of public ones, with classes as stated."""
@@ -258,22 +307,42 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         tensor(**{f"{name} rows": rows})
         if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
             got = f"{rows.dtype} of shape {tuple(rows.shape)}"
-            also = "; set dim, or pass rows=, the map of records to rows" if name == "private" else ""
-            raise InputError(f"Expected {name} rows to be a floating-point tensor (n, {dim}), got {got}{also}.")
+            also = (
+                "; set dim, or pass rows=, the map of records to rows" if name == "private" else ""
+            )
+            raise InputError(
+                f"Expected {name} rows to be a floating-point tensor (n, {dim}), got {got}{also}."
+            )
         if name == "public" and not len(rows):
             raise InputError("Expected at least one row in public rows, got none.")
         if n_classes is None:
             if labels is not None:
-                raise InputError(f"Expected no {classes}, since the mechanism has no n_classes; set n_classes.")
+                raise InputError(
+                    f"Expected no {classes}, since the mechanism has no n_classes; set n_classes."
+                )
             return
-        if not isinstance(labels, Tensor) or labels.dtype not in _INTEGERS or labels.shape != rows.shape[:1]:
-            got = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-            raise InputError(f"Expected {classes} to be a tensor of {len(rows)} integers, got {got}.")
+        if (
+            not isinstance(labels, Tensor)
+            or labels.dtype not in _INTEGERS
+            or labels.shape != rows.shape[:1]
+        ):
+            got = (
+                f"{labels.dtype} {tuple(labels.shape)}"
+                if isinstance(labels, Tensor)
+                else type(labels).__name__
+            )
+            raise InputError(
+                f"Expected {classes} to be a tensor of {len(rows)} integers, got {got}."
+            )
         if bool(((labels < 0) | (labels >= n_classes)).any()):
-            raise InputError(f"Expected {classes} in [0, {n_classes - 1}], got labels outside; check n_classes.")
+            raise InputError(
+                f"Expected {classes} in [0, {n_classes - 1}], got labels outside; check n_classes."
+            )
 
 
-def _distance(public: Tensor, projections: Tensor, target: Tensor, size: int, blur: float) -> Tensor:
+def _distance(
+    public: Tensor, projections: Tensor, target: Tensor, size: int, blur: float
+) -> Tensor:
     """Mean squared difference of block means to (C, m, k), of C parts of equal size that are padded to ``size`` rows.
 
     With ``blur``, the squared distance of noisy projections to noisy rows (1, m, k).

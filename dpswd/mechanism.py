@@ -26,7 +26,10 @@ from dpswd.sensitivity import ConstantLaw, Law, ProjectionLaw, bernstein_bound, 
 
 __all__ = ["GaussianMechanism", "ProjectionMechanism"]
 
-_SMALLEST, _LARGEST = 1e-50, 1e50  # of sigma, norms and sensitivities: no ratio or square of them overflows
+_SMALLEST, _LARGEST = (
+    1e-50,
+    1e50,
+)  # of sigma, norms and sensitivities: no ratio or square of them overflows
 
 Statistic = Literal["rows", "quantiles"]
 ProjectionKind = Literal["iid", "orthogonal"]
@@ -46,12 +49,16 @@ class _Noisy:
             magnitudes["sigma"] = self.sigma
         for name, value in magnitudes.items():
             if not _SMALLEST <= real(name, value) <= _LARGEST:
-                raise InputError(f"Expected {name} in [{_SMALLEST:g}, {_LARGEST:g}], got {value!r}; use other units.")
+                raise InputError(
+                    f"Expected {name} in [{_SMALLEST:g}, {_LARGEST:g}], got {value!r}; use other units."
+                )
         if self.noise_seed is not None:
             at_least(0, noise_seed=self.noise_seed)
         for name, value in vars(self).items():
             if isinstance(value, numbers.Real):
-                object.__setattr__(self, name, int(value) if isinstance(value, numbers.Integral) else float(value))
+                object.__setattr__(
+                    self, name, int(value) if isinstance(value, numbers.Integral) else float(value)
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the ledger and the report."""
@@ -126,17 +133,23 @@ class ProjectionMechanism(_Noisy):
             at_least(2, n_classes=self.n_classes)
         if (self.statistic == "rows") != (self.n_quantiles is None):
             got = f"n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}"
-            raise InputError(f"Expected n_quantiles, the number of blocks, for statistic='quantiles' only, got {got}.")
+            raise InputError(
+                f"Expected n_quantiles, the number of blocks, for statistic='quantiles' only, got {got}."
+            )
         if self.n_quantiles is not None:
             at_least(1, n_quantiles=self.n_quantiles)
             if self.batch_size % self.n_quantiles:
                 lower = self.batch_size // self.n_quantiles * self.n_quantiles
-                remedy = f"use batch_size={lower}" if lower else f"use n_quantiles <= {self.batch_size}"
+                remedy = (
+                    f"use batch_size={lower}" if lower else f"use n_quantiles <= {self.batch_size}"
+                )
                 got = f"n_quantiles={self.n_quantiles} and batch_size={self.batch_size}"
                 raise InputError(f"Expected n_quantiles to divide batch_size, got {got}; {remedy}.")
         if self.spends_tail and self.kind != "iid":
             whole = f"n_projections={self.n_projections} is a multiple of dim={self.dim}"
-            raise InputError(f"Expected bound='exact' for orthogonal directions unless {whole}, got {self.bound!r}.")
+            raise InputError(
+                f"Expected bound='exact' for orthogonal directions unless {whole}, got {self.bound!r}."
+            )
         self._check(row_norm=self.row_norm)
 
     @property
@@ -157,7 +170,9 @@ class ProjectionMechanism(_Noisy):
     @property
     def exact_law(self) -> ProjectionLaw:
         """The law of S, whatever the bound."""
-        return ProjectionLaw(self.dim, self.n_projections, self.kind, labelled=self.n_classes is not None)
+        return ProjectionLaw(
+            self.dim, self.n_projections, self.kind, labelled=self.n_classes is not None
+        )
 
     @property
     def law(self) -> Law:
@@ -165,7 +180,9 @@ class ProjectionMechanism(_Noisy):
         if not self.spends_tail:
             return self.exact_law
         if self.failure_prob is None:
-            raise InputError(f"Expected failure_prob, the tail per release, for bound={self.bound!r}, got none.")
+            raise InputError(
+                f"Expected failure_prob, the tail per release, for bound={self.bound!r}, got none."
+            )
         bound = bernstein_bound if self.bound == "bernstein" else clt_bound
         # a change of class moves two blocks; by the union bound each gets half of the tail
         tail = self.failure_prob / 2 if self.n_classes is not None else self.failure_prob
@@ -195,7 +212,9 @@ class ProjectionMechanism(_Noisy):
             >>> round(mechanism.calibrate(sample_size=1000, n_releases=1, target_mu=1.0).sigma, 3)
             0.01
         """
-        from dpswd.accounting.calibrate import calibrate_sigma  # upwards, the only exception in .importlinter
+        from dpswd.accounting.calibrate import (
+            calibrate_sigma,  # upwards, the only exception in .importlinter
+        )
 
         return self.replace(sigma=calibrate_sigma(self, **budget))
 
@@ -263,4 +282,6 @@ def mechanism_from_dict(values: dict[str, Any]) -> Mechanism:
         fields = {**values}
         return kinds[fields.pop("mechanism")](**fields)
     except (KeyError, TypeError) as error:
-        raise InputError(f"Expected the fields of a mechanism, as to_dict() returns them, got: {error}.") from None
+        raise InputError(
+            f"Expected the fields of a mechanism, as to_dict() returns them, got: {error}."
+        ) from None

@@ -19,7 +19,7 @@ R is ``row_norm``, to which the x_i are clipped. Symmetric noise is ``sigma (G +
 normal. Proofs: docs/theory/sensitivity.md, Propositions 6 to 10 and 12.
 
 Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by itself
-(:mod:`dpswd.rows`). Every query has the options ``sigma``, the standard deviation of the noise (``None`` until a budget
+(:mod:`dpswd.row_copy`). Every query has the options ``sigma``, the standard deviation of the noise (``None`` until a budget
 sets it), ``share``, the part of the squared mu of a budget that it gets, below 1, and ``noise_seed``, for tests only:
 NOT PRIVATE.
 """
@@ -39,11 +39,13 @@ from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism
 from dpswd.records import PrivateRecords
 from dpswd.release import Releasing, clip_rows, uncompiled
-from dpswd.rows import LabelledRows, RowFunction
+from dpswd.row_copy import LabelledRows, RowFunction
 
 __all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"]
 
-Add = Callable[[Tensor, Tensor, Tensor], None]  # adds rows (n, d) with groups (n,) to a sum in float64
+Add = Callable[
+    [Tensor, Tensor, Tensor], None
+]  # adds rows (n, d) with groups (n,) to a sum in float64
 Pair = tuple[tuple[Any, ...], tuple[Any, ...]]  # arguments of release for two neighbours
 
 _FAR = 1000.0  # norm of the record that differs in an audit, in units of the clipping bound
@@ -56,10 +58,20 @@ class GaussianQuery(Releasing[GaussianMechanism]):
     symmetric = False  # whether the sum and its noise are symmetric matrices
 
     def __init__(
-        self, name: str, sensitivity: float, *, sigma: Any = None, share: float = 0.2, noise_seed: int | None = None
+        self,
+        name: str,
+        sensitivity: float,
+        *,
+        sigma: Any = None,
+        share: float = 0.2,
+        noise_seed: int | None = None,
     ) -> None:
         probability(share=share)
-        super().__init__(GaussianMechanism(sensitivity=sensitivity, name=name, sigma=sigma, noise_seed=noise_seed))
+        super().__init__(
+            GaussianMechanism(
+                sensitivity=sensitivity, name=name, sigma=sigma, noise_seed=noise_seed
+            )
+        )
         self.share = share
 
     def worst_pair(self, size: int) -> Pair:
@@ -75,15 +87,27 @@ class GaussianQuery(Releasing[GaussianMechanism]):
 
     @uncompiled
     @torch.no_grad()
-    def _sum(self, records: PrivateRecords, rows: RowFunction | None, shape: tuple[int, ...], add: Add) -> Tensor:
+    def _sum(
+        self, records: PrivateRecords, rows: RowFunction | None, shape: tuple[int, ...], add: Add
+    ) -> Tensor:
         """Release a sum over all records, or return a stored release without opening a record."""
         if not isinstance(records, PrivateRecords):
-            raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
-        if self.n_classes > 1 and not isinstance(rows, LabelledRows) and records.n_classes != self.n_classes:
-            raise InputError(f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make it equal.")
+            raise InputError(
+                f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y)."
+            )
+        if (
+            self.n_classes > 1
+            and not isinstance(rows, LabelledRows)
+            and records.n_classes != self.n_classes
+        ):
+            raise InputError(
+                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make it equal."
+            )
         if (stored := self._ask(records)) is not None:
             if tuple(stored["values"].shape) != shape:
-                raise InputError("Expected the query of the interrupted run, got a new one; resume with its config.")
+                raise InputError(
+                    "Expected the query of the interrupted run, got a new one; resume with its config."
+                )
             return stored["values"]
         values = torch.zeros(shape, dtype=torch.float64)
 
@@ -92,7 +116,9 @@ class GaussianQuery(Releasing[GaussianMechanism]):
                 if self.n_classes == 1:  # one group takes all records
                     groups = torch.zeros_like(groups)
                 elif bool(((groups < 0) | (groups >= self.n_classes)).any()):
-                    raise InputError(f"Expected groups below {self.n_classes}, got groups outside; check n_classes.")
+                    raise InputError(
+                        f"Expected groups below {self.n_classes}, got groups outside; check n_classes."
+                    )
                 add(values, mapped, groups)
 
         def add_noise(exact: Tensor) -> Tensor:
@@ -134,7 +160,9 @@ class ClassCounts(GaussianQuery):
 
     def worst_pair(self, size: int) -> Pair:
         """Move a record from class 0 to class 1."""
-        return _neighbours(torch.zeros(size, 1), torch.zeros(1), n_classes=self.n_classes, new_class=1)
+        return _neighbours(
+            torch.zeros(size, 1), torch.zeros(1), n_classes=self.n_classes, new_class=1
+        )
 
 
 class _RowQuery(GaussianQuery):
@@ -147,7 +175,9 @@ class _RowQuery(GaussianQuery):
         at_least(1, n_classes=n_classes, dim=dim)
         positive(row_norm=row_norm)
         name = f"{self.name} of {n_classes} classes" if n_classes > 1 else self.name
-        sensitivity = 2 * float(row_norm) if self.order == 1 else math.sqrt(2) * float(row_norm) ** 2
+        sensitivity = (
+            2 * float(row_norm) if self.order == 1 else math.sqrt(2) * float(row_norm) ** 2
+        )
         super().__init__(name, sensitivity, **options)
         self.n_classes, self.dim = n_classes, dim
 
@@ -160,7 +190,9 @@ class _RowQuery(GaussianQuery):
     def _clip(self, rows: Tensor) -> Tensor:
         """Return rows, clipped, in float64."""
         if rows.shape[1] != self.dim:
-            raise InputError(f"Expected rows of dim={self.dim}, got {rows.shape[1]}; set dim to that of the rows.")
+            raise InputError(
+                f"Expected rows of dim={self.dim}, got {rows.shape[1]}; set dim to that of the rows."
+            )
         return clip_rows(rows, self.row_norm)
 
     def worst_pair(self, size: int) -> Pair:
@@ -188,7 +220,9 @@ class ClassMeans(_RowQuery):
 
     name = "counts and sums"
 
-    def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> tuple[Tensor, Tensor]:
+    def release(
+        self, records: PrivateRecords, rows: RowFunction | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Open every record once and release noisy counts (C,) and sums (C, d) in float64."""
 
         def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
@@ -226,7 +260,12 @@ class ColumnCounts(GaussianQuery):
     """
 
     def __init__(
-        self, n_classes: int, bounds: Bounds, kinds: Sequence[str] | None = None, n_bins: int = 64, **options: Any
+        self,
+        n_classes: int,
+        bounds: Bounds,
+        kinds: Sequence[str] | None = None,
+        n_bins: int = 64,
+        **options: Any,
     ) -> None:
         at_least(1, n_classes=n_classes)
         bins = Bins.of(bounds, kinds, n_bins)  # and their nodes
@@ -238,7 +277,9 @@ class ColumnCounts(GaussianQuery):
 
         def add(counts: Tensor, rows: Tensor, groups: Tensor) -> None:
             if rows.shape[1] != (d := len(self.bins.n_bins)):
-                raise InputError(f"Expected rows of {d} columns, as bounds has, got {rows.shape[1]}; make them equal.")
+                raise InputError(
+                    f"Expected rows of {d} columns, as bounds has, got {rows.shape[1]}; make them equal."
+                )
             nodes = (groups[:, None] * self.bins.n_nodes + self.bins.nodes(rows)).flatten()
             counts.view(-1).index_add_(0, nodes, torch.ones(len(nodes), dtype=torch.float64))
 
@@ -306,12 +347,16 @@ class SumAndNorm(_RowQuery):
     def __init__(self, dim: int, row_norm: float = 0.5, **options: Any) -> None:
         super().__init__(1, dim, row_norm, **options)
 
-    def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> tuple[Tensor, float]:
+    def release(
+        self, records: PrivateRecords, rows: RowFunction | None = None
+    ) -> tuple[Tensor, float]:
         """Open every record once and release the noisy sum (d,) in float64 and the noisy sum of squared norms."""
 
         def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
             clipped = self._clip(rows)
-            added = torch.cat([clipped, clipped.square().sum(1, keepdim=True) / self.row_norm], dim=1)
+            added = torch.cat(
+                [clipped, clipped.square().sum(1, keepdim=True) / self.row_norm], dim=1
+            )
             totals += _summable(added, self.row_norm, len(records)).sum(0)
 
         released = self._sum(records, rows, (self.dim + 1,), add)
@@ -333,11 +378,18 @@ def _summable(values: Tensor, bound: float, n: int, order: int = 1) -> Tensor:
     return (values / grid).trunc_().mul_(grid)
 
 
-def _neighbours(rows: Tensor, first: Tensor, n_classes: int, new_class: int = 0, labels: Tensor | None = None) -> Pair:
+def _neighbours(
+    rows: Tensor, first: Tensor, n_classes: int, new_class: int = 0, labels: Tensor | None = None
+) -> Pair:
     """Return handles of rows (n, d) and of the same with another first row and, if there are classes, class."""
     moved = torch.cat([first.to(rows)[None], rows[1:]])
     if n_classes < 2:
         return (PrivateRecords(rows),), (PrivateRecords(moved),)
-    labels, classes = torch.zeros(len(rows), dtype=torch.int64) if labels is None else labels, range(n_classes)
+    labels, classes = (
+        torch.zeros(len(rows), dtype=torch.int64) if labels is None else labels,
+        range(n_classes),
+    )
     changed = torch.cat([labels.new_tensor([new_class]), labels[1:]])
-    return (PrivateRecords(rows, labels, classes=classes),), (PrivateRecords(moved, changed, classes=classes),)
+    return (PrivateRecords(rows, labels, classes=classes),), (
+        PrivateRecords(moved, changed, classes=classes),
+    )

@@ -40,14 +40,18 @@ class _Handle:
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         name = f"{type(self).__name__}, which would hold private records"
         remedy = "leave it out: self.save_hyperparameters(ignore=[...])"
-        raise InputError(f"Expected no copy of {name}, got one (pickle, deepcopy, torch.save, ...); {remedy}.")
+        raise InputError(
+            f"Expected no copy of {name}, got one (pickle, deepcopy, torch.save, ...); {remedy}."
+        )
 
 
 @dataclass(frozen=True)
 class Stored:
     """Records on disk, of which :attr:`read` reads some."""
 
-    read: Callable[[Tensor], Tensor]  # maps numbers (n,) to records (n, *sample_shape); InputError at an invalid one
+    read: Callable[
+        [Tensor], Tensor
+    ]  # maps numbers (n,) to records (n, *sample_shape); InputError at an invalid one
     shape: tuple[int, ...]  # (N, *sample_shape)
     dtype: torch.dtype  # uint8 or float32
     key: str = ""  # checksum of the records or of their names, equal on all ranks of a run
@@ -111,11 +115,24 @@ class PrivateRecords(_Handle):
         taken = [] if line is None else [line]
         if isinstance(name_of_y := getattr(y, "name", None), str):
             layout = replace(layout, target=name_of_y)
-        if bounds is not None and kinds is None and (kinds := layout.column_kinds(len(bounds))) is not None:
+        if (
+            bounds is not None
+            and kinds is None
+            and (kinds := layout.column_kinds(len(bounds))) is not None
+        ):
             taken.append(taken_from_records(kinds=kinds))
         for line in taken:
             say(line)
-        self._set(values, labels, classes=names, layout=layout, name=name, taken=taken, bounds=bounds, kinds=kinds)
+        self._set(
+            values,
+            labels,
+            classes=names,
+            layout=layout,
+            name=name,
+            taken=taken,
+            bounds=bounds,
+            kinds=kinds,
+        )
 
     @classmethod
     def from_folder(
@@ -133,7 +150,9 @@ class PrivateRecords(_Handle):
         """
         from dpswd.data import read  # upwards: readers make handles
 
-        return read(Path(path), size=size, channels=channels, classes=classes, unreadable=unreadable)  # type: ignore[return-value]
+        return read(
+            Path(path), size=size, channels=channels, classes=classes, unreadable=unreadable
+        )  # type: ignore[return-value]
 
     @classmethod
     def from_values(cls, values: Tensor | Stored, labels: Tensor | None, **facts: Any) -> Self:
@@ -156,25 +175,43 @@ class PrivateRecords(_Handle):
     ) -> None:
         """Check the facts and keep the records."""
         if labels is None and classes is not None:
-            raise InputError(f"Expected y, the class of every record, with classes={list(classes)}, got none; pass it.")
+            raise InputError(
+                f"Expected y, the class of every record, with classes={list(classes)}, got none; pass it."
+            )
         if labels is not None and len(labels) != len(values):
-            raise InputError(f"Expected a class per record, got {len(values)} records and {len(labels)} classes.")
+            raise InputError(
+                f"Expected a class per record, got {len(values)} records and {len(labels)} classes."
+            )
         self.shape: tuple[int, ...] = tuple(values.shape[1:])
         self.layout, self.name, self.taken = layout or Layout.of(values), name, tuple(taken)
         self.classes = None if classes is None else list(classes)
         self.n_classes = len(self.classes or ())
-        labels = torch.zeros(len(values), dtype=torch.int64) if labels is None or classes is None else labels
+        labels = (
+            torch.zeros(len(values), dtype=torch.int64)
+            if labels is None or classes is None
+            else labels
+        )
         for what, given in (("bounds", bounds), ("kinds", kinds)):
             if given is not None and len(self.shape) != 1:
-                raise InputError(f"Expected {what} of vectors only, got records of shape {self.shape}; leave them out.")
+                raise InputError(
+                    f"Expected {what} of vectors only, got records of shape {self.shape}; leave them out."
+                )
             if given is not None and len(given) != self.shape[0]:
-                raise InputError(f"Expected {what} for each of the {self.shape[0]} columns of rows, got {len(given)}.")
-        self.bounds = None if bounds is None else [(real("bounds", low), real("bounds", high)) for low, high in bounds]
+                raise InputError(
+                    f"Expected {what} for each of the {self.shape[0]} columns of rows, got {len(given)}."
+                )
+        self.bounds = (
+            None
+            if bounds is None
+            else [(real("bounds", low), real("bounds", high)) for low, high in bounds]
+        )
         self.kinds = None if kinds is None else list(kinds)
         names = self.layout.columns or range(len(self.bounds or ()))
         for column, (low, high) in zip(names, self.bounds or (), strict=False):
             if not -math.inf < low < high < math.inf:
-                raise InputError(f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}.")
+                raise InputError(
+                    f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}."
+                )
         for kind in self.kinds or ():
             choice(KINDS, kinds=kind)
         if self.bounds and self.kinds:
@@ -197,7 +234,11 @@ class PrivateRecords(_Handle):
         found = hashlib.blake2b(repr((len(self), self.shape)).encode())
         found.update(self._labels.contiguous().numpy().data)
         values = self._values
-        found.update(values.key.encode() if isinstance(values, Stored) else values.cpu().contiguous().numpy().data)
+        found.update(
+            values.key.encode()
+            if isinstance(values, Stored)
+            else values.cpu().contiguous().numpy().data
+        )
         return found.hexdigest()
 
 
@@ -220,7 +261,9 @@ class PrivateBatch(_Handle):
         if records is not None:
             at_least(1, batch_size=size)
             if size > len(records):
-                raise InputError(f"Expected batch_size <= {len(records)}, the number of records, got {size}.")
+                raise InputError(
+                    f"Expected batch_size <= {len(records)}, the number of records, got {size}."
+                )
         self.records, self._size, self._released = records, 0 if records is None else size, False
 
     def __len__(self) -> int:
@@ -236,9 +279,13 @@ class PrivateBatch(_Handle):
     def take(self) -> PrivateRecords:
         """Return the handle of the records, once; for dpswd.release."""
         if self.records is None:
-            raise InputError("Expected a batch with records, got the empty batch of a step without a release.")
+            raise InputError(
+                "Expected a batch with records, got the empty batch of a step without a release."
+            )
         if self._released:
-            raise InputError("Expected a new batch, got one that was released; each batch serves one release.")
+            raise InputError(
+                "Expected a new batch, got one that was released; each batch serves one release."
+            )
         self._released = True
         return self.records
 
@@ -265,7 +312,9 @@ class Records:
 
     def __post_init__(self) -> None:
         if not len(self.values) or len(self.values) != len(self.labels):
-            raise InputError(f"Expected a label per record, got {len(self.values)} and {len(self.labels)}.")
+            raise InputError(
+                f"Expected a label per record, got {len(self.values)} and {len(self.labels)}."
+            )
 
     def __len__(self) -> int:
         return len(self.values)
@@ -282,11 +331,15 @@ class Records:
         """Return the records at ``index``."""
         return Records(self.values[index], self.labels[index])
 
-    def private(self, *, classes: Sequence[Any] | None = None, name: str = "records") -> PrivateRecords:
+    def private(
+        self, *, classes: Sequence[Any] | None = None, name: str = "records"
+    ) -> PrivateRecords:
         """Return a handle of these records, which play the private ones; ``classes=None`` leaves the labels out."""
         return PrivateRecords.from_values(self.values, self.labels, classes=classes, name=name)
 
 
 def floats(values: Tensor) -> Tensor:
     """Return records as float32; bytes become pixels in [0, 1]."""
-    return values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)
+    return (
+        values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)
+    )

@@ -2,7 +2,7 @@ r"""The one place where private records are opened, and where a noisy statistic 
 
 A release takes these steps::
 
-    recorder asked -> indices drawn (or all records) -> records opened -> row function (:mod:`dpswd.rows`)
+    recorder asked -> indices drawn (or all records) -> records opened -> row function (:mod:`dpswd.row_copy`)
     -> statistic of clipped rows -> ledger -> noise (``_random.normal``, ``noisy``) -> value stored -> returned
 
 Several processes (``torch.distributed``) make one release together: each rank opens its share of the records, rank 0
@@ -26,7 +26,8 @@ from dpswd._random import random_source, subset
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 from dpswd.records import PrivateRecords
-from dpswd.rows import RowFunction, check_row_function, map_records
+from dpswd.row_check import check_row_function
+from dpswd.row_copy import RowFunction, map_records
 
 __all__ = ["Recorder"]
 
@@ -53,7 +54,9 @@ class Recorder:
         1
     """
 
-    def before_release(self, mechanism: Mechanism, records: PrivateRecords | None) -> dict[str, Tensor] | None:
+    def before_release(
+        self, mechanism: Mechanism, records: PrivateRecords | None
+    ) -> dict[str, Tensor] | None:
         """Return the tensors of a stored release to use, or ``None``; raise to refuse (``records=None``: a tensor)."""
         return None
 
@@ -114,10 +117,16 @@ class Releasing(nn.Module, Generic[M]):
         """Announce a release to the recorder; return the tensors of a stored release if it has one."""
         if records is not None and self.recorder is None:
             name = type(self).__name__
-            raise InputError(f"Expected {name} within a budget, got none; use 'with Budget(...)' or PrivacyBudget.")
-        return None if self.recorder is None else self.recorder.before_release(self.mechanism, records)
+            raise InputError(
+                f"Expected {name} within a budget, got none; use 'with Budget(...)' or PrivacyBudget."
+            )
+        return (
+            None if self.recorder is None else self.recorder.before_release(self.mechanism, records)
+        )
 
-    def _publish(self, exact: Any, add_noise: Callable[[Any], Tensor], **published: Tensor) -> Tensor:
+    def _publish(
+        self, exact: Any, add_noise: Callable[[Any], Tensor], **published: Tensor
+    ) -> Tensor:
         """Record a release on every rank, then draw noise for ``exact`` on rank 0, store the values, broadcast them."""
 
         def record() -> None:
@@ -136,12 +145,16 @@ class Releasing(nn.Module, Generic[M]):
         processes.run_on_all(record)
         return cast(Tensor, processes.broadcast(draw))
 
-    def _open_all(self, records: PrivateRecords, rows: RowFunction | None) -> Iterator[tuple[Tensor, Tensor]]:
+    def _open_all(
+        self, records: PrivateRecords, rows: RowFunction | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield rows and groups of this rank's share of all records, chunk by chunk, on the CPU."""
         self._check_rows(records, rows)
         processes = Processes()
         index = processes.share(len(records))
-        for part in passing(index.split(_chunk(records)), "Reading records", shown=processes.rank == 0):
+        for part in passing(
+            index.split(_chunk(records)), "Reading records", shown=processes.rank == 0
+        ):
             values, labels = records.open_records(part)
             mapped, groups = map_records(rows, values, labels)
             yield mapped.cpu(), groups.cpu()
@@ -156,7 +169,10 @@ class Releasing(nn.Module, Generic[M]):
         own = torch.tensor_split(torch.from_numpy(drawn), processes.world_size)[processes.rank]
 
         def mapped() -> tuple[Tensor, Tensor]:
-            parts = [map_records(rows, *records.open_records(part)) for part in own.split(_chunk(records))]
+            parts = [
+                map_records(rows, *records.open_records(part))
+                for part in own.split(_chunk(records))
+            ]
             found, groups = zip(*parts, strict=True)
             return torch.cat(found).double(), torch.cat(groups)
 
@@ -175,7 +191,9 @@ def check_same_records(records: PrivateRecords) -> str:
     processes = Processes()
     digest = str(processes.run_on_all(records.digest))
     if len(set(processes.all_gather(digest))) > 1:
-        raise InputError("Expected the same list of records on every rank, in one order, got different ones.")
+        raise InputError(
+            "Expected the same list of records on every rank, in one order, got different ones."
+        )
     return digest
 
 

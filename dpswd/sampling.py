@@ -40,13 +40,24 @@ class ReleaseLoader:
         [8, 0, 8, 0]
     """
 
-    def __init__(self, records: PrivateRecords, *, batch_size: int, n_releases: int, every: int = 1) -> None:
+    def __init__(
+        self, records: PrivateRecords, *, batch_size: int, n_releases: int, every: int = 1
+    ) -> None:
         if not isinstance(records, PrivateRecords):
-            raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
+            raise InputError(
+                f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y)."
+            )
         at_least(1, n_releases=n_releases, every=every)
         PrivateBatch(records, batch_size)  # refuses a size out of range
-        self.records, self.batch_size, self.n_releases, self.every = records, batch_size, n_releases, every
-        self.n_done: Callable[[], int] = int  # steps that a resumed epoch has behind it; the budget sets it
+        self.records, self.batch_size, self.n_releases, self.every = (
+            records,
+            batch_size,
+            n_releases,
+            every,
+        )
+        self.n_done: Callable[[], int] = (
+            int  # steps that a resumed epoch has behind it; the budget sets it
+        )
 
     def __len__(self) -> int:
         return self.n_releases * self.every
@@ -82,7 +93,9 @@ class FixedSizeSampler(Sampler[Tensor]):
     def __init__(self, sample_size: int, batch_size: int, *, n_steps: int) -> None:
         at_least(1, sample_size=sample_size, batch_size=batch_size, n_steps=n_steps)
         if batch_size > sample_size:
-            raise InputError(f"Expected batch_size <= {sample_size}, the number of records, got {batch_size}.")
+            raise InputError(
+                f"Expected batch_size <= {sample_size}, the number of records, got {batch_size}."
+            )
         self.sample_size, self.batch_size, self.n_steps = sample_size, batch_size, n_steps
 
     def __len__(self) -> int:

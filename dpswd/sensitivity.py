@@ -26,7 +26,9 @@ from dpswd.errors import InputError
 Array = NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
-_FFT_SLACK = 1e-11  # bound on the absolute error of the discrete convolution, added to the survival function
+_FFT_SLACK = (
+    1e-11  # bound on the absolute error of the discrete convolution, added to the survival function
+)
 _FAR_TAIL = 1e-20  # below this Chernoff bound, the remaining mass is placed at the maximum of S
 _TOP_SLOPE = 200.0  # of the Chernoff bounds, in units of the dimension
 _MAX_GRID = 2**26  # points of the grid of S: 2 GB while it is computed
@@ -52,7 +54,9 @@ def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
     NOT rigorous: the law of S is skewed to the right, so the true quantile is larger.
     """
     if n_projections <= 30:
-        raise InputError(f"Expected n_projections > 30 for bound='clt', got {n_projections}; use bound='exact'.")
+        raise InputError(
+            f"Expected n_projections > 30 for bound='clt', got {n_projections}; use bound='exact'."
+        )
     deviation = math.sqrt(_variance(n_projections, dim))
     return float(min(n_projections / dim + stats.norm.isf(failure_prob) * deviation, n_projections))
 
@@ -82,7 +86,9 @@ def _log_kummer_integral(r: int, dim: int, t: Array) -> Array:
 
     def exponent(theta: Array) -> Array:
         sin_sq = np.sin(theta) ** 2
-        value: Array = 0.5 * special.xlogy(p, sin_sq) + 0.5 * special.xlog1py(q, -sin_sq) + flat * sin_sq
+        value: Array = (
+            0.5 * special.xlogy(p, sin_sq) + 0.5 * special.xlog1py(q, -sin_sq) + flat * sin_sq
+        )
         return value
 
     # the mode in s = sin^2 solves -t s^2 + s (t - (p + q)/2) + p/2 = 0; written without cancellation
@@ -102,7 +108,11 @@ def _log_kummer_integral(r: int, dim: int, t: Array) -> Array:
             near, far = np.where(inside, middle, near), np.where(inside, far, middle)
         width = far * np.abs(end - mode)
         nodes = mode + np.sign(end - mode) * width * (_NODES + 1) / 2
-        total += width / 2 * (np.exp(exponent(np.clip(nodes, 0, math.pi / 2)) - peak) @ _WEIGHTS)[:, None]
+        total += (
+            width
+            / 2
+            * (np.exp(exponent(np.clip(nodes, 0, math.pi / 2)) - peak) @ _WEIGHTS)[:, None]
+        )
     log_norm = special.betaln(r / 2, (dim - r) / 2) - math.log(2)
     return np.asarray((np.log(total) + peak - log_norm).reshape(t.shape), dtype=float)
 
@@ -154,7 +164,9 @@ class ProjectionLaw:
     @property
     def maximum(self) -> float:
         """Maximum of S."""
-        return float(self.n_projections if self.kind == "iid" else -(-self.n_projections // self.dim))
+        return float(
+            self.n_projections if self.kind == "iid" else -(-self.n_projections // self.dim)
+        )
 
     def log_mgf(self, t: ArrayLike) -> Array:
         """Return ``ln E exp(t S)`` for t >= 0, with the relative accuracy of :func:`log_kummer`."""
@@ -182,11 +194,18 @@ class ProjectionLaw:
         whole, rest = divmod(self.n_projections, self.dim)
         if self.kind == "orthogonal" or self.n_projections == 1:
             at, r = (s - whole, rest) if self.kind == "orthogonal" else (s, 1)
-            beyond = special.betaincc(r / 2, (self.dim - r) / 2, np.clip(at, 0.0, 1.0)) if r else 0.0
+            beyond = (
+                special.betaincc(r / 2, (self.dim - r) / 2, np.clip(at, 0.0, 1.0)) if r else 0.0
+            )
             return np.where(at < 0, 1.0, beyond)
         step, table = _iid_survival(self.dim, self.n_projections)
-        index = np.floor(np.clip(s / step, 0, len(table) - 1)).astype(int)  # P(S > s) <= P(S > step * index)
-        return np.asarray(np.minimum(table[index], np.exp(_chernoff(self.dim, self.n_projections, s))), dtype=float)
+        index = np.floor(np.clip(s / step, 0, len(table) - 1)).astype(
+            int
+        )  # P(S > s) <= P(S > step * index)
+        return np.asarray(
+            np.minimum(table[index], np.exp(_chernoff(self.dim, self.n_projections, s))),
+            dtype=float,
+        )
 
 
 Law = ConstantLaw | ProjectionLaw
@@ -195,7 +214,9 @@ Law = ConstantLaw | ProjectionLaw
 def _chernoff(dim: int, n_projections: int, s: Array) -> Array:
     """Bound ln P(S > s) for i.i.d. directions by the smallest of 400 Chernoff bounds."""
     slopes, logs = _chernoff_table(dim, n_projections)
-    return np.asarray(np.minimum(0.0, (logs - np.multiply.outer(s, slopes)).min(axis=-1)), dtype=float)
+    return np.asarray(
+        np.minimum(0.0, (logs - np.multiply.outer(s, slopes)).min(axis=-1)), dtype=float
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -209,7 +230,9 @@ def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array]:
     """Tabulate upper bounds of P(S > i step) for i.i.d. directions: Beta laws rounded up to a grid, convolved."""
     law = ProjectionLaw(dim, n_projections)
     near = law.mean * np.geomspace(1, max(law.maximum / law.mean, 1 + 1e-9), 4000)
-    reach = np.sort(np.minimum(np.append(near, np.linspace(law.mean, law.maximum, 4000)), law.maximum))
+    reach = np.sort(
+        np.minimum(np.append(near, np.linspace(law.mean, law.maximum, 4000)), law.maximum)
+    )
     far = _chernoff(dim, n_projections, reach) < math.log(_FAR_TAIL)
     top = float(reach[np.argmax(far)]) if far.any() else law.maximum
     step = 1e-3 / dim
@@ -219,7 +242,9 @@ def _iid_survival(dim: int, n_projections: int) -> tuple[float, Array]:
         remedy = "use kind='orthogonal' with n_projections a multiple of dim, or bound='bernstein'"
         raise InputError(f"Expected fewer i.i.d. directions, got {got}; {remedy}.")
     edges = np.arange(min(size, math.ceil(1 / step) + 1, 200 * 1000)) * step
-    cdf = special.betainc(0.5, (dim - 1) / 2, np.minimum(edges, 1.0))  # beyond 200 means: below 1e-22
+    cdf = special.betainc(
+        0.5, (dim - 1) / 2, np.minimum(edges, 1.0)
+    )  # beyond 200 means: below 1e-22
     missing = n_projections * float(1 - cdf[-1])
     length = fft.next_fast_len(size, real=True)
     total = fft.irfft(fft.rfft(np.diff(cdf, prepend=0.0), length) ** n_projections, length)[:size]
@@ -237,7 +262,10 @@ def _discretise(law: ProjectionLaw) -> tuple[Array, Array]:
     deviation = math.sqrt(variance)
     start = max(law.mean - 6 * deviation, lowest + 1e-3 * (law.mean - lowest))
     core = np.arange(start, law.mean + 8 * deviation, deviation / 24)
-    tail = np.geomspace(1.0, max((law.maximum - law.mean) / (8 * deviation), 1.0), 100) * 8 * deviation + law.mean
+    tail = (
+        np.geomspace(1.0, max((law.maximum - law.mean) / (8 * deviation), 1.0), 100) * 8 * deviation
+        + law.mean
+    )
     points = np.unique(np.concatenate([core, tail]))
     points = points[points < law.maximum]
     survival = law.survival(points)

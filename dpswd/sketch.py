@@ -28,23 +28,29 @@ from dpswd import __version__
 from dpswd._files import atomic_write
 from dpswd._provenance import mark_runs, track_runs
 from dpswd._validate import at_least
-from dpswd.budget import Budget
+from dpswd.accounting.guarantee import stated_guarantee
+from dpswd.budget.budget import Budget
 from dpswd.errors import InputError
-from dpswd.generators import read_file, stated_guarantee
+from dpswd.files.archives import read_file
 from dpswd.mixture.features import FeatureMap
 from dpswd.mixture.moments import class_covariances, class_means, mean_and_spread, nearest_spectrum
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.records import PrivateRecords
 from dpswd.release import Releasing
-from dpswd.rows import LabelledRows
+from dpswd.row_copy import LabelledRows
 
 __all__ = ["Sketch", "plan_sketch"]
 
 _FORMAT = 2
 _RAW_NORM = 1.5  # bound on rows before they are centred: three times their root mean square norm for photographs
 _ROW_NORM = 0.5  # bound on centred rows, whose root mean square norm it is
-_CLASS_NORM = 0.4  # bound on rows about the mean of their class, which limits the noise of second moments
-LEAST_FREQUENCIES, MOST_FREQUENCIES = 7, 14  # per axis of an image, where a class has second moments of its own
+_CLASS_NORM = (
+    0.4  # bound on rows about the mean of their class, which limits the noise of second moments
+)
+LEAST_FREQUENCIES, MOST_FREQUENCIES = (
+    7,
+    14,
+)  # per axis of an image, where a class has second moments of its own
 _OVERALL = 0.06  # share of the squared mu
 _MEANS, _MEANS_POOLED = 0.3, 0.8  # share of the means in what a map gets, where it has moments
 
@@ -94,11 +100,19 @@ class Sketch(nn.Module):
         maps = [features] if isinstance(features, FeatureMap) else list(features)
         seconds = [moments] * len(maps) if isinstance(moments, bool) else list(moments)
         if not maps or len(seconds) != len(maps):
-            raise InputError(f"Expected moments for each of {len(maps)} feature maps, got {len(seconds)}.")
+            raise InputError(
+                f"Expected moments for each of {len(maps)} feature maps, got {len(seconds)}."
+            )
         self.n_classes = n_classes
-        options: dict[str, Any] = {"pooled": pooled, "budget": 1 / len(maps), "noise_seed": noise_seed}
+        options: dict[str, Any] = {
+            "pooled": pooled,
+            "budget": 1 / len(maps),
+            "noise_seed": noise_seed,
+        }
         pairs = zip(maps, seconds, strict=True)
-        parts = nn.ModuleList(_Part(each, max(1, n_classes), second, **options) for each, second in pairs)
+        parts = nn.ModuleList(
+            _Part(each, max(1, n_classes), second, **options) for each, second in pairs
+        )
         self.parts = cast(Sequence[_Part], parts)
         self.guarantee: dict[str, Any] = {"private": False}
 
@@ -109,7 +123,12 @@ class Sketch(nn.Module):
 
     def queries(self) -> list[Releasing[Any]]:
         """Return the releases in their order; the last one takes the rest of the budget."""
-        of_classes = [query for part in self.parts for query in (part.means, part.moments) if query is not None]
+        of_classes = [
+            query
+            for part in self.parts
+            for query in (part.means, part.moments)
+            if query is not None
+        ]
         return [*(part.overall for part in self.parts), *of_classes]
 
     def release(
@@ -133,7 +152,11 @@ class Sketch(nn.Module):
         Raises:
             InputError: If records and feature maps do not fit, or the directory holds a run.
         """
-        options |= {"target_epsilon": target_epsilon, "target_delta": target_delta, "run_dir": run_dir}
+        options |= {
+            "target_epsilon": target_epsilon,
+            "target_delta": target_delta,
+            "run_dir": run_dir,
+        }
         budget = Budget(records, self.queries(), **options)
         self._check(records)
         with budget:
@@ -152,10 +175,14 @@ class Sketch(nn.Module):
     def _check(self, records: PrivateRecords) -> None:
         """Refuse records of other classes or of another shape, before the first release."""
         if records.n_classes != self.n_classes:
-            raise InputError(f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make it equal.")
+            raise InputError(
+                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make it equal."
+            )
         for part in self.parts:
             if part.features.sample_shape != records.shape:
-                raise InputError(f"Expected records of {part.features.sample_shape}, got {records.shape}.")
+                raise InputError(
+                    f"Expected records of {part.features.sample_shape}, got {records.shape}."
+                )
 
     def normal(self) -> tuple[Tensor, Tensor]:
         """Return means (C, d) and covariances (C, d, d) of rows of the first map that have the released moments.
@@ -167,8 +194,12 @@ class Sketch(nn.Module):
         """
         part = self.parts[0]
         if part.moments is None or not self.is_released:
-            raise InputError("Expected released second moments of the first map, got none; call release with moments.")
-        return part.mean * part.scale + part.centre, part.moment * (part.scale.square() * part.unclipped)
+            raise InputError(
+                "Expected released second moments of the first map, got none; call release with moments."
+            )
+        return part.mean * part.scale + part.centre, part.moment * (
+            part.scale.square() * part.unclipped
+        )
 
     def loss(self, records: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the squared distance of generated records from the sketch, in units of its noise.
@@ -187,28 +218,46 @@ class Sketch(nn.Module):
             InputError: If nothing was released, or labels are missing.
         """
         if not self.is_released:
-            raise InputError("Expected a released sketch, got one before release; call release or load first.")
+            raise InputError(
+                "Expected a released sketch, got one before release; call release or load first."
+            )
         if (labels is None) != (self.n_classes == 0):
             got = "none" if labels is None else "some"
-            raise InputError(f"Expected labels for a sketch of {self.n_classes} classes, got {got}.")
+            raise InputError(
+                f"Expected labels for a sketch of {self.n_classes} classes, got {got}."
+            )
         if labels is not None and len(labels) != len(records):
-            raise InputError(f"Expected a label per record, got {len(labels)} labels and {len(records)} records.")
-        labels = torch.zeros(len(records), dtype=torch.int64, device=records.device) if labels is None else labels
+            raise InputError(
+                f"Expected a label per record, got {len(labels)} labels and {len(records)} records."
+            )
+        labels = (
+            torch.zeros(len(records), dtype=torch.int64, device=records.device)
+            if labels is None
+            else labels
+        )
         if bool(((labels < 0) | (labels >= max(1, self.n_classes))).any()):
-            raise InputError(f"Expected labels in [0, {self.n_classes - 1}], got labels outside; check n_classes.")
+            raise InputError(
+                f"Expected labels in [0, {self.n_classes - 1}], got labels outside; check n_classes."
+            )
         classes, counts = labels.unique(return_counts=True)
         if bool((counts == 1).any()):
-            raise InputError("Expected at least two generated records of every class, got one; add records.")
+            raise InputError(
+                "Expected at least two generated records of every class, got one; add records."
+            )
         distances = []
         for part in self.parts:
             rows = part(records)
             distances += [part.distance(rows[labels == c], c) for c in classes.tolist()]
-        return torch.stack(distances).sum() / (len(classes) * sum(float(part.weights.sum()) for part in self.parts))
+        return torch.stack(distances).sum() / (
+            len(classes) * sum(float(part.weights.sum()) for part in self.parts)
+        )
 
     def save(self, path: str | Path) -> None:
         """Write released values and guarantee to one file, atomically; :meth:`load` reads it."""
         if not self.is_released:
-            raise InputError("Expected a released sketch, got one before release; call release first.")
+            raise InputError(
+                "Expected a released sketch, got one before release; call release first."
+            )
         content = {"format": _FORMAT, "version": __version__, "maps": self._maps()}
         content |= {"state": self.state_dict(), "guarantee": self.guarantee}
         atomic_write(path, partial(torch.save, content))
@@ -216,7 +265,10 @@ class Sketch(nn.Module):
     def _maps(self) -> list[str]:
         """Describe the feature maps."""
         maps = [part.features for part in self.parts]
-        return [f"{type(m).__name__}({m.sample_shape}, centre={m.centre}, radius={m.radius}), d={m.dim}" for m in maps]
+        return [
+            f"{type(m).__name__}({m.sample_shape}, centre={m.centre}, radius={m.radius}), d={m.dim}"
+            for m in maps
+        ]
 
     def load(self, path: str | Path) -> Self:
         """Read a file of :meth:`save` into a sketch with the same feature maps; no code of the file is run.
@@ -226,14 +278,18 @@ class Sketch(nn.Module):
         """
         with read_file(path, "sketch", _FORMAT) as content:
             if content["maps"] != self._maps():
-                raise InputError(f"Expected a sketch of {self._maps()} at {path}, got one of {content['maps']}.")
+                raise InputError(
+                    f"Expected a sketch of {self._maps()} at {path}, got one of {content['maps']}."
+                )
             self.load_state_dict(content["state"])
             self.guarantee = content["guarantee"]
             mark_runs(self, self.guarantee.get("weights_from_runs", []))
         return self
 
 
-def plan_sketch(n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]) -> tuple[int, bool]:
+def plan_sketch(
+    n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]
+) -> tuple[int, bool]:
     r"""Choose the frequencies per axis of a sketch of images, and whether it is pooled, from public numbers only.
 
     With D frequencies of all channels, the noise of the second moment of one class has a largest eigenvalue of about
@@ -251,7 +307,9 @@ def plan_sketch(n_records: int, n_classes: int, mu: float, sample_shape: Sequenc
 
 def _clipped(rows: Tensor, norm: float) -> Tensor:
     """Clip rows (n, d) as a query does; gradients leave the factor out."""
-    result: Tensor = rows * (norm / rows.detach().norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1)
+    result: Tensor = rows * (norm / rows.detach().norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(
+        max=1
+    )
     return result
 
 
@@ -263,10 +321,19 @@ class _Part(nn.Module):
     mean: Tensor
     moment: Tensor  # about the mean, of clipped rows
     unclipped: Tensor  # variance of rows within classes over that of clipped ones
-    weights: Tensor  # of squared distances of means and moments: one over the variance of their noise
+    weights: (
+        Tensor  # of squared distances of means and moments: one over the variance of their noise
+    )
 
     def __init__(
-        self, features: FeatureMap, groups: int, second: bool, *, pooled: bool, budget: float, noise_seed: int | None
+        self,
+        features: FeatureMap,
+        groups: int,
+        second: bool,
+        *,
+        pooled: bool,
+        budget: float,
+        noise_seed: int | None,
     ) -> None:
         super().__init__()
         dim, rest = features.dim, budget * (1 - _OVERALL)
@@ -275,7 +342,11 @@ class _Part(nn.Module):
         self.overall = SumAndNorm(dim, _RAW_NORM, share=budget * _OVERALL, noise_seed=noise_seed)
         self.means = ClassMeans(groups, dim, _ROW_NORM, share=of_means, noise_seed=noise_seed)
         options: dict[str, Any] = {"share": rest - of_means, "noise_seed": noise_seed}
-        self.moments = ClassCovariances(1 if pooled else groups, dim, _CLASS_NORM, **options) if second else None
+        self.moments = (
+            ClassCovariances(1 if pooled else groups, dim, _CLASS_NORM, **options)
+            if second
+            else None
+        )
         self.register_buffer("centre", torch.zeros(dim))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("mean", torch.zeros(groups, dim))

@@ -10,84 +10,15 @@ differences of the sorted values.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from dpswd._random import RandomSource, SecureRandom, normal
-from dpswd._sorting import sort_rows, sort_rows_with_order
-from dpswd._validate import at_least, choice, floating, real
+from dpswd._kernels import power_cost, sum_over_projections
+from dpswd._validate import floating, real
 from dpswd.errors import InputError
 
-__all__ = ["random_projections", "sliced_wasserstein"]
-
-_MAX_PROJECTION_VALUES = 2**30  # 8 GB
-_CACHE_BYTES = 2**24  # per thread: values that are sorted and compared together stay in the processor's cache
-_MAX_BYTES = 2**27  # of projected values and their copies at a time
-_COPIES = 10  # upper bound on the copies of a projected value: packed, sorted, order, residual, gradient
-
-
-def random_projections(
-    dim: int,
-    n_projections: int,
-    *,
-    kind: str = "iid",
-    generator: torch.Generator | RandomSource | None = None,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str | None = None,
-) -> Tensor:
-    r"""Draw random unit directions.
-
-    For a private release the directions must be drawn independently of the data and of every earlier release. Only
-    then do they follow the law in :mod:`dpswd.sensitivity`.
-
-    Args:
-        dim: Dimension d >= 2.
-        n_projections: Number k >= 1 of directions.
-        kind: ``"iid"`` for independent directions, uniform on the sphere. ``"orthogonal"`` for stacked orthonormal
-            bases, each Haar distributed; the last basis is truncated where k is not a multiple of d.
-        generator: ``None`` for cryptographic randomness, required for private releases; a
-            :class:`~dpswd._random.RandomSource`; or a ``torch.Generator`` for tests and benchmarks.
-        dtype: Type of the result. The directions are computed in float64.
-        device: Device of the result.
-
-    Returns:
-        Tensor (d, k) with columns of norm 1.
-
-    Raises:
-        InputError: If a size or the kind is not valid.
-
-    Example:
-        >>> u = random_projections(3, 6, kind="orthogonal")
-        >>> bool(torch.allclose(u @ u.T, 2 * torch.eye(3, dtype=u.dtype)))
-        True
-    """
-    at_least(2, dim=dim)
-    at_least(1, n_projections=n_projections)
-    choice(("iid", "orthogonal"), kind=kind)
-    if dim * n_projections > _MAX_PROJECTION_VALUES:
-        raise InputError(f"Expected dim * n_projections <= {_MAX_PROJECTION_VALUES}, got {dim} * {n_projections}.")
-    if kind == "iid":
-        columns = _gaussian((n_projections, dim), generator)
-        norms: Tensor = torch.linalg.vector_norm(columns, dim=1, keepdim=True)
-        return columns.mul_(norms.reciprocal_()).T.to(device=device, dtype=dtype)
-    bases = []
-    for start in range(0, n_projections, dim):
-        width = min(dim, n_projections - start)
-        q, r = torch.linalg.qr(_gaussian((dim, width), generator))
-        bases.append(q * torch.sign(torch.diagonal(r)))  # makes Q Haar distributed (Mezzadri2007)
-    return torch.cat(bases, dim=1).to(device=device, dtype=dtype)
-
-
-def _gaussian(shape: tuple[int, int], generator: torch.Generator | RandomSource | None) -> Tensor:
-    if isinstance(generator, torch.Generator):
-        return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu()
-    if generator is not None and not hasattr(generator, "words"):
-        raise InputError(f"Expected generator to be None, a RandomSource or a torch.Generator, got {generator!r}.")
-    return normal(generator or SecureRandom(), shape)
+__all__ = ["sliced_wasserstein"]
 
 
 def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) -> Tensor:
@@ -117,7 +48,9 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) 
     shapes = [tuple(each.shape) for each in (x, y, projections)]
     matrices = all(len(shape) == 2 and 0 not in shape for shape in shapes)
     if not matrices or not x.shape[1] == y.shape[1] == len(projections):
-        raise InputError(f"Expected non-empty x (n, d), y (m, d) and projections (d, k), got shapes {shapes}.")
+        raise InputError(
+            f"Expected non-empty x (n, d), y (m, d) and projections (d, k), got shapes {shapes}."
+        )
     if not 1 <= real("p", p) < math.inf:
         raise InputError(f"Expected order p >= 1, got p={p!r}; use a finite order.")
     dtype = torch.promote_types(x.dtype, y.dtype)
@@ -126,84 +59,9 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) 
         with torch.autocast(x.device.type, enabled=False):
             return wasserstein_1d(x @ projections, y @ projections, p).mean()
     k = projections.shape[1]
-    return sum_over_projections(lambda _, a, b: power_cost(a, b, p, a.shape[1] / k), projections, x, y)
-
-
-def sum_over_projections(
-    criterion: Callable[..., Tensor], projections: Tensor, *samples: Tensor, groups: int = 1, blur: float = 0.0
-) -> Tensor:
-    """Sum a criterion of sorted projections over chunks of the directions.
-
-    The gradient of a chunk is propagated to the samples before the next chunk is projected, so that the memory is that
-    of the gradients and of a chunk. The result can be differentiated once, in the samples (n, d) only.
-
-    ``criterion(columns, *sorted)`` gets a slice of the directions and every sample's sorted projections (n, columns),
-    which it may overwrite, and returns a scalar. With ``groups``, consecutive parts of equal size are sorted separately
-    and given as (n / groups, columns * groups), all parts of a direction side by side. ``blur`` is the standard
-    deviation of normal numbers that are added to every projection before the sort; they give no privacy.
-    """
-    k = projections.shape[1]
-    per_direction = projections.element_size() * max(1, sum(len(sample) for sample in samples))  # bytes
-    cached = _CACHE_BYTES * torch.get_num_threads() if projections.device.type == "cpu" else _MAX_BYTES
-    n_sorted = max(1, min(_MAX_BYTES, cached) // (_COPIES * per_direction))  # directions at a time
-    n_chunks = -(-k // max(n_sorted, _MAX_BYTES // per_direction - _COPIES * n_sorted))
-    n_projected = -(-k // max(1, n_chunks))  # beside the copies of the sorts within the memory
-    projections = projections.detach()
-    moving = [torch.is_grad_enabled() and sample.requires_grad for sample in samples]
-
-    def compute(*samples: Tensor) -> tuple[Tensor, list[Tensor | None]]:
-        """Return value and gradients; matrix products for ``n_projected`` directions, sorts for ``n_sorted``."""
-        gradients = [torch.zeros_like(sample) if moves else None for sample, moves in zip(samples, moving, strict=True)]
-        total = projections.new_zeros((), dtype=torch.promote_types(projections.dtype, torch.float32))
-        for start in range(0, k, n_projected):
-            u = projections[:, start : start + n_projected]
-            rows = [torch.matmul(u.T, sample.T) for sample in samples]  # (columns, n): sorts run in contiguous memory
-            for row in rows if blur else ():
-                row.add_(torch.randn_like(row), alpha=blur)
-            for at in range(0, u.shape[1], n_sorted):
-                some = [row[at : at + n_sorted] for row in rows]
-                columns = slice(start + at, start + at + len(some[0]))
-                some = [row.view(len(row) * groups, -1) for row in some] if groups > 1 else some
-                total += _chunk_cost(criterion, columns, some, moving)
-            for gradient, row in zip(gradients, rows, strict=True):
-                if gradient is not None:
-                    gradient.addmm_(row.T, u.T)
-        return total.to(projections.dtype), gradients
-
-    with torch.autocast(projections.device.type, enabled=False):
-        return cast(Tensor, _WithGradients.apply(compute, *samples))
-
-
-class _WithGradients(torch.autograd.Function):
-    """Value of a function that returns the gradients of the samples with it."""
-
-    @staticmethod
-    def forward(ctx: Any, compute: Callable[..., tuple[Tensor, list[Tensor | None]]], *samples: Tensor) -> Tensor:
-        value, gradients = compute(*samples)
-        ctx.save_for_backward(*gradients)
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
-        one = outer.device.type == "cpu" and outer.item() == 1  # saves a copy
-        return None, *(each if each is None or one else outer * each for each in ctx.saved_tensors)
-
-
-def _chunk_cost(criterion: Callable[..., Tensor], columns: slice, rows: list[Tensor], moving: list[bool]) -> Tensor:
-    """Return the criterion of projected samples (columns, n) and overwrite each with its gradient if it has one."""
-    pairs = [
-        sort_rows_with_order(row) if moves else (sort_rows(row), None) for row, moves in zip(rows, moving, strict=True)
-    ]
-    leaves = [values.requires_grad_(moves) for (values, _), moves in zip(pairs, moving, strict=True)]
-    with torch.set_grad_enabled(any(moving)):
-        value = criterion(columns, *(leaf.T for leaf in leaves))
-    if any(moving):
-        wrt = iter(torch.autograd.grad(value, [leaf for leaf in leaves if leaf.requires_grad]))
-        for row, (_, order) in zip(rows, pairs, strict=True):
-            if order is not None:
-                row.scatter_(1, order, next(wrt))
-    return value.detach()
+    return sum_over_projections(
+        lambda _, a, b: power_cost(a, b, p, a.shape[1] / k), projections, x, y
+    )
 
 
 def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
@@ -211,72 +69,3 @@ def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
     from ot.lp import wasserstein_1d as transport
 
     return torch.as_tensor(transport(x, y, p=p))
-
-
-def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
-    r"""Average the quantile function over ``blocks`` equal parts of [0, 1].
-
-    If ``blocks`` divides n, a part is n / blocks neighbours. Otherwise the values at its ends are weighted by the
-    fraction inside: :math:`b \int_{i/b}^{(i+1)/b} Q(t)\,dt`, computed from the piecewise linear integral of Q.
-    Maps (n, k), every column in ascending order, to (b, k), also for b > n.
-    """
-    n = sorted_values.shape[0]
-    if n == blocks:
-        return sorted_values
-    if n % blocks == 0:
-        return sorted_values.reshape(blocks, n // blocks, -1).mean(dim=1)
-    exact = sorted_values.to(torch.float64)  # differences of cumulative sums cancel in float32
-    integral = torch.cat([torch.zeros_like(exact[:1]), exact.cumsum(dim=0)])  # n times the integral of Q
-    edges = torch.arange(1, blocks, device=sorted_values.device) * n  # in units of 1 / blocks of a value
-    below = edges // blocks
-    inside = ((edges % blocks).to(exact.dtype) / blocks)[:, None]
-    cuts = integral[below] + inside * exact[below]
-    cuts = torch.cat([integral[:1], cuts, integral[-1:]])
-    return (cuts.diff(dim=0) * (blocks / n)).to(sorted_values.dtype)
-
-
-def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
-    """Compute :func:`block_means` of a column padded with zeros to ``size`` values and sorted again.
-
-    The zeros lie between the negative and the positive values, so the padded column is the sum of the negative parts
-    followed by zeros and of zeros followed by the positive parts. Both are sorted.
-    """
-    n, columns = sorted_values.shape
-    if n == size:
-        return block_means(sorted_values, blocks)
-    negative, positive = sorted_values.clamp(max=0), sorted_values.clamp(min=0)
-    if size % blocks:
-        zeros = sorted_values.new_zeros(size - n, columns)
-        return block_means(torch.cat([negative, zeros]) + torch.cat([zeros, positive]), blocks)
-    # whole blocks: all but the first and the last few are zero
-    width = size // blocks
-    touched = -(-n // width)
-    fill = sorted_values.new_zeros(touched * width - n, columns)
-    below, above = torch.cat([negative, fill]), torch.cat([fill, positive])
-    below, above = (part.reshape(touched, width, columns).mean(dim=1) for part in (below, above))
-    rest = sorted_values.new_zeros(blocks - touched, columns)
-    return torch.cat([below, rest]) + torch.cat([rest, above])
-
-
-def power_cost(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) -> Tensor:
-    """Compute ``weight`` times the mean of ``|ours - theirs| ** p``. For p = 2 ``ours`` is overwritten."""
-    if p != 2:
-        return (ours - theirs).abs().pow(p).mean() * weight
-    return cast(Tensor, _MeanSquare.apply(ours, theirs, weight / ours.numel()))
-
-
-class _MeanSquare(torch.autograd.Function):
-    """``factor * |ours - theirs|^2``, computed in place: ``ours`` is overwritten by the difference."""
-
-    @staticmethod
-    def forward(ctx: Any, ours: Tensor, theirs: Tensor, factor: float) -> Tensor:
-        ctx.factor, ctx.difference = factor, ours.sub_(theirs)
-        length: Tensor = torch.linalg.vector_norm(ctx.difference)
-        return length.square() * factor
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        first, second, _ = ctx.needs_input_grad
-        gradient = ctx.difference.mul_(outer * ((2 if first else -2) * ctx.factor))
-        return gradient if first else None, (-gradient if first else gradient) if second else None, None

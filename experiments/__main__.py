@@ -34,7 +34,11 @@ from experiments.tables import RESULTS, write_tables
 
 OUT = Path("runs/experiments")
 CPUINFO = Path("/proc/cpuinfo")
-COMMON = {"data": Path, "quick": bool, "full": bool}  # accepted, and left out where an experiment has no use for them
+COMMON = {
+    "data": Path,
+    "quick": bool,
+    "full": bool,
+}  # accepted, and left out where an experiment has no use for them
 
 
 class Experiment(NamedTuple):
@@ -54,7 +58,10 @@ def available() -> dict[str, Experiment]:
         functions = {each.__name__: each for each in getattr(module, "EXPERIMENTS", ())}
         if hasattr(module, "run"):
             functions[info.name.rpartition(".")[2]] = module.run
-        found |= {name: Experiment(each.__doc__.partition("\n")[0], each) for name, each in functions.items()}
+        found |= {
+            name: Experiment(each.__doc__.partition("\n")[0], each)
+            for name, each in functions.items()
+        }
     return dict(sorted(found.items()))
 
 
@@ -63,7 +70,9 @@ def machine() -> dict[str, Any]:
     model = platform.machine()
     if CPUINFO.exists():
         lines = CPUINFO.read_text().splitlines()
-        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+        model = next(
+            (line.split(":")[1].strip() for line in lines if line.startswith("model name")), model
+        )
     versions = {name: number for name, number in package_versions().items() if name != "dpswd"}
     return {"processor": model, "cores": os.cpu_count(), **versions}
 
@@ -74,7 +83,9 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="list the experiments")
     commands.add_parser("tables", help="write the tables of README.md and docs from docs/results")
-    run = commands.add_parser("run", help="run one, or all old ones, and write JSON and figures", add_help=False)
+    run = commands.add_parser(
+        "run", help="run one, or all old ones, and write JSON and figures", add_help=False
+    )
     run.add_argument("name")
     arguments, options = parser.parse_known_args(argv)
     try:
@@ -108,12 +119,18 @@ def _run_all(argv: list[str]) -> int:
     """Run the commands of results of earlier versions; one that fails is reported at the end."""
     parser = argparse.ArgumentParser(prog="python -m experiments run all")
     parser.add_argument("--out", type=Path, default=OUT, help="directory of the results")
-    parser.add_argument("--resume", action="store_true", help="leave out results that OUT has of this version")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out results that OUT has of this version"
+    )
     given = parser.parse_args(argv)
     failed = []
     for path in sorted(RESULTS.glob("*.json")):
         result, made = json.loads(path.read_text()), given.out / path.name
-        done = given.resume and made.exists() and not outdated(json.loads(made.read_text()), with_reasons=True)
+        done = (
+            given.resume
+            and made.exists()
+            and not outdated(json.loads(made.read_text()), with_reasons=True)
+        )
         if done or not outdated(result, with_reasons=True):
             continue
         command = result["command"]
@@ -133,7 +150,9 @@ def _run(name: str, argv: list[str]) -> int:
     found = available()
     if name not in found:
         raise InputError(f"Expected the name of an experiment ({', '.join(found)}), got {name!r}.")
-    parser = argparse.ArgumentParser(prog=f"python -m experiments run {name}", description=found[name].help)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m experiments run {name}", description=found[name].help
+    )
     parser.add_argument("--out", type=Path, default=OUT, help="directory of the results")
     accepted = dict(inspect.signature(found[name].run).parameters)
     accepted.pop("out")
@@ -149,7 +168,9 @@ def _run(name: str, argv: list[str]) -> int:
     options = {option: given[option] for option in accepted}
     result = found[name].run(out, **options)
     for row in result.get("rows", []):
-        shown = {key: value for key, value in row.items() if not isinstance(value, dict | list | None)}
+        shown = {
+            key: value for key, value in row.items() if not isinstance(value, dict | list | None)
+        }
         print("  ".join(f"{key} {_short(value)}" for key, value in shown.items()))
     flags = [
         f"--{option}" if value is True else f"--{option} {shlex.quote(_short(value))}"

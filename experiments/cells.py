@@ -31,14 +31,24 @@ class Cell:
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that differ from their default."""
-        defaults = {field.name: field.default for field in fields(self) if field.default is not MISSING}
-        return {name: getattr(self, name) for name, default in defaults.items() if getattr(self, name) != default}
+        defaults = {
+            field.name: field.default for field in fields(self) if field.default is not MISSING
+        }
+        return {
+            name: getattr(self, name)
+            for name, default in defaults.items()
+            if getattr(self, name) != default
+        }
 
     @property
     def name(self) -> str:
         """Name of the file: the fields without a default, then :meth:`changes`."""
         plain = [getattr(self, field.name) for field in fields(self) if field.default is MISSING]
-        words = [f"{value:g}" if isinstance(value, float) else str(value) for value in plain if value is not None]
+        words = [
+            f"{value:g}" if isinstance(value, float) else str(value)
+            for value in plain
+            if value is not None
+        ]
         words += [f"{name}_{value}" for name, value in self.changes().items()]
         return "-".join(words).replace(", ", "_").replace(" ", "_")
 
@@ -73,7 +83,9 @@ def run_cells(
         context = multiprocessing.get_context("spawn")
         count = workers or min(4, os.cpu_count() or 1)
         with ProcessPoolExecutor(count, mp_context=context, initializer=silence) as pool:
-            futures = [pool.submit(_run, cell, work, paths[cell], versions[cell]) for cell in missing]
+            futures = [
+                pool.submit(_run, cell, work, paths[cell], versions[cell]) for cell in missing
+            ]
             try:
                 for future in as_completed(futures):
                     print(future.result(), flush=True)
@@ -106,7 +118,10 @@ def averaged(values: Sequence[float], digits: int = 1) -> dict[str, Any]:
 def by_classifier(found: Sequence[Result], facts: Result) -> list[Result]:
     """Return a row with the ``facts`` for each classifier: its accuracies, averaged over seeds."""
     names = found[0]["accuracy"]
-    return [facts | {"classifier": name} | averaged([each["accuracy"][name] for each in found]) for name in names]
+    return [
+        facts | {"classifier": name} | averaged([each["accuracy"][name] for each in found])
+        for name in names
+    ]
 
 
 def outdated(result: Result, *, with_reasons: bool = False) -> bool:
@@ -114,8 +129,17 @@ def outdated(result: Result, *, with_reasons: bool = False) -> bool:
 
     ``with_reasons`` counts those that give one, too.
     """
-    rows = [row for part in result.values() if isinstance(part, list) for row in part if isinstance(row, dict)]
-    return any((with_reasons or "reason" not in each) and not _of_this_minor(each) for each in (result, *rows))
+    rows = [
+        row
+        for part in result.values()
+        if isinstance(part, list)
+        for row in part
+        if isinstance(row, dict)
+    ]
+    return any(
+        (with_reasons or "reason" not in each) and not _of_this_minor(each)
+        for each in (result, *rows)
+    )
 
 
 def _of_this_minor(entry: Result) -> bool:

@@ -35,7 +35,9 @@ UNITS = {"MB": 1e-6, "GB": 1e-9, "us": 1e6, "percent": 100.0}
 DIGITS = {"MB": ",.0f", "GB": ".2f", "us": ".0f", "percent": ".1f"}
 
 Row = dict[str, Any]
-TABLES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
+TABLES: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("tables.yaml").read_text()
+)
 
 
 def render(name: str) -> str:
@@ -57,13 +59,22 @@ def render(name: str) -> str:
             raise ValueError(f"columns of table {name!r} must tell rows apart; two are {key}")
         cells = [found.get(each, found.get("", "-")) for each in headings]
         shown.append(
-            [*key[: len(columns)], *cells, *(_show(form, {**same[0], "same": same}) for form in last.values())]
+            [
+                *key[: len(columns)],
+                *cells,
+                *(_show(form, {**same[0], "same": same}) for form in last.values()),
+            ]
         )
     note = table.get("note", "").format_map({**file, **rows[0]})
-    command = f"python -m experiments run {table['command']}" if "command" in table else file["command"]
+    command = (
+        f"python -m experiments run {table['command']}" if "command" in table else file["command"]
+    )
     facts = [f"`{command}`", note, f"dpswd {file['version']}."]
     reasons = dict.fromkeys(each["reason"] for each in (file, *rows) if "reason" in each)
-    body = [f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|" for cells in shown]
+    body = [
+        f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|"
+        for cells in shown
+    ]
     return "\n".join([*body, "", " ".join([", ".join(fact for fact in facts if fact), *reasons])])
 
 
@@ -76,7 +87,8 @@ def _kept(where: Any, row: Row) -> bool:
     if isinstance(where, str):
         return bool(FUNCTIONS[where](row))
     return all(
-        row[key] in values if isinstance(values, list) else row[key] == values for key, values in (where or {}).items()
+        row[key] in values if isinstance(values, list) else row[key] == values
+        for key, values in (where or {}).items()
     )
 
 
@@ -105,7 +117,11 @@ class _Value:
             return NAMES.get(self.value, self.value)
         if form == "ms":
             return f"{self.value * 1e3:,.0f}" if self.value > 0.1 else f"{self.value * 1e3:.3g}"
-        shown = format(self.value * UNITS.get(form, 1), DIGITS[form]) if form in UNITS else format(self.value, form)
+        shown = (
+            format(self.value * UNITS.get(form, 1), DIGITS[form])
+            if form in UNITS
+            else format(self.value, form)
+        )
         return f"{shown} %" if form == "percent" else shown
 
 
@@ -123,7 +139,9 @@ def _show(cell: str, row: Row) -> str:
 # Cells --------------------------------------------------------------------------------------------------------------
 
 
-def ratio(top: str, bottom: str, holds: Callable[[Row, float], bool] = lambda row, value: True) -> Callable[[Row], str]:
+def ratio(
+    top: str, bottom: str, holds: Callable[[Row, float], bool] = lambda row, value: True
+) -> Callable[[Row], str]:
     """Format a quotient of two keys, marked where it misses its target."""
 
     def cell(row: Row) -> str:
@@ -145,8 +163,12 @@ def guarantee(row: Row) -> str:
     if row["epsilon"] is None:
         return "none"
     if not row["sound"] and not row.get("conditions"):
-        return f"ε = {row['epsilon']:g} claimed" + (", **unsound**" if row["sound"] is False else "")
-    return f"ε = {row['epsilon']:g}, μ = {row['mu']:.3g}" + (", conditional" if row.get("conditions") else "")
+        return f"ε = {row['epsilon']:g} claimed" + (
+            ", **unsound**" if row["sound"] is False else ""
+        )
+    return f"ε = {row['epsilon']:g}, μ = {row['mu']:.3g}" + (
+        ", conditional" if row.get("conditions") else ""
+    )
 
 
 def beside(sources: Sequence[str], row: Row, **other: Any) -> Row:
@@ -159,13 +181,22 @@ def beside(sources: Sequence[str], row: Row, **other: Any) -> Row:
 def mixture_beside(row: Row) -> str:
     """Show the accuracies of the same classifier after training on the one-shot mixture at epsilon 10, 1 and 0.2."""
     budgets = (10.0, 1.0, 0.2)
-    found = (beside(["generation"], row, method="one-shot mixture", epsilon=epsilon) for epsilon in budgets)
+    found = (
+        beside(["generation"], row, method="one-shot mixture", epsilon=epsilon)
+        for epsilon in budgets
+    )
     return " / ".join(f"{each['mean']:.1f}" for each in found)
 
 
 def feta_pro(row: Row) -> str:
     """Show the accuracy that FETA-Pro prints at the same epsilon: best of three networks."""
-    found = beside(["imagebench"], row, method="FETA-Pro, as printed", epsilon=row["epsilon"], classifier="best")
+    found = beside(
+        ["imagebench"],
+        row,
+        method="FETA-Pro, as printed",
+        epsilon=row["epsilon"],
+        classifier="best",
+    )
     return score(found)
 
 
@@ -200,22 +231,32 @@ FUNCTIONS: dict[str, Callable[[Row], Any]] = {
     "budget": lambda row: guarantee(row).split(", μ")[0],
     "budget_or_real": lambda row: budget(row, "real records"),
     "changes": lambda row: (
-        ", ".join(f"{key} {value}" for key, value in row["changed"].items() if key != "steps") or "-"
+        ", ".join(f"{key} {value}" for key, value in row["changed"].items() if key != "steps")
+        or "-"
     ),
-    "curve": lambda row: " ".join(f"{value:.0f}" for value in (row["curve"][0], max(row["curve"]), row["curve"][-1])),
+    "curve": lambda row: " ".join(
+        f"{value:.0f}" for value in (row["curve"][0], max(row["curve"]), row["curve"][-1])
+    ),
     "epsilon_or_all": budget,
     "epsilon_or_printed": lambda row: budget(row) if row["sound"] else row["method"],
     "method_and_budget": lambda row: ", ".join(filter(None, (row["method"], budget(row)))),
-    "mean_of_all": lambda row: f"{sum(each['mean'] for each in row['same']) / len(row['same']):.1f}",
+    "mean_of_all": lambda row: (
+        f"{sum(each['mean'] for each in row['same']) / len(row['same']):.1f}"
+    ),
     "naive_ours": ratio("naive_s", "ours_s", with_n),
     "on_processor": lambda row: row["part"] == "distance" and row["device"] == "cpu",
     "ours_floor": ratio("ours_s", "floor_s", lambda row, value: value <= 1.3 or row["n"] < 1000),
-    "paper_ours": lambda row: " / ".join(ratio("paper_s", f"{name}_s", with_n)(row) for name in ("rows", "quantiles")),
+    "paper_ours": lambda row: " / ".join(
+        ratio("paper_s", f"{name}_s", with_n)(row) for name in ("rows", "quantiles")
+    ),
     "problem": lambda row: row["dataset"].split(",")[0],
     "peak": lambda row: (
-        f"{max(row['peak_bytes']) / 1e9:.2f}" + ("" if max(row["peak_bytes"]) <= 4e9 else " **(missed)**")
+        f"{max(row['peak_bytes']) / 1e9:.2f}"
+        + ("" if max(row["peak_bytes"]) <= 4e9 else " **(missed)**")
     ),
-    "pot_ours": ratio("pot_s", "ours_s", lambda row, value: value >= (3 if row["d"] <= 784 else 1.4)),
+    "pot_ours": ratio(
+        "pot_s", "ours_s", lambda row, value: value >= (3 if row["d"] <= 784 else 1.4)
+    ),
     "whose": lambda row: f"{'ours' if row['sound'] else 'FETA-Pro'}, {row['classifier']}",
 }
 
@@ -226,7 +267,9 @@ def fill(text: str) -> str:
     def table(match: re.Match[str]) -> str:
         name, facts = match[2], TABLES[match[2]]
         source = facts.get("source", name)
-        if not (RESULTS / f"{source}.json").exists() or facts.get("part", "rows") not in _result(source):
+        if not (RESULTS / f"{source}.json").exists() or facts.get("part", "rows") not in _result(
+            source
+        ):
             return match[0]  # measured later
         return f"{match[1]}{render(name)}\n{match[3]}"
 
@@ -243,7 +286,9 @@ def stand_ins() -> dict[str, Any]:
     rows = [
         of_all_records(row)
         for row in _result("generation")["rows"]
-        if row["classifier"] == "logreg" and "mixture" in row["method"] and row["epsilon"] in BUDGETS
+        if row["classifier"] == "logreg"
+        and "mixture" in row["method"]
+        and row["epsilon"] in BUDGETS
         if "version" not in row  # of an earlier version
     ]
     return {"rows": [*_result("stand_ins")["rows"], *rows]}

@@ -30,7 +30,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, PrivateRecords, ProjectionMechanism, ReleaseLoader
+from dpswd import (
+    DPSlicedWassersteinLoss,
+    PrivacyAccountant,
+    PrivateRecords,
+    ProjectionMechanism,
+    ReleaseLoader,
+)
 from dpswd.audit.game import Unrecorded
 from models.alignment import endless
 
@@ -40,7 +46,9 @@ _SHARE = 0.99  # share of them that lies within the radius
 Batches = Iterator[tuple[Tensor, Tensor]]
 
 
-def source_batches(records: Any, batch_size: int = 128, augment: Callable[[Tensor], Tensor] | None = None) -> Batches:
+def source_batches(
+    records: Any, batch_size: int = 128, augment: Callable[[Tensor], Tensor] | None = None
+) -> Batches:
     """Yield shuffled batches (values, classes) of labelled public records without end, and without short ones."""
     values, labels = records.floats(), records.labels
     size = min(batch_size, len(labels))
@@ -48,7 +56,9 @@ def source_batches(records: Any, batch_size: int = 128, augment: Callable[[Tenso
         yield values[part] if augment is None else augment(values[part]), labels[part]
 
 
-def fit_source(encoder: nn.Module, classifier: nn.Module, source: Batches, steps: int, lr: float) -> None:
+def fit_source(
+    encoder: nn.Module, classifier: nn.Module, source: Batches, steps: int, lr: float
+) -> None:
     """Train encoder and classifier on the source alone, by Adam with a one-cycle learning rate of peak ``4 lr``."""
     optimizer = torch.optim.Adam([*encoder.parameters(), *classifier.parameters()], lr=lr)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4 * lr, max(2, steps))
@@ -81,7 +91,9 @@ class CentredFeatures(nn.Module):
             parts.append(_evaluate(self.encoder, next(source)[0]))
         features = torch.cat(parts)
         self.centre.copy_(features.mean(0))
-        self.radius.copy_(torch.linalg.vector_norm(features - self.centre, dim=1).quantile(_SHARE).clamp(min=1e-6))
+        self.radius.copy_(
+            torch.linalg.vector_norm(features - self.centre, dim=1).quantile(_SHARE).clamp(min=1e-6)
+        )
 
     def rows(self, features: Tensor) -> Tensor:
         """Map features (n, dim) to rows (n, dim)."""
@@ -131,8 +143,12 @@ def fit_aligned(
     else:
         budget = {"target_epsilon": target_epsilon, "target_delta": target_delta}
         mechanism = mechanism.calibrate(sample_size=len(target), n_releases=n_releases, **budget)
-    criterion = DPSlicedWassersteinLoss(mechanism, recorder=Unrecorded())  # the guarantee is accounted for below
-    groups: list[dict[str, Any]] = [{"params": [*encoder.parameters(), *classifier.parameters()], "lr": lr}]
+    criterion = DPSlicedWassersteinLoss(
+        mechanism, recorder=Unrecorded()
+    )  # the guarantee is accounted for below
+    groups: list[dict[str, Any]] = [
+        {"params": [*encoder.parameters(), *classifier.parameters()], "lr": lr}
+    ]
     groups += [] if adapter is None else [{"params": list(adapter.parameters()), "lr": adapter_lr}]
     optimizer = torch.optim.Adam(groups)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -160,7 +176,9 @@ def fit_aligned(
         schedule.step()
     if target_epsilon is None:
         return {}
-    account = PrivacyAccountant("pld").step(mechanism, sample_size=len(target), n_releases=criterion.n_releases)
+    account = PrivacyAccountant("pld").step(
+        mechanism, sample_size=len(target), n_releases=criterion.n_releases
+    )
     spent = account.guarantee(target_delta)
     return {name: spent[name] for name in ("epsilon", "delta", "mu", "sound")}
 
@@ -177,4 +195,6 @@ def _evaluate(network: nn.Module, records: Tensor) -> Tensor:
 
 def accuracy(module: nn.Module, records: Any) -> float:
     """Return the accuracy of a module's predictions in percent, in evaluation mode."""
-    return float(100 * (_evaluate(module, records.floats()).argmax(1) == records.labels).float().mean())
+    return float(
+        100 * (_evaluate(module, records.floats()).argmax(1) == records.labels).float().mean()
+    )

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpswd.sliced import random_projections, sliced_wasserstein
+from dpswd.sliced import sliced_wasserstein
+from dpswd.slices import random_projections
 
 
 def rising(progress: float) -> float:
@@ -51,7 +52,9 @@ def fit_unprotected(
     for step in range(steps):
         records, classes = next(source)
         ours, theirs = encoder(records), encoder(next(target))
-        loss = nn.functional.cross_entropy(classifier(ours), classes) + weight * term(ours, theirs, step / steps)
+        loss = nn.functional.cross_entropy(classifier(ours), classes) + weight * term(
+            ours, theirs, step / steps
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -103,4 +106,6 @@ class SWDTerm(nn.Module):
     def forward(self, source: Tensor, target: Tensor, progress: float) -> Tensor:
         """Return the distance, in squared units of the features."""
         dim = source.shape[1]
-        return dim * sliced_wasserstein(source, target, random_projections(dim, dim, kind="orthogonal").to(source))
+        return dim * sliced_wasserstein(
+            source, target, random_projections(dim, dim, kind="orthogonal").to(source)
+        )

@@ -62,15 +62,20 @@ def fit_dp_dann(
     conditional: ``target`` is a tensor, so that ``sound`` is false and ``conditions`` lists what has to hold.
     """
     sampler = FixedSizeSampler(len(target), batch_size, n_steps=steps)
-    mechanism = GaussianMechanism(sensitivity=2 * clip, sigma=1.0, name="target gradients", batch_size=batch_size)
+    mechanism = GaussianMechanism(
+        sensitivity=2 * clip, sigma=1.0, name="target gradients", batch_size=batch_size
+    )
     budget = {"target_epsilon": target_epsilon, "target_delta": target_delta}
     mechanism = replace(
-        mechanism, sigma=calibrate_sigma(mechanism, sample_size=len(target), n_releases=steps, **budget)
+        mechanism,
+        sigma=calibrate_sigma(mechanism, sample_size=len(target), n_releases=steps, **budget),
     )
     account = PrivacyAccountant("pld").step(mechanism, sample_size=len(target), n_releases=steps)
 
     domain = DomainClassifier(dim)
-    optimizer, network, adversary, private = _opacus(encoder, classifier, domain, lr, mechanism, clip, batch_size)
+    optimizer, network, adversary, private = _opacus(
+        encoder, classifier, domain, lr, mechanism, clip, batch_size
+    )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=lr / 10)
     loss = nn.functional.binary_cross_entropy_with_logits
     for step, indices in enumerate(sampler):

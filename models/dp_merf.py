@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpswd.budget import Budget
+from dpswd.budget.budget import Budget
 from dpswd.queries import ClassMeans
 from dpswd.records import PrivateRecords
 
@@ -64,13 +64,24 @@ class DPMERF(nn.Module):
         lr: float = 1e-2,
     ) -> None:
         super().__init__()
-        self.generator, self.lengthscale, self.generated, self.lr = generator, lengthscale, generated, lr
-        self.features = FourierFeatures(math.prod(generator.sample_shape), n_frequencies, lengthscale)
+        self.generator, self.lengthscale, self.generated, self.lr = (
+            generator,
+            lengthscale,
+            generated,
+            lr,
+        )
+        self.features = FourierFeatures(
+            math.prod(generator.sample_shape), n_frequencies, lengthscale
+        )
         self.register_buffer("counts", torch.zeros(generator.n_classes))
         self.register_buffer("embedding", torch.zeros(generator.n_classes, self.features.dim))
 
     def release(
-        self, records: PrivateRecords, directory: str | Path, target_epsilon: float, target_delta: float
+        self,
+        records: PrivateRecords,
+        directory: str | Path,
+        target_epsilon: float,
+        target_delta: float,
     ) -> Budget:
         """Release counts and embeddings of ``records`` with classes; return the budget that was spent."""
         query = ClassMeans(self.generator.n_classes, self.features.dim, row_norm=1.0)
@@ -107,14 +118,18 @@ class DPMERF(nn.Module):
         optimizer = torch.optim.Adam(self.generator.parameters(), lr=self.lr)
         schedule: torch.optim.lr_scheduler.LRScheduler
         if epoch is None:
-            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=self.lr / 10)
+            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+                optimizer, steps, eta_min=self.lr / 10
+            )
         else:
             schedule = torch.optim.lr_scheduler.StepLR(optimizer, epoch, 0.9)
         labels = torch.arange(self.generated) % len(self.counts)
         self.train()
         for _ in range(steps):
             optimizer.zero_grad()
-            self.distance(self.generator(self.generator.latent(len(labels)), labels), labels).backward()
+            self.distance(
+                self.generator(self.generator.latent(len(labels)), labels), labels
+            ).backward()
             optimizer.step()
             schedule.step()
         self.eval()

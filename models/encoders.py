@@ -64,19 +64,27 @@ def jitter(images: Tensor) -> Tensor:
     angle, wide, high, shear, right, down = 2 * torch.rand(6, n) - 1
     cosine, sine = torch.cos(angle * torch.pi / 18), torch.sin(angle * torch.pi / 18)
     rows = [
-        torch.stack([(1 + wide / 10) * cosine, shear / 10 - (1 + wide / 10) * sine, right * 3 / 28], 1),
+        torch.stack(
+            [(1 + wide / 10) * cosine, shear / 10 - (1 + wide / 10) * sine, right * 3 / 28], 1
+        ),
         torch.stack([sine, (1 + high / 10) * cosine, down * 3 / 28], 1),
     ]
-    grid = nn.functional.affine_grid(torch.stack(rows, 1).to(images), list(images.shape), align_corners=False)
+    grid = nn.functional.affine_grid(
+        torch.stack(rows, 1).to(images), list(images.shape), align_corners=False
+    )
     images = nn.functional.grid_sample(images, grid, align_corners=False)
     thick = nn.functional.max_pool2d(images, 3, 1, 1)
     thin = -nn.functional.max_pool2d(-images, 3, 1, 1)
     soft = nn.functional.avg_pool2d(images, 3, 1, 1)
     kind, part = torch.randint(4, (n, 1, 1, 1)), torch.rand(n, 1, 1, 1).to(images)
-    other = torch.where(kind == 0, thick, torch.where(kind == 1, thin, torch.where(kind == 2, soft, images)))
+    other = torch.where(
+        kind == 0, thick, torch.where(kind == 1, thin, torch.where(kind == 2, soft, images))
+    )
     return part * other + (1 - part) * images
 
 
 def classifier(dim: int, n_classes: int, hidden: int = 100) -> nn.Module:
     """Return a classifier of two layers with dropout between them."""
-    return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(0.5), nn.Linear(hidden, n_classes))
+    return nn.Sequential(
+        nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(0.5), nn.Linear(hidden, n_classes)
+    )

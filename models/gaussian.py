@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from dpswd.budget import Budget
+from dpswd.budget.budget import Budget
 from dpswd.mixture.features import FeatureMap
 from dpswd.queries import ClassCovariances, ClassMeans
 from dpswd.records import PrivateRecords
-from dpswd.rows import LabelledRows
+from dpswd.row_copy import LabelledRows
 
 
 class ClassGaussian(nn.Module):
@@ -29,18 +29,37 @@ class ClassGaussian(nn.Module):
     means: Tensor
     roots: Tensor
 
-    def __init__(self, features: FeatureMap, n_classes: int = 10, spread: float = 0.3, mean_share: float = 0.2) -> None:
+    def __init__(
+        self,
+        features: FeatureMap,
+        n_classes: int = 10,
+        spread: float = 0.3,
+        mean_share: float = 0.2,
+    ) -> None:
         super().__init__()
-        self.features, self.n_classes, self.spread, self.mean_share = features, n_classes, spread, mean_share
+        self.features, self.n_classes, self.spread, self.mean_share = (
+            features,
+            n_classes,
+            spread,
+            mean_share,
+        )
         dim = features.dim
         self.register_buffer("counts", torch.zeros(n_classes))
         self.register_buffer("means", torch.zeros(n_classes, dim))
         self.register_buffer("roots", torch.zeros(n_classes, dim, dim))
 
-    def fit(self, records: PrivateRecords, directory: str | Path, target_epsilon: float, target_delta: float) -> Budget:
+    def fit(
+        self,
+        records: PrivateRecords,
+        directory: str | Path,
+        target_epsilon: float,
+        target_delta: float,
+    ) -> Budget:
         """Release the moments of ``records`` with classes; return the budget that was spent."""
         means = ClassMeans(self.n_classes, self.features.dim, share=self.mean_share)
-        covariances = ClassCovariances(self.n_classes, self.features.dim, row_norm=self.spread, share=0.5)
+        covariances = ClassCovariances(
+            self.n_classes, self.features.dim, row_norm=self.spread, share=0.5
+        )
         config = {
             "method": "class-wise Gaussian",
             "features": {"name": type(self.features).__name__, "dim": self.features.dim},
@@ -48,12 +67,17 @@ class ClassGaussian(nn.Module):
             "spread": self.spread,
             "mean_share": self.mean_share,
         }
-        queries, spent = [means, covariances], {"target_epsilon": target_epsilon, "target_delta": target_delta}
+        queries, spent = (
+            [means, covariances],
+            {"target_epsilon": target_epsilon, "target_delta": target_delta},
+        )
         with Budget(records, queries, **spent, run_dir=directory, config=config) as budget:
             counts, sums = means.release(records, rows=self.features)
             counts = counts.clamp(min=1)
             centres = sums / counts[:, None]
-            about = LabelledRows(lambda values, labels: (self.features(values).double() - centres[labels], labels))
+            about = LabelledRows(
+                lambda values, labels: (self.features(values).double() - centres[labels], labels)
+            )
             moments = covariances.release(records, rows=about)
         values, vectors = torch.linalg.eigh(moments / counts[:, None, None])
         self.counts.copy_(counts)

@@ -52,7 +52,9 @@ class Table3Generator(nn.Module):
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """Map codes (n, latent_dim) and classes (n,) to images (n, 1, 28, 28) in [0, 1]."""
-        images: Tensor = self.body(torch.cat([latent, F.one_hot(labels, self.n_classes).to(latent.dtype)], dim=1))
+        images: Tensor = self.body(
+            torch.cat([latent, F.one_hot(labels, self.n_classes).to(latent.dtype)], dim=1)
+        )
         return images
 
 
@@ -72,7 +74,10 @@ class Table5Generator(nn.Module):
         layers: list[nn.Module] = [nn.Unflatten(1, (self.latent_dim, 1, 1))]
         for i, (inputs, outputs) in enumerate(pairwise((self.latent_dim, 512, 256, 128, 64, 3))):
             stride, padding = (1, 0) if i == 0 else (2, 1)
-            layers += [nn.ConvTranspose2d(inputs, outputs, 4, stride, padding, bias=False), nn.BatchNorm2d(outputs)]
+            layers += [
+                nn.ConvTranspose2d(inputs, outputs, 4, stride, padding, bias=False),
+                nn.BatchNorm2d(outputs),
+            ]
             layers += [nn.ReLU() if outputs > 3 else nn.Tanh()]
         self.body = nn.Sequential(*layers)
 

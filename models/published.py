@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dpswd.sliced import power_cost, sum_over_projections
+from dpswd._kernels import power_cost, sum_over_projections
 
 
 def published_distance(
@@ -35,7 +35,9 @@ def published_distance(
     if scaling != "none":
         source = source / _scale(source if scaling == "own" else target)
         target = target / _scale(target)
-    directions = F.normalize(torch.randn(n_projections, source.shape[1], device=source.device), dim=1).T
+    directions = F.normalize(
+        torch.randn(n_projections, source.shape[1], device=source.device), dim=1
+    ).T
 
     def cost(columns: slice, ours: Tensor, theirs: Tensor) -> Tensor:
         return power_cost(ours, theirs, 2, ours.shape[1] / (n_projections * groups))
@@ -43,7 +45,9 @@ def published_distance(
     return sum_over_projections(cost, directions, source, target, groups=groups, blur=sigma)
 
 
-def published_loss(source: Tensor, target: Tensor, sigma: float, n_projections: int, groups: int = 1) -> Tensor:
+def published_loss(
+    source: Tensor, target: Tensor, sigma: float, n_projections: int, groups: int = 1
+) -> Tensor:
     """Return what the authors' code minimises: the root of :func:`published_distance`, in units of the rows."""
     return _scale(target) * published_distance(source, target, sigma, n_projections, groups).sqrt()
 

@@ -9,13 +9,19 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-torch.set_num_threads(1)  # results do not depend on the machine's cores, and workers do not fight for them
+torch.set_num_threads(
+    1
+)  # results do not depend on the machine's cores, and workers do not fight for them
 
 FUZZ = {
     "derandomize": True,
     "database": None,
     "deadline": None,
-    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+    "suppress_health_check": [
+        HealthCheck.too_slow,
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.data_too_large,
+    ],
 }
 settings.register_profile("few", **FUZZ, max_examples=10)
 settings.register_profile("quick", **FUZZ, max_examples=100)
@@ -36,7 +42,13 @@ def data_root() -> Path:
 def server():
     """A context whose processes are forked from one that has imported everything, and start within milliseconds."""
     context = multiprocessing.get_context("forkserver")
-    modules = ["dpswd.lightning.cli", "dpswd.commands.main", "dpswd.data", "dpswd.lightning.module", "factories"]
+    modules = [
+        "dpswd.lightning.cli",
+        "dpswd.commands.main",
+        "dpswd.data",
+        "dpswd.lightning.module",
+        "factories",
+    ]
     context.set_forkserver_preload(modules)
     return context
 
@@ -44,5 +56,5 @@ def server():
 @pytest.fixture(autouse=True)
 def no_earlier_releases(monkeypatch):
     """Forgets the records of earlier tests, of which a budget would warn."""
-    if (budget := sys.modules.get("dpswd.budget")) is not None:
+    if (budget := sys.modules.get("dpswd.budget.budget")) is not None:
         monkeypatch.setattr(budget, "_released", {})

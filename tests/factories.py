@@ -83,12 +83,19 @@ class Queried(Mine):
 
     def __init__(self, of, mechanism=MECHANISM, counts=0.05, moment=0.2, **options):
         super().__init__(mechanism, **options)
-        self.counts, self.moment, self.of = ClassCounts(3, share=counts), ClassCovariances(1, 3, share=moment), of
+        self.counts, self.moment, self.of = (
+            ClassCounts(3, share=counts),
+            ClassCovariances(1, 3, share=moment),
+            of,
+        )
 
     def on_train_start(self):
         super().on_train_start()
         if self.released is None:
-            self.queried = self.counts.release(self.of), self.moment.release(self.of, rows=self.encoder)
+            self.queried = (
+                self.counts.release(self.of),
+                self.moment.release(self.of, rows=self.encoder),
+            )
 
 
 def released(module):
@@ -103,7 +110,11 @@ def trainer(directory, *, budget=None, epsilon=5.0, callbacks=(), **changes):
         changes["max_epochs"] = 1
     options = {"accelerator": "cpu", "logger": False, "log_every_n_steps": 1} | changes
     checkpoints = ModelCheckpoint(directory / "ckpt", every_n_train_steps=1, save_top_k=-1)
-    options |= {"default_root_dir": directory, "enable_progress_bar": False, "enable_model_summary": False}
+    options |= {
+        "default_root_dir": directory,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
     saved = [checkpoints] if options.get("enable_checkpointing", True) else []
     made = L.Trainer(callbacks=[budget, *saved, *callbacks], **options)
     made.budget = budget
@@ -149,7 +160,12 @@ account = PrivacyAccountant.from_groups
 def agree(directory, releases):
     """Checks that ledger and privacy.json state the same number of releases, and the epsilon of the ledger's."""
     groups, facts = ledger_of(directory).groups(), privacy(directory)
-    assert sum(count for *_, count in groups) == facts["releases_made"] == facts["planned_releases"] == releases
+    assert (
+        sum(count for *_, count in groups)
+        == facts["releases_made"]
+        == facts["planned_releases"]
+        == releases
+    )
     assert abs(facts["epsilon"] / account(groups).get_epsilon(facts["delta"]) - 1) < 1e-9
     assert facts["epsilon"] <= facts["target_epsilon"]
 
@@ -205,8 +221,12 @@ def kill_and_finish(server, fit, directory, moment, plan):
     assert len(before) <= drawn(witness) <= (written(run) or 0) <= len(before) + 1
     assert exitcode(directory) == 0
     agree(run, plan)
-    assert drawn(witness) == plan + lost  # a value that was lost is drawn again, under the same line
-    assert all((run / "releases" / name).read_bytes() == content for name, content in before.items())
+    assert (
+        drawn(witness) == plan + lost
+    )  # a value that was lost is drawn again, under the same line
+    assert all(
+        (run / "releases" / name).read_bytes() == content for name, content in before.items()
+    )
 
 
 # `dpswd fit` in processes that are forked from one that has imported everything
@@ -216,7 +236,11 @@ FIT_CONFIG = Path(__file__).parent / "fit.yaml"
 
 def fit_arguments(directory, steps, *more):
     """Spells a small run with a release at every step; resumes where there is a checkpoint."""
-    options = {"--config": FIT_CONFIG, "--trainer.default_root_dir": directory, "--trainer.max_steps": steps}
+    options = {
+        "--config": FIT_CONFIG,
+        "--trainer.default_root_dir": directory,
+        "--trainer.max_steps": steps,
+    }
     checkpoint = Path(directory) / "checkpoints" / "last.ckpt"
     if checkpoint.exists():
         options["--ckpt_path"] = checkpoint
@@ -247,7 +271,12 @@ def _free_port():
 
 def _enter(rank, world, port, answers, work, arguments):
     """Runs ``work`` as one process of several, and answers (rank, result, sentence of the error)."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world), "NODE_RANK": "0"}
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(world),
+        "NODE_RANK": "0",
+    }
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
     try:
@@ -260,7 +289,10 @@ def _enter(rank, world, port, answers, work, arguments):
 def run_ranks(server, work, *arguments, world=2, killed=0):
     """Runs ``work(rank, *arguments)`` on every process; returns results and errors of those that are not killed."""
     answers, port = server.SimpleQueue(), _free_port()
-    processes = [server.Process(target=_enter, args=(r, world, port, answers, work, arguments)) for r in range(world)]
+    processes = [
+        server.Process(target=_enter, args=(r, world, port, answers, work, arguments))
+        for r in range(world)
+    ]
     for process in processes:
         process.start()
     found = sorted((answers.get() for _ in processes[killed:]), key=lambda each: each[0])
@@ -294,7 +326,11 @@ def booked(part):
 
 def exact(query, rows, labels=None, *, function=None):
     """What a query releases of rows, almost without noise."""
-    handle = PrivateRecords(rows) if labels is None else PrivateRecords(rows, labels, classes=range(query.n_classes))
+    handle = (
+        PrivateRecords(rows)
+        if labels is None
+        else PrivateRecords(rows, labels, classes=range(query.n_classes))
+    )
     query.mechanism = dataclasses.replace(query.mechanism, sigma=1e-13, noise_seed=0)
     options = {} if function is None else {"rows": function}
     return query.coordinates(booked(query).release(handle, **options))
@@ -305,21 +341,39 @@ def exact(query, rows, labels=None, *, function=None):
 RUN_CONFIG = "model: {target_epsilon: 10.0}\n"
 COUNTS = GaussianMechanism(sensitivity=2**0.5, sigma=50.0, name="class counts")
 SKETCH = ProjectionMechanism(16, 32, 0.0175, 1000, "quantiles", 10, kind="orthogonal", n_classes=10)
-ROWS = ProjectionMechanism(dim=64, n_projections=64, sigma=1.5, batch_size=10)  # subsampled, random S
+ROWS = ProjectionMechanism(
+    dim=64, n_projections=64, sigma=1.5, batch_size=10
+)  # subsampled, random S
 
 
-def make_run(path, *groups, planned=None, accountant="pld", delta=1e-5, header=(), config=RUN_CONFIG, **claims):
+def make_run(
+    path,
+    *groups,
+    planned=None,
+    accountant="pld",
+    delta=1e-5,
+    header=(),
+    config=RUN_CONFIG,
+    **claims,
+):
     """Writes ledger.jsonl, privacy.json and config.yaml, which agree unless told otherwise."""
     groups = groups or ((COUNTS, 1000, 1), (SKETCH, 1000, 1))
     size = groups[0][1]
     path.mkdir()
     digest = hashlib.sha256(RUN_CONFIG.encode()).hexdigest()
-    stated = {"version": "0.1.0", "config_sha256": digest, "sample_size": size, "accountant": accountant}
+    stated = {
+        "version": "0.1.0",
+        "config_sha256": digest,
+        "sample_size": size,
+        "accountant": accountant,
+    }
     stated |= {"target_epsilon": 10.0, "target_delta": delta} | dict(header)
     made = sum(count for *_, count in groups)
     counts = [count for *_, count in groups[:-1]] + [groups[-1][2] + (planned or made) - made]
     plan = [(mechanism, count) for (mechanism, *_), count in zip(groups, counts, strict=True)]
-    stated["plan"] = [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in plan]
+    stated["plan"] = [
+        {"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in plan
+    ]
     ledger, account = Ledger.create(path / "ledger.jsonl", stated), PrivacyAccountant(accountant)
     for mechanism, count in plan:
         account.step(mechanism, sample_size=size, n_releases=count)
@@ -327,9 +381,22 @@ def make_run(path, *groups, planned=None, accountant="pld", delta=1e-5, header=(
         for _ in range(count):
             ledger.record(mechanism, n)
     mu, regret = account.get_mu_and_regret()
-    facts = {"epsilon": account.get_epsilon(delta), "delta": delta, "mu": mu, "regret": regret, "releases_made": made}
-    facts |= {"private": all(each.is_private for each, *_ in groups), "sound": account.sound, "version": "0.1.0"}
-    facts |= {"assumptions": account.assumptions, "not_covered": ["Evaluation: in the words of the run."]}
+    facts = {
+        "epsilon": account.get_epsilon(delta),
+        "delta": delta,
+        "mu": mu,
+        "regret": regret,
+        "releases_made": made,
+    }
+    facts |= {
+        "private": all(each.is_private for each, *_ in groups),
+        "sound": account.sound,
+        "version": "0.1.0",
+    }
+    facts |= {
+        "assumptions": account.assumptions,
+        "not_covered": ["Evaluation: in the words of the run."],
+    }
     (path / "privacy.json").write_text(json.dumps(facts | claims))
     if config is not None:
         (path / "config.yaml").write_text(config)
@@ -345,7 +412,9 @@ def blobs(seed=0):
     """Three classes in proportions 6 : 3 : 1, apart from each other."""
     labels = torch.tensor([0, 0, 1, 0, 1, 0, 2, 0, 1, 0]).repeat(BLOB_SIZE // 10)
     noise = torch.randn(BLOB_SIZE, BLOB_DIM, generator=torch.Generator().manual_seed(seed))
-    return PrivateRecords(0.6 * torch.eye(BLOB_DIM)[:3][labels] + 0.1 * noise, labels, classes=range(3))
+    return PrivateRecords(
+        0.6 * torch.eye(BLOB_DIM)[:3][labels] + 0.1 * noise, labels, classes=range(3)
+    )
 
 
 # fuzzing
@@ -445,7 +514,11 @@ def damage(draw, content):
     flipped = before + bytes([after[0] ^ draw(st.integers(1, 255))]) + after[1:] if after else b""
     zeroed = before + bytes(min(64, len(after))) + after[64:]
     shuffled = b"\n".join(draw(st.permutations(content.split(b"\n")[:20])))
-    return draw(st.sampled_from([flipped, flipped, before, before + noise + after, zeroed, shuffled, b"", noise]))
+    return draw(
+        st.sampled_from(
+            [flipped, flipped, before, before + noise + after, zeroed, shuffled, b"", noise]
+        )
+    )
 
 
 class Trap:

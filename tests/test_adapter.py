@@ -13,7 +13,7 @@ from dpswd import InputError, PrivateAdapter
 from dpswd.adaptation.classifier import SyntheticTarget, TargetClassifier, adapt
 from dpswd.adaptation.methods import ImageMap
 from dpswd.adaptation.space import SourceSpace
-from dpswd.generators import write_generator
+from dpswd.files.generators import write_generator
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.records import PrivateRecords
 
@@ -39,7 +39,13 @@ def adapter(tmp_path):
     """Returns a function that makes adapters."""
 
     def make(**options):
-        fixed = {"epsilon": 10.0, "delta": 1e-5, "n_synthetic": 200, "verbose": False, "run_dir": tmp_path / "run"}
+        fixed = {
+            "epsilon": 10.0,
+            "delta": 1e-5,
+            "n_synthetic": 200,
+            "verbose": False,
+            "run_dir": tmp_path / "run",
+        }
         return PrivateAdapter(**{**fixed, **options})
 
     return make
@@ -77,7 +83,9 @@ def test_six_methods_share_one_release(adapter, read):
     facts = json.loads((fitted.run_dir_ / "privacy.json").read_text())
     (counts,) = read.values()
     assert len(counts) == N_TARGET
-    assert counts.min() == counts.max() == facts["releases_made"] == 4  # all records, once per release
+    assert (
+        counts.min() == counts.max() == facts["releases_made"] == 4
+    )  # all records, once per release
     rows, made = (fitted._space.leading(each) for each in (target, fitted.synthetic_))
     assert np.abs(made[:, None] - rows).max(2).min() > 1e-6  # no record is copied
     source, labels = X[domain > 0].copy(), y[domain > 0]
@@ -94,8 +102,12 @@ def test_six_methods_share_one_release(adapter, read):
 NOISY = {"epsilon": 0.001, "method": METHODS["CORAL"]}
 
 
-@pytest.mark.parametrize(("shift", "options", "verdict"), [(2.0, NOISY, "noise hides"), (0.0, {}, "min_shift")])
-def test_noise_and_no_shift_give_the_plain_source_classifier(adapter, tmp_path, shift, options, verdict):
+@pytest.mark.parametrize(
+    ("shift", "options", "verdict"), [(2.0, NOISY, "noise hides"), (0.0, {}, "min_shift")]
+)
+def test_noise_and_no_shift_give_the_plain_source_classifier(
+    adapter, tmp_path, shift, options, verdict
+):
     """On 0.2.0 the classifier of the source was trained on normalised, centred and scaled records."""
     X, y, domain = problem(shift=shift)
     X += 3.0
@@ -105,16 +117,25 @@ def test_noise_and_no_shift_give_the_plain_source_classifier(adapter, tmp_path, 
     assert verdict in fitted.verdict_
     np.testing.assert_array_equal(fitted.predict_proba(X), plain.predict_proba(X))
     fitted.save(tmp_path / "classifier.pt")
-    np.testing.assert_array_equal(PrivateAdapter.load(tmp_path / "classifier.pt").predict(X), plain.predict(X))
+    np.testing.assert_array_equal(
+        PrivateAdapter.load(tmp_path / "classifier.pt").predict(X), plain.predict(X)
+    )
     fitted.set_params(min_shift=0.0).adapt(X[domain > 0], y[domain > 0])
     assert fitted.adapted_ == (options is not NOISY)
 
 
 @pytest.mark.parametrize(
     ("names", "other", "dtype"),
-    [([0, 1, 2], 0.5, float), ([0, 1, 2], "unknown", object), ([0, 1, 2], None, object), ([*"abc"], "?", str)],
+    [
+        ([0, 1, 2], 0.5, float),
+        ([0, 1, 2], "unknown", object),
+        ([0, 1, 2], None, object),
+        ([*"abc"], "?", str),
+    ],
 )
-def test_labels_of_the_target_change_neither_predictions_nor_classes(adapter, tmp_path, names, other, dtype):
+def test_labels_of_the_target_change_neither_predictions_nor_classes(
+    adapter, tmp_path, names, other, dtype
+):
     """One label of another type turns all labels of an array into floats or strings."""
     X, y, domain = problem(shift=1.0)
     labels = [names[number] for number in y]
@@ -142,7 +163,9 @@ def test_save_and_load(adapter, tmp_path):
     with pytest.raises(InputError, match="shape"):
         loaded.predict(X[:, :3])
     with pytest.raises(InputError, match="logistic"):
-        fitted.set_params(method=METHODS["CORAL"]).adapt(X[domain > 0], y[domain > 0]).save(tmp_path / "d")
+        fitted.set_params(method=METHODS["CORAL"]).adapt(X[domain > 0], y[domain > 0]).save(
+            tmp_path / "d"
+        )
     (tmp_path / "damaged.pt").write_bytes((tmp_path / "classifier.pt").read_bytes()[:-100])
     with pytest.raises(InputError, match="classifier"):
         PrivateAdapter.load(tmp_path / "damaged.pt")
@@ -156,7 +179,7 @@ def test_an_interrupted_fit_is_resumed(adapter, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpswd.adaptation.estimator.SyntheticTarget.draw", interrupted)
+        patch.setattr("dpswd.estimators.adapter.SyntheticTarget.draw", interrupted)
         with pytest.raises(KeyboardInterrupt):
             adapter().fit(*problem())
     with pytest.raises(InputError, match="ledger"):
@@ -198,7 +221,12 @@ def test_unfit_input_is_refused_before_anything_is_written(adapter, tmp_path, ch
 
 def test_calls_before_fit_are_refused(tmp_path):
     made, X = PrivateAdapter(), np.zeros((2, 3))
-    calls = (made.predict, X), (made.predict_proba, X), (made.adapt, X, [0, 1]), (made.save, tmp_path / "c.pt")
+    calls = (
+        (made.predict, X),
+        (made.predict_proba, X),
+        (made.adapt, X, [0, 1]),
+        (made.save, tmp_path / "c.pt"),
+    )
     for call, *arguments in calls:
         with pytest.raises(NotFittedError, match="fit"):
             call(*arguments)
@@ -221,13 +249,17 @@ def test_image_map(adapter, tmp_path, as_bytes):
     X = np.concatenate([source, target])
     X = (255 * X).astype(np.uint8) if as_bytes else X
     domain = np.repeat([1, -1], [300, 2000])
-    fitted = adapter(method=ImageMap(n_steps=60, shift=1.0)).fit(X, np.r_[labels, truth * 0 - 1], domain)
+    fitted = adapter(method=ImageMap(n_steps=60, shift=1.0)).fit(
+        X, np.r_[labels, truth * 0 - 1], domain
+    )
     assert fitted.adapted_
     assert fitted.score(X[300:], truth) > 0.9
     fitted.save(tmp_path / "classifier.pt")
     loaded = PrivateAdapter.load(tmp_path / "classifier.pt")
     np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
-    np.testing.assert_array_equal(loaded.predict_proba(X).argmax(1), np.searchsorted([0, 1], fitted.predict(X)))
+    np.testing.assert_array_equal(
+        loaded.predict_proba(X).argmax(1), np.searchsorted([0, 1], fitted.predict(X))
+    )
     np.testing.assert_array_equal(fitted.predict(X[:, None]), fitted.predict(X))  # channels first
     with pytest.raises(InputError, match="shape"):
         fitted.predict(X[:, :8])
@@ -256,7 +288,9 @@ def test_weights_of_further_runs_get_the_guarantee_of_all_of_them(tmp_path):
 @pytest.mark.parametrize("move", [[0, 0, 0, 0, 0], [3, 0, 0, 0, 0], [0, 2, 2, 0, 1]])
 def test_the_shift_is_relative_to_the_distance_of_the_classes(move):
     """Within classes all variances are 1, and the means of the classes lie at 0, 3 and 6: 6 from theirs, squared."""
-    kept = np.square(SPACE.basis.T @ np.asarray(move, dtype=float)).sum()  # in the leading directions
+    kept = np.square(
+        SPACE.basis.T @ np.asarray(move, dtype=float)
+    ).sum()  # in the leading directions
     found = adapt(SPACE, target(move), X, Y)
     assert found.shift == pytest.approx(kept / 6, rel=0.15, abs=0.01)
     for factor in (1e-3, 1e3):  # of no unit
@@ -264,4 +298,6 @@ def test_the_shift_is_relative_to_the_distance_of_the_classes(move):
         moved = factor * (X + np.asarray(move))
         same = SyntheticTarget(moved, scaled.leading(moved), signal=9.0, noise=0.0)
         assert adapt(scaled, same, factor * X, Y).shift == pytest.approx(found.shift, abs=1e-4)
-    assert adapt(SPACE, target(move, noise=10.0), X, Y).shift == 0.0  # noise of the mean is taken off
+    assert (
+        adapt(SPACE, target(move, noise=10.0), X, Y).shift == 0.0
+    )  # noise of the mean is taken off

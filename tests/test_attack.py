@@ -56,7 +56,7 @@ from dpswd import (
 from dpswd.data import read
 from dpswd.queries import ClassCounts, ClassMeans
 from dpswd.report.render import write_report
-from dpswd.rows import check_row_function
+from dpswd.row_check import check_row_function
 
 # 1. a balanced sampler repeats records
 
@@ -70,14 +70,19 @@ def test_a_sampler_has_no_part_in_a_query(tmp_path):
     first, second = (exact(ClassMeans(2, 3), each, labels)[:, 1:] for each in (rows, other))
     assert float((first - second).norm()) == pytest.approx(1, abs=1e-9)
     sampler = WeightedRandomSampler([1.0, *[0.01] * 99], 100)  # draws record 0 half of the time
-    balanced, query = DataLoader(TensorDataset(rows, labels), 10, sampler=sampler), booked(ClassMeans(2, 3, sigma=1.0))
+    balanced, query = (
+        DataLoader(TensorDataset(rows, labels), 10, sampler=sampler),
+        booked(ClassMeans(2, 3, sigma=1.0)),
+    )
     for given in (balanced, balanced.dataset, rows):
         with pytest.raises(InputError, match="PrivateRecords"):
             query.release(given)
         with pytest.raises(InputError, match="PrivateRecords"):
             ReleaseLoader(given, batch_size=4, n_releases=1)
     assert query.n_releases == 0
-    data = DataLoader(TensorDataset(rows, labels), batch_sampler=FixedSizeSampler(100, B, n_steps=STEPS))
+    data = DataLoader(
+        TensorDataset(rows, labels), batch_sampler=FixedSizeSampler(100, B, n_steps=STEPS)
+    )
     with pytest.raises(InputError, match="ReleaseLoader"):
         trainer(tmp_path).fit(Mine(), data)
     assert written(tmp_path) is None
@@ -110,9 +115,16 @@ def test_hooks_on_a_batch_see_no_record(tmp_path, hook, kind):
 # 4. records in checkpoints
 
 
-@pytest.mark.parametrize("what", [records, lambda: next(iter(loader())), loader], ids=["records", "batch", "loader"])
+@pytest.mark.parametrize(
+    "what", [records, lambda: next(iter(loader())), loader], ids=["records", "batch", "loader"]
+)
 def test_handles_are_neither_pickled_nor_copied(what):
-    for copied in (pickle.dumps, copy.copy, copy.deepcopy, lambda each: torch.save(each, io.BytesIO())):
+    for copied in (
+        pickle.dumps,
+        copy.copy,
+        copy.deepcopy,
+        lambda each: torch.save(each, io.BytesIO()),
+    ):
         if what is loader and copied is copy.copy:
             continue  # a second loader of the same handle
         with pytest.raises(InputError, match="save_hyperparameters"):
@@ -141,10 +153,20 @@ def test_save_hyperparameters_takes_no_handle(kind):
             kind(given)
 
 
-SETS = [X, X.numpy(), pd.DataFrame(X.numpy()), pd.Series(Y.numpy()), {"train": X}, X.tolist() * 20, TensorDataset(X)]
+SETS = [
+    X,
+    X.numpy(),
+    pd.DataFrame(X.numpy()),
+    pd.Series(Y.numpy()),
+    {"train": X},
+    X.tolist() * 20,
+    TensorDataset(X),
+]
 
 
-@pytest.mark.parametrize("given", [*SETS, DataLoader(SETS[-1])], ids=lambda given: type(given).__name__)
+@pytest.mark.parametrize(
+    "given", [*SETS, DataLoader(SETS[-1])], ids=lambda given: type(given).__name__
+)
 @pytest.mark.parametrize("kind", [Saves, Data])
 def test_records_among_hyperparameters_are_refused(tmp_path, kind, given):
     module, data = (Saves(given), loader()) if kind is Saves else (Mine(), Data(given))
@@ -192,16 +214,46 @@ def louder(module, batch):
 
 NO_RECORD = (TypeError, AttributeError)
 USES = {  # what is done, the error, words of its message, and the releases before it
-    "reconstruction": (lambda module, batch: (module.net(batch) - batch).square().mean(), NO_RECORD, None, 1),
-    "buffer": (lambda module, batch: module.encoder[0].running_mean.copy_(batch.mean(0)), NO_RECORD, None, 1),
+    "reconstruction": (
+        lambda module, batch: (module.net(batch) - batch).square().mean(),
+        NO_RECORD,
+        None,
+        1,
+    ),
+    "buffer": (
+        lambda module, batch: module.encoder[0].running_mean.copy_(batch.mean(0)),
+        NO_RECORD,
+        None,
+        1,
+    ),
     "log": (lambda module, batch: module.log("mean", batch.mean()), NO_RECORD, None, 1),
-    "count": (lambda module, batch: module.log("n", float(sum(len(row) for row in batch))), NO_RECORD, None, 1),
-    "again": (lambda module, batch: module.criterion(batch, module.net(X)), InputError, "one release", 1),
+    "count": (
+        lambda module, batch: module.log("n", float(sum(len(row) for row in batch))),
+        NO_RECORD,
+        None,
+        1,
+    ),
+    "again": (
+        lambda module, batch: module.criterion(batch, module.net(X)),
+        InputError,
+        "one release",
+        1,
+    ),
     "optimiser": (Closure, InputError, "one release", 1),
     "hook": (Between, InputError, "one release", 1),
     "kept": (keeps, InputError, "one release", 2),
-    "foreign": (lambda module, batch: module.criterion.release(next(iter(loader()))), InputError, "another handle", 1),
-    "tensor": (lambda module, batch: module.criterion.release(X[:B]), InputError, "got a tensor", 1),
+    "foreign": (
+        lambda module, batch: module.criterion.release(next(iter(loader()))),
+        InputError,
+        "another handle",
+        1,
+    ),
+    "tensor": (
+        lambda module, batch: module.criterion.release(X[:B]),
+        InputError,
+        "got a tensor",
+        1,
+    ),
     "hidden": (
         lambda module, batch: DPSlicedWassersteinLoss(MECHANISM).release(next(iter(loader()))),
         InputError,
@@ -243,7 +295,11 @@ def test_tensors_are_conditional_everywhere(tmp_path):
     trainer(tmp_path, budget=budget).fit(HandsOver(), data)
     agree(tmp_path, STEPS)
     facts, report = privacy(tmp_path), write_report(tmp_path)
-    assert (facts["sound"], facts["private"], facts["records"]) == (False, True, "handed over by the caller")
+    assert (facts["sound"], facts["private"], facts["records"]) == (
+        False,
+        True,
+        "handed over by the caller",
+    )
     assert (len(facts["conditions"]), report["sound"]) == (3, False)
     page = (tmp_path / "report.html").read_text()
     assert "handed over by the caller" in page
@@ -260,10 +316,14 @@ def test_tensors_are_conditional_everywhere(tmp_path):
 def test_sizes_and_channels_taken_from_images_are_named(tmp_path, capsys, monkeypatch):
     for i, side in enumerate([8, 8, 8, 12]):
         (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
-        Image.fromarray(np.zeros((side, side), dtype=np.uint8)).save(tmp_path / "ab"[i % 2] / f"{i}.png")
+        Image.fromarray(np.zeros((side, side), dtype=np.uint8)).save(
+            tmp_path / "ab"[i % 2] / f"{i}.png"
+        )
     stated = {"size": 8, "channels": 1, "classes": ["a", "b"]}
     for left_out in stated:
-        handle = read(tmp_path, **{name: value for name, value in stated.items() if name != left_out})
+        handle = read(
+            tmp_path, **{name: value for name, value in stated.items() if name != left_out}
+        )
         said = capsys.readouterr().err
         assert left_out in said
         assert "taken from" in said
@@ -280,7 +340,9 @@ def test_sizes_and_channels_taken_from_images_are_named(tmp_path, capsys, monkey
 
 def spend(handle, directory, **options):
     query = ClassCounts(3)
-    with Budget(handle, [query], target_epsilon=1, target_delta=1e-5, run_dir=directory, **options) as budget:
+    with Budget(
+        handle, [query], target_epsilon=1, target_delta=1e-5, run_dir=directory, **options
+    ) as budget:
         query.release(handle)
     return budget
 
@@ -397,7 +459,16 @@ def rows_of(function, rows=X, labels=Y):
         (KeepsInItsClass, "keeps nothing"),  # its copy shares the class
         (KeepsInAGlobal, "keeps nothing"),  # and the variables of its file
     ],
-    ids=["of the batch", "of the batch, labels", "of the class", "noise", "hook", "hook of no module", "class", "file"],
+    ids=[
+        "of the batch",
+        "of the batch, labels",
+        "of the class",
+        "noise",
+        "hook",
+        "hook of no module",
+        "class",
+        "file",
+    ],
 )
 def test_row_functions_that_are_refused(make, why):
     with pytest.raises(InputError, match=why):
@@ -455,9 +526,19 @@ def test_nothing_that_a_row_function_keeps_stays():
 
     def gone():
         """Whether everything is as before."""
-        attributes = (n, seen, SEEN, cache.kept, module.clipped, [*module.seen], "last" in vars(kept_in_globals))
+        attributes = (
+            n,
+            seen,
+            SEEN,
+            cache.kept,
+            module.clipped,
+            [*module.seen],
+            "last" in vars(kept_in_globals),
+        )
         tensors = (TOTAL, kept_in_globals.__defaults__[0], module.last, module.average)
-        return attributes == (0, [], [], None, 0, [0], False) and not any(each.any() for each in tensors)
+        return attributes == (0, [], [], None, 0, [0], False) and not any(
+            each.any() for each in tensors
+        )
 
     bound = partial(lambda held, values: held(values), module)
     for function in (module, closure, cache, cache.encode, kept_in_globals, bound):
@@ -524,7 +605,9 @@ def test_an_error_on_a_private_record_shows_no_value():
     assert f"{value:.4f}" not in shown
 
 
-@pytest.mark.parametrize("wrap", [lambda net: net, lambda net: lambda values: net(values), lambda net: net.forward])
+@pytest.mark.parametrize(
+    "wrap", [lambda net: net, lambda net: lambda values: net(values), lambda net: net.forward]
+)
 def test_encoders_in_training_mode_are_evaluated(wrap):
     """BatchNorm with public statistics, and dropout, are then functions of one record."""
     net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 3))
@@ -535,7 +618,9 @@ def test_encoders_in_training_mode_are_evaluated(wrap):
     net[1].eval()  # stays as the user has set it
     before = copy.deepcopy(net.state_dict())
     sums = rows_of(wrap(net))[:, 1:]
-    torch.testing.assert_close(sums / 100, torch.stack([expected[Y == c].sum(0) for c in range(3)]) / 100)
+    torch.testing.assert_close(
+        sums / 100, torch.stack([expected[Y == c].sum(0) for c in range(3)]) / 100
+    )
     assert [each.training for each in (net, *net)] == [True, True, False, True]
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
 
@@ -547,7 +632,10 @@ def test_a_row_that_is_not_finite_becomes_zero():
 
 
 def test_hooks_on_all_modules_and_later_hooks_are_refused(tmp_path):
-    with register_module_forward_hook(lambda *_: None), pytest.raises(InputError, match="all modules"):
+    with (
+        register_module_forward_hook(lambda *_: None),
+        pytest.raises(InputError, match="all modules"),
+    ):
         rows_of(torch.nn.Identity())
     rows_of(torch.nn.Identity())  # control
 
@@ -605,9 +693,14 @@ def test_other_stages_release_nothing(tmp_path, stage):
 
 @pytest.mark.parametrize(("sanity", "releases"), [(0, 2), (1, None)])
 def test_validation_during_a_fit_releases_nothing(tmp_path, sanity, releases):
-    module, handle = Validates(MECHANISM.replace(sigma=None)), records()  # not calibrated in the sanity check
+    module, handle = (
+        Validates(MECHANISM.replace(sigma=None)),
+        records(),
+    )  # not calibrated in the sanity check
     run = trainer(tmp_path, num_sanity_val_steps=sanity, val_check_interval=2)
-    with pytest.raises(BudgetExceededError, match=r"training steps only, got one in (validate|sanity_check)"):
+    with pytest.raises(
+        BudgetExceededError, match=r"training steps only, got one in (validate|sanity_check)"
+    ):
         run.fit(module, loader(of=handle), loader(of=handle))
     assert written(tmp_path) == releases
 
@@ -636,7 +729,11 @@ def test_handles_need_a_budget(tmp_path):
 def test_batches_are_drawn_afresh(monkeypatch):
     """Every batch is a uniform subset without replacement: neither seeded nor the batch of another step."""
     batches, opened = [], PrivateRecords.open_records
-    monkeypatch.setattr(PrivateRecords, "open_records", lambda self, i: batches.append(i.tolist()) or opened(self, i))
+    monkeypatch.setattr(
+        PrivateRecords,
+        "open_records",
+        lambda self, i: batches.append(i.tolist()) or opened(self, i),
+    )
     for _ in range(300):
         torch.manual_seed(0)
         booked(DPSlicedWassersteinLoss(MECHANISM)).release(next(iter(loader())))
@@ -644,7 +741,9 @@ def test_batches_are_drawn_afresh(monkeypatch):
     seen = collections.Counter(itertools.chain(*batches))
     expected = 300 * B / N
     assert set(seen) == set(range(N))
-    statistic = sum((count - expected) ** 2 / expected for count in seen.values()) * (N - 1) / (N - B)
+    statistic = (
+        sum((count - expected) ** 2 / expected for count in seen.values()) * (N - 1) / (N - B)
+    )
     assert statistic < 110  # chi square of 39 degrees of freedom: false alarm 1e-8
 
 

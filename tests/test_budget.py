@@ -7,10 +7,28 @@ import threading
 
 import pytest
 import torch
-from factories import X, agree, deadly, kill_and_finish, ledger_of, privacy, records, untouched, witness_noise, written
+from factories import (
+    X,
+    agree,
+    deadly,
+    kill_and_finish,
+    ledger_of,
+    privacy,
+    records,
+    untouched,
+    witness_noise,
+    written,
+)
 
-import dpswd.budget
-from dpswd import Budget, BudgetExceededError, ClassCounts, ClassCovariances, InputError, PrivacyBudget
+import dpswd.budget.budget
+from dpswd import (
+    Budget,
+    BudgetExceededError,
+    ClassCounts,
+    ClassCovariances,
+    InputError,
+    PrivacyBudget,
+)
 from dpswd._files import atomic_write
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.errors import DpswdError, LedgerError
@@ -18,12 +36,18 @@ from dpswd.report.render import write_report
 
 
 def queries():
-    return [ClassCounts(3, share=0.25), ClassCovariances(1, 3, share=0.5), ClassCovariances(1, 3, row_norm=1.0)]
+    return [
+        ClassCounts(3, share=0.25),
+        ClassCovariances(1, 3, share=0.5),
+        ClassCovariances(1, 3, row_norm=1.0),
+    ]
 
 
 def budget(handle, directory, parts=None, epsilon=2.0, delta=1e-5, **options):
     parts = queries() if parts is None else parts
-    return Budget(handle, parts, target_epsilon=epsilon, target_delta=delta, run_dir=directory, **options)
+    return Budget(
+        handle, parts, target_epsilon=epsilon, target_delta=delta, run_dir=directory, **options
+    )
 
 
 def spend(directory, handle=None, parts=None, **options):
@@ -56,7 +80,9 @@ def test_a_process_that_has_not_joined_the_others_is_refused(tmp_path, monkeypat
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_mu_is_that_of_the_accountant(accountant):
     mu, exact = PrivacyBudget(1.0, 1e-5, accountant).mu, mu_of_epsilon(1.0, 1e-5)
-    assert mu == exact if accountant == "pld" else 0.5 * exact < mu < exact  # Renyi: a looser bound, a smaller mu
+    assert (
+        mu == exact if accountant == "pld" else 0.5 * exact < mu < exact
+    )  # Renyi: a looser bound, a smaller mu
 
 
 def test_report_of_the_directory(tmp_path):
@@ -88,7 +114,10 @@ def test_privacy_json_after_a_failure(tmp_path):
     [
         ({"records": X}, "PrivateRecords"),
         ({"queries": []}, "queries"),
-        ({"queries": [ClassCounts(3, share=0.5), ClassCounts(3, share=0.5), ClassCounts(3)]}, "shares"),
+        (
+            {"queries": [ClassCounts(3, share=0.5), ClassCounts(3, share=0.5), ClassCounts(3)]},
+            "shares",
+        ),
         ({"target_epsilon": 0.0}, "target_epsilon"),
         ({"target_delta": 1 / len(X)}, "target_delta"),
         ({"accountant": "gdp"}, "accountant"),
@@ -99,7 +128,12 @@ def test_privacy_json_after_a_failure(tmp_path):
 def test_bad_input_leaves_no_file(tmp_path, monkeypatch, change, match):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    arguments = {"records": records(), "queries": queries(), "target_epsilon": 1.0, "target_delta": 1e-5}
+    arguments = {
+        "records": records(),
+        "queries": queries(),
+        "target_epsilon": 1.0,
+        "target_delta": 1e-5,
+    }
     arguments |= {"run_dir": "run", "config": {"method": "test"}} | change
     with untouched(tmp_path), pytest.raises(DpswdError, match=match), Budget(**arguments):
         pass
@@ -107,7 +141,7 @@ def test_bad_input_leaves_no_file(tmp_path, monkeypatch, change, match):
 
 def test_the_directory_of_a_run_is_refused_before_records_are_read(tmp_path, monkeypatch):
     spend(tmp_path)
-    monkeypatch.setattr("dpswd.budget.check_same_records", None)
+    monkeypatch.setattr("dpswd.budget.budget.check_same_records", None)
     for use in (lambda: Budget.check_free(tmp_path), lambda: budget(records(), tmp_path)):
         with pytest.raises(InputError, match=r"ledger\.jsonl"):
             use()
@@ -148,7 +182,12 @@ def test_threads_share_one_planned_release(tmp_path, monkeypatch):
 def fit(directory, moment=None):
     """The run of this file in a process that dies at a moment (owner, function, call, before or after), or resumes."""
     witness_noise(directory / "witness")
-    owners = {"budget": Budget, "ledger": dpswd.budget.Ledger, "file": dpswd.budget, "query": ClassCounts}
+    owners = {
+        "budget": Budget,
+        "ledger": dpswd.budget.budget.Ledger,
+        "file": dpswd.budget.budget,
+        "query": ClassCounts,
+    }
     if moment is not None:
         owner, *rest = moment
         deadly(owners[owner], *rest)
@@ -243,17 +282,21 @@ def test_a_full_disk_between_ledger_and_file(tmp_path, monkeypatch):
     calls = iter(range(9))
 
     def full(path, content):
-        if next(calls) == 3:  # after marker and value of the first release, and the marker of the second
+        if (
+            next(calls) == 3
+        ):  # after marker and value of the first release, and the marker of the second
             raise InputError("Expected room on the disk, got none; make room.")
         atomic_write(path, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr("dpswd.budget.atomic_write", full)
+        patched.setattr("dpswd.budget.budget.atomic_write", full)
         with pytest.raises(InputError, match="room"):
             spend(tmp_path)
     assert (written(tmp_path), privacy(tmp_path)["releases_made"]) == (2, 2)
     spend(tmp_path, resume=True)
     agree(tmp_path, 3)
-    monkeypatch.setattr("dpswd.accounting.ledger.os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space")))
+    monkeypatch.setattr(
+        "dpswd.accounting.ledger.os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space"))
+    )
     with pytest.raises(LedgerError, match="No space"):
         spend(tmp_path / "b")

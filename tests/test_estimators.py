@@ -21,7 +21,9 @@ TEN = range(10)
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     place = tmp_path_factory.mktemp("generator")
-    records = PrivateRecords((DIGITS.images * 15).astype(np.uint8), DIGITS.target, classes=TEN, name="scans")
+    records = PrivateRecords(
+        (DIGITS.images * 15).astype(np.uint8), DIGITS.target, classes=TEN, name="scans"
+    )
     return PrivateGenerator(epsilon=10, run_dir=place / "run", verbose=False).fit(records), place
 
 
@@ -100,7 +102,9 @@ def test_check_estimator(tmp_path, monkeypatch):
     """Issue 31: what fails fits one estimator twice, or passes numbers as Python objects."""
     monkeypatch.chdir(tmp_path)
     found = check_estimator(PrivateGenerator(delta=1e-4, radius=1.0, verbose=False), on_fail=None)
-    failed = {each["check_name"]: str(each["exception"]) for each in found if each["status"] == "failed"}
+    failed = {
+        each["check_name"]: str(each["exception"]) for each in found if each["status"] == "failed"
+    }
     assert "array of object" in failed.pop("check_dtype_object")
     assert {name: said for name, said in failed.items() if "got a second one" not in said} == {}
 
@@ -110,8 +114,14 @@ def test_check_estimator(tmp_path, monkeypatch):
     [
         ((DIGITS.images / 16).astype(np.float32), None),
         (torch.rand(60, 3, 8, 8), np.arange(60) % 2),
-        (np.random.default_rng(0).integers(0, 256, (60, 8, 8, 3), dtype=np.uint8), ["cat", "dog"] * 30),
-        (np.random.default_rng(0).random((60, 5)), np.array([[0.0], [1.0]] * 30)),  # labels of MATLAB
+        (
+            np.random.default_rng(0).integers(0, 256, (60, 8, 8, 3), dtype=np.uint8),
+            ["cat", "dog"] * 30,
+        ),
+        (
+            np.random.default_rng(0).random((60, 5)),
+            np.array([[0.0], [1.0]] * 30),
+        ),  # labels of MATLAB
         (
             pd.DataFrame({"age": np.arange(60) % 90, "fee": np.linspace(0, 1, 60)}),
             pd.Series(np.arange(60) % 2, name="sick"),
@@ -123,7 +133,9 @@ def test_every_format_there_and_back(X, y, tmp_path):
     """Issue 31: bytes, axes, names and types survive fit, save and load."""
     classes = None if y is None else ["cat", "dog"] if isinstance(y, list) else [0, 1]
     bounds = [(0, 100)] * X.shape[1] if X.ndim == 2 else None
-    made = PrivateGenerator(delta=1e-4, classes=classes, bounds=bounds, run_dir=tmp_path / "run", verbose=False)
+    made = PrivateGenerator(
+        delta=1e-4, classes=classes, bounds=bounds, run_dir=tmp_path / "run", verbose=False
+    )
     made.fit(X, y).save(tmp_path / "g.pt")
     for each in (made, PrivateGenerator.load(tmp_path / "g.pt")):
         drawn, labels = each.sample(7)
@@ -153,7 +165,9 @@ def test_what_a_fit_prints(tmp_path, capsys):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_records_are_generated_on_the_device(tmp_path):
-    made = PrivateGenerator(device="cuda", shift=1.0, run_dir=tmp_path / "run").fit(DIGITS.images / 16)
+    made = PrivateGenerator(device="cuda", shift=1.0, run_dir=tmp_path / "run").fit(
+        DIGITS.images / 16
+    )
     assert made.generator_.means.is_cuda
     assert made.sample(5)[0].shape == (5, 8, 8)
 
@@ -161,7 +175,12 @@ def test_records_are_generated_on_the_device(tmp_path):
 def test_a_shared_ledger_allows_further_fits(tmp_path):
     SharedLedger.create(tmp_path / "shared.jsonl", target_epsilon=10.0, target_delta=1e-4)
     X = np.random.default_rng(0).random((300, 8, 8))
-    options = {"epsilon": 3, "delta": 1e-5, "shared_ledger": tmp_path / "shared.jsonl", "verbose": False}
+    options = {
+        "epsilon": 3,
+        "delta": 1e-5,
+        "shared_ledger": tmp_path / "shared.jsonl",
+        "verbose": False,
+    }
     made = PrivateGenerator(run_dir=tmp_path / "a", **options).fit(X)
     made.set_params(run_dir=tmp_path / "b").fit(X)
     assert not Budget.is_free(tmp_path / "b")

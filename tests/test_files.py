@@ -29,7 +29,9 @@ def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", fails)
-    with pytest.raises(InputError, match=r"Expected to write .*, got: No space left on device; choose a writable"):
+    with pytest.raises(
+        InputError, match=r"Expected to write .*, got: No space left on device; choose a writable"
+    ):
         write_json(tmp_path / "a.json", {"x": 2})
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]

@@ -20,21 +20,38 @@ from scipy.spatial import cKDTree
 from dpswd import InputError
 from dpswd._arrays import Layout
 from dpswd._provenance import seen_runs
+from dpswd.accounting.guarantee import guarantee_line
 from dpswd.commands.main import main
 from dpswd.data import benchmark
-from dpswd.generators import Generator, draw, export, guarantee_line, read_generator, save_grid, write_generator
-from dpswd.lightning.networks import ConvGenerator, ShuffleGenerator
+from dpswd.files.export import export
+from dpswd.files.generators import read_generator, write_generator
+from dpswd.files.pictures import save_grid
 from dpswd.mixture.generator import MixtureGenerator
+from dpswd.networks.generator import Generator, draw
+from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
 
 SEED = 20261121
 FACTS = {"epsilon": 1.0, "delta": 1e-5, "mu": 0.27, "private": True, "sound": True}
-KEYS = {"format", "version", "generator", "options", "classes", "proportions", "layout", "kinds", "guarantee", "state"}
+KEYS = {
+    "format",
+    "version",
+    "generator",
+    "options",
+    "classes",
+    "proportions",
+    "layout",
+    "kinds",
+    "guarantee",
+    "state",
+}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     directory = tmp_path_factory.mktemp("run")
-    assert main(["generate", "digits", "--out", str(directory), "--seed", str(SEED), "-n", "20"]) == 0
+    assert (
+        main(["generate", "digits", "--out", str(directory), "--seed", str(SEED), "-n", "20"]) == 0
+    )
     return directory
 
 
@@ -46,7 +63,11 @@ def strings_of(path):
             found.append(name)
             content = archive.read(name)
             if name.endswith(".pkl"):
-                found += [str(value) for _, value, _ in pickletools.genops(content) if isinstance(value, str)]
+                found += [
+                    str(value)
+                    for _, value, _ in pickletools.genops(content)
+                    if isinstance(value, str)
+                ]
             elif "/data/" not in name:
                 found.append(content.decode("latin-1"))
     return found
@@ -60,7 +81,9 @@ def nearest(tensors, rows):
             flat = layout.double().flatten().numpy()
             if len(flat) >= rows.shape[1]:
                 windows = np.lib.stride_tricks.sliding_window_view(flat, rows.shape[1])
-                best = min(best, float(tree.query(windows, p=math.inf, distance_upper_bound=0.05)[0].min()))
+                best = min(
+                    best, float(tree.query(windows, p=math.inf, distance_upper_bound=0.05)[0].min())
+                )
     return best
 
 
@@ -68,10 +91,21 @@ def test_nothing_but_weights_and_the_guarantee(run):
     content = torch.load(run / "generator.pt", weights_only=True)
     assert set(content) == KEYS
     expected = MixtureGenerator(**content["options"]).state_dict()
-    assert {key: value.shape for key, value in content["state"].items()} == {k: v.shape for k, v in expected.items()}
+    assert {key: value.shape for key, value in content["state"].items()} == {
+        k: v.shape for k, v in expected.items()
+    }
     assert (content["options"]["sample_shape"], content["options"]["n_classes"]) == ((1, 8, 8), 10)
     facts, guarantee = json.loads((run / "privacy.json").read_text()), content["guarantee"]
-    assert {"private", "sound", "epsilon", "delta", "mu", "regret", "neighboring_relation", "records"} <= set(guarantee)
+    assert {
+        "private",
+        "sound",
+        "epsilon",
+        "delta",
+        "mu",
+        "regret",
+        "neighboring_relation",
+        "records",
+    } <= set(guarantee)
     assert "runs on the same records compose" in guarantee.pop("scope")
     assert guarantee == {key: facts[key] for key in guarantee}
 
@@ -81,8 +115,12 @@ def test_no_path_and_no_seed(run):
     inside = re.compile(r"^archive/(\.?data/)?")
     assert not [text for text in strings if "/" in inside.sub("", text)]
     with zipfile.ZipFile(run / "generator.pt") as archive:
-        pickled = archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl")))
-    assert SEED not in {value for _, value, _ in pickletools.genops(pickled) if isinstance(value, int)}
+        pickled = archive.read(
+            next(name for name in archive.namelist() if name.endswith("data.pkl"))
+        )
+    assert SEED not in {
+        value for _, value, _ in pickletools.genops(pickled) if isinstance(value, int)
+    }
     torch.save({"where": str(run)}, run / "control.pt")
     assert [text for text in strings_of(run / "control.pt") if "/" in inside.sub("", text)]
 
@@ -107,8 +145,12 @@ def small():
     "made",
     [
         ConvGenerator((1, 12, 8), n_classes=3, latent_dim=5, hidden=16),
-        ShuffleGenerator((1, 12, 8), 3, size=6, chroma_size=3, hidden=16, width=4, jitter={"rotation": 5.0}),
-        MixtureGenerator((1, 12, 8), n_classes=3, n_cells=2, n_components=4, n_levels=5, jitter={"shift": 1.0}),
+        ShuffleGenerator(
+            (1, 12, 8), 3, size=6, chroma_size=3, hidden=16, width=4, jitter={"rotation": 5.0}
+        ),
+        MixtureGenerator(
+            (1, 12, 8), n_classes=3, n_cells=2, n_components=4, n_levels=5, jitter={"shift": 1.0}
+        ),
     ],
     ids=lambda made: type(made).__name__,
 )
@@ -119,7 +161,11 @@ def test_every_generator_there_and_back(tmp_path, made):
     latent, labels = made.latent(4), torch.tensor([0, 1, 2, 0])
     assert torch.equal(back(latent, labels), made(latent, labels))
     assert draw(back, labels).shape == (4, 1, 12, 8)
-    assert (back.class_names, back.proportions, guarantee) == (made.class_names, made.proportions, {})
+    assert (back.class_names, back.proportions, guarantee) == (
+        made.class_names,
+        made.proportions,
+        {},
+    )
 
 
 def test_classes_by_number_and_by_name():
@@ -133,8 +179,14 @@ def test_classes_by_number_and_by_name():
     made.class_names = ["a", "b", "c"]
     assert made.numbers(np.array(["c", "a"])).tolist() == [2, 0]
     made.class_names = [7, 8, 9]
-    assert made.numbers(["9", "7"]).tolist() == made.numbers([9.0, 7.0]).tolist() == [2, 0]  # of a command line
-    for wrong in (lambda: made.numbers(["d"]), lambda: made.labels(0), lambda: made.labels(3, "some")):
+    assert (
+        made.numbers(["9", "7"]).tolist() == made.numbers([9.0, 7.0]).tolist() == [2, 0]
+    )  # of a command line
+    for wrong in (
+        lambda: made.numbers(["d"]),
+        lambda: made.labels(0),
+        lambda: made.labels(3, "some"),
+    ):
         with pytest.raises(InputError):
             wrong()
 
@@ -147,7 +199,11 @@ def test_the_guarantee_of_further_runs_and_of_tensors(tmp_path):
         assert (guarantee["epsilon"], guarantee["sound"]) == expected
         assert seen_runs(back) == set(facts["weights_from_runs"])
         assert "other runs" in guarantee["scope"]
-    handed = {"sound": False, "records": "handed over by the caller", "conditions": ["fresh subsets"]}  # issue 30
+    handed = {
+        "sound": False,
+        "records": "handed over by the caller",
+        "conditions": ["fresh subsets"],
+    }  # issue 30
     write_generator(small(), tmp_path / "g.pt", FACTS | handed)
     stated = read_generator(tmp_path / "g.pt")[1]
     assert stated | handed == stated
@@ -183,7 +239,12 @@ def test_images_as_a_folder_and_as_arrays(tmp_path):
 
 
 def test_rows_as_a_table(tmp_path):
-    export(tmp_path / "x.csv", FRAME, [0, 1, 1, 0], Layout(dtypes=("int64", "float64"), columns=("age", "income")))
+    export(
+        tmp_path / "x.csv",
+        FRAME,
+        [0, 1, 1, 0],
+        Layout(dtypes=("int64", "float64"), columns=("age", "income")),
+    )
     lines = list(csv.reader((tmp_path / "x.csv").read_text().splitlines()))
     assert lines[0] == ["age", "income", "class"]
     assert lines[2] == ["1", str(1 / 3), "1"]  # types of the columns, and every digit
@@ -238,8 +299,12 @@ def test_damaged_files(released, tmp_path, data):
         assert all(torch.equal(value, state[name]) for name, value in found[0].state_dict().items())
 
 
-@pytest.mark.parametrize("key", ["format", "generator", "options", "state", "guarantee", "layout", None])
-@pytest.mark.parametrize("content", [None, -1, "Generator", [1], {"hidden": 10**12}, torch.ones(2), Trap()])
+@pytest.mark.parametrize(
+    "key", ["format", "generator", "options", "state", "guarantee", "layout", None]
+)
+@pytest.mark.parametrize(
+    "content", [None, -1, "Generator", [1], {"hidden": 10**12}, torch.ones(2), Trap()]
+)
 def test_files_with_other_content(released, tmp_path, key, content):
     """No code of a file is run."""
     whole = torch.load(io.BytesIO(released[0]), weights_only=True)

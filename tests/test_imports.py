@@ -16,7 +16,9 @@ HEAVY = ("lightning", "torchvision", "matplotlib", "sklearn", "jsonargparse", "t
 def loaded_by(statement, names):
     """The packages of ``names`` that a new interpreter has loaded after a statement."""
     code = f"import sys; {statement}; print(*[name for name in {names} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     return tuple(done.stdout.split())
 
 
@@ -27,7 +29,7 @@ def loaded_by(statement, names):
         ("import dpswd.report", ("matplotlib", "lightning", "torchvision"), ()),
         ("import dpswd.sensitivity, dpswd.mechanism", ("torch", *HEAVY), ()),
         ("import dpswd.accounting.ledger, dpswd.accounting.calibrate", ("torch", *HEAVY), ()),
-        ("import dpswd.adaptation.estimator, dpswd.evaluation", ("lightning",), ()),
+        ("import dpswd.estimators.adapter, dpswd.evaluation", ("lightning",), ()),
         ("import dpswd.lightning.budget", ("torch", *HEAVY[:1]), ("torch", "lightning")),  # control
     ],
 )
@@ -35,7 +37,12 @@ def test_imports_at_run_time(statement, names, loaded):
     assert loaded_by(statement, names) == loaded
 
 
-TRAINING = (*HEAVY, "pytorch_fid", "rich", "markdown_it")  # packages of the extra, which the plain installation lacks
+TRAINING = (
+    *HEAVY,
+    "pytorch_fid",
+    "rich",
+    "markdown_it",
+)  # packages of the extra, which the plain installation lacks
 
 
 @pytest.mark.parametrize(
@@ -44,8 +51,16 @@ TRAINING = (*HEAVY, "pytorch_fid", "rich", "markdown_it")  # packages of the ext
         ("from dpswd import Budget, DPSlicedWassersteinLoss, ReleaseLoader", 0, ""),
         ("from dpswd import PrivacyBudget", 1, "pip install 'dpswd[train]'"),
         ("from dpswd.commands.main import main; sys.exit(main(['--version']))", 0, "dpswd 0.3"),
-        ("from dpswd.commands.main import main; sys.exit(main(['demo']))", 2, "pip install 'dpswd[train]'"),
-        ("from dpswd.commands.main import main; sys.exit(main(['fit']))", 2, "pip install 'dpswd[train]'"),
+        (
+            "from dpswd.commands.main import main; sys.exit(main(['demo']))",
+            2,
+            "pip install 'dpswd[train]'",
+        ),
+        (
+            "from dpswd.commands.main import main; sys.exit(main(['fit']))",
+            2,
+            "pip install 'dpswd[train]'",
+        ),
     ],
 )
 def test_without_the_packages_for_training(statement, status, printed, tmp_path):

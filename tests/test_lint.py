@@ -9,7 +9,11 @@ from pathlib import Path
 import dpswd
 
 ROOT = Path(dpswd.__file__).parents[1]
-FILES = [path for folder in ("dpswd", "models", "experiments") for path in sorted((ROOT / folder).rglob("*.py"))]
+FILES = [
+    path
+    for folder in ("dpswd", "models", "experiments")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
 AMERICAN = re.compile(
     r"\b(?:(?:un)?(?:re)?center(?:s|ed|ing)?|colors?|colored|gray(?:scale|s)?|behaviors?|favors?|favorites?|neighborhoods?"
     r"|(?:un|re|de)?(?:normaliz|optimiz|standardiz|initializ|generaliz|quantiz|randomiz|regulariz|summariz|minimiz"
@@ -19,13 +23,21 @@ AMERICAN = re.compile(
 )
 # code, titles and arguments of libraries
 QUOTED = re.compile(r"`+[^`]*`+|https?://\S+|\"[^\"]*\"|'[^']*'|:\w+:`[^`]*`")
-FOREIGN = {"optimizer", "optimizers", "configure_optimizers", "color", "finalize"}  # prescribed by other libraries
+FOREIGN = {
+    "optimizer",
+    "optimizers",
+    "configure_optimizers",
+    "color",
+    "finalize",
+}  # prescribed by other libraries
 
 
 def docstrings(tree):
     """Pairs (line, docstring) of a module, its classes and its functions."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (
+            text := ast.get_docstring(node)
+        ):
             yield getattr(node, "lineno", 1), text
 
 
@@ -40,7 +52,9 @@ def names(tree):
 
 def prose(text):
     """Text without code, titles of papers and examples."""
-    text = re.split(r"\n\s*(?:References|Example):\n", text)[0].replace("generalized WDP", "")  # a name in Yang2024
+    text = re.split(r"\n\s*(?:References|Example):\n", text)[0].replace(
+        "generalized WDP", ""
+    )  # a name in Yang2024
     return QUOTED.sub(" ", text)
 
 
@@ -48,7 +62,9 @@ def found_spellings(path):
     source = path.read_text()
     tree, tokens = ast.parse(source), tokenize.generate_tokens(io.StringIO(source).readline)
     texts = [(line, prose(text)) for line, text in docstrings(tree)]
-    texts += [(token.start[0], prose(token.string)) for token in tokens if token.type == tokenize.COMMENT]
+    texts += [
+        (token.start[0], prose(token.string)) for token in tokens if token.type == tokenize.COMMENT
+    ]
     texts += [(line, name.replace("_", " ")) for line, name in names(tree) if name not in FOREIGN]
     for line, text in texts:
         for word in AMERICAN.findall(text.lower()):
@@ -60,9 +76,13 @@ def test_spelling_is_british():
 
 
 def test_controls(tmp_path, monkeypatch):
-    monkeypatch.setattr("tests.test_lint.ROOT" if "tests" in __name__ else f"{__name__}.ROOT", tmp_path)
+    monkeypatch.setattr(
+        "tests.test_lint.ROOT" if "tests" in __name__ else f"{__name__}.ROOT", tmp_path
+    )
     path = tmp_path / "x.py"
-    path.write_text('def f(colors):\n    """Returns the normalized center."""\n    return colors  # optimizes\n')
+    path.write_text(
+        'def f(colors):\n    """Returns the normalized center."""\n    return colors  # optimizes\n'
+    )
     assert len(list(found_spellings(path))) == 4
     path.write_text('def f(colour):\n    """Return ``color`` of a matrix in `normalize(x)`."""\n')
     assert not list(found_spellings(path))

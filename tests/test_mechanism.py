@@ -32,7 +32,9 @@ def test_bound_selects_the_law():
     assert isinstance(bernstein.law, ConstantLaw)
     assert bernstein.law.mean > 2
     assert bernstein.spends_tail
-    assert bernstein.replace(n_classes=3).law.mean > bernstein.law.mean  # the union bound over two blocks
+    assert (
+        bernstein.replace(n_classes=3).law.mean > bernstein.law.mean
+    )  # the union bound over two blocks
     whole = exact.replace(kind="orthogonal", bound="bernstein")
     assert not whole.spends_tail
     assert whole.law.is_constant
@@ -60,7 +62,14 @@ def test_mechanism_survives_json(changes, cast):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"mechanism": "laplace"}, {"mechanism": None}, {"x": 1}, {"dim": None}, {"sigma": math.nan}, {"kind": ["iid"]}],
+    [
+        {"mechanism": "laplace"},
+        {"mechanism": None},
+        {"x": 1},
+        {"dim": None},
+        {"sigma": math.nan},
+        {"kind": ["iid"]},
+    ],
 )
 def test_damaged_dict_is_refused(changes):
     values = ProjectionMechanism(**GOOD).to_dict()
@@ -99,7 +108,9 @@ def test_calibrate_returns_a_copy_that_keeps_the_budget():
     # T Gaussian releases with constant S = k / d: mu = sensitivity sqrt(S T) / sigma
     assert 0.995 <= made.unit_sensitivity * math.sqrt(2 * 4) / made.sigma <= 1 + 1e-15
     plan = {"sample_size": 50, "n_releases": 3}
-    spent = PrivacyAccountant().step(uncalibrated.calibrate(**plan, target_epsilon=2.0, target_delta=1e-5), **plan)
+    spent = PrivacyAccountant().step(
+        uncalibrated.calibrate(**plan, target_epsilon=2.0, target_delta=1e-5), **plan
+    )
     assert 1.99 <= spent.get_epsilon(1e-5) <= 2.0
 
 
@@ -107,7 +118,10 @@ def test_mechanism_without_sigma_is_refused():
     made, rows = ProjectionMechanism(**{**GOOD, "sigma": None}), torch.zeros(10, 5)
     with pytest.raises(InputError, match="calibrate"):
         PrivacyAccountant().step(made, sample_size=10, n_releases=1)
-    for use in (DPSlicedWassersteinLoss(made).release, lambda rows: DPSlicedWassersteinLoss(made)(rows, rows)):
+    for use in (
+        DPSlicedWassersteinLoss(made).release,
+        lambda rows: DPSlicedWassersteinLoss(made)(rows, rows),
+    ):
         with pytest.raises(InputError, match="calibrate"):
             use(rows)
 
@@ -115,11 +129,15 @@ def test_mechanism_without_sigma_is_refused():
 FALSE_ALARM = 1e-6  # chance that a correct law fails a statistical test, over the choice of seed
 
 
-@pytest.mark.parametrize(("r", "dim"), [(1, 2), (1, 3), (1, 50), (49, 50), (7, 20), (1, 784), (1, 4096), (5000, 12288)])
+@pytest.mark.parametrize(
+    ("r", "dim"), [(1, 2), (1, 3), (1, 50), (49, 50), (7, 20), (1, 784), (1, 4096), (5000, 12288)]
+)
 @pytest.mark.parametrize("t", [0.0, 1e-8, 4.9, 5.1, 77.0, 3e6])
 def test_log_kummer_agrees_with_mpmath(r, dim, t):
     with mpmath.workdps(40):
-        expected = float(mpmath.log(mpmath.hyp1f1(mpmath.mpf(r) / 2, mpmath.mpf(dim) / 2, t, maxterms=10**6)))
+        expected = float(
+            mpmath.log(mpmath.hyp1f1(mpmath.mpf(r) / 2, mpmath.mpf(dim) / 2, t, maxterms=10**6))
+        )
     assert float(log_kummer(r, dim, t)) == pytest.approx(expected, rel=1e-10, abs=0)
 
 
@@ -137,15 +155,21 @@ def simulate(dim, k, kind, draws, seed):
     return total
 
 
-@pytest.mark.parametrize(("dim", "k", "kind"), [(6, 11, "iid"), (24, 5, "iid"), (3, 40, "iid"), (6, 9, "orthogonal")])
+@pytest.mark.parametrize(
+    ("dim", "k", "kind"), [(6, 11, "iid"), (24, 5, "iid"), (3, 40, "iid"), (6, 9, "orthogonal")]
+)
 def test_survival_matches_simulation(dim, k, kind):
     draws = 20_000
     s = simulate(dim, k, kind, draws, seed=dim * k)
     law = ProjectionLaw(dim, k, kind)
-    band = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * draws))  # Dvoretzky-Kiefer-Wolfowitz, uniform in s
+    band = math.sqrt(
+        math.log(2 / FALSE_ALARM) / (2 * draws)
+    )  # Dvoretzky-Kiefer-Wolfowitz, uniform in s
     points = np.quantile(s, np.linspace(0.01, 0.99, 50))
     empirical = (s[:, None] > points).mean(0)
-    assert np.abs(law.survival(points) - empirical).max() < band + 0.01  # the law rounds up by up to a grid step
+    assert (
+        np.abs(law.survival(points) - empirical).max() < band + 0.01
+    )  # the law rounds up by up to a grid step
     wrong = ProjectionLaw(dim, k + max(1, k // 8), kind)  # control: another k is rejected
     assert np.abs(wrong.survival(points) - empirical).max() > band + 0.01
 
@@ -159,7 +183,9 @@ def test_one_direction_and_orthogonal_ones_have_closed_forms():
     assert ProjectionLaw(5, 15, "orthogonal").mean == 3
     law = ProjectionLaw(7, 10, "orthogonal")
     points = np.array([1.1, 1.4, 1.9])
-    np.testing.assert_allclose(law.survival(points), stats.beta.sf(points - 1, 1.5, 2.0), rtol=1e-12)
+    np.testing.assert_allclose(
+        law.survival(points), stats.beta.sf(points - 1, 1.5, 2.0), rtol=1e-12
+    )
     t = np.array([0.1, 3.0, 40.0])
     grid = stats.beta.ppf((np.arange(200_000) + 0.5) / 200_000, 1.5, 2.0)
     expected = [np.log(np.exp(x * grid).mean()) + x for x in t]
@@ -169,7 +195,12 @@ def test_one_direction_and_orthogonal_ones_have_closed_forms():
 @pytest.mark.parametrize(
     ("dim", "k", "kind", "classes"),
     [
-        *[(784, 200, "iid", False), (50, 100, "iid", True), (2, 3, "iid", False), (3, 1, "iid", True)],
+        *[
+            (784, 200, "iid", False),
+            (50, 100, "iid", True),
+            (2, 3, "iid", False),
+            (3, 1, "iid", True),
+        ],
         (64, 100, "orthogonal", True),
     ],
 )

@@ -12,13 +12,20 @@ from hypothesis import given, settings
 from hypothesis.extra import numpy as arrays
 
 import dpswd._random
-from dpswd import DPSlicedWassersteinLoss, PrivacyAccountant, PrivateRecords, ProjectionMechanism, random_projections
+from dpswd import (
+    DPSlicedWassersteinLoss,
+    PrivacyAccountant,
+    PrivateRecords,
+    ProjectionMechanism,
+    random_projections,
+)
+from dpswd._kernels import block_means, padded_block_means
 from dpswd._random import SeededRandom, normal, on_grid
 from dpswd.audit.bounds import Claim
 from dpswd.audit.game import run_game
 from dpswd.queries import ClassCounts, ClassCovariances
 from dpswd.release import clip_rows
-from dpswd.sliced import block_means, padded_block_means, sliced_wasserstein
+from dpswd.sliced import sliced_wasserstein
 
 UNIT32 = 2.0**-24  # half the distance from 1 to the next float32
 
@@ -31,7 +38,9 @@ def square_sum(values):
 @settings(deadline=None, max_examples=300)
 @given(
     row=st.integers(1, 40).flatmap(
-        lambda d: arrays.arrays("float64", d, elements=st.floats(-1e300, 1e300, allow_subnormal=True))
+        lambda d: arrays.arrays(
+            "float64", d, elements=st.floats(-1e300, 1e300, allow_subnormal=True)
+        )
     ),
     bound=st.sampled_from([0.5, 1.0, 0.1, 1e-6, 3e5]),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16]),
@@ -39,7 +48,9 @@ def square_sum(values):
 )
 def test_no_row_exceeds_the_bound_by_one_ulp(row, bound, dtype, near):
     x = torch.from_numpy(row)
-    if near and 0 < float(x.norm()) < math.inf:  # the dangerous ones: at the bound, but for rounding
+    if (
+        near and 0 < float(x.norm()) < math.inf
+    ):  # the dangerous ones: at the bound, but for rounding
         x = x / x.norm() * bound
     x = x.to(dtype)
     x = x[torch.isfinite(x)][None]  # a cast may overflow; the loss refuses that
@@ -53,9 +64,14 @@ def test_no_row_exceeds_the_bound_by_one_ulp(row, bound, dtype, near):
 def test_nor_do_rows_so_long_that_the_norm_itself_is_rounded(dim, value):
     entry = float(clip_rows(torch.full((1, dim), value, dtype=torch.float64), 0.5)[0, 0])
     assert dim * Fraction(entry) ** 2 <= Fraction(1, 4)
-    if (dim, value) == (10**6, 1 / 3):  # control: the margin of 1e-12 alone is not enough for this one
+    if (dim, value) == (
+        10**6,
+        1 / 3,
+    ):  # control: the margin of 1e-12 alone is not enough for this one
         x = torch.full((1, dim), value, dtype=torch.float64)
-        entry = float((x * (0.5 * (1 - 1e-12) / torch.linalg.vector_norm(x, dim=1, keepdim=True)))[0, 0])
+        entry = float(
+            (x * (0.5 * (1 - 1e-12) / torch.linalg.vector_norm(x, dim=1, keepdim=True)))[0, 0]
+        )
         assert dim * Fraction(entry) ** 2 > Fraction(1, 4)
 
 
@@ -94,7 +110,9 @@ def released(on):
     x = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
     made = ProjectionMechanism(5, 7, 0.3, 12, statistic="quantiles", n_quantiles=3, noise_seed=4)
     with autocast(on):
-        assert (x @ x.T).dtype == (torch.bfloat16 if on else torch.float32)  # control: autocast is at work
+        assert (x @ x.T).dtype == (
+            torch.bfloat16 if on else torch.float32
+        )  # control: autocast is at work
         loss = DPSlicedWassersteinLoss(made)
         release = loss.release(x)
         rows = DPSlicedWassersteinLoss(made.replace(statistic="rows", n_quantiles=None)).release(x)
@@ -103,8 +121,19 @@ def released(on):
         public = torch.randn(9, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
         distance = loss.distance(release, public)
         swd = sliced_wasserstein(x, public, directions)
-    (gradient,) = torch.autograd.grad(distance + swd, public)  # outside, as PyTorch and Lightning do it
-    tensors = [release.values, release.projections, rows.values, moment, directions, distance, swd, gradient]
+    (gradient,) = torch.autograd.grad(
+        distance + swd, public
+    )  # outside, as PyTorch and Lightning do it
+    tensors = [
+        release.values,
+        release.projections,
+        rows.values,
+        moment,
+        directions,
+        distance,
+        swd,
+        gradient,
+    ]
     return [tensor.detach() for tensor in tensors]
 
 
@@ -129,10 +158,14 @@ class LowBits:
 
     def __init__(self):
         # mu = 0.28 for any number of values
-        made = ProjectionMechanism(8, 256, 10.0, 20, "quantiles", 10, kind="orthogonal", noise_seed=0)
+        made = ProjectionMechanism(
+            8, 256, 10.0, 20, "quantiles", 10, kind="orthogonal", noise_seed=0
+        )
         self.loss = DPSlicedWassersteinLoss(made)
         self.claim = Claim.of(PrivacyAccountant().step(made, sample_size=20), 1e-5)
-        self.first = torch.randn(20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        self.first = torch.randn(
+            20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+        )
         self.second = self.first.clone()
         self.second[0] *= -1
 
@@ -144,7 +177,9 @@ class LowBits:
     def _broken_words(self, release, rows):
         sigma = release.mechanism.sigma
         exact = self.loss.exact_values(rows, None, release.projections)
-        noise = ((release.values - exact) / sigma).T.flatten().numpy().astype(np.longdouble)  # in order of the draws
+        noise = (
+            ((release.values - exact) / sigma).T.flatten().numpy().astype(np.longdouble)
+        )  # in order of the draws
         half = len(noise) // 2
         square = noise[:half] ** 2 + noise[half:] ** 2
         words = np.exp(-square / 2) * np.longdouble(2) ** 53
@@ -156,7 +191,9 @@ def test_the_low_bits_of_the_noise_tell_nothing(monkeypatch):
     game = LowBits()
     assert game.claim.mu < 0.3
     assert game.claim.is_consistent_with(run_game(game, 400))
-    monkeypatch.setattr(dpswd._random, "on_grid", lambda values, sigma: values)  # control: what the grid is for
+    monkeypatch.setattr(
+        dpswd._random, "on_grid", lambda values, sigma: values
+    )  # control: what the grid is for
     evidence = run_game(LowBits(), 400)
     assert not game.claim.is_consistent_with(evidence)
     assert evidence.mu_lower > 5 * game.claim.mu
@@ -164,7 +201,9 @@ def test_the_low_bits_of_the_noise_tell_nothing(monkeypatch):
 
 @pytest.mark.parametrize("sigma", [1e-308, 3e-5, 0.3, 1.0, 7e5, 1e300])
 def test_the_grid(sigma):
-    values = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * sigma
+    values = (
+        torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * sigma
+    )
     rounded = on_grid(values, sigma)
     assert float((rounded - values).abs().max()) <= max(sigma / 2048, 2.0**-1000)
     assert bool(torch.isfinite(rounded).all())
@@ -177,7 +216,9 @@ def test_the_grid(sigma):
 def test_noise_is_added_in_float64(monkeypatch):
     """Float32 noise differs by about 1e-8."""
     monkeypatch.setattr(dpswd._random, "on_grid", lambda values, sigma: values)
-    x = (torch.randn(12, 5, generator=torch.Generator().manual_seed(0)) * 99).round().double() / 1024
+    x = (
+        torch.randn(12, 5, generator=torch.Generator().manual_seed(0)) * 99
+    ).round().double() / 1024
     made = ProjectionMechanism(5, 7, 0.3, 12, statistic="quantiles", n_quantiles=3, noise_seed=4)
     loss, source = DPSlicedWassersteinLoss(made), SeededRandom(4)
     u = random_projections(5, 7, generator=source)
@@ -190,7 +231,10 @@ def test_noise_is_added_in_float64(monkeypatch):
 
 def test_everything_released_lies_on_the_grid():
     generator = torch.Generator().manual_seed(0)
-    x, labels = torch.randn(12, 5, generator=generator), torch.randint(3, (12,), generator=generator)
+    x, labels = (
+        torch.randn(12, 5, generator=generator),
+        torch.randint(3, (12,), generator=generator),
+    )
     handle = PrivateRecords(x, labels, classes=range(3))
     quantiles = ProjectionMechanism(5, 7, 0.3, 12, statistic="quantiles", n_quantiles=3)
     released = [
@@ -208,7 +252,11 @@ def test_everything_released_lies_on_the_grid():
 def test_block_means_of_many_rows_in_float32(offset, blocks):
     """Pairwise sums of b values are off by (log2 b + 2) units at most, plus rounding; sums in float64 by one unit."""
     n = 10**6
-    rows = (torch.randn(n, 2, generator=torch.Generator().manual_seed(0)) * 0.1 + offset).sort(dim=0).values
+    rows = (
+        (torch.randn(n, 2, generator=torch.Generator().manual_seed(0)) * 0.1 + offset)
+        .sort(dim=0)
+        .values
+    )
     exact, size = rows.double(), float(rows.abs().max())
     for length, means in ((n, block_means), (600_000, lambda s, m: padded_block_means(s, n, m))):
         found = means(rows[:length], blocks)
@@ -219,7 +267,11 @@ def test_block_means_of_many_rows_in_float32(offset, blocks):
     if blocks == 997 and offset:
         edges = torch.linspace(0, n, blocks + 1).round().long()
         running, correct = (
-            torch.cat([torch.zeros(1, 2), each.cumsum(dim=0)])[edges].diff(dim=0) / edges.diff()[:, None]
+            torch.cat([torch.zeros(1, 2), each.cumsum(dim=0)])[edges].diff(dim=0)
+            / edges.diff()[:, None]
             for each in (rows, exact)
         )
-        assert float((running.double() - correct).abs().max()) > 10 * (math.log2(1003) + 3) * UNIT32 * size
+        assert (
+            float((running.double() - correct).abs().max())
+            > 10 * (math.log2(1003) + 3) * UNIT32 * size
+        )

@@ -43,7 +43,10 @@ def values(name, rows, labels):
 
 def moved(name, first, second, rest=5):
     """How far the query moves when one record, (row, class), is replaced, over its sensitivity."""
-    others = torch.randn(rest, D, generator=torch.Generator().manual_seed(1)), torch.arange(rest) % C
+    others = (
+        torch.randn(rest, D, generator=torch.Generator().manual_seed(1)),
+        torch.arange(rest) % C,
+    )
     one, two = (
         values(name, torch.cat([others[0], row[None]]), torch.cat([others[1], torch.tensor([y])]))
         for row, y in (first, second)
@@ -82,7 +85,9 @@ def test_values():
     torch.testing.assert_close(moment, clipped.T @ clipped, rtol=1e-5, atol=1e-3)
     assert torch.equal(moment, moment.T)
     overall = values("sum and norm", rows, labels)
-    torch.testing.assert_close(overall, torch.cat([clipped.sum(0), clipped.square().sum()[None] / R]))
+    torch.testing.assert_close(
+        overall, torch.cat([clipped.sum(0), clipped.square().sum()[None] / R])
+    )
     moments = torch.stack([part.T @ part for part in each])
     torch.testing.assert_close(values("covariances", rows, labels), moments, rtol=1e-5, atol=1e-3)
 
@@ -90,7 +95,10 @@ def test_values():
 @QUERIES
 def test_sums_do_not_depend_on_the_order_of_the_records(name, monkeypatch):
     """Control: without the rounding of rows, the last digits depend on all records."""
-    rows, labels = torch.randn(6000, D, generator=torch.Generator().manual_seed(0)), torch.arange(6000) % C
+    rows, labels = (
+        torch.randn(6000, D, generator=torch.Generator().manual_seed(0)),
+        torch.arange(6000) % C,
+    )
     order = torch.randperm(6000, generator=torch.Generator().manual_seed(1))
     same = [torch.equal(values(name, rows, labels), values(name, rows[order], labels[order]))]
     monkeypatch.setattr(queries, "_summable", lambda values, *_, **__: values)
@@ -105,7 +113,14 @@ def test_values_of_columns():
     labels, query = torch.arange(5000) % C, MAKE["columns"]()
     counts, bins = values("columns", rows, labels), query.bins
     parts = counts.split([groups for _, _, groups in bins.levels], dim=1)
-    assert [(j, width) for j, width, _ in bins.levels] == [(0, 1), (1, 1), (1, 8), (2, 1), (2, 8), (3, 1)]
+    assert [(j, width) for j, width, _ in bins.levels] == [
+        (0, 1),
+        (1, 1),
+        (1, 8),
+        (2, 1),
+        (2, 8),
+        (3, 1),
+    ]
     for (j, width, _), part in zip(bins.levels, parts, strict=True):
         torch.testing.assert_close(part.sum(1), torch.bincount(labels).double())
         column = rows[labels == 1, j].double().clamp(*BOUNDS[j]).numpy()
@@ -130,11 +145,18 @@ def releases(query, rows, times):
 
 
 def test_noise_of_sums():
-    counts = releases(ClassCounts(2, sigma=3.0, noise_seed=0), torch.zeros(20, 1), 1500) - torch.tensor([20.0, 0])
+    counts = releases(
+        ClassCounts(2, sigma=3.0, noise_seed=0), torch.zeros(20, 1), 1500
+    ) - torch.tensor([20.0, 0])
     drawn = counts.flatten().numpy()
     accepts_sigma_only(drawn, 3.0)
-    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) * math.sqrt(len(drawn)) < stats.norm.isf(FALSE_ALARM / 2)
-    for query in (ClassMeans(2, 2000, R, sigma=3.0, noise_seed=5), SumAndNorm(4000, R, sigma=3.0, noise_seed=5)):
+    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) * math.sqrt(len(drawn)) < stats.norm.isf(
+        FALSE_ALARM / 2
+    )
+    for query in (
+        ClassMeans(2, 2000, R, sigma=3.0, noise_seed=5),
+        SumAndNorm(4000, R, sigma=3.0, noise_seed=5),
+    ):
         accepts_sigma_only(releases(query, torch.zeros(4, query.dim), 1).flatten()[5:].numpy(), 3.0)
 
 
@@ -205,5 +227,7 @@ def test_one_group_ignores_the_classes():
     rows = torch.randn(9, D) / 9
     labelled = PrivateRecords(rows, torch.arange(9) % C, classes=range(C))
     query = booked(ClassMeans(1, D, R, sigma=1e-13))
-    one, two = (query.coordinates(query.release(handle)) for handle in (PrivateRecords(rows), labelled))
+    one, two = (
+        query.coordinates(query.release(handle)) for handle in (PrivateRecords(rows), labelled)
+    )
     torch.testing.assert_close(one, two)

@@ -45,7 +45,9 @@ def test_normal_of_extreme_words():
         assert np.abs(draws).max() <= math.sqrt(2 * 53 * math.log(2)) * (1 + 1e-15)
 
 
-@pytest.mark.parametrize(("population", "size"), [(4, 3), (3, 3), (9, 2)], ids=["keys", "all", "rejection"])
+@pytest.mark.parametrize(
+    ("population", "size"), [(4, 3), (3, 3), (9, 2)], ids=["keys", "all", "rejection"]
+)
 def test_subset_is_uniform(population, size):
     """Every ordered subset of different indices, and nothing else, is drawn equally often."""
     ordered = list(itertools.permutations(range(population), size))
@@ -63,19 +65,27 @@ def test_subset_rejects_biased_words_and_draws_ties_again():
     drawn = subset(Fixed(*[top - i for i in range(6)], top - 6, 3), 10, 2)
     assert drawn.tolist() == [(top - 6) % 10, 3]
     assert subset(Fixed(top, 0), 2**3, 2).tolist() == [7, 0]  # a power of two rejects none
-    assert subset(Fixed(5, 5, 1, 9, 4, 7), 3, 3).tolist() == [1, 2, 0]  # the first three words are a tie
+    assert subset(Fixed(5, 5, 1, 9, 4, 7), 3, 3).tolist() == [
+        1,
+        2,
+        0,
+    ]  # the first three words are a tie
 
 
 def test_secure_random_has_no_state(monkeypatch):
     source = SecureRandom()
     assert vars(source) == {}
-    assert normal(source, (4,)).tolist() != normal(pickle.loads(pickle.dumps(source)), (4,)).tolist()
+    assert (
+        normal(source, (4,)).tolist() != normal(pickle.loads(pickle.dumps(source)), (4,)).tolist()
+    )
     monkeypatch.setattr("dpswd._random._MAX_BYTES", 12)  # in several calls
     assert len(set(source.words(5).tolist())) == 5
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # the child only draws and leaves
+@pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded.*fork.*:DeprecationWarning"
+)  # the child only draws and leaves
 def test_secure_random_after_fork():
     source = SecureRandom()
     normal(source, (1,))
@@ -93,7 +103,9 @@ def test_secure_random_adds_entropy_to_every_draw(monkeypatch):
     taken, added = [], []
     add, urandom = ssl.RAND_add, os.urandom
     monkeypatch.setattr(os, "urandom", lambda count: taken.append(urandom(count)) or taken[-1])
-    monkeypatch.setattr(ssl, "RAND_add", lambda seed, entropy: added.append(seed) or add(seed, entropy))
+    monkeypatch.setattr(
+        ssl, "RAND_add", lambda seed, entropy: added.append(seed) or add(seed, entropy)
+    )
     source = SecureRandom()
     drawn = [source.words(3).tolist() for _ in range(2)]
     assert drawn[0] != drawn[1]
@@ -115,22 +127,30 @@ def test_normal_equals_box_muller(pairs, count, monkeypatch):
         parts.append(radius * np.stack([np.cos(angle), np.sin(angle)]))
     exact = np.concatenate(parts, axis=1).ravel()[:count]
     # the product 2 pi u is off by an ulp of 2 pi at most (and pi itself by 1e-16 relative); the rest by a few ulps
-    assert np.abs(normal(SeededRandom(4), (count,)).numpy() - exact).max() < 10 * 2.0**-53 * float(exact.max())
+    assert np.abs(normal(SeededRandom(4), (count,)).numpy() - exact).max() < 10 * 2.0**-53 * float(
+        exact.max()
+    )
 
 
 def test_batches_are_uniform_and_say_nothing_about_the_next():
     """Also where the batch does not divide the records; in a shuffled epoch two batches share no record."""
     population, size, steps = 103, 10, 4001
-    batches = [set(indices.tolist()) for indices in FixedSizeSampler(population, size, n_steps=steps)]
+    batches = [
+        set(indices.tolist()) for indices in FixedSizeSampler(population, size, n_steps=steps)
+    ]
     assert {len(batch) for batch in batches} == {size}  # no short last batch, no record twice
     counts = np.bincount([index for batch in batches for index in batch], minlength=population)
     # a count has variance T q (1 - q), less than a multinomial's: scale the statistic by (N - 1) / (N - B)
     expected = steps * size / population
-    statistic = float(((counts - expected) ** 2 / expected).sum()) * (population - 1) / (population - size)
+    statistic = (
+        float(((counts - expected) ** 2 / expected).sum()) * (population - 1) / (population - size)
+    )
     assert FALSE_ALARM < stats.chi2.sf(statistic, population - 1) < 1 - FALSE_ALARM
     shared = sum(len(a & b) for a, b in itertools.pairwise(batches))
     law = stats.hypergeom(population, size, size)
-    assert abs(shared - 4000 * law.mean()) / math.sqrt(4000 * law.var()) < stats.norm.isf(FALSE_ALARM / 2)
+    assert abs(shared - 4000 * law.mean()) / math.sqrt(4000 * law.var()) < stats.norm.isf(
+        FALSE_ALARM / 2
+    )
     assert 4000 * law.mean() / math.sqrt(4000 * law.var()) > 50  # control: epochs would share none
 
 
@@ -145,7 +165,9 @@ def test_fresh_for_every_sampler_and_every_pass():
     assert len(next(iter(pickle.loads(pickle.dumps(sampler))))) == 3
 
 
-@pytest.mark.parametrize(("every", "done", "sizes"), [(1, 0, [4, 4, 4]), (2, 0, [4, 0, 4, 0, 4, 0]), (2, 3, [0, 4, 0])])
+@pytest.mark.parametrize(
+    ("every", "done", "sizes"), [(1, 0, [4, 4, 4]), (2, 0, [4, 0, 4, 0, 4, 0]), (2, 3, [0, 4, 0])]
+)
 def test_handles_of_planned_releases_and_free_steps(every, done, sizes):
     made = loader(3, every, batch_size=4)
     made.n_done = lambda: done  # of a resumed run

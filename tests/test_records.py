@@ -14,8 +14,15 @@ from dpswd.records import Stored
 
 
 def test_public_facts():
-    handle = PrivateRecords(np.zeros((6, 8, 8, 3), dtype=np.uint8), list("abcabc"), classes=list("abc"), name="x")
-    assert (len(handle), handle.shape, handle.n_classes, handle.classes) == (6, (3, 8, 8), 3, ["a", "b", "c"])
+    handle = PrivateRecords(
+        np.zeros((6, 8, 8, 3), dtype=np.uint8), list("abcabc"), classes=list("abc"), name="x"
+    )
+    assert (len(handle), handle.shape, handle.n_classes, handle.classes) == (
+        6,
+        (3, 8, 8),
+        3,
+        ["a", "b", "c"],
+    )
     assert repr(handle) == "PrivateRecords(6 records of shape (3, 8, 8), n_classes=3)"
     assert (handle.name, handle.taken, handle.bounds, handle.kinds) == ("x", (), None, None)
     table = PrivateRecords(X, bounds=[(-1, 1)] * 3, kinds=["numeric", "integer", "binary"])
@@ -88,7 +95,10 @@ CLASSES = [
     ("rows", "options", "match"),
     [
         *((rows, {}, match) for rows, match in ARRAYS),
-        *((np.zeros((len(y), 2)), {"y": y, "classes": classes}, match) for y, classes, match in CLASSES),
+        *(
+            (np.zeros((len(y), 2)), {"y": y, "classes": classes}, match)
+            for y, classes, match in CLASSES
+        ),
         (X, {"y": Y[:-1], "classes": range(3)}, "class per record"),
         (X, {"classes": [0, 1]}, "Expected y"),
         (X, {"unreadable": "skip"}, "unreadable"),
@@ -167,21 +177,29 @@ def test_rows_come_back_in_their_type(dtype):
     back = layout.restore(values + (0 if "float" in dtype else 0.2))
     assert back.dtype == dtype
     assert np.array_equal(back, ROWS.astype(dtype))
-    assert layout.restore(torch.tensor([[-1e9, 1e9]])).dtype == dtype  # noise leads out of the range of bytes
+    assert (
+        layout.restore(torch.tensor([[-1e9, 1e9]])).dtype == dtype
+    )  # noise leads out of the range of bytes
     kind = {"int64": "integer", "uint8": "integer", "bool": "binary"}.get(dtype)
     assert layout.column_kinds(2) == (kind and [kind] * 2)
-    assert as_records(ROWS.astype(dtype).tolist())[1] == Layout()  # of a list: one record with a fraction changes it
+    assert (
+        as_records(ROWS.astype(dtype).tolist())[1] == Layout()
+    )  # of a list: one record with a fraction changes it
 
 
 def test_a_data_frame_comes_back_as_one():
     pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame({"age": [31, 70], "height": [1.5, 1.75], "smokes": [True, False], 7: [1, 2]})
+    frame = pd.DataFrame(
+        {"age": [31, 70], "height": [1.5, 1.75], "smokes": [True, False], 7: [1, 2]}
+    )
     frame = frame.astype({"height": "float32", 7: "Int64"})
     values, layout = as_records(frame)
     assert values.tolist() == [[31, 1.5, 1, 1], [70, 1.75, 0, 2]]
     assert layout.column_kinds(4) == ["integer", "numeric", "binary", "integer"]
     for known in (layout, Layout(**asdict(layout))):
-        pd.testing.assert_frame_equal(known.restore(values + 0.2 * (values == values.round())), frame)
+        pd.testing.assert_frame_equal(
+            known.restore(values + 0.2 * (values == values.round())), frame
+        )
     frame.loc[0, 7] = pd.NA
     with pytest.raises(InputError, match="NaN"):
         as_records(frame)
@@ -233,7 +251,9 @@ def test_labels(y, classes, names):
 
 def test_facts_that_are_taken_from_the_records_are_named(capsys):
     told = "taken from the records and treated as public"
-    assert as_labels([*"ab"], None)[2] == f"{told}: classes=['a', 'b']; pass classes= to state them."
+    assert (
+        as_labels([*"ab"], None)[2] == f"{told}: classes=['a', 'b']; pass classes= to state them."
+    )
     assert taken_from_records(size=8, a=1) == f"{told}: size=8, a=1; pass size=, a= to state them."
     assert as_labels([True, False], None)[1:] == ([False, True], None)  # the type states them
     handle = PrivateRecords(torch.zeros(2, 2), [1, 2])

@@ -35,7 +35,9 @@ PRIVATE = {  # names that give private values, and the modules that may use them
 def uses(source, name):
     """Whether an attribute is read, or spelled in a string of getattr."""
     for node in ast.walk(ast.parse(source)):
-        reads = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+        reads = (
+            isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+        )
         if reads or (isinstance(node, ast.Constant) and node.value == name):
             return True
     return False
@@ -46,8 +48,14 @@ def test_records_are_opened_in_one_place(name):
     where = {path.name for path in PACKAGE.rglob("*.py") if uses(path.read_text(), name)}
     assert where == PRIVATE[name]
     if name == "open_records":
-        for path in (each for part in ("models", "experiments") for each in (PACKAGE.parent / part).rglob("*.py")):
-            assert not uses(path.read_text(), name) or path.name == "parts.py"  # a benchmark, which counts them
+        for path in (
+            each
+            for part in ("models", "experiments")
+            for each in (PACKAGE.parent / part).rglob("*.py")
+        ):
+            assert (
+                not uses(path.read_text(), name) or path.name == "parts.py"
+            )  # a benchmark, which counts them
     assert uses(f"f = records.{name}", name)  # controls
     assert uses(f"getattr(records, '{name}')(index)", name)
 
@@ -89,7 +97,10 @@ class Log(Recorder):
     [
         (ClassCounts(3, sigma=1.0), lambda part, handle: part.release(handle)),
         (ClassCovariances(1, 3, sigma=1.0), lambda part, handle: part.release(handle)),
-        (DPSlicedWassersteinLoss(MECHANISM), lambda part, handle: part.release(next(iter(loader(of=handle)))).values),
+        (
+            DPSlicedWassersteinLoss(MECHANISM),
+            lambda part, handle: part.release(next(iter(loader(of=handle)))).values,
+        ),
     ],
     ids=["counts", "moment", "loss"],
 )
@@ -130,7 +141,9 @@ def test_rows_are_clipped_one_by_one():
     assert float(clipped[[2, 4]].norm(dim=1).max()) <= 0.5
 
 
-@pytest.mark.parametrize("rows", [lambda x: x[:, 0], lambda x: x[:3], lambda x: None, lambda x: x[:, None]])
+@pytest.mark.parametrize(
+    "rows", [lambda x: x[:, 0], lambda x: x[:3], lambda x: None, lambda x: x[:, None]]
+)
 def test_row_functions_of_another_shape_are_refused(rows):
     with pytest.raises(InputError, match=r"rows \(n, d\)"):
         exact(ClassMeans(3, 3), X, Y, function=rows)
@@ -169,7 +182,9 @@ def test_a_row_function_is_checked_once_and_on_public_records_first(monkeypatch)
 
     rows.__module__ = "numpy.test"  # a library's function, whose variables are not looked at
     opened = PrivateRecords.open_records
-    monkeypatch.setattr(PrivateRecords, "open_records", lambda self, i: seen.append("opened") or opened(self, i))
+    monkeypatch.setattr(
+        PrivateRecords, "open_records", lambda self, i: seen.append("opened") or opened(self, i)
+    )
     query.release(records(), rows=rows)
     checks = seen.index("opened")
     assert seen[checks:] == ["opened", N]
@@ -181,7 +196,9 @@ def test_a_row_function_is_checked_once_and_on_public_records_first(monkeypatch)
 
 def test_batches_of_the_loss_have_the_rows_of_the_encoder():
     encoder = torch.nn.Linear(3, 3)
-    made = MECHANISM.replace(batch_size=N, sigma=1e-12, row_norm=100.0, statistic="quantiles", n_quantiles=N)
+    made = MECHANISM.replace(
+        batch_size=N, sigma=1e-12, row_norm=100.0, statistic="quantiles", n_quantiles=N
+    )
     batch = next(iter(loader(batch_size=N)))
     release = booked(DPSlicedWassersteinLoss(made)).release(batch, rows=encoder)
     expected = (encoder(X).detach().double() @ release.projections).sort(dim=0).values

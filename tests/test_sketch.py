@@ -19,7 +19,11 @@ Y = torch.arange(N) % C
 def images(n=N, labels=Y, seed=0):
     """Images whose class moves their mean, and whose first row varies as one."""
     source = torch.Generator().manual_seed(seed)
-    base = 0.2 + 0.2 * labels.float().view(-1, 1, 1, 1) + 0.02 * torch.randn(n, *SHAPE, generator=source)
+    base = (
+        0.2
+        + 0.2 * labels.float().view(-1, 1, 1, 1)
+        + 0.02 * torch.randn(n, *SHAPE, generator=source)
+    )
     base[:, :, 0] += 0.1 * torch.randn(n, 1, 1, generator=source)
     return base.clamp(0, 1)
 
@@ -30,7 +34,9 @@ def handle():
 
 def released(directory, *, epsilon=100.0, records=None, maps=None, n_classes=C, **options):
     sketch = Sketch(maps or Flatten(SHAPE, centre=0.4, radius=1.5), n_classes, **options)
-    sketch.release(records or handle(), target_epsilon=epsilon, target_delta=1e-5, run_dir=directory)
+    sketch.release(
+        records or handle(), target_epsilon=epsilon, target_delta=1e-5, run_dir=directory
+    )
     return sketch
 
 
@@ -52,7 +58,9 @@ def test_loss_is_the_mean_over_pairs(sketch, labels):
         rows, about = clip_rows(rows, 0.5), clip_rows(rows - mean, 0.4)
         n = len(rows)
         first = sum(rows[i] @ rows[j] for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
-        second = sum((about[i] @ about[j]) ** 2 for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
+        second = sum((about[i] @ about[j]) ** 2 for i in range(n) for j in range(n) if i != j) / (
+            n * (n - 1)
+        )
         outer = (about[:, :, None] * about[:, None, :]).mean(0)
         wanted.append(
             part.weights[0] * (first - 2 * rows.mean(0) @ mean + mean @ mean)
@@ -64,8 +72,12 @@ def test_loss_is_the_mean_over_pairs(sketch, labels):
 
 def test_records_of_the_same_law_are_nearest(sketch):
     same, moved = images(seed=2), images(seed=2)
-    moved[:, :, 0] = moved[:, :, 0].mean()  # the same means of classes, almost, without the variety of the first row
-    losses = [float(sketch.loss(each, y)) for each, y in ((same, Y), (moved, Y), (same, (Y + 1) % C))]
+    moved[:, :, 0] = moved[
+        :, :, 0
+    ].mean()  # the same means of classes, almost, without the variety of the first row
+    losses = [
+        float(sketch.loss(each, y)) for each, y in ((same, Y), (moved, Y), (same, (Y + 1) % C))
+    ]
     assert losses[0] < 0.1 * losses[1] < 0.1 * losses[2]
 
 
@@ -82,16 +94,29 @@ def test_pooled_moments_of_classes_of_equal_covariance(tmp_path):
 def test_training_of_a_network_with_batch_normalisation(sketch):
     torch.manual_seed(0)
     network = nn.Sequential(
-        nn.Linear(8 + C, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 16), nn.Unflatten(1, SHAPE)
+        nn.Linear(8 + C, 32),
+        nn.BatchNorm1d(32),
+        nn.ReLU(),
+        nn.Linear(32, 16),
+        nn.Unflatten(1, SHAPE),
     )
-    optimiser, labels, losses = torch.optim.Adam(network.parameters(), 1e-2), torch.arange(60) % C, []
+    optimiser, labels, losses = (
+        torch.optim.Adam(network.parameters(), 1e-2),
+        torch.arange(60) % C,
+        [],
+    )
     for _ in range(200):
-        loss = sketch.loss(network(torch.cat([torch.randn(60, 8), torch.eye(C)[labels]], 1)), labels)
+        loss = sketch.loss(
+            network(torch.cat([torch.randn(60, 8), torch.eye(C)[labels]], 1)), labels
+        )
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))
-    assert sum(losses[-20:]) < 0.05 * sum(losses[:20]), (losses[::20], float(sketch.loss(images(seed=9), Y)))
+    assert sum(losses[-20:]) < 0.05 * sum(losses[:20]), (
+        losses[::20],
+        float(sketch.loss(images(seed=9), Y)),
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"moments": False}, {"pooled": True}], ids=str)
@@ -137,7 +162,11 @@ def test_files(tmp_path):
     assert again.guarantee == made.guarantee
     assert again.guarantee["epsilon"] <= 100
     torch.testing.assert_close(again.loss(images(seed=5), Y), made.loss(images(seed=5), Y))
-    for other in (DCT(SHAPE, 3), DCT(SHAPE, 4, centre=0.4, radius=1.5), Flatten(SHAPE, centre=0.3, radius=1.5)):
+    for other in (
+        DCT(SHAPE, 3),
+        DCT(SHAPE, 4, centre=0.4, radius=1.5),
+        Flatten(SHAPE, centre=0.3, radius=1.5),
+    ):
         with pytest.raises(InputError, match=r"sketch\.pt"):
             Sketch(other, C).load(tmp_path / "sketch.pt")
     (tmp_path / "sketch.pt").write_bytes(b"damaged")

@@ -9,10 +9,10 @@ import torch
 from scipy import stats
 
 from dpswd import random_projections, sliced_wasserstein
+from dpswd._kernels import block_means, padded_block_means
 from dpswd._random import SeededRandom
 from dpswd._sorting import sort_rows, sort_rows_with_order
 from dpswd.errors import InputError
-from dpswd.sliced import block_means, padded_block_means
 
 
 def cloud(n, d, seed=0):
@@ -36,16 +36,22 @@ def test_equals_pot(n, m, p):
 @pytest.mark.parametrize("p", [2, 3])
 def test_gradient(n, m, p):
     x, y, u = cloud(n, 3, 1).requires_grad_(), cloud(m, 3, 2).requires_grad_(), directions(3, 5)
-    assert torch.autograd.gradcheck(lambda a, b: sliced_wasserstein(a, b, u, p), (x, y))  # finite differences
+    assert torch.autograd.gradcheck(
+        lambda a, b: sliced_wasserstein(a, b, u, p), (x, y)
+    )  # finite differences
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("max_bytes", [1, 40 * 2 * 50 * 7], ids=["a direction", "seven"])
 def test_memory_limit_keeps_value_and_gradient(max_bytes, threads, monkeypatch):
-    x, y, u = cloud(50, 9, 1).float(), cloud(50, 9, 2).float().requires_grad_(), directions(9, 61).float()
+    x, y, u = (
+        cloud(50, 9, 1).float(),
+        cloud(50, 9, 2).float().requires_grad_(),
+        directions(9, 61).float(),
+    )
     whole = sliced_wasserstein(x, y, u)
     (expected,) = torch.autograd.grad(whole, y)
-    monkeypatch.setattr("dpswd.sliced._MAX_BYTES", max_bytes)
+    monkeypatch.setattr("dpswd._kernels._MAX_BYTES", max_bytes)
     torch.set_num_threads(threads)
     try:
         value = sliced_wasserstein(x, y, u)
@@ -86,17 +92,28 @@ def test_block_means_integrate_the_quantile_function_and_its_gradient(n, blocks)
 def test_padded_block_means_are_those_of_the_sorted_padded_column(n, blocks, shift):
     values = (cloud(n, 4) + shift).sort(dim=0).values
     padded = torch.cat([values, torch.zeros(12 - n, 4, dtype=torch.float64)]).sort(dim=0).values
-    torch.testing.assert_close(padded_block_means(values, 12, blocks), block_means(padded, blocks), rtol=0, atol=1e-13)
+    torch.testing.assert_close(
+        padded_block_means(values, 12, blocks), block_means(padded, blocks), rtol=0, atol=1e-13
+    )
 
 
-SHAPES = [((5,), (5, 3), (3, 2)), ((5, 3), (5, 4), (3, 2)), ((5, 3), (5, 3), (2, 3)), ((0, 3), (5, 3), (3, 2))]
+SHAPES = [
+    ((5,), (5, 3), (3, 2)),
+    ((5, 3), (5, 4), (3, 2)),
+    ((5, 3), (5, 3), (2, 3)),
+    ((0, 3), (5, 3), (3, 2)),
+]
 
 
 @pytest.mark.parametrize(
     ("function", "arguments", "match"),
     [
         *((sliced_wasserstein, map(torch.zeros, shapes), "got shapes") for shapes in SHAPES),
-        (sliced_wasserstein, (torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), 0.5), "order p >= 1"),
+        (
+            sliced_wasserstein,
+            (torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), 0.5),
+            "order p >= 1",
+        ),
         (partial(random_projections, kind="haar"), (3, 3), "kind"),
         (partial(random_projections, generator=0), (3, 3), "generator"),
     ],
@@ -115,7 +132,9 @@ KINDS = ("iid", "orthogonal")
 def test_columns_are_unit(kind, d, k):
     u = random_projections(d, k, kind=kind)
     assert (u.shape, u.dtype) == ((d, k), torch.float64)
-    torch.testing.assert_close(u.norm(dim=0), torch.ones(k, dtype=torch.float64), rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        u.norm(dim=0), torch.ones(k, dtype=torch.float64), rtol=0, atol=1e-14
+    )
     if kind == "orthogonal" and k % d == 0:  # whole bases see every move alike
         torch.testing.assert_close(u @ u.T, k / d * torch.eye(d, dtype=u.dtype), rtol=0, atol=1e-13)
 
@@ -128,14 +147,20 @@ def test_entries_have_the_law_of_a_uniform_direction(kind):
     for row, column in ((0, slice(0, None, 5)), (3, slice(2, None, 5)), (4, slice(4, None, 5))):
         squares = u[row, column].square().numpy()  # one column of every basis: independent
         assert stats.kstest(squares, stats.beta(0.5, (d - 1) / 2).cdf).pvalue > FALSE_ALARM
-        assert stats.kstest(squares, stats.beta(0.5, d / 2).cdf).pvalue < FALSE_ALARM  # control: one dimension more
+        assert (
+            stats.kstest(squares, stats.beta(0.5, d / 2).cdf).pvalue < FALSE_ALARM
+        )  # control: one dimension more
         signs = int((u[row, column] > 0).sum())
-        assert stats.binomtest(signs, len(squares)).pvalue > FALSE_ALARM  # QR alone would fail: see below
+        assert (
+            stats.binomtest(signs, len(squares)).pvalue > FALSE_ALARM
+        )  # QR alone would fail: see below
 
 
 def test_bases_are_uniform_and_qr_alone_is_not():
     generator = torch.Generator().manual_seed(0)
-    ours = random_projections(4, 4 * 4000, kind="orthogonal", generator=generator).T.reshape(4000, 4, 4)
+    ours = random_projections(4, 4 * 4000, kind="orthogonal", generator=generator).T.reshape(
+        4000, 4, 4
+    )
     raw = torch.linalg.qr(torch.randn(4000, 4, 4, generator=generator, dtype=torch.float64)).Q.mT
 
     def p_value(bases):  # the trace of a uniform orthogonal matrix is symmetric about 0
@@ -161,7 +186,9 @@ EDGES = torch.tensor([[0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38, 0.0, 1.0, -1.0, 1.
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("rows", [VALUES, EDGES, VALUES[:, :1], VALUES[:, :0], VALUES.round()], ids=lambda r: r.shape)
+@pytest.mark.parametrize(
+    "rows", [VALUES, EDGES, VALUES[:, :1], VALUES[:, :0], VALUES.round()], ids=lambda r: r.shape
+)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_sorts_equal_torch(rows, dtype, threads):
     rows = rows.to(dtype)
@@ -172,7 +199,9 @@ def test_sorts_equal_torch(rows, dtype, threads):
         torch.set_num_threads(1)
     assert torch.equal(values, rows.sort(dim=1).values)
     assert torch.equal(rows.gather(1, order), values)
-    assert torch.equal(order.sort(dim=1).values, torch.arange(rows.shape[1]).expand_as(order))  # a permutation
+    assert torch.equal(
+        order.sort(dim=1).values, torch.arange(rows.shape[1]).expand_as(order)
+    )  # a permutation
     assert torch.equal(alone, values)
 
 

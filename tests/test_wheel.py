@@ -15,7 +15,9 @@ pytestmark = pytest.mark.slow
 
 def run(*words, cwd, **more):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
-    done = subprocess.run([*map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -24,11 +26,26 @@ def run(*words, cwd, **more):
 def installed(tmp_path_factory):
     """Environment with the wheel; its dependencies are those of the environment that runs the tests."""
     place = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place, ROOT, cwd=place)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        place,
+        ROOT,
+        cwd=place,
+    )
     run(sys.executable, "-m", "venv", place / "venv", cwd=place)
     python = place / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", *place.glob("*.whl"), cwd=place)
-    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place).strip())
+    site = Path(
+        run(
+            python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place
+        ).strip()
+    )
     # a path in a .pth file is searched, but the .pth files there (that of the editable install) are not read
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return place / "venv" / "bin"
@@ -51,15 +68,34 @@ def test_the_wheel_holds_the_package_and_its_configs_only(installed, empty):
 
 def test_demo(installed, empty):
     run(installed / "dpswd", "demo", cwd=empty)
-    assert {"generator.pt", "synthetic.npz", "report.html"} <= {path.name for path in (empty / "runs/demo").iterdir()}
+    assert {"generator.pt", "synthetic.npz", "report.html"} <= {
+        path.name for path in (empty / "runs/demo").iterdir()
+    }
 
 
 @pytest.mark.data
 def test_fit_and_sample(installed, empty, data_root):
     options = ["--trainer.max_steps", "20"]
-    run(installed / "dpswd", "fit", "--config", "mnist_swd", *options, cwd=empty, DPSWD_DATA=str(data_root))
+    run(
+        installed / "dpswd",
+        "fit",
+        "--config",
+        "mnist_swd",
+        *options,
+        cwd=empty,
+        DPSWD_DATA=str(data_root),
+    )
     out = empty / "runs" / "mnist_swd"
     run(installed / "dpswd", "report", out, cwd=empty)
-    run(installed / "dpswd", "sample", out / "generator.pt", "-n", "30", "--out", "more.npz", cwd=empty)
+    run(
+        installed / "dpswd",
+        "sample",
+        out / "generator.pt",
+        "-n",
+        "30",
+        "--out",
+        "more.npz",
+        cwd=empty,
+    )
     with np.load(empty / "more.npz") as written:
         assert written["data"].shape == (30, 28, 28)

@@ -12,7 +12,13 @@ from gdpnum import PLDConverter
 from numpy.typing import NDArray
 
 from dpswd._validate import at_least, choice, positive, probability
-from dpswd.accounting.pld import POINTS_PER_DEVIATION, LossTooLargeError, Releases, compose, merge_gaussians
+from dpswd.accounting.pld import (
+    POINTS_PER_DEVIATION,
+    LossTooLargeError,
+    Releases,
+    compose,
+    merge_gaussians,
+)
 from dpswd.accounting.rdp import RenyiAccount
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism, ProjectionMechanism
@@ -29,11 +35,13 @@ _SUBSETS = (
     "Every release reads a fresh uniform subset of fixed size, drawn without replacement and kept secret; shuffled "
     "epochs are not such subsets."
 )
-_FRESH_DIRECTIONS = (
-    "Directions are drawn afresh for every release, independently of the data and of earlier directions."
+_FRESH_DIRECTIONS = "Directions are drawn afresh for every release, independently of the data and of earlier directions."
+_WHOLE_BASES = (
+    "Directions are whole orthonormal bases, so that the sensitivity does not depend on them."
 )
-_WHOLE_BASES = "Directions are whole orthonormal bases, so that the sensitivity does not depend on them."
-_PRIVATE_LABELS = "Labels are private: a change of class is accounted for. The list of classes is public."
+_PRIVATE_LABELS = (
+    "Labels are private: a change of class is accounted for. The list of classes is public."
+)
 _TAILS = "The tail of the bound is charged to delta at every release; without failure_prob, half of delta."
 _FIXED_SEED = "NOT PRIVATE: a fixed noise seed makes the noise repeatable."
 _BOUNDS = {
@@ -77,14 +85,18 @@ class PrivacyAccountant:
         self.history: list[ReleaseGroup] = []
 
     @classmethod
-    def from_groups(cls, groups: Iterable[ReleaseGroup], accountant: str = "pld") -> "PrivacyAccountant":
+    def from_groups(
+        cls, groups: Iterable[ReleaseGroup], accountant: str = "pld"
+    ) -> "PrivacyAccountant":
         """Return an accountant of the given ``(mechanism, sample_size, n_releases)``."""
         made = cls(accountant)
         for mechanism, sample_size, n_releases in groups:
             made.step(mechanism, sample_size=sample_size, n_releases=n_releases)
         return made
 
-    def step(self, mechanism: Mechanism, *, sample_size: int, n_releases: int = 1) -> "PrivacyAccountant":
+    def step(
+        self, mechanism: Mechanism, *, sample_size: int, n_releases: int = 1
+    ) -> "PrivacyAccountant":
         """Add releases and return the accountant.
 
         Args:
@@ -97,7 +109,9 @@ class PrivacyAccountant:
         """
         at_least(1, sample_size=sample_size, n_releases=n_releases)
         if not isinstance(mechanism, Mechanism):
-            raise InputError(f"Expected a ProjectionMechanism or GaussianMechanism, got {type(mechanism).__name__}.")
+            raise InputError(
+                f"Expected a ProjectionMechanism or GaussianMechanism, got {type(mechanism).__name__}."
+            )
         mechanism.check_calibrated()
         if mechanism.batch_size is not None and mechanism.batch_size > sample_size:
             got = f"batch_size={mechanism.batch_size} and sample_size={sample_size}"
@@ -113,7 +127,11 @@ class PrivacyAccountant:
         weight = self._tail(chosen=False)
         resolved = PrivacyAccountant(self.accountant)
         for mechanism, size, count in self.history:
-            if isinstance(mechanism, ProjectionMechanism) and mechanism.spends_tail and mechanism.failure_prob is None:
+            if (
+                isinstance(mechanism, ProjectionMechanism)
+                and mechanism.spends_tail
+                and mechanism.failure_prob is None
+            ):
                 mechanism = mechanism.replace(failure_prob=_TAIL_SHARE * delta / weight)
             resolved.step(mechanism, sample_size=size, n_releases=count)
         return resolved
@@ -140,14 +158,18 @@ class PrivacyAccountant:
         else:
             epsilon = float(resolved.pld(points=points).get_epsilon_for_delta(delta))
         if not math.isfinite(epsilon):
-            raise LossTooLargeError(f"Expected a delta with a finite epsilon, got delta={delta:g}; use a larger one.")
+            raise LossTooLargeError(
+                f"Expected a delta with a finite epsilon, got delta={delta:g}; use a larger one."
+            )
         return epsilon
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
         """Return an upper bound on delta, at most 1, at every epsilon: the privacy profile, always by PLD."""
         positive(**{f"epsilons[{i}]": epsilon for i, epsilon in enumerate(epsilons)})
         loss = self.pld()
-        return np.clip([float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons], 0.0, 1.0)
+        return np.clip(
+            [float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons], 0.0, 1.0
+        )
 
     def pld(self, *, points: int = POINTS_PER_DEVIATION) -> PrivacyLossDistribution:
         """Return the distribution of the privacy loss of all releases; see :func:`dpswd.accounting.pld.compose`.
@@ -156,7 +178,9 @@ class PrivacyAccountant:
             InputError: If a bound has no ``failure_prob``; ``resolve(delta)`` chooses it.
         """
         if self._tail(chosen=False):
-            raise InputError("Expected failure_prob for a bound that spends a tail probability, got None; resolve it.")
+            raise InputError(
+                "Expected failure_prob for a bound that spends a tail probability, got None; resolve it."
+            )
         tail = self._tail(chosen=True, pld=True)
         return compose(self.parts(), points=points, infinity_mass=tail)
 
@@ -178,11 +202,19 @@ class PrivacyAccountant:
         if not math.isfinite(mu):
             # Unsampled and with the largest S every release is Gaussian. A curve between that of mu and 1 - x is at
             # most mu / sqrt(2 pi) above the former.
-            mu = math.sqrt(sum(part.times * part.scale**2 * part.law.maximum for part in self.parts()))
+            mu = math.sqrt(
+                sum(part.times * part.scale**2 * part.law.maximum for part in self.parts())
+            )
             regret = mu / math.sqrt(2 * math.pi)
             if mu > _TINY_MU or self.tail:
-                remedy = "use a larger sigma" if mu > 1 else "the loss is negligible, read epsilon instead"
-                raise LossTooLargeError(f"Expected a trade-off curve with error rates above 1e-10, got none; {remedy}.")
+                remedy = (
+                    "use a larger sigma"
+                    if mu > 1
+                    else "the loss is negligible, read epsilon instead"
+                )
+                raise LossTooLargeError(
+                    f"Expected a trade-off curve with error rates above 1e-10, got none; {remedy}."
+                )
         return round_up(float(mu), 5), float(regret)
 
     @property
@@ -202,7 +234,14 @@ class PrivacyAccountant:
     def guarantee(self, delta: float | None) -> dict[str, Any]:
         """Return epsilon at ``delta`` (``None`` without one), mu, regret, soundness and assumptions."""
         if not self.history:
-            return {"epsilon": 0.0, "delta": delta, "mu": 0.0, "regret": 0.0, "sound": True, "assumptions": []}
+            return {
+                "epsilon": 0.0,
+                "delta": delta,
+                "mu": 0.0,
+                "regret": 0.0,
+                "sound": True,
+                "assumptions": [],
+            }
         resolved = self if delta is None else self.resolve(delta)
         mu, regret = resolved.get_mu_and_regret()
         return {
@@ -225,7 +264,11 @@ class PrivacyAccountant:
     @property
     def shortcomings(self) -> list[str]:
         """What voids the numbers (a fixed noise seed), or leaves them unproven (a CLT bound)."""
-        return [line.partition(": ")[2].capitalize() for line in self.assumptions if line.startswith("NOT ")]
+        return [
+            line.partition(": ")[2].capitalize()
+            for line in self.assumptions
+            if line.startswith("NOT ")
+        ]
 
     @property
     def assumptions(self) -> list[str]:
@@ -233,11 +276,17 @@ class PrivacyAccountant:
         mechanisms = [mechanism for mechanism, *_ in self.history]
         projections = [each for each in mechanisms if isinstance(each, ProjectionMechanism)]
         constant = [each.exact_law.is_constant for each in projections]
-        bounds = ["constant" if fixed else each.bound for each, fixed in zip(projections, constant, strict=True)]
+        bounds = [
+            "constant" if fixed else each.bound
+            for each, fixed in zip(projections, constant, strict=True)
+        ]
         norms = sorted({each.row_norm for each in projections})
         pld = self.accountant == "pld"
         lines = [
-            (True, "Neighbouring data sets have the same size and differ in one record (replace-one)."),
+            (
+                True,
+                "Neighbouring data sets have the same size and differ in one record (replace-one).",
+            ),
             *((True, f"Every row is clipped to an L2 norm of at most {norm:g}.") for norm in norms),
             (any(_rate(mechanism, size) < 1 for mechanism, size, _ in self.history), _SUBSETS),
             (not all(constant), _FRESH_DIRECTIONS),
@@ -246,8 +295,14 @@ class PrivacyAccountant:
             *((bound in bounds, line) for bound, line in _BOUNDS.items()),
             (any(each.spends_tail for each in mechanisms), _TAILS),
             (pld, "Composed as privacy loss distributions, rounded towards less privacy."),
-            (not pld, "Composed as Renyi divergences (autodp); mu comes from the privacy loss distribution."),
-            (True, "Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered."),
+            (
+                not pld,
+                "Composed as Renyi divergences (autodp); mu comes from the privacy loss distribution.",
+            ),
+            (
+                True,
+                "Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered.",
+            ),
             (not all(each.is_private for each in mechanisms), _FIXED_SEED),
         ]
         return [line for holds, line in lines if holds]
@@ -255,9 +310,16 @@ class PrivacyAccountant:
     def parts(self) -> list[Releases]:
         """Return the releases in units of their noise, for :mod:`dpswd.accounting.pld` and ``rdp``."""
         if not self.history:
-            raise InputError("Expected at least one release to account for, got none; call step() first.")
+            raise InputError(
+                "Expected at least one release to account for, got none; call step() first."
+            )
         return [
-            Releases(mechanism.law, mechanism.unit_sensitivity / mechanism.sigma, _rate(mechanism, size), count)
+            Releases(
+                mechanism.law,
+                mechanism.unit_sensitivity / mechanism.sigma,
+                _rate(mechanism, size),
+                count,
+            )
             for mechanism, size, count in self.history
         ]
 
@@ -271,7 +333,9 @@ class PrivacyAccountant:
         for mechanism, size, count in self.history:
             if mechanism.spends_tail and (mechanism.failure_prob is not None) is chosen:
                 rate = _rate(mechanism, size)
-                weight = 3 * rate if self.accountant == "rdp" and not pld and 1 / 3 < rate < 1 else 1.0
+                weight = (
+                    3 * rate if self.accountant == "rdp" and not pld and 1 / 3 < rate < 1 else 1.0
+                )
                 total += count * weight * (mechanism.failure_prob or 1.0)
         return total
 
@@ -284,4 +348,6 @@ def round_up(value: float, digits: int) -> float:
     """Round to ``digits`` significant digits towards infinity, which is towards less privacy."""
     if not math.isfinite(value):
         return value
-    return float(Decimal(repr(float(value))).normalize(Context(prec=digits, rounding=ROUND_CEILING)))
+    return float(
+        Decimal(repr(float(value))).normalize(Context(prec=digits, rounding=ROUND_CEILING))
+    )

@@ -66,14 +66,20 @@ def calibrate_sigma(
 
     def account(sigma: float) -> PrivacyAccountant:
         candidate = dataclasses.replace(mechanism, sigma=sigma), sample_size, n_releases
-        return PrivacyAccountant.from_groups([*(spent.history if spent else []), candidate], accountant)
+        return PrivacyAccountant.from_groups(
+            [*(spent.history if spent else []), candidate], accountant
+        )
 
     def spend(sigma: float, points: int) -> float:
         if target_delta is None:
             return account(sigma).get_mu_and_regret(points=points)[0]
         return account(sigma).get_epsilon(target_delta, points=points)
 
-    targets = {"target_epsilon": target_epsilon, "target_delta": target_delta, "target_mu": target_mu}
+    targets = {
+        "target_epsilon": target_epsilon,
+        "target_delta": target_delta,
+        "target_mu": target_mu,
+    }
     given = [name for name, value in targets.items() if value is not None]
     if target_epsilon is not None and target_delta is not None and target_mu is None:
         positive(target_epsilon=target_epsilon)
@@ -83,8 +89,12 @@ def calibrate_sigma(
         positive(target_mu=target_mu)
         mu = target_mu
     else:
-        raise InputError(f"Expected (target_epsilon, target_delta) or target_mu, got {', '.join(given) or 'none'}.")
-    part = account(1.0).resolve(target_delta or 0.5).parts()[-1]  # with sigma 1: its scale is the unit sensitivity
+        raise InputError(
+            f"Expected (target_epsilon, target_delta) or target_mu, got {', '.join(given) or 'none'}."
+        )
+    part = (
+        account(1.0).resolve(target_delta or 0.5).parts()[-1]
+    )  # with sigma 1: its scale is the unit sensitivity
     amplified = mu / (part.rate * math.sqrt(n_releases))
     per_release = math.log1p(amplified**2) if part.rate < 1 else amplified**2
     guess = math.log(part.scale) + 0.5 * math.log(part.law.mean / per_release)
@@ -104,7 +114,9 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     with np.errstate(divide="ignore"):  # of extreme budgets
         mu = 1 / float(get_sigma_gaussian(epsilon, delta))
     if not 1e-11 < mu < 2e4:
-        raise InputError(f"Expected a less extreme budget, got epsilon={epsilon:g} and delta={delta:g}.")
+        raise InputError(
+            f"Expected a less extreme budget, got epsilon={epsilon:g} and delta={delta:g}."
+        )
     return mu
 
 
@@ -120,7 +132,9 @@ def _search(spend: Callable[[float, int], float], target: float, guess: float) -
         found = min(max(math.log(max(value, 1e-300) / target), -50.0), 50.0) + _SLACK / 2
         return 0.0 if abs(found) <= _SLACK / 2 else found  # the solver stops at 0
 
-    too_low = InputError(f"Expected a budget that noise can keep, got {target:g} at most; raise the target.")
+    too_low = InputError(
+        f"Expected a budget that noise can keep, got {target:g} at most; raise the target."
+    )
     too_high = InputError(
         f"Expected a budget that only noise can keep, got a target of {target:g} of which less is spent at every sigma "
         "(as when target_delta exceeds the probability that a record is read at all); lower the target."

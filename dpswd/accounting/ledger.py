@@ -59,11 +59,17 @@ class Ledger:
         self.path = path
         self.header: Entry = {}
         self.delta, self.accountant = 1e-5, "pld"  # of the budget in the header
-        self.runs: dict[str, Entry] = {}  # what each run states, by its identifier; that of one run is the header
+        self.runs: dict[
+            str, Entry
+        ] = {}  # what each run states, by its identifier; that of one run is the header
         self.releases: list[Mechanism] = []  # in order
-        self.heads: list[str] = []  # hashes of all lines; a checkpoint stores the last one at its time
+        self.heads: list[
+            str
+        ] = []  # hashes of all lines; a checkpoint stores the last one at its time
         self.torn = False  # whether the file ended with an incomplete line when it was read
-        self._counts: dict[tuple[Mechanism, int, str | None], int] = {}  # by mechanism, sample size and run
+        self._counts: dict[
+            tuple[Mechanism, int, str | None], int
+        ] = {}  # by mechanism, sample size and run
         self._n_bytes = 0
         self._last_line = b""
 
@@ -113,9 +119,16 @@ class Ledger:
                 self._check_planned(mechanism, sample_size, run)
             key, known = (mechanism, sample_size, run), list(self._counts)
             index = known.index(key) if key in known else len(known)
-            entry = {"kind": "mechanism", "id": index, "sample_size": sample_size, "mechanism": mechanism.to_dict()}
+            entry = {
+                "kind": "mechanism",
+                "id": index,
+                "sample_size": sample_size,
+                "mechanism": mechanism.to_dict(),
+            }
             entries = [] if key in known else [entry if run is None else {**entry, "run": run}]
-            self._append(file, [*entries, {"kind": "release", "n": self.n_releases + 1, "mechanism": index}])
+            self._append(
+                file, [*entries, {"kind": "release", "n": self.n_releases + 1, "mechanism": index}]
+            )
 
     def count(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> int:
         """Return the number of releases of one mechanism."""
@@ -124,7 +137,11 @@ class Ledger:
     def groups(self, run: str | None = None) -> list[ReleaseGroup]:
         """Return the releases made, by one run or by all."""
         made = [(*key, count) for key, count in self._counts.items() if count]
-        return [(each, size, count) for each, size, owner, count in made if run is None or owner in (None, run)]
+        return [
+            (each, size, count)
+            for each, size, owner, count in made
+            if run is None or owner in (None, run)
+        ]
 
     def planned(self, run: str | None = None) -> list[ReleaseGroup]:
         """Return the releases that count: the plan of one run or of all, or the releases made where they exceed it."""
@@ -144,7 +161,9 @@ class Ledger:
 
     def _check_planned(self, mechanism: Mechanism, sample_size: int, run: str | None) -> None:
         if run not in self.runs:
-            raise LedgerError(f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was made.")
+            raise LedgerError(
+                f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was made."
+            )
         allowed = _counted(plan_of(self.runs[run]))[mechanism, sample_size]
         if self.count(mechanism, sample_size, run) >= allowed:
             raise BudgetExceededError(
@@ -219,13 +238,17 @@ class Ledger:
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise LedgerError(f"Expected a JSON entry on {where}, got a damaged one.") from None
             if head != digest(self.head, entry):
-                raise LedgerError(f"Expected {where} to continue the chain, got another hash: it was edited.")
+                raise LedgerError(
+                    f"Expected {where} to continue the chain, got another hash: it was edited."
+                )
             self._apply(entry, where)
             self.heads.append(head)
             self._n_bytes += len(line) + 1
             self._last_line = line + b"\n"
         if rest and not _is_incomplete_line(rest):
-            raise LedgerError(f"Expected line {len(self.heads) + 1} of {self.path} to be an entry, got a damaged one.")
+            raise LedgerError(
+                f"Expected line {len(self.heads) + 1} of {self.path} to be an entry, got a damaged one."
+            )
         self.torn = bool(rest)
 
     def _apply(self, entry: Entry, where: str) -> None:
@@ -246,13 +269,19 @@ class Ledger:
                 plan_of(entry)
                 self.runs[entry["run"]] = entry
             elif kind == "mechanism" and entry["id"] == len(self._counts):
-                self._counts[mechanism_from_dict(entry["mechanism"]), entry["sample_size"], entry.get("run")] = 0
-            elif kind == "release" and entry["n"] == self.n_releases + 1 and entry["mechanism"] >= 0:
+                self._counts[
+                    mechanism_from_dict(entry["mechanism"]), entry["sample_size"], entry.get("run")
+                ] = 0
+            elif (
+                kind == "release" and entry["n"] == self.n_releases + 1 and entry["mechanism"] >= 0
+            ):
                 key = list(self._counts)[entry["mechanism"]]
                 self._counts[key] += 1
                 self.releases.append(key[0])
             else:
-                raise InputError(f"{kind!r} number {entry.get('n')!r} after {self.n_releases} releases")
+                raise InputError(
+                    f"{kind!r} number {entry.get('n')!r} after {self.n_releases} releases"
+                )
         except (InputError, KeyError, IndexError, TypeError) as error:
             raise LedgerError(f"Expected a valid entry on {where}, got: {error}.") from None
 
@@ -265,13 +294,22 @@ class SharedLedger(Ledger):
 
     @classmethod
     def create(  # type: ignore[override]
-        cls, path: str | Path, *, target_epsilon: float, target_delta: float, accountant: str = "pld"
+        cls,
+        path: str | Path,
+        *,
+        target_epsilon: float,
+        target_delta: float,
+        accountant: str = "pld",
     ) -> Self:
         """Create a shared ledger with a total budget, before the first of its runs."""
         positive(target_epsilon=target_epsilon)
         probability(target_delta=target_delta)
         choice(("pld", "rdp"), accountant=accountant)
-        budget = {"target_epsilon": target_epsilon, "target_delta": target_delta, "accountant": accountant}
+        budget = {
+            "target_epsilon": target_epsilon,
+            "target_delta": target_delta,
+            "accountant": accountant,
+        }
         return super().create(path, {"scope": "shared", **budget})
 
     @classmethod
@@ -280,7 +318,9 @@ class SharedLedger(Ledger):
         ledger = super().open_existing(path) if Path(path).exists() else None
         if ledger is None or not ledger.shared:
             got = "no file" if ledger is None else "the ledger of one run"
-            raise InputError(f"Expected a shared ledger at {path}, got {got}; make one with dpswd ledger create.")
+            raise InputError(
+                f"Expected a shared ledger at {path}, got {got}; make one with dpswd ledger create."
+            )
         return ledger
 
     def check(self, groups: Sequence[ReleaseGroup]) -> None:
@@ -294,10 +334,16 @@ class SharedLedger(Ledger):
             )
         limit, delta = self.header["target_epsilon"], self.delta
         if sizes and delta * sizes[0] >= 1:
-            raise InputError(f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got {delta:g}.")
+            raise InputError(
+                f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got {delta:g}."
+            )
         total = PrivacyAccountant.from_groups([*spent, *groups], self.accountant).get_epsilon(delta)
         if total > limit:
-            before = PrivacyAccountant.from_groups(spent, self.accountant).get_epsilon(delta) if spent else 0
+            before = (
+                PrivacyAccountant.from_groups(spent, self.accountant).get_epsilon(delta)
+                if spent
+                else 0
+            )
             raise BudgetExceededError(
                 f"Expected all runs in {self.path} to cost at most epsilon={limit:g} at delta={delta:g}, got "
                 f"{total:.4g} with this run ({before:.4g} without it); use a smaller target_epsilon for this run."
@@ -323,9 +369,7 @@ def statement(ledger: Ledger) -> dict[str, Any]:
         sentences.append(f"The numbers for all runs together {_CONSEQUENCES[found[0][0]]}.")
     if ledger.shared:
         budget = ledger.header["target_epsilon"]
-        adaptive = (
-            "Assumed: plans of later runs, and whether there are any, are not chosen after looking at earlier releases."
-        )
+        adaptive = "Assumed: plans of later runs, and whether there are any, are not chosen after looking at earlier releases."
         if not account.history or account.gaussian_mu is not None:
             adaptive = (
                 "Plans of later runs may be chosen after looking at earlier releases: the total budget, epsilon "
@@ -340,7 +384,12 @@ def statement(ledger: Ledger) -> dict[str, Any]:
             adaptive,
         ]
     private = not any(kind == "NOT PRIVATE" for kind, *_ in found)
-    return {**facts, "private": private, "sound": facts["sound"] and not found, "sentence": " ".join(sentences)}
+    return {
+        **facts,
+        "private": private,
+        "sound": facts["sound"] and not found,
+        "sentence": " ".join(sentences),
+    }
 
 
 def _shortcomings(ledger: Ledger) -> list[tuple[str, str, str]]:
@@ -348,13 +397,32 @@ def _shortcomings(ledger: Ledger) -> list[tuple[str, str, str]]:
     found = []
     for run, facts in ledger.runs.items():
         account = PrivacyAccountant.from_groups(ledger.planned(run))
-        if not all([facts.get("private", True), *(mechanism.is_private for mechanism, *_ in account.history)]):
-            found.append(("NOT PRIVATE", run, "its noise seed is fixed, so that its noise can be computed and removed"))
+        if not all(
+            [
+                facts.get("private", True),
+                *(mechanism.is_private for mechanism, *_ in account.history),
+            ]
+        ):
+            found.append(
+                (
+                    "NOT PRIVATE",
+                    run,
+                    "its noise seed is fixed, so that its noise can be computed and removed",
+                )
+            )
         elif facts.get("records") == HANDED_OVER:
             conditions = " ".join(f"({i}) {line}" for i, line in enumerate(CONDITIONS, 1))
-            found.append(("CONDITIONAL", run, f"records were {HANDED_OVER}, who answers for: {conditions}"))
+            found.append(
+                ("CONDITIONAL", run, f"records were {HANDED_OVER}, who answers for: {conditions}")
+            )
         elif not account.sound:
-            found.append(("NOT SOUND", run, "its sensitivity bound is a normal approximation (CLT), not a theorem"))
+            found.append(
+                (
+                    "NOT SOUND",
+                    run,
+                    "its sensitivity bound is a normal approximation (CLT), not a theorem",
+                )
+            )
     return sorted(found, key=lambda each: [*_CONSEQUENCES].index(each[0]))
 
 
@@ -375,7 +443,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"Expected a ledger at {path}, got: {error.strerror}; check the run directory.") from None
+        raise InputError(
+            f"Expected a ledger at {path}, got: {error.strerror}; check the run directory."
+        ) from None
 
 
 def _check_unused(path: Path, content: bytes) -> None:
@@ -383,7 +453,9 @@ def _check_unused(path: Path, content: bytes) -> None:
     existing = Ledger(path)
     with contextlib.suppress(DpswdError):
         existing._replay(content)
-        if not (existing.n_releases or existing.shared) and (existing.heads or content[:2] in (b"", b'{"')):
+        if not (existing.n_releases or existing.shared) and (
+            existing.heads or content[:2] in (b"", b'{"')
+        ):
             return
     raise InputError(
         f"Expected no ledger at {path}, got an existing file; resume that run (resume, ckpt_path), or choose another "

@@ -25,13 +25,19 @@ Array = NDArray[np.float64]
 
 POINTS_PER_DEVIATION = 32  # grid points per standard deviation of the loss of one release
 COARSE = 8  # the same, for a search whose result is confirmed on the fine grid
-_GROWTH = 0.16  # relative spacing far from zero, times the points per deviation: 0.5% on the fine grid
+_GROWTH = (
+    0.16  # relative spacing far from zero, times the points per deviation: 0.5% on the fine grid
+)
 _FEW = 64  # up to so many releases do not average out the discretisation: four times as many points
 _TAIL = 1e-16  # probability of losses beyond the grid, over all releases; counted as infinite loss
 _TRUNCATION = 1e-15  # probability that the FFT composition may cut off; counted as infinite loss
-_MAX_POINTS = 2**20  # of one release, on each side of zero; beyond it the grid is coarser, still an upper bound
+_MAX_POINTS = (
+    2**20
+)  # of one release, on each side of zero; beyond it the grid is coarser, still an upper bound
 _MAX_COMPOSED = 2**25  # points of a composition, about 2 GB
-_MAX_PER_DEVIATION = 4096  # points per standard deviation of the result; more slow down and disturb the converters
+_MAX_PER_DEVIATION = (
+    4096  # points per standard deviation of the result; more slow down and disturb the converters
+)
 _LEAST_MU = 1e-10  # of one release given U; smaller values are rounded up
 _LEAST_LOSS = 1e-16  # of the rate times mu, rounded up too: smaller values vanish in the rounding of the profile
 _MAX_LOSS = 250.0  # mean loss of a composition; e^epsilon is meaningless beyond it
@@ -90,7 +96,10 @@ def release_profile(part: Releases, epsilon: ArrayLike) -> Array:
     positive = atoms > 0
     least = max(_LEAST_MU, min(_LEAST_LOSS / part.rate, 1.0))
     mu = np.maximum(part.scale * np.sqrt(atoms[positive]), least)  # (a,)
-    chunks = [gaussian_delta(mu, inner[i : i + 512]) @ weights[positive] for i in range(0, len(inner), 512)]
+    chunks = [
+        gaussian_delta(mu, inner[i : i + 512]) @ weights[positive]
+        for i in range(0, len(inner), 512)
+    ]
     return np.asarray(np.clip(part.rate * np.concatenate(chunks), 0.0, 1.0), dtype=float)
 
 
@@ -123,7 +132,9 @@ def _multiples(top: float, step: float, points: int) -> NDArray[np.int64]:
     last, growth = math.ceil(top / step), 1 + _GROWTH / points
     dense = min(last, math.ceil(1 / (growth - 1)))
     sparse = dense * growth ** np.arange(1, math.log(last / dense) / math.log(growth))
-    return np.unique(np.concatenate([np.arange(dense + 1), np.rint(sparse), [last]]).astype(np.int64))
+    return np.unique(
+        np.concatenate([np.arange(dense + 1), np.rint(sparse), [last]]).astype(np.int64)
+    )
 
 
 def _symmetric(upper: Array, infinite: float, step: float) -> Array:
@@ -151,7 +162,9 @@ def _one_release(part: Releases, step: float, points: int) -> tuple[Array, float
     return _symmetric(upper, infinite, step), infinite
 
 
-def _self_compose(probabilities: Array, infinite: float, times: int, step: float) -> tuple[Array, float]:
+def _self_compose(
+    probabilities: Array, infinite: float, times: int, step: float
+) -> tuple[Array, float]:
     """Compose one release with itself; raise LossTooLargeError if the result does not fit into memory."""
     if times == 1:
         return probabilities, infinite
@@ -165,10 +178,17 @@ def _self_compose(probabilities: Array, infinite: float, times: int, step: float
     orders = np.concatenate([sign * np.geomspace(order / 64, 4 * order, 33) for sign in (-1, 1)])
     low, high = common.compute_self_convolve_bounds(probabilities, times, _TRUNCATION, orders)
     if high - low > _MAX_COMPOSED:
-        raise LossTooLargeError(f"Expected at most {_MAX_COMPOSED} grid points, got {high - low:.2g}; use more noise.")
-    top, bottom = high - half * times, max(half * times - low, 0)  # losses on the grid, above and below 0
+        raise LossTooLargeError(
+            f"Expected at most {_MAX_COMPOSED} grid points, got {high - low:.2g}; use more noise."
+        )
+    top, bottom = (
+        high - half * times,
+        max(half * times - low, 0),
+    )  # losses on the grid, above and below 0
     size = fft.next_fast_len(max(top + bottom, 2 * half) + 1, real=True)
-    circular = np.zeros(size)  # loss 0 at index 0: the transform is then almost real, and its powers are more accurate
+    circular = np.zeros(
+        size
+    )  # loss 0 at index 0: the transform is then almost real, and its powers are more accurate
     circular[: half + 1], circular[-half:] = probabilities[half:], probabilities[:half]
     circular = fft.irfft(fft.rfft(circular) ** times, size)
     infinite = _TRUNCATION - math.expm1(times * math.log1p(-infinite))
@@ -183,7 +203,9 @@ def _coarsen(upper: Array, step: float, factor: int) -> Array:
     """
     if factor == 1:
         return upper
-    fraction = np.expm1(-step * np.arange(factor)) / math.expm1(-step * factor)  # that goes to the larger neighbour
+    fraction = np.expm1(-step * np.arange(factor)) / math.expm1(
+        -step * factor
+    )  # that goes to the larger neighbour
     cells = np.concatenate([[0.0], upper, np.zeros(-(len(upper) + 1) % factor)]).reshape(-1, factor)
     return np.asarray(np.append(cells @ (1 - fraction), 0.0)[1:] + cells @ fraction)
 

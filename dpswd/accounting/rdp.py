@@ -16,7 +16,34 @@ from scipy import optimize
 from dpswd.accounting.pld import Releases
 
 MAX_ORDER = 1024
-_ORDERS = [2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, MAX_ORDER]
+_ORDERS = [
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    12,
+    14,
+    16,
+    20,
+    24,
+    32,
+    40,
+    48,
+    64,
+    80,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+    768,
+    MAX_ORDER,
+]
 
 
 @functools.lru_cache(maxsize=64)
@@ -24,7 +51,9 @@ def _one_release(part: Releases) -> Callable[[float], float]:
     """Return the Renyi curve of one release of ``part`` after sampling; every order is computed once."""
     half_scale_sq = part.scale**2 / 2
     orders = np.arange(2.0, MAX_ORDER + 2)
-    exponents: NDArray[np.float64] = part.law.log_mgf(orders * (orders - 1) * half_scale_sq) / (orders - 1)
+    exponents: NDArray[np.float64] = part.law.log_mgf(orders * (orders - 1) * half_scale_sq) / (
+        orders - 1
+    )
     table = dict(zip(orders.tolist(), exponents.tolist(), strict=True))
 
     def unsampled(order: float) -> float:
@@ -77,5 +106,7 @@ class RenyiAccount:
         best = int(np.argmin(values))
         low = _ORDERS[best - 1] if best else 1 + 1e-6
         high = _ORDERS[min(best + 1, len(values) - 1)]
-        fine = optimize.minimize_scalar(bound, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
+        fine = optimize.minimize_scalar(
+            bound, bounds=(low, high), method="bounded", options={"xatol": 1e-3}
+        )
         return float(max(0.0, min([*values, fine.fun])))

@@ -31,13 +31,15 @@ from sklearn.linear_model import LogisticRegression
 from dpswd import __version__
 from dpswd._arrays import Array
 from dpswd._files import atomic_write
+from dpswd.accounting.guarantee import stated_guarantee
 from dpswd.adaptation.methods import N_HIDDEN, ImageMap, class_shift
 from dpswd.adaptation.space import SourceSpace, flat
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import SmallCNN
-from dpswd.generators import draw, read_file, seeded, stated_guarantee
+from dpswd.files.archives import read_file
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import BETWEEN, ROW_NORM
+from dpswd.networks.generator import draw, seeded
 from dpswd.records import floats
 
 __all__ = ["MIN_SHIFT", "SyntheticTarget", "TargetClassifier", "adapt", "resolved"]
@@ -61,7 +63,9 @@ class SyntheticTarget:
     noise: float  # norm of the noise of the mean, in coordinates
 
     @classmethod
-    def draw(cls, generator: MixtureGenerator, space: SourceSpace, n: int, seed: int) -> "SyntheticTarget":
+    def draw(
+        cls, generator: MixtureGenerator, space: SourceSpace, n: int, seed: int
+    ) -> "SyntheticTarget":
         """Draw n records of a generator of coordinates or of images; the global random state stays as it is."""
         images, signal = len(space.shape) > 1, float(generator.structure.signal_to_noise["means"])
         with seeded(seed):
@@ -86,7 +90,11 @@ class TargetClassifier:
     def predict(self, records: Array) -> Array:
         """Return the classes (n,) of records (n, ...) of the shape of the source."""
         network = isinstance(self.model, torch.nn.Module)
-        found = self.predict_proba(records).argmax(1) if network else self.model.predict(self.space.leading(records))
+        found = (
+            self.predict_proba(records).argmax(1)
+            if network
+            else self.model.predict(self.space.leading(records))
+        )
         names: Array = self.classes[np.asarray(found).astype(int)]
         return names
 
@@ -96,23 +104,31 @@ class TargetClassifier:
         rows = self.space.leading(records)  # of the shape of the source
         if not isinstance(self.model, torch.nn.Module):
             return np.asarray(self.model.predict_proba(rows))
-        scores = torch.cat([self.model(part) for part in floats(torch.from_numpy(records)).split(_PART)])
+        scores = torch.cat(
+            [self.model(part) for part in floats(torch.from_numpy(records)).split(_PART)]
+        )
         return np.asarray(scores.double().softmax(1).numpy())
 
     def save(self, path: str | Path, guarantee: dict[str, Any]) -> None:
         """Write weights, preprocessing, classes and guarantee to one file; see :meth:`dpswd.PrivateAdapter.save`."""
         if isinstance(self.model, torch.nn.Module):
-            weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            weights = {
+                name: value.detach().clone() for name, value in self.model.state_dict().items()
+            }
         elif type(self.model) is LogisticRegression:
             weights = {name: torch.from_numpy(getattr(self.model, name)) for name in _LINEAR}
         else:
             remedy = "choose a transport or a method of this library"
-            raise InputError(f"Expected a logistic regression to save, got {type(self.model).__name__}; {remedy}.")
+            raise InputError(
+                f"Expected a logistic regression to save, got {type(self.model).__name__}; {remedy}."
+            )
         space = vars(self.space).items()
         content = {
             "format": _FORMAT,
             "version": __version__,
-            "space": {name: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for name, v in space},
+            "space": {
+                name: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for name, v in space
+            },
             "classes": self.classes.tolist(),
             "weights": weights,
             **{name: getattr(self, name) for name in _FACTS},
@@ -127,7 +143,11 @@ class TargetClassifier:
             stored: dict[str, Any] = content["space"]
             arrays = {name: v.numpy() for name, v in stored.items() if isinstance(v, torch.Tensor)}
             space = SourceSpace(**stored | arrays)
-            classes, weights, model = np.array(content["classes"]), content["weights"], LogisticRegression()
+            classes, weights, model = (
+                np.array(content["classes"]),
+                content["weights"],
+                LogisticRegression(),
+            )
             if set(weights) == set(_LINEAR):
                 model.coef_, model.intercept_ = (weights[name].numpy() for name in _LINEAR)
                 model.classes_, model.n_features_in_ = np.arange(len(classes)), model.coef_.shape[1]
@@ -135,7 +155,9 @@ class TargetClassifier:
                 model = SmallCNN(space.shape[0], len(classes), N_HIDDEN)
                 model.load_state_dict(weights)
                 model.eval()
-            return cls(space, classes, model, *(content[name] for name in _FACTS)), content["guarantee"]
+            return cls(space, classes, model, *(content[name] for name in _FACTS)), content[
+                "guarantee"
+            ]
 
 
 def resolved(method: Any, images: bool) -> Any:
@@ -144,18 +166,24 @@ def resolved(method: Any, images: bool) -> Any:
         return None
     method = ImageMap() if isinstance(method, str) and method == "image_map" else method
     if not hasattr(method, "fit"):
-        raise InputError(f"Expected method='class_shift', 'image_map' or an estimator, got {method!r}.")
+        raise InputError(
+            f"Expected method='class_shift', 'image_map' or an estimator, got {method!r}."
+        )
     if isinstance(method, ImageMap) and not images:
         raise InputError("Expected images for method image_map, got vectors; choose class_shift.")
     if isinstance(method, ImageMap) or _is_transport(method):
         return copy.deepcopy(method)
     if not hasattr(method, "predict"):
-        raise InputError("Expected method with predict, got one without; append a classifier to the pipeline.")
+        raise InputError(
+            "Expected method with predict, got one without; append a classifier to the pipeline."
+        )
     return clone(method)
 
 
 def _is_transport(method: Any) -> bool:
-    return isinstance(method, ot.da.BaseTransport) or "Xs" in inspect.signature(method.fit).parameters
+    return (
+        isinstance(method, ot.da.BaseTransport) or "Xs" in inspect.signature(method.fit).parameters
+    )
 
 
 def adapt(
@@ -171,7 +199,9 @@ def adapt(
     """Train a classifier of target records from source records (n, ...) and their classes; reads no private record."""
     method = resolved(method, len(space.shape) > 1)
     if np.shape(labels) != source.shape[:1]:
-        raise InputError(f"Expected y of shape {source.shape[:1]}, as many as X, got {np.shape(labels)}.")
+        raise InputError(
+            f"Expected y of shape {source.shape[:1]}, as many as X, got {np.shape(labels)}."
+        )
     classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
     rows = space.leading(source)
     moved = class_shift(rows, numbers, target.rows, seed)
@@ -180,21 +210,29 @@ def adapt(
     adapted = target.signal >= _LEAST_SIGNAL and shift >= least
     plain = LogisticRegression(max_iter=300)
     if isinstance(method, ImageMap) or not adapted:
-        space = SourceSpace(source.shape[1:], False, np.zeros(math.prod(source.shape[1:])), 1.0)  # records as they came
+        space = SourceSpace(
+            source.shape[1:], False, np.zeros(math.prod(source.shape[1:])), 1.0
+        )  # records as they came
     if isinstance(method, ImageMap):
         aim = torch.from_numpy(target.records) if adapted else None
-        model: Any = method.fit(floats(torch.from_numpy(source)), torch.from_numpy(numbers), aim, seed)
+        model: Any = method.fit(
+            floats(torch.from_numpy(source)), torch.from_numpy(numbers), aim, seed
+        )
     elif not adapted:
         model = plain.fit(source if source.ndim == 2 else flat(source), numbers)
     elif method is None:
         model = plain.fit(moved, numbers)
     elif _is_transport(method):
-        model = plain.fit(np.asarray(method.fit(Xs=rows, ys=numbers, Xt=target.rows).transform(Xs=rows)), numbers)
+        model = plain.fit(
+            np.asarray(method.fit(Xs=rows, ys=numbers, Xt=target.rows).transform(Xs=rows)), numbers
+        )
     else:
         domain = np.r_[np.ones(len(rows), dtype=int), np.full(len(target.rows), -2)]
         known = np.r_[numbers, np.full(len(target.rows), _MASKED)]
         model = method.fit(np.r_[rows, target.rows], known, sample_domain=domain)
-    return TargetClassifier(space, classes, model, adapted, shift, _verdict(adapted, shift, target.signal, least))
+    return TargetClassifier(
+        space, classes, model, adapted, shift, _verdict(adapted, shift, target.signal, least)
+    )
 
 
 def _shift(rows: Array, displacements: Array, numbers: Array, noise: float) -> float:

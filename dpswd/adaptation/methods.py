@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from dpswd._arrays import Array
 from dpswd._validate import at_least
 from dpswd.evaluation.accuracy import SmallCNN
-from dpswd.generators import seeded
 from dpswd.mixture.features import DCT
 from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
-from dpswd.sliced import random_projections, sliced_wasserstein
+from dpswd.networks.generator import seeded
+from dpswd.sliced import sliced_wasserstein
+from dpswd.slices import random_projections
 
 __all__ = ["ImageAdapter", "ImageMap", "class_shift"]
 
@@ -61,7 +62,9 @@ class ImageAdapter(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (n, channels, h, w) to the same shape."""
-        grid = F.affine_grid(self.plane.expand(len(images), 2, 3), list(images.shape), align_corners=False)
+        grid = F.affine_grid(
+            self.plane.expand(len(images), 2, 3), list(images.shape), align_corners=False
+        )
         moved = F.grid_sample(images, grid, align_corners=False)
         channels = moved.flatten(0, 1).unsqueeze(1)
         filtered = channels + F.conv2d(channels, self.filter, padding=2)
@@ -103,7 +106,9 @@ class ImageMap:
                     images = torch.cat([adapter(part) for part in images.split(_PART)])
             network = SmallCNN(images.shape[1], int(numbers.max()) + 1, N_HIDDEN)
             optimiser = torch.optim.Adam(network.parameters(), lr=_PEAK_LR)
-            schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _PEAK_LR, max(2, self.n_steps))
+            schedule = torch.optim.lr_scheduler.OneCycleLR(
+                optimiser, _PEAK_LR, max(2, self.n_steps)
+            )
             for _ in range(self.n_steps):
                 pick = torch.randint(len(images), (_BATCH,))
                 shown = images[pick]
@@ -122,13 +127,17 @@ def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
     space = DCT((channels, height, width), min(_FREQUENCIES, height, width))
     adapter, generator = ImageAdapter(), torch.Generator().manual_seed(seed)
     optimiser = torch.optim.Adam(adapter.parameters(), lr=_MAP_LR)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, _MAP_STEPS, eta_min=_MAP_LR / 20)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+        optimiser, _MAP_STEPS, eta_min=_MAP_LR / 20
+    )
     with torch.no_grad():
         aim = torch.cat([space(part) for part in target.split(_PART)])
     for _ in range(_MAP_STEPS):
         source = images[torch.randint(len(images), (_MAP_BATCH,))]
         wanted = aim[torch.randint(len(aim), (_MAP_BATCH,))]
-        directions = random_projections(space.dim, space.dim, kind="orthogonal", generator=generator).float()
+        directions = random_projections(
+            space.dim, space.dim, kind="orthogonal", generator=generator
+        ).float()
         loss = space.dim * sliced_wasserstein(space(adapter(source)), wanted, directions)
         optimiser.zero_grad()
         loss.backward()

@@ -35,7 +35,9 @@ class SourceSpace:
     normalise: bool  # scale every vector to norm 1 first
     centre: Array  # mean of the source (d,), after the scaling
     radius: float  # root mean square distance of the source from the mean
-    basis: Array | None = None  # principal directions (d, p) of the source; None for all of the space
+    basis: Array | None = (
+        None  # principal directions (d, p) of the source; None for all of the space
+    )
 
     @classmethod
     def of(cls, source: Array, n_target: int, mu: float, normalise: bool) -> "SourceSpace":
@@ -50,7 +52,9 @@ class SourceSpace:
     def leading(self, records: Array) -> Array:
         """Return the leading coordinates (n, p) of records (n, ...)."""
         if records.shape[1:] != self.shape:
-            raise InputError(f"Expected X with records of shape {self.shape}, got {records.shape[1:]}.")
+            raise InputError(
+                f"Expected X with records of shape {self.shape}, got {records.shape[1:]}."
+            )
         rows: Array = (flat(records, self.normalise) - self.centre) / self.radius
         return rows if self.basis is None else rows @ self.basis
 
@@ -79,12 +83,16 @@ def read_source(data: str, *, size: int | None = None, **options: Any) -> tuple[
     found = read_public(data, size=size, **options)
     if found.classes is None:
         remedy = f"; {TARGET}" if column_names(data, options.get("root")) else ""
-        raise InputError(f"Expected classes for the records of {data}, the labelled source, got none{remedy}.")
+        raise InputError(
+            f"Expected classes for the records of {data}, the labelled source, got none{remedy}."
+        )
     names = np.array(found.classes)
     return _resized(found.train.floats(), size, size).numpy(), names[found.train.labels.numpy()]
 
 
-def read_records(data: str, shape: tuple[int, ...], **options: Any) -> tuple[Array, tuple[str, ...]]:
+def read_records(
+    data: str, shape: tuple[int, ...], **options: Any
+) -> tuple[Array, tuple[str, ...]]:
     """Read records of the shape of a source, and the names (n,) of the files of images; labels are ignored."""
     channels, height, width = shape if len(shape) == 3 else (None, None, None)
     options["target"] = target_of(data, options.get("root"), options.get("target"))
@@ -94,7 +102,9 @@ def read_records(data: str, shape: tuple[int, ...], **options: Any) -> tuple[Arr
     records = _resized(values, height, width)
     if records.shape[1:] != shape:
         got = tuple(records.shape[1:])
-        raise InputError(f"Expected records of shape {shape} in {data}, as in the source, got {got}.")
+        raise InputError(
+            f"Expected records of shape {shape} in {data}, as in the source, got {got}."
+        )
     if values.shape != records.shape:
         say(f"The images of {data} are scaled to {height} x {width}, the size of the source.")
     return records.numpy(), found.files
@@ -102,6 +112,11 @@ def read_records(data: str, shape: tuple[int, ...], **options: Any) -> tuple[Arr
 
 def _resized(values: Tensor, height: int | None, width: int | None) -> Tensor:
     """Scale images (n, C, h, w), each by itself; return vectors as they are."""
-    if values.ndim != 4 or height is None or width is None or tuple(values.shape[2:]) == (height, width):
+    if (
+        values.ndim != 4
+        or height is None
+        or width is None
+        or tuple(values.shape[2:]) == (height, width)
+    ):
         return values
     return F.interpolate(values, size=(height, width), mode="bilinear", antialias=True).clamp(0, 1)

@@ -31,7 +31,9 @@ _CAUTION = 1e-4  # factor on the confidence level at which thresholds are compar
 def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
     """Compute the Clopper-Pearson limit, which an error rate exceeds with probability at most ``level``."""
     errors = np.asarray(errors)
-    return np.where(errors >= trials, 1.0, stats.beta.isf(level, errors + 1, np.maximum(trials - errors, 1)))
+    return np.where(
+        errors >= trials, 1.0, stats.beta.isf(level, errors + 1, np.maximum(trials - errors, 1))
+    )
 
 
 def _mu(fpr: ArrayLike, fnr: ArrayLike) -> Array:
@@ -58,7 +60,9 @@ class Evidence:
     best_provable_mu: float  # bound on mu that these runs would give without a single error
 
 
-def evaluate(first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
+def evaluate(
+    first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidence: float = 0.99
+) -> Evidence:
     """Compute lower bounds, which hold together with ``confidence``, from the scores (n,) of independent runs."""
     probability(delta=delta, confidence=confidence)
     one, two = (np.clip(array("scores", scores), -1e300, 1e300) for scores in (first, second))
@@ -107,7 +111,9 @@ class Claim:
     def of(cls, account: PrivacyAccountant, delta: float) -> "Claim":
         """Return the claim at ``delta``, of which bounds that spend a tail probability take half."""
         facts = account.guarantee(delta)
-        return cls(facts["mu"], facts["epsilon"], TradeOff.of(account.resolve(delta)), facts["assumptions"])
+        return cls(
+            facts["mu"], facts["epsilon"], TradeOff.of(account.resolve(delta)), facts["assumptions"]
+        )
 
     def mu_at(self, fpr: float) -> float:
         """Return mu of the Gaussian curve through the claimed curve at ``fpr``, at most :attr:`mu`."""

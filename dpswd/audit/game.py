@@ -83,7 +83,9 @@ class _Audited(DPSlicedWassersteinLoss):
         return self.used[-1]
 
     def compute_statistic(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
-        return super().compute_statistic(rows, labels, projections).sort(dim=-2).values  # same law of the release
+        return (
+            super().compute_statistic(rows, labels, projections).sort(dim=-2).values
+        )  # same law of the release
 
     def discard_order(self, values: Tensor) -> Tensor:
         return values
@@ -108,14 +110,20 @@ class ProjectionGame:
         z = np.random.default_rng(seed).standard_normal(mechanism.dim)
         z *= _LENGTH * mechanism.row_norm / np.linalg.norm(z)
         self.record = torch.from_numpy(z).to(torch.float32)
-        self.clipped = mechanism.row_norm * self.record.double() / self.record.double().norm()  # (d,)
+        self.clipped = (
+            mechanism.row_norm * self.record.double() / self.record.double().norm()
+        )  # (d,)
         self.loss: _Audited = type("Audited", (_Audited, loss), {})(mechanism)
         labels = torch.zeros(sample_size, dtype=torch.int64) if mechanism.n_classes else None
         classes, layout = range(mechanism.n_classes or 0) or None, Layout.of(self.record[None])
         self.records = []  # handles of both data sets, whose records are computed when they are opened
         for replaced in (False, True):
-            rows = Stored(partial(self.rows, replaced=replaced), (sample_size, mechanism.dim), torch.float32)
-            self.records.append(PrivateRecords.from_values(rows, labels, classes=classes, layout=layout))
+            rows = Stored(
+                partial(self.rows, replaced=replaced), (sample_size, mechanism.dim), torch.float32
+            )
+            self.records.append(
+                PrivateRecords.from_values(rows, labels, classes=classes, layout=layout)
+            )
 
     def rows(self, index: Tensor, replaced: bool) -> Tensor:
         """Return the records (n, d) at ``index`` of one data set; record 0 is the one that differs."""
@@ -129,7 +137,9 @@ class ProjectionGame:
         self.loss.again = replaced and bool(self.loss.used)
         if not self.loss.again:
             self.loss.used.clear()
-        return self.score(np.array([self.log_ratio(release) for release in self.releases(replaced)]))
+        return self.score(
+            np.array([self.log_ratio(release) for release in self.releases(replaced)])
+        )
 
     def releases(self, replaced: bool) -> Iterable[Release]:
         """Make the releases of one run on one data set."""
@@ -145,7 +155,9 @@ class ProjectionGame:
     def log_ratio(self, release: Release) -> float:
         """Return the log of the likelihood of a release with the replaced record over that without it."""
         mechanism = self.mechanism
-        values = release.values if mechanism.n_classes is None else release.values[0]  # (m, k); all rows are of class 0
+        values = (
+            release.values if mechanism.n_classes is None else release.values[0]
+        )  # (m, k); all rows are of class 0
         c = release.projections.T @ self.clipped  # (k,)
         moved = torch.where(c > 0, values[0], values[-1])
         shift = -2 * c / mechanism.block_size
@@ -168,7 +180,9 @@ class QueryGame:
         self.query: Any = copy.copy(query)
         self.query.recorder = Unrecorded()
         silent: Any = copy.copy(self.query)
-        silent.mechanism = dataclasses.replace(query.mechanism, sigma=_SILENT * query.mechanism.sigma)
+        silent.mechanism = dataclasses.replace(
+            query.mechanism, sigma=_SILENT * query.mechanism.sigma
+        )
         first, second = (silent.coordinates(silent.release(*records)) for records in self.data)
         self.difference: Tensor = second - first
         self.middle: Tensor = (first + second) / 2
@@ -190,11 +204,15 @@ class AuditResult(Evidence):
     epsilon_claimed: float
     passed: bool  # whether no measured point lies below the claimed trade-off curve
     n_releases: int  # T
-    releases_audited: int  # per run of the game, which the claim is for; fewer than T if time was short
+    releases_audited: (
+        int  # per run of the game, which the claim is for; fewer than T if time was short
+    )
     assumptions: list[str]  # of the claim
 
     @classmethod
-    def of(cls, claim: Claim, evidence: Evidence, n_releases: int = 1, releases_audited: int = 1) -> "AuditResult":
+    def of(
+        cls, claim: Claim, evidence: Evidence, n_releases: int = 1, releases_audited: int = 1
+    ) -> "AuditResult":
         """Compare the evidence with the claim."""
         return cls(
             **vars(evidence),
@@ -246,10 +264,14 @@ def audit(
         True
     """
     if not mechanism.is_private:
-        raise InputError("Expected a mechanism without noise_seed, got one with: it is NOT PRIVATE and claims nothing.")
+        raise InputError(
+            "Expected a mechanism without noise_seed, got one with: it is NOT PRIVATE and claims nothing."
+        )
 
     def claimed(count: int) -> Claim:
-        account = PrivacyAccountant(accountant).step(mechanism, sample_size=sample_size, n_releases=count)
+        account = PrivacyAccountant(accountant).step(
+            mechanism, sample_size=sample_size, n_releases=count
+        )
         return Claim.of(account, delta)
 
     game = partial(ProjectionGame, mechanism, sample_size, seed=seed, loss=loss)
@@ -265,6 +287,10 @@ def _affordable(game: Game, releases: int, mu: float) -> tuple[int, int]:
     """Return runs per data set and releases per run: small and large mu need more runs, long runs are shortened."""
     timed = timeit.repeat(lambda: (game.play(False), game.play(True)), number=1, repeat=6)
     one = float(np.median(timed[1:]))  # after a warm-up
-    wanted = _MANY_TRIALS if mu > _LARGE_MU else int(min(max(_FEW_TRIALS / mu**2, _FEW_TRIALS), _MANY_TRIALS))
+    wanted = (
+        _MANY_TRIALS
+        if mu > _LARGE_MU
+        else int(min(max(_FEW_TRIALS / mu**2, _FEW_TRIALS), _MANY_TRIALS))
+    )
     releases = max(1, min(releases, int(_SECONDS / (one * _ENOUGH_TRIALS))))
     return max(MIN_TRIALS, min(wanted, int(_SECONDS / (one * releases)))), releases

@@ -10,11 +10,21 @@ from dpswd.commands.account import add_mechanism, in_options, mechanism_of
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_mechanism(parser)
-    parser.add_argument("--sigma", type=float, required=True, help="standard deviation of the noise")
-    parser.add_argument("--delta", type=float, default=1e-5, help="where epsilon is evaluated (default 1e-5)")
+    parser.add_argument(
+        "--sigma", type=float, required=True, help="standard deviation of the noise"
+    )
+    parser.add_argument(
+        "--delta", type=float, default=1e-5, help="where epsilon is evaluated (default 1e-5)"
+    )
     game = parser.add_argument_group("the game")
-    game.add_argument("--trials", type=int, help="runs on each data set (default: as many as about 45 seconds allow)")
-    game.add_argument("--seed", type=int, default=0, help="of the record that differs; the noise is never seeded")
+    game.add_argument(
+        "--trials",
+        type=int,
+        help="runs on each data set (default: as many as about 45 seconds allow)",
+    )
+    game.add_argument(
+        "--seed", type=int, default=0, help="of the record that differs; the noise is never seeded"
+    )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -37,15 +47,23 @@ def show(result: dict[str, Any]) -> None:
     print(f"mu       at least {result['mu_lower']:.4g}, claimed {result['mu_claimed']:.4g}")
     epsilons = f"at least {result['epsilon_lower']:.4g}, claimed {result['epsilon_claimed']:.4g}"
     print(f"epsilon  {epsilons}   at delta {result['delta']:g}")
-    print(f"verdict  {'passed: the claim was not refuted' if result['passed'] else 'REFUTED: the claim is false'}")
+    print(
+        f"verdict  {'passed: the claim was not refuted' if result['passed'] else 'REFUTED: the claim is false'}"
+    )
     print(f"game     {result['trials']} runs on each of two neighbouring data sets")
-    print(f"test     error rates at most {result['fpr']:.3g} and {result['fnr']:.3g}, where the claimed curve allows")
-    print(f"         mu = {result['mu_claimed_at_fpr']:.4g}; with {100 * result['confidence']:g} % confidence")
+    print(
+        f"test     error rates at most {result['fpr']:.3g} and {result['fnr']:.3g}, where the claimed curve allows"
+    )
+    print(
+        f"         mu = {result['mu_claimed_at_fpr']:.4g}; with {100 * result['confidence']:g} % confidence"
+    )
     if result["releases_audited"] < result["n_releases"]:
         of = f"{result['releases_audited']} of {result['n_releases']} releases"
         print(f"note     runs and claims are of {of}; --trials uses all of them")
     if result["best_provable_mu"] < result["mu_claimed"]:
-        print(f"note     this number of runs can prove no mu above {result['best_provable_mu']:.3g}")
+        print(
+            f"note     this number of runs can prove no mu above {result['best_provable_mu']:.3g}"
+        )
     for line in result["caveats"]:
         print(f"warning  {line}")
     print("         An audit can refute a claim; it cannot prove one.")

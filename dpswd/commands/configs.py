@@ -11,7 +11,9 @@ def config_path(name: str) -> Path:
     """Return the path of a config file: ``name`` itself, or the shipped config of that name."""
     path = Path(name) if Path(name).is_file() else _shipped().get(name)
     if path is None:
-        raise InputError(f"Expected a config file or a shipped config ({', '.join(_shipped())}), got {name!r}.")
+        raise InputError(
+            f"Expected a config file or a shipped config ({', '.join(_shipped())}), got {name!r}."
+        )
     try:
         path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -22,7 +24,9 @@ def config_path(name: str) -> Path:
 def _shipped() -> dict[str, Path]:
     """Return the shipped configs by name: of the package in a wheel, or at the top of a checkout."""
     package = Path(__file__).parents[1]
-    directory = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
+    directory = (
+        package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
+    )
     return {path.stem: path for path in sorted(directory.glob("*.yaml"))}
 
 
@@ -33,7 +37,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.name is not None:
         return {"name": arguments.name, "config": config_path(arguments.name).read_text()}
-    return {"configs": {name: path.read_text().splitlines()[0].lstrip("# ") for name, path in _shipped().items()}}
+    return {
+        "configs": {
+            name: path.read_text().splitlines()[0].lstrip("# ") for name, path in _shipped().items()
+        }
+    }
 
 
 def show(result: dict[str, Any]) -> None:

@@ -9,7 +9,12 @@ from dpswd.commands.generate import constants_of, generate, run_directory
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/demo, runs/demo-2, ...)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="run directory (default: runs/demo, runs/demo-2, ...)",
+    )
     parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
 
 
@@ -34,7 +39,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     print(result["summary"])
-    print(f"Accuracy on real test digits of classifiers trained on {result['n_synthetic']} synthetic ones:")
+    print(
+        f"Accuracy on real test digits of classifiers trained on {result['n_synthetic']} synthetic ones:"
+    )
     for row in result["evaluation"]:
         print(f"  {row['classifier']:<10}{row['accuracy']:5.1f} %")
     print(f"Files:     {', '.join([*result['files'], result['figure']])}")

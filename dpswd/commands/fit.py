@@ -21,18 +21,32 @@ def fit(arguments: Sequence[str]) -> PrivateCLI:
     try:
         return PrivateCLI(_with_config_paths(arguments))
     except SystemExit as left:  # of Lightning, after Ctrl-C
-        raise left.__context__ if isinstance(left.__context__, KeyboardInterrupt) else left from None
+        raise (
+            left.__context__ if isinstance(left.__context__, KeyboardInterrupt) else left
+        ) from None
     except SIGTERMException:  # Lightning would exit with status 0
         raise SystemExit(128 + signal.SIGTERM) from None
     except (ArgumentError, MisconfigurationException) as error:
         said = " ".join(str(error).split())
-        said = re.sub(r".*NestedArg\(key=('[^']*').*", r"Option \1 is not accepted", said)  # of jsonargparse 4.40
-        said = (re.findall(r"Option '[^']*' is not accepted", said) or [said])[-1]  # of a page about all types
-        raise _cause(error) or InputError(f"Expected a valid config, got: {said} (dpswd fit --help).") from None
+        said = re.sub(
+            r".*NestedArg\(key=('[^']*').*", r"Option \1 is not accepted", said
+        )  # of jsonargparse 4.40
+        said = (re.findall(r"Option '[^']*' is not accepted", said) or [said])[
+            -1
+        ]  # of a page about all types
+        raise _cause(error) or InputError(
+            f"Expected a valid config, got: {said} (dpswd fit --help)."
+        ) from None
     except ValueError as error:
-        raise _cause(error) or error from None  # jsonargparse wraps the errors of the classes that it instantiates
+        raise (
+            _cause(error) or error
+        ) from None  # jsonargparse wraps the errors of the classes that it instantiates
     except RuntimeError as error:
-        words = ("gloo", "NCCL", "onnection closed")  # torch.distributed has no exception class for a lost connection
+        words = (
+            "gloo",
+            "NCCL",
+            "onnection closed",
+        )  # torch.distributed has no exception class for a lost connection
         if isinstance(error, DpswdError) or not any(word in str(error) for word in words):
             raise
         raise lost(error) from None

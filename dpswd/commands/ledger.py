@@ -12,14 +12,23 @@ from dpswd.accounting.ledger import Ledger, SharedLedger, plan_of, statement
 def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="show|create")
     show = actions.add_parser("show", help="verify a ledger; print its runs and their cost")
-    show.add_argument("path", metavar="PATH", type=Path, help="run directory, its ledger.jsonl, or a shared ledger")
-    create = actions.add_parser("create", help="create a shared ledger, for shared_ledger of several runs")
+    show.add_argument(
+        "path",
+        metavar="PATH",
+        type=Path,
+        help="run directory, its ledger.jsonl, or a shared ledger",
+    )
+    create = actions.add_parser(
+        "create", help="create a shared ledger, for shared_ledger of several runs"
+    )
     create.add_argument("path", metavar="PATH", type=Path, help="the new file")
     create.add_argument("--epsilon", type=float, required=True, help="total budget of all runs")
     create.add_argument("--delta", type=float, required=True, help="total budget of all runs")
     create.add_argument("--accountant", choices=["pld", "rdp"], default="pld")
     for action in (show, create):
-        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
+        action.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object"
+        )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -51,9 +60,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> None:
     print(f"{result['path']}: chain ok, head {result['head']}")
     if result["torn"]:
-        print("The last line is incomplete: a crash interrupted the write. Its release was not made.")
+        print(
+            "The last line is incomplete: a crash interrupted the write. Its release was not made."
+        )
     for run in result["runs"]:
-        print(f"  run {run['run']}: {run['releases_made']} of {run['releases_planned']} planned releases made")
+        print(
+            f"  run {run['run']}: {run['releases_made']} of {run['releases_planned']} planned releases made"
+        )
     for name, facts in (("made", result["made"]), ("planned", result)):
         epsilon, mu = (f"{round_up(facts[key], 3):g}" for key in ("epsilon", "mu"))
         print(f"{name:<10}epsilon {epsilon}   mu {mu}   at delta {result['delta']:g}")

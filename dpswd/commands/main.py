@@ -68,7 +68,9 @@ def _run(arguments: list[str]) -> int:
         epilog="dpswd COMMAND --help explains a command. Every command takes --json and then prints one JSON object.",
     )
     parser.add_argument("--version", action="version", version=f"dpswd {__version__}")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    subparsers = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=_Parser
+    )
     chosen: Any = None
     for name, text in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
@@ -76,15 +78,23 @@ def _run(arguments: list[str]) -> int:
             with _packages():
                 chosen = import_module(f"dpswd.commands.{name}")
             chosen.add_arguments(subparser)
-        subparser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+        subparser.add_argument(
+            "--json", action="store_true", help="print one JSON object and nothing else"
+        )
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
-        raise InputError(f"Expected options listed by dpswd {parsed.command} --help, got {' '.join(unknown)}.")
+        raise InputError(
+            f"Expected options listed by dpswd {parsed.command} --help, got {' '.join(unknown)}."
+        )
     try:
         with _packages():
             result = chosen.run(parsed)
     except KeyboardInterrupt as stop:
-        if getattr(parsed, "resume", None) is not None and parsed.out and (parsed.out / "ledger.jsonl").exists():
+        if (
+            getattr(parsed, "resume", None) is not None
+            and parsed.out
+            and (parsed.out / "ledger.jsonl").exists()
+        ):
             again = shlex.join([*(word for word in arguments if word != "--resume"), "--resume"])
             stop.add_note(f"To finish the run, which pays for no release twice: dpswd {again}")
         raise
@@ -104,7 +114,9 @@ def _fit(arguments: list[str]) -> int:
         fit(arguments)
         return 0
     with redirect_stdout(sys.stderr):
-        directory = Path(fit([each for each in arguments if each != "--json"]).trainer.default_root_dir)
+        directory = Path(
+            fit([each for each in arguments if each != "--json"]).trainer.default_root_dir
+        )
     privacy = directory / "privacy.json"
     facts = json.loads(privacy.read_text()) if privacy.is_file() else None
     print(json.dumps({"run_dir": str(directory), "privacy": facts}))
@@ -119,7 +131,9 @@ def _packages() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("dpswd"):
             raise
-        raise InputError(f"Expected the packages for training, got: {error}; pip install 'dpswd[train]'.") from None
+        raise InputError(
+            f"Expected the packages for training, got: {error}; pip install 'dpswd[train]'."
+        ) from None
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -135,4 +149,6 @@ def _is_follower() -> bool:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
-        raise InputError(f"Expected valid options for {self.prog}, got: {message} ({self.prog} --help lists them).")
+        raise InputError(
+            f"Expected valid options for {self.prog}, got: {message} ({self.prog} --help lists them)."
+        )

@@ -10,11 +10,15 @@ from dpswd.errors import InputError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("classifier", metavar="CLASSIFIER", type=Path, help="classifier.pt of dpswd adapt")
+    parser.add_argument(
+        "classifier", metavar="CLASSIFIER", type=Path, help="classifier.pt of dpswd adapt"
+    )
     text = "new records: folder of images, .npz, .npy, .csv of numbers, or a benchmark"
     parser.add_argument("data", metavar="DATA", help=text)
     add_reading(parser)
-    text = ".npz or .csv with predictions, and the names of files of images (default: predictions.npz)"
+    text = (
+        ".npz or .csv with predictions, and the names of files of images (default: predictions.npz)"
+    )
     parser.add_argument("--out", type=Path, default=Path("predictions.npz"), help=text)
 
 
@@ -24,16 +28,18 @@ def run(arguments: Namespace) -> dict[str, Any]:
     check_new(arguments.out)
     import numpy as np
 
-    from dpswd.adaptation.estimator import PrivateAdapter
     from dpswd.adaptation.space import read_records
-    from dpswd.generators import write_csv, write_npz
+    from dpswd.estimators.adapter import PrivateAdapter
+    from dpswd.files.export import write_csv, write_npz
 
     adapter = PrivateAdapter.load(arguments.classifier)
     reading = {name: getattr(arguments, name) for name in ("root", "target", "unreadable")}
     records, files = read_records(arguments.data, adapter.classifier_.space.shape, **reading)
     classes = adapter.predict(records)
     if arguments.out.suffix == ".csv":
-        columns = {"file": np.array(files), "prediction": classes} if files else {"prediction": classes}
+        columns = (
+            {"file": np.array(files), "prediction": classes} if files else {"prediction": classes}
+        )
         write_csv(arguments.out, list(columns), list(columns.values()))
     else:
         arrays: dict[str, Any] = {"predictions": classes, "classes": adapter.classes_}
@@ -50,7 +56,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    from dpswd.generators import guarantee_line
+    from dpswd.accounting.guarantee import guarantee_line
 
     print(f"{result['n_records']} predictions: {result['out']}")
     print(", ".join(f"{name}: {count}" for name, count in result["counts"].items()))

@@ -6,7 +6,9 @@ from typing import Any
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="directory with ledger.jsonl and privacy.json")
+    parser.add_argument(
+        "run_dir", metavar="RUN_DIR", type=Path, help="directory with ledger.jsonl and privacy.json"
+    )
     parser.add_argument("--title", help="default: Synthetic records of NAME, as the run states it")
 
 
@@ -15,8 +17,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     report = write_report(arguments.run_dir, title=arguments.title)
     return {
-        "files": [str(arguments.run_dir / name) for name in ("report.html", "report.md", "report.json")],
-        **{name: report[name] for name in ("title", "private", "conditions", "sound", "reasons", "caveats")},
+        "files": [
+            str(arguments.run_dir / name) for name in ("report.html", "report.md", "report.json")
+        ],
+        **{
+            name: report[name]
+            for name in ("title", "private", "conditions", "sound", "reasons", "caveats")
+        },
         **report["guarantee"],
         "banner": banner(report),
         "summary": summary(report),

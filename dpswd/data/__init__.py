@@ -15,7 +15,9 @@ from dpswd.records import PrivateRecords
 
 __all__ = ["Benchmark", "benchmark", "data_root", "every_fifth", "read", "read_public"]
 
-_READERS: dict[str, tuple[Callable[[Path, Options], Found], set[str]]] = {  # by ending, with the options
+_READERS: dict[
+    str, tuple[Callable[[Path, Options], Found], set[str]]
+] = {  # by ending, with the options
     "": (find_images, {"size", "channels", "classes"}),
     ".npz": (find_arrays, {"classes"}),
     ".npy": (find_arrays, set()),
@@ -68,7 +70,9 @@ def read(
         >>> read("digits")
         PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10)
     """
-    options = Options(root, size, channels, classes, labelled, target, unreadable, download, in_memory)
+    options = Options(
+        root, size, channels, classes, labelled, target, unreadable, download, in_memory
+    )
     return _found(data, options).private(bounds, kinds)
 
 
@@ -94,11 +98,15 @@ def _found(data: str | Path, options: Options, unused: Set[str] = frozenset()) -
     if name is None:
         path = located(data, options.root)
         if path is None:
-            raise InputError(f"Expected a folder, a file or a benchmark's name, got nothing at {data}; check the path.")
+            raise InputError(
+                f"Expected a folder, a file or a benchmark's name, got nothing at {data}; check the path."
+            )
         suffix = (".npz" if has_arrays(path) else "") if path.is_dir() else path.suffix.lower()
         if suffix not in _READERS or (path.is_file() and not suffix):
             remedy = "unpack or convert it, or pass its arrays to PrivateRecords"
-            raise InputError(f"Expected a folder of images, .npz, .npy or .csv, got {path.name}; {remedy}.")
+            raise InputError(
+                f"Expected a folder of images, .npz, .npy or .csv, got {path.name}; {remedy}."
+            )
         reader, known = _READERS[suffix]
     for key in sorted({"size", "channels", "classes", "target"} - known - unused):
         if (given := getattr(options, key)) is not None:
@@ -107,6 +115,8 @@ def _found(data: str | Path, options: Options, unused: Set[str] = frozenset()) -
         return reader(path, options)
     if Path(data).exists():
         say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")
-    found = benchmark(str(data), options.root, options.download, size=64 if options.size is None else options.size)
+    found = benchmark(
+        str(data), options.root, options.download, size=64 if options.size is None else options.size
+    )
     labels, classes = (found.train.labels, found.classes) if options.labelled else (None, None)
     return Found(found.name, found.train.values, labels, classes, test=found.test)

@@ -87,7 +87,12 @@ def benchmark_name(name: Any) -> str | None:
 
 
 def benchmark(
-    name: str, root: str | Path | None = None, download: bool = False, *, size: int = 64, public: bool | None = None
+    name: str,
+    root: str | Path | None = None,
+    download: bool = False,
+    *,
+    size: int = 64,
+    public: bool | None = None,
 ) -> Benchmark:
     """Read a benchmark.
 
@@ -115,11 +120,24 @@ def benchmark(
     if found == "CelebA":
         return Benchmark(found, *_celeba(folder / "celeba64", size), bool(public))
     images = folder / "cifar10_images"
-    if found == "CIFAR10" and images.is_dir():  # JPEG, a lossy copy: public only if the user states it
-        parts = [find_images(images / part, Options(size=32, channels=3, in_memory=True)) for part in ("train", "test")]
-        return Benchmark(found, parts[0].public(), parts[1].public(), bool(public), parts[0].classes)
+    if (
+        found == "CIFAR10" and images.is_dir()
+    ):  # JPEG, a lossy copy: public only if the user states it
+        parts = [
+            find_images(images / part, Options(size=32, channels=3, in_memory=True))
+            for part in ("train", "test")
+        ]
+        return Benchmark(
+            found, parts[0].public(), parts[1].public(), bool(public), parts[0].classes
+        )
     train, test = (_torchvision(found, folder, train, download) for train in (True, False))
-    return Benchmark(found, train, test, _is_official(found, folder) if public is None else public, list(range(10)))
+    return Benchmark(
+        found,
+        train,
+        test,
+        _is_official(found, folder) if public is None else public,
+        list(range(10)),
+    )
 
 
 def every_fifth(records: Records) -> tuple[Records, Records]:
@@ -151,14 +169,20 @@ def _torchvision(name: str, root: Path, train: bool, download: bool) -> Records:
         ) from None
     values, labels = torch.as_tensor(data.data), torch.as_tensor(data.targets).long()
     if values.ndim not in (3, 4) or len(values) != len(labels):
-        raise InputError(f"Expected images and labels under {root}, got {tuple(values.shape)} and {len(labels)}.")
-    return Records(values.unsqueeze(1) if values.ndim == 3 else values.permute(0, 3, 1, 2).contiguous(), labels)
+        raise InputError(
+            f"Expected images and labels under {root}, got {tuple(values.shape)} and {len(labels)}."
+        )
+    return Records(
+        values.unsqueeze(1) if values.ndim == 3 else values.permute(0, 3, 1, 2).contiguous(), labels
+    )
 
 
 def _is_official(name: str, root: Path) -> bool:
     """Return whether every file has an official checksum; those of CIFAR-10 are compared by torchvision."""
     files = [file for file in _OFFICIAL if file.startswith(f"{name}/")]
-    return all(hashlib.md5((root / file).read_bytes()).hexdigest() in _OFFICIAL[file] for file in files)
+    return all(
+        hashlib.md5((root / file).read_bytes()).hexdigest() in _OFFICIAL[file] for file in files
+    )
 
 
 def _celeba(folder: Path, size: int) -> tuple[Records, Records]:

@@ -32,7 +32,16 @@ _TEST = {"train_images": ("test_images", "test_labels"), "x_train": ("x_test", "
 TARGET = "name the column of classes by target= (--target)"  # the end of a sentence
 NAMES = "write a line of names above the records"  # the end of another one: names are published
 _MISSING = {"", "na", "n/a", "null"}  # cells without a number
-_DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_DAMAGED = (
+    ValueError,
+    OSError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @contextmanager
@@ -47,7 +56,10 @@ def _arrays(path: Path) -> Iterator[dict[str, Callable[[], Array]]]:
                 yield {name: partial(archive.__getitem__, name) for name in archive.files}
         else:
             files = sorted(path.glob("*.npy")) if path.is_dir() else [path]
-            yield {file.stem: partial(np.load, file, mmap_mode="r", allow_pickle=False) for file in files}
+            yield {
+                file.stem: partial(np.load, file, mmap_mode="r", allow_pickle=False)
+                for file in files
+            }
 
 
 def has_arrays(folder: Path) -> bool:
@@ -62,10 +74,16 @@ def find_arrays(path: Path, options: Options) -> Found:
     ``.npy`` files stay on disk. The test part is read if the records are public, hence ``in_memory``.
     """
     with _arrays(path) as arrays:
-        key = path.stem if path.suffix == ".npy" else next((name for name in _TRAIN if name in arrays), None)
+        key = (
+            path.stem
+            if path.suffix == ".npy"
+            else next((name for name in _TRAIN if name in arrays), None)
+        )
         if key is None:
             got = ", ".join(arrays)[:200]
-            raise InputError(f"Expected an array 'features' or 'images' in {path}, got {got}; rename it.")
+            raise InputError(
+                f"Expected an array 'features' or 'images' in {path}, got {got}; rename it."
+            )
         label_key = _TRAIN.get(key) if options.labelled and _TRAIN.get(key) in arrays else None
         if options.classes is None and label_key is not None and "classes" in arrays:
             options = replace(options, classes=arrays["classes"]().tolist())
@@ -76,24 +94,34 @@ def find_arrays(path: Path, options: Options) -> Found:
         if options.in_memory:
             test = _part(path, arrays, *pair, replace(options, classes=found.classes))
             return replace(found, test=test.public())
-    return replace(found, note=f"The records are {key} of {path.name}; its other parts are not read.")
+    return replace(
+        found, note=f"The records are {key} of {path.name}; its other parts are not read."
+    )
 
 
 def _part(
-    path: Path, arrays: dict[str, Callable[[], Array]], key: str, label_key: str | None, options: Options
+    path: Path,
+    arrays: dict[str, Callable[[], Array]],
+    key: str,
+    label_key: str | None,
+    options: Options,
 ) -> Found:
     """Read one array of records and its labels, or find where it is on disk."""
     files = [path / f"{name}.npy" if path.is_dir() else path for name in (key, label_key or key)]
     stamp = _stamp(files)
     array = arrays[key]()
     layout = layout_of(array.shape, array.dtype)
-    labels, names, line = (None, None, None) if label_key is None else as_labels(arrays[label_key](), options.classes)
+    labels, names, line = (
+        (None, None, None) if label_key is None else as_labels(arrays[label_key](), options.classes)
+    )
 
     def read(index: Tensor) -> Tensor:
         with _reading(path):  # a new map each time, since pages that were read count as memory
             rows = np.load(files[0], mmap_mode="r", allow_pickle=False)[index.numpy()]
             if _stamp(files) != stamp:  # a person could be part of two records
-                raise InputError(f"Expected {path} as it was first read, got a changed file; start a new run.")
+                raise InputError(
+                    f"Expected {path} as it was first read, got a changed file; start a new run."
+                )
         return convert(rows, layout, options.unreadable)
 
     sample = convert(array[:0], layout, options.unreadable).shape[1:]
@@ -109,13 +137,19 @@ def _part(
 
 def _stamp(files: list[Path]) -> list[tuple[int, int, int]]:
     """Return inode, size and time of files, which differ after a file was written again."""
-    return [(fact.st_ino, fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in files)]
+    return [
+        (fact.st_ino, fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in files)
+    ]
 
 
 def column_names(data: str | Path, root: str | Path | None = None) -> list[str]:
     """Return the names of the columns of a ``.csv`` file; none of another file."""
     path = located(data, root) or Path(data)
-    return _header(next(_lines(path), []), path) if path.suffix.lower() == ".csv" and path.is_file() else []
+    return (
+        _header(next(_lines(path), []), path)
+        if path.suffix.lower() == ".csv" and path.is_file()
+        else []
+    )
 
 
 def _header(line: list[str], path: Path) -> list[str]:
@@ -124,8 +158,12 @@ def _header(line: list[str], path: Path) -> list[str]:
     if all(map(_is_number, names)):
         return []
     numbers = [name for name in names if name and _is_number(name)]
-    if numbers and numbers not in ([str(i + first) for i in range(len(numbers))] for first in (0, 1)):
-        raise InputError(f"Expected names of columns on the first line of {path}, got numbers beside text; {NAMES}.")
+    if numbers and numbers not in (
+        [str(i + first) for i in range(len(numbers))] for first in (0, 1)
+    ):
+        raise InputError(
+            f"Expected names of columns on the first line of {path}, got numbers beside text; {NAMES}."
+        )
     return names
 
 
@@ -139,7 +177,9 @@ def _lines(path: Path) -> Iterator[list[str]]:
     with _reading(path), path.open(newline="", encoding="utf-8-sig") as file:
         first = file.readline()
         file.seek(0)
-        yield from (line for line in csv.reader(file, delimiter=max(",;\t", key=first.count)) if line)
+        yield from (
+            line for line in csv.reader(file, delimiter=max(",;\t", key=first.count)) if line
+        )
 
 
 def find_table(path: Path, options: Options) -> Found:
@@ -151,25 +191,35 @@ def find_table(path: Path, options: Options) -> Found:
         raise InputError(f"Expected a table with records in {path}, got none.")
     width = len(header or lines[0])
     if any(len(line) != width for line in lines):
-        raise InputError(f"Expected lines of {width} cells in {path}, got a line with more or less; mend it.")
+        raise InputError(
+            f"Expected lines of {width} cells in {path}, got a line with more or less; mend it."
+        )
     names: list[Any] = header or list(range(width))
     if "" in names or len(set(names)) < width:
-        raise InputError(f"Expected different names of columns in {path}, got an empty (an index?) or repeated one.")
+        raise InputError(
+            f"Expected different names of columns in {path}, got an empty (an index?) or repeated one."
+        )
     table = dict(zip(names, zip(*lines, strict=True), strict=True))
     if any(name in map(str.strip, table[name]) for name in header if not _is_number(name)):
         got = "a value that its column repeats, as in a record"
-        raise InputError(f"Expected names of columns on the first line of {path}, got {got}; {NAMES}.")
+        raise InputError(
+            f"Expected names of columns on the first line of {path}, got {got}; {NAMES}."
+        )
     labels: tuple[Any, Any, Any] = None, None, None
     if target is not None:
         if target not in table:
-            raise InputError(f"Expected target to be a column of {path}, {header or 'without names'}, got {target!r}.")
+            raise InputError(
+                f"Expected target to be a column of {path}, {header or 'without names'}, got {target!r}."
+            )
         column = table.pop(target)
         labels = as_labels(_labels(column, path), options.classes) if options.labelled else labels
     other = [str(name) for name, column in table.items() if not all(map(_is_number, column))]
     if other or not table:
         remedy = f"{TARGET}; {MIXED}" if target is None else MIXED
         got = ", ".join(other)[:200]
-        raise InputError(f"Expected columns of numbers in {path}, got text or mixed types ({got}); {remedy}.")
+        raise InputError(
+            f"Expected columns of numbers in {path}, got text or mixed types ({got}); {remedy}."
+        )
     rows = np.array([[_number(cell) for cell in column] for column in table.values()]).T
     return Found(
         path.resolve().stem,
@@ -197,7 +247,9 @@ def _labels(column: tuple[str, ...], path: Path) -> Array:
     """Return labels as numbers if all of them are, else as names."""
     cells = [cell.strip() for cell in column]
     if any(cell.lower() in _MISSING for cell in cells):
-        raise InputError(f"Expected a class in every line of {path}, got an empty cell; give it a class of its own.")
+        raise InputError(
+            f"Expected a class in every line of {path}, got an empty cell; give it a class of its own."
+        )
     return np.array([float(cell) for cell in cells] if all(map(_is_number, cells)) else cells)
 
 
@@ -217,4 +269,6 @@ def _reading(path: Path) -> Iterator[None]:
         raise
     except (*_DAMAGED, KeyError) as error:
         said = str(error).split(". ")[0]  # not NumPy's advice to load a pickle
-        raise InputError(f"Expected a readable file at {path}, got: {said}; write it again.") from None
+        raise InputError(
+            f"Expected a readable file at {path}, got: {said}; write it again."
+        ) from None

@@ -45,8 +45,14 @@ def find_images(path: Path, options: Options) -> Found:
         raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
     names = folders if classes is None else [str(name) for name in as_classes(classes)]
     if wrong := next((file for file in files if _folder(file) not in names), None):
-        where = "the innermost folders (the classes)" if classes is None else f"the folders {', '.join(names)}"
-        raise InputError(f"Expected images of {path} in {where}, got {wrong}; move it, or add its class.")
+        where = (
+            "the innermost folders (the classes)"
+            if classes is None
+            else f"the folders {', '.join(names)}"
+        )
+        raise InputError(
+            f"Expected images of {path} in {where}, got {wrong}; move it, or add its class."
+        )
     facts: dict[str, Any] = {}
     if size is None or channels is None:
         side, depth = _most_frequent([path / file for file in files[:_HEADERS]])
@@ -67,7 +73,9 @@ def find_images(path: Path, options: Options) -> Found:
         torch.tensor([place[_folder(file)] for file in files]) if labelled else None,
         names if labelled else None,
         taken=(taken_from_records(**facts),) if facts else (),
-        note=f"In {path}, files of other types are left out: {', '.join(others)}." if others else "",
+        note=f"In {path}, files of other types are left out: {', '.join(others)}."
+        if others
+        else "",
         files=tuple(files),
     )
 
@@ -79,7 +87,11 @@ def _most_frequent(files: list[Path]) -> tuple[int, int]:
     sides, grey = [], []
     for file in files:
         # a file that cannot be decoded is reported, or mapped to zeros, when it is read
-        with suppress(Exception), warnings.catch_warnings(action="ignore"), Image.open(file) as image:
+        with (
+            suppress(Exception),
+            warnings.catch_warnings(action="ignore"),
+            Image.open(file) as image,
+        ):
             sides.append(min(image.size))
             grey.append(image.mode in _GREY)
     side = mode(sides or [_SMALL])
@@ -110,7 +122,9 @@ class Images:
 
     def whole(self) -> Tensor:
         """Decode all images."""
-        values = torch.empty((len(self.files), self.channels, self.size, self.size), dtype=torch.uint8)
+        values = torch.empty(
+            (len(self.files), self.channels, self.size, self.size), dtype=torch.uint8
+        )
         for part in passing(torch.arange(len(values)).split(_PART), "Reading images"):
             values[part] = self.decode(part)
         return values
@@ -125,12 +139,18 @@ class Images:
             left, top = (image.width - side) // 2, (image.height - side) // 2
             square = image.resize((self.size, self.size), box=(left, top, left + side, top + side))
             pixels = np.asarray(square, dtype=np.uint8)
-        except MemoryError:  # may depend on the images that other threads decode, so it must not give a black image
-            raise InputError(f"Expected memory to decode {name}, got none; free memory or repair the image.") from None
+        except (
+            MemoryError
+        ):  # may depend on the images that other threads decode, so it must not give a black image
+            raise InputError(
+                f"Expected memory to decode {name}, got none; free memory or repair the image."
+            ) from None
         except Exception as error:  # decoders raise many types on damaged files
             if self.unreadable == "zero":
                 return np.zeros((self.channels, self.size, self.size), dtype=np.uint8)
-            reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
+            reason = (
+                "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
+            )
             raise InputError(
                 f'Expected a readable image, got {name} ({reason}); repair it, or pass unreadable="zero" (--unreadable '
                 "zero), for a black one. Do not remove it: the number of records is public."
@@ -148,7 +168,11 @@ def _list(path: Path) -> tuple[list[str], list[str], list[str]]:
     Paths are relative, "." for a folder without folders. What systems and tools keep is left out: .git, __MACOSX.
     """
     below = [file.relative_to(path) for file in path.rglob("*")]
-    below = [file for file in below if not any(part.startswith(".") or part == "__MACOSX" for part in file.parts)]
+    below = [
+        file
+        for file in below
+        if not any(part.startswith(".") or part == "__MACOSX" for part in file.parts)
+    ]
     folders = {file for file in below if (path / file).is_dir()}
     images = [file for file in below if file.suffix.lower() in SUFFIXES and file not in folders]
     others = {file.suffix.lower() or file.name for file in below if file not in folders} - SUFFIXES

@@ -46,11 +46,15 @@ class Found:
     labels: Tensor | None  # numbers (N,) of the classes in int64
     classes: list[Any] | None  # public; without them, labels are not used
     layout: Layout | None = None
-    kinds: list[str] | None = None  # of the columns of a table; public only if they are stated or taken
+    kinds: list[str] | None = (
+        None  # of the columns of a table; public only if they are stated or taken
+    )
     taken: tuple[str, ...] = ()  # lines about facts that were taken from the records
     note: str = ""  # line about what was read
     files: tuple[str, ...] = ()  # names of the files of images
-    test: Records | None = None  # public records for evaluation, if they were asked for and there are any
+    test: Records | None = (
+        None  # public records for evaluation, if they were asked for and there are any
+    )
 
     def private(self, bounds: Any = None, kinds: Sequence[str] | None = None) -> PrivateRecords:
         """Show the lines, and return the handle; kinds of a table are taken if there are bounds, which need them."""
@@ -58,17 +62,23 @@ class Found:
         if kinds is None and bounds is not None and self.kinds is not None:
             kinds, taken = self.kinds, (*taken, taken_from_records(kinds=self.kinds))
         if kinds is not None and layout is not None and self.kinds is not None:
-            layout = replace(layout, dtypes=tuple("float32" if kind == "numeric" else "int64" for kind in kinds))
+            layout = replace(
+                layout, dtypes=tuple("float32" if kind == "numeric" else "int64" for kind in kinds)
+            )
         for line in filter(None, (self.note, *taken)):
             say(line)
         facts = {"classes": self.classes, "layout": layout, "name": self.name, "taken": taken}
-        return PrivateRecords.from_values(self.values, self.labels, **facts, bounds=bounds, kinds=kinds)
+        return PrivateRecords.from_values(
+            self.values, self.labels, **facts, bounds=bounds, kinds=kinds
+        )
 
     def public(self) -> Records:
         """Return the public records; records without labels have label 0."""
         assert isinstance(self.values, Tensor)
         n = len(self.values)
-        return Records(self.values, torch.zeros(n, dtype=torch.int64) if self.labels is None else self.labels)
+        return Records(
+            self.values, torch.zeros(n, dtype=torch.int64) if self.labels is None else self.labels
+        )
 
 
 def data_root(root: str | Path | None) -> Path:

@@ -57,14 +57,20 @@ class TangentNorms:
 
     exact: dict[int, float | None]  # that of Theorem 5 is None for more than 16 hypotheses
     centred: dict[int, float]  # bounds from centred risks, as in the module's table
-    printed: dict[int, float]  # the paper's, with TV as half of the L1 norm; that of Theorem 5 is no bound
+    printed: dict[
+        int, float
+    ]  # the paper's, with TV as half of the L1 norm; that of Theorem 5 is no bound
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: Definition 2 as tangent DP, Definition 1 beside it."""
 
         def values(theorem: int) -> dict[str, float | None]:
             centred, printed = self.centred[theorem], self.printed[theorem]
-            return {"exact": self.exact[theorem], "centred_bound": centred, "printed_bound": printed}
+            return {
+                "exact": self.exact[theorem],
+                "centred_bound": centred,
+                "printed_bound": printed,
+            }
 
         spaces = {"total_variation": 3} | ({"sobolev": 5} if 5 in self.exact else {})
         return {
@@ -73,7 +79,9 @@ class TangentNorms:
         }
 
 
-def tangent_norms(risk: Array, beta: float, *, q: Array | None = None, gradients: Array | None = None) -> TangentNorms:
+def tangent_norms(
+    risk: Array, beta: float, *, q: Array | None = None, gradients: Array | None = None
+) -> TangentNorms:
     """Compute the exact norms and the bounds of the module's table from a risk matrix (m, n).
 
     ``q`` is the Gibbs distribution (m,), by default that of uniform weights. ``gradients`` are vectors (m, D) whose
@@ -82,8 +90,13 @@ def tangent_norms(risk: Array, beta: float, *, q: Array | None = None, gradients
     """
     r, q = risk, gibbs_distribution(risk, beta) if q is None else q
     c = r - q @ r  # (m, n)
-    largest_pair = float(pdist((q[:, None] * c).T, "cityblock").max(initial=0.0)) / 2  # extreme points of the ball
-    exact: dict[int, float | None] = {3: beta * largest_pair, 4: beta * float(np.ptp(c, axis=1).max())}
+    largest_pair = (
+        float(pdist((q[:, None] * c).T, "cityblock").max(initial=0.0)) / 2
+    )  # extreme points of the ball
+    exact: dict[int, float | None] = {
+        3: beta * largest_pair,
+        4: beta * float(np.ptp(c, axis=1).max()),
+    }
     centred = {3: beta * float((q @ np.abs(c)).max()), 4: 2 * beta * float(np.abs(c).max())}
     printed = {3: 2 * beta * float((q @ np.abs(r)).max()), 4: 4 * beta * float(np.abs(r).max())}
     if gradients is not None:
@@ -91,7 +104,10 @@ def tangent_norms(risk: Array, beta: float, *, q: Array | None = None, gradients
         heights = np.linalg.norm(g - mean, axis=1)  # |c_w|_H1 (m,)
         exact |= {5: _largest_signed(q[:, None] * (g - mean), beta), 6: beta * float(heights.max())}
         centred |= {5: beta / 2 * float(q @ heights), 6: beta * float(pdist(g).max(initial=0.0))}
-        printed |= {5: beta * float(np.linalg.norm(mean)), 6: 2 * beta * float(np.linalg.norm(g, axis=1).max())}
+        printed |= {
+            5: beta * float(np.linalg.norm(mean)),
+            6: 2 * beta * float(np.linalg.norm(g, axis=1).max()),
+        }
     return TangentNorms(exact, centred, printed)
 
 

@@ -66,7 +66,9 @@ def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
     with np.errstate(over="ignore"):
         ratio = location / std
     far = ratio > _FAR_RATIO
-    near_log = order / 2 * math.log(2) + _log_poisson_mixture(order, np.where(far, 0.0, ratio) ** 2 / 2)
+    near_log = order / 2 * math.log(2) + _log_poisson_mixture(
+        order, np.where(far, 0.0, ratio) ** 2 / 2
+    )
     far_log = _log_binomial_series(order, np.where(far, ratio, 2 * _FAR_RATIO))
     return np.asarray(order * math.log(std) + np.where(far, far_log, near_log))
 
@@ -74,7 +76,9 @@ def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
 def _log_poisson_mixture(order: float, x: Array) -> Array:
     reach = float(x.max(initial=0.0)) + order
     k = np.arange(math.ceil(reach + 12 * math.sqrt(reach) + 60))
-    gammas = special.gammaln((order + 1) / 2 + k) - special.gammaln(0.5 + k) - special.gammaln(k + 1)
+    gammas = (
+        special.gammaln((order + 1) / 2 + k) - special.gammaln(0.5 + k) - special.gammaln(k + 1)
+    )
     terms = special.xlogy(k, x[..., None]) - x[..., None] + gammas
     return np.asarray(special.logsumexp(terms, axis=-1))
 
@@ -87,7 +91,9 @@ def _log_binomial_series(order: float, ratio: Array) -> Array:
     return np.asarray(order * np.log(ratio) + np.log(total))
 
 
-def step_loss(order: float, gradient_distances: ArrayLike, sigma: float, sampling_rate: float) -> float:
+def step_loss(
+    order: float, gradient_distances: ArrayLike, sigma: float, sampling_rate: float
+) -> float:
     r"""Loss of one step of subsampled Gaussian training, as the authors' program computes Theorem 2.
 
     .. math:: L = \Big( \sum_i E|Z_i|^\mu \Big)^{1/\mu}, \quad Z_i \sim N(q d_i,\, (2 - 2q + 2q^2) \sigma^2)
@@ -97,12 +103,18 @@ def step_loss(order: float, gradient_distances: ArrayLike, sigma: float, samplin
     """
     q, distances = sampling_rate, np.asarray(gradient_distances, dtype=float)
     std = sigma * math.sqrt(2 - 2 * q + 2 * q * q)
-    return math.exp(float(special.logsumexp(log_absolute_moment(order, q * distances, std))) / order)
+    return math.exp(
+        float(special.logsumexp(log_absolute_moment(order, q * distances, std))) / order
+    )
 
 
-def theorem_2_loss(order: float, differences: ArrayLike, sigma: float, sampling_rate: float) -> float:
+def theorem_2_loss(
+    order: float, differences: ArrayLike, sigma: float, sampling_rate: float
+) -> float:
     r"""Loss of one step as Theorem 2 is printed: :math:`\inf_d (\sum_{i=1}^n E|Z_i|^\mu)^{1/\mu}`."""
-    return min(step_loss(order, np.abs(row), sigma, sampling_rate) for row in np.asarray(differences))
+    return min(
+        step_loss(order, np.abs(row), sigma, sampling_rate) for row in np.asarray(differences)
+    )
 
 
 class WassersteinAccountant:

@@ -13,7 +13,7 @@ import torch
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
 from dpswd.evaluation.fidelity import fidelity
-from dpswd.generators import save_columns, save_grid
+from dpswd.files.pictures import save_columns, save_grid
 from dpswd.records import Records
 
 __all__ = ["evaluate"]
@@ -55,10 +55,14 @@ def evaluate(
     """
     shape, got = tuple(test.values.shape[1:]), tuple(synthetic.values.shape[1:])
     if got != shape:
-        raise InputError(f"Expected synthetic records of the shape {shape} of the test records, got {got}.")
+        raise InputError(
+            f"Expected synthetic records of the shape {shape} of the test records, got {got}."
+        )
     images = len(shape) == 3
     rows = []
-    for classifier in (classifiers or (IMAGE_CLASSIFIERS if images else ROW_CLASSIFIERS)) if classes else ():
+    for classifier in (
+        (classifiers or (IMAGE_CLASSIFIERS if images else ROW_CLASSIFIERS)) if classes else ()
+    ):
         facts = {"dataset": name, "classifier": classifier, "train": "synthetic"}
         sizes = {"n_train": len(synthetic), "n_test": len(test)}
         rows.append(facts | scores(classifier, synthetic, test) | sizes)
@@ -66,14 +70,20 @@ def evaluate(
 
 
 def figure(
-    path: Path, synthetic: Records, test: Records, names: Sequence[str] | None = None, n_classes: int = 1
+    path: Path,
+    synthetic: Records,
+    test: Records,
+    names: Sequence[str] | None = None,
+    n_classes: int = 1,
 ) -> None:
     """Write a picture: a row of images per class, real ones on the left, or histograms of columns."""
     if test.values.ndim == 2:
         save_columns(path, {"real": test.rows(), "synthetic": synthetic.rows()}, names)
         return
     # a grey column ends each side
-    picture = torch.full((min(n_classes, _SHOWN_CLASSES), 2, _SHOWN_IMAGES + 1, *test.values.shape[1:]), 0.5)
+    picture = torch.full(
+        (min(n_classes, _SHOWN_CLASSES), 2, _SHOWN_IMAGES + 1, *test.values.shape[1:]), 0.5
+    )
     for side, records in enumerate((test, synthetic)):
         for number, row in enumerate(picture[:, side]):
             found = (records.labels == number).nonzero()[:_SHOWN_IMAGES, 0]

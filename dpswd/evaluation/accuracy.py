@@ -47,7 +47,11 @@ def scores(classifier: str | Network, train: Records, test: Records) -> dict[str
     truth, guess = test.labels.numpy(), found.argmax(1)
     present = np.unique(truth)
     balanced = recall_score(truth, guess, labels=present, average="macro")
-    areas = [roc_auc_score(truth == c, found[:, c]) for c in present if c < found.shape[1]] if len(present) > 1 else []
+    areas = (
+        [roc_auc_score(truth == c, found[:, c]) for c in present if c < found.shape[1]]
+        if len(present) > 1
+        else []
+    )
     return {
         "accuracy": round(float(100 * np.mean(guess == truth)), 2),
         "balanced_accuracy": round(float(100 * balanced), 2),
@@ -59,17 +63,25 @@ def _probabilities(classifier: str | Network, train: Records, test: Records) -> 
     """Return probabilities (n, C) of the classes of test records, C - 1 the largest class of the training records."""
     classes, images = train.labels.numpy(), train.values.ndim == 4
     if len(np.unique(classes)) < 2:
-        raise InputError("Expected synthetic records of at least 2 classes, got 1; a classifier needs two.")
+        raise InputError(
+            "Expected synthetic records of at least 2 classes, got 1; a classifier needs two."
+        )
     network = SmallCNN if classifier == "cnn" else classifier
     if not isinstance(network, str):
         if not images:
-            raise InputError("Expected images for a network (cnn), got rows; choose another classifier.")
+            raise InputError(
+                "Expected images for a network (cnn), got rows; choose another classifier."
+            )
         return _network(network, train, test)
     choice(("cnn", *_MODELS), classifier=network)
     model = clone(_MODELS[network])
-    model = model if images else make_pipeline(StandardScaler(), model)  # pixels are in [0, 1] already
+    model = (
+        model if images else make_pipeline(StandardScaler(), model)
+    )  # pixels are in [0, 1] already
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is part of the setting
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # the number of iterations is part of the setting
         model.fit(train.rows(), classes)
     found = np.zeros((len(test), int(classes.max()) + 1))
     found[:, model.classes_] = model.predict_proba(test.rows())
@@ -79,7 +91,9 @@ def _probabilities(classifier: str | Network, train: Records, test: Records) -> 
 def _network(make: Network, train: Records, test: Records) -> Array:
     """Train a network on images by Adam with a cosine; the global random state stays as it is."""
     images, classes = train.floats(), train.labels
-    epochs = max(1, min(CNN_EPOCHS, round(CNN_EPOCHS * 20_000 / len(images))))  # a bounded number of steps
+    epochs = max(
+        1, min(CNN_EPOCHS, round(CNN_EPOCHS * 20_000 / len(images)))
+    )  # a bounded number of steps
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = make(images.shape[1], int(classes.max()) + 1)

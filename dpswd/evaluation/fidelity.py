@@ -29,7 +29,9 @@ def fidelity(synthetic: Rows, real: Rows, *, columns: bool) -> dict[str, Any]:
     correlations. ``halves`` has the same of one half of the real rows against the other, the best one can expect.
     """
     found = _compare(synthetic, real, columns)
-    return found | {"halves": _compare(real[::2], real[1::2], columns)} if len(real) >= 20 else found
+    return (
+        found | {"halves": _compare(real[::2], real[1::2], columns)} if len(real) >= 20 else found
+    )
 
 
 def _compare(made: Rows, real: Rows, columns: bool) -> dict[str, Any]:
@@ -50,8 +52,12 @@ def _compare(made: Rows, real: Rows, columns: bool) -> dict[str, Any]:
         found["column_distances"] = [round(float(each), 4) for each in distances]
         if made.shape[1] > 1:
             differences = np.abs(_correlations(made) - _correlations(real))
-            found["correlation_difference"] = float(differences[np.triu_indices(len(differences), 1)].mean())
-    return {name: round(each, 4) if isinstance(each, float) else each for name, each in found.items()}
+            found["correlation_difference"] = float(
+                differences[np.triu_indices(len(differences), 1)].mean()
+            )
+    return {
+        name: round(each, 4) if isinstance(each, float) else each for name, each in found.items()
+    }
 
 
 def frechet(a: Rows, b: Rows) -> float:

@@ -16,7 +16,7 @@ from dpswd._distributed import Processes
 from dpswd._progress import say
 from dpswd._provenance import mark_runs, seen_runs
 from dpswd._validate import at_least
-from dpswd.budget import RunBudget
+from dpswd.budget.budget import RunBudget
 from dpswd.errors import BudgetExceededError, DpswdError, InputError
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import Mechanism
@@ -78,27 +78,35 @@ class PrivacyBudget(RunBudget, L.Callback):
     ) -> None:
         super().__init__(target_epsilon, target_delta, accountant, shared_ledger)
         if (sample_size is None) != (n_releases is None):
-            raise InputError("Expected sample_size and n_releases together, for tensors that are handed over, got one.")
+            raise InputError(
+                "Expected sample_size and n_releases together, for tensors that are handed over, got one."
+            )
         if sample_size is not None:
             at_least(1, sample_size=sample_size, n_releases=n_releases)
         self._given_run_dir, self._handed_over = run_dir, (sample_size, n_releases)
         self.epsilon = 0.0
         self._trainer: L.Trainer | None = None
-        self._earlier: list[Recorder | None] = []  # recorders of the parts that had made releases before the run
+        self._earlier: list[
+            Recorder | None
+        ] = []  # recorders of the parts that had made releases before the run
         self._n_used_before = 0
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Move this callback to the front, and become the recorder of the module's losses and queries."""
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         if any(isinstance(callback, PrivacyBudget) for callback in others):
-            raise InputError("Expected one PrivacyBudget among the trainer's callbacks, got several; keep one.")
+            raise InputError(
+                "Expected one PrivacyBudget among the trainer's callbacks, got several; keep one."
+            )
         trainer.callbacks = [self, *others]  # type: ignore[attr-defined]  # a new list: Lightning iterates over the old
         self._trainer = trainer
         parts = _parts(pl_module, Releasing)
         if stage == "fit":
             if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
                 got = f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1"
-                raise InputError(f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got {got}.")
+                raise InputError(
+                    f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got {got}."
+                )
             self._checkpoint, self._n_used_before = None, 0
             self._reset()
         self._earlier = [part.recorder for part in parts if part.n_releases]
@@ -113,7 +121,9 @@ class PrivacyBudget(RunBudget, L.Callback):
             raise InputError(f"Expected a checkpoint of a run within a PrivacyBudget, got {got}.")
         if self._earlier and (self._checkpoint is None or None in self._earlier):
             remedy = "release in training steps only, and start with a new module, or resume from the checkpoint"
-            raise InputError(f"Expected a module without releases before the run, got some; {remedy}.")
+            raise InputError(
+                f"Expected a module without releases before the run, got some; {remedy}."
+            )
         for part in _parts(pl_module, Releasing):  # made in the module's own hooks
             part.recorder = self
         self.weights_from_runs = seen_runs(pl_module)
@@ -123,15 +133,24 @@ class PrivacyBudget(RunBudget, L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrate the noise and open the ledger."""
-        losses, queries = _parts(pl_module, DPSlicedWassersteinLoss), _parts(pl_module, GaussianQuery)
+        losses, queries = (
+            _parts(pl_module, DPSlicedWassersteinLoss),
+            _parts(pl_module, GaussianQuery),
+        )
         if len(losses) > 1 or not (losses or queries):
             got = f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the module"
-            raise InputError(f"Expected one DPSlicedWassersteinLoss or queries of all records, got {got}.")
+            raise InputError(
+                f"Expected one DPSlicedWassersteinLoss or queries of all records, got {got}."
+            )
         loss = losses[0] if losses else None
         loader: Any = trainer.train_dataloader
         batch_size = None if loss is None else loss.mechanism.batch_size
         if isinstance(loader, ReleaseLoader):
-            self.records, self.sample_size, n_releases = loader.records, len(loader.records), loader.n_releases
+            self.records, self.sample_size, n_releases = (
+                loader.records,
+                len(loader.records),
+                loader.n_releases,
+            )
             loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
             if batch_size not in (None, loader.batch_size):
                 raise InputError(
@@ -141,7 +160,9 @@ class PrivacyBudget(RunBudget, L.Callback):
             self.records, (self.sample_size, n_releases) = None, self._handed_over  # type: ignore[assignment]
         else:
             got = f"{type(loader).__name__}; for tensors give PrivacyBudget sample_size and n_releases"
-            raise InputError(f"Expected a training loader of private batches (dpswd.ReleaseLoader), got {got}.")
+            raise InputError(
+                f"Expected a training loader of private batches (dpswd.ReleaseLoader), got {got}."
+            )
         parts: list[Any] = [(query, 1) for query in queries]
         self._open(parts if loss is None else [*parts, (loss, n_releases)])
         mark_runs(pl_module, [self.run])
@@ -155,7 +176,9 @@ class PrivacyBudget(RunBudget, L.Callback):
         stage = None if self._trainer is None else self._trainer.state.stage
         if stage not in (None, RunningStage.TRAINING):
             got = f"{stage.value}; use the last release there: loss.distance(released, public)"
-            raise BudgetExceededError(f"Expected releases in training steps only, got one in {got}.")
+            raise BudgetExceededError(
+                f"Expected releases in training steps only, got one in {got}."
+            )
         super().check(mechanism)
 
     def on_train_batch_start(
@@ -165,8 +188,12 @@ class PrivacyBudget(RunBudget, L.Callback):
         if not isinstance(batch, PrivateBatch) or not len(batch) or not self._used_up:
             return
         if not self._n_used_before:
-            got = "none: all planned releases are in the ledger, but a crash lost their noisy values"
-            raise BudgetExceededError(f"Expected a release to train on, got {got}. Start a new run.")
+            got = (
+                "none: all planned releases are in the ledger, but a crash lost their noisy values"
+            )
+            raise BudgetExceededError(
+                f"Expected a release to train on, got {got}. Start a new run."
+            )
         if not trainer.should_stop:
             trainer.should_stop = True
             raise StopIteration  # ends the epoch: Lightning ignores the return value of a callback
@@ -178,7 +205,12 @@ class PrivacyBudget(RunBudget, L.Callback):
         return mechanism.batch_size is not None and self._n_used(mechanism) >= planned
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         """Show epsilon beside the loss."""
         self._n_used_before = self._n_used(self.mechanism)
@@ -197,7 +229,10 @@ class PrivacyBudget(RunBudget, L.Callback):
             asked = f"step {trainer.global_step} of {trainer.estimated_stepping_batches}"
             say(f"All {self.plan[-1][1]} planned releases are made; the run ends at {asked}.")
         if self._ledger is not None:
-            self.epsilon, planned = self._header["guarantee"]["epsilon"], self._header["planned_releases"]
+            self.epsilon, planned = (
+                self._header["guarantee"]["epsilon"],
+                self._header["planned_releases"],
+            )
             if self.n_releases < planned:
                 made = f"{self.n_releases} of {planned} planned releases"
                 say(f"The run made {made}. The whole plan is counted: epsilon {self.epsilon:.4g}.")
@@ -206,7 +241,9 @@ class PrivacyBudget(RunBudget, L.Callback):
         """Free the directory for the next run."""
         self._close()
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
         """Write ``privacy.json`` when a run breaks off."""
         with contextlib.suppress(DpswdError):  # report the original exception
             self._write()

@@ -7,7 +7,8 @@ import lightning as L
 
 from dpswd._progress import say
 from dpswd._validate import at_least
-from dpswd.generators import save_samples, write_generator
+from dpswd.files.generators import write_generator
+from dpswd.files.pictures import save_samples
 from dpswd.lightning.budget import PrivacyBudget
 
 __all__ = ["GeneratorFile", "SampleGrid"]
@@ -22,7 +23,9 @@ class GeneratorFile(L.Callback):
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the file on rank 0."""
         module: Any = pl_module
-        if trainer.fast_dev_run or not trainer.is_global_zero or getattr(module, "released", module) is None:  # type: ignore[attr-defined]
+        if trainer.fast_dev_run or not trainer.is_global_zero:  # type: ignore[attr-defined]
+            return
+        if getattr(module, "released", module) is None:
             return
         budgets = [each for each in trainer.callbacks if isinstance(each, PrivacyBudget)]  # type: ignore[attr-defined]
         facts = budgets[0].statement() if budgets else {"private": False}
@@ -45,10 +48,19 @@ class SampleGrid(L.Callback):
         self.every_n_steps = every_n_steps
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         """Write a picture every ``every_n_steps`` steps."""
-        if self.every_n_steps and trainer.global_step and trainer.global_step % self.every_n_steps == 0:
+        if (
+            self.every_n_steps
+            and trainer.global_step
+            and trainer.global_step % self.every_n_steps == 0
+        ):
             self._write(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

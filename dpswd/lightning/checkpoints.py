@@ -21,15 +21,21 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     leaves a partial file.
     """
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
         """Save a checkpoint; an InputError leaves an old file unchanged."""
         atomic_write(path, partial(torch.save, checkpoint))
 
-    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None
+    ) -> dict[str, Any]:
         """Load a checkpoint; an InputError says that the file is missing, damaged, or not one."""
         try:
             archive = verified_archive(path)
-            content: dict[str, Any] = torch.load(archive, map_location=map_location, weights_only=weights_only)
+            content: dict[str, Any] = torch.load(
+                archive, map_location=map_location, weights_only=weights_only
+            )
             dict(content["state_dict"])  # that of a module, in a checkpoint
         except Exception as error:  # torch.load raises many exception types on damaged files
             got = f"no file, or one that cannot be read ({type(error).__name__}); pass the .ckpt file of a run"
@@ -40,7 +46,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 class LastCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/last.ckpt``: before the first release, and twenty times in a run; ``dpswd fit`` adds its end.
 
-    Releases are stored by the budget itself, see :mod:`dpswd.budget`.
+    Releases are stored by the budget itself, see :mod:`dpswd.budget.budget`.
     """
 
     def __init__(self, directory: Path, max_steps: int) -> None:
@@ -58,13 +64,17 @@ class LastCheckpoint(ModelCheckpoint):
         if trainer.ckpt_path is None:
             trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt", weights_only=False)
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
         """Save, except after refused input, and on several ranks, which must not wait for a lost one."""
         if not isinstance(exception, InputError) and trainer.world_size == 1:
             super().on_exception(trainer, pl_module, exception)
         last = Path(str(self.dirpath)) / "last.ckpt"
         if isinstance(exception, KeyboardInterrupt) and last.exists():
-            exception.add_note(f"To finish the run, which pays for no release twice, add: --ckpt_path {last}")
+            exception.add_note(
+                f"To finish the run, which pays for no release twice, add: --ckpt_path {last}"
+            )
 
 
 class KeepsRelease(L.LightningModule):

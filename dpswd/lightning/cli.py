@@ -17,9 +17,9 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from dpswd._files import atomic_write
 from dpswd._progress import say
-from dpswd.budget import Budget
+from dpswd.accounting.guarantee import guarantee_line, stated_guarantee
+from dpswd.budget.budget import Budget
 from dpswd.errors import InputError
-from dpswd.generators import guarantee_line, stated_guarantee
 from dpswd.lightning.budget import PrivacyBudget
 from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
 
@@ -61,7 +61,9 @@ class _SaveConfig(SaveConfigCallback):
 
     def _write(self, directory: Path) -> None:
         try:
-            atomic_write(directory / "config.yaml", self.parser.dump(self.config, skip_none=False).encode())
+            atomic_write(
+                directory / "config.yaml", self.parser.dump(self.config, skip_none=False).encode()
+            )
         except InputError as error:
             raise InputError(f"{error} Set trainer.default_root_dir.") from None
 
@@ -114,7 +116,9 @@ class PrivateCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Verify the checkpoint before Lightning reads hyperparameters from it; refuse the directory of another run."""
         super().parse_arguments(parser, args)
-        path, directory = (self.config.get(f"fit.{name}") for name in ("ckpt_path", "trainer.default_root_dir"))
+        path, directory = (
+            self.config.get(f"fit.{name}") for name in ("ckpt_path", "trainer.default_root_dir")
+        )
         if path not in (None, "last", "best", "hpc"):
             AtomicCheckpointIO().load_checkpoint(path, weights_only=True)
         if path is None and directory and not Budget.is_free(directory):
@@ -140,7 +144,9 @@ class PrivateCLI(LightningCLI):
         shown = given.get("enable_progress_bar") is not False
         if shown and not any(isinstance(each, ProgressBar) for each in callbacks):
             callbacks.append(StepProgressBar())
-        checkpoints = given.get("enable_checkpointing") is not False and not given.get("fast_dev_run")
+        checkpoints = given.get("enable_checkpointing") is not False and not given.get(
+            "fast_dev_run"
+        )
         if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
             callbacks.append(LastCheckpoint(directory, int(given.get("max_steps") or 0)))
         kwargs.setdefault("callbacks", callbacks)
@@ -152,12 +158,16 @@ class PrivateCLI(LightningCLI):
         world_size, strategy = self.trainer.world_size, str(self.config.get("fit.trainer.strategy"))
         if world_size != 1 and any(word in strategy for word in ("spawn", "fork", "notebook")):
             got = f"{strategy}; use ddp, or trainer.devices=1"
-            raise InputError(f"Expected trainer.strategy=ddp for {world_size} processes, got {got}.")
+            raise InputError(
+                f"Expected trainer.strategy=ddp for {world_size} processes, got {got}."
+            )
 
     def after_fit(self) -> None:
         """Write the final state to checkpoints/last.ckpt; show the guarantee."""
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self.trainer.save_checkpoint(Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt", False)
+            self.trainer.save_checkpoint(
+                Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt", False
+            )
         if self.trainer.is_global_zero:
             say(guarantee_line(stated_guarantee(self.config_init["fit"]["privacy"].statement())))
 

@@ -33,18 +33,30 @@ class PrivateDataModule(L.LightningDataModule):
     """
 
     def __init__(
-        self, path: str, batch_size: int | None = None, n_releases: int | None = None, every: int = 1, **options: Any
+        self,
+        path: str,
+        batch_size: int | None = None,
+        n_releases: int | None = None,
+        every: int = 1,
+        **options: Any,
     ) -> None:
         super().__init__()
         at_least(1, every=every)
-        self.path, self.batch_size, self.n_releases, self.every = path, batch_size, n_releases, every
+        self.path, self.batch_size, self.n_releases, self.every = (
+            path,
+            batch_size,
+            n_releases,
+            every,
+        )
         self._options = options
         self._records: PrivateRecords | None = None
 
     @property
     def records(self) -> PrivateRecords:
         """The handle; the records are read at the first access."""
-        if self._records is None:  # jsonargparse finds the options of read here, which it does not in a cached_property
+        if (
+            self._records is None
+        ):  # jsonargparse finds the options of read here, which it does not in a cached_property
             self._records = read(self.path, **self._options)
         return self._records
 
@@ -60,6 +72,10 @@ class PrivateDataModule(L.LightningDataModule):
         n_releases, every = self.n_releases, self.every
         if n_releases is None:
             if steps < 1:
-                raise InputError("Expected data.n_releases or trainer.max_steps, got neither; the budget needs a plan.")
+                raise InputError(
+                    "Expected data.n_releases or trainer.max_steps, got neither; the budget needs a plan."
+                )
             n_releases, every = (-(-steps // every), every) if size else (1, steps)
-        return ReleaseLoader(self.records, batch_size=size or len(self.records), n_releases=n_releases, every=every)
+        return ReleaseLoader(
+            self.records, batch_size=size or len(self.records), n_releases=n_releases, every=every
+        )

@@ -12,14 +12,14 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
-from dpswd.generators import Generator
 from dpswd.lightning.checkpoints import KeepsRelease
-from dpswd.lightning.networks import ShuffleGenerator
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.mixture.features import FeatureMap, Frequencies
+from dpswd.networks.generator import Generator
+from dpswd.networks.image_generators import ShuffleGenerator
 from dpswd.records import PrivateBatch
-from dpswd.rows import LabelledRows, RowFunction
+from dpswd.row_copy import LabelledRows, RowFunction
 from dpswd.sketch import MOST_FREQUENCIES, Sketch
 
 __all__ = ["GeneratorModule", "SketchModule"]
@@ -53,7 +53,7 @@ class GeneratorModule(KeepsRelease):
         InputError: If a number is out of range, or generator and features do not fit.
 
     Example:
-        >>> from dpswd.lightning.networks import ConvGenerator
+        >>> from dpswd.networks.image_generators import ConvGenerator
         >>> from dpswd.mixture.features import DCT
         >>> module = GeneratorModule(ConvGenerator(), DCT((1, 28, 28), size=12), batch_size=60_000)
         >>> module.criterion.mechanism.description
@@ -80,10 +80,14 @@ class GeneratorModule(KeepsRelease):
         self.generator, self.features = generator, features
         self.labels, self.generated, self.lr = labels, generated, lr
         if labels != "none" and not generator.n_classes:
-            raise InputError("Expected a generator with n_classes for private labels, got 0; or set labels: none.")
+            raise InputError(
+                "Expected a generator with n_classes for private labels, got 0; or set labels: none."
+            )
         shapes = [tuple(each.sample_shape) for each in (generator, features)]
         if shapes[0] != shapes[1]:
-            raise InputError(f"Expected one sample_shape for generator and features, got {shapes[0]} and {shapes[1]}.")
+            raise InputError(
+                f"Expected one sample_shape for generator and features, got {shapes[0]} and {shapes[1]}."
+            )
         dim = features.dim + (generator.n_classes if labels == "concat" else 0)
         self.criterion = DPSlicedWassersteinLoss(
             ProjectionMechanism(
@@ -96,7 +100,9 @@ class GeneratorModule(KeepsRelease):
                 n_classes=generator.n_classes if labels == "blocks" else None,
             )
         )
-        self._private_rows: RowFunction = LabelledRows(self._labelled) if labels == "concat" else self.features
+        self._private_rows: RowFunction = (
+            LabelledRows(self._labelled) if labels == "concat" else self.features
+        )
 
     def _labelled(self, records: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Map records and classes to rows with the one-hot class appended."""
@@ -106,33 +112,45 @@ class GeneratorModule(KeepsRelease):
     def on_fit_start(self) -> None:
         """Raise an InputError if the generator has other classes than the records."""
         records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
-        if records is not None and self.labels != "none" and records.n_classes != self.generator.n_classes:
+        if (
+            records is not None
+            and self.labels != "none"
+            and records.n_classes != self.generator.n_classes
+        ):
             got = f"{self.generator.n_classes}; set model.generator.n_classes"
-            raise InputError(f"Expected n_classes={records.n_classes} of the generator, as the data, got {got}.")
+            raise InputError(
+                f"Expected n_classes={records.n_classes} of the generator, as the data, got {got}."
+            )
 
     def training_step(self, batch: PrivateBatch, batch_idx: int) -> Tensor:
         """Make a release if the batch has records; return the loss to the last release."""
         if len(batch):
             self.released = self.criterion.release(batch, rows=self._private_rows).to(self.device)
         if self.released is None:
-            raise InputError("Expected a release before the first free step, got none; resume from a checkpoint.")
+            raise InputError(
+                "Expected a release before the first free step, got none; resume from a checkpoint."
+            )
         labels = torch.arange(self.generated, device=self.device) % max(1, self.generator.n_classes)
         made = self.generator(self.generator.latent(len(labels)), labels)
         rows = self._labelled(made, labels)[0] if self.labels == "concat" else self.features(made)
-        loss = self.criterion.distance(self.released, rows, labels if self.labels == "blocks" else None)
+        loss = self.criterion.distance(
+            self.released, rows, labels if self.labels == "blocks" else None
+        )
         self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
         return loss
 
     def configure_optimizers(self) -> Any:
         """Return Adam with a cosine schedule down to a tenth of the learning rate."""
-        return _optimisers(self, 0.5, lambda adam, n: CosineAnnealingLR(adam, n, eta_min=self.lr / 10))
+        return _optimisers(
+            self, 0.5, lambda adam, n: CosineAnnealingLR(adam, n, eta_min=self.lr / 10)
+        )
 
 
 class SketchModule(L.LightningModule):
     """Trains a generator on a sketch: all releases are made at the start, every step is post-processing.
 
     Args:
-        generator: Maps latent codes and classes to images. A :class:`~dpswd.lightning.networks.ShuffleGenerator`
+        generator: Maps latent codes and classes to images. A :class:`~dpswd.networks.image_generators.ShuffleGenerator`
             determines the frequencies of the sketch, and starts at their released moments.
         pooled: Whether second moments are released for all classes together: for few records, or a small budget.
         batch_size: Generated records per step, spread evenly over the classes; at least two of each.
@@ -147,7 +165,9 @@ class SketchModule(L.LightningModule):
         ['sum of rows and squared norms', 'counts and sums of 10 classes', 'second moments of 10 classes']
     """
 
-    def __init__(self, generator: Generator, pooled: bool = False, batch_size: int = 250, lr: float = 2e-3) -> None:
+    def __init__(
+        self, generator: Generator, pooled: bool = False, batch_size: int = 250, lr: float = 2e-3
+    ) -> None:
         super().__init__()
         at_least(2 * max(1, generator.n_classes), batch_size=batch_size)
         positive(lr=lr)
@@ -156,7 +176,9 @@ class SketchModule(L.LightningModule):
         if isinstance(generator, ShuffleGenerator):
             features = generator.features
         else:
-            features = Frequencies(generator.sample_shape, min(MOST_FREQUENCIES, *generator.sample_shape[1:]))
+            features = Frequencies(
+                generator.sample_shape, min(MOST_FREQUENCIES, *generator.sample_shape[1:])
+            )
         self.sketch = Sketch(features, generator.n_classes, pooled=pooled)
 
     def on_train_start(self) -> None:
@@ -169,7 +191,9 @@ class SketchModule(L.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss of generated records on the sketch."""
-        labels = torch.arange(self.batch_size, device=self.device) % max(1, self.generator.n_classes)
+        labels = torch.arange(self.batch_size, device=self.device) % max(
+            1, self.generator.n_classes
+        )
         images = self.generator(self.generator.latent(len(labels)), labels)
         loss = self.sketch.loss(images, labels if self.generator.n_classes else None)
         self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
@@ -180,7 +204,9 @@ class SketchModule(L.LightningModule):
         return _optimisers(self, 0.9, lambda adam, n: LambdaLR(adam, partial(one_cycle, n_steps=n)))
 
 
-def _optimisers(module: Any, beta: float, schedule: Callable[[torch.optim.Adam, int], Any]) -> dict[str, Any]:
+def _optimisers(
+    module: Any, beta: float, schedule: Callable[[torch.optim.Adam, int], Any]
+) -> dict[str, Any]:
     """Return Adam of the generator, and its schedule over the steps of the run."""
     adam = torch.optim.Adam(module.generator.parameters(), lr=module.lr, betas=(beta, 0.99))
     scheduler = schedule(adam, max(1, int(module.trainer.estimated_stepping_batches)))
@@ -189,4 +215,8 @@ def _optimisers(module: Any, beta: float, schedule: Callable[[torch.optim.Adam, 
 
 def one_cycle(step: int, n_steps: int) -> float:
     """Return the factor on the learning rate: a linear warm-up over a twentieth of the steps, times half a cosine."""
-    return min(1.0, (step + 1) / max(1, n_steps // 20)) * (1 + math.cos(math.pi * min(1.0, step / n_steps))) / 2
+    return (
+        min(1.0, (step + 1) / max(1, n_steps // 20))
+        * (1 + math.cos(math.pi * min(1.0, step / n_steps)))
+        / 2
+    )

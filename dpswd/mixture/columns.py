@@ -50,7 +50,11 @@ class NormalScores(nn.Module):
         bins = Bins(self.edges, self.atoms, tuple((self.last + 1).tolist())).index(rows)
         column, below = torch.arange(rows.shape[1], device=rows.device), self.below
         low, high = self.edges[column, bins], self.edges[column, bins + 1]
-        groups = rows.new_zeros(len(rows), dtype=torch.int64) if labels is None else labels % len(self.masses)
+        groups = (
+            rows.new_zeros(len(rows), dtype=torch.int64)
+            if labels is None
+            else labels % len(self.masses)
+        )
         at = groups[:, None], column, bins
         part = ((rows.double() - low) / (high - low)).clamp(0, 1)
         quantile = torch.special.ndtri((below[at] + part * self.masses[at]).clamp(_TAIL, 1 - _TAIL))
@@ -64,11 +68,15 @@ class NormalScores(nn.Module):
 
     def values(self, probabilities: Tensor, labels: Tensor) -> Tensor:
         """Return the quantiles (n, d) of probabilities (n, d) of classes (n,); those of integers are to be rounded."""
-        given = probabilities.double().clamp(1e-7, 1 - 1e-7)  # rounding must not reach an empty last bin
+        given = probabilities.double().clamp(
+            1e-7, 1 - 1e-7
+        )  # rounding must not reach an empty last bin
         below, bins = self.below, torch.zeros_like(given, dtype=torch.int64)
         for c in labels.unique().tolist():
             mine = labels == c
-            bins[mine] = torch.searchsorted(below[c, :, 1:].contiguous(), given[mine].T.contiguous(), right=True).T
+            bins[mine] = torch.searchsorted(
+                below[c, :, 1:].contiguous(), given[mine].T.contiguous(), right=True
+            ).T
         bins, column = bins.minimum(self.last), torch.arange(given.shape[1], device=given.device)
         at = labels[:, None], column, bins
         low, high = self.edges[column, bins], self.edges[column, bins + 1]
@@ -82,15 +90,23 @@ def estimate(bins: Bins, counts: Tensor, sigma: float, n: int) -> tuple[Tensor, 
     parts = counts.split([groups for _, _, groups in bins.levels], dim=1)
     # every level counts all records of a class; a coarse one has less noise
     precision = torch.tensor([1 / groups for _, _, groups in bins.levels], dtype=torch.float64)
-    sizes = (torch.stack([part.sum(1) for part in parts], dim=1) * precision).sum(1) / precision.sum()
+    sizes = (torch.stack([part.sum(1) for part in parts], dim=1) * precision).sum(
+        1
+    ) / precision.sum()
     sizes = sizes.clamp(min=_LEAST_CLASS * n / len(counts))
     sizes = sizes * (n / sizes.sum())
     masses = torch.zeros(len(counts), *bins.atoms.shape, dtype=torch.float64)
     pulled = [_pulled(part, sizes, sigma) for part in parts]
     for j, count in enumerate(bins.n_bins):
-        levels = [(level, width) for level, (column, width, _) in zip(pulled, bins.levels, strict=True) if column == j]
+        levels = [
+            (level, width)
+            for level, (column, width, _) in zip(pulled, bins.levels, strict=True)
+            if column == j
+        ]
         for c, size in enumerate(sizes.tolist()):
-            masses[c, j, :count] = _most_likely([(level[c], width) for level, width in levels], size, sigma)
+            masses[c, j, :count] = _most_likely(
+                [(level[c], width) for level, width in levels], size, sigma
+            )
     return masses, sizes
 
 
@@ -112,8 +128,12 @@ def _most_likely(levels: list[tuple[Tensor, int]], size: float, sigma: float) ->
     kept = kept if kept.any() else ~kept
     heavy = 1e3 / math.sqrt(count)  # weight of the sum of all bins, which is known
     groups = [index // width == torch.arange(len(level))[:, None] for level, width in levels]
-    system = torch.cat([*(group.double() for group in groups), torch.full((1, count), heavy)])[:, kept]
-    wanted = torch.cat([*(level for level, _ in levels), torch.tensor([heavy * size], dtype=torch.float64)])
+    system = torch.cat([*(group.double() for group in groups), torch.full((1, count), heavy)])[
+        :, kept
+    ]
+    wanted = torch.cat(
+        [*(level for level, _ in levels), torch.tensor([heavy * size], dtype=torch.float64)]
+    )
     masses = torch.zeros(count, dtype=torch.float64)
     masses[kept] = torch.from_numpy(nnls(system.numpy(), wanted.numpy())[0])
     return masses / masses.sum()

@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
 
-__all__ = ["DCT", "Columns", "FeatureMap", "Flatten", "Frequencies", "dct_matrix", "histogram", "reference_spectrum"]
+__all__ = [
+    "DCT",
+    "Columns",
+    "FeatureMap",
+    "Flatten",
+    "Frequencies",
+    "dct_matrix",
+    "histogram",
+    "reference_spectrum",
+]
 
 
 def dct_matrix(size: int) -> Tensor:
@@ -51,7 +60,9 @@ class FeatureMap(nn.Module):
 
     dim: int
 
-    def __init__(self, sample_shape: tuple[int, ...], centre: float = 0.0, radius: float = 1.0) -> None:
+    def __init__(
+        self, sample_shape: tuple[int, ...], centre: float = 0.0, radius: float = 1.0
+    ) -> None:
         super().__init__()
         at_least(1, **{f"sample_shape_{i}": side for i, side in enumerate(sample_shape)})
         positive(radius=radius)
@@ -62,7 +73,9 @@ class FeatureMap(nn.Module):
         """Map ``(n, *sample_shape)`` to (n, dim)."""
         if tuple(records.shape[1:]) != self.sample_shape:
             got = tuple(records.shape[1:])
-            raise InputError(f"Expected records of shape {self.sample_shape}, got {got}; set sample_shape to theirs.")
+            raise InputError(
+                f"Expected records of shape {self.sample_shape}, got {got}; set sample_shape to theirs."
+            )
         return self.rows(records - self.centre) / (2 * self.radius)
 
     def decode(self, rows: Tensor) -> Tensor:
@@ -87,7 +100,9 @@ class Flatten(FeatureMap):
         tensor([[0.5000, 0.0000, 0.0000]])
     """
 
-    def __init__(self, sample_shape: tuple[int, ...], centre: float = 0.0, radius: float = 1.0) -> None:
+    def __init__(
+        self, sample_shape: tuple[int, ...], centre: float = 0.0, radius: float = 1.0
+    ) -> None:
         super().__init__(sample_shape, centre, radius)
         self.dim = math.prod(sample_shape)
 
@@ -136,11 +151,19 @@ class DCT(FeatureMap):
         (144, torch.Size([2, 1, 28, 28]))
     """
 
-    def __init__(self, sample_shape: tuple[int, ...], size: int = 12, centre: float = 0.0, radius: float = 1.0) -> None:
+    def __init__(
+        self,
+        sample_shape: tuple[int, ...],
+        size: int = 12,
+        centre: float = 0.0,
+        radius: float = 1.0,
+    ) -> None:
         super().__init__(sample_shape, centre, radius)
         _, height, width = sample_shape
         if not 1 <= size <= min(height, width):
-            raise InputError(f"Expected 1 <= size <= {min(height, width)} (side of the image), got size={size}.")
+            raise InputError(
+                f"Expected 1 <= size <= {min(height, width)} (side of the image), got size={size}."
+            )
         self.size, self.dim = size, sample_shape[0] * size**2
         self.basis_h = nn.Buffer(dct_matrix(height)[:size].float(), persistent=False)
         self.basis_w = nn.Buffer(dct_matrix(width)[:size].float(), persistent=False)
@@ -164,9 +187,13 @@ def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
     channels, height, width = sample_shape
     i, j = torch.arange(height).double()[:, None], torch.arange(width).double()
     amplitude = 1 / (1 + i.square() + j.square()).sqrt()
-    relative = torch.tensor([1.0, 0.25, 0.125] if channels == 3 else [1.0] * channels, dtype=torch.float64)
+    relative = torch.tensor(
+        [1.0, 0.25, 0.125] if channels == 3 else [1.0] * channels, dtype=torch.float64
+    )
     spectrum = relative[:, None, None] * amplitude
-    return cast(Tensor, (spectrum * (0.25 * math.sqrt(channels * height * width) / spectrum.norm())).float())
+    return cast(
+        Tensor, (spectrum * (0.25 * math.sqrt(channels * height * width) / spectrum.norm())).float()
+    )
 
 
 class Frequencies(FeatureMap):
@@ -194,21 +221,29 @@ class Frequencies(FeatureMap):
     """
 
     def __init__(
-        self, sample_shape: tuple[int, ...], size: int, chroma_size: int | None = None, centre: float = 0.5
+        self,
+        sample_shape: tuple[int, ...],
+        size: int,
+        chroma_size: int | None = None,
+        centre: float = 0.5,
     ) -> None:
         super().__init__(sample_shape, centre, radius=1.0)
         channels, height, width = sample_shape
         self.size, self.chroma_size = size, chroma_size or size
         for name, value in (("size", self.size), ("chroma_size", self.chroma_size)):
             if not 1 <= value <= min(height, width):
-                raise InputError(f"Expected 1 <= {name} <= {min(height, width)} (the image's side), got {value}.")
+                raise InputError(
+                    f"Expected 1 <= {name} <= {min(height, width)} (the image's side), got {value}."
+                )
         i, j = torch.arange(height)[:, None], torch.arange(width)
         sizes = [self.size] + [self.chroma_size if channels == 3 else self.size] * (channels - 1)
         kept = torch.stack([(i < each) & (j < each) for each in sizes]).flatten().nonzero()[:, 0]
         reference = reference_spectrum(sample_shape).flatten()[kept]
         weight, self.dim = reference.rsqrt(), len(kept)
         opponent = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
-        colours = opponent / opponent.norm(dim=1, keepdim=True) if channels == 3 else torch.eye(channels)
+        colours = (
+            opponent / opponent.norm(dim=1, keepdim=True) if channels == 3 else torch.eye(channels)
+        )
         self.basis_h = nn.Buffer(dct_matrix(height).float(), persistent=False)
         self.basis_w = nn.Buffer(dct_matrix(width).float(), persistent=False)
         self.colours = nn.Buffer(colours, persistent=False)
@@ -229,7 +264,9 @@ class Frequencies(FeatureMap):
 
     def from_frequencies(self, frequencies: Tensor) -> Tensor:
         """Map all frequencies in opponent colours (n, channels, height, width) to centred images."""
-        return torch.einsum("kc,nkhw->nchw", self.colours, self.basis_h.T @ frequencies @ self.basis_w)
+        return torch.einsum(
+            "kc,nkhw->nchw", self.colours, self.basis_h.T @ frequencies @ self.basis_w
+        )
 
 
 def histogram(images: Tensor, n_levels: int) -> Tensor:

@@ -30,25 +30,44 @@ from torch import Tensor
 
 from dpswd._progress import say
 from dpswd._provenance import mark_runs
-from dpswd.budget import Budget
+from dpswd.budget.budget import Budget
 from dpswd.errors import InputError
-from dpswd.generators import seeded
 from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, estimate
-from dpswd.mixture.features import Columns, FeatureMap, Flatten, Frequencies, histogram, reference_spectrum
+from dpswd.mixture.features import (
+    Columns,
+    FeatureMap,
+    Flatten,
+    Frequencies,
+    histogram,
+    reference_spectrum,
+)
 from dpswd.mixture.generator import MixtureGenerator
-from dpswd.mixture.structure import LEAST_COUNT, MOMENT_BOUND, RAW_NORM, ROW_NORM, SUM_BOUND, Structure, forecast
+from dpswd.mixture.structure import (
+    LEAST_COUNT,
+    MOMENT_BOUND,
+    RAW_NORM,
+    ROW_NORM,
+    SUM_BOUND,
+    Structure,
+    forecast,
+)
+from dpswd.networks.generator import seeded
 from dpswd.queries import ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm
 from dpswd.records import PrivateRecords
-from dpswd.rows import LabelledRows
+from dpswd.row_copy import LabelledRows
 
 __all__ = ["fit"]
 
 _CONTRAST = 0.3  # of photographs, standard deviation of its logarithm
-_RESIDUAL = 0.6  # amplitude of the frequencies that are not released, over that of the reference spectrum
+_RESIDUAL = (
+    0.6  # amplitude of the frequencies that are not released, over that of the reference spectrum
+)
 _DARK = 0.1  # a mean border darker than this is taken for black
 _LEAST_VARIANCE = 1e-9
-_MOSTLY_CLIPPED = 0.75  # mean squared norm of clipped rows, over the bound, from which most of them were clipped
+_MOSTLY_CLIPPED = (
+    0.75  # mean squared norm of clipped rows, over the bound, from which most of them were clipped
+)
 
 
 def fit(
@@ -94,7 +113,9 @@ def fit(
         torch.Size([5, 1, 8, 8])
     """
     n, shape, n_reference = len(records), records.shape, 0 if reference is None else len(reference)
-    structure = forecast(n, shape, records.n_classes, budget.mu, n_reference, records.bounds is not None)
+    structure = forecast(
+        n, shape, records.n_classes, budget.mu, n_reference, records.bounds is not None
+    )
     base = _public_map(records, structure, centre, radius)
     queries = _queries(structure, records, noise_seed)
     generator = _generator(structure, residual, base, jitter, queries.get("columns"))
@@ -113,7 +134,11 @@ def fit(
         else:
             steps.release_cells(reference)
     steps.set_map()
-    generator.class_names, generator.layout, generator.kinds = records.classes, records.layout, records.kinds
+    generator.class_names, generator.layout, generator.kinds = (
+        records.classes,
+        records.layout,
+        records.kinds,
+    )
     generator.structure = structure
     mark_runs(generator, budget.statement()["weights_from_runs"])
     return generator.eval()
@@ -125,20 +150,32 @@ def _public_map(
     """Return the map from records to rows."""
     if len(records.shape) == 3:
         if radius is not None:
-            raise InputError(f"Expected a radius of vectors only, got radius={radius:g} of images; leave it out.")
-        return Frequencies(records.shape, structure.size, structure.chroma_size, 0.5 if centre is None else centre)
+            raise InputError(
+                f"Expected a radius of vectors only, got radius={radius:g} of images; leave it out."
+            )
+        return Frequencies(
+            records.shape, structure.size, structure.chroma_size, 0.5 if centre is None else centre
+        )
     if records.bounds is not None:
         if radius is not None or centre is not None:
-            raise InputError("Expected bounds, or centre and radius, got both; leave centre and radius out.")
+            raise InputError(
+                "Expected bounds, or centre and radius, got both; leave centre and radius out."
+            )
         return Columns(records.bounds)
     if radius is None:
         remedy = "pass bounds=[(low, high), ...] (--bounds FILE), or radius, a guess of the norm of a vector"
-        raise InputError(f"Expected public limits of every column of the vectors, got none; {remedy}.")
+        raise InputError(
+            f"Expected public limits of every column of the vectors, got none; {remedy}."
+        )
     return Flatten(records.shape, centre or 0.0, radius)
 
 
 def _generator(
-    structure: Structure, residual: bool | None, base: FeatureMap, jitter: dict[str, float], columns: Any
+    structure: Structure,
+    residual: bool | None,
+    base: FeatureMap,
+    jitter: dict[str, float],
+    columns: Any,
 ) -> MixtureGenerator:
     shape = structure.sample_shape
     residual = len(shape) == 3 and shape[0] == 3 if residual is None else residual
@@ -172,28 +209,44 @@ def _queries(structure: Structure, records: PrivateRecords, seed: int | None) ->
         "overall": partial(SumAndNorm, dim, RAW_NORM),
         "tones": partial(ClassMeans, 1, structure.n_levels, ROW_NORM),
         "means": partial(ClassMeans, classes, dim, ROW_NORM),
-        "moments": partial(ClassCovariances, 1 if structure.pooled else classes, dim, structure.class_bound),
+        "moments": partial(
+            ClassCovariances, 1 if structure.pooled else classes, dim, structure.class_bound
+        ),
         "cell_means": partial(ClassMeans, cells, p, ROW_NORM),
         "cell_moments": partial(ClassCovariances, cells, p, ROW_NORM),
     }
     made: dict[str, Any] = {}
     for name, share in structure.shares.items():
-        rounds = [f"cell_means_{i}" for i in range(structure.n_rounds)] if name == "cell_means" else [name]
+        rounds = (
+            [f"cell_means_{i}" for i in range(structure.n_rounds)]
+            if name == "cell_means"
+            else [name]
+        )
         for i, each in enumerate(rounds):  # with noise of their own
-            made[each] = kinds[name](share=share / len(rounds), noise_seed=None if seed is None else seed + i)
+            made[each] = kinds[name](
+                share=share / len(rounds), noise_seed=None if seed is None else seed + i
+            )
     return made
 
 
 class _Rows:
     """Row function: a public map, centred, scaled and rotated by released values; or normal scores in its place."""
 
-    def __init__(self, base: FeatureMap, scale: float, mean: Tensor, columns: NormalScores | None = None) -> None:
+    def __init__(
+        self, base: FeatureMap, scale: float, mean: Tensor, columns: NormalScores | None = None
+    ) -> None:
         self.base, self.scale, self.mean, self.columns = base, scale, mean, columns
         self.directions: Tensor | None = None  # columns (D, D)
 
-    def __call__(self, values: Tensor, labels: Tensor | None = None, n_leading: int | None = None) -> Tensor:
+    def __call__(
+        self, values: Tensor, labels: Tensor | None = None, n_leading: int | None = None
+    ) -> Tensor:
         """Map records (n, ...) to their coordinates in the leading directions; all of them unless ``n_leading``."""
-        found = self.base(values).double() - self.mean if self.columns is None else self.columns.scores(values, labels)
+        found = (
+            self.base(values).double() - self.mean
+            if self.columns is None
+            else self.columns.scores(values, labels)
+        )
         rows: Tensor = found * self.scale
         return rows if self.directions is None else rows @ self.directions[:, :n_leading]
 
@@ -247,7 +300,9 @@ class _Fit:
         dim, columns = self.base.dim, self.generator.columns
         assert columns is not None
         released = query.release(self.records)
-        masses, self.counts = estimate(query.bins, released, query.mechanism.sigma, len(self.records))
+        masses, self.counts = estimate(
+            query.bins, released, query.mechanism.sigma, len(self.records)
+        )
         self.means = torch.zeros(len(self.counts), dim, dtype=torch.float64)
         self.overall = self.means[0]
         scale = ROW_NORM / (self.structure.headroom * math.sqrt(dim))
@@ -259,7 +314,9 @@ class _Fit:
         total, squares = query.release(self.records, rows=base)
         if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and type(base) is Flatten:
             so = "so that the synthetic ones are too short; state bounds of the columns, or a larger radius"
-            say(f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, {so}.")
+            say(
+                f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, {so}."
+            )
         mean, spread = moments.mean_and_spread(total, squares, n, query.mechanism.sigma)
         spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
         self.rows = _Rows(base, ROW_NORM / (self.structure.headroom * math.sqrt(spread)), mean)
@@ -267,7 +324,11 @@ class _Fit:
     def reference_variances(self) -> Tensor:
         """Return public variances (D,) of the scaled rows."""
         base = self.base
-        variances = base.reference if isinstance(base, Frequencies) else torch.ones(base.dim, dtype=torch.float64)
+        variances = (
+            base.reference
+            if isinstance(base, Frequencies)
+            else torch.ones(base.dim, dtype=torch.float64)
+        )
         return variances * ((ROW_NORM / self.structure.headroom) ** 2 / variances.sum())
 
     def release_classes(self) -> None:
@@ -286,7 +347,9 @@ class _Fit:
         if not self.structure.pooled:
             turned = directions.T @ (released / counts[:, None, None]) @ directions
             noise, n_cells = query.mechanism.sigma, self.structure.n_cells
-            self.covariances = moments.class_covariances(counts, turned, self.pooled, noise, n_cells)
+            self.covariances = moments.class_covariances(
+                counts, turned, self.pooled, noise, n_cells
+            )
         self.variances = self.pooled.diagonal().clamp(min=_LEAST_VARIANCE)
         self.generator.tail.copy_(self.variances[self.structure.n_components :].sqrt())
 
@@ -294,7 +357,9 @@ class _Fit:
         """Set one cell per class, with the reference variance of the rows, which clipping and noise have changed."""
         p = self.structure.n_components
         covariances, tail = self.covariances[:, :p, :p], self.variances[p:]
-        found = float((self.counts / self.counts.sum()) @ covariances.diagonal(dim1=1, dim2=2).sum(1))
+        found = float(
+            (self.counts / self.counts.sum()) @ covariances.diagonal(dim1=1, dim2=2).sum(1)
+        )
         wanted = float(self.reference_variances().sum()) - self.between - float(tail.sum())
         limit = ROW_NORM / self.structure.class_bound  # where all of them are clipped
         scale = math.sqrt(min(max(wanted / max(found, _LEAST_VARIANCE), 1.0), limit**2))
@@ -318,16 +383,24 @@ class _Fit:
             centres = means
             counts, sums = query.release(self.records, rows=self._in_cells(centres, centres, unit))
             counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
-            means = centres + moments.cell_means(counts, sums * unit, variances, query.mechanism.sigma * unit)
+            means = centres + moments.cell_means(
+                counts, sums * unit, variances, query.mechanism.sigma * unit
+            )
         weights = counts.unflatten(0, (-1, n_cells))
         weights = weights / weights.sum(1, keepdim=True)
         if (query := self.queries.get("cell_moments")) is not None:
             unit, of_classes = MOMENT_BOUND * deviation / ROW_NORM, self.covariances[:, :p, :p]
-            scaled = query.release(self.records, rows=self._in_cells(centres, means, unit)) * unit**2
+            scaled = (
+                query.release(self.records, rows=self._in_cells(centres, means, unit)) * unit**2
+            )
             noise = query.mechanism.sigma * unit**2
-            covariances = moments.cell_covariances(counts, scaled, noise, weights, means, of_classes)
+            covariances = moments.cell_covariances(
+                counts, scaled, noise, weights, means, of_classes
+            )
         self.generator.weights.copy_(weights)
-        self.generator.means.copy_(torch.cat([means, self.means[:, p:].repeat_interleave(n_cells, 0)], dim=1))
+        self.generator.means.copy_(
+            torch.cat([means, self.means[:, p:].repeat_interleave(n_cells, 0)], dim=1)
+        )
         self.generator.roots.copy_(moments.root(covariances))
 
     def _in_cells(self, centres: Tensor, about: Tensor, unit: float) -> LabelledRows:
@@ -353,8 +426,12 @@ class _Fit:
             spectrum = reference_spectrum(generator.sample_shape).flatten()
             spectrum[self.base.kept] = 0
             contrast = min(1.0, 1 / rows.scale)  # of the records, over that of the reference
-            generator.residual_scale.copy_(_RESIDUAL * contrast * spectrum.unflatten(0, generator.sample_shape))
-        if self.below is not None:  # generated pixels have the released shares below the edges between levels
+            generator.residual_scale.copy_(
+                _RESIDUAL * contrast * spectrum.unflatten(0, generator.sample_shape)
+            )
+        if (
+            self.below is not None
+        ):  # generated pixels have the released shares below the edges between levels
             with seeded(0):  # the codes hide nothing, and every process must draw the same
                 labels = generator.labels(1000, "released")
                 latent = generator.latent(len(labels))

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.errors import InputError
-from dpswd.generators import Generator
 from dpswd.mixture.columns import NormalScores
 from dpswd.mixture.features import Frequencies
 from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
+from dpswd.networks.generator import Generator
 
 __all__ = ["MixtureGenerator"]
 
@@ -55,7 +55,11 @@ class MixtureGenerator(Generator):
                 f"Expected images for jitter or residual, got shape {tuple(sample_shape)}; leave them out."
             )
         size, cells = math.prod(sample_shape), max(1, n_classes) * n_cells
-        super().__init__(sample_shape, n_classes, dim + 1 + (N_CODES if amounts else 0) + (size if residual else 0))
+        super().__init__(
+            sample_shape,
+            n_classes,
+            dim + 1 + (N_CODES if amounts else 0) + (size if residual else 0),
+        )
         self.n_cells, self.n_components, self.dim = n_cells, n_components, dim
         self.bounded, self.n_levels, self.residual = bounded, n_levels, residual
         self.contrast, self.n_bins, self.own_columns = contrast, n_bins, own_columns
@@ -67,7 +71,9 @@ class MixtureGenerator(Generator):
         self.synthesis = nn.Buffer(torch.zeros(dim, size))
         self.offset = nn.Buffer(torch.zeros(size))
         self.residual_scale = nn.Buffer(torch.zeros(sample_shape if residual else (0,)))
-        self.tones = nn.Buffer((torch.arange(n_levels - 1) + 0.5) / (n_levels - 1) if n_levels else torch.zeros(0))
+        self.tones = nn.Buffer(
+            (torch.arange(n_levels - 1) + 0.5) / (n_levels - 1) if n_levels else torch.zeros(0)
+        )
         self.reflect = nn.Buffer(torch.tensor(False))
         self.low = nn.Buffer(torch.zeros(1 if len(sample_shape) == 3 else sample_shape))
         self.high = nn.Buffer(torch.ones_like(self.low))
@@ -80,9 +86,14 @@ class MixtureGenerator(Generator):
         latent = super().latent(n)
         if not self.contrast and spread == 1:
             return latent
-        factor = spread * torch.exp(self.contrast * torch.randn_like(latent[:, :1]) - self.contrast**2)
+        factor = spread * torch.exp(
+            self.contrast * torch.randn_like(latent[:, :1]) - self.contrast**2
+        )
         end = self.dim + 1 + (N_CODES if self.jitter else 0)
-        return torch.cat([factor * latent[:, : self.dim], latent[:, self.dim : end], factor * latent[:, end:]], dim=1)
+        return torch.cat(
+            [factor * latent[:, : self.dim], latent[:, self.dim : end], factor * latent[:, end:]],
+            dim=1,
+        )
 
     def cell(self, latent: Tensor, labels: Tensor) -> Tensor:
         """Return the cell (n,) that coordinate D of each code (n, latent_dim) selects."""
@@ -122,7 +133,9 @@ class MixtureGenerator(Generator):
         if not self.own_columns:  # one mixture of the cells of all classes
             weights = (weights * weights.new_tensor(self.proportions)[:, None]).reshape(1, -1)
             labels = torch.zeros_like(labels)
-        means, deviations = (each.unflatten(0, weights.shape) for each in (means, variances.sqrt().clamp(min=1e-6)))
+        means, deviations = (
+            each.unflatten(0, weights.shape) for each in (means, variances.sqrt().clamp(min=1e-6))
+        )
         inside = torch.special.ndtr(
             (scores[:, None] - means[labels]) / deviations[labels]
         )  # of each cell (n, cells, d)
@@ -146,4 +159,6 @@ class MixtureGenerator(Generator):
         if not self.jitter:
             return records
         codes = latent[:, self.dim + 1 : self.dim + 1 + N_CODES]
-        return jitter(records, codes, padding="reflection" if bool(self.reflect) else "zeros", **self.jitter)
+        return jitter(
+            records, codes, padding="reflection" if bool(self.reflect) else "zeros", **self.jitter
+        )

@@ -24,7 +24,9 @@ N_CODES = 6 + 2 * _CONTROL**2  # latent coordinates per image
 def check_amounts(amounts: Mapping[str, float]) -> None:
     """Raise an InputError if an amount has another name than the arguments of :func:`jitter`, or is negative."""
     if unknown := set(amounts) - set(AMOUNTS):
-        raise InputError(f"Expected amounts of jitter among {', '.join(AMOUNTS)}, got {', '.join(sorted(unknown))}.")
+        raise InputError(
+            f"Expected amounts of jitter among {', '.join(AMOUNTS)}, got {', '.join(sorted(unknown))}."
+        )
     nonnegative(**amounts)
 
 

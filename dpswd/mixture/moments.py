@@ -14,7 +14,9 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-_LEAST_VARIANCE = 1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
+_LEAST_VARIANCE = (
+    1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
+)
 _MOST_CLIPPED = 4.0  # largest factor that gives clipped second moments their variance back
 RARE = 0.5  # a class with fewer records, as a part of their mean number, is rare
 _FAINTEST = 6.0  # largest variance over the noise of a rare class below which its covariance stays as released
@@ -42,7 +44,9 @@ def nearest_spectrum(matrix: Tensor) -> Tensor:
 
     def nearest(values: Tensor) -> Tensor:
         descending = values.flip(0)
-        excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(1, len(values) + 1)
+        excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(
+            1, len(values) + 1
+        )
         n_positive = int((descending > excess).sum())
         return (values - excess[max(n_positive, 1) - 1]).clamp(min=0)
 
@@ -59,7 +63,9 @@ def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -
     """Means (C, d) of counts (C,) and sums (C, d), pulled towards that of all records; public variances (d,)."""
     overall = sums.sum(0) / counts.sum()
     difference = sums / counts[:, None] - overall
-    return overall + difference * signal_weight(difference, reference, (noise / counts).square()[:, None])
+    return overall + difference * signal_weight(
+        difference, reference, (noise / counts).square()[:, None]
+    )
 
 
 def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Tensor:
@@ -67,7 +73,9 @@ def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Te
 
     The weight is the variance of the signal over that of signal and noise. The multiple is fitted by moments.
     """
-    trust = (reference / (reference + noise_sq)).square().expand_as(difference)  # of entries above the noise
+    trust = (
+        (reference / (reference + noise_sq)).square().expand_as(difference)
+    )  # of entries above the noise
     beta = ((difference.square() - noise_sq) / reference * trust).sum() / trust.sum()
     signal_sq = beta.clamp(min=1e-3) * reference
     return signal_sq / (signal_sq + noise_sq)
@@ -82,7 +90,9 @@ def pulled_covariances(released: Tensor, prior: Tensor, noise: Tensor) -> Tensor
     return prior + difference * signal_weight(difference, reference, noise_sq)
 
 
-def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise: float, n_cells: int) -> Tensor:
+def class_covariances(
+    counts: Tensor, covariances: Tensor, pooled: Tensor, noise: float, n_cells: int
+) -> Tensor:
     """Covariances (C, d, d) of classes: as released, for rare classes pulled to the pooled one (d, d), or all pooled.
 
     What the noise adds to variances stays, which makes classifiers robust. Moments about a mean that is mostly noise
@@ -100,10 +110,15 @@ def class_covariances(counts: Tensor, covariances: Tensor, pooled: Tensor, noise
 
 def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
     """Centres (C, n_cells, d) of cells, by k-means on synthetic rows with means (C, d) and one covariance (d, d)."""
-    generator = torch.Generator().manual_seed(0)  # hides nothing, and every process must find the same cells
+    generator = torch.Generator().manual_seed(
+        0
+    )  # hides nothing, and every process must find the same cells
     shape, found = root(positive_part(covariance, _LEAST_VARIANCE)), []
     for mean in means:
-        rows = mean + torch.randn(n_synthetic, len(mean), generator=generator, dtype=torch.float64) @ shape
+        rows = (
+            mean
+            + torch.randn(n_synthetic, len(mean), generator=generator, dtype=torch.float64) @ shape
+        )
         clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
         found.append(torch.from_numpy(clusters.cluster_centers_))
     return torch.stack(found)
@@ -113,7 +128,9 @@ def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tenso
     """Move rows (n, d) to a mean (d,) and a covariance (d, d), by the optimal transport of normal laws."""
     centred = reference - reference.mean(0)
     own = centred.T @ centred / len(centred)
-    inverse = of_eigenvalues(lambda each: each.clamp(min=1e-3 * float(each.mean()) + _LEAST_VARIANCE).rsqrt(), own)
+    inverse = of_eigenvalues(
+        lambda each: each.clamp(min=1e-3 * float(each.mean()) + _LEAST_VARIANCE).rsqrt(), own
+    )
     half = root(own)
     return mean + centred @ (inverse @ root(half @ positive_part(covariance) @ half) @ inverse).T
 
@@ -121,7 +138,10 @@ def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tenso
 def reference_cells(rows: Tensor, n_cells: int) -> tuple[Tensor, Tensor]:
     """Centres (n_cells, d) and covariances (n_cells, d, d) of cells of public rows (n, d), by k-means."""
     clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
-    centres, cells = torch.from_numpy(clusters.cluster_centers_), torch.from_numpy(clusters.labels_).long()
+    centres, cells = (
+        torch.from_numpy(clusters.cluster_centers_),
+        torch.from_numpy(clusters.labels_).long(),
+    )
     about = rows - centres[cells]
     scatter = torch.stack([about[cells == c].T @ about[cells == c] for c in range(n_cells)])
     counts = torch.bincount(cells, minlength=n_cells)[:, None, None]
@@ -139,12 +159,19 @@ def cell_means(counts: Tensor, sums: Tensor, variances: Tensor, noise: float) ->
     """Mean deviations (K, d) from centres of cells, pulled towards 0; ``variances`` (d,) of the pooled covariance."""
     difference = sums / counts[:, None]
     noise_sq = (noise / counts).square()[:, None]
-    spread = ((difference.square() - noise_sq).sum(1) / variances.sum()).clamp(min=0)[:, None] * variances
+    spread = ((difference.square() - noise_sq).sum(1) / variances.sum()).clamp(min=0)[
+        :, None
+    ] * variances
     return difference * spread / (spread + noise_sq)
 
 
 def cell_covariances(
-    counts: Tensor, moments: Tensor, noise: float, weights: Tensor, means: Tensor, covariances: Tensor
+    counts: Tensor,
+    moments: Tensor,
+    noise: float,
+    weights: Tensor,
+    means: Tensor,
+    covariances: Tensor,
 ) -> Tensor:
     """Covariances (K, d, d) of cells, pulled towards the covariance within the cells of their class.
 

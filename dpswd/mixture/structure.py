@@ -20,20 +20,30 @@ from dpswd.mixture.features import Frequencies
 
 __all__ = ["Structure", "forecast"]
 
-LEAST_COUNT = 0.2  # of the mean number of records of a class: a smaller released count is raised to it
+LEAST_COUNT = (
+    0.2  # of the mean number of records of a class: a smaller released count is raised to it
+)
 ROW_NORM = 0.5  # bound on the norm of a centred, scaled row
 RAW_NORM = 1.0  # bound on the norm of a row of the public map, twice its root mean square under the reference spectrum
 BETWEEN = 0.15  # share of the squared norm that differs between classes, in the reference model
 MAX_COMPONENTS = 120  # directions that have cells
 MAX_CELLS = 12
 ROUNDS = 3  # releases of the sums of cells
-SUM_BOUND = 1.3  # bound on the distance of a row from its centre in a cell sum, in root mean square norms
+SUM_BOUND = (
+    1.3  # bound on the distance of a row from its centre in a cell sum, in root mean square norms
+)
 MOMENT_BOUND = 0.7  # the same in a second moment of a cell
 _MAX_REFERENCE_CELLS, _LEAST_REFERENCE_CELLS = 64, 12
 _MAX_LEVELS = 32
 _TONE_SHARE = 0.02
-_MEANS_SIGNAL, _VARIETY_SIGNAL = 80.0, 2000.0  # signals from which on means, and directions about them, stand out
-_COLUMN_SIGNAL, _OWN_SIGNAL = 90.0, 140.0  # from which on columns are released, of all classes or of each
+_MEANS_SIGNAL, _VARIETY_SIGNAL = (
+    80.0,
+    2000.0,
+)  # signals from which on means, and directions about them, stand out
+_COLUMN_SIGNAL, _OWN_SIGNAL = (
+    90.0,
+    140.0,
+)  # from which on columns are released, of all classes or of each
 _COLUMN_SHARE, _OWN_SHARE = 0.3, 0.5
 _BINS = (8, 64, 256)
 _FAR = 2.0  # ratio of signals beyond which a public data set is not comparable
@@ -64,8 +74,12 @@ class Structure:
     class_bound: float  # on the distance of a row from the mean of its class, enforced by clipping
     n_levels: int  # of brightness, of the histogram of pixels; 0 for none
     shares: dict[str, float]  # of the squared mu, of each release; they add up to 1
-    signal_to_noise: dict[str, float]  # forecast for each release under the reference spectrum, a ratio of norms
-    n_surviving: int  # forecast number of directions above the noise edge of the pooled second moment
+    signal_to_noise: dict[
+        str, float
+    ]  # forecast for each release under the reference spectrum, a ratio of norms
+    n_surviving: (
+        int  # forecast number of directions above the noise edge of the pooled second moment
+    )
     signal: float  # mu N / sqrt(C), on which all of this depends
     by_reference: bool = False  # the cells are those of a public reference
     n_rounds: int = 0  # releases of the sums of cells; the means of one are the centres of the next
@@ -80,18 +94,30 @@ class Structure:
             f"{name:<14}{share:>13.0%} {self.signal_to_noise[name]:>15.2f}   {_TERMS[name]}"
             for name, share in self.shares.items()
         ]
-        lines.append("signal / noise: of one number of the release, on average; leading ones are far better.")
+        lines.append(
+            "signal / noise: of one number of the release, on average; leading ones are far better."
+        )
         lines.append(f"Directions of variety above the noise: {self.n_surviving} of {self.dim}.")
         if self.size:
             size, side = self.size, min(self.sample_shape[1:])
-            lines.append(f"Detail: {size} of {side} frequencies per axis, the detail of {size} x {size} pixels.")
+            lines.append(
+                f"Detail: {size} of {side} frequencies per axis, the detail of {size} x {size} pixels."
+            )
         if self.column_signal is not None:
             of = "each class" if self.own_columns else "all classes together"
-            how = f"distributions of {of}, of at most {self.n_bins} bins" if self.n_bins else "scaled only"
+            how = (
+                f"distributions of {of}, of at most {self.n_bins} bins"
+                if self.n_bins
+                else "scaled only"
+            )
             own = _OWN_SIGNAL * max(1, self.n_classes)
             needed = f"{_COLUMN_SIGNAL:g} needed for all classes together, {own:g} for each class its own"
             lines.append(f"Columns: {how} (signal {self.column_signal:.3g}; {needed}).")
-        if self.size and self.n_classes > 1 and (found := _nearest(self.sample_shape[0], self.signal)):
+        if (
+            self.size
+            and self.n_classes > 1
+            and (found := _nearest(self.sample_shape[0], self.signal))
+        ):
             lines.append(
                 "With as strong a signal, logistic regression on synthetic records of public data sets (cut to"
             )
@@ -111,7 +137,9 @@ class Structure:
     @property
     def verdict(self) -> str:
         """What to expect of the generated records, in one sentence; monotone in the number of records."""
-        kind = f"{self.n_releases} releases, {self.n_cells} cell{'s' * (self.n_cells > 1)} per class"
+        kind = (
+            f"{self.n_releases} releases, {self.n_cells} cell{'s' * (self.n_cells > 1)} per class"
+        )
         kind += f", columns in {self.n_bins} bins" if self.n_bins else ""
         if self.is_noise:
             times = math.ceil(_MEANS_SIGNAL / self.signal)
@@ -125,13 +153,24 @@ class Structure:
         signal = self.signal * len(sizes) * share  # of as many classes of its size
         found = "noise in place of its mean"
         if signal >= _MEANS_SIGNAL:
-            found = "its mean and variety" if signal >= _VARIETY_SIGNAL else "its mean with little variety of its own"
-        most, less = ("at most ", " or less") if released and share * len(sizes) <= LEAST_COUNT else ("", "")
+            found = (
+                "its mean and variety"
+                if signal >= _VARIETY_SIGNAL
+                else "its mean with little variety of its own"
+            )
+        most, less = (
+            ("at most ", " or less") if released and share * len(sizes) <= LEAST_COUNT else ("", "")
+        )
         return f"Rarest class ({most}{round(min(sizes)):,} records, {share:.0%}): expect {found}{less}."
 
 
 def forecast(
-    n: int, shape: tuple[int, ...], n_classes: int, mu: float, n_reference: int = 0, bounded: bool = False
+    n: int,
+    shape: tuple[int, ...],
+    n_classes: int,
+    mu: float,
+    n_reference: int = 0,
+    bounded: bool = False,
 ) -> Structure:
     """Choose the structure for a budget and forecast the signal-to-noise ratio of each release.
 
@@ -173,13 +212,21 @@ def forecast(
     pooled = classes > 1 and leading < 0.6 * 2 * ROW_NORM**2 * math.sqrt(dim) / per_class
     shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.75}
     # noise of the mean of a cell of the reference at most R / 2: 2.6 n_cells sqrt(p) / (mu_cells n) <= 1/4
-    found = min(mu * math.sqrt(shares["cell_means"]) * n / (8 * SUM_BOUND * math.sqrt(p)), n_reference / 10)
+    found = min(
+        mu * math.sqrt(shares["cell_means"]) * n / (8 * SUM_BOUND * math.sqrt(p)), n_reference / 10
+    )
     by_reference = len(shape) == 1 and not n_classes and found >= _LEAST_REFERENCE_CELLS
     if by_reference:
         n_cells, n_rounds = int(min(_MAX_REFERENCE_CELLS, found)), 1
         class_bound, headroom = ROW_NORM, 1.2
     elif n_cells > 1:
-        shares = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.12, "cell_moments": 0.63}
+        shares = {
+            "overall": 0.04,
+            "means": 0.05,
+            "moments": 0.16,
+            "cell_means": 0.12,
+            "cell_moments": 0.63,
+        }
         n_rounds, class_bound, headroom = ROUNDS, ROW_NORM, 1.2
     else:
         n_rounds, p = 0, min(dim, 2 * MAX_COMPONENTS)
@@ -196,7 +243,9 @@ def forecast(
     clipped = min(within, class_bound**2)
 
     n_moments = 1 if pooled else classes
-    pooled_edge = moment_edge(class_bound, dim, mu * math.sqrt(shares["moments"])) * math.sqrt(n_moments) / n
+    pooled_edge = (
+        moment_edge(class_bound, dim, mu * math.sqrt(shares["moments"])) * math.sqrt(n_moments) / n
+    )
     ratios = {
         "overall": ROW_NORM * mu * math.sqrt(shares["overall"] / dim) * n / (2 * RAW_NORM),
         "means": math.sqrt(BETWEEN / dim) / headroom * per_class * math.sqrt(shares["means"]) / 2,
@@ -206,9 +255,13 @@ def forecast(
         ratios["tones"] = n * mu * math.sqrt(_TONE_SHARE) / (2 * n_levels)
     if n_cells > 1:
         per_cell = per_class / n_cells
-        ratios["cell_means"] = 0.5 * per_cell * math.sqrt(shares["cell_means"] / n_rounds / p) / (2 * SUM_BOUND)
+        ratios["cell_means"] = (
+            0.5 * per_cell * math.sqrt(shares["cell_means"] / n_rounds / p) / (2 * SUM_BOUND)
+        )
     if "cell_moments" in shares:
-        ratios["cell_moments"] = 1 / (p * moment_edge(1.0, p, per_cell * math.sqrt(shares["cell_moments"])))
+        ratios["cell_moments"] = 1 / (
+            p * moment_edge(1.0, p, per_cell * math.sqrt(shares["cell_moments"]))
+        )
     return Structure(
         sample_shape=tuple(shape),
         n_classes=n_classes,
@@ -239,13 +292,18 @@ def _with_columns(n: int, dim: int, n_classes: int, mu: float) -> Structure:
         return scaled
     share = _OWN_SHARE if of == classes else _COLUMN_SHARE
     rest = forecast(n, (dim,), n_classes, mu * math.sqrt(1 - share))
-    n_bins = max((size for size in _BINS if size <= 2 * signal * math.sqrt(share) / of), default=_BINS[0])
-    centred = ("overall", "means") if of == classes else ("overall",)  # scores are centred and scaled
+    n_bins = max(
+        (size for size in _BINS if size <= 2 * signal * math.sqrt(share) / of), default=_BINS[0]
+    )
+    centred = (
+        ("overall", "means") if of == classes else ("overall",)
+    )  # scores are centred and scaled
     released = [name for name in rest.shares if name not in centred]
     kept = sum(rest.shares[name] for name in released)
     return dataclasses.replace(
         rest,
-        shares={"columns": share} | {name: rest.shares[name] * (1 - share) / kept for name in released},
+        shares={"columns": share}
+        | {name: rest.shares[name] * (1 - share) / kept for name in released},
         signal_to_noise={"columns": signal * math.sqrt(share) / of / n_bins}
         | {name: rest.signal_to_noise[name] / math.sqrt(kept) for name in released},
         signal=scaled.signal,
@@ -289,7 +347,10 @@ def _nearest(channels: int, signal: float) -> list[str]:
     closest: dict[str, tuple[float, dict[str, Any]]] = {}
     for row in json.loads((files("dpswd.mixture") / "stand_ins.json").read_text())["rows"]:
         distance = abs(math.log(row["signal"] / signal))
-        if row["channels"] == channels and distance < closest.get(row["dataset"], (math.log(_FAR), row))[0]:
+        if (
+            row["channels"] == channels
+            and distance < closest.get(row["dataset"], (math.log(_FAR), row))[0]
+        ):
             closest[row["dataset"]] = distance, row
     return [
         f"{row['dataset']} ({row['n_records']:,} records, epsilon {row['epsilon']:g}) {row['accuracy']:.0f} %"

@@ -22,7 +22,7 @@ from dpswd._validate import delta_caveats
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
-from dpswd.budget import NOT_COVERED
+from dpswd.budget.budget import NOT_COVERED
 from dpswd.errors import InputError
 from dpswd.report.gdp import REGRET_LIMIT, TABLE_FPR, TradeOff
 
@@ -53,10 +53,14 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
     """
     path = Path(run_dir)
     ledger = Ledger.open_existing(path / "ledger.jsonl")
-    privacy = _json_object(path / "privacy.json", "the run writes it at its end: let it finish or resume it")
+    privacy = _json_object(
+        path / "privacy.json", "the run writes it at its end: let it finish or resume it"
+    )
     for field, kind in _PRIVACY.items():
         if not isinstance(privacy.get(field), kind):
-            raise InputError(f"Expected {field!r} in {path / 'privacy.json'} as {kind.__name__}; finish the run again.")
+            raise InputError(
+                f"Expected {field!r} in {path / 'privacy.json'} as {kind.__name__}; finish the run again."
+            )
     if ledger.n_releases < (made := max(1, privacy["releases_made"])):
         raise InputError(
             f"Expected a ledger with at least {made} releases in {path}, got {ledger.n_releases}: it was cut or the "
@@ -64,12 +68,16 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         )
     config = _content(path / "config.yaml")
     stated, measured = _stated(config or b""), path / "evaluation.json"
-    evaluation = _json_object(measured, "evaluate the run again") if measured.exists() else {"rows": []}
+    evaluation = (
+        _json_object(measured, "evaluate the run again") if measured.exists() else {"rows": []}
+    )
 
     header, groups = ledger.header, ledger.planned()
     size, delta, name = groups[0][1], ledger.delta, ledger.accountant
     accountants = {kind: PrivacyAccountant.from_groups(groups, kind) for kind in ("pld", "rdp")}
-    exact = accountants["pld"].resolve(delta)  # the curve needs a failure_prob for every bound that may fail
+    exact = accountants["pld"].resolve(
+        delta
+    )  # the curve needs a failure_prob for every bound that may fail
     curve = TradeOff.of(exact)
     guarantee = {
         "tier": 2 if curve.regret > REGRET_LIMIT else 1,  # of Gomez2025
@@ -85,7 +93,13 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         "profile": _profile(exact, curve.advantage),
     }
     _cross_check(path / "privacy.json", privacy, guarantee)
-    private = all([privacy["private"], header.get("private", True), *(each.is_private for each, _, _ in groups)])
+    private = all(
+        [
+            privacy["private"],
+            header.get("private", True),
+            *(each.is_private for each, _, _ in groups),
+        ]
+    )
     handed_over = HANDED_OVER in (header.get("records"), privacy.get("records"))
     proven = accountants[name].sound and (privacy["sound"] or handed_over)
     report = {
@@ -97,8 +111,14 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         "sound": private and proven and not handed_over,
         "reasons": accountants[name].shortcomings or ([] if private and proven else [DECLARED]),
         "records": {"size": size, "opened": header.get("records"), "classes": stated["classes"]},
-        "public": [f"The number of records: {size:,}.", *stated["public"], "The settings, and all that was released."],
-        "protected": [PROTECTED, *([ON_CONDITIONS] if handed_over else [])] if private else [NOTHING],
+        "public": [
+            f"The number of records: {size:,}.",
+            *stated["public"],
+            "The settings, and all that was released.",
+        ],
+        "protected": [PROTECTED, *([ON_CONDITIONS] if handed_over else [])]
+        if private
+        else [NOTHING],
         "not_covered": NOT_COVERED,
         "guarantee": guarantee,
         "releases": {
@@ -111,18 +131,23 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[dict[str,
         "runs": {"this": header.get("run"), "weights_from": privacy.get("weights_from_runs") or []},
         "accountant": name,
         "assumptions": accountants[name].assumptions,
-        "ledger": {key: header.get(key) for key in ("config_sha256", "version")} | {"head": ledger.head},
+        "ledger": {key: header.get(key) for key in ("config_sha256", "version")}
+        | {"head": ledger.head},
         "config": {
             "sha256": None if config is None else hashlib.sha256(config).hexdigest(),
             "text": None if config is None else config.decode(errors="replace"),
         },
         "versions": package_versions(),
         "pictures": {
-            each: base64.b64encode(content).decode("ascii") for each in PICTURES if (content := _content(path / each))
+            each: base64.b64encode(content).decode("ascii")
+            for each in PICTURES
+            if (content := _content(path / each))
         },
         "evaluation": [{name: row.get(name) for name in _ACCURACY} for row in evaluation["rows"]],
     }
-    return report | {"caveats": _caveats(report, header.get("shared"), privacy.get("across_runs") or {})}, curve
+    return report | {
+        "caveats": _caveats(report, header.get("shared"), privacy.get("across_runs") or {})
+    }, curve
 
 
 # Files
@@ -168,7 +193,13 @@ def _stated(config: bytes) -> dict[str, Any]:
 
 
 def _lines(value: Any) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else [] if value is None else [str(value)]
+    return (
+        [str(each) for each in value]
+        if isinstance(value, list)
+        else []
+        if value is None
+        else [str(value)]
+    )
 
 
 # Guarantee
@@ -181,12 +212,15 @@ def _epsilon(accountant: PrivacyAccountant, delta: float) -> float | None:
     return None
 
 
-def _epsilons(accountants: dict[str, PrivacyAccountant], size: int, target: float) -> list[dict[str, Any]]:
+def _epsilons(
+    accountants: dict[str, PrivacyAccountant], size: int, target: float
+) -> list[dict[str, Any]]:
     """Return epsilon of both accountants at the target delta and the usual ones, in descending order of delta."""
     usual = {1e-5, 1e-6, float(f"{1 / (10 * size):.1g}")}
     deltas = {target, *(delta for delta in usual if not math.isclose(delta, target, rel_tol=1e-9))}
     return [
-        {"delta": delta} | {f"epsilon_{kind}": _epsilon(each, delta) for kind, each in accountants.items()}
+        {"delta": delta}
+        | {f"epsilon_{kind}": _epsilon(each, delta) for kind, each in accountants.items()}
         for delta in sorted(deltas, reverse=True)
     ]
 
@@ -195,15 +229,22 @@ def _profile(accountant: PrivacyAccountant, at_zero: float) -> list[dict[str, fl
     found = (_epsilon(accountant, float(delta)) for delta in np.geomspace(1e-12, 0.1, 23))
     epsilons = np.linspace(0.0, next(filter(None, found), 1.0), PROFILE_POINTS).tolist()
     deltas = [at_zero, *map(float, accountant.profile(epsilons[1:]))]
-    return [{"epsilon": epsilon, "delta": delta} for epsilon, delta in zip(epsilons, deltas, strict=True)]
+    return [
+        {"epsilon": epsilon, "delta": delta}
+        for epsilon, delta in zip(epsilons, deltas, strict=True)
+    ]
 
 
 def _cross_check(path: Path, privacy: dict[str, Any], guarantee: dict[str, Any]) -> None:
     """Raise if ``privacy.json`` states other numbers than the ledger gives."""
     for name in ("delta", "epsilon", "mu"):
         claimed, found = privacy.get(name), guarantee[name]
-        if claimed is not None and (found is None or not math.isclose(claimed, found, rel_tol=TOLERANCE)):
-            raise InputError(f"Expected {name}={found} in {path} as computed from the ledger, got {claimed!r}.")
+        if claimed is not None and (
+            found is None or not math.isclose(claimed, found, rel_tol=TOLERANCE)
+        ):
+            raise InputError(
+                f"Expected {name}={found} in {path} as computed from the ledger, got {claimed!r}."
+            )
 
 
 def _group(mechanism: Any, sample_size: int, count: int) -> dict[str, Any]:
@@ -240,5 +281,7 @@ def _caveats(report: dict[str, Any], shared: bool | None, together: dict[str, An
         caveats.append(together.get("sentence") or hint)
     stated, found = report["ledger"]["config_sha256"], report["config"]["sha256"]
     if stated and found and stated != found:
-        caveats.append("The SHA-256 of config.yaml differs from that in the ledger: it was edited after the run began.")
+        caveats.append(
+            "The SHA-256 of config.yaml differs from that in the ledger: it was edited after the run began."
+        )
     return caveats

@@ -21,7 +21,9 @@ from dpswd.errors import InputError
 
 REGRET_LIMIT = 1e-2  # Gomez2025: above it, mu alone misleads
 TABLE_FPR = tuple(float(f"1e-{n}") for n in range(10, 0, -1))
-RESOLUTION = 1e-10  # gdpnum looks only at error rates above this and finds the regret to within this
+RESOLUTION = (
+    1e-10  # gdpnum looks only at error rates above this and finds the regret to within this
+)
 
 Array = NDArray[np.float64]
 
@@ -64,7 +66,9 @@ class TradeOff:
         """Return the smallest false-negative rate of any attack at each false-positive rate, any shape."""
         if self._converter is None:
             return self.gaussian_fnr(fpr)
-        return np.asarray(np.clip(self._converter.get_beta(np.asarray(fpr, dtype=float)), 0, 1), dtype=float)
+        return np.asarray(
+            np.clip(self._converter.get_beta(np.asarray(fpr, dtype=float)), 0, 1), dtype=float
+        )
 
     def gaussian_fnr(self, fpr: ArrayLike) -> Array:
         """Return the same for the mu-GDP curve, which exceeds :meth:`fnr` nowhere by more than 1e-10."""

@@ -33,7 +33,9 @@ def draw(curve: TradeOff) -> bytes:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
-        raise InputError("Expected matplotlib for the plots, got none; pip install 'dpswd[train]'.") from None
+        raise InputError(
+            "Expected matplotlib for the plots, got none; pip install 'dpswd[train]'."
+        ) from None
 
     file = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
@@ -58,7 +60,12 @@ def _curves(axes: "Axes", curve: TradeOff, *, small_rates: bool) -> None:
         axes.set(xscale="log", yscale="log", xlim=(1e-10, 1), ylim=(1e-10, 1.5))
         axes.set(xlabel="non-members accused (share)", ylabel="members found (share), at most")
     else:
-        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false-positive rate", ylabel="false-negative rate, at least")
+        axes.set(
+            xlim=(0, 1),
+            ylim=(0, 1),
+            xlabel="false-positive rate",
+            ylabel="false-negative rate, at least",
+        )
         axes.set_aspect("equal")
     axes.minorticks_off()
     axes.legend(loc="lower right" if small_rates else "upper right")

@@ -74,13 +74,17 @@ def html(report: dict[str, Any], curve: bytes) -> str:
     """Return the same as one self-contained HTML page, with the plot of :func:`dpswd.report.plots.draw`."""
     from markdown_it import MarkdownIt  # needed here only
 
-    text = "\n\n".join(part.removeprefix("#") for part in _parts(report, plot=True))  # headings from level 1
+    text = "\n\n".join(
+        part.removeprefix("#") for part in _parts(report, plot=True)
+    )  # headings from level 1
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
     images = {name: f"png;base64,{content}" for name, content in report["pictures"].items()}
     images["curve.svg"] = f"svg+xml;base64,{base64.b64encode(curve).decode()}"
     for name, content in images.items():
         body = body.replace(f'src="{name}"', f'src="data:image/{content}"')
-    page = importlib.resources.files("dpswd.report").joinpath("page.html").read_text(encoding="utf-8")
+    page = (
+        importlib.resources.files("dpswd.report").joinpath("page.html").read_text(encoding="utf-8")
+    )
     return Template(page).substitute(title=escape(report["title"]), body=body)
 
 
@@ -115,12 +119,20 @@ def _guarantee(report: dict[str, Any], plot: bool) -> list[str]:
         *parts,
         "#### What an attacker can do: the trade-off curve",
         _numbers(
-            {"non-members accused (FPR)": "fpr", "members found, at most (TPR)": "tpr", "TPR of μ-GDP": "tpr_gaussian"},
+            {
+                "non-members accused (FPR)": "fpr",
+                "members found, at most (TPR)": "tpr",
+                "TPR of μ-GDP": "tpr_gaussian",
+            },
             guarantee["trade_off"],
         ),
         "#### (ε, δ)",
         _numbers(
-            {"δ": "delta", "ε (exact, PLD)": "epsilon_pld", "ε (second accountant, RDP)": "epsilon_rdp"},
+            {
+                "δ": "delta",
+                "ε (exact, PLD)": "epsilon_pld",
+                "ε (second accountant, RDP)": "epsilon_rdp",
+            },
             guarantee["epsilon_delta"],
         ),
         "*Both columns are valid upper bounds; the smaller one is tighter.*",
@@ -155,7 +167,11 @@ def _releases(report: dict[str, Any]) -> list[str]:
 def _group(group: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what a reviewer looks for in a release, and then all fields of its mechanism."""
     rate = group["sampling_rate"]
-    kind = "root mean square; random, its law is accounted for" if group["sensitivity_is_random"] else "L2, replace-one"
+    kind = (
+        "root mean square; random, its law is accounted for"
+        if group["sensitivity_is_random"]
+        else "L2, replace-one"
+    )
     subset = f" (q = {number(rate)}, a fresh subset of fixed size)" if rate < 1 else " (all)"
     fields = [(name, str(value)) for name, value in group["mechanism"].items() if value is not None]
     return [
@@ -175,18 +191,30 @@ def _provenance(report: dict[str, Any]) -> list[str]:
         "ledger, hash of the last entry": ledger["head"],
         "config, SHA-256 in the ledger": ledger["config_sha256"],
         "config.yaml, SHA-256": config["sha256"],
-        "accountant of the budget": "PLD (dp_accounting)" if report["accountant"] == "pld" else "RDP (autodp)",
+        "accountant of the budget": "PLD (dp_accounting)"
+        if report["accountant"] == "pld"
+        else "RDP (autodp)",
         "dpswd of the run": ledger["version"],
-        "versions of this report": ", ".join(f"{name} {found}" for name, found in versions.items() if found),
+        "versions of this report": ", ".join(
+            f"{name} {found}" for name, found in versions.items() if found
+        ),
     }
     parts = ["### Assumptions", _items(report["assumptions"])]
     parts += ["### What is not covered", _items(report["not_covered"])]
-    parts += ["### Provenance", _table(FACTS, [(name, str(value or "—")) for name, value in rows.items()])]
+    parts += [
+        "### Provenance",
+        _table(FACTS, [(name, str(value or "—")) for name, value in rows.items()]),
+    ]
     if config["text"] is not None:
-        lines = [line for line in config["text"].splitlines() if not line.rstrip().endswith(": null")]
+        lines = [
+            line for line in config["text"].splitlines() if not line.rstrip().endswith(": null")
+        ]
         parts += ["#### Settings", _code("\n".join(lines), "yaml")]
     parts += ["#### Code that computes these numbers", _code(snippet(report), "python")]
-    return [*parts, "*All numbers are rounded towards less privacy; report.json has them unrounded.*"]
+    return [
+        *parts,
+        "*All numbers are rounded towards less privacy; report.json has them unrounded.*",
+    ]
 
 
 def _escape(text: str) -> str:
@@ -197,12 +225,16 @@ def _escape(text: str) -> str:
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "---") -> str:
     lines = [[_escape(cell) for cell in row] for row in (columns, *rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], [rule] * len(columns), *lines[1:]))
+    return "\n".join(
+        "| " + " | ".join(line) + " |" for line in (lines[0], [rule] * len(columns), *lines[1:])
+    )
 
 
 def _numbers(columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> str:
     """Return a table of numbers; ``columns`` are headings and the keys of the numbers in each row."""
-    return _table(list(columns), [[number(row[key]) for key in columns.values()] for row in rows], rule="---:")
+    return _table(
+        list(columns), [[number(row[key]) for key in columns.values()] for row in rows], rule="---:"
+    )
 
 
 def _items(items: Iterable[str]) -> str:
@@ -249,16 +281,24 @@ def banner(report: dict[str, Any]) -> tuple[str, str] | None:
             "The records were handed over by the caller, as tensors. The numbers below hold on these conditions, "
             f"which the library did not check and the caller answers for: {listed}{unproven}"
         )
-    return None if report["sound"] else ("NOT SOUND", f"The numbers below are not proven upper bounds. {reasons}")
+    return (
+        None
+        if report["sound"]
+        else ("NOT SOUND", f"The numbers below are not proven upper bounds. {reasons}")
+    )
 
 
 def summary(report: dict[str, Any]) -> tuple[str, str, str]:
     """Return three sentences: the numbers of the guarantee, the same as an attack, and the tier of Gomez2025."""
     found = report["guarantee"]
-    mu, regret, epsilon, delta = (number(found[name]) for name in ("mu", "regret", "epsilon", "delta"))
+    mu, regret, epsilon, delta = (
+        number(found[name]) for name in ("mu", "regret", "epsilon", "delta")
+    )
     where = "" if found["exactly_gaussian"] else f" at error rates above {number(RESOLUTION)}"
     kind = "void: " if not report["private"] else "conditional: " if report["conditions"] else ""
-    premise = "On the three conditions above, an" if report["conditions"] else "If the account holds, an"
+    premise = (
+        "On the three conditions above, an" if report["conditions"] else "If the account holds, an"
+    )
     rates = f"1 in {1 / found['attack']['fpr']:,.0f} non-members finds at most {percent(found['attack']['tpr'])}"
     attack = (
         f"{'An' if report['sound'] else premise} attacker who accuses at most {rates} of the members, even knowing "
@@ -282,11 +322,17 @@ def snippet(report: dict[str, Any]) -> str:
     used, steps = set(), []
     for group in report["releases"]["groups"]:
         fields = {name: value for name, value in group["mechanism"].items() if value is not None}
-        kind = {"projections": "ProjectionMechanism", "gaussian": "GaussianMechanism"}[fields.pop("mechanism")]
+        kind = {"projections": "ProjectionMechanism", "gaussian": "GaussianMechanism"}[
+            fields.pop("mechanism")
+        ]
         used.add(kind)
         steps.append(f"mechanism = {kind}(**{fields})")
-        steps.append(f"accountant.step(mechanism, sample_size={group['sample_size']}, n_releases={group['count']})")
-    return _CODE.format(used=", ".join(sorted(used)), steps="\n".join(steps), delta=report["guarantee"]["delta"])
+        steps.append(
+            f"accountant.step(mechanism, sample_size={group['sample_size']}, n_releases={group['count']})"
+        )
+    return _CODE.format(
+        used=", ".join(sorted(used)), steps="\n".join(steps), delta=report["guarantee"]["delta"]
+    )
 
 
 _CODE = """from dpswd import PrivacyAccountant, {used}

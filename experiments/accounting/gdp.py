@@ -40,21 +40,51 @@ COMPOSITIONS = {30: 0.25, 100: 0.5, 300: 0.75, 1000: 1.0}  # with the opacity of
 SAMPLING_RATES = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
 CENSUS_DELTA = 1e-10  # the Census Bureau's
 PURE_EPSILON = 2.0
-GOMEZ_LEVELS = ("US", "State", "County", "PEPG", "Tract Subset Group", "Tract Subset", "Block Group", "Block")
-PRODUCTION = {"US": 104, "State": 1440, "County": 447, "Tract": 687, "Block Group": 1256, "Block": 165}
+GOMEZ_LEVELS = (
+    "US",
+    "State",
+    "County",
+    "PEPG",
+    "Tract Subset Group",
+    "Tract Subset",
+    "Block Group",
+    "Block",
+)
+PRODUCTION = {
+    "US": 104,
+    "State": 1440,
+    "County": 447,
+    "Tract": 687,
+    "Block Group": 1256,
+    "Block": 165,
+}
 ALLOCATIONS: dict[str, tuple[float, dict[str, float]]] = {
-    "gomez2025": (3.65, dict(zip(GOMEZ_LEVELS, (0.02, 0.274, 0.085, 0.131, 0.131, 0.238, 0.118, 0.003), strict=True))),
+    "gomez2025": (
+        3.65,
+        dict(
+            zip(GOMEZ_LEVELS, (0.02, 0.274, 0.085, 0.131, 0.131, 0.238, 0.118, 0.003), strict=True)
+        ),
+    ),
     "production": (2.56, {level: share / 4099 for level, share in PRODUCTION.items()}),
 }
 EPSILONS, DELTAS = (0.1, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0), (1e-5, 1e-6, 1e-9)
 SETTINGS = {  # table of the paper: nominal epsilon, noise multiplier, updates
-    4: ((1, 40.0, 906), (2, 24.0, 1156), (3, 20.0, 1656), (4, 16.0, 1765), (6, 12.0, 2007), (8, 9.4, 2000)),
+    4: (
+        (1, 40.0, 906),
+        (2, 24.0, 1156),
+        (3, 20.0, 1656),
+        (4, 16.0, 1765),
+        (6, 12.0, 2007),
+        (8, 9.4, 2000),
+    ),
     5: ((1, 21.1, 250), (2, 15.8, 500), (4, 12.0, 1000), (8, 9.4, 2000)),
 }
 SHOWN = (1, 2, 4, 8)
 
 
-def dp_sgd(noise: float, rate: float, updates: int, step: float | None = None) -> PrivacyLossDistribution:
+def dp_sgd(
+    noise: float, rate: float, updates: int, step: float | None = None
+) -> PrivacyLossDistribution:
     """Return the loss of DP-SGD: Poisson sampling, neighbours by adding or removing a record.
 
     The default discretisation is a fifth of the deviation of the loss of one update, about ``rate / noise``, and at
@@ -71,7 +101,9 @@ def top_down(total_rho: float, shares: dict[str, float], step: float) -> Privacy
     total: PrivacyLossDistribution | None = None
     for share in shares.values():
         sigma = math.sqrt(QUERIES / (2 * share * total_rho))
-        level = from_discrete_gaussian_mechanism(sigma, value_discretization_interval=step).self_compose(QUERIES)
+        level = from_discrete_gaussian_mechanism(
+            sigma, value_discretization_interval=step
+        ).self_compose(QUERIES)
         total = level if total is None else total.compose(level)
     assert total is not None
     return total
@@ -87,7 +119,9 @@ def randomised_response(epsilon: float) -> PrivacyLossDistribution:
 def zcdp_delta(rho: float, epsilon: Array) -> Array:
     """Return the least delta that rho-zCDP implies on a grid of orders (Canonne, Kamath, Steinke 2020, Prop. 12)."""
     order = 1 + np.geomspace(1e-3, 1e3, 4000)[:, None]
-    log_delta = (order - 1) * (order * rho - epsilon) - np.log(order - 1) + order * np.log1p(-1 / order)
+    log_delta = (
+        (order - 1) * (order * rho - epsilon) - np.log(order - 1) + order * np.log1p(-1 / order)
+    )
     delta: Array = np.exp(np.minimum(0.0, log_delta.min(axis=0)))
     return delta
 
@@ -106,7 +140,9 @@ def by_gdp(loss: PrivacyLossDistribution) -> tuple[PLDConverter, float, float]:
     return converter, float(mu), float(regret)
 
 
-def draw_curves(axes: Any, alpha: Array, curves: dict[str, Array], *, logarithmic: bool = False) -> None:
+def draw_curves(
+    axes: Any, alpha: Array, curves: dict[str, Array], *, logarithmic: bool = False
+) -> None:
     """Draw false-negative against false-positive rates; on logarithmic axes points below 1e-6 are cut off."""
     for (label, beta), style in zip(curves.items(), ("-", "--", "-.", ":") * 4, strict=False):
         axes.plot(alpha, beta, style, label=label)
@@ -155,11 +191,18 @@ def gdp_fig1(out: Path) -> dict[str, Any]:
 
 def gdp_fig2(out: Path) -> dict[str, Any]:
     """Gomez2025, Figure 2: curves of Gaussian noise from (epsilon, delta), zCDP, accountant and GDP."""
-    rates, alpha, epsilons = np.array([1e-4, 1e-2, 1e-1]), np.linspace(0, 1, 400), np.linspace(0, 12, 1000)
+    rates, alpha, epsilons = (
+        np.array([1e-4, 1e-2, 1e-1]),
+        np.linspace(0, 1, 400),
+        np.linspace(0, 12, 1000),
+    )
     rho = 1 / (2 * SIGMA**2)
     by_zcdp = zcdp_delta(rho, epsilons)
     rows = []
-    mechanisms = {"Gaussian": from_gaussian_mechanism, "discrete Gaussian": from_discrete_gaussian_mechanism}
+    mechanisms = {
+        "Gaussian": from_gaussian_mechanism,
+        "discrete Gaussian": from_discrete_gaussian_mechanism,
+    }
     with figure(out / "gdp_fig2.png", 9, 4.2, 1, 2) as panels:
         for axes, (name, distribution) in zip(panels, mechanisms.items(), strict=True):
             loss = distribution(SIGMA, value_discretization_interval=1e-3)
@@ -175,7 +218,12 @@ def gdp_fig2(out: Path) -> dict[str, Any]:
             for i, rate in enumerate(rates.tolist()):
                 row = {"mechanism": name, "sigma": SIGMA, "mu": mu, "false_positive_rate": rate}
                 rows.append(row | {key: float(beta[i]) for key, beta in curves.items()})
-            labels = (f"({epsilon:.2f}, {DELTA:g})", f"{rho:g}-zCDP", "numerical accountant", f"{mu:.3f}-GDP")
+            labels = (
+                f"({epsilon:.2f}, {DELTA:g})",
+                f"{rho:g}-zCDP",
+                "numerical accountant",
+                f"{mu:.3f}-GDP",
+            )
             shown = (beta[len(rates) :] for beta in curves.values())
             draw_curves(axes, alpha, dict(zip(labels, shown, strict=True)))
             axes.set_title(f"{name}, sigma = {SIGMA:g}")
@@ -186,7 +234,10 @@ def gdp_fig3(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Gomez2025, Figure 3: regret of DP-SGD against rate, noise and compositions; ours beside it."""
     rows: list[dict[str, Any]] = []
     first, rates = (2, SAMPLING_RATES[1::2]) if quick else (0, SAMPLING_RATES)
-    titles = {"poisson": "DP-SGD: Poisson, add or remove", "ours": "without replacement, replace-one"}
+    titles = {
+        "poisson": "DP-SGD: Poisson, add or remove",
+        "ours": "without replacement, replace-one",
+    }
     with figure(out / "gdp_fig3.png", 10, 4.2, 1, 2, dpi=90, sharey=True) as panels:
         for noise, colour in list(NOISES.items())[first:]:
             for times, opacity in list(COMPOSITIONS.items())[first:]:
@@ -194,12 +245,17 @@ def gdp_fig3(out: Path, *, quick: bool = False) -> dict[str, Any]:
                 rows += same
                 for axes, kind in zip(panels, titles, strict=True):
                     known = [row for row in same if row[f"regret_{kind}"] is not None]
-                    points = [row["rate"] for row in known], [max(row[f"regret_{kind}"], 1e-9) for row in known]
+                    points = (
+                        [row["rate"] for row in known],
+                        [max(row[f"regret_{kind}"], 1e-9) for row in known],
+                    )
                     label = f"noise {noise:g}, {times} x"
                     axes.plot(*points, "o-", color=colour, alpha=opacity, markersize=3, label=label)
         for axes, title in zip(panels, titles.values(), strict=True):
             axes.axhline(1e-2, color="gray", linestyle=":")
-            axes.set(xscale="log", yscale="log", ylim=(1e-6, 0.1), xlabel="sampling rate", title=title)
+            axes.set(
+                xscale="log", yscale="log", ylim=(1e-6, 0.1), xlabel="sampling rate", title=title
+            )
         panels[0].set_ylabel("regret")
         panels[0].legend(fontsize=6, ncols=2)
     return {"rows": rows}
@@ -213,7 +269,9 @@ def _regrets(rate: float, noise: float, times: int) -> dict[str, Any]:
     }
     for kind, loss in losses.items():
         mu, regret = None, None
-        with suppress(ValueError, AssertionError):  # the loss is too large, or its curve is at the rounding error
+        with suppress(
+            ValueError, AssertionError
+        ):  # the loss is too large, or its curve is at the rounding error
             _, mu, regret = by_gdp(loss())
         row |= {f"mu_{kind}": mu, f"regret_{kind}": regret}
     return row
@@ -226,16 +284,38 @@ def gdp_fig4(out: Path, *, quick: bool = False) -> dict[str, Any]:
         "DP-SGD, noise 9.4": (dp_sgd(NOISE, RATE, UPDATES, AUTHORS_STEP), DELTA, {})
     }
     for name, (rho, shares) in ALLOCATIONS.items():
-        facts = {"rho": rho, "queries_per_level": QUERIES, "shares": shares, "mu_continuous": math.sqrt(2 * rho)}
-        losses[f"TopDown, {name}"] = (top_down(rho, shares, 1e-3 if quick else 5e-5), CENSUS_DELTA, facts)
+        facts = {
+            "rho": rho,
+            "queries_per_level": QUERIES,
+            "shares": shares,
+            "mu_continuous": math.sqrt(2 * rho),
+        }
+        losses[f"TopDown, {name}"] = (
+            top_down(rho, shares, 1e-3 if quick else 5e-5),
+            CENSUS_DELTA,
+            facts,
+        )
     losses[f"pure epsilon = {PURE_EPSILON:g}"] = (randomised_response(PURE_EPSILON), 1e-10, {})
     alpha = np.linspace(0, 1, 1001)
     with figure(out / "gdp_fig4.png", 13, 3.6, 1, 4) as panels:
         for axes, (name, (loss, delta, facts)) in zip(panels, losses.items(), strict=True):
             converter, mu, regret = by_gdp(loss)
             epsilon = float(loss.get_epsilon_for_delta(delta))
-            rows.append({"mechanism": name, "mu": mu, "regret": regret, "epsilon": epsilon, "delta": delta, **facts})
-            draw_curves(axes, alpha, {name: converter.get_beta(alpha), f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)})
+            rows.append(
+                {
+                    "mechanism": name,
+                    "mu": mu,
+                    "regret": regret,
+                    "epsilon": epsilon,
+                    "delta": delta,
+                    **facts,
+                }
+            )
+            draw_curves(
+                axes,
+                alpha,
+                {name: converter.get_beta(alpha), f"{mu:.3f}-GDP": gaussian_fdp(mu)(alpha)},
+            )
     return {"rows": rows}
 
 
@@ -254,13 +334,25 @@ def gdp_table3(out: Path) -> dict[str, Any]:
     rows = []
     for epsilon in EPSILONS:
         _, mu, regret = by_gdp(randomised_response(epsilon))
-        row = {"epsilon": epsilon, "mu_pure": pure_mu(epsilon), "mu_pure_gdpnum": mu, "regret_pure": regret}
-        rows.append(row | {f"mu_gaussian_delta_{delta:g}": gaussian_mu(epsilon, delta) for delta in DELTAS})
+        row = {
+            "epsilon": epsilon,
+            "mu_pure": pure_mu(epsilon),
+            "mu_pure_gdpnum": mu,
+            "regret_pure": regret,
+        }
+        rows.append(
+            row | {f"mu_gaussian_delta_{delta:g}": gaussian_mu(epsilon, delta) for delta in DELTAS}
+        )
     lines = {"mu_pure": "pure epsilon-DP"}
     lines |= {f"mu_gaussian_delta_{delta:g}": f"Gaussian, delta = {delta:g}" for delta in DELTAS}
     with figure(out / "gdp_table3.png", 6, 4) as axes:
         for name, label in lines.items():
-            axes.plot(EPSILONS, [row[name] for row in rows], "o-" if name == "mu_pure" else "-", label=label)
+            axes.plot(
+                EPSILONS,
+                [row[name] for row in rows],
+                "o-" if name == "mu_pure" else "-",
+                label=label,
+            )
         axes.set(xlabel="epsilon", ylabel="mu")
         axes.legend(fontsize=8)
         axes.grid(True, alpha=0.3)
@@ -278,7 +370,12 @@ def gdp_dpsgd(out: Path, *, quick: bool = False) -> dict[str, Any]:
             for nominal, noise, updates in settings[-1:] if quick else settings:
                 loss = dp_sgd(noise, RATE, updates, AUTHORS_STEP)
                 converter, mu, regret = by_gdp(loss)
-                row = {"table": table, "nominal_epsilon": nominal, "noise_multiplier": noise, "updates": updates}
+                row = {
+                    "table": table,
+                    "nominal_epsilon": nominal,
+                    "noise_multiplier": noise,
+                    "updates": updates,
+                }
                 row |= {"sampling_rate": RATE, "mu": mu, "regret": regret}
                 row |= {"epsilon": float(loss.get_epsilon_for_delta(DELTA)), "delta": DELTA}
                 beta, gaussian = converter.get_beta(alpha), gaussian_fdp(mu)(alpha)

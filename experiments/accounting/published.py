@@ -38,11 +38,16 @@ class Table4Row(NamedTuple):
     @property
     def mechanism(self) -> ProjectionMechanism:
         """The release with sigma 1 and the exact law of the sensitivity."""
-        return ProjectionMechanism(self.dim, self.n_projections, sigma=1.0, batch_size=self.batch_size)
+        return ProjectionMechanism(
+            self.dim, self.n_projections, sigma=1.0, batch_size=self.batch_size
+        )
 
     def recomputed(self, target_epsilon: float = 10.0, *, corrected: bool = False) -> float:
         """Return the sigma that the conventions of the paper give."""
-        mechanism, sizes = self.mechanism.replace(bound=self.bound), (self.sample_size, self.n_releases)
+        mechanism, sizes = (
+            self.mechanism.replace(bound=self.bound),
+            (self.sample_size, self.n_releases),
+        )
         budget = {"target_epsilon": target_epsilon, "target_delta": self.delta}
         return published_sigma(mechanism, *sizes, **budget, corrected=corrected)
 
@@ -69,7 +74,12 @@ def published_bound(dim: int, n_projections: int, tail: float, bound: str = "ber
 
 
 def published_epsilon(
-    mechanism: ProjectionMechanism, sample_size: int, n_releases: int, delta: float, *, corrected: bool = False
+    mechanism: ProjectionMechanism,
+    sample_size: int,
+    n_releases: int,
+    delta: float,
+    *,
+    corrected: bool = False,
 ) -> float:
     """Compute the epsilon that the paper's code prints for noisy rows. It is not a guarantee."""
     value = published_bound(mechanism.dim, mechanism.n_projections, delta / 2, mechanism.bound)
@@ -91,7 +101,10 @@ def published_sigma(
 
     def gap(log_sigma: float) -> float:
         candidate = mechanism.replace(sigma=math.exp(log_sigma))
-        return published_epsilon(candidate, sample_size, n_releases, target_delta, corrected=corrected) - target_epsilon
+        return (
+            published_epsilon(candidate, sample_size, n_releases, target_delta, corrected=corrected)
+            - target_epsilon
+        )
 
     low = math.log(mechanism.unit_sensitivity)  # noise as large as the move of a row
     stride = 1.0 if gap(low) > 0 else -1.0

@@ -41,7 +41,9 @@ def draw_sensitivities(dim: int, n_projections: int, draws: int, seed: int = 0) 
     for start in range(0, draws, together):
         sets = min(together, draws - start)
         directions = random_projections(dim, sets * n_projections, generator=generator)
-        found.append((z.to(directions.dtype) @ directions).square().view(sets, n_projections).sum(1))
+        found.append(
+            (z.to(directions.dtype) @ directions).square().view(sets, n_projections).sum(1)
+        )
     return torch.cat(found).numpy()
 
 
@@ -58,21 +60,42 @@ def fig1(out: Path, *, quick: bool = False) -> dict[str, Any]:
         {"quantity": "standard deviation", "exact": deviation, "simulated": float(s.std())},
     ]
     for tail in TAILS:
-        row = {"quantity": f"exceeded with probability {tail:g}", "exact": exact_quantile(law, tail), "simulated": None}
+        row = {
+            "quantity": f"exceeded with probability {tail:g}",
+            "exact": exact_quantile(law, tail),
+            "simulated": None,
+        }
         found = {"bernstein": bernstein_bound, "clt": clt_bound}
         rows.append(row | {name: bound(N_PROJECTIONS, DIM, tail) for name, bound in found.items()})
 
     with figure(out / "fig1.png", 7, 4.2) as axes:
         axes.hist(s, bins=100, density=True, alpha=0.4, label=f"{len(s):,} draws of U")
         axes.plot(points, density, label="exact law")
-        axes.plot(points, stats.norm.pdf(points, law.mean, deviation), "--", label="Normal of the same moments")
+        axes.plot(
+            points,
+            stats.norm.pdf(points, law.mean, deviation),
+            "--",
+            label="Normal of the same moments",
+        )
         axes.axvline(law.mean, color="red", linestyle=":", label=f"mean k / d = {law.mean:.3f}")
         for tail, color, row in zip(TAILS, ("black", "green"), rows[2:], strict=True):
-            axes.axvline(row["clt"], color=color, linestyle="--", label=f"CLT bound = Normal quantile at {tail:g}")
+            axes.axvline(
+                row["clt"],
+                color=color,
+                linestyle="--",
+                label=f"CLT bound = Normal quantile at {tail:g}",
+            )
             axes.axvline(row["exact"], color=color, label=f"exact quantile at {tail:g}")
-        axes.axvline(law.mean + 6 * deviation, color="grey", linestyle="-.", label="mean + 6 standard deviations")
+        axes.axvline(
+            law.mean + 6 * deviation,
+            color="grey",
+            linestyle="-.",
+            label="mean + 6 standard deviations",
+        )
         off = " and ".join(f"{row['bernstein']:.2f}" for row in rows[2:])
-        axes.set_xlabel(f"S, d = {DIM}, k = {N_PROJECTIONS} (Bernstein's bounds at 1e-5 and 1e-6 lie at {off})")
+        axes.set_xlabel(
+            f"S, d = {DIM}, k = {N_PROJECTIONS} (Bernstein's bounds at 1e-5 and 1e-6 lie at {off})"
+        )
         axes.set_ylabel("estimated density")
         axes.legend(fontsize=8)
     return {"rows": rows}
@@ -87,7 +110,11 @@ def fig7(out: Path) -> dict[str, Any]:
     rows = [
         {"quantity": "mean", "exact": law.mean(), "simulated": float(y.mean())},
         {"quantity": "variance", "exact": law.var(), "simulated": float(y.var())},
-        {"quantity": "Kolmogorov-Smirnov distance", "exact": 0.0, "simulated": float(test.statistic)},
+        {
+            "quantity": "Kolmogorov-Smirnov distance",
+            "exact": 0.0,
+            "simulated": float(test.statistic),
+        },
         {"quantity": "its p-value", "exact": None, "simulated": float(test.pvalue)},
     ]
     points = np.linspace(1e-3, 1, 400)
@@ -106,7 +133,13 @@ def bounds(out: Path, *, quick: bool = False) -> dict[str, Any]:
     for dim in DIMS:
         for k in counts:
             law = ProjectionLaw(dim, k)
-            row = {"dim": dim, "n_projections": k, "tail": tail, "mean": law.mean, "exact": exact_quantile(law, tail)}
+            row = {
+                "dim": dim,
+                "n_projections": k,
+                "tail": tail,
+                "mean": law.mean,
+                "exact": exact_quantile(law, tail),
+            }
             found = {"clt": clt_bound(k, dim, tail), "bernstein": bernstein_bound(k, dim, tail)}
             rows.append(row | found | {"deterministic": float(k)})
 

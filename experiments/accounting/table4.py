@@ -26,7 +26,9 @@ def _row(setting: Table4Row, published: float | None) -> dict[str, Any]:
     budget |= {"target_epsilon": EPSILON, "target_delta": delta}
     exact = setting.mechanism
     sigma = calibrate_sigma(exact, **budget)
-    accountant = PrivacyAccountant().step(exact.replace(sigma=sigma), sample_size=size, n_releases=releases)
+    accountant = PrivacyAccountant().step(
+        exact.replace(sigma=sigma), sample_size=size, n_releases=releases
+    )
     mu, regret = accountant.get_mu_and_regret()
     return {
         "dataset": setting.name,
@@ -41,7 +43,9 @@ def _row(setting: Table4Row, published: float | None) -> dict[str, Any]:
         "published": published,
         "recomputed": setting.recomputed(),
         "corrected": setting.recomputed(corrected=True),
-        "bound_rdp": calibrate_sigma(exact.replace(bound=setting.bound), **budget, accountant="rdp"),
+        "bound_rdp": calibrate_sigma(
+            exact.replace(bound=setting.bound), **budget, accountant="rdp"
+        ),
         "exact_rdp": calibrate_sigma(exact, **budget, accountant="rdp"),
         "exact_pld": sigma,
         "exact_pld_epsilon": accountant.get_epsilon(delta),
@@ -55,7 +59,9 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     settings: list[tuple[Table4Row, float | None]] = [(row, row.sigma) for row in TABLE4]
     visda = next(row for row in TABLE4 if row.name == "VisDA")
     settings.append((visda._replace(name="VisDA, delta = 1e-6", delta=1e-6), None))
-    settings += [(row._replace(name=f"{row.name}, d = {FEATURES}", dim=FEATURES), None) for row in TABLE4[:2]]
+    settings += [
+        (row._replace(name=f"{row.name}, d = {FEATURES}", dim=FEATURES), None) for row in TABLE4[:2]
+    ]
     rows = [_row(*setting) for setting in (settings[:1] if quick else settings)]
 
     ticks = (0.1, 0.3, 0.5, 1, 2, 4, 8)
@@ -70,5 +76,7 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
         axes.set_xticks([], minor=True)
         axes.set_xlabel("sigma for epsilon = 10, where a row moves by at most 1")
         axes.grid(True, axis="x", which="both", alpha=0.3)
-        axes.figure.legend(*axes.get_legend_handles_labels(), fontsize=8, ncols=3, loc="outside lower center")
+        axes.figure.legend(
+            *axes.get_legend_handles_labels(), fontsize=8, ncols=3, loc="outside lower center"
+        )
     return {"rows": rows}

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpswd.adaptation.estimator import PrivateAdapter
 from dpswd.adaptation.methods import ImageAdapter, ImageMap
+from dpswd.estimators.adapter import PrivateAdapter
 from dpswd.mixture.features import DCT, FeatureMap, Flatten
 from experiments.adaptation.pairs import Pair, digits, office
 from models.adaptation import accuracy, fit_aligned, fit_source, source_batches
@@ -35,7 +35,13 @@ from models.encoders import DigitEncoder, FeatureEncoder, ShiftAdapter, jitter
 from models.encoders import classifier as two_layers
 
 CLASSES = 10
-JITTER = {"shift": 1.5, "rotation": 10.0, "zoom": 0.1, "shear": 0.1, "elastic": 0.6}  # of configs/adapt_digits.yaml
+JITTER = {
+    "shift": 1.5,
+    "rotation": 10.0,
+    "zoom": 0.1,
+    "shear": 0.1,
+    "elastic": 0.6,
+}  # of configs/adapt_digits.yaml
 IMAGE_MAP_STEPS = 1500
 _SHARE = 0.1  # weighted term at the start, as a share of ln C
 
@@ -130,7 +136,9 @@ class Start:
     def source(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Return endless batches of the source."""
         return source_batches(
-            self.pair.source, self.problem.batch, jitter if self.pair.source.values.ndim > 2 else None
+            self.pair.source,
+            self.problem.batch,
+            jitter if self.pair.source.values.ndim > 2 else None,
         )
 
     @property
@@ -148,13 +156,19 @@ def make_start(problem: Problem, seed: int, root: str | None) -> Start:
     return start
 
 
-def _unprotected(make: Callable[[int], nn.Module], weighed: bool) -> Callable[[Start, float | None], dict[str, Any]]:
+def _unprotected(
+    make: Callable[[int], nn.Module], weighed: bool
+) -> Callable[[Start, float | None], dict[str, Any]]:
     def method(start: Start, epsilon: float | None) -> dict[str, Any]:
         term, (encoder, classifier) = make(start.encoder.dim), start.parts()
         batches = endless(len(start.target), start.problem.batch)
         source, target = start.source(), (start.target[part] for part in batches)
         weight = _weight(term, encoder, source, target) if weighed else 1.0
-        options: dict[str, Any] = {"steps": start.problem.steps, "weight": weight, "lr": start.problem.lr}
+        options: dict[str, Any] = {
+            "steps": start.problem.steps,
+            "weight": weight,
+            "lr": start.problem.lr,
+        }
         fit_unprotected(encoder, classifier, term, source, target, **options)
         return {"accuracy": start.score(encoder, classifier)}
 
@@ -184,7 +198,9 @@ def align(start: Start, epsilon: float | None, **changes: Any) -> dict[str, Any]
         "target_delta": problem.delta,
     }
     target = start.pair.target.private()
-    facts = fit_aligned(encoder, classifier, start.source(), target, steps=problem.steps, **(options | changes))
+    facts = fit_aligned(
+        encoder, classifier, start.source(), target, steps=problem.steps, **(options | changes)
+    )
     return {"accuracy": start.score(encoder, classifier), **facts}
 
 
@@ -193,23 +209,39 @@ def _image_map(aim: str) -> Callable[[Start, float | None], dict[str, Any]]:
         image_map, private = ImageMap(IMAGE_MAP_STEPS, **JITTER), start.target
         images, labels = start.pair.source.floats(), start.pair.source.labels
         if epsilon is None:
-            network = image_map.fit(images, labels, private if aim == "real target" else None, start.seed)
+            network = image_map.fit(
+                images, labels, private if aim == "real target" else None, start.seed
+            )
             return {"accuracy": accuracy(network, start.pair.test)}
-        options: dict[str, Any] = {"method": image_map, "random_state": start.seed, "verbose": False}
+        options: dict[str, Any] = {
+            "method": image_map,
+            "random_state": start.seed,
+            "verbose": False,
+        }
         with tempfile.TemporaryDirectory() as directory:
-            adapter = PrivateAdapter(epsilon, start.problem.delta, run_dir=Path(directory) / "run", **options).fit(
+            adapter = PrivateAdapter(
+                epsilon, start.problem.delta, run_dir=Path(directory) / "run", **options
+            ).fit(
                 torch.cat([images, private]),
                 np.r_[labels.numpy(), np.full(len(private), -1)],
                 np.repeat([1, -1], [len(images), len(private)]),
             )
         test = start.pair.test
         found = adapter.score(test.floats(), test.labels.numpy())
-        return {"accuracy": 100 * found, **{name: adapter.guarantee_[name] for name in ("delta", "mu", "sound")}}
+        return {
+            "accuracy": 100 * found,
+            **{name: adapter.guarantee_[name] for name in ("delta", "mu", "sound")},
+        }
 
     return method
 
 
-FEATURES: dict[str, Any] = {"adapter": None, "space": None, "n_projections": None, "alignment": 1e-2}  # no adapter
+FEATURES: dict[str, Any] = {
+    "adapter": None,
+    "space": None,
+    "n_projections": None,
+    "alignment": 1e-2,
+}  # no adapter
 
 
 def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:
@@ -231,17 +263,26 @@ def _dp_dann(start: Start, epsilon: float | None) -> dict[str, Any]:
     return {"accuracy": start.score(encoder, classifier), **facts}
 
 
-METHODS: dict[str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[float | None, ...]]] = {
+METHODS: dict[
+    str, tuple[Callable[[Start, float | None], dict[str, Any]], tuple[float | None, ...]]
+] = {
     "source only": (lambda start, epsilon: {"accuracy": start.score(*start.parts())}, (None,)),
     "DANN": (_unprotected(DANNTerm, weighed=False), (None,)),
     "SWD": (_unprotected(lambda dim: SWDTerm(), weighed=True), (None,)),
     "SWD, adapter": (align, (None,)),
     "DP-DANN": (_dp_dann, (10.0, 1.0)),
-    "DP-SWD, features": (lambda start, epsilon: align(start, epsilon, n_releases=10, **FEATURES), (10.0,)),
+    "DP-SWD, features": (
+        lambda start, epsilon: align(start, epsilon, n_releases=10, **FEATURES),
+        (10.0,),
+    ),
     "DP-SWD, adapter": (align, (10.0, 1.0)),
     **{
         f"image map, {aim}": (_image_map(aim), budgets)
-        for aim, budgets in (("synthetic target", (10.0, 1.0)), ("source only", (None,)), ("real target", (None,)))
+        for aim, budgets in (
+            ("synthetic target", (10.0, 1.0)),
+            ("source only", (None,)),
+            ("real target", (None,)),
+        )
     },
 }
 

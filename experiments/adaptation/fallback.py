@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from dpswd.adaptation.estimator import PrivateAdapter
+from dpswd.estimators.adapter import PrivateAdapter
 from experiments import cells
 from experiments.adaptation.pairs import CHANGES, OFFICE, Pair, vectors
 
@@ -63,14 +63,21 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str
         for normalise in (True, False)
         for epsilon in BUDGETS
     ]
-    found = cells.run_cells(wanted, partial(_work, root=None if data is None else str(data)), out / "fallback")
+    found = cells.run_cells(
+        wanted, partial(_work, root=None if data is None else str(data)), out / "fallback"
+    )
     rows = [_row(*each) for each in zip(wanted, found, strict=True)]
     return {"rows": rows, "errors": errors(rows)}
 
 
 def _row(cell: Cell, found: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a cell as a row."""
-    row = {"group": cell.group, "dataset": cell.pair, "normalise": cell.normalise, "epsilon": cell.epsilon}
+    row = {
+        "group": cell.group,
+        "dataset": cell.pair,
+        "normalise": cell.normalise,
+        "epsilon": cell.epsilon,
+    }
     row |= {name: round(found[name], 2) for name in ("plain", "always", "shift", "result")}
     return row | {"adapted": int(found["adapted"]), "seeds": 1}
 
@@ -120,11 +127,19 @@ def compare(pair: Pair, adapter: PrivateAdapter) -> dict[str, Any]:
             np.r_[labels, np.full(len(target), -1)],
             np.repeat([1, -1], [len(source), len(target)]),
         )
-    facts = {"adapted": bool(adapter.adapted_), "shift": adapter.shift_, "result": 100 * adapter.score(test, truth)}
+    facts = {
+        "adapted": bool(adapter.adapted_),
+        "shift": adapter.shift_,
+        "result": 100 * adapter.score(test, truth),
+    }
     scores = {"always" if adapter.adapted_ else "plain": facts["result"]}
     if adapter.adapted_:
-        scores["plain"] = 100 * LogisticRegression(max_iter=300).fit(source, labels).score(test, truth)
+        scores["plain"] = 100 * LogisticRegression(max_iter=300).fit(source, labels).score(
+            test, truth
+        )
     else:  # as if there were no noise
         adapter._target = dataclasses.replace(adapter._target, signal=np.inf)
-        scores["always"] = 100 * adapter.set_params(min_shift=0.0).adapt(source, labels).score(test, truth)
+        scores["always"] = 100 * adapter.set_params(min_shift=0.0).adapt(source, labels).score(
+            test, truth
+        )
     return facts | scores

@@ -5,7 +5,9 @@ from torch import Tensor, nn
 
 
 @torch.no_grad()
-def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, stretch: float = 0.5) -> Tensor:
+def frame(
+    images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, stretch: float = 0.5
+) -> Tensor:
     """Frame each digit by itself: upright, centred and of one size.
 
     A digit is sheared such that its second moments are uncorrelated. Its bounding box (pixels above ``ink``) is centred
@@ -28,13 +30,16 @@ def frame(images: Tensor, size: int = 28, *, ink: float = 0.2, inner: int = 20, 
     longer = torch.maximum(across[1], down[1])
     grid = torch.arange(size).double() - (size - 1) / 2
     lines = [
-        grid * ((side / inner) ** stretch * (longer / inner) ** (1 - stretch))[:, None] + middle[:, None]
+        grid * ((side / inner) ** stretch * (longer / inner) ** (1 - stretch))[:, None]
+        + middle[:, None]
         for middle, side in (across, down)
     ]
     down_at = lines[1][:, :, None].expand(n, size, size)
     across_at = lines[0][:, None, :] + shear[:, None, None] * down_at
     centre_x, centre_y = -x[:, :1, None], -y[:, :1, None]
-    where = torch.stack([2 * (across_at + centre_x + 0.5) / w - 1, 2 * (down_at + centre_y + 0.5) / h - 1], -1)
+    where = torch.stack(
+        [2 * (across_at + centre_x + 0.5) / w - 1, 2 * (down_at + centre_y + 0.5) / h - 1], -1
+    )
     return nn.functional.grid_sample(images.float(), where.float(), align_corners=False)
 
 

@@ -31,7 +31,9 @@ _SIDE = 16
 Root = str | Path | None
 
 
-def _turned(degrees: float = 0.0, by: int = 0, scale: float = 1.0, shear: float = 0.0) -> Callable[[Tensor], Tensor]:
+def _turned(
+    degrees: float = 0.0, by: int = 0, scale: float = 1.0, shear: float = 0.0
+) -> Callable[[Tensor], Tensor]:
     return lambda images: affine(images, degrees, [by, by], scale, [shear, 0.0])
 
 
@@ -48,7 +50,9 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {  # of the target
     "blurred": lambda images: gaussian_blur(images, [5, 5], [1.5, 1.5]),
     "blurred less": lambda images: gaussian_blur(images, [3, 3], [0.7, 0.7]),
     "inverted": lambda images: 1 - images,
-    "noisy": lambda images: (images + 0.2 * torch.randn(images.shape, generator=_seeded(7))).clamp(0, 1),
+    "noisy": lambda images: (images + 0.2 * torch.randn(images.shape, generator=_seeded(7))).clamp(
+        0, 1
+    ),
 }
 
 
@@ -81,7 +85,9 @@ def digits(source: str, target: str, framing: str, root: Root = None) -> Pair:
             images = torch.cat([frame(part) for part in images.split(2000)])
         return Records(_scaled(images, 28), records.labels[:limit])
 
-    return Pair(framed(first.train, _FIRST), framed(second.train, _FIRST), framed(second.test, None))
+    return Pair(
+        framed(first.train, _FIRST), framed(second.train, _FIRST), framed(second.test, None)
+    )
 
 
 def office(source: str, target: str, root: Root = None) -> Pair:
@@ -105,13 +111,17 @@ def vectors(name: str, seed: int, root: Root = None) -> Pair:
         first, second = (_benchmark(each, root) for each in names)
         assert second.test is not None
         parts = ((first.train, N_SOURCE), (second.train, N_TARGET), (second.test, N_TEST))
-        chosen = (records.select(torch.from_numpy(rng.permutation(len(records))[:size])) for records, size in parts)
+        chosen = (
+            records.select(torch.from_numpy(rng.permutation(len(records))[:size]))
+            for records, size in parts
+        )
         return Pair(*(_flat(each, side=side) for each in chosen))
     if kind == "digits":
         data = load_digits()
         order = rng.permutation(len(data.target))
         records = Records(
-            torch.from_numpy(data.images[order] / 16).float()[:, None], torch.from_numpy(data.target[order])
+            torch.from_numpy(data.images[order] / 16).float()[:, None],
+            torch.from_numpy(data.target[order]),
         )
         target = test = records.select(torch.arange(900, len(order)))
         source = records.select(torch.arange(900))
@@ -119,12 +129,16 @@ def vectors(name: str, seed: int, root: Root = None) -> Pair:
         both = _benchmark(kind, root)
         assert both.test is not None
         order = rng.permutation(len(both.train))[: N_SOURCE + N_TARGET]
-        source, target = (both.train.select(torch.from_numpy(each)) for each in np.split(order, [N_SOURCE]))
+        source, target = (
+            both.train.select(torch.from_numpy(each)) for each in np.split(order, [N_SOURCE])
+        )
         test = both.test.select(torch.from_numpy(rng.permutation(len(both.test))[:N_TEST]))
     return Pair(_flat(source), *(_flat(each, CHANGES[change]) for each in (target, test)))
 
 
-def _flat(records: Records, change: Callable[[Tensor], Tensor] = CHANGES["same"], side: int = _SIDE) -> Records:
+def _flat(
+    records: Records, change: Callable[[Tensor], Tensor] = CHANGES["same"], side: int = _SIDE
+) -> Records:
     """Return pixel vectors of changed images, of at most ``side`` x ``side`` pixels."""
     images = records.floats()
     return Records(change(_scaled(images, min(side, images.shape[-1]))).flatten(1), records.labels)

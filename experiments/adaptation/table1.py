@@ -16,13 +16,25 @@ from statistics import mean, stdev
 from typing import Any
 
 from experiments import cells
-from experiments.adaptation.adaptation_methods import METHODS, PROBLEMS, Start, make_start, run_method
+from experiments.adaptation.adaptation_methods import (
+    METHODS,
+    PROBLEMS,
+    Start,
+    make_start,
+    run_method,
+)
 from experiments.plots import figure
 
 SEEDS, FEW, ONE = 10, 3, 1  # of Table 1; of digits as they are, and of the others; with --quick
 WANTED = tuple((method, budget) for method, (_, budgets) in METHODS.items() for budget in budgets)
 OURS = ("DP-SWD, adapter", 10.0)
-COMPARED = (("source only", None), ("SWD", None), ("SWD, adapter", None), ("DP-DANN", 10.0), ("DP-SWD, adapter", 1.0))
+COMPARED = (
+    ("source only", None),
+    ("SWD", None),
+    ("SWD, adapter", None),
+    ("DP-DANN", 10.0),
+    ("DP-SWD, adapter", 1.0),
+)
 PUBLISHED = {"MNIST-USPS": 94.0, "USPS-MNIST": 83.4}  # Table 1 of the paper, DP-SWD at (10, 1e-5)
 DIGITS = tuple(name for name in PROBLEMS if "MNIST" in name)
 AS_THEY_ARE = tuple(name for name in DIGITS if name.endswith("as they are"))
@@ -59,12 +71,17 @@ def _work(cell: Cell, root: str | None) -> dict[str, Any]:
 def summarise(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Means and standard deviations over seeds, in the form of the accuracy tables."""
     rows = []
-    groups = cells.grouped(found, lambda result: (result["problem"], result["method"], result["budget"]))
+    groups = cells.grouped(
+        found, lambda result: (result["problem"], result["method"], result["budget"])
+    )
     for (problem, method, budget), same in groups.items():
         row: dict[str, Any] = {"dataset": problem, "method": method, "epsilon": budget}
         row["statistic"] = "quantiles" if method.startswith("DP-SWD,") else None
         row |= {name: same[0].get(name) for name in ("delta", "mu", "sound", "conditions")}
-        row |= {"classifier": "encoder and head", "train_seconds": round(mean(each["seconds"] for each in same), 1)}
+        row |= {
+            "classifier": "encoder and head",
+            "train_seconds": round(mean(each["seconds"] for each in same), 1),
+        }
         rows.append(row | cells.averaged([each["accuracy"] for each in same], 2))
     return rows
 
@@ -101,21 +118,28 @@ def compare(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
             gaps = [mean(ours[seed]) - mean(theirs[seed]) for seed in ours]
             error = round(stdev(gaps) / len(gaps) ** 0.5, 2) if len(gaps) > 1 else None
             row = {"dataset": group, "method": method, "epsilon": budget, "seeds": len(gaps)}
-            rows.append(row | {"gap": round(mean(gaps), 2) + 0.0, "standard_error": error})  # no minus zero
+            rows.append(
+                row | {"gap": round(mean(gaps), 2) + 0.0, "standard_error": error}
+            )  # no minus zero
     return rows
 
 
 def fig3(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Figure 3: adaptation accuracy against epsilon from 0.5 to 10, three seeds (one with --quick)."""
     keys: list[tuple[str, float | None]] = [("source only", None)]
-    keys += [(method, epsilon) for method in (OURS[0], "DP-DANN") for epsilon in (FEW_EPSILONS if quick else EPSILONS)]
+    keys += [
+        (method, epsilon)
+        for method in (OURS[0], "DP-DANN")
+        for epsilon in (FEW_EPSILONS if quick else EPSILONS)
+    ]
     keys += [key for key in WANTED if key[0].startswith("image map")]
     wanted = [
         Cell(name, seed, *key)
         for seed in range(ONE if quick else FEW)
         for name in DIGITS
         for key in keys
-        if key[0] in ("source only", OURS[0]) or name in AS_THEY_ARE  # framed, DP-DANN hardly differs from the source
+        if key[0] in ("source only", OURS[0])
+        or name in AS_THEY_ARE  # framed, DP-DANN hardly differs from the source
     ]
     rows = summarise(run_adaptation(wanted, data, out))
     _draw(rows, out / "fig3.png")
@@ -132,12 +156,16 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
         for axes, pair in zip(panels, PUBLISHED, strict=True):
             for protocol, (colour, suffix) in protocols.items():
                 for method, style in styles.items():
-                    part = sorted(groups.get((pair + suffix, method), ()), key=lambda row: row["epsilon"] or 0)
+                    part = sorted(
+                        groups.get((pair + suffix, method), ()), key=lambda row: row["epsilon"] or 0
+                    )
                     label = f"{method}, {protocol}"
                     if part and part[0]["epsilon"] is None:
                         axes.axhline(part[0]["mean"], color=colour, linestyle=style, label=label)
                     elif part:
-                        x, y, spread = ([row[key] or 0.0 for row in part] for key in ("epsilon", "mean", "std"))
+                        x, y, spread = (
+                            [row[key] or 0.0 for row in part] for key in ("epsilon", "mean", "std")
+                        )
                         axes.errorbar(x, y, spread, fmt=style, color=colour, capsize=2, label=label)
             axes.set(xscale="log", xlabel="epsilon", title=pair)
             axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])

@@ -34,8 +34,16 @@ from models.networks import PublishedDigitEncoder
 from models.published import published_loss
 
 FIRST = 0.11  # share of the steps before the distance enters the loss
-STEPS, CODE_STEPS, SHORTER = 5900, 46_800, 20  # of a run; of MNIST-USPS in the code; the share of table1_gap
-METHODS = {"source only": "source only", "none": "SWD", "printed": "published algorithm"}  # by noise
+STEPS, CODE_STEPS, SHORTER = (
+    5900,
+    46_800,
+    20,
+)  # of a run; of MNIST-USPS in the code; the share of table1_gap
+METHODS = {
+    "source only": "source only",
+    "none": "SWD",
+    "printed": "published algorithm",
+}  # by noise
 VERSION = 1  # of the cells: the algorithm does not change with the package
 CURVE = 5  # accuracies along a run, of every fifth record
 
@@ -94,9 +102,16 @@ CHANGES: list[tuple[str, str, dict[str, Any]]] = [  # of table1_gap, the most te
 
 def table1_published(out: Path, *, data: Path | None = None, seeds: int = 1) -> dict[str, Any]:
     """Table 1: the published algorithm on digits (ten minutes a cell; resumes)."""
-    settings: list[tuple[str, dict[str, Any]]] = [("none", {}), ("printed", {}), ("none", {"box": 28})]
+    settings: list[tuple[str, dict[str, Any]]] = [
+        ("none", {}),
+        ("printed", {}),
+        ("none", {"box": 28}),
+    ]
     wanted = [
-        Cell(name, noise, seed, **changed) for name in PROBLEMS for noise, changed in settings for seed in range(seeds)
+        Cell(name, noise, seed, **changed)
+        for name in PROBLEMS
+        for noise, changed in settings
+        for seed in range(seeds)
     ]
     return {"rows": _rows(wanted, out, data)}
 
@@ -120,13 +135,30 @@ def _rows(wanted: list[Cell], out: Path, data: Path | None) -> list[dict[str, An
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average the results of :func:`train` over seeds: one row per setting, in the order of the results."""
     rows = []
-    for cell, found in cells.grouped(results, lambda result: Cell(**{**result["cell"], "seed": 0})).items():
+    for cell, found in cells.grouped(
+        results, lambda result: Cell(**{**result["cell"], "seed": 0})
+    ).items():
         values = [result["accuracy"] for result in found]
-        row: dict[str, Any] = {"dataset": cell.problem, "method": METHODS[cell.noise], "noise": cell.noise}
-        row |= {"sigma": PROBLEMS[cell.problem].row.sigma if cell.noise == "printed" else 0.0, "steps": cell.steps}
-        row |= {"sound": False if cell.noise == "printed" else None, "changed": cell.changes(), "values": values}
+        row: dict[str, Any] = {
+            "dataset": cell.problem,
+            "method": METHODS[cell.noise],
+            "noise": cell.noise,
+        }
+        row |= {
+            "sigma": PROBLEMS[cell.problem].row.sigma if cell.noise == "printed" else 0.0,
+            "steps": cell.steps,
+        }
+        row |= {
+            "sound": False if cell.noise == "printed" else None,
+            "changed": cell.changes(),
+            "values": values,
+        }
         row |= cells.averaged(values) | {"printed": PROBLEMS[cell.problem].printed.get(cell.noise)}
-        row |= {"curve": [round(mean(part), 1) for part in zip(*(r["curve"] for r in found), strict=True)]}
+        row |= {
+            "curve": [
+                round(mean(part), 1) for part in zip(*(r["curve"] for r in found), strict=True)
+            ]
+        }
         rows.append(row | {"train_seconds": round(mean(result["seconds"] for result in found))})
     return rows
 
@@ -138,8 +170,12 @@ def train(cell: Cell, data: Path | None) -> dict[str, Any]:
     sigma = setting.row.sigma if cell.noise == "printed" else 0.0
     weight = setting.weight if cell.weight is None else cell.weight
     source, target = domains(cell.problem, data, cell.box)
-    encoder: Any = PublishedDigitEncoder(dropout=0.5 if cell.dropout else 0.0).to(memory_format=torch.channels_last)
-    head = nn.Sequential(nn.Linear(encoder.dim, 100), nn.ReLU(), nn.Dropout(0.5), nn.Linear(100, 10))
+    encoder: Any = PublishedDigitEncoder(dropout=0.5 if cell.dropout else 0.0).to(
+        memory_format=torch.channels_last
+    )
+    head = nn.Sequential(
+        nn.Linear(encoder.dim, 100), nn.ReLU(), nn.Dropout(0.5), nn.Linear(100, 10)
+    )
     model = nn.Sequential(encoder, head)
     if cell.initial == "normal":
         for layer in encoder:
@@ -157,7 +193,9 @@ def train(cell: Cell, data: Path | None) -> dict[str, Any]:
         features = encoder(source.floats(index))
         loss = F.cross_entropy(head(features), source.labels[index])
         if step >= FIRST * cell.steps and cell.noise != "source only":
-            moved = encoder(target.floats(private))  # erratum 5: the gradient passes through the private branch
+            moved = encoder(
+                target.floats(private)
+            )  # erratum 5: the gradient passes through the private branch
             loss = loss + weight * published_loss(features, moved, sigma, setting.row.n_projections)
         optimizer.zero_grad()
         loss.backward()
@@ -181,7 +219,9 @@ def domains(name: str, data: Path | None, box: int) -> tuple[Records, Records]:
     """Return source and target of 28 x 28 pixels: MNIST's training or test images, and 7,438 of USPS's 9,298."""
     mnist, usps = benchmark("mnist", data), benchmark("usps", data)
     parts = [part for part in (usps.train, usps.test) if part is not None]
-    kept = torch.randperm(sum(map(len, parts)), generator=torch.Generator().manual_seed(0))[: TABLE4[1].sample_size]
+    kept = torch.randperm(sum(map(len, parts)), generator=torch.Generator().manual_seed(0))[
+        : TABLE4[1].sample_size
+    ]
     small = torch.cat([part.floats() for part in parts])[kept]
     margin = (28 - box) // 2
     images = F.pad(F.interpolate(small, box, mode="bilinear"), (margin, 28 - box - margin) * 2)

@@ -13,9 +13,20 @@ from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, SumAndNorm
 from experiments.audit.canaries import audit_generator
 from experiments.audit.zoo import ZOO, inspect
 
-BLOCKS: dict[str, Any] = {"dim": 16, "n_projections": 32, "batch_size": 200, "statistic": "quantiles"}
+BLOCKS: dict[str, Any] = {
+    "dim": 16,
+    "n_projections": 32,
+    "batch_size": 200,
+    "statistic": "quantiles",
+}
 BLOCKS |= {"n_quantiles": 10, "kind": "orthogonal"}
-ROWS: dict[str, Any] = {"dim": 16, "n_projections": 32, "sigma": 0.7, "batch_size": 20, "kind": "orthogonal"}
+ROWS: dict[str, Any] = {
+    "dim": 16,
+    "n_projections": 32,
+    "sigma": 0.7,
+    "batch_size": 20,
+    "kind": "orthogonal",
+}
 IID: dict[str, Any] = {"dim": 50, "n_projections": 100, "sigma": 0.7, "batch_size": 32}
 HIGH: dict[str, Any] = {"dim": 784, "n_projections": 200, "sigma": 0.25, "batch_size": 128}
 QUARTER: dict[str, Any] = {"subsets": 4, "n_releases": 4, "cost": 4}
@@ -62,7 +73,10 @@ def zoo(trials: int, runs: int) -> Iterator[dict[str, Any]]:
     """Audit every broken mechanism once and its sound version, the twin, ``runs`` times."""
     for specimen in ZOO:
         first = inspect(specimen, trials=trials)
-        others = [inspect(specimen, trials=trials // 3, seed=seed)["twin_passed"] for seed in range(1, runs)]
+        others = [
+            inspect(specimen, trials=trials // 3, seed=seed)["twin_passed"]
+            for seed in range(1, runs)
+        ]
         alarms = [first["twin_passed"], *others].count(False)
         yield {**first, "twin_runs": runs, "twin_false_alarms": alarms}
 
@@ -88,7 +102,10 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
             "{name:<44} mu {mu_lower:.3f} for {mu_claimed_at_fpr:.3f}  caught {caught}; "
             "twin {twin_mu_lower:.3f}, {twin_false_alarms} alarms in {twin_runs}",
         ),
-        "canaries": (canaries(quick=quick), "{what:<44} epsilon {epsilon_lower:.3f}, right {guessed_right:.3f}"),
+        "canaries": (
+            canaries(quick=quick),
+            "{what:<44} epsilon {epsilon_lower:.3f}, right {guessed_right:.3f}",
+        ),
     }
     result: dict[str, Any] = {name: [] for name in parts}
     for name, (rows, line) in parts.items():

@@ -58,7 +58,9 @@ def scores_of(pairs: Tensor, classes: Tensor, records: Tensor, labels: Tensor) -
     return scores
 
 
-def audit_generator(*, slots: int, epsilon: float, published: float | None = None) -> dict[str, Any]:
+def audit_generator(
+    *, slots: int, epsilon: float, published: float | None = None
+) -> dict[str, Any]:
     """Fit a generator to the digits with canaries in ``slots``; return a lower bound on its epsilon at delta = 1e-5.
 
     Control: with ``published``, this fraction of the records is given out as "synthetic" in place of a fit.
@@ -74,11 +76,15 @@ def audit_generator(*, slots: int, epsilon: float, published: float | None = Non
     coins = data.coins.numpy()
     lower = one_run_epsilon(scores.numpy(), coins, delta=1e-5, confidence=CONFIDENCE)
     return {
-        "what": "PrivateGenerator" if published is None else f"{published:.0%} of the records published",
+        "what": "PrivateGenerator"
+        if published is None
+        else f"{published:.0%} of the records published",
         "slots": slots,
         "guessed_right": float(((scores > 0) == (data.coins == 1)).float().mean()),
         "epsilon_lower": lower,
-        "best_provable_epsilon": one_run_epsilon(coins - 0.5, coins, delta=1e-5, confidence=CONFIDENCE),
+        "best_provable_epsilon": one_run_epsilon(
+            coins - 0.5, coins, delta=1e-5, confidence=CONFIDENCE
+        ),
         "epsilon_claimed": epsilon,
         "delta": 1e-5,
         "confidence": CONFIDENCE,
@@ -89,7 +95,9 @@ def audit_generator(*, slots: int, epsilon: float, published: float | None = Non
 def _generated(records: Records, epsilon: float) -> tuple[Tensor, Tensor]:
     """Fit a generator and draw 20,000 records with their classes."""
     with tempfile.TemporaryDirectory() as directory:
-        generator = PrivateGenerator(epsilon, run_dir=Path(directory) / "run", random_state=0, verbose=False)
+        generator = PrivateGenerator(
+            epsilon, run_dir=Path(directory) / "run", random_state=0, verbose=False
+        )
         generator.fit(records.private(classes=range(10)))
         drawn, labels = generator.sample(20_000, np.arange(20_000) % 10)
     return torch.as_tensor(drawn).float().reshape(-1, 1, 8, 8), torch.as_tensor(labels)

@@ -41,7 +41,10 @@ class Transcript(Unrecorded):
         shares = [query.share for query in self.queries[:-1]]
         for query, share in zip(self.queries, [*shares, 1 - sum(shares)], strict=True):
             sigma = query.mechanism.sensitivity / (self.mu * math.sqrt(share))
-            query.mechanism, query.recorder = dataclasses.replace(query.mechanism, sigma=sigma), self
+            query.mechanism, query.recorder = (
+                dataclasses.replace(query.mechanism, sigma=sigma),
+                self,
+            )
             query._publish = self._publisher(query, query._publish)  # type: ignore[method-assign]
         return self
 
@@ -94,7 +97,9 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     rows = []
     for mu in (1.0,) if quick else (0.25, 0.5, 1.0, 2.0, 4.0):
         target = Target(mu)
-        scores = [np.array([target.run(which) for _ in range(100 if quick else 400)]) for which in (0, 1)]
+        scores = [
+            np.array([target.run(which) for _ in range(100 if quick else 400)]) for which in (0, 1)
+        ]
         found = evaluate(scores[0], scores[1], confidence=CONFIDENCE)
         row = {"seen": "all releases", "mu_claimed": mu, "mu_lower": round(found.mu_lower, 3)}
         rows.append(row | {"caught": bool(found.mu_lower > mu), "trials": len(scores[0])})

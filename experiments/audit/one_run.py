@@ -30,7 +30,9 @@ def one_run_p_value(slots: int, guesses: int, right: int, epsilon: float, delta:
     return min(p_value, 1.0)
 
 
-def one_run_epsilon(scores: ArrayLike, coins: ArrayLike, *, delta: float, confidence: float = 0.99) -> float:
+def one_run_epsilon(
+    scores: ArrayLike, coins: ArrayLike, *, delta: float, confidence: float = 0.99
+) -> float:
     """Compute a lower bound on epsilon that holds with probability ``confidence``, from one run.
 
     A positive score (m,) guesses that the coin (m,) is 1. The guesses are the slots with the largest absolute scores:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpswd._kernels import block_means
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import Claim
 from dpswd.audit.game import Game, ProjectionGame, Unrecorded, run_game
@@ -22,7 +23,6 @@ from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import ClassCounts
 from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.sampling import FixedSizeSampler
-from dpswd.sliced import block_means
 
 __all__ = ["CONFIDENCE", "TRIALS", "ZOO", "Specimen", "inspect"]
 
@@ -53,7 +53,9 @@ class Loss(DPSlicedWassersteinLoss):
 class BatchMax(Loss):
     def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
         longest = torch.linalg.vector_norm(rows.double(), dim=1).max()
-        return super().exact_values(rows.double() * (self.mechanism.row_norm / longest), labels, projections)
+        return super().exact_values(
+            rows.double() * (self.mechanism.row_norm / longest), labels, projections
+        )
 
 
 class ClipsLast(Loss):
@@ -101,14 +103,18 @@ class OneRelease:
 
     def play(self, replaced: bool) -> float:
         release = self.loss.release_all(self.records[replaced])
-        first, second = (self.loss.exact_values(batch, None, release.projections) for batch in self.batches)
+        first, second = (
+            self.loss.exact_values(batch, None, release.projections) for batch in self.batches
+        )
         return _log_ratio(release.values, first, second, self.loss.mechanism.sigma)
 
 
 class Difference:
     """Difference of two releases, which cancels common noise; the second rank reads other records."""
 
-    def __init__(self, losses: Callable[[], tuple[Loss, Loss]], rng: np.random.Generator, *, ranks: bool) -> None:
+    def __init__(
+        self, losses: Callable[[], tuple[Loss, Loss]], rng: np.random.Generator, *, ranks: bool
+    ) -> None:
         self.losses, self.ranks, self.batches = losses, ranks, _batches(rng)
         self.records = [PrivateRecords(batch) for batch in self.batches]
 
@@ -154,7 +160,10 @@ class Gradient:
             self.encoder.weight[:] = torch.from_numpy(rng.standard_normal((MECHANISM.dim, 6)) / 10)
             self.encoder.weight[:, :3] = torch.stack([z, -z, z], dim=1)
         self.source = torch.from_numpy(rng.standard_normal((4, 6)))
-        self.raw = [torch.eye(6, dtype=torch.float64)[[pixel] + [2] * (MECHANISM.batch_size - 1)] for pixel in (0, 1)]
+        self.raw = [
+            torch.eye(6, dtype=torch.float64)[[pixel] + [2] * (MECHANISM.batch_size - 1)]
+            for pixel in (0, 1)
+        ]
         self.records = [PrivateRecords(raw) for raw in self.raw]
 
     def rows(self, values: Tensor) -> Tensor:
@@ -171,7 +180,9 @@ class Gradient:
             release = self.loss.release(private.detach())
             explained = self._gradient(release)
             live = self._values(private, release)
-            attached = Release(release.values + live - live.detach(), release.projections, release.mechanism)
+            attached = Release(
+                release.values + live - live.detach(), release.projections, release.mechanism
+            )
             published = self._gradient(attached)
         with torch.no_grad():
             first, second = (self._values(self.encoder(raw), release) for raw in self.raw)
@@ -180,11 +191,15 @@ class Gradient:
         return ratio + 1e9 * float(excess[1] - excess[0])
 
     def _values(self, rows: Tensor, release: Release) -> Tensor:
-        return block_means((rows @ release.projections).sort(dim=0).values, self.loss.mechanism.n_values)
+        return block_means(
+            (rows @ release.projections).sort(dim=0).values, self.loss.mechanism.n_values
+        )
 
     def _gradient(self, release: Release) -> Tensor:
         public = self._values(self.encoder(self.source), release)
-        (gradient,) = torch.autograd.grad((release.values - public).square().mean(), self.encoder.weight)
+        (gradient,) = torch.autograd.grad(
+            (release.values - public).square().mean(), self.encoder.weight
+        )
         return gradient
 
 
@@ -227,7 +242,9 @@ class Specimen:
 
     name: str  # the fault
     leak: str  # what the attack uses
-    game: Callable[[np.random.Generator, bool], Game]  # against the broken mechanism (True), or its twin
+    game: Callable[
+        [np.random.Generator, bool], Game
+    ]  # against the broken mechanism (True), or its twin
     claim: Callable[[], PrivacyAccountant] = lambda: _account(MECHANISM)  # of both
 
 
@@ -240,7 +257,11 @@ def _one(loss: type[Loss], mechanism: ProjectionMechanism = MECHANISM, length: f
     return game
 
 
-def _two(broken_pair: Callable[[], tuple[Loss, Loss]], sound_pair: Callable[[], tuple[Loss, Loss]], ranks: bool) -> Any:
+def _two(
+    broken_pair: Callable[[], tuple[Loss, Loss]],
+    sound_pair: Callable[[], tuple[Loss, Loss]],
+    ranks: bool,
+) -> Any:
     """Return the ``game`` of the difference of two releases."""
     return lambda rng, broken: Difference(broken_pair if broken else sound_pair, rng, ranks=ranks)
 
@@ -252,10 +273,20 @@ def _epoch(rng: np.random.Generator, broken: bool) -> Game:
 
 ZOO = (
     Specimen(
-        "rows divided by the batch's largest norm", "one long row shrinks all others", _one(BatchMax, length=100.0)
+        "rows divided by the batch's largest norm",
+        "one long row shrinks all others",
+        _one(BatchMax, length=100.0),
     ),
-    Specimen("half the noise", "likelihood ratio", _one(Loss, MECHANISM.replace(sigma=MECHANISM.sigma / 2))),
-    Specimen("noise first, then the clip", "a long row is seen through the noise", _one(ClipsLast, length=100.0)),
+    Specimen(
+        "half the noise",
+        "likelihood ratio",
+        _one(Loss, MECHANISM.replace(sigma=MECHANISM.sigma / 2)),
+    ),
+    Specimen(
+        "noise first, then the clip",
+        "a long row is seen through the noise",
+        _one(ClipsLast, length=100.0),
+    ),
     Specimen(
         "same noise at every release",
         "two releases, subtracted",
@@ -284,7 +315,11 @@ ZOO = (
         _epoch,
         lambda: _account(*[STRONG] * EPOCH, sample_size=EPOCH * STRONG.batch_size),
     ),
-    Specimen("sensitivity ignores the block size", "blocks are summed, the noise is that for means", _one(BlockSums)),
+    Specimen(
+        "sensitivity ignores the block size",
+        "blocks are summed, the noise is that for means",
+        _one(BlockSums),
+    ),
 )
 
 
@@ -292,7 +327,12 @@ def inspect(specimen: Specimen, *, trials: int = TRIALS, seed: int = 0) -> dict[
     """Audit a specimen and its twin against the same claim."""
     claim = Claim.of(specimen.claim(), DELTA)
     broken, sound = (
-        run_game(specimen.game(np.random.default_rng(seed), fault), trials, delta=DELTA, confidence=CONFIDENCE)
+        run_game(
+            specimen.game(np.random.default_rng(seed), fault),
+            trials,
+            delta=DELTA,
+            confidence=CONFIDENCE,
+        )
         for fault in (True, False)
     )
     return {

@@ -21,7 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism, random_projections, sliced_wasserstein
+from dpswd import (
+    DPSlicedWassersteinLoss,
+    ProjectionMechanism,
+    random_projections,
+    sliced_wasserstein,
+)
 from dpswd._sorting import sort_rows_with_order
 from experiments.benchmarks.measure import exponent, medians, peak_of, seconds_of
 from experiments.cells import Cell, run_cells
@@ -67,7 +72,9 @@ def ours(problem: Problem) -> Tensor:
 
 def pot(problem: Problem) -> Tensor:
     """POT's distance, squared, with its torch backend and the same directions."""
-    return problem.backward(ot.sliced_wasserstein_distance(problem.x, problem.y, projections=problem.u) ** 2)
+    return problem.backward(
+        ot.sliced_wasserstein_distance(problem.x, problem.y, projections=problem.u) ** 2
+    )
 
 
 def naive_distance(x: Tensor, y: Tensor, u: Tensor) -> Tensor:
@@ -92,14 +99,22 @@ def floor(problem: Problem) -> Tensor:
     return gradient
 
 
-DISTANCES: dict[str, Callable[[Problem], Tensor]] = {"ours": ours, "pot": pot, "naive": naive, "floor": floor}
+DISTANCES: dict[str, Callable[[Problem], Tensor]] = {
+    "ours": ours,
+    "pot": pot,
+    "naive": naive,
+    "floor": floor,
+}
 
 
 def exact(problem: Problem) -> float:
     """Compute the distance in float64, a few directions at a time."""
     x, y = problem.x.double(), problem.y.detach().double()
     parts = problem.u.double().split(50, dim=1)
-    return sum(float(naive_distance(x, y, part)) * part.shape[1] for part in parts) / problem.u.shape[1]
+    return (
+        sum(float(naive_distance(x, y, part)) * part.shape[1] for part in parts)
+        / problem.u.shape[1]
+    )
 
 
 def private_step(problem: Problem, statistic: str) -> Callable[[], Tensor]:
@@ -133,9 +148,20 @@ def distance() -> Rows:
             problem = Problem.make(n, d, k, device)
             found = medians({name: partial(run, problem) for name, run in DISTANCES.items()})
             difference = abs(float(ours(problem)) / exact(problem) - 1)
-            rows.append({"n": n, "d": d, "k": k, "device": device, "threads": count, "difference": difference})
+            rows.append(
+                {
+                    "n": n,
+                    "d": d,
+                    "k": k,
+                    "device": device,
+                    "threads": count,
+                    "difference": difference,
+                }
+            )
             rows[-1] |= _columns(found)
-        rows[-len(places)] |= {f"{name}_bytes": _peak(name, n, d, k) for name in ("ours", "pot", "naive")}
+        rows[-len(places)] |= {
+            f"{name}_bytes": _peak(name, n, d, k) for name in ("ours", "pot", "naive")
+        }
     return rows
 
 
@@ -169,7 +195,10 @@ def step() -> Rows:
             functions: dict[str, Callable[[], Tensor]] = {
                 name: private_step(problem, name) for name in ("rows", "quantiles")
             }
-            functions |= {"paper": partial(paper_step, problem), "directions": partial(random_projections, d, k)}
+            functions |= {
+                "paper": partial(paper_step, problem),
+                "directions": partial(random_projections, d, k),
+            }
             functions["product"] = partial(torch.matmul, problem.u.double().T, problem.x.double().T)
             rows.append({"n": n, "d": d, "k": k, "threads": threads} | _columns(medians(functions)))
     return rows
@@ -198,7 +227,10 @@ print(json.dumps(found))
 def startup() -> Rows:
     """Wall-clock time of new processes that import the package; the first one fills the disk cache."""
     command = [sys.executable, "-c", "import dpswd"]
-    times = [seconds_of(partial(subprocess.run, command, check=True, capture_output=True)) for _ in range(6)]
+    times = [
+        seconds_of(partial(subprocess.run, command, check=True, capture_output=True))
+        for _ in range(6)
+    ]
     return [{"what": "import dpswd", "seconds": statistics.median(times[1:])}]
 
 
@@ -206,7 +238,9 @@ def account() -> Rows:
     """Epsilon and calibration of 60,100 subsampled releases, in a process that has computed nothing like it before."""
     taken: dict[str, list[float]] = defaultdict(list)
     for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", ACCOUNT], check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", ACCOUNT], check=True, capture_output=True, text=True
+        )
         for name, seconds in json.loads(done.stdout).items():
             taken[name].append(seconds)
     return [{"what": name, "seconds": statistics.median(times)} for name, times in taken.items()]
@@ -218,9 +252,15 @@ def scaling() -> Rows:
     rows = []
     for name, size in base.items():
         sizes = [math.ceil(size * factor) for factor in (0.25, 0.5, 1, 2, 4)]
-        works = {str(value): partial(ours, Problem.make(**(base | {name: value}))) for value in sizes}
+        works = {
+            str(value): partial(ours, Problem.make(**(base | {name: value}))) for value in sizes
+        }
         seconds = [median for median, _ in medians(works).values()]
-        row: dict[str, Any] = {"variable": name, "what": "distance, forward and backward", "sizes": sizes}
+        row: dict[str, Any] = {
+            "variable": name,
+            "what": "distance, forward and backward",
+            "sizes": sizes,
+        }
         rows.append(row | {"seconds": seconds, "exponent": exponent(sizes, seconds)})
     return rows
 
@@ -270,7 +310,13 @@ def cost() -> Rows:
 def _cost_of(variable: str, sizes: tuple[int, ...]) -> dict[str, Any]:
     settings = [{**COST_BASE, variable: size} for size in sizes]
     for setting in settings:
-        setting |= {"B": setting["N"]} if variable == "N" else {"N": 60_000, "B": 100} if variable == "T" else {}
+        setting |= (
+            {"B": setting["N"]}
+            if variable == "N"
+            else {"N": 60_000, "B": 100}
+            if variable == "T"
+            else {}
+        )
     code = COST_ACCOUNT if variable == "T" else COST_RELEASE
     found = [peak_of(code.format(**setting)) for setting in settings]
     above = [each["above_bytes"] for each in found]
@@ -283,7 +329,9 @@ def _cost_of(variable: str, sizes: tuple[int, ...]) -> dict[str, Any]:
         "peak_bytes": [each["peak_bytes"] for each in found],
         "above_bytes": above,
         "time_exponent": exponent(list(sizes), seconds),
-        "memory_exponent": exponent(list(sizes), above, least=1e6),  # differences below a megabyte are noise
+        "memory_exponent": exponent(
+            list(sizes), above, least=1e6
+        ),  # differences below a megabyte are noise
     }
 
 
@@ -294,7 +342,9 @@ def compiled() -> Rows:
     problem, fast = Problem.make(*size), torch.compile(naive_distance)
     work = lambda: problem.backward(fast(problem.x, problem.y, problem.u))  # noqa: E731
     seconds = seconds_of(work)
-    found = medians({"compiled": work, "naive": partial(naive, problem), "ours": partial(ours, problem)})
+    found = medians(
+        {"compiled": work, "naive": partial(naive, problem), "ours": partial(ours, problem)}
+    )
     return [dict(zip("ndk", size, strict=True)) | {"compile_s": seconds} | _columns(found)]
 
 
@@ -331,15 +381,25 @@ def draw(rows: Rows, path: Path) -> None:
     with figure(path, 13, 4, 1, 3, dpi=90) as panels:
         distances, releases, memory = panels
         for row in rows:
-            if row["part"] not in ("scaling", "cost") or (row["part"], row["variable"]) == ("cost", "T"):
+            if row["part"] not in ("scaling", "cost") or (row["part"], row["variable"]) == (
+                "cost",
+                "T",
+            ):
                 continue
             axes = distances if row["part"] == "scaling" else releases
-            seconds, power = row.get("seconds") or row["cpu_seconds"], row.get("exponent") or row["time_exponent"]
+            seconds, power = (
+                row.get("seconds") or row["cpu_seconds"],
+                row.get("exponent") or row["time_exponent"],
+            )
             name = "N = B" if row["variable"] == "N" else row["variable"]
-            axes.plot(row["sizes"], [1e3 * value for value in seconds], "o-", label=f"{name}: {power:.2f}")
+            axes.plot(
+                row["sizes"], [1e3 * value for value in seconds], "o-", label=f"{name}: {power:.2f}"
+            )
             if "above_bytes" in row:
                 above = [max(value, 1e6) / 1e6 for value in row["above_bytes"]]
-                memory.plot(row["sizes"], above, "o-", label=f"{name}: {row['memory_exponent']:.2f}")
+                memory.plot(
+                    row["sizes"], above, "o-", label=f"{name}: {row['memory_exponent']:.2f}"
+                )
         distances.set(title="a distance, forward and backward", ylabel="milliseconds")
         releases.set(title="a release and a comparison", ylabel="milliseconds")
         memory.set(title="their memory above the inputs", ylabel="MB")

@@ -38,7 +38,12 @@ def collect() -> list[dict[str, Any]]:
     result = json.loads((RESULTS / "imagebench.json").read_text())
     for label, method, classifier, hours in PRINTED:
         rows += [
-            {**_facts(row, label), "hours": hours, "unit": "GPU", "source": "printed accuracy; docs/imagebench.md"}
+            {
+                **_facts(row, label),
+                "hours": hours,
+                "unit": "GPU",
+                "source": "printed accuracy; docs/imagebench.md",
+            }
             for row in _chosen(result, method, classifier)
         ]
     return rows
@@ -55,7 +60,10 @@ def _chosen(result: dict[str, Any], method: str, classifier: str) -> list[dict[s
 
 
 def _facts(row: dict[str, Any], label: str) -> dict[str, Any]:
-    return {"method": label, **{key: row[key] for key in ("dataset", "epsilon", "classifier", "mean")}}
+    return {
+        "method": label,
+        **{key: row[key] for key in ("dataset", "epsilon", "classifier", "mean")},
+    }
 
 
 def run(out: Path) -> dict[str, Any]:
@@ -67,25 +75,44 @@ def run(out: Path) -> dict[str, Any]:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw accuracy over hours, a panel per data set; epsilon 10 filled, epsilon 1 hollow."""
-    colours = {label: f"C{i}" for i, label in enumerate(dict.fromkeys(row["method"] for row in rows))}
+    colours = {
+        label: f"C{i}" for i, label in enumerate(dict.fromkeys(row["method"] for row in rows))
+    }
     with figure(path, 11, 3.8, 1, len(DATASETS), dpi=100, sharex=True) as axes_of:
         panels = dict(zip(DATASETS, axes_of, strict=True))
         for row in rows:
-            axes, colour, strong = panels[row["dataset"]], colours[row["method"]], row["epsilon"] == EPSILONS[0]
+            axes, colour, strong = (
+                panels[row["dataset"]],
+                colours[row["method"]],
+                row["epsilon"] == EPSILONS[0],
+            )
             label = f"{row['method']}, ε = {row['epsilon']:g}"
             if row["hours"] is None:
-                axes.axhline(row["mean"], color=colour, linestyle="--" if strong else ":", label=label)
+                axes.axhline(
+                    row["mean"], color=colour, linestyle="--" if strong else ":", label=label
+                )
                 continue
             fill = colour if strong else "none"
-            axes.plot(row["hours"], [row["mean"]] * 2, "o-", color=colour, markerfacecolor=fill, label=label)
+            axes.plot(
+                row["hours"],
+                [row["mean"]] * 2,
+                "o-",
+                color=colour,
+                markerfacecolor=fill,
+                label=label,
+            )
         handles = {}
         for name, axes in panels.items():
             axes.set(title=name, xscale="log", xlim=(2e-4, 1e3))
             axes.grid(alpha=0.3)
-            handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+            handles |= {
+                label: handle
+                for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+            }
         whole = axes_of[0].figure
         whole.supxlabel(
-            "hours: of a core for one-shot mixture, network by DP-SWD and DP-MERF; of a GPU for FETA-Pro", fontsize=10
+            "hours: of a core for one-shot mixture, network by DP-SWD and DP-MERF; of a GPU for FETA-Pro",
+            fontsize=10,
         )
         whole.supylabel("accuracy on real test images, %", fontsize=10)
         whole.legend(handles.values(), handles.keys(), loc="outside right upper", fontsize=8)

@@ -25,7 +25,9 @@ def medians(functions: Mapping[str, Callable[[], object]]) -> dict[str, tuple[fl
     """
     gc.collect()
     warm = {name: seconds_of(function) for name, function in functions.items()}
-    taken: dict[str, list[float]] = {name: [seconds] if seconds >= SLOW else [] for name, seconds in warm.items()}
+    taken: dict[str, list[float]] = {
+        name: [seconds] if seconds >= SLOW else [] for name, seconds in warm.items()
+    }
     least, most = ROUNDS
     for _ in range(max(least, min(most, int(BUDGET / sum(warm.values()))))):
         for name, function in functions.items():
@@ -58,9 +60,13 @@ def peak_of(code: str) -> dict[str, float]:
 
     Times and ``peak_bytes`` are those of ``work``, ``above_bytes`` what it needs above the memory ``before`` it.
     """
-    program = f"{code}\nfrom experiments.benchmarks.measure import report_peak\nreport_peak(before, work)"
+    program = (
+        f"{code}\nfrom experiments.benchmarks.measure import report_peak\nreport_peak(before, work)"
+    )
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root
+    )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -72,8 +78,17 @@ def report_peak(before: Callable[[], None], work: Callable[[], None]) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     started, busy = time.perf_counter(), time.process_time()
     work()
-    seconds, busy, peak = time.perf_counter() - started, time.process_time() - busy, resident("VmHWM")
-    found = {"seconds": seconds, "cpu_seconds": busy, "peak_bytes": peak, "above_bytes": peak - start}
+    seconds, busy, peak = (
+        time.perf_counter() - started,
+        time.process_time() - busy,
+        resident("VmHWM"),
+    )
+    found = {
+        "seconds": seconds,
+        "cpu_seconds": busy,
+        "peak_bytes": peak,
+        "above_bytes": peak - start,
+    }
     sys.stdout.write(json.dumps(found))
 
 

@@ -27,9 +27,10 @@ from dpswd import mixture, records
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import benchmark
 from dpswd.errors import InputError
-from dpswd.generators import draw, read_generator
+from dpswd.files.generators import read_generator
 from dpswd.mixture import structure
 from dpswd.mixture.structure import MAX_CELLS, forecast
+from dpswd.networks.generator import draw
 from experiments.benchmarks.measure import exponent, resident
 from experiments.cells import Cell, run_cells
 from experiments.generation.training import accuracies
@@ -50,7 +51,10 @@ class Fit(Cell):
     source: str = "one file"  # or "class folders" of PNG
 
 
-FITS = [*(Fit(50_000, processes) for processes in (1, 2, 4)), Fit(50_000, 1, source="class folders")]
+FITS = [
+    *(Fit(50_000, processes) for processes in (1, 2, 4)),
+    Fit(50_000, 1, source="class folders"),
+]
 FITS += [*(Fit(10**6, processes) for processes in (1, 2, 4)), Fit(10**6, 2, source="class folders")]
 N_SYNTHETIC, CLASSIFIERS = 20_000, ("logreg", "cnn")
 BASE = Fit(25_000, 1, cells=3)
@@ -77,11 +81,17 @@ def write_images(path: Path, fit: Fit, root: Path | None) -> None:
     """
     (images, labels), n = cifar(root), fit.n
     pixels = np.arange(fit.side) * SIZE // fit.side
-    shifts = sorted(itertools.product(range(-2, 3), repeat=2), key=lambda shift: max(map(abs, shift)))
-    written = np.lib.format.open_memmap(path / "images.npy", "w+", np.uint8, (n, fit.side, fit.side, 3))
+    shifts = sorted(
+        itertools.product(range(-2, 3), repeat=2), key=lambda shift: max(map(abs, shift))
+    )
+    written = np.lib.format.open_memmap(
+        path / "images.npy", "w+", np.uint8, (n, fit.side, fit.side, 3)
+    )
     for start, shift in zip(range(0, n, len(images)), shifts, strict=False):
         moved = np.roll(images[: n - start], shift, (1, 2))
-        written[start : start + len(images)] = moved if fit.side == SIZE else moved[:, pixels][:, :, pixels]
+        written[start : start + len(images)] = (
+            moved if fit.side == SIZE else moved[:, pixels][:, :, pixels]
+        )
     written.flush()
     cut = np.arange(len(labels)) % max(1, fit.n_classes // N_CLASSES)
     np.save(path / "labels.npy", np.resize((labels + N_CLASSES * cut) % fit.n_classes, n))
@@ -101,7 +111,9 @@ def write_folders(path: Path) -> None:
 def accuracy(path: Path, data: Path | None) -> dict[str, float]:
     """Train classifiers on what a generator draws; return their accuracies on the test images."""
     labels = torch.arange(N_SYNTHETIC) % N_CLASSES
-    return accuracies(CLASSIFIERS, draw(read_generator(path)[0], labels), labels, benchmark("cifar10", data))
+    return accuracies(
+        CLASSIFIERS, draw(read_generator(path)[0], labels), labels, benchmark("cifar10", data)
+    )
 
 
 def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
@@ -112,12 +124,24 @@ def measure(fit: Fit, data: Path | None) -> dict[str, Any]:
             write_folders(Path(folder))
         words = ["-m", "experiments.benchmarks.parts", folder, f"{0.5 / fit.n:g}", str(fit.cells)]
         if fit.processes > 1:
-            words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={fit.processes}", *words]
+            words = [
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                f"--nproc-per-node={fit.processes}",
+                *words,
+            ]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment)
+        done = subprocess.run(
+            [sys.executable, *words], capture_output=True, text=True, env=environment
+        )
         if done.returncode:
-            raise InputError(f"Expected a fit of {fit.n} images, got status {done.returncode}: {done.stderr[-1000:]}")
-        ranks = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(fit.processes)]
+            raise InputError(
+                f"Expected a fit of {fit.n} images, got status {done.returncode}: {done.stderr[-1000:]}"
+            )
+        ranks = [
+            json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(fit.processes)
+        ]
         found = accuracy(Path(folder) / "run" / "generator.pt", data) if fit in FITS else None
     return {
         **asdict(fit),
@@ -142,7 +166,10 @@ def of_rank(folder: Path, delta: str, cells: int) -> None:
     def timed(*arguments: Any, **options: Any) -> Any:
         before, busy = time.perf_counter(), time.process_time()
         generator = fit(*arguments, **options)
-        found["releases_s"], found["cpu_s"] = time.perf_counter() - before, time.process_time() - busy
+        found["releases_s"], found["cpu_s"] = (
+            time.perf_counter() - before,
+            time.process_time() - busy,
+        )
         return generator
 
     started = time.perf_counter()
@@ -175,7 +202,9 @@ def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
     made = forecast(int(n), (3, SIZE, SIZE), N_CLASSES, mu_of_epsilon(10.0, 1e-10))
     passes = made.n_releases + 1  # and a check of all records
     cells = N_CLASSES * made.n_cells
-    moments = 8 * (N_CLASSES * made.dim**2 + cells * made.n_components**2)  # the largest sums; a rank sends each once
+    moments = 8 * (
+        N_CLASSES * made.dim**2 + cells * made.n_components**2
+    )  # the largest sums; a rank sends each once
     return {
         **{"n": n, "processes": processes, "passes": passes, "sums_bytes": moments},
         "reading_hours": passes * n / processes * rates["record_pass_s"] / 3600,
@@ -186,11 +215,16 @@ def cost(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Memory and time of dpswd generate on images on disk (two hours; --quick: 50,000 images and fewer; resumes)."""
     fits, lines = (FITS[:1], {"N": GROWTH["N"]}) if quick else (FITS, GROWTH)
-    planned = list(dict.fromkeys([*(fit for line in lines.values() for fit in line.values()), *fits]))
+    planned = list(
+        dict.fromkeys([*(fit for line in lines.values() for fit in line.values()), *fits])
+    )
     results = run_cells(planned, partial(measure, data=data), out / "parts", workers=0)
     found = dict(zip(planned, results, strict=True))
     rows = [found[fit] for fit in fits]
-    against = [growth(name, {size: found[fit] for size, fit in line.items()}) for name, line in lines.items()]
+    against = [
+        growth(name, {size: found[fit] for size, fit in line.items()})
+        for name, line in lines.items()
+    ]
     return {"rows": rows, "growth": against, "cost": [cost(rows)]}
 
 

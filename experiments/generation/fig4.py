@@ -11,7 +11,11 @@ from experiments.generation.table2 import LABELS, Cell, directory_of, evaluate_c
 from experiments.generation.table2_published import table2_published
 
 PUBLISHED = ("SWD", "DP-SWD-b", "DP-MERF")
-OURS: tuple[tuple[str, float | None], ...] = (("without noise", None), ("mixture", 10.0), ("Gaussian", 10.0))
+OURS: tuple[tuple[str, float | None], ...] = (
+    ("without noise", None),
+    ("mixture", 10.0),
+    ("Gaussian", 10.0),
+)
 
 
 def draw(name: str, dataset: str, out: Path, data: Path | None) -> dict[str, Any]:
@@ -19,8 +23,14 @@ def draw(name: str, dataset: str, out: Path, data: Path | None) -> dict[str, Any
     lines, rows = [], []
     for method in PUBLISHED:
         rows += table2_published(out, data=data, only=dataset, method=method)["rows"]
-        budget = "no privacy" if method == "SWD" else "ε = 10" + (" (unsound)" if method == "DP-SWD-b" else "")
-        lines.append((f"{method}: {budget}", _images(out / "table2_published" / f"{dataset}-{method}-0.npz")))
+        budget = (
+            "no privacy"
+            if method == "SWD"
+            else "ε = 10" + (" (unsound)" if method == "DP-SWD-b" else "")
+        )
+        lines.append(
+            (f"{method}: {budget}", _images(out / "table2_published" / f"{dataset}-{method}-0.npz"))
+        )
     results = evaluate_cells([Cell(dataset, *line, 0, full=True) for line in OURS], out, data)
     for result in results:
         budget = "no privacy" if result["epsilon"] is None else f"ε = {result['epsilon']:g}"
@@ -34,7 +44,9 @@ def draw(name: str, dataset: str, out: Path, data: Path | None) -> dict[str, Any
 
 def _images(path: Path) -> np.ndarray:
     if not path.exists():
-        raise InputError(f"Expected images at {path}, got no file; remove the cell of that name to make them again.")
+        raise InputError(
+            f"Expected images at {path}, got no file; remove the cell of that name to make them again."
+        )
     with np.load(path) as archive:
         return np.asarray(archive["data"])
 

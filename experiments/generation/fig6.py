@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from dpswd._arrays import Layout
 from dpswd.data import benchmark
 from dpswd.errors import InputError
-from dpswd.generators import draw as generate
+from dpswd.networks.generator import draw as generate
 from dpswd.records import PrivateRecords, Records, Stored
 from dpswd.report.render import write_report
 from experiments.accounting.published import TABLE4
@@ -56,8 +56,12 @@ def repeated(faces: Records) -> PrivateRecords:
     Releases have the noise of so many records. They protect a record, but a face is in them 40 times: NOT PRIVATE.
     """
     shape = (N_PAPER, *faces.values.shape[1:])
-    stored = Stored(lambda index: faces.values[index % len(faces)], shape, faces.values.dtype, key="repeated")
-    return PrivateRecords.from_values(stored, None, classes=None, layout=Layout.of(faces.values), name="CelebA")
+    stored = Stored(
+        lambda index: faces.values[index % len(faces)], shape, faces.values.dtype, key="repeated"
+    )
+    return PrivateRecords.from_values(
+        stored, None, classes=None, layout=Layout.of(faces.values), name="CelebA"
+    )
 
 
 def fig6(out: Path, *, data: Path | None = None, weights: Path | None = None) -> dict[str, Any]:
@@ -77,10 +81,15 @@ def fig6(out: Path, *, data: Path | None = None, weights: Path | None = None) ->
     for name, epsilon, again in VARIANTS:
         directory = runs / re.sub(r"\W+", "_", name)
         records = repeated(faces.train) if again else faces.private()
-        made = train_mixture(records, CONSTANTS, directory, epsilon=epsilon, delta=DELTA, seed=0, residual=False)
+        made = train_mixture(
+            records, CONSTANTS, directory, epsilon=epsilon, delta=DELTA, seed=0, residual=False
+        )
         if not rows:
             some = faces.train.floats(slice(0, N_GENERATED))
-            rows.append(_row("real training records", None, made, len(records)) | fidelity(real, some, weights))
+            rows.append(
+                _row("real training records", None, made, len(records))
+                | fidelity(real, some, weights)
+            )
             rows[-1] |= {"n_generated": len(some), "train_seconds": None}
         torch.manual_seed(1)
         images = generate(made.generator, torch.zeros(N_GENERATED, dtype=torch.int64))
@@ -117,7 +126,12 @@ def _line(images: torch.Tensor) -> np.ndarray:
 
 
 def fig6_published(
-    out: Path, *, data: Path | None = None, full: bool = False, only: str | None = None, weights: Path | None = None
+    out: Path,
+    *,
+    data: Path | None = None,
+    full: bool = False,
+    only: str | None = None,
+    weights: Path | None = None,
 ) -> dict[str, Any]:
     """Rakotomamonjy2021, Figure 6: the published algorithm on faces (30 steps; --full: as printed, for a GPU).
 
@@ -157,13 +171,16 @@ def fig6_published(
     return {"rows": rows}
 
 
-def train(private: Records, sigma: float, steps: int, checkpoint: Path | None) -> tuple[Table5Generator, float]:
+def train(
+    private: Records, sigma: float, steps: int, checkpoint: Path | None
+) -> tuple[Table5Generator, float]:
     """Train generator and discriminator; return the generator on the CPU and the seconds of training."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     generator, discriminator = Table5Generator().to(device), FaceDiscriminator().to(device)
     models = {"generator": generator, "discriminator": discriminator}
     optimizers = {
-        name: torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, betas=BETAS) for name, model in models.items()
+        name: torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, betas=BETAS)
+        for name, model in models.items()
     }
     batch = min(SETTING.batch_size, len(private))
 
@@ -184,7 +201,9 @@ def train(private: Records, sigma: float, steps: int, checkpoint: Path | None) -
         return loss.item()
 
     parts = models | {f"{name} optimizer": optimizer for name, optimizer in optimizers.items()}
-    seconds = train_resumably(work, parts, steps, [sigma, float(steps), float(len(private))], checkpoint)
+    seconds = train_resumably(
+        work, parts, steps, [sigma, float(steps), float(len(private))], checkpoint
+    )
     return generator.cpu().eval(), seconds
 
 

@@ -14,7 +14,14 @@ from torch import Tensor
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.mixture import moments
 from dpswd.mixture.features import Frequencies
-from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, Structure, forecast, moment_edge
+from dpswd.mixture.structure import (
+    MOMENT_BOUND,
+    RAW_NORM,
+    ROW_NORM,
+    Structure,
+    forecast,
+    moment_edge,
+)
 from dpswd.records import Records
 from experiments.generation.training import BENCHMARKS, DELTA, load
 
@@ -25,7 +32,11 @@ _PART = 4096
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Signal-to-noise ratios of the releases, forecast and realised, on five benchmarks (a minute)."""
     names = ["digits"] if quick else BENCHMARKS
-    return {"rows": [row for name in names for epsilon in BUDGETS for row in measure(name, epsilon, data)]}
+    return {
+        "rows": [
+            row for name in names for epsilon in BUDGETS for row in measure(name, epsilon, data)
+        ]
+    }
 
 
 def measure(dataset: str, epsilon: float, data: Path | None = None) -> list[dict[str, Any]]:
@@ -46,11 +57,23 @@ def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
     if made.n_rounds:
         shares["cell_means"] /= made.n_rounds
     sigma = {name: 2 * ROW_NORM / (mu * math.sqrt(share)) for name, share in shares.items()}
-    n, labels, classes, dim, p = len(records), records.labels, made.n_classes, made.dim, made.n_components
+    n, labels, classes, dim, p = (
+        len(records),
+        records.labels,
+        made.n_classes,
+        made.dim,
+        made.n_components,
+    )
     features = Frequencies(made.sample_shape, made.size, made.chroma_size)
-    raw = torch.cat([features(records.floats(part)) for part in torch.arange(n).split(_PART)]).double()
+    raw = torch.cat(
+        [features(records.floats(part)) for part in torch.arange(n).split(_PART)]
+    ).double()
     raw = raw * (RAW_NORM / raw.norm(dim=1)).clamp(max=1)[:, None]
-    ratios = {"overall": float(n * raw.square().sum(1).mean().sqrt() / (2 * sigma["overall"] * math.sqrt(dim)))}
+    ratios = {
+        "overall": float(
+            n * raw.square().sum(1).mean().sqrt() / (2 * sigma["overall"] * math.sqrt(dim))
+        )
+    }
     rows = raw - raw.mean(0)
     rows = rows * ROW_NORM / (made.headroom * rows.square().sum(1).mean().sqrt())
     counts = torch.bincount(labels, minlength=classes)
@@ -60,13 +83,21 @@ def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
     within = within * (made.class_bound / within.norm(dim=1)).clamp(max=1)[:, None]
     pooled = within.T @ within / n
     edge = moment_edge(made.class_bound, dim, mu * math.sqrt(shares["moments"])) / n
-    ratios["moments"] = float(pooled.trace()) / dim / (edge * math.sqrt(1 if made.pooled else classes))
+    ratios["moments"] = (
+        float(pooled.trace()) / dim / (edge * math.sqrt(1 if made.pooled else classes))
+    )
     if made.n_levels:
         ratios["tones"] = n / made.n_levels * ROW_NORM / sigma["tones"]
     directions = torch.linalg.eigh(pooled + means.T @ means / classes).eigenvectors.flip(1)[:, :p]
-    leading, centre, shared = within @ directions, means @ directions, directions.T @ pooled @ directions
+    leading, centre, shared = (
+        within @ directions,
+        means @ directions,
+        directions.T @ pooled @ directions,
+    )
     if made.n_cells > 1:
-        cells = moments.cell_of(leading + centre[labels], labels, moments.centres(centre, shared, made.n_cells))
+        cells = moments.cell_of(
+            leading + centre[labels], labels, moments.centres(centre, shared, made.n_cells)
+        )
         counts = torch.bincount(cells, minlength=classes * made.n_cells)
         offsets = _means(leading, cells, counts)
         deviation = float(shared.trace().sqrt())

@@ -31,9 +31,15 @@ def fidelity(real: Tensor, generated: Tensor, weights: Path | None = None) -> di
 
     Precision and recall use the first 5,000 of both. With the ``weights`` of pytorch-fid also the ``fid``.
     """
-    ours, theirs = (_features(random_convolutions, side).double().numpy() for side in (generated, real))
+    ours, theirs = (
+        _features(random_convolutions, side).double().numpy() for side in (generated, real)
+    )
     some, others = ours[:_NEIGHBOURS_OF], theirs[:_NEIGHBOURS_OF]
-    found = {"frechet": frechet(theirs, ours), "precision": covered(some, others), "recall": covered(others, some)}
+    found = {
+        "frechet": frechet(theirs, ours),
+        "precision": covered(some, others),
+        "recall": covered(others, some),
+    }
     if weights is not None:
         found["fid"] = fid(weights, *(side.expand(-1, 3, -1, -1) for side in (real, generated)))
     return found
@@ -48,13 +54,17 @@ def random_convolutions(images: Tensor) -> Tensor:
     """
     rng = np.random.default_rng(0)
     first = rng.standard_normal((32, images.shape[1], 5, 5))
-    maps = F.conv2d(images, _filters(first - first.mean((1, 2, 3), keepdims=True)), stride=2, padding=2).relu()
+    maps = F.conv2d(
+        images, _filters(first - first.mean((1, 2, 3), keepdims=True)), stride=2, padding=2
+    ).relu()
     maps = F.conv2d(maps, _filters(rng.standard_normal((64, 32, 3, 3))), stride=2, padding=1).relu()
     return F.adaptive_avg_pool2d(maps, 2).flatten(1)
 
 
 def _filters(weights: np.ndarray) -> Tensor:
-    return torch.from_numpy(weights / np.sqrt(np.square(weights).sum((1, 2, 3), keepdims=True))).float()
+    return torch.from_numpy(
+        weights / np.sqrt(np.square(weights).sum((1, 2, 3), keepdims=True))
+    ).float()
 
 
 def fid(weights: Path, real: Tensor, generated: Tensor) -> float:
@@ -77,7 +87,9 @@ def check_weights(weights: Path) -> None:
             "mseitzer/pytorch-fid, or leave out --weights for the distance of random convolutions."
         )
     if not hashlib.sha256(weights.read_bytes()).hexdigest().startswith(DIGEST):
-        raise InputError(f"Expected {WEIGHTS} (SHA-256 {DIGEST}...) at {weights}, got another file; fetch it again.")
+        raise InputError(
+            f"Expected {WEIGHTS} (SHA-256 {DIGEST}...) at {weights}, got another file; fetch it again."
+        )
 
 
 @torch.no_grad()

@@ -14,10 +14,16 @@ from unittest.mock import patch
 
 import torch
 
-from dpswd.generators import draw
+from dpswd.networks.generator import draw
 from experiments import cells
 from experiments.generation.frechet import fidelity
-from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, train_mixture
+from experiments.generation.training import (
+    SHIPPED,
+    accuracies,
+    constants_digest,
+    load,
+    train_mixture,
+)
 
 SEEDS, N_SYNTHETIC = 3, 60_000
 CLASSIFIERS = ("cnn",)
@@ -46,7 +52,9 @@ PARTS = (
     Part("no tone curve", constant=("dpswd.mixture.structure._MAX_LEVELS", 0)),
     Part("no jitter", GREY, STILL),
     Part("contrast of one", COLOUR, constant=("dpswd.mixture.fitting._CONTRAST", 0.0)),
-    Part("no frequencies but the released", COLOUR, constant=("dpswd.mixture.fitting._RESIDUAL", 0.0)),
+    Part(
+        "no frequencies but the released", COLOUR, constant=("dpswd.mixture.fitting._RESIDUAL", 0.0)
+    ),
     Part("without noise", epsilon=None),
 )
 
@@ -73,19 +81,39 @@ def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
     real, found = loaded.test.floats(), accuracies(CLASSIFIERS, images, labels, loaded)
     facts = {name: made.facts[name] for name in ("mu", "delta", "sound")}
     facts["frechet"] = fidelity(real, images[: len(real)])["frechet"]
-    return {"dataset": cell.dataset, "change": part.label, "epsilon": part.epsilon, **facts, "accuracy": found}
+    return {
+        "dataset": cell.dataset,
+        "change": part.label,
+        "epsilon": part.epsilon,
+        **facts,
+        "accuracy": found,
+    }
 
 
-def run(out: Path, *, quick: bool = False, seeds: int = SEEDS, data: Path | None = None) -> dict[str, Any]:
+def run(
+    out: Path, *, quick: bool = False, seeds: int = SEEDS, data: Path | None = None
+) -> dict[str, Any]:
     """Measure what each part of the default generator brings, and what the noise costs (hours; resumes)."""
-    planned = [Cell(dataset, part, seed) for seed in range(seeds) for part in PARTS for dataset in part.datasets]
+    planned = [
+        Cell(dataset, part, seed)
+        for seed in range(seeds)
+        for part in PARTS
+        for dataset in part.datasets
+    ]
 
     def version(cell: Cell) -> list[Any]:
         part = cell.part
-        return [constants_digest(SHIPPED[cell.dataset]), *map(list, part.options), *(part.constant or ()), part.epsilon]
+        return [
+            constants_digest(SHIPPED[cell.dataset]),
+            *map(list, part.options),
+            *(part.constant or ()),
+            part.epsilon,
+        ]
 
     chosen = planned[: 1 if quick else None]
-    found = cells.run_cells(chosen, partial(evaluate, data=data), out / "generation-ablation", version=version)
+    found = cells.run_cells(
+        chosen, partial(evaluate, data=data), out / "generation-ablation", version=version
+    )
     return {"rows": summarise(found)}
 
 
@@ -94,7 +122,11 @@ def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     groups = cells.grouped(results, lambda result: (result["dataset"], result["change"]))
     rows = []
     for dataset in (*GREY, *COLOUR):
-        for found in (groups[dataset, part.label] for part in PARTS if (dataset, part.label) in groups):
+        for found in (
+            groups[dataset, part.label] for part in PARTS if (dataset, part.label) in groups
+        ):
             facts = {key: value for key, value in found[0].items() if key != "accuracy"}
-            rows += cells.by_classifier(found, facts | {"frechet": mean(result["frechet"] for result in found)})
+            rows += cells.by_classifier(
+                found, facts | {"frechet": mean(result["frechet"] for result in found)}
+            )
     return rows

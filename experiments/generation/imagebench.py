@@ -21,19 +21,28 @@ from torch import Tensor, nn
 
 from dpswd.data import Benchmark, benchmark, data_root, every_fifth
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, scores
-from dpswd.generators import draw as generate
+from dpswd.networks.generator import draw as generate
 from dpswd.records import Records
 from experiments import cells
 from experiments.generation.frechet import check_weights, fidelity
 from experiments.generation.readme_picture import draw_grids, grid
 from experiments.generation.table2 import LABELS
-from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, to_bytes, train_mixture
+from experiments.generation.training import (
+    SHIPPED,
+    accuracies,
+    constants_digest,
+    load,
+    to_bytes,
+    train_mixture,
+)
 
 SEEDS = 3
 NETWORKS = ("mlp", "cnn", "larger_cnn")
 METHODS = ("mixture", "real records")
 ATTRIBUTES = "celeba64_attr.txt"
-PUBLISHED: list[tuple[str, str, float, dict[str, float]]] = [  # as printed, by the protocols of these papers
+PUBLISHED: list[
+    tuple[str, str, float, dict[str, float]]
+] = [  # as printed, by the protocols of these papers
     ("MNIST", "FETA-Pro", 10.0, {"best": 98.5}),
     ("MNIST", "FETA-Pro", 1.0, {"best": 97.3}),
     ("MNIST", "FETA-Pro", 0.2, {"best": 86.2}),
@@ -109,7 +118,9 @@ def faces(data: Path | None) -> Benchmark:
     images[order % 5 != 4], images[order % 5 == 4] = found.train.values, found.test.values
     _, header, *lines = (data_root(data) / ATTRIBUTES).read_text().splitlines()
     column = header.split().index("Male") + 1
-    male = torch.tensor([int(line.split()[column] == "1") for line in sorted(lines)])  # as the faces, by name
+    male = torch.tensor(
+        [int(line.split()[column] == "1") for line in sorted(lines)]
+    )  # as the faces, by name
     return Benchmark("faces", *every_fifth(Records(images, male)), True, [0, 1])
 
 
@@ -133,7 +144,12 @@ class Cell(cells.Cell):
 
 
 def run(
-    out: Path, *, quick: bool = False, seeds: int = SEEDS, data: Path | None = None, weights: Path | None = None
+    out: Path,
+    *,
+    quick: bool = False,
+    seeds: int = SEEDS,
+    data: Path | None = None,
+    weights: Path | None = None,
 ) -> dict[str, Any]:
     """DPImageBench's protocol with classifiers of a laptop: accuracy, Frechet distance (hours; resumes).
 
@@ -155,7 +171,11 @@ def run(
 
     def version(cell: Cell) -> list[Any]:
         task = TASKS[cell.dataset]
-        return [cell.epsilon and constants_digest(task.constants), task.n_synthetic, weights is not None]
+        return [
+            cell.epsilon and constants_digest(task.constants),
+            task.n_synthetic,
+            weights is not None,
+        ]
 
     work = partial(evaluate_cell, directory=directory, data=data, weights=weights)
     found = cells.run_cells(planned, work, directory, version=version)
@@ -167,14 +187,18 @@ def run(
     return {"rows": rows, "fidelity": measured}
 
 
-def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path | None) -> dict[str, Any]:
+def evaluate_cell(
+    cell: Cell, directory: Path, data: Path | None, weights: Path | None
+) -> dict[str, Any]:
     """Train the generator of a cell, then the classifiers, and measures fidelity."""
     task = TASKS[cell.dataset]
     source = task.records(cell.dataset, data)
     private, test = source.train, source.test
     assert test is not None
     torch.manual_seed(cell.seed)
-    facts: dict[str, Any] = {"n_train": len(private)} | dict.fromkeys(("delta", "mu", "sound", "train_seconds"))
+    facts: dict[str, Any] = {"n_train": len(private)} | dict.fromkeys(
+        ("delta", "mu", "sound", "train_seconds")
+    )
     if cell.epsilon is None:
         order = torch.randperm(len(private))
         images, labels = private.floats(order), private.labels[order]
@@ -203,7 +227,9 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path 
 def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
     """Keep two images for each of ten columns, for the figure: (10, 2, h, w, 3) in bytes."""
     classes = int(labels.max()) + 1
-    index = torch.stack([torch.nonzero(labels == i % classes)[i // classes * 2 :][:2, 0] for i in range(10)])
+    index = torch.stack(
+        [torch.nonzero(labels == i % classes)[i // classes * 2 :][:2, 0] for i in range(10)]
+    )
     shown = to_bytes(images[index.flatten()].expand(-1, 3, -1, -1))
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, data=shown.reshape(10, 2, *shown.shape[1:]))
@@ -213,32 +239,47 @@ def draw(directory: Path, path: Path) -> None:
     """Draw images of the first seed, epsilon 10 beside epsilon 1, of the data sets that have both."""
     lines = []
     for dataset in TASKS:
-        files = [(directory / f"{dataset}-mixture-{epsilon}-0.npz", f"{dataset}, ε = {epsilon}") for epsilon in (10, 1)]
+        files = [
+            (directory / f"{dataset}-mixture-{epsilon}-0.npz", f"{dataset}, ε = {epsilon}")
+            for epsilon in (10, 1)
+        ]
         if all(file.exists() for file, _ in files):
             lines.append([(grid(np.load(file)["data"] / 255), title) for file, title in files])
     if lines:
         draw_grids(lines, path)
 
 
-def summarise(results: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def summarise(
+    results: Sequence[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Average cells over seeds: rows on classifiers, and rows on fidelity."""
-    groups = cells.grouped(results, lambda result: (result["dataset"], result["method"], result["epsilon"]))
+    groups = cells.grouped(
+        results, lambda result: (result["dataset"], result["method"], result["epsilon"])
+    )
     order = {name: i for i, name in enumerate([*TASKS, *METHODS])}
     rows, measured = [], []
     for key in sorted(groups, key=lambda key: (order[key[0]], order[key[1]], -(key[2] or 0.0))):
         dataset, method, epsilon = key
         found = groups[key]
         facts = {"dataset": dataset, "method": LABELS[method], "epsilon": epsilon}
-        facts |= {name: found[0][name] for name in ("n_train", "delta", "mu", "sound")} | {"seeds": len(found)}
-        seconds = None if epsilon is None else round(mean(result["train_seconds"] for result in found))
+        facts |= {name: found[0][name] for name in ("n_train", "delta", "mu", "sound")} | {
+            "seeds": len(found)
+        }
+        seconds = (
+            None if epsilon is None else round(mean(result["train_seconds"] for result in found))
+        )
         scores = [result["accuracy"] for result in found]
         networks = [[each[name] for name in NETWORKS] for each in scores]
         values_of = {name: [each[name] for each in scores] for name in scores[0]}
         values_of |= {"best": list(map(max, networks)), "mean": list(map(mean, networks))}
         for name, values in values_of.items():
-            rows.append(facts | {"classifier": name, "train_seconds": seconds} | cells.averaged(values))
+            rows.append(
+                facts | {"classifier": name, "train_seconds": seconds} | cells.averaged(values)
+            )
         names = found[0]["fidelity"]
-        measured.append(facts | {name: mean(result["fidelity"][name] for result in found) for name in names})
+        measured.append(
+            facts | {name: mean(result["fidelity"][name] for result in found) for name in names}
+        )
     return rows, measured
 
 
@@ -246,7 +287,13 @@ def published() -> list[dict[str, Any]]:
     """Return printed accuracies, in rows like ours."""
     absent = dict.fromkeys(("n_train", "delta", "mu", "sound", "seeds", "train_seconds", "std"))
     return [
-        {"dataset": dataset, "method": f"{method}, as printed", "epsilon": epsilon, "classifier": name, "mean": value}
+        {
+            "dataset": dataset,
+            "method": f"{method}, as printed",
+            "epsilon": epsilon,
+            "classifier": name,
+            "mean": value,
+        }
         | absent
         for dataset, method, epsilon, found in PUBLISHED
         for name, value in found.items()

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from dpswd.data import Benchmark
-from dpswd.generators import draw
 from dpswd.mixture import moments
+from dpswd.networks.generator import draw
 from dpswd.records import Records
 from experiments import cells
 from experiments.generation.imagebench import TASKS, faces
@@ -43,8 +43,12 @@ class Cell(cells.Cell):
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Balanced accuracy where one of two classes is rare (a quarter of an hour; resumes)."""
-    settings = [(epsilon, ruled) for epsilon in BUDGETS for ruled in (False, True)] + [(None, False)]
-    planned = [Cell(name, *setting, seed) for name in KEPT for setting in settings for seed in range(SEEDS)]
+    settings = [(epsilon, ruled) for epsilon in BUDGETS for ruled in (False, True)] + [
+        (None, False)
+    ]
+    planned = [
+        Cell(name, *setting, seed) for name in KEPT for setting in settings for seed in range(SEEDS)
+    ]
     planned = planned[:1] if quick else planned
     found = cells.run_cells(planned, partial(measure, data=data), out / "imbalance")
     groups = cells.grouped(zip(planned, found, strict=True), lambda pair: replace(pair[0], seed=0))
@@ -70,7 +74,9 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, dict[str, float]]
 
     if cell.epsilon is None:
         half = _N_SYNTHETIC // 2
-        index = torch.stack([frequent[torch.arange(half) % len(frequent)], rare[torch.arange(half) % len(rare)]], 1)
+        index = torch.stack(
+            [frequent[torch.arange(half) % len(frequent)], rare[torch.arange(half) % len(rare)]], 1
+        )
         return {"real records": score(loaded.train.floats(index.flatten()))}
     records = loaded.train.select(torch.cat([frequent, rare])).private(classes=[0, 1])
     constants = SHIPPED.get(cell.dataset, TASKS["faces"].constants)
@@ -79,7 +85,10 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, dict[str, float]]
     images = draw(made.generator, drawn)
     if not cell.ruled:
         return {"as released": score(images)}
-    return {"by the rule": score(images), "and noise": score(images + NOISE * torch.randn_like(images))}
+    return {
+        "by the rule": score(images),
+        "and noise": score(images + NOISE * torch.randn_like(images)),
+    }
 
 
 def two_classes(dataset: str, data: Path | None) -> Benchmark:

@@ -16,7 +16,11 @@ import numpy as np
 
 def limits(low: float, high: float, most: int) -> Any:
     """Return the edges of at most ``most`` bins of whole numbers."""
-    inner = np.arange(low, high + 1) if high - low < most else [low, *np.floor(np.linspace(low + 1, high, most - 1))]
+    inner = (
+        np.arange(low, high + 1)
+        if high - low < most
+        else [low, *np.floor(np.linspace(low + 1, high, most - 1))]
+    )
     return np.append(inner, high + 1) - 0.5
 
 
@@ -28,22 +32,34 @@ def main(source: str, target: str) -> None:
     from scipy.optimize import brentq
 
     given = np.load(source)
-    rows, epsilon, delta, seed = given["rows"], float(given["epsilon"]), float(given["delta"]), int(given["seed"])
+    rows, epsilon, delta, seed = (
+        given["rows"],
+        float(given["epsilon"]),
+        float(given["delta"]),
+        int(given["seed"]),
+    )
     rho = cdp_rho(epsilon, delta) / (8 / 3)
     smaller = brentq(lambda value: cdp_rho(value, delta) - rho, 1e-3, epsilon)
-    edges = {str(j): limits(bound[0], bound[1], int(given["bins"])) for j, bound in enumerate(given["bounds"])}
+    edges = {
+        str(j): limits(bound[0], bound[1], int(given["bins"]))
+        for j, bound in enumerate(given["bounds"])
+    }
     cells = {
         name: np.clip(np.searchsorted(edge, rows[:, int(name)], "right") - 1, 0, len(edge) - 2)
         for name, edge in edges.items()
     }
     domain = {name: len(edge) - 1 for name, edge in edges.items()} | {"class": 2}
-    pipeline = MSTPipeline(epsilon=smaller, delta=delta, disable_processing=True, n_jobs=1, max_model_size=80)
+    pipeline = MSTPipeline(
+        epsilon=smaller, delta=delta, disable_processing=True, n_jobs=1, max_model_size=80
+    )
     pipeline.fit(pd.DataFrame(cells | {"class": given["labels"]}), domain=domain, random_state=seed)
     made = pipeline.generate(n_records=len(rows), random_state=seed + 1)
     rng, found = np.random.default_rng(seed), np.empty((len(made), len(edges)))
     for (name, edge), bound in zip(edges.items(), given["bounds"], strict=True):
         cell = made[name].to_numpy().astype(int)
-        found[:, int(name)] = np.clip(np.round(edge[cell] + rng.random(len(cell)) * np.diff(edge)[cell]), *bound)
+        found[:, int(name)] = np.clip(
+            np.round(edge[cell] + rng.random(len(cell)) * np.diff(edge)[cell]), *bound
+        )
     np.savez(target, rows=found, labels=made["class"].to_numpy().astype(int))
 
 

@@ -25,10 +25,12 @@ from torch import Tensor, nn
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Benchmark, benchmark
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
-from dpswd.generators import Generator, draw, read_generator, save_grid, save_samples, seeded, write_generator
+from dpswd.files.generators import read_generator, write_generator
+from dpswd.files.pictures import save_grid, save_samples
 from dpswd.lightning.module import one_cycle
-from dpswd.lightning.networks import ShuffleGenerator
 from dpswd.mixture.features import FeatureMap
+from dpswd.networks.generator import Generator, draw, seeded
+from dpswd.networks.image_generators import ShuffleGenerator
 from dpswd.report.render import write_report
 from dpswd.sketch import Sketch, plan_sketch
 from experiments import cells
@@ -37,7 +39,12 @@ from experiments.generation.training import CONFIGS, DELTA, accuracies
 
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps"}
 FACES = "CelebA"  # has no classes: distances in place of accuracies
-CONFIG_OF = {"MNIST": "mnist_swd", "FashionMNIST": "fashion_swd", "USPS": "mnist_swd", FACES: "celeba_swd"}
+CONFIG_OF = {
+    "MNIST": "mnist_swd",
+    "FashionMNIST": "fashion_swd",
+    "USPS": "mnist_swd",
+    FACES: "celeba_swd",
+}
 BUDGETS = (10.0, 1.0, 0.2)
 N_SYNTHETIC, N_FACES = 60_000, 10_000
 SEEDS = 3
@@ -62,8 +69,13 @@ class Convolutions(FeatureMap):
     def __init__(self, sample_shape: tuple[int, ...], radius: float = 4.0) -> None:
         super().__init__(sample_shape, centre=0.5, radius=radius)
         with seeded(0):
-            layers = [nn.Conv2d(n, m, 5, stride=2, padding=2) for n, m in ((sample_shape[0], 16), (16, 32))]
-        self.body = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), nn.Flatten()).requires_grad_(False)
+            layers = [
+                nn.Conv2d(n, m, 5, stride=2, padding=2)
+                for n, m in ((sample_shape[0], 16), (16, 32))
+            ]
+        self.body = nn.Sequential(
+            layers[0], nn.ReLU(), layers[1], nn.ReLU(), nn.Flatten()
+        ).requires_grad_(False)
         self.dim = self.body(torch.zeros(1, *sample_shape)).shape[1]
 
     def rows(self, centred: Tensor) -> Tensor:
@@ -88,7 +100,9 @@ def settings(dataset: str) -> dict[str, Any]:
     options = config["model"]["init_args"]
     network = dict(options["generator"]["init_args"])
     if dataset == "USPS":  # nothing is tuned there: jitter in proportion to the side of the image
-        pixels = {name: round(network["jitter"][name] * 16 / 28, 2) for name in ("shift", "elastic")}
+        pixels = {
+            name: round(network["jitter"][name] * 16 / 28, 2) for name in ("shift", "elastic")
+        }
         network |= {"sample_shape": (1, 16, 16), "jitter": network["jitter"] | pixels}
     return {
         "steps": config["trainer"]["max_steps"],
@@ -100,7 +114,9 @@ def settings(dataset: str) -> dict[str, Any]:
 
 def version(cell: Cell) -> str:
     """Return a digest of the settings: a cell is run again when they change."""
-    return hashlib.sha256(json.dumps(settings(cell.dataset), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(settings(cell.dataset), sort_keys=True).encode()).hexdigest()[
+        :16
+    ]
 
 
 def train(generator: Generator, sketch: Sketch, *, steps: int, batch: int, lr: float) -> None:
@@ -109,7 +125,9 @@ def train(generator: Generator, sketch: Sketch, *, steps: int, batch: int, lr: f
     optimiser = torch.optim.Adam(generator.parameters(), lr=lr, betas=(0.9, 0.99))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, partial(one_cycle, n_steps=steps))
     for _ in range(steps):
-        loss = sketch.loss(generator(generator.latent(batch), labels), labels if generator.n_classes else None)
+        loss = sketch.loss(
+            generator(generator.latent(batch), labels), labels if generator.n_classes else None
+        )
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -123,14 +141,18 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
     torch.manual_seed(cell.seed)
     chosen, records = settings(cell.dataset), found.private()
     classes = records.n_classes or 0
-    size, pooled = plan_sketch(len(records), classes, mu_of_epsilon(cell.epsilon, DELTA), records.shape)
+    size, pooled = plan_sketch(
+        len(records), classes, mu_of_epsilon(cell.epsilon, DELTA), records.shape
+    )
     generator = ShuffleGenerator(**{"size": size} | chosen.pop("network"))
     chosen["steps"] = 0 if cell.method == "start" else cell.steps or chosen["steps"]
     started, used = time.monotonic(), _cpu_seconds()
     maps: list[FeatureMap] = [generator.features]
     maps += [Convolutions(records.shape)] if cell.method == "maps" else []
     sketch = Sketch(maps, classes, moments=[each is maps[0] for each in maps], pooled=pooled)
-    facts = sketch.release(records, target_epsilon=cell.epsilon, target_delta=DELTA, run_dir=directory)
+    facts = sketch.release(
+        records, target_epsilon=cell.epsilon, target_delta=DELTA, run_dir=directory
+    )
     if cell.method != "random":
         generator.start_at(*sketch.normal())
     if cell.method != "start":
@@ -142,9 +164,16 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
     save_samples(generator, directory / "samples.png")
     report = write_report(directory)
     if not report["sound"] or report["guarantee"]["epsilon"] > cell.epsilon:
-        raise RuntimeError(f"Expected a sound run within epsilon={cell.epsilon}, got {report['guarantee']}.")
+        raise RuntimeError(
+            f"Expected a sound run within epsilon={cell.epsilon}, got {report['guarantee']}."
+        )
     return {
-        **{"dataset": cell.dataset, "epsilon": cell.epsilon, "seed": cell.seed, "method": cell.method},
+        **{
+            "dataset": cell.dataset,
+            "epsilon": cell.epsilon,
+            "seed": cell.seed,
+            "method": cell.method,
+        },
         **{name: facts[name] for name in ("sound", "mu", "delta")},
         "steps": chosen["steps"],
         "n_frequencies": generator.size,
@@ -173,22 +202,49 @@ def _cpu_seconds() -> float:
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average cells over seeds: a row for each data set, method, budget and classifier; then the paper's."""
     groups = cells.grouped(
-        results, lambda result: tuple(result[key] for key in ("dataset", "method", "epsilon", "steps"))
+        results,
+        lambda result: tuple(result[key] for key in ("dataset", "method", "epsilon", "steps")),
     )
     rows = []
     for (dataset, method, epsilon, _), same in groups.items():
-        row = {"dataset": dataset, "method": METHODS[method], "statistic": "moments", "epsilon": epsilon}
-        row |= {name: same[0][name] for name in ("delta", "mu", "sound", "steps", "n_frequencies", "pooled")}
-        row |= {key: round(mean(each[key] for each in same)) for key in ("train_seconds", "cpu_seconds")}
+        row = {
+            "dataset": dataset,
+            "method": METHODS[method],
+            "statistic": "moments",
+            "epsilon": epsilon,
+        }
+        row |= {
+            name: same[0][name]
+            for name in ("delta", "mu", "sound", "steps", "n_frequencies", "pooled")
+        }
+        row |= {
+            key: round(mean(each[key] for each in same)) for key in ("train_seconds", "cpu_seconds")
+        }
         rows += cells.by_classifier(same, row)
     for (dataset, method, budget), printed in PRINTED.items():
         for classifier, value in zip(("logreg", "mlp"), printed, strict=True):
-            row = {"dataset": dataset, "method": method, "statistic": "rows", "epsilon": budget, "delta": DELTA}
-            row |= {"mu": None, "sound": False, "classifier": classifier, "mean": value, "std": None, "seeds": None}
+            row = {
+                "dataset": dataset,
+                "method": method,
+                "statistic": "rows",
+                "epsilon": budget,
+                "delta": DELTA,
+            }
+            row |= {
+                "mu": None,
+                "sound": False,
+                "classifier": classifier,
+                "mean": value,
+                "std": None,
+                "seeds": None,
+            }
             rows.append(row | {"train_seconds": None})
     place = {name: i for i, name in enumerate(DATASETS)}
     printed = [method for _, method, _ in PRINTED]
-    return sorted(rows, key=lambda row: (place[row["dataset"]], row["method"] in printed, -(row["epsilon"] or 0)))
+    return sorted(
+        rows,
+        key=lambda row: (place[row["dataset"]], row["method"] in printed, -(row["epsilon"] or 0)),
+    )
 
 
 def draw_picture(runs: Path, path: Path) -> None:
@@ -197,8 +253,12 @@ def draw_picture(runs: Path, path: Path) -> None:
     for dataset in (*DATASETS, FACES):
         if (file := runs / Cell(dataset, BUDGETS[0], 0).name / "generator.pt").exists():
             torch.manual_seed(0)
-            images = draw(read_generator(file)[0], torch.arange(30) % (1 if dataset == FACES else 10))
-            made[dataset] = images if dataset == FACES else F.interpolate(images, (28, 28), mode="bilinear")
+            images = draw(
+                read_generator(file)[0], torch.arange(30) % (1 if dataset == FACES else 10)
+            )
+            made[dataset] = (
+                images if dataset == FACES else F.interpolate(images, (28, 28), mode="bilinear")
+            )
     if FACES in made:
         save_grid(made.pop(FACES), path.with_stem(f"{path.stem}_faces"), 10)
     if made:
@@ -207,10 +267,24 @@ def draw_picture(runs: Path, path: Path) -> None:
 
 def plan() -> list[Cell]:
     """List the cells, one seed after the other, then the controls, then faces."""
-    sketches = [Cell(dataset, epsilon, seed) for seed in range(SEEDS) for epsilon in BUDGETS for dataset in DATASETS]
-    variants = [("start", None), ("random", None), *(("random", steps) for steps in LONGER), ("maps", None)]
+    sketches = [
+        Cell(dataset, epsilon, seed)
+        for seed in range(SEEDS)
+        for epsilon in BUDGETS
+        for dataset in DATASETS
+    ]
+    variants = [
+        ("start", None),
+        ("random", None),
+        *(("random", steps) for steps in LONGER),
+        ("maps", None),
+    ]
     both = ("MNIST", "FashionMNIST")
-    controls = [Cell(dataset, BUDGETS[0], 0, method, steps) for method, steps in variants for dataset in both]
+    controls = [
+        Cell(dataset, BUDGETS[0], 0, method, steps)
+        for method, steps in variants
+        for dataset in both
+    ]
     return [*sketches, *controls, Cell(FACES, BUDGETS[0], 0)]
 
 

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpswd.estimators import PrivateGenerator
-from dpswd.generators import draw
+from dpswd.estimators.generator import PrivateGenerator
+from dpswd.networks.generator import draw
 from experiments.generation import tables_adult
 from experiments.generation.training import BENCHMARKS, SHIPPED, load, shipped_constants
 from experiments.plots import figure
@@ -39,7 +39,9 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str
     for name in names:
         images, facts = _images(name, data, out / "readme_picture" / name)
         grids.append(images)
-        rows.append({"dataset": name, **{key: facts[key] for key in ("epsilon", "delta", "mu", "sound")}})
+        rows.append(
+            {"dataset": name, **{key: facts[key] for key in ("epsilon", "delta", "mu", "sound")}}
+        )
         print(f"{name:8} epsilon {facts['epsilon']:.2f}, mu {facts['mu']:.3f}")
     titles = (f"synthetic, ε = {EPSILON:g}", f"the same, spread = {SPREAD:g}")
     lines = [
@@ -66,9 +68,14 @@ def _images(name: str, data: Path | None, run_dir: Path) -> tuple[list[Array], d
     loaded = load(NAMES[name], data)
     assert loaded.test is not None
     test = loaded.test
-    estimator = _fitted(run_dir, lambda: (loaded.private(),), DELTA, **shipped_constants(SHIPPED[NAMES[name]]))
+    estimator = _fitted(
+        run_dir, lambda: (loaded.private(),), DELTA, **shipped_constants(SHIPPED[NAMES[name]])
+    )
     order, choice = torch.arange(10).repeat_interleave(PER_CLASS), np.random.default_rng(0)
-    real = [choice.choice(torch.nonzero(test.labels == c)[:, 0], PER_CLASS, replace=False) for c in range(10)]
+    real = [
+        choice.choice(torch.nonzero(test.labels == c)[:, 0], PER_CLASS, replace=False)
+        for c in range(10)
+    ]
     drawn = []
     for spread in (1.0, SPREAD):
         torch.manual_seed(0)
@@ -112,7 +119,10 @@ def draw_grids(lines: Sequence[Sequence[tuple[Array, str]]], path: Path) -> None
 
 
 def draw_front(
-    grids: list[list[Array]], names: list[str], columns: dict[str, tuple[Array, Array]] | None, path: Path
+    grids: list[list[Array]],
+    names: list[str],
+    columns: dict[str, tuple[Array, Array]] | None,
+    path: Path,
 ) -> None:
     """Draw images, and below them columns of a table and an adaptation, if ``columns`` are given."""
     whole = Figure(figsize=(11, 4.4 if columns else 2.6), layout="constrained")
@@ -122,12 +132,18 @@ def draw_front(
         _show(cells[2 * k], pictures[0], f"{NAMES[name]}: real")
         _show(cells[2 * k + 1], pictures[1], "synthetic")
     if bottom is not None and columns is not None:
-        *charts, bars = bottom.subplots(1, len(columns) + 1, width_ratios=[1] * len(columns) + [1.7])
+        *charts, bars = bottom.subplots(
+            1, len(columns) + 1, width_ratios=[1] * len(columns) + [1.7]
+        )
         for axes, (name, pair) in zip(charts, columns.items(), strict=True):
-            edges = np.arange(pair[0].min() - 0.5, pair[0].max() + 1) if name == "education-num" else 30
+            edges = (
+                np.arange(pair[0].min() - 0.5, pair[0].max() + 1) if name == "education-num" else 30
+            )
             edges = np.histogram_bin_edges(pair[0], edges)
             axes.hist(pair[0], edges, density=True, color="0.8", label="real")
-            axes.hist(pair[1], edges, density=True, histtype="step", color="tab:red", label="synthetic")
+            axes.hist(
+                pair[1], edges, density=True, histtype="step", color="tab:red", label="synthetic"
+            )
             axes.set_title(f"Adult: {name}", fontsize=9)
             axes.set_yticks([])
         charts[0].legend(fontsize=7, frameon=False, loc="upper right")
@@ -146,13 +162,22 @@ def _bars(axes: Any) -> None:
     rows = json.loads((RESULTS / "table1.json").read_text())["rows"]
     ticks = []
     for k, problem in enumerate(PROBLEMS):
-        for j, (method, epsilon) in enumerate((("source only", None), ("DP-SWD, adapter", EPSILON))):
+        for j, (method, epsilon) in enumerate(
+            (("source only", None), ("DP-SWD, adapter", EPSILON))
+        ):
             key = (f"{problem}, as they are", method, epsilon)
             (row,) = (row for row in rows if (row["dataset"], row["method"], row["epsilon"]) == key)
             place = 3 * k + j
             axes.barh(place, row["mean"], color=("0.8", "tab:red")[j], height=0.9)
-            axes.text(row["mean"] - 1, place, f"{row['mean']:.0f} %", va="center", ha="right", fontsize=8)
-            ticks.append((place, f"{problem.replace('-', ' → ')}\n{method}" if j == 0 else "private adaptation"))
+            axes.text(
+                row["mean"] - 1, place, f"{row['mean']:.0f} %", va="center", ha="right", fontsize=8
+            )
+            ticks.append(
+                (
+                    place,
+                    f"{problem.replace('-', ' → ')}\n{method}" if j == 0 else "private adaptation",
+                )
+            )
     axes.set_yticks(*zip(*ticks, strict=True), fontsize=8)
     axes.set_xlim(0, 100)
     axes.invert_yaxis()

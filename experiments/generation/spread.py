@@ -7,10 +7,16 @@ from typing import Any
 
 import torch
 
-from dpswd.generators import draw
+from dpswd.networks.generator import draw
 from experiments import cells
 from experiments.generation.frechet import fidelity
-from experiments.generation.training import SHIPPED, accuracies, constants_digest, load, train_mixture
+from experiments.generation.training import (
+    SHIPPED,
+    accuracies,
+    constants_digest,
+    load,
+    train_mixture,
+)
 
 N_SYNTHETIC, EPSILON = 20_000, 10.0
 SPREADS = (1.0, 0.8, 0.6)
@@ -50,7 +56,11 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str
         return [constants_digest(SHIPPED[cell.dataset]), N_SYNTHETIC, *SPREADS]
 
     rows = []
-    for found in cells.run_cells(planned, partial(evaluate, data=data), out / "spread", version=version):
+    for found in cells.run_cells(
+        planned, partial(evaluate, data=data), out / "spread", version=version
+    ):
         for each in found.pop("draws"):
-            rows += cells.by_classifier([each], found | {"spread": each["spread"], "frechet": each["frechet"]})
+            rows += cells.by_classifier(
+                [each], found | {"spread": each["spread"], "frechet": each["frechet"]}
+            )
     return {"rows": rows}

@@ -16,12 +16,18 @@ import torch
 
 from dpswd import PrivateGenerator
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.generators import draw
+from dpswd.networks.generator import draw
 from experiments import cells
 from experiments.generation.training import BENCHMARKS, DELTA, accuracies, load
 
 SIZES = (300, 1000, 3000)
-ALL = {"MNIST": 60_000, "FashionMNIST": 60_000, "USPS": 7291, "digits": 1438, "CIFAR10": 50_000}  # training records
+ALL = {
+    "MNIST": 60_000,
+    "FashionMNIST": 60_000,
+    "USPS": 7291,
+    "digits": 1438,
+    "CIFAR10": 50_000,
+}  # training records
 BUDGETS = (10.0, 1.0)
 _N_SYNTHETIC = 10_000
 _N_CLASSES = 10
@@ -39,7 +45,11 @@ class Cell(cells.Cell):
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Logistic regression on synthetic records of benchmarks cut to N records (ten minutes; resumes)."""
     planned = [
-        Cell(name, size, epsilon) for name in BENCHMARKS for size in SIZES if size <= ALL[name] for epsilon in BUDGETS
+        Cell(name, size, epsilon)
+        for name in BENCHMARKS
+        for size in SIZES
+        if size <= ALL[name]
+        for epsilon in BUDGETS
     ]
     chosen = [Cell("digits", 300, 10.0)] if quick else planned
     return {"rows": cells.run_cells(chosen, partial(measure, data=data), out / "stand_ins")}
@@ -51,7 +61,9 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
     order = torch.randperm(len(source.train), generator=torch.Generator().manual_seed(0))
     records = source.train.select(order[: cell.size])
     with tempfile.TemporaryDirectory() as directory:
-        estimator = PrivateGenerator(cell.epsilon, DELTA, run_dir=Path(directory) / "run", verbose=False)
+        estimator = PrivateGenerator(
+            cell.epsilon, DELTA, run_dir=Path(directory) / "run", verbose=False
+        )
         estimator.fit(records.private(classes=source.classes))
         labels = torch.arange(_N_SYNTHETIC) % _N_CLASSES
         images = draw(estimator.generator_, labels)
@@ -62,7 +74,11 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
 def of_all_records(row: dict[str, Any]) -> dict[str, Any]:
     """Make a row of this experiment from one of ``run generation``."""
     return _row(
-        row["dataset"], 3 if row["dataset"] == "CIFAR10" else 1, ALL[row["dataset"]], row["epsilon"], row["mean"]
+        row["dataset"],
+        3 if row["dataset"] == "CIFAR10" else 1,
+        ALL[row["dataset"]],
+        row["epsilon"],
+        row["mean"],
     )
 
 

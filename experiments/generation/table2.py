@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd.budget import Budget
+from dpswd.budget.budget import Budget
 from dpswd.data import Benchmark
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
-from dpswd.generators import draw as generate
 from dpswd.mixture.features import DCT
+from dpswd.networks.generator import draw as generate
 from dpswd.report.render import write_report
 from experiments import cells
 from experiments.generation.training import (
@@ -41,7 +41,10 @@ from models.dp_merf import DPMERF
 from models.gaussian import ClassGaussian
 from models.networks import Table3Generator
 
-N_SYNTHETIC = {False: 20_000, True: 60_000}  # training records of a classifier, synthetic or real: quick, full
+N_SYNTHETIC = {
+    False: 20_000,
+    True: 60_000,
+}  # training records of a classifier, synthetic or real: quick, full
 SEEDS = 5
 PER_CLASS = 10  # images kept per class
 LABELS = {
@@ -58,7 +61,9 @@ GENERATED = tuple(BENCHMARKS)  # of the experiment ``generation``
 STEPS = {"rows": (800, 4000), "quantiles": (400, 2000), "DP-MERF": (300, 1200)}  # quick, full
 BUDGETS: tuple[float | None, ...] = (10.0, 1.0, 0.2)
 
-Trained = tuple[Callable[[Tensor], Tensor] | None, dict[str, Any]]  # sampler (None: real records), and guarantee
+Trained = tuple[
+    Callable[[Tensor], Tensor] | None, dict[str, Any]
+]  # sampler (None: real records), and guarantee
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,9 @@ def _network(cell: Cell, loaded: Benchmark, directory: Path, **options: Any) -> 
 
 def _dp_merf(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
     torch.manual_seed(cell.seed)
-    model = DPMERF(Table3Generator().to(memory_format=torch.channels_last), n_frequencies=1000, lengthscale=6.0)
+    model = DPMERF(
+        Table3Generator().to(memory_format=torch.channels_last), n_frequencies=1000, lengthscale=6.0
+    )
     budget = model.release(loaded.private(), directory, cell.epsilon or 0.0, DELTA)
     model.train_generator(STEPS[cell.method][cell.full])
     return _sampler(model), _facts(budget)
@@ -101,7 +108,9 @@ def _dp_merf(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
 def _gaussian(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
     torch.manual_seed(cell.seed)
     model = ClassGaussian(DCT((1, 28, 28), size=14, centre=0.13, radius=10.0))
-    return _sampler(model), _facts(model.fit(loaded.private(), directory, cell.epsilon or 0.0, DELTA))
+    return _sampler(model), _facts(
+        model.fit(loaded.private(), directory, cell.epsilon or 0.0, DELTA)
+    )
 
 
 def _real(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
@@ -110,7 +119,12 @@ def _real(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
 
 def _facts(budget: Budget) -> dict[str, Any]:
     facts = budget.statement()
-    return {"sound": facts["sound"], "mu": facts["mu"], "delta": facts["delta"], "statistic": "moments"}
+    return {
+        "sound": facts["sound"],
+        "mu": facts["mu"],
+        "delta": facts["delta"],
+        "statistic": "moments",
+    }
 
 
 def _sampler(model: DPMERF | ClassGaussian) -> Callable[[Tensor], Tensor]:
@@ -141,7 +155,11 @@ def plan(*, full: bool) -> list[Cell]:
 
 def plan_generation() -> list[Cell]:
     """List the cells of ``generation``, one seed after the other: the default generator first."""
-    baselines = [("Gaussian", DATASETS, BUDGETS), ("DP-MERF", DATASETS, BUDGETS), ("real records", GENERATED, (None,))]
+    baselines = [
+        ("Gaussian", DATASETS, BUDGETS),
+        ("DP-MERF", DATASETS, BUDGETS),
+        ("real records", GENERATED, (None,)),
+    ]
     return [
         Cell(dataset, method, epsilon, seed, full=True)
         for seed in range(SEEDS)
@@ -161,9 +179,17 @@ def table2(out: Path, *, data: Path | None = None, full: bool = False) -> dict[s
 
 def generation(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
     """Default generator, class-wise Gaussian, DP-MERF: downstream accuracy, five seeds, CIFAR-10 three (hours)."""
-    chosen = [cell for cell in plan_generation() if not quick or (cell.dataset, cell.seed) == ("digits", 0)]
+    chosen = [
+        cell
+        for cell in plan_generation()
+        if not quick or (cell.dataset, cell.seed) == ("digits", 0)
+    ]
     rows = summarise(evaluate_cells(chosen, out, data))
-    return {"rows": sorted(rows, key=lambda row: (GENERATED.index(row["dataset"]), -(row["epsilon"] or 0.0)))}
+    return {
+        "rows": sorted(
+            rows, key=lambda row: (GENERATED.index(row["dataset"]), -(row["epsilon"] or 0.0))
+        )
+    }
 
 
 def evaluate_cells(wanted: Sequence[Cell], out: Path, data: Path | None) -> list[dict[str, Any]]:
@@ -180,7 +206,11 @@ def directory_of(out: Path, *, full: bool) -> Path:
 
 def config_digest(cell: Cell) -> str | None:
     """Return the digest of the shipped config that a cell follows: a cell is run again when it changes."""
-    return constants_digest(SHIPPED[cell.dataset]) if cell.method in ("mixture", "without noise") else None
+    return (
+        constants_digest(SHIPPED[cell.dataset])
+        if cell.method in ("mixture", "without noise")
+        else None
+    )
 
 
 def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
@@ -199,7 +229,9 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, A
         images = sample(labels)
         keep = torch.arange(10).repeat(PER_CLASS).argsort(stable=True)
         directory.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(directory / f"{cell.name}.npz", data=to_bytes(images[keep]), labels=labels[keep].numpy())
+        np.savez_compressed(
+            directory / f"{cell.name}.npz", data=to_bytes(images[keep]), labels=labels[keep].numpy()
+        )
     if facts["sound"]:
         report = write_report(run)
         assert report["sound"]
@@ -215,14 +247,18 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, A
 
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average cells over seeds: one row for each data set, method, budget and classifier."""
-    groups = cells.grouped(results, lambda result: (result["dataset"], result["method"], result["epsilon"]))
+    groups = cells.grouped(
+        results, lambda result: (result["dataset"], result["method"], result["epsilon"])
+    )
     order = {name: i for i, name in enumerate([*GENERATED, *LABELS])}
     rows = []
     for key in sorted(groups, key=lambda key: (order[key[0]], order[key[1]], -(key[2] or 0.0))):
         found = groups[key]
         facts = {"dataset": key[0], "method": LABELS[key[1]], "epsilon": key[2]}
         facts |= {name: found[0][name] for name in ("statistic", "delta", "mu", "sound")}
-        facts["train_seconds"] = None if key[1] == "real records" else round(mean(r["train_seconds"] for r in found))
+        facts["train_seconds"] = (
+            None if key[1] == "real records" else round(mean(r["train_seconds"] for r in found))
+        )
         rows += cells.by_classifier(found, facts)
     return rows
 
@@ -232,21 +268,32 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     with figure(path, 10, 6, len(DATASETS), len(IMAGE_CLASSIFIERS), sharex=True) as panels:
         for line, dataset in zip(panels, DATASETS, strict=True):
             for axes, classifier in zip(line, IMAGE_CLASSIFIERS, strict=True):
-                same = [row for row in rows if row["dataset"] == dataset and row["classifier"] == classifier]
+                same = [
+                    row
+                    for row in rows
+                    if row["dataset"] == dataset and row["classifier"] == classifier
+                ]
                 for method, points in cells.grouped(same, lambda row: row["method"]).items():
                     if points[0]["epsilon"] is None:
                         style = "-" if method == "real records" else ":"
                         axes.axhline(points[0]["mean"], color="grey", linestyle=style, linewidth=1)
                         continue
                     x, y = [row["epsilon"] for row in points], [row["mean"] for row in points]
-                    axes.errorbar(x, y, [row["std"] or 0.0 for row in points], fmt="o-", label=method)
+                    axes.errorbar(
+                        x, y, [row["std"] or 0.0 for row in points], fmt="o-", label=method
+                    )
                 axes.set_xscale("log")
                 axes.set_title(f"{dataset}, {classifier}", fontsize=9)
                 axes.grid(True, alpha=0.3)
         whole = panels[0][0].figure
         whole.supxlabel("epsilon (grey: real records; dotted: ours without noise)", fontsize=9)
         whole.supylabel("accuracy, %", fontsize=9)
-        whole.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+        whole.legend(
+            *panels[0][0].get_legend_handles_labels(),
+            loc="outside upper center",
+            ncols=3,
+            fontsize=8,
+        )
 
 
 EXPERIMENTS = (table2, generation)

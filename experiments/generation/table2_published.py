@@ -52,7 +52,10 @@ METHODS = (*SIGMAS, "DP-MERF")
 MERF_EPOCH, MERF_SCALES = 600, {"MNIST": 105**0.5, "FashionMNIST": 127**0.5}
 GROUPINGS = ("ten", "one", "label")
 LABEL = 10.0  # of the appended class, about the norm of an image
-N_SYNTHETIC = {True: 60_000, False: 2000}  # generated images of a run at full length, and of a shorter one
+N_SYNTHETIC = {
+    True: 60_000,
+    False: 2000,
+}  # generated images of a run at full length, and of a shorter one
 PER_CLASS = 10  # images kept per class
 EVERY = 1000  # steps between checkpoints
 VERSION = 1  # of the cells: the algorithm does not change with the package
@@ -97,7 +100,12 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [  # of table2_gap, on MNIST
 
 
 def table2_published(
-    out: Path, *, data: Path | None = None, only: str | None = None, method: str | None = None, seeds: int = 1
+    out: Path,
+    *,
+    data: Path | None = None,
+    only: str | None = None,
+    method: str | None = None,
+    seeds: int = 1,
 ) -> dict[str, Any]:
     """Rakotomamonjy2021, Table 2: its rows as printed (an hour of a core each; resumes).
 
@@ -107,13 +115,23 @@ def table2_published(
         if value not in (None, *allowed):
             raise InputError(f"Expected --{name} as one of {', '.join(allowed)}, got {value!r}.")
     names, methods = [only] if only else DATASETS, [method] if method else METHODS
-    return {"rows": _rows([Cell(name, each, s) for s in range(seeds) for each in methods for name in names], out, data)}
+    return {
+        "rows": _rows(
+            [Cell(name, each, s) for s in range(seeds) for each in methods for name in names],
+            out,
+            data,
+        )
+    }
 
 
 def table2_gap(out: Path, *, data: Path | None = None, seeds: int = 3) -> dict[str, Any]:
     """Rakotomamonjy2021, Table 2: grouping, learning rate and noise, cut short, three seeds."""
     return {
-        "rows": _rows([Cell("MNIST", name, s, **changed) for name, changed in CHANGES for s in range(seeds)], out, data)
+        "rows": _rows(
+            [Cell("MNIST", name, s, **changed) for name, changed in CHANGES for s in range(seeds)],
+            out,
+            data,
+        )
     }
 
 
@@ -126,8 +144,12 @@ def _rows(wanted: list[Cell], out: Path, data: Path | None) -> list[dict[str, An
 def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average results of :func:`train` over seeds: one row per setting and classifier, in the order of the results."""
     rows = []
-    for cell, found in cells.grouped(results, lambda result: Cell(**{**result["cell"], "seed": 0})).items():
-        facts = {key: found[0][key] for key in ("mu", "sound", "sigma", "steps", "lr", "n_synthetic")}
+    for cell, found in cells.grouped(
+        results, lambda result: Cell(**{**result["cell"], "seed": 0})
+    ).items():
+        facts = {
+            key: found[0][key] for key in ("mu", "sound", "sigma", "steps", "lr", "n_synthetic")
+        }
         printed = dict(zip(("mlp", "logreg"), PRINTED[cell.dataset][cell.method], strict=True))
         for classifier in ("logreg", "mlp"):
             values = [result["accuracy"][classifier] for result in found]
@@ -136,7 +158,10 @@ def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             row |= {"delta": SETTING.delta, **facts, "grouping": cell.grouping}
             row |= {"changed": cell.changes()}
             row |= {"classifier": classifier, "values": values, **cells.averaged(values)}
-            row |= {"printed": printed[classifier], "train_seconds": round(mean(result["seconds"] for result in found))}
+            row |= {
+                "printed": printed[classifier],
+                "train_seconds": round(mean(result["seconds"] for result in found)),
+            }
             rows.append(row)
     return rows
 
@@ -160,25 +185,42 @@ def train(cell: Cell, data: Path | None, directory: Path) -> dict[str, Any]:
     else:
         steps, lr, sigma = cell.steps or SETTING.n_releases, cell.lr or 1e-4, SIGMAS[cell.method]
         checkpoint = directory / f"{cell.name}.pt"
-        generator = published_run(private, sigma, steps, checkpoint, lr=lr, grouping=cell.grouping).eval()
+        generator = published_run(
+            private, sigma, steps, checkpoint, lr=lr, grouping=cell.grouping
+        ).eval()
     seconds = round(time.monotonic() - started, 1)
     torch.manual_seed(cell.seed)
     labels = torch.arange(N_SYNTHETIC[cell.steps is None]) % 10
     with torch.no_grad():
-        images = torch.cat([generator(generator.latent(len(part)), part) for part in labels.split(500)])
+        images = torch.cat(
+            [generator(generator.latent(len(part)), part) for part in labels.split(500)]
+        )
     kept = torch.cat([torch.nonzero(labels == c)[:PER_CLASS, 0] for c in range(10)])
     directory.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(directory / f"{cell.name}.npz", data=(255 * images[kept, 0]).round().byte().numpy())
+    np.savez_compressed(
+        directory / f"{cell.name}.npz", data=(255 * images[kept, 0]).round().byte().numpy()
+    )
     accuracy = classify(images, labels, loaded.test)
-    facts |= {"sigma": sigma, "steps": steps, "lr": lr, "n_synthetic": len(labels), "seconds": seconds}
+    facts |= {
+        "sigma": sigma,
+        "steps": steps,
+        "lr": lr,
+        "n_synthetic": len(labels),
+        "seconds": seconds,
+    }
     return {"cell": asdict(cell), "accuracy": accuracy, **facts}
 
 
 def classify(images: Tensor, labels: Tensor, test: Records) -> dict[str, float]:
     """Return the accuracies on ``test``, in percent, of MERF's classifiers trained on generated images."""
-    models = {"logreg": LogisticRegression(max_iter=5000), "mlp": MLPClassifier(max_iter=200, random_state=0)}
+    models = {
+        "logreg": LogisticRegression(max_iter=5000),
+        "mlp": MLPClassifier(max_iter=200, random_state=0),
+    }
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is part of the setting
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # the number of iterations is part of the setting
         for model in models.values():
             model.fit(images.flatten(1).numpy(), labels.numpy())
     rows, truth = test.floats().flatten(1).numpy(), test.labels.numpy()
@@ -196,7 +238,9 @@ def published_run(
 ) -> Table3Generator:
     """Train the generator of Table 3 from torch's random state; ``sigma`` is for rows that move by at most 1."""
     batch = SETTING.batch_size
-    generator: Any = Table3Generator().to(memory_format=torch.channels_last)  # half the time on a CPU
+    generator: Any = Table3Generator().to(
+        memory_format=torch.channels_last
+    )  # half the time on a CPU
     optimizer = torch.optim.Adam(generator.parameters(), lr=lr)
     of_class = [torch.nonzero(private.labels == c)[:, 0] for c in range(10)]
     orders = [_shuffled(index, batch // 10 * (steps + 10)) for index in of_class]
@@ -222,22 +266,32 @@ def published_run(
         return loss.item()
 
     setting = [sigma, float(steps), float(len(private)), lr, float(GROUPINGS.index(grouping))]
-    train_resumably(work, {"generator": generator, "optimizer": optimizer}, steps, setting, checkpoint)
+    train_resumably(
+        work, {"generator": generator, "optimizer": optimizer}, steps, setting, checkpoint
+    )
     return generator
 
 
-def _loss(generator: Any, private: Records, chosen: Tensor, classes: Tensor, sigma: float, grouping: str) -> Tensor:
+def _loss(
+    generator: Any, private: Records, chosen: Tensor, classes: Tensor, sigma: float, grouping: str
+) -> Tensor:
     """Return the published loss of generated images against the private records of these numbers."""
     rows = private.floats(chosen).flatten(1)
     generated = generator(generator.latent(len(chosen)), classes).flatten(1)
     if grouping == "label":
         marks = LABEL * F.one_hot(classes, 10)
         rows, generated = torch.cat([rows, marks], dim=1), torch.cat([generated, marks], dim=1)
-    return published_loss(generated, rows, sigma, SETTING.n_projections, groups=10 if grouping == "ten" else 1)
+    return published_loss(
+        generated, rows, sigma, SETTING.n_projections, groups=10 if grouping == "ten" else 1
+    )
 
 
 def train_resumably(
-    work: Callable[[int], float], parts: dict[str, Any], steps: int, setting: list[float], checkpoint: Path | None
+    work: Callable[[int], float],
+    parts: dict[str, Any],
+    steps: int,
+    setting: list[float],
+    checkpoint: Path | None,
 ) -> float:
     """Call ``work`` with the number of every step, which returns the loss; return the seconds of training.
 
@@ -248,7 +302,9 @@ def train_resumably(
     if checkpoint is not None and checkpoint.exists():
         state = torch.load(verified_archive(checkpoint), weights_only=True)
         if state["setting"] != setting:
-            raise InputError(f"Expected a checkpoint of {setting}, got one of {state['setting']}; remove {checkpoint}.")
+            raise InputError(
+                f"Expected a checkpoint of {setting}, got one of {state['setting']}; remove {checkpoint}."
+            )
         for name, part in parts.items():
             part.load_state_dict(state[name])
         torch.set_rng_state(state["random"])
@@ -260,11 +316,20 @@ def train_resumably(
             continue
         seconds = time.monotonic() - started
         average = total / (step % EVERY + 1)
-        print(f"step {step + 1:,} of {steps:,}, distance {average:.4f}, {seconds:.0f} s", file=sys.stderr, flush=True)
+        print(
+            f"step {step + 1:,} of {steps:,}, distance {average:.4f}, {seconds:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
         total = 0.0
         if checkpoint is not None:
             state = {name: part.state_dict() for name, part in parts.items()}
-            state |= {"setting": setting, "step": step + 1, "seconds": seconds, "random": torch.get_rng_state()}
+            state |= {
+                "setting": setting,
+                "step": step + 1,
+                "seconds": seconds,
+                "random": torch.get_rng_state(),
+            }
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(checkpoint, partial(torch.save, state))
     return seconds

@@ -40,12 +40,21 @@ from dpswd._progress import say
 from dpswd._validate import choice
 from dpswd.data.found import data_root
 from dpswd.errors import InputError
-from dpswd.generators import save_columns
+from dpswd.files.pictures import save_columns
 from experiments import cells
 
 BUDGETS, SEEDS, SMALL_SEEDS = (10.0, 1.0), (10, 11, 12), range(10, 30)
 N, DELTA, SMALL_DELTA = 25_000, 1e-6, 1e-5
-COLUMNS = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week", "male", "married"]
+COLUMNS = [
+    "age",
+    "fnlwgt",
+    "education-num",
+    "capital-gain",
+    "capital-loss",
+    "hours-per-week",
+    "male",
+    "married",
+]
 BOUNDS = [(17, 90), (0, 1_500_000), (1, 16), (0, 99_999), (0, 5_000), (1, 99), (0, 1), (0, 1)]
 KINDS = ["integer"] * 6 + ["binary"] * 2
 RULE = "dpswd.mixture.structure._distributions"
@@ -66,9 +75,29 @@ OLD_SMALL = [  # seeds from 10, of Office-Caltech-10 from 0; centre and radius o
     ("wine", 10.0, 20, {"logreg": 90.7, "neighbours": 89.2}),
     ("Office-Caltech-10", 10.0, 3, {"logreg": 95.0, "neighbours": 95.9}),
 ]
-DIABETES = [(18, 90), (1, 2), (15, 45), (60, 140), (90, 310), (40, 250), (20, 100), (1, 10), (3, 6.5), (50, 130)]
-OFFICE, OFFICE_RADIUS = "office_caltech10/amazon_GoogleNet1024.npz", 45.0  # features of a network, without bounds
-DATASETS = {"breast_cancer": 20, "wine": 10, "digits": 3, "diabetes": 5, "Office-Caltech-10": 3}  # seeds
+DIABETES = [
+    (18, 90),
+    (1, 2),
+    (15, 45),
+    (60, 140),
+    (90, 310),
+    (40, 250),
+    (20, 100),
+    (1, 10),
+    (3, 6.5),
+    (50, 130),
+]
+OFFICE, OFFICE_RADIUS = (
+    "office_caltech10/amazon_GoogleNet1024.npz",
+    45.0,
+)  # features of a network, without bounds
+DATASETS = {
+    "breast_cancer": 20,
+    "wine": 10,
+    "digits": 3,
+    "diabetes": 5,
+    "Office-Caltech-10": 3,
+}  # seeds
 
 Array = NDArray[Any]
 
@@ -79,15 +108,25 @@ def adult(seed: int, data: Path | None = None) -> tuple[Array, Array, Array, Arr
 
     path = data_root(data) / "adult" / "adult.csv"
     if not path.exists():
-        raise InputError(f"Expected {path} with the columns of the UCI repository, got none; see docs/tables.md.")
+        raise InputError(
+            f"Expected {path} with the columns of the UCI repository, got none; see docs/tables.md."
+        )
     table = pd.read_csv(path, skipinitialspace=True)
-    table["male"], table["married"] = table["sex"] == "Male", table["marital-status"] == "Married-civ-spouse"
-    rows, labels = table[COLUMNS].to_numpy(dtype=float), (table["income"] == ">50K").to_numpy().astype(int)
+    table["male"], table["married"] = (
+        table["sex"] == "Male",
+        table["marital-status"] == "Married-civ-spouse",
+    )
+    rows, labels = (
+        table[COLUMNS].to_numpy(dtype=float),
+        (table["income"] == ">50K").to_numpy().astype(int),
+    )
     order = np.random.default_rng(seed).permutation(len(rows))
     return rows[order[:N]], labels[order[:N]], rows[order[N:]], labels[order[N:]]
 
 
-def judge(rows: Array, labels: Array, real: Array, test: Array, test_labels: Array) -> dict[str, Any]:
+def judge(
+    rows: Array, labels: Array, real: Array, test: Array, test_labels: Array
+) -> dict[str, Any]:
     """Return distances of columns over their standard deviations, error of correlations, and AUC on test rows."""
     upper = np.triu_indices(rows.shape[1], 1)
     models = {
@@ -100,13 +139,17 @@ def judge(rows: Array, labels: Array, real: Array, test: Array, test_labels: Arr
         for name, model in models.items()
     }
     return {
-        "distances": [wasserstein_distance(a, b) / a.std() for a, b in zip(real.T, rows.T, strict=True)],
+        "distances": [
+            wasserstein_distance(a, b) / a.std() for a, b in zip(real.T, rows.T, strict=True)
+        ],
         "correlations": float(np.abs(np.corrcoef(real.T) - np.corrcoef(rows.T))[upper].mean()),
         "auc": auc,
     }
 
 
-def generate(method: str, rows: Array, labels: Array, epsilon: float, delta: float, n: int, **options: Any) -> Any:
+def generate(
+    method: str, rows: Array, labels: Array, epsilon: float, delta: float, n: int, **options: Any
+) -> Any:
     """Fit with one of the methods, or as the rule says; return synthetic rows and their classes."""
     facts = {"classes": np.unique(labels).tolist(), "verbose": False, **options}
     structure = patch(RULE, METHODS[method]) if method in METHODS else nullcontext()
@@ -116,12 +159,16 @@ def generate(method: str, rows: Array, labels: Array, epsilon: float, delta: flo
     return made.sample(n, proportions="released" if n == len(rows) else "equal")
 
 
-def methods(rows: Array, labels: Array, epsilon: float, delta: float, options: dict[str, Any]) -> dict[str, bool]:
+def methods(
+    rows: Array, labels: Array, epsilon: float, delta: float, options: dict[str, Any]
+) -> dict[str, bool]:
     """Return the methods to measure, and whether the rule takes them: all at the first budget, else the one taken."""
     if "bounds" not in options:
         return {"vectors without bounds": True}
     n_classes = len(np.unique(labels))
-    ruled = PrivateGenerator(epsilon, delta, bounds=options["bounds"]).forecast(rows.shape[1:], len(rows), n_classes)
+    ruled = PrivateGenerator(epsilon, delta, bounds=options["bounds"]).forecast(
+        rows.shape[1:], len(rows), n_classes
+    )
     names = list(METHODS)
     taken = names[0] if ruled.own_columns else names[1] if ruled.n_bins else names[2]
     return {name: name == taken for name in names if name == taken or epsilon == BUDGETS[0]}
@@ -130,7 +177,9 @@ def methods(rows: Array, labels: Array, epsilon: float, delta: float, options: d
 def adult_rows(out: Path, seeds: tuple[int, ...], data: Path | None) -> list[dict[str, Any]]:
     """Measure Adult; write the figure of the first seed."""
     splits = {seed: adult(seed, data) for seed in seeds}
-    rows = [averaged("real records", None, [judge(x, y, x, xt, yt) for x, y, xt, yt in splits.values()])]
+    rows = [
+        averaged("real records", None, [judge(x, y, x, xt, yt) for x, y, xt, yt in splits.values()])
+    ]
     for epsilon in BUDGETS:
         x, y, _, _ = splits[seeds[0]]
         for method, taken in methods(x, y, epsilon, DELTA, {"bounds": BOUNDS}).items():
@@ -146,19 +195,39 @@ def adult_rows(out: Path, seeds: tuple[int, ...], data: Path | None) -> list[dic
             rows.append(averaged(method, epsilon, found, seconds=mean(seconds), chosen=taken))
         old = next(each for each in OLD_ADULT if each[0] == epsilon)
         auc = dict(zip(("boosting", "histogram boosting", "logreg"), old[2:5], strict=True))
-        before = {"epsilon": epsilon, "seeds": 2, "distances": dict(zip(COLUMNS, old[1], strict=True)), "auc": auc}
+        before = {
+            "epsilon": epsilon,
+            "seeds": 2,
+            "distances": dict(zip(COLUMNS, old[1], strict=True)),
+            "auc": auc,
+        }
         rows.append(_OLD | before | {"largest": max(old[1]), "correlations": old[5]})
     return rows
 
 
-def averaged(method: str, epsilon: float | None, found: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+def averaged(
+    method: str, epsilon: float | None, found: list[dict[str, Any]], **more: Any
+) -> dict[str, Any]:
     """Return a row of means over seeds."""
     distances = np.array([each["distances"] for each in found])
     auc = {name: mean(each["auc"][name] for each in found) for name in found[0]["auc"]}
-    row: dict[str, Any] = {"method": method, "epsilon": epsilon, "version": __version__, "seeds": len(found)}
+    row: dict[str, Any] = {
+        "method": method,
+        "epsilon": epsilon,
+        "version": __version__,
+        "seeds": len(found),
+    }
     row |= {"distances": dict(zip(COLUMNS, distances.mean(0).tolist(), strict=True))}
-    row |= {"largest": float(distances.max()), "correlations": mean(each["correlations"] for each in found)}
-    return row | {"auc": auc, "least_auc": min(each["auc"]["boosting"] for each in found), "each": found, **more}
+    row |= {
+        "largest": float(distances.max()),
+        "correlations": mean(each["correlations"] for each in found),
+    }
+    return row | {
+        "auc": auc,
+        "least_auc": min(each["auc"]["boosting"] for each in found),
+        "each": found,
+        **more,
+    }
 
 
 def mst_rows(data: Path | None) -> list[dict[str, Any]]:
@@ -168,10 +237,26 @@ def mst_rows(data: Path | None) -> list[dict[str, Any]]:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
         source, target = Path(directory) / "in.npz", Path(directory) / "out.npz"
-        np.savez(source, rows=x, labels=y, bounds=BOUNDS, epsilon=epsilon, delta=DELTA, bins=32, seed=seed)
-        command = [os.environ.get("DPMM_PYTHON", sys.executable), Path(__file__).with_name("mst.py"), source, target]
+        np.savez(
+            source,
+            rows=x,
+            labels=y,
+            bounds=BOUNDS,
+            epsilon=epsilon,
+            delta=DELTA,
+            bins=32,
+            seed=seed,
+        )
+        command = [
+            os.environ.get("DPMM_PYTHON", sys.executable),
+            Path(__file__).with_name("mst.py"),
+            source,
+            target,
+        ]
         if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
-            raise InputError("Expected DPMM_PYTHON as an interpreter with dpmm, got none that runs MST.")
+            raise InputError(
+                "Expected DPMM_PYTHON as an interpreter with dpmm, got none that runs MST."
+            )
         seconds = time.perf_counter() - start
         made = np.load(target)
         found = judge(made["rows"], made["labels"], x, xt, yt)
@@ -193,11 +278,20 @@ def small_rows(out: Path, limit: int | None, data: Path | None) -> list[dict[str
     planned = []
     for name, n_seeds in DATASETS.items():
         x, y, options = _small(name, data)
-        facts = {"dataset": name, "n_records": round(0.7 * len(x)), "columns": x.shape[1], "classes": len(np.unique(y))}
+        facts = {
+            "dataset": name,
+            "n_records": round(0.7 * len(x)),
+            "columns": x.shape[1],
+            "classes": len(np.unique(y)),
+        }
         for epsilon in BUDGETS:
-            for method, taken in methods(x[: facts["n_records"]], y, epsilon, SMALL_DELTA, options).items():
+            for method, taken in methods(
+                x[: facts["n_records"]], y, epsilon, SMALL_DELTA, options
+            ).items():
                 cell = Cell(name, epsilon, method, limit or n_seeds)
-                planned.append((cell, facts | {"method": method, "version": __version__, "chosen": taken}))
+                planned.append(
+                    (cell, facts | {"method": method, "version": __version__, "chosen": taken})
+                )
             planned += [
                 (Cell(name, epsilon, "", n_old), facts | _OLD | _mean_and_error([found]))
                 for dataset, budget, n_old, found in OLD_SMALL
@@ -206,7 +300,10 @@ def small_rows(out: Path, limit: int | None, data: Path | None) -> list[dict[str
     wanted = [cell for cell, _ in planned if cell.method]
     results = cells.run_cells(wanted, partial(measure, data=data), out / "tables_small")
     found = dict(zip(wanted, results, strict=True))
-    return [{"epsilon": cell.epsilon, "seeds": cell.seeds} | facts | found.get(cell, {}) for cell, facts in planned]
+    return [
+        {"epsilon": cell.epsilon, "seeds": cell.seeds} | facts | found.get(cell, {})
+        for cell, facts in planned
+    ]
 
 
 def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
@@ -222,7 +319,11 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
 
 def _mean_and_error(found: list[dict[str, float]]) -> dict[str, Any]:
     """Return the means over seeds, and their standard errors."""
-    errors = {key: stdev(each[key] for each in found) / math.sqrt(len(found)) for key in found[0] if len(found) > 1}
+    errors = {
+        key: stdev(each[key] for each in found) / math.sqrt(len(found))
+        for key in found[0]
+        if len(found) > 1
+    }
     return {key: mean(each[key] for each in found) for key in found[0]} | {"errors": errors}
 
 
@@ -233,12 +334,20 @@ def _small(name: str, data: Path | None) -> tuple[Array, Array, dict[str, Any]]:
         return office["features"], office["labels"].ravel(), {"radius": OFFICE_RADIUS}
     if name == "diabetes":  # disease progression above 140
         x, y = datasets.load_diabetes(return_X_y=True, scaled=False)
-        return x, (y > 140).astype(int), {"bounds": DIABETES, "kinds": ["integer", "binary", *["numeric"] * 8]}
+        return (
+            x,
+            (y > 140).astype(int),
+            {"bounds": DIABETES, "kinds": ["integer", "binary", *["numeric"] * 8]},
+        )
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     if name == "digits":
         return x, y, {"bounds": [(0, 16)] * 64, "kinds": ["integer"] * 64}
     power = 10.0 ** np.floor(np.log10(x.max(0)))
-    return x, y, {"bounds": [(0.0, high) for high in (np.ceil(x.max(0) / power * 2) / 2 * power).tolist()]}
+    return (
+        x,
+        y,
+        {"bounds": [(0.0, high) for high in (np.ceil(x.max(0) / power * 2) / 2 * power).tolist()]},
+    )
 
 
 def _accuracies(rows: Array, labels: Array, test: Array, test_labels: Array) -> dict[str, float]:
@@ -249,12 +358,17 @@ def _accuracies(rows: Array, labels: Array, test: Array, test_labels: Array) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {
-            name: 100 * float(make_pipeline(StandardScaler(), model).fit(rows, labels).score(test, test_labels))
+            name: 100
+            * float(
+                make_pipeline(StandardScaler(), model).fit(rows, labels).score(test, test_labels)
+            )
             for name, model in models.items()
         }
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small") -> dict[str, Any]:
+def run(
+    out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small"
+) -> dict[str, Any]:
     """Tables: Adult (--only adult), small data sets (small; resumes), MST with dpmm (mst)."""
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "adult": lambda: adult_rows(out, SEEDS, data),

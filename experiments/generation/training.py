@@ -18,14 +18,20 @@ from torch import Tensor
 
 from dpswd import mixture
 from dpswd.audit.game import Unrecorded
-from dpswd.budget import Budget
+from dpswd.budget.budget import Budget
 from dpswd.data import Benchmark, benchmark
 from dpswd.evaluation.accuracy import scores
-from dpswd.generators import Generator
+from dpswd.networks.generator import Generator
 from dpswd.records import PrivateRecords, Records
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-BENCHMARKS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps", "digits": "digits", "CIFAR10": "cifar10"}
+BENCHMARKS = {
+    "MNIST": "mnist",
+    "FashionMNIST": "fashion",
+    "USPS": "usps",
+    "digits": "digits",
+    "CIFAR10": "cifar10",
+}
 SHIPPED = {  # public constants of the one-shot generator
     "MNIST": CONFIGS / "mnist.yaml",
     "FashionMNIST": CONFIGS / "fashion.yaml",
@@ -86,7 +92,9 @@ def to_bytes(images: Tensor) -> NDArray[np.uint8]:
 
 def constants_digest(path: Path) -> str:
     """Return a digest of the constants in a file: a cell is run again when they change."""
-    return hashlib.sha256(json.dumps(shipped_constants(path), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(shipped_constants(path), sort_keys=True).encode()).hexdigest()[
+        :16
+    ]
 
 
 def shipped_constants(path: Path) -> dict[str, Any]:
@@ -112,15 +120,25 @@ def train_mixture(
     if directory is None:
         with tempfile.TemporaryDirectory() as place:
             return train_mixture(
-                records, constants, Path(place) / "run", epsilon=epsilon, delta=delta, seed=seed, **changes
+                records,
+                constants,
+                Path(place) / "run",
+                epsilon=epsilon,
+                delta=delta,
+                seed=seed,
+                **changes,
             )
     stated = {
-        key: value for key, value in shipped_constants(constants).items() if key not in ("size", "channels", "classes")
+        key: value
+        for key, value in shipped_constants(constants).items()
+        if key not in ("size", "channels", "classes")
     }
     stated |= changes
     budget: Any = NoNoise()
     if epsilon is not None:
-        budget = Budget(records, target_epsilon=epsilon, target_delta=delta, run_dir=directory, config=stated)
+        budget = Budget(
+            records, target_epsilon=epsilon, target_delta=delta, run_dir=directory, config=stated
+        )
     torch.manual_seed(seed)
     started = time.monotonic()
     generator = mixture.fit(records, budget, **stated)
@@ -149,22 +167,31 @@ def train_network(
 
     from dpswd import PrivacyBudget, ReleaseLoader
     from dpswd.lightning.module import GeneratorModule
-    from dpswd.lightning.networks import ConvGenerator
     from dpswd.mixture.features import DCT
+    from dpswd.networks.image_generators import ConvGenerator
 
     torch.manual_seed(seed)
     features = DCT((1, 28, 28), size=14, centre=0.13, radius=11.0)
-    module = GeneratorModule(ConvGenerator(latent_dim=100), features, batch_size, n_projections=392, **options)
+    module = GeneratorModule(
+        ConvGenerator(latent_dim=100), features, batch_size, n_projections=392, **options
+    )
     budget = PrivacyBudget(epsilon, delta, run_dir=str(directory))
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = L.Trainer(max_steps=steps, accelerator="cpu", callbacks=[budget], default_root_dir=directory, **quiet)
-    loader = ReleaseLoader(records, batch_size=batch_size, n_releases=-(-steps // every), every=every)
+    quiet = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
+    trainer = L.Trainer(
+        max_steps=steps, accelerator="cpu", callbacks=[budget], default_root_dir=directory, **quiet
+    )
+    loader = ReleaseLoader(
+        records, batch_size=batch_size, n_releases=-(-steps // every), every=every
+    )
     started = time.monotonic()
     trainer.fit(module, loader)
     seconds = time.monotonic() - started
     facts = budget.statement()
     return Made(
         module.generator.eval(),
-        {name: facts[name] for name in ("sound", "mu", "delta")} | {"statistic": facts["mechanism"]["statistic"]},
+        {name: facts[name] for name in ("sound", "mu", "delta")}
+        | {"statistic": facts["mechanism"]["statistic"]},
         seconds,
     )

@@ -23,7 +23,11 @@ from torch import Tensor
 
 Array = NDArray[np.float64]
 
-LOSS_BOUNDS = {"savage": 1.0, "tangent": (math.pi + 1) ** 2, "zero_one": 1.0}  # every loss lies in [0, bound]
+LOSS_BOUNDS = {
+    "savage": 1.0,
+    "tangent": (math.pi + 1) ** 2,
+    "zero_one": 1.0,
+}  # every loss lies in [0, bound]
 
 
 def margin_loss(loss: str, margins: Tensor) -> Tensor:
@@ -65,7 +69,9 @@ def estimate_tv_bound(risks: Array, beta: float, *, confidence: float = 0.95) ->
     """Estimate Theorem 3 from risks (draws, n); the centred bound is beta max_x E_q |c_wx|."""
     deviation = np.abs(risks - risks.mean(axis=0))  # (draws, n)
     mean = deviation.mean(axis=0)
-    z = float(stats.norm.isf((1 - confidence) / (4 * risks.shape[1])))  # two means per record, two sides each
+    z = float(
+        stats.norm.isf((1 - confidence) / (4 * risks.shape[1]))
+    )  # two means per record, two sides each
     error = z * (deviation.std(axis=0, ddof=1) + risks.std(axis=0, ddof=1)) / math.sqrt(len(risks))
     lower, upper = max(float((mean - error).max()), 0.0), float((mean + error).max())
     printed = 2 * beta * float(np.abs(risks).mean(axis=0).max())

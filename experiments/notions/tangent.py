@@ -41,7 +41,11 @@ def digits() -> dict[str, Rows]:
     order = np.random.default_rng(0).permutation(len(bunch.target))
     x = torch.as_tensor(bunch.data[order] / 16, dtype=torch.float64)
     y = torch.as_tensor(bunch.target[order], dtype=torch.int64)
-    return {"public": (x[:700], y[:700]), "private": (x[700:1300], y[700:1300]), "test": (x[1300:], y[1300:])}
+    return {
+        "public": (x[:700], y[:700]),
+        "private": (x[700:1300], y[700:1300]),
+        "test": (x[1300:], y[1300:]),
+    }
 
 
 def encoder(x: Tensor, y: Tensor, generator: torch.Generator) -> torch.nn.Module:
@@ -50,7 +54,9 @@ def encoder(x: Tensor, y: Tensor, generator: torch.Generator) -> torch.nn.Module
     last = torch.nn.Linear(FEATURES, CLASSES, dtype=torch.float64)
     with torch.no_grad():
         for parameter in (*first.parameters(), *last.parameters()):
-            parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+            parameter.copy_(
+                0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            )
     network = torch.nn.Sequential(first, torch.nn.Tanh(), last)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01, weight_decay=1e-3)
     for _ in range(300):
@@ -82,7 +88,9 @@ def risk_gradients(heads: Tensor, private: Rows, loss: str) -> Any:
     if loss == "zero_one":
         return None
     x = private[0].expand(len(heads), -1, -1).clone().requires_grad_(True)
-    (gradient,) = torch.autograd.grad(margin_loss(loss, linear_margins(heads, x, private[1])).sum(), x)
+    (gradient,) = torch.autograd.grad(
+        margin_loss(loss, linear_margins(heads, x, private[1])).sum(), x
+    )
     return gradient.flatten(1).numpy() / math.sqrt(len(private[0]))
 
 
@@ -98,11 +106,17 @@ def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
     right = (linear_margins(heads, *split["test"]) > 0).double().mean(-1).numpy()
     rng, rows = np.random.default_rng(1), []
     for loss in LOSS_BOUNDS:
-        risk, gradients = margin_loss(loss, margins).numpy(), risk_gradients(heads, split["private"], loss)
+        risk, gradients = (
+            margin_loss(loss, margins).numpy(),
+            risk_gradients(heads, split["private"], loss),
+        )
         n = risk.shape[1]
         for beta in [1.0, 100.0] if quick else [1.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0]:
             q = gibbs_distribution(risk, beta)
-            norms, change = tangent_norms(risk, beta, q=q, gradients=gradients), removal_changes(risk, beta)
+            norms, change = (
+                tangent_norms(risk, beta, q=q, gradients=gradients),
+                removal_changes(risk, beta),
+            )
             drawn = rng.choice(len(q), 2000, p=q)
             estimates = {"remark_3c": estimate_tv_bound(risk[drawn], beta)}
             if gradients is not None:
@@ -133,17 +147,36 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     with figure(path, 12, 3.8, 1, 3, dpi=70) as (left, middle, right):
         for loss, part in grouped(rows, lambda row: row["loss"]).items():
             betas, n = [row["beta"] for row in part], part[0]["n_private"]
-            panels = ((left, "tangent_dp", "removal_log"), (middle, "differentiability", "removal_tv"))
+            panels = (
+                (left, "tangent_dp", "removal_log"),
+                (middle, "differentiability", "removal_tv"),
+            )
             for axes, name, removal in panels:
                 norms = [row[name]["total_variation"] for row in part]
                 line = axes.plot(betas, [norm["exact"] for norm in norms], label=loss)[0]
-                axes.plot(betas, [norm["printed_bound"] for norm in norms], color=line.get_color(), linestyle=":")
+                axes.plot(
+                    betas,
+                    [norm["printed_bound"] for norm in norms],
+                    color=line.get_color(),
+                    linestyle=":",
+                )
                 axes.plot(betas, [n * row[removal] for row in part], "x", color=line.get_color())
             exact = [row["tangent_dp"]["total_variation"]["exact"] for row in part]
             right.plot(exact, [row["accuracy"] for row in part], "o-", label=loss)
         left.set(xscale="log", yscale="log", xlabel="beta", title="Definition 2: tangent DP")
         left.set_ylabel("exact (line), printed bound (dots), removal x n (x)", fontsize=8)
-        middle.set(xscale="log", yscale="log", ylim=(1e-3, 2e5), xlabel="beta", title="Definition 1: differentiability")
-        right.set(xscale="log", xlabel="tangent DP, exact", ylabel="expected accuracy of a draw, %", title="accuracy")
+        middle.set(
+            xscale="log",
+            yscale="log",
+            ylim=(1e-3, 2e5),
+            xlabel="beta",
+            title="Definition 1: differentiability",
+        )
+        right.set(
+            xscale="log",
+            xlabel="tangent DP, exact",
+            ylabel="expected accuracy of a draw, %",
+            title="accuracy",
+        )
         for axes in (left, middle, right):
             axes.legend(fontsize=8)

@@ -102,8 +102,13 @@ def table_1() -> list[dict[str, Any]]:
     """Table 1 in numbers: sensitivity 1, scales 1 and 3, orders 1 and 2; ``None`` stands for infinity."""
     rows: list[dict[str, Any]] = []
     for scale in (1.0, 3.0):
-        rows.append({"notion": "DP", "order": None, "scale": scale, "laplace": 1 / scale, "gaussian": None})
-        for notion, laplace, gaussian in (("RDP", laplace_rdp, gaussian_rdp), ("WDP", laplace_wdp, gaussian_wdp)):
+        rows.append(
+            {"notion": "DP", "order": None, "scale": scale, "laplace": 1 / scale, "gaussian": None}
+        )
+        for notion, laplace, gaussian in (
+            ("RDP", laplace_rdp, gaussian_rdp),
+            ("WDP", laplace_wdp, gaussian_wdp),
+        ):
             for order in (1.0, 2.0):
                 values = {"laplace": laplace(order, scale), "gaussian": gaussian(order, scale)}
                 rows.append({"notion": notion, "order": order, "scale": scale} | values)
@@ -118,9 +123,15 @@ def wdp_fig1(out: Path) -> dict[str, Any]:
         for axes, (name, curve) in zip(panels.ravel(), PANELS.items(), strict=True):
             wdp = name.endswith("WDP")
             for scale in SCALES:
-                axes.plot(orders, [curve(order, scale) for order in orders], label=f"noise scale {scale:g}")
+                axes.plot(
+                    orders,
+                    [curve(order, scale) for order in orders],
+                    label=f"noise scale {scale:g}",
+                )
                 for order in ORDERS:
-                    true = gaussian_distance(1.0, scale, scale, order) if wdp else None  # equal to 1: any shift by 1
+                    true = (
+                        gaussian_distance(1.0, scale, scale, order) if wdp else None
+                    )  # equal to 1: any shift by 1
                     values = {"value": curve(order, scale), "true_distance": true}
                     rows.append({"panel": name, "scale": scale, "order": order} | values)
             if wdp:
@@ -149,7 +160,8 @@ def trace(
     rng = np.random.default_rng(int(1000 * quantile))
     moments, bayes = 0.0, BayesianAccountant(ORDER, steps)
     wasserstein, printed = (
-        WassersteinAccountant(order=ORDER, beta=1.0, sigma=1.0, sampling_rate=RATE) for _ in range(2)
+        WassersteinAccountant(order=ORDER, beta=1.0, sigma=1.0, sampling_rate=RATE)
+        for _ in range(2)
     )
     first, second = np.triu_indices(3, 1)
     curves: dict[str, list[float]] = {name: [] for name in LABELS}
@@ -163,7 +175,9 @@ def trace(
         moments += float(log_moment(2 * bound, sigma, RATE, ORDER))
         bayes.step(distances, sigma=sigma, rate=RATE)
         wasserstein.step(distances, sigma=sigma)
-        printed.total_loss += theorem_2_loss(ORDER, gradients[first] - gradients[second], sigma, RATE)
+        printed.total_loss += theorem_2_loss(
+            ORDER, gradients[first] - gradients[second], sigma, RATE
+        )
         values = {
             "dp_epsilon": (moments - math.log(DELTA)) / ORDER,
             "bdp_epsilon": bayes.get_epsilon(DELTA),
@@ -180,8 +194,16 @@ def wdp_fig2(out: Path, *, quick: bool = False) -> dict[str, Any]:
     steps = 2 if quick else 100
     rows: list[dict[str, Any]] = []
 
-    def row(number: int | None, quantile: float, clip: bool, noise: float, unit: float, curves: Any) -> dict[str, Any]:
-        settings = {"figure": number, "quantile": quantile, "clipped": clip, "noise": noise, "unit": unit}
+    def row(
+        number: int | None, quantile: float, clip: bool, noise: float, unit: float, curves: Any
+    ) -> dict[str, Any]:
+        settings = {
+            "figure": number,
+            "quantile": quantile,
+            "clipped": clip,
+            "noise": noise,
+            "unit": unit,
+        }
         return settings | {"steps": steps} | {name: values[-1] for name, values in curves.items()}
 
     for number, clip in ((2, False), (4, True)):
@@ -194,8 +216,21 @@ def wdp_fig2(out: Path, *, quick: bool = False) -> dict[str, Any]:
                 axes.set(title=title, xlabel="step", ylabel="value", yscale="log")
                 axes.legend(fontsize=8)
                 rows.append(row(number, quantile, clip, NOISE, 1.0, curves))
-    for noise, unit in ((2.0, 1.0), (0.02, 1.0), (NOISE, 1e-3)):  # dependence on the noise and on the unit
-        rows.append(row(None, 0.5, True, noise, unit, trace(0.5, clip=True, steps=steps, noise=noise, unit=unit)))
+    for noise, unit in (
+        (2.0, 1.0),
+        (0.02, 1.0),
+        (NOISE, 1e-3),
+    ):  # dependence on the noise and on the unit
+        rows.append(
+            row(
+                None,
+                0.5,
+                True,
+                noise,
+                unit,
+                trace(0.5, clip=True, steps=steps, noise=noise, unit=unit),
+            )
+        )
     return {"rows": rows}
 
 
@@ -217,17 +252,29 @@ def wdp_fig3(out: Path) -> dict[str, Any]:
     rows = []
     with figure(out / "wdp_fig3.png", 9, 3.6, 1, 2, dpi=70) as (left, right):
         for delta in (1e-10, 1e-8, 1e-5, 1e-3):
-            left.plot(betas, [diagnostic(float(beta), delta) for beta in betas], label=f"delta = {delta:g}")
+            left.plot(
+                betas,
+                [diagnostic(float(beta), delta) for beta in betas],
+                label=f"delta = {delta:g}",
+            )
             rows += [{"panel": "a", "beta": beta, "delta": delta} for beta in (1.0, 10.0, 50.0)]
         for beta in (1.0, 2.0, 5.0, 10.0):
-            right.plot(deltas, [diagnostic(beta, float(delta)) for delta in deltas], label=f"beta = {beta:g}")
+            right.plot(
+                deltas,
+                [diagnostic(beta, float(delta)) for delta in deltas],
+                label=f"beta = {beta:g}",
+            )
             rows += [{"panel": "b", "beta": beta, "delta": delta} for delta in (1e-10, 1e-5)]
         left.set(title="(a)", xlabel="beta", ylabel="WDP diagnostic", ylim=(LOSS - 1, 35))
-        right.set(title="(b)", xlabel="delta", ylabel="WDP diagnostic", xscale="log", ylim=(LOSS - 1, 35))
+        right.set(
+            title="(b)", xlabel="delta", ylabel="WDP diagnostic", xscale="log", ylim=(LOSS - 1, 35)
+        )
         for axes in (left, right):
             axes.axhline(LOSS, color="black", linestyle="--", linewidth=1)
             axes.legend(fontsize=8)
-    return {"rows": [row | {"wdp_diagnostic": diagnostic(row["beta"], row["delta"])} for row in rows]}
+    return {
+        "rows": [row | {"wdp_diagnostic": diagnostic(row["beta"], row["delta"])} for row in rows]
+    }
 
 
 # Table 2
@@ -240,16 +287,35 @@ PRINTED = [  # accuracy without and with privacy, then value and P(A) of DP, Bay
     ("Fashion-MNIST", 92, 90, (2.9, 0.623), (0.91, 0.713), (0.45, 0.611)),
 ]
 BATCH, BETA, PAIRED, EPOCHS = 1024, 32.0, 8, 4
-BAYES_ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # the smallest value counts, as in Triastcyn and Faltings (2020)
+BAYES_ORDERS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+)  # the smallest value counts, as in Triastcyn and Faltings (2020)
 
 
 def printed_rows() -> list[dict[str, Any]]:
     """Compare the printed table, P(A) recomputed, and the least beta at which Corollary 1 allows the printed WDP."""
     rows = []
     for dataset, plain, private, *notions in PRINTED:
-        row: dict[str, Any] = {"dataset": dataset, "accuracy_non_private": plain, "accuracy": private}
+        row: dict[str, Any] = {
+            "dataset": dataset,
+            "accuracy_non_private": plain,
+            "accuracy": private,
+        }
         for name, (value, p_attack) in zip(DELTAS, notions, strict=True):
-            row |= {name: value, f"p_attack_{name}": p_attack, f"p_attack_{name}_is": float(special.expit(value))}
+            row |= {
+                name: value,
+                f"p_attack_{name}": p_attack,
+                f"p_attack_{name}_is": float(special.expit(value)),
+            }
         rows.append(row | {"least_beta": -math.log(DELTAS["wdp"]) / row["wdp"]})
     return rows
 
@@ -264,12 +330,20 @@ def train(loaded: Benchmark, *, noise: float) -> dict[str, float]:
     torch.manual_seed(0)  # a demonstration on public data
     first, second = nn.Conv2d(1, 16, 8, stride=2, padding=3), nn.Conv2d(16, 32, 4, stride=2)
     head = (nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10))
-    model: nn.Module = nn.Sequential(first, nn.Tanh(), nn.MaxPool2d(2, 1), second, nn.Tanh(), nn.MaxPool2d(2, 1), *head)
+    model: nn.Module = nn.Sequential(
+        first, nn.Tanh(), nn.MaxPool2d(2, 1), second, nn.Tanh(), nn.MaxPool2d(2, 1), *head
+    )
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
-    loader: Any = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=BATCH)
+    loader: Any = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(x, y), batch_size=BATCH
+    )
     engine = PrivacyEngine(accountant="prv" if noise > 0.1 else "rdp")
     model, optimizer, loader = engine.make_private(
-        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=noise, max_grad_norm=1.0
+        module=model,
+        optimizer=optimizer,
+        data_loader=loader,
+        noise_multiplier=noise,
+        max_grad_norm=1.0,
     )
     rate, steps = 1 / len(loader), EPOCHS * len(loader)
     bayes = [BayesianAccountant(order, steps) for order in BAYES_ORDERS]
@@ -279,7 +353,9 @@ def train(loaded: Benchmark, *, noise: float) -> dict[str, float]:
         for images, labels in loader:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(images), labels).backward()
-            samples = torch.cat([p.grad_sample[:PAIRED].flatten(1) for p in model.parameters()], dim=1)
+            samples = torch.cat(
+                [p.grad_sample[:PAIRED].flatten(1) for p in model.parameters()], dim=1
+            )
             samples = samples / samples.norm(dim=1, keepdim=True).clamp(min=1.0)
             distances = pdist(samples.double().numpy())  # of clipped gradients, in units of the sum
             for accountant in bayes:
@@ -294,9 +370,15 @@ def train(loaded: Benchmark, *, noise: float) -> dict[str, float]:
         "dp": float(engine.get_epsilon(DELTAS["dp"])),
         "bdp": min(each.get_epsilon(DELTAS["bdp"]) for each in bayes),
         "wdp_sum": wdp.total_loss + additive,
-        "wdp_mean": wdp.total_loss / BATCH + additive,  # the loss scales with the unit of the gradient
+        "wdp_mean": wdp.total_loss / BATCH
+        + additive,  # the loss scales with the unit of the gradient
     }
-    settings = {"accuracy": 100 * accuracy, "noise_multiplier": noise, "epochs": EPOCHS, "steps": steps}
+    settings = {
+        "accuracy": 100 * accuracy,
+        "noise_multiplier": noise,
+        "epochs": EPOCHS,
+        "steps": steps,
+    }
     p_attack = {f"p_attack_{name}": float(special.expit(value)) for name, value in values.items()}
     return settings | values | {"wdp_additive_term": additive} | p_attack
 
@@ -308,7 +390,9 @@ def wdp_table2(out: Path, *, quick: bool = False, data: Path | None = None) -> d
     for dataset, noise in settings[: 1 if quick else None]:
         loaded = benchmark(dataset.replace("-", ""), data)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Opacus: no secure generator, order at the edge of its grid
+            warnings.simplefilter(
+                "ignore"
+            )  # Opacus: no secure generator, order at the edge of its grid
             rows.append({"dataset": dataset} | train(loaded, noise=noise))
     return {"deltas": DELTAS, "rows": rows, "printed": printed_rows()}
 

@@ -39,8 +39,12 @@ def test_tail_is_charged_at_every_release():
     expected = float(pld.compose(bounded.parts()).get_epsilon_for_delta(DELTA - T * failure_prob))
     assert bounded.get_epsilon(DELTA) == pytest.approx(expected)
     assert bounded.profile([expected])[0] == pytest.approx(DELTA, rel=2e-3)
-    assert bounded.pld().get_delta_for_epsilon(1e3) == pytest.approx(T * failure_prob, rel=1e-6)  # infinite loss
-    assert bounded.get_epsilon(DELTA) > account(ROWS).get_epsilon(DELTA)  # a bound costs more than the exact law
+    assert bounded.pld().get_delta_for_epsilon(1e3) == pytest.approx(
+        T * failure_prob, rel=1e-6
+    )  # infinite loss
+    assert bounded.get_epsilon(DELTA) > account(ROWS).get_epsilon(
+        DELTA
+    )  # a bound costs more than the exact law
 
 
 @pytest.mark.parametrize(("batch", "factor"), [(100, 1.0), (300, 3 * 300 / 497), (497, 1.0)])
@@ -67,7 +71,9 @@ def test_tails_without_failure_prob_get_half_of_delta():
 def implied_mu(loss, epsilon):
     """The mu of the Gaussian mechanism with the same delta at ``epsilon`` (Dong2022, Corollary 1)."""
     delta = float(loss.get_delta_for_epsilon(epsilon))
-    return optimize.brentq(lambda mu: float(pld.gaussian_delta(mu, epsilon)) - delta, 1e-9, 50.0, xtol=1e-14)
+    return optimize.brentq(
+        lambda mu: float(pld.gaussian_delta(mu, epsilon)) - delta, 1e-9, 50.0, xtol=1e-14
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,13 +130,22 @@ def test_sound_and_assumptions():
 
 def test_labels_cost_nothing_with_whole_bases_and_little_without():
     whole = ROWS.replace(kind="orthogonal")
-    assert account(whole).get_epsilon(DELTA) == account(whole.replace(n_classes=10)).get_epsilon(DELTA)
-    plain, classes = account(ROWS).get_epsilon(DELTA), account(ROWS.replace(n_classes=10)).get_epsilon(DELTA)
+    assert account(whole).get_epsilon(DELTA) == account(whole.replace(n_classes=10)).get_epsilon(
+        DELTA
+    )
+    plain, classes = (
+        account(ROWS).get_epsilon(DELTA),
+        account(ROWS.replace(n_classes=10)).get_epsilon(DELTA),
+    )
     assert plain <= classes < 1.01 * plain
 
 
 def calibrate(target_epsilon=None, target_delta=None, target_mu=None, accountant="pld", **changes):
-    target = {"target_epsilon": target_epsilon, "target_delta": target_delta, "target_mu": target_mu}
+    target = {
+        "target_epsilon": target_epsilon,
+        "target_delta": target_delta,
+        "target_mu": target_mu,
+    }
     return calibrate_sigma(ROWS.replace(**changes), **PLAN, **target, accountant=accountant)
 
 
@@ -142,13 +157,24 @@ def calibrate(target_epsilon=None, target_delta=None, target_mu=None, accountant
         (lambda: account(ROWS).get_epsilon(1e-18), "delta"),
         (lambda: PrivacyAccountant().get_epsilon(1e-5), "step"),
         (lambda: PrivacyAccountant("rdp").get_epsilon(1e-5), "step"),
-        (lambda: account(ROWS.replace(bound="bernstein", failure_prob=1e-5)).get_epsilon(1e-3), "failure_prob"),
+        (
+            lambda: account(ROWS.replace(bound="bernstein", failure_prob=1e-5)).get_epsilon(1e-3),
+            "failure_prob",
+        ),
         (lambda: account(ROWS.replace(bound="bernstein")).pld(), "failure_prob"),
         (lambda: account(ROWS.replace(sigma=1e-3)).get_epsilon(1e-5), "larger sigma"),
-        (lambda: account(ROWS.replace(sigma=0.1, batch_size=N), releases=1).get_mu_and_regret(), "larger sigma"),
+        (
+            lambda: account(ROWS.replace(sigma=0.1, batch_size=N), releases=1).get_mu_and_regret(),
+            "larger sigma",
+        ),
         (lambda: mu_of_epsilon(1e12, 1e-5), "epsilon"),
         # at delta >= q T, (0, delta) holds without noise: a record is read with probability at most q T
-        (lambda: ROWS.calibrate(sample_size=10**6, n_releases=1, target_epsilon=1e-4, target_delta=1e-4), "lower the"),
+        (
+            lambda: ROWS.calibrate(
+                sample_size=10**6, n_releases=1, target_epsilon=1e-4, target_delta=1e-4
+            ),
+            "lower the",
+        ),
         (lambda: calibrate(0.0, 1e-5), "target_epsilon"),
         (lambda: calibrate(1.0, 1.0), "target_delta"),
         (lambda: calibrate(), "or target_mu"),
@@ -166,16 +192,29 @@ def test_invalid_input(call, match):
 
 BLOCKS = SKETCH.replace(sigma=1.0, n_quantiles=20, n_classes=None)
 PLAN = {"sample_size": N, "n_releases": T}
-PLANS = pytest.mark.parametrize(("mechanism", "size", "releases"), [(ROWS, N, T), (ROWS, 32, 1), (BLOCKS, 1000, 3)])
+PLANS = pytest.mark.parametrize(
+    ("mechanism", "size", "releases"), [(ROWS, N, T), (ROWS, 32, 1), (BLOCKS, 1000, 3)]
+)
 
 
 # exact sigma of rows of Table 4: own computation by docs/theory/accounting.md, independent of the package
-TABLE4_SIGMA = {"USPS-MNIST": 0.492, "MNIST (b)": 0.695, "Office-31": 1.567, "VisDA": 1.833, "CelebA (b)": 0.311}
+TABLE4_SIGMA = {
+    "USPS-MNIST": 0.492,
+    "MNIST (b)": 0.695,
+    "Office-31": 1.567,
+    "VisDA": 1.833,
+    "CelebA (b)": 0.311,
+}
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in TABLE4_SIGMA], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for row in TABLE4 if row.name in TABLE4_SIGMA], ids=lambda row: row.name
+)
 def test_table4_by_pld(row):
-    started, setting = time.process_time(), {"sample_size": row.sample_size, "n_releases": row.n_releases}
+    started, setting = (
+        time.process_time(),
+        {"sample_size": row.sample_size, "n_releases": row.n_releases},
+    )
     sigma = calibrate_sigma(row.mechanism, **setting, target_epsilon=10, target_delta=row.delta)
     assert time.process_time() - started < 5
     assert sigma == pytest.approx(TABLE4_SIGMA[row.name], rel=0.01)
@@ -184,19 +223,28 @@ def test_table4_by_pld(row):
 
 
 @PLANS
-@pytest.mark.parametrize(("target", "delta"), [(0.05, 1e-2), (1.0, 1e-5), (60.0, 1e-9), (0.1, None), (4.0, None)])
+@pytest.mark.parametrize(
+    ("target", "delta"), [(0.05, 1e-2), (1.0, 1e-5), (60.0, 1e-9), (0.1, None), (4.0, None)]
+)
 def test_round_trip_never_overshoots(mechanism, size, releases, target, delta):
     """To epsilon at a delta, and to mu without one."""
     budget = {"target_epsilon": target, "target_delta": delta} if delta else {"target_mu": target}
     sigma = calibrate_sigma(mechanism, sample_size=size, n_releases=releases, **budget)
     spent = account(mechanism.replace(sigma=sigma), "pld", releases, size)
-    assert 0.995 * target <= (spent.get_epsilon(delta) if delta else spent.get_mu_and_regret()[0]) <= target
+    assert (
+        0.995 * target
+        <= (spent.get_epsilon(delta) if delta else spent.get_mu_and_regret()[0])
+        <= target
+    )
 
 
 @pytest.mark.parametrize("bound", ["bernstein", "clt"])
 @pytest.mark.parametrize("kind", ["pld", "rdp"])
 def test_bounds_and_their_tails_keep_the_budget(bound, kind):
-    target, mechanism = {"target_epsilon": 5, "target_delta": DELTA, "accountant": kind}, ROWS.replace(bound=bound)
+    target, mechanism = (
+        {"target_epsilon": 5, "target_delta": DELTA, "accountant": kind},
+        ROWS.replace(bound=bound),
+    )
     sigma = calibrate_sigma(mechanism, **PLAN, **target)
     assert 4.975 <= account(mechanism.replace(sigma=sigma), kind).get_epsilon(DELTA) <= 5
     assert calibrate_sigma(ROWS, **PLAN, **target) < sigma
@@ -204,7 +252,9 @@ def test_bounds_and_their_tails_keep_the_budget(bound, kind):
 
 def test_earlier_releases_share_the_budget():
     target = {"target_epsilon": 4, "target_delta": 1e-5}
-    spent = account(GaussianMechanism(sensitivity=math.sqrt(2), sigma=3.0, name="class counts"), releases=1)
+    spent = account(
+        GaussianMechanism(sensitivity=math.sqrt(2), sigma=3.0, name="class counts"), releases=1
+    )
     sigma = calibrate_sigma(ROWS, **PLAN, **target, spent=spent)
     assert sigma > calibrate_sigma(ROWS, **PLAN, **target)
     total = PrivacyAccountant.from_groups(spent.history).step(ROWS.replace(sigma=sigma), **PLAN)

@@ -10,7 +10,13 @@ import hypothesis.strategies as st
 import pytest
 from factories import REFUSED, damage, fuzz, outcome, untouched
 
-from dpswd import BudgetExceededError, GaussianMechanism, InputError, PrivacyAccountant, ProjectionMechanism
+from dpswd import (
+    BudgetExceededError,
+    GaussianMechanism,
+    InputError,
+    PrivacyAccountant,
+    ProjectionMechanism,
+)
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, SharedLedger, digest, statement
 from dpswd.errors import LedgerError
 
@@ -52,7 +58,11 @@ def shared(tmp_path):
 def test_round_trip(path, written):
     again = Ledger.open_existing(path)
     assert again.groups() == written.groups() == [(ROWS, N, 3), (COUNTS, N, 2)]
-    assert (again.header, again.n_releases, again.head) == ({"format": 3, "target_epsilon": 1.0}, 5, written.head)
+    assert (again.header, again.n_releases, again.head) == (
+        {"format": 3, "target_epsilon": 1.0},
+        5,
+        written.head,
+    )
     again.record(ROWS, 90)  # another sample size is another group
     assert Ledger.open_existing(path).groups()[-1] == (ROWS, 90, 1)
     assert again.count(ROWS, N) == 3
@@ -61,7 +71,9 @@ def test_round_trip(path, written):
 
 def test_release_is_on_the_disk_when_record_returns(path, monkeypatch):
     synced = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(path.read_bytes().count(b'"kind": "release"')))
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(path.read_bytes().count(b'"kind": "release"'))
+    )
     ledger = Ledger.create(path, {})
     for count in (1, 2, 3):
         ledger.record(ROWS, N)
@@ -72,7 +84,10 @@ def test_release_is_on_the_disk_when_record_returns(path, monkeypatch):
 def test_a_limit_on_the_size_of_files(tmp_path, path, written):
     """As a full disk: a line that does not fit is removed again, and a new ledger stays empty."""
     before = path.read_bytes()
-    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits, handler = (
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+    )
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 40, limits[1]))
         with pytest.raises(LedgerError, match="File too large"):
@@ -103,7 +118,10 @@ def test_an_incomplete_last_line_is_replaced_and_a_damaged_one_refused(path, wri
     for cut in (start + 1, start + 20, len(whole) - 1):  # the last one lacks its line break only
         path.write_bytes(whole[:cut])
         ledger = Ledger.open_existing(path)
-        assert (ledger.n_releases, ledger.torn) == (4, True)  # its noise was not drawn: record had not returned
+        assert (ledger.n_releases, ledger.torn) == (
+            4,
+            True,
+        )  # its noise was not drawn: record had not returned
         ledger.record(COUNTS, N)
         assert path.read_bytes() == whole
 
@@ -217,7 +235,11 @@ def test_plans_are_reserved_until_the_budget_is_used(tmp_path):
         ledger.reserve("d", facts())
     assert ledger.path.read_bytes() == before
     again = SharedLedger.open_existing(ledger.path)
-    assert (again.n_releases, list(again.runs), again.header["target_epsilon"]) == (0, ["a", "b", "c"], limit)
+    assert (again.n_releases, list(again.runs), again.header["target_epsilon"]) == (
+        0,
+        ["a", "b", "c"],
+        limit,
+    )
     assert again.planned() == [(COUNTS, N, 1)] * 3  # nothing was released: plans count
     assert statement(again)["mu"] == pytest.approx(3**0.5 / 4, rel=1e-4)  # Dong2022, Corollary 3.3
 
@@ -226,7 +248,11 @@ def test_run_releases_its_plan_only(shared):
     other = SharedLedger.open_existing(shared.path)
     shared.reserve("a", facts(COUNTS, 2))
     other.reserve("b", facts(ROWS, 3))
-    for ledger, run, mechanism in ((shared, "a", COUNTS), (other, "b", ROWS), (shared, "a", COUNTS)):
+    for ledger, run, mechanism in (
+        (shared, "a", COUNTS),
+        (other, "b", ROWS),
+        (shared, "a", COUNTS),
+    ):
         ledger.record(mechanism, N, run)  # each reads the lines of the other
     for mechanism in (COUNTS, ROWS):
         with pytest.raises(BudgetExceededError, match="run a"):
@@ -309,7 +335,9 @@ def test_statement_of_sound_runs(shared):
         if run:
             shared.reserve(run, facts())
         line = statement(SharedLedger.open_existing(shared.path))["assumptions"][-1]
-        assert "may be chosen after looking" in line  # exactly Gaussian: the budget is a privacy filter
+        assert (
+            "may be chosen after looking" in line
+        )  # exactly Gaussian: the budget is a privacy filter
     shared.reserve("b", facts(ROWS))
     found = statement(SharedLedger.open_existing(shared.path))
     assert (found["private"], found["sound"]) == (True, True)
@@ -322,7 +350,10 @@ def test_statement_of_one_run(path):
     ledger = Ledger.create(path, facts(run="a"))
     assert statement(ledger)["sentence"] == ""
     ledger.record(SEEDED, N)
-    assert ledger.planned() == [(COUNTS, N, 1), (SEEDED, N, 1)]  # a release beyond the plan counts, too
+    assert ledger.planned() == [
+        (COUNTS, N, 1),
+        (SEEDED, N, 1),
+    ]  # a release beyond the plan counts, too
     assert statement(Ledger.open_existing(path))["sentence"].startswith("NOT PRIVATE: run a")
     assert PrivacyAccountant().guarantee(DELTA)["epsilon"] == 0
 
@@ -334,7 +365,10 @@ def test_statement_of_one_run(path):
 def ledgers(tmp_path_factory):
     """Bytes of a ledger with a plan, of one without, and of a shared one."""
     directory = tmp_path_factory.mktemp("ledgers")
-    for name, header in (("planned", facts(ROWS, 4, run="a" * 16)), ("bare", {"target_delta": DELTA})):
+    for name, header in (
+        ("planned", facts(ROWS, 4, run="a" * 16)),
+        ("bare", {"target_delta": DELTA}),
+    ):
         ledger = Ledger.create(directory / name, header)
         for mechanism in (COUNTS, ROWS, ROWS, ROWS):
             ledger.record(mechanism, N)
@@ -357,7 +391,9 @@ def test_damage(name, ledgers, tmp_path, data):
         found = outcome(Ledger.open_existing, path)
     if found is REFUSED:
         return
-    if not whole.startswith(content.rstrip(b"\0")):  # not a cut, which count and head of the checkpoint show
+    if not whole.startswith(
+        content.rstrip(b"\0")
+    ):  # not a cut, which count and head of the checkpoint show
         assert (found.planned(), found.groups()) == (before.planned(), before.groups())
     elif name == "planned":
         assert (ROWS, N, 4) in found.planned()

@@ -36,7 +36,9 @@ def test_gaussian_delta_agrees_with_mpmath(mu, epsilon):
     with mpmath.workdps(50):
         m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
         expected = mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
-    assert float(pld.gaussian_delta(mu, epsilon)) == pytest.approx(float(expected), rel=1e-7, abs=1e-15)
+    assert float(pld.gaussian_delta(mu, epsilon)) == pytest.approx(
+        float(expected), rel=1e-7, abs=1e-15
+    )
 
 
 @pytest.mark.parametrize("mu", [0.01, 1.0, 5.0, 20.0])
@@ -107,29 +109,40 @@ def test_one_sampled_release_lies_in_the_confidence_interval_of_a_simulation(cas
     rate, epsilon = float(rng.uniform(0.2, 1.0)), float(rng.uniform(0.05, 0.5))
     draws = 100_000
     losses = simulated_losses(dim, k, sigma, rate, draws, seed=case)
-    values = np.maximum(0.0, -np.expm1(np.minimum(epsilon - losses, 0.0)))  # in [0, 1]; their mean is delta
+    values = np.maximum(
+        0.0, -np.expm1(np.minimum(epsilon - losses, 0.0))
+    )  # in [0, 1]; their mean is delta
     log_term = math.log(4 / FALSE_ALARM)  # empirical Bernstein (Maurer and Pontil 2009), two-sided
     radius = math.sqrt(2 * values.var(ddof=1) * log_term / draws) + 7 * log_term / (3 * (draws - 1))
     part = Releases(ProjectionLaw(dim, k), 1 / sigma, rate, 1)
     found = float(pld.compose([part]).get_delta_for_epsilon(epsilon))
     allowance = 0.01 * found  # S is rounded up
     assert abs(found - values.mean()) < radius + allowance
-    weaker = float(pld.compose([part._replace(scale=0.8 * part.scale)]).get_delta_for_epsilon(epsilon))
-    assert abs(weaker - values.mean()) > radius + allowance  # control: 20% less sensitivity is distinguished
+    weaker = float(
+        pld.compose([part._replace(scale=0.8 * part.scale)]).get_delta_for_epsilon(epsilon)
+    )
+    assert (
+        abs(weaker - values.mean()) > radius + allowance
+    )  # control: 20% less sensitivity is distinguished
 
 
 @pytest.mark.parametrize(
-    ("rate", "scale", "releases"), [(1.0, 0.1, 1), (1.0, 0.6, 30), (0.1, 0.6, 1), (0.1, 0.1, 1000), (0.001, 0.6, 1000)]
+    ("rate", "scale", "releases"),
+    [(1.0, 0.1, 1), (1.0, 0.6, 30), (0.1, 0.6, 1), (0.1, 0.1, 1000), (0.001, 0.6, 1000)],
 )
 def test_pld_is_below_renyi(rate, scale, releases):
     part = Releases(ProjectionLaw(20, 15), scale, rate, releases)
     for delta in (1e-3, 1e-6):
-        assert pld.compose([part]).get_epsilon_for_delta(delta) <= RenyiAccount([part]).get_epsilon(delta)
+        assert pld.compose([part]).get_epsilon_for_delta(delta) <= RenyiAccount([part]).get_epsilon(
+            delta
+        )
 
 
 @pytest.mark.parametrize(("mu", "releases"), [(3.0, 1), (0.5, 30), (0.01, 60_100)])
 def test_composition_of_gaussians_is_tight(monkeypatch, mu, releases):
-    monkeypatch.setattr(pld, "merge_gaussians", list)  # composed by FFT, as if there were no closed form
+    monkeypatch.setattr(
+        pld, "merge_gaussians", list
+    )  # composed by FFT, as if there were no closed form
     loss = pld.compose([Releases(ConstantLaw(1.0), mu, 1.0, releases)])
     for delta in (1e-3, 1e-6):
         exact = gaussian_epsilon(mu * math.sqrt(releases), delta)
@@ -142,9 +155,17 @@ def test_mixed_sequences():
     alone = PrivacyAccountant().step(releases, sample_size=200, n_releases=300)
     both = PrivacyAccountant.from_groups(alone.history).step(counts, sample_size=200)
     other = PrivacyAccountant().step(counts, sample_size=200)
-    assert alone.get_epsilon(1e-5) < both.get_epsilon(1e-5) < alone.get_epsilon(5e-6) + other.get_epsilon(5e-6)
+    assert (
+        alone.get_epsilon(1e-5)
+        < both.get_epsilon(1e-5)
+        < alone.get_epsilon(5e-6) + other.get_epsilon(5e-6)
+    )
     # the order of releases does not matter, nor does splitting them
-    split = PrivacyAccountant().step(releases, sample_size=200, n_releases=100).step(counts, sample_size=200)
+    split = (
+        PrivacyAccountant()
+        .step(releases, sample_size=200, n_releases=100)
+        .step(counts, sample_size=200)
+    )
     split.step(releases, sample_size=200, n_releases=200)
     assert len(split.history) == 3
     assert split.get_epsilon(1e-5) == pytest.approx(both.get_epsilon(1e-5), rel=1e-3)
@@ -158,7 +179,9 @@ def profile(mu, rate, epsilon):
     if epsilon < 0:  # replace-one has no direction
         return 1 - math.exp(epsilon) + math.exp(epsilon) * profile(mu, rate, -epsilon)
     x = math.log1p(math.expm1(epsilon) / rate)
-    return rate * (stats.norm._cdf(mu / 2 - x / mu) - math.exp(x) * stats.norm._cdf(-mu / 2 - x / mu))
+    return rate * (
+        stats.norm._cdf(mu / 2 - x / mu) - math.exp(x) * stats.norm._cdf(-mu / 2 - x / mu)
+    )
 
 
 def one_release(mu, rate, step, reach):
@@ -190,7 +213,9 @@ def slow_epsilon(mu, rate, step, reach, releases, delta):
 def test_composition_equals_the_slow_one(monkeypatch, mu, rate, releases):
     monkeypatch.setattr(pld, "merge_gaussians", list)  # the closed form has its own test
     steps, make = [], pld.DensePLDPmf
-    monkeypatch.setattr(pld, "DensePLDPmf", lambda step, *more: steps.append(step) or make(step, *more))
+    monkeypatch.setattr(
+        pld, "DensePLDPmf", lambda step, *more: steps.append(step) or make(step, *more)
+    )
     found = pld.compose([Releases(ConstantLaw(1.0), mu, rate, releases)])
     (step,) = steps
     top = math.log1p(rate * math.expm1(mu**2 / 2 + 9 * mu))  # nine deviations: a mass below 1e-18
@@ -202,7 +227,11 @@ def test_composition_equals_the_slow_one(monkeypatch, mu, rate, releases):
     assert found.get_epsilon_for_delta(1e-5) != pytest.approx(more, rel=1e-4)
 
 
-REFERENCE = {"USPS-MNIST": 0.748, "MNIST (b)": 0.776, "Office-31": 2.73}  # DESIGN 2.3, at epsilon 10
+REFERENCE = {
+    "USPS-MNIST": 0.748,
+    "MNIST (b)": 0.776,
+    "Office-31": 2.73,
+}  # DESIGN 2.3, at epsilon 10
 
 
 def test_unsampled_gaussian_is_alpha_mu_sq_over_two():
@@ -211,7 +240,9 @@ def test_unsampled_gaussian_is_alpha_mu_sq_over_two():
         assert account(order) == pytest.approx(order * 7 * 0.25 * 2 / 2, rel=1e-12)
     # the minimum of order mu^2/2 + ln(1/delta)/(order - 1) is mu^2/2 + mu sqrt(2 ln(1/delta))
     mu_sq, log_inverse = 3.5, math.log(1e5)
-    assert account.get_epsilon(1e-5) == pytest.approx(mu_sq / 2 + math.sqrt(2 * mu_sq * log_inverse), rel=1e-4)
+    assert account.get_epsilon(1e-5) == pytest.approx(
+        mu_sq / 2 + math.sqrt(2 * mu_sq * log_inverse), rel=1e-4
+    )
 
 
 def test_divergence_of_a_random_law_by_quadrature():
@@ -223,7 +254,9 @@ def test_divergence_of_a_random_law_by_quadrature():
     assert account(order) == pytest.approx(math.log(expected) / (order - 1), rel=1e-6)
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE4 if row.name in REFERENCE], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for row in TABLE4 if row.name in REFERENCE], ids=lambda row: row.name
+)
 def test_table4(row):
     rate = row.batch_size / row.sample_size
     part = Releases(row.mechanism.law, 1 / REFERENCE[row.name], rate, row.n_releases)

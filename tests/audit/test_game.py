@@ -18,37 +18,62 @@ from dpswd.audit.game import ProjectionGame, QueryGame, audit, run_game
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans, ColumnCounts, GaussianQuery, SumAndNorm
+from dpswd.queries import (
+    ClassCounts,
+    ClassCovariances,
+    ClassMeans,
+    ColumnCounts,
+    GaussianQuery,
+    SumAndNorm,
+)
 
 QUANTILES = {"statistic": "quantiles", "n_quantiles": 3}
 
 
 def mechanism(**changes):
-    values = {"dim": 4, "n_projections": 8, "sigma": 0.5, "batch_size": 12, "kind": "orthogonal", "noise_seed": 0}
+    values = {
+        "dim": 4,
+        "n_projections": 8,
+        "sigma": 0.5,
+        "batch_size": 12,
+        "kind": "orthogonal",
+        "noise_seed": 0,
+    }
     return ProjectionMechanism(**(values | changes))
 
 
 def claim(made, sample_size, releases=1, delta=1e-5):
-    return Claim.of(PrivacyAccountant().step(made, sample_size=sample_size, n_releases=releases), delta)
+    return Claim.of(
+        PrivacyAccountant().step(made, sample_size=sample_size, n_releases=releases), delta
+    )
 
 
 def exact(game, projections):
     """Values of both data sets without noise."""
     index = torch.arange(game.mechanism.batch_size)
     labels = torch.zeros_like(index) if game.mechanism.n_classes else None
-    return [game.loss.exact_values(game.rows(index, replaced), labels, projections) for replaced in (False, True)]
+    return [
+        game.loss.exact_values(game.rows(index, replaced), labels, projections)
+        for replaced in (False, True)
+    ]
 
 
-@pytest.mark.parametrize("changes", [{}, QUANTILES, {"n_classes": 3}, QUANTILES | {"n_classes": 2}, {"kind": "iid"}])
+@pytest.mark.parametrize(
+    "changes", [{}, QUANTILES, {"n_classes": 3}, QUANTILES | {"n_classes": 2}, {"kind": "iid"}]
+)
 def test_score_is_the_likelihood_ratio_and_the_pair_is_the_worst(changes):
     made = mechanism(**changes)
     game = ProjectionGame(made, 12)
     projections = game.loss.draw_projections()
     first, second = exact(game, projections)
     s = float((projections.T @ game.clipped).square().sum()) / made.row_norm**2
-    assert float((second - first).norm()) == pytest.approx(made.unit_sensitivity * math.sqrt(s), rel=1e-6)
+    assert float((second - first).norm()) == pytest.approx(
+        made.unit_sensitivity * math.sqrt(s), rel=1e-6
+    )
     release = game.loss.publish(first, projections)
-    ratio = ((release.values - first).square() - (release.values - second).square()).sum() / (2 * made.sigma**2)
+    ratio = ((release.values - first).square() - (release.values - second).square()).sum() / (
+        2 * made.sigma**2
+    )
     assert game.log_ratio(release) == pytest.approx(float(ratio), rel=1e-6)
 
 
@@ -59,7 +84,9 @@ def test_scores_have_the_law_of_the_claim():
     scores = np.array([(game.play(False), game.play(True)) for _ in range(1500)])
     for side, sign in ((0, -1), (1, 1)):
         assert stats.kstest(scores[:, side], stats.norm(sign * mu**2 / 2, mu).cdf).pvalue > 1e-6
-        assert stats.kstest(scores[:, side], stats.norm(sign * mu**2 / 2, 1.5 * mu).cdf).pvalue < 1e-6  # control
+        assert (
+            stats.kstest(scores[:, side], stats.norm(sign * mu**2 / 2, 1.5 * mu).cdf).pvalue < 1e-6
+        )  # control
 
 
 @pytest.mark.parametrize(
@@ -75,7 +102,9 @@ def test_bound_is_close_without_subsampling(changes):
     evidence = run_game(ProjectionGame(made, 12), 2500)
     assert 0.85 <= evidence.mu_lower / stated.mu <= 1
     assert stated.is_consistent_with(evidence)
-    assert not claim(made.replace(sigma=made.sigma * 1.3), 12).is_consistent_with(evidence)  # control
+    assert not claim(made.replace(sigma=made.sigma * 1.3), 12).is_consistent_with(
+        evidence
+    )  # control
 
 
 def test_subsampled_and_composed_runs_stay_below_the_claimed_curve():
@@ -90,7 +119,9 @@ def test_subsampled_and_composed_runs_stay_below_the_claimed_curve():
 
 QUERIES = [
     ClassCounts(3, sigma=0.7, noise_seed=1),
-    ColumnCounts(2, [(0, 1), (-1, 7), (0, 99)], ["binary", "numeric", "integer"], 16, sigma=1.3, noise_seed=1),
+    ColumnCounts(
+        2, [(0, 1), (-1, 7), (0, 99)], ["binary", "numeric", "integer"], 16, sigma=1.3, noise_seed=1
+    ),
     ClassCovariances(1, 4, row_norm=2.0, sigma=2.5, noise_seed=1),
     ClassMeans(3, 4, row_norm=2.0, sigma=1.8, noise_seed=1),
     SumAndNorm(4, row_norm=2.0, sigma=1.8, noise_seed=1),
@@ -102,7 +133,9 @@ QUERIES = [
 def test_query_bound_is_close_and_a_fault_is_caught(query, monkeypatch):
     stated = Claim.of(PrivacyAccountant().step(query.mechanism, sample_size=10), 1e-5)
     game = QueryGame(query)
-    assert game.moved == pytest.approx(query.mechanism.sensitivity / query.mechanism.sigma, rel=1e-6)  # the worst pair
+    assert game.moved == pytest.approx(
+        query.mechanism.sensitivity / query.mechanism.sigma, rel=1e-6
+    )  # the worst pair
     evidence = run_game(game, 3000)
     assert query.n_releases == 0  # the game plays a copy
     assert 0.85 <= evidence.mu_lower / stated.mu <= 1
@@ -133,7 +166,9 @@ def test_audit_of_a_broken_loss():
             return self.mechanism.block_size * super().compute_statistic(rows, labels, projections)
 
     made = mechanism(**QUANTILES, sigma=0.1, noise_seed=None)
-    broken, sound = (audit(made, 12, trials=500, loss=loss) for loss in (Summing, DPSlicedWassersteinLoss))
+    broken, sound = (
+        audit(made, 12, trials=500, loss=loss) for loss in (Summing, DPSlicedWassersteinLoss)
+    )
     assert not broken.passed
     assert sound.passed
     assert sound.mu_lower <= sound.mu_claimed < broken.mu_lower
@@ -167,7 +202,10 @@ def test_rates_of_a_gaussian_give_its_mu_and_at_most_its_epsilon():
 @pytest.mark.parametrize("mu", [1.0, 2.0, 6.0])
 def test_evaluate_is_below_the_truth_and_close(mu):
     rng = np.random.default_rng(0)
-    bounds = [evaluate(rng.normal(0, 1, 20_000), rng.normal(mu, 1, 20_000)).mu_lower / mu for _ in range(20)]
+    bounds = [
+        evaluate(rng.normal(0, 1, 20_000), rng.normal(mu, 1, 20_000)).mu_lower / mu
+        for _ in range(20)
+    ]
     assert max(bounds) <= 1
     assert np.mean(bounds) > 0.9
 

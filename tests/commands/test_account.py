@@ -24,14 +24,33 @@ def printed(capsys, *words, status=0):
 
 def test_account(capsys):
     result = answer(capsys, "account", *MNIST, "--delta", "1e-5")
-    assert set(result) >= {"epsilon", "delta", "mu", "regret", "accountant", "bound", "sound", "assumptions"}
+    assert set(result) >= {
+        "epsilon",
+        "delta",
+        "mu",
+        "regret",
+        "accountant",
+        "bound",
+        "sound",
+        "assumptions",
+    }
     assert result["epsilon"] == pytest.approx(8.917, rel=5e-3)
     assert result["mu"] == pytest.approx(1.834, rel=5e-3)
     assert (result["sound"], result["accountant"], result["bound"]) == (True, "pld", "exact")
-    by_rdp = answer(capsys, "account", *OFFICE, *"--sigma 8 --delta 1e-3 --accountant rdp --bound bernstein".split())
+    by_rdp = answer(
+        capsys,
+        "account",
+        *OFFICE,
+        *"--sigma 8 --delta 1e-3 --accountant rdp --bound bernstein".split(),
+    )
     assert (by_rdp["sound"], by_rdp["accountant"]) == (True, "rdp")
     assert 5 < by_rdp["epsilon"] < 10
-    clt = answer(capsys, "account", *OFFICE, *"--sigma 8 --delta 1e-3 --bound clt --failure-prob 1e-8".split())
+    clt = answer(
+        capsys,
+        "account",
+        *OFFICE,
+        *"--sigma 8 --delta 1e-3 --bound clt --failure-prob 1e-8".split(),
+    )
     assert clt["sound"] is False
 
 
@@ -65,7 +84,9 @@ def test_large_delta_is_warned_of(capsys):
     weak = ("account", *OFFICE, "--sigma", "2", "--delta", "0.1")
     assert "1 / N" in answer(capsys, *weak)["caveats"][0]
     assert "warning  delta = 0.1 is not below 1 / N" in printed(capsys, *weak)
-    assert answer(capsys, "account", *OFFICE, "--sigma", "2", "--delta", "1e-3")["caveats"] == []  # control
+    assert (
+        answer(capsys, "account", *OFFICE, "--sigma", "2", "--delta", "1e-3")["caveats"] == []
+    )  # control
 
 
 SMALL = "audit --dim 4 --n-projections 8 --kind orthogonal --sample-size 12 --batch-size 12 --delta 1e-5".split()
@@ -101,7 +122,12 @@ def epsilon(count):
 
 
 def test_ledger_show(tmp_path, capsys):
-    run_dir = make_run(tmp_path / "run", (MECHANISM, 100, 1), planned=2, header={"run": "r1", "target_epsilon": 3.0})
+    run_dir = make_run(
+        tmp_path / "run",
+        (MECHANISM, 100, 1),
+        planned=2,
+        header={"run": "r1", "target_epsilon": 3.0},
+    )
     path = run_dir / "ledger.jsonl"
     result = answer(capsys, "ledger", "show", path)
     assert (result["head"], result["torn"]) == (ledger_of(run_dir).head, False)
@@ -112,7 +138,12 @@ def test_ledger_show(tmp_path, capsys):
     assert result["header"]["target_epsilon"] == 3
     assert answer(capsys, "ledger", "show", run_dir) == result
     text = printed(capsys, "ledger", "show", path)
-    for word in ("chain ok", "1 of 2 planned releases made", "made      epsilon", "planned   epsilon"):
+    for word in (
+        "chain ok",
+        "1 of 2 planned releases made",
+        "made      epsilon",
+        "planned   epsilon",
+    ):
         assert word in text
 
 
@@ -150,8 +181,13 @@ def test_ledger_refuses(capsys, tmp_path, monkeypatch, words):
 def test_report(tmp_path, capsys):
     run_dir = make_run(tmp_path / "run")
     result = answer(capsys, "report", run_dir)
-    assert result["epsilon"] == json.loads((run_dir / "report.json").read_text())["guarantee"]["epsilon"]
-    assert result["files"] == [str(run_dir / name) for name in ("report.html", "report.md", "report.json")]
+    assert (
+        result["epsilon"]
+        == json.loads((run_dir / "report.json").read_text())["guarantee"]["epsilon"]
+    )
+    assert result["files"] == [
+        str(run_dir / name) for name in ("report.html", "report.md", "report.json")
+    ]
     assert result["conditions"] == []
     shown = printed(capsys, "report", run_dir, "--title", "Scans")
     assert "μ = 0.809" in shown
@@ -159,4 +195,6 @@ def test_report(tmp_path, capsys):
     assert "NOT" not in shown
     assert (run_dir / "report.md").read_text().startswith("## Scans")
     handed = make_run(tmp_path / "handed", header={"records": HANDED_OVER}, sound=False)
-    assert printed(capsys, "report", handed).startswith("CONDITIONAL: The records were handed over by the caller")
+    assert printed(capsys, "report", handed).startswith(
+        "CONDITIONAL: The records were handed over by the caller"
+    )

@@ -23,9 +23,26 @@ def made(tmp_path_factory):
         X = 4 * np.eye(3, DIM)[y] + 0.6 * rng.normal(size=(n, DIM))
         X[:, :2] += move
         np.savez(path / f"{name}.npz", features=X, labels=y, classes=np.array(["a", "b", "c"]))
-        np.savetxt(path / f"{name}.csv", np.c_[X, y], delimiter=",", header="p,q,r,s,t,u,class", comments="")
+        np.savetxt(
+            path / f"{name}.csv",
+            np.c_[X, y],
+            delimiter=",",
+            header="p,q,r,s,t,u,class",
+            comments="",
+        )
         np.savez(path / f"{name}_bare.npz", features=X)
-    assert main(["adapt", str(path / "source.npz"), str(path / "target_bare.npz"), "--out", str(path / "run")]) == 0
+    assert (
+        main(
+            [
+                "adapt",
+                str(path / "source.npz"),
+                str(path / "target_bare.npz"),
+                "--out",
+                str(path / "run"),
+            ]
+        )
+        == 0
+    )
     return path
 
 
@@ -41,7 +58,13 @@ CLASSIFIER = "run/classifier.pt"
 
 def test_adapt_writes_classifier_and_report(folder, capfd):
     written = {each.name for each in (folder / "run").iterdir()}
-    assert written >= {"classifier.pt", "report.html", "ledger.jsonl", "privacy.json", "config.yaml"}
+    assert written >= {
+        "classifier.pt",
+        "report.html",
+        "ledger.jsonl",
+        "privacy.json",
+        "config.yaml",
+    }
     loaded = PrivateAdapter.load(CLASSIFIER)
     assert loaded.adapted_
     with np.load("target.npz") as target:
@@ -55,7 +78,16 @@ def test_adapt_writes_classifier_and_report(folder, capfd):
 
 def test_json_and_options_of_a_config(folder, tmp_path, capfd):
     (tmp_path / "mine.yaml").write_text("epsilon: 5\nnormalise: true\nmin_shift: 1000\n")
-    options = ["--target", "class", "--config", tmp_path / "mine.yaml", "--epsilon", "8", "--out", tmp_path / "run"]
+    options = [
+        "--target",
+        "class",
+        "--config",
+        tmp_path / "mine.yaml",
+        "--epsilon",
+        "8",
+        "--out",
+        tmp_path / "run",
+    ]
     facts = answer(capfd, "adapt", "source.csv", "target.csv", *options)
     assert 7.9 < facts["guarantee"]["epsilon"] <= 8
     assert not facts["adapted"]
@@ -140,10 +172,14 @@ def test_folders_of_images(tmp_path, monkeypatch, capfd):
             write_images(tmp_path, {name: image if domain == "source" else image[..., 0]})
     words = "adapt source target --channels 1 --epsilon 50 --delta 1e-3 --out run"
     assert main(words.split()) == 0
-    assert "taken" not in "".join(line for line in capfd.readouterr().err.splitlines() if "target" in line)
+    assert "taken" not in "".join(
+        line for line in capfd.readouterr().err.splitlines() if "target" in line
+    )
     answer(capfd, "predict", CLASSIFIER, "target", "--out", "predictions.csv")
     header, *lines = csv.reader((tmp_path / "predictions.csv").read_text().splitlines())
     assert header == ["file", "prediction"]
     assert {line[1] for line in lines} <= {"left", "none"}
     target = tmp_path / "target"
-    assert [line[0] for line in lines] == sorted(path.relative_to(target).as_posix() for path in target.rglob("*.png"))
+    assert [line[0] for line in lines] == sorted(
+        path.relative_to(target).as_posix() for path in target.rglob("*.png")
+    )

@@ -12,7 +12,7 @@ import pytest
 from factories import account, answer, ledger_of, privacy, refused, write_images
 
 from dpswd.commands.main import main
-from dpswd.generators import read_generator
+from dpswd.files.generators import read_generator
 
 ROOT = Path(__file__).parents[2]
 FILES = {"generator.pt", "synthetic.npz", "report.html", "report.md", "report.json", "config.yaml"}
@@ -29,7 +29,9 @@ def pictures(folder, n=60):
     """Ten images of one class for every fifty of the other."""
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 100, (12, 12, 3)) + 100 * (i % 6 == 0) for i in range(n)]
-    return write_images(folder, {f"{'common' if i % 6 else 'rare'}/{i}.png": each for i, each in enumerate(images)})
+    return write_images(
+        folder, {f"{'common' if i % 6 else 'rare'}/{i}.png": each for i, each in enumerate(images)}
+    )
 
 
 BOUNDS = "column,low,high,kind\nage,0,90,integer\nincome,0,100000,numeric\nmember,0,1,binary\n"
@@ -59,7 +61,9 @@ def test_images_from_the_folder_to_the_export(capfd, place):
     assert (result["n_records"], result["n_synthetic"]) == (60, 60)
     assert result["guarantee"]["sound"]
     assert result["next"].startswith("dpswd sample runs/photos/generator.pt")
-    assert privacy(directory)["epsilon"] == pytest.approx(account(ledger_of(directory).groups()).get_epsilon(1e-3))
+    assert privacy(directory)["epsilon"] == pytest.approx(
+        account(ledger_of(directory).groups()).get_epsilon(1e-3)
+    )
     assert privacy(directory)["epsilon"] <= 300
     with np.load(directory / "synthetic.npz", allow_pickle=False) as made:
         assert (made["data"].shape, made["data"].dtype) == ((60, 12, 12, 3), np.uint8)
@@ -72,9 +76,13 @@ def test_images_from_the_folder_to_the_export(capfd, place):
     with np.load("one.npz", allow_pickle=False) as sampled:
         assert sampled["targets"].tolist() == ["rare"] * 5
     assert "exists" in refused(capfd, "sample", made, "--out", "one.npz")
-    found = answer(capfd, "evaluate", directory / "synthetic.npz", folder, "--classifiers", "logreg")
+    found = answer(
+        capfd, "evaluate", directory / "synthetic.npz", folder, "--classifiers", "logreg"
+    )
     assert found["rows"][0]["balanced_accuracy"] > 80
-    assert {path.name for path in directory.iterdir()} == FILES | {"samples.png"}  # no real record among them
+    assert {path.name for path in directory.iterdir()} == FILES | {
+        "samples.png"
+    }  # no real record among them
     made_of_records = {"private_evaluation.json", "private_evaluation.png"}
     assert {path.name for path in (place / "private" / "photos").iterdir()} == made_of_records
     assert "['common', 'rare'], got blue" in refused(capfd, "sample", made, "--labels", "blue")
@@ -87,7 +95,18 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     assert not (place / "runs").exists()
     forecast = answer(capfd, "forecast", train, *words, "--bounds", "bounds.csv")
     assert (forecast["n_bins"], "distributions of each class" in forecast["text"]) == (64, True)
-    facts = ("--shape", "3", "--n", "400", "--n-classes", "2", "--delta", "1e-4", "--bounds", "bounds.csv")
+    facts = (
+        "--shape",
+        "3",
+        "--n",
+        "400",
+        "--n-classes",
+        "2",
+        "--delta",
+        "1e-4",
+        "--bounds",
+        "bounds.csv",
+    )
     assert answer(capfd, "forecast", *facts)["text"] == forecast["text"]
     answer(capfd, "generate", train, *words, "--bounds", "bounds.csv", "--out", "out")
     assert {path.name for path in (place / "out").iterdir()} == FILES | {"columns.png"}
@@ -95,18 +114,25 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     lines = list(csv.DictReader((place / "made.csv").read_text().splitlines()))
     assert list(lines[0]) == ["age", "income", "member", "sick"]
     assert all(line["age"].isdigit() and int(line["age"]) <= 90 for line in lines)
-    assert {(line["member"], line["sick"]) for line in lines} == {(a, b) for a in "01" for b in "01"}
+    assert {(line["member"], line["sick"]) for line in lines} == {
+        (a, b) for a in "01" for b in "01"
+    }
     found = answer(capfd, "evaluate", "made.csv", train, "--target", "sick")
     assert [row["classifier"] for row in found["rows"]] == ["logreg", "mlp", "boosting"]
     assert min(row["accuracy"] for row in found["rows"]) > 80
     assert len(found["fidelity"]["column_distances"]) == 3
     table(place / "other.csv").write_text(train.read_text().replace("1\n", "2\n"))
-    assert "classes 0, 1, got 2" in refused(capfd, "evaluate", "made.csv", "other.csv", "--target", "sick")
+    assert "classes 0, 1, got 2" in refused(
+        capfd, "evaluate", "made.csv", "other.csv", "--target", "sick"
+    )
     main(["evaluate", "made.csv", str(train), "--target", "sick"])
     out = capfd.readouterr().out
     assert out.startswith("Exact figures on private records are not covered")
     assert out.endswith("private_evaluation.png shows real records: do not publish it.\n")
-    for words in (["evaluate", "out/synthetic.npz", train], ["adapt", train, "made.csv"]):  # the class is a number
+    for words in (
+        ["evaluate", "out/synthetic.npz", train],
+        ["adapt", train, "made.csv"],
+    ):  # the class is a number
         assert "--target" in refused(capfd, *words)
 
 
@@ -116,7 +142,10 @@ def test_a_table_from_bounds_to_columns(capfd, place):
         ("age,0,90\n", "low,high"),
         ("column,low,high\nage,0\n", "low,high"),
         ("column,low,high\nage,0,90\nincome,0,1\n", "got no line in place of member; mend"),
-        ("column,low,high\nage,0,90\nincome,0,1\nmember,0,1\nsick,0,1\n", "got sick in place of the end; mend"),
+        (
+            "column,low,high\nage,0,90\nincome,0,1\nmember,0,1\nsick,0,1\n",
+            "got sick in place of the end; mend",
+        ),
         ("column,low,high\nincome,0,90\nage,0,1\nmember,0,1\n", "got income in place of age"),
     ],
 )
@@ -158,10 +187,19 @@ def test_constants_of_a_config_and_of_options(capfd, place):
     assert "centre: 0.25" in config
     assert "shift: 1.5" in config
     assert read_generator("runs/digits/generator.pt")[0].jitter["shift"] == 1.5
-    for text, said in (("colour: red\n", "colour"), ("model: {}\n", "dpswd fit"), ("a: [", "YAML"), ("- 1\n", "list")):
+    for text, said in (
+        ("colour: red\n", "colour"),
+        ("model: {}\n", "dpswd fit"),
+        ("a: [", "YAML"),
+        ("- 1\n", "list"),
+    ):
         (place / "mine.yaml").write_text(text)
-        assert said in refused(capfd, "generate", "digits", "--config", "mine.yaml", "--out", "other")
-    assert "got 'none'" in refused(capfd, "generate", "digits", "--config", "none", "--out", "other")
+        assert said in refused(
+            capfd, "generate", "digits", "--config", "mine.yaml", "--out", "other"
+        )
+    assert "got 'none'" in refused(
+        capfd, "generate", "digits", "--config", "none", "--out", "other"
+    )
     assert "n >= 1" in refused(capfd, "generate", "digits", "-n", "0", "--out", "other")
     assert not (place / "other").exists()
 
@@ -172,7 +210,10 @@ def test_facts_that_are_taken_from_the_records_are_said(capfd, place):
     main(["generate", "photos", "--delta", "1e-3"])
     out, said = capfd.readouterr()
     assert all(words in said for words in ("taken from the records", "size", "channels", "classes"))
-    assert all(words in out for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect ", "Rarest class ("))
+    assert all(
+        words in out
+        for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect ", "Rarest class (")
+    )
     main(["generate", "photos", *STATED, "--out", "again"])
     assert "taken from the records" not in capfd.readouterr().err
     main(["sample", "runs/photos/generator.pt", "-n", "3"])
@@ -202,8 +243,13 @@ def test_forecast_says_where_its_facts_come_from(capfd, place):
     assert stated["shares"] == read["shares"]
     assert read["source"].startswith("From digits: 1438 records of shape (1, 8, 8), 10 classes.")
     assert "No data were read" in stated["source"]
-    imbalanced = answer(capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "100")
-    assert (imbalanced["n_classes"], "Rarest class (100 records, 10%)" in imbalanced["text"]) == (2, True)
+    imbalanced = answer(
+        capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "100"
+    )
+    assert (imbalanced["n_classes"], "Rarest class (100 records, 10%)" in imbalanced["text"]) == (
+        2,
+        True,
+    )
     refused(capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "10")
     assert main(["forecast", "--shape", "32,32,3", "--n", "20"]) == 0
     assert "Expect noise" in capfd.readouterr().out

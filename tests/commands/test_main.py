@@ -54,7 +54,13 @@ def test_help_imports_nothing_large_and_names_the_command_and_json(name):
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     loaded = set(ran.stdout.splitlines()[-1].split())
     assert "dpswd.commands.main" in loaded
-    assert not loaded & {"torch", "lightning", "sklearn", "matplotlib", *(() if name else ("numpy", "scipy", "yaml"))}
+    assert not loaded & {
+        "torch",
+        "lightning",
+        "sklearn",
+        "matplotlib",
+        *(() if name else ("numpy", "scipy", "yaml")),
+    }
     assert f"dpswd {name}" in ran.stdout
     assert name in ("", "ledger") or "--json" in ran.stdout  # of ledger, in its actions
 

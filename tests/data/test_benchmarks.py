@@ -15,7 +15,9 @@ from dpswd.data import benchmark, benchmarks, read
 def idx(tmp_path):
     raw = tmp_path / "MNIST" / "raw"
     for split, count in (("train", 5), ("t10k", 2)):
-        write_idx(raw / f"{split}-images-idx3-ubyte", np.arange(count * 784).reshape(count, 28, 28) % 256)
+        write_idx(
+            raw / f"{split}-images-idx3-ubyte", np.arange(count * 784).reshape(count, 28, 28) % 256
+        )
         write_idx(raw / f"{split}-labels-idx1-ubyte", np.arange(count))
     return raw
 
@@ -23,7 +25,12 @@ def idx(tmp_path):
 def test_digits():
     digits = benchmark("digits")
     assert (digits.shape, digits.n_classes, digits.public) == ((1, 8, 8), 10, True)
-    assert (len(digits.train), len(digits.private()), len(read("digits")), len(digits.test)) == (1438, 1438, 1438, 359)
+    assert (len(digits.train), len(digits.private()), len(read("digits")), len(digits.test)) == (
+        1438,
+        1438,
+        1438,
+        359,
+    )
     with pytest.raises(InputError, match="no size"):
         read("digits", size=16)
     with pytest.raises(InputError, match="digits, mnist"):
@@ -42,14 +49,20 @@ def test_mnist(idx, tmp_path):
     data = benchmark("MNIST", tmp_path)
     assert (data.name, data.shape, data.n_classes) == ("MNIST", (1, 28, 28), 10)
     assert (data.train.labels.tolist(), len(data.test)) == ([0, 1, 2, 3, 4], 2)
-    assert (read("mnist", root=tmp_path).n_classes, read("mnist", root=tmp_path).name) == (10, "MNIST")
+    assert (read("mnist", root=tmp_path).n_classes, read("mnist", root=tmp_path).name) == (
+        10,
+        "MNIST",
+    )
 
 
 def test_private_scans_in_the_layout_of_mnist_are_not_public(idx, tmp_path, monkeypatch):
     """Only official checksums or a statement make a public benchmark; one changed file is not official."""
     assert benchmark("mnist", tmp_path).public is False
     assert benchmark("mnist", tmp_path, public=True).public is True
-    official = {f"MNIST/raw/{path.name}": hashlib.md5(path.read_bytes()).hexdigest() for path in idx.iterdir()}
+    official = {
+        f"MNIST/raw/{path.name}": hashlib.md5(path.read_bytes()).hexdigest()
+        for path in idx.iterdir()
+    }
     monkeypatch.setattr(benchmarks, "_OFFICIAL", official)
     assert benchmark("mnist", tmp_path).public is True  # control
     for path in sorted(idx.iterdir()):
@@ -79,7 +92,10 @@ def test_missing_directory(tmp_path):
 
 
 def test_cifar10_from_class_folders(tmp_path):
-    images = {f"{'train' if i < 20 else 'test'}/class{i % 10}/{i}.png": np.full((32, 32, 3), i) for i in range(40)}
+    images = {
+        f"{'train' if i < 20 else 'test'}/class{i % 10}/{i}.png": np.full((32, 32, 3), i)
+        for i in range(40)
+    }
     write_images(tmp_path / "cifar10_images", images)
     data = benchmark("cifar10", tmp_path)
     assert data.train.values.shape == data.test.values.shape == (20, 3, 32, 32)
@@ -93,7 +109,9 @@ def test_cifar10_from_class_folders(tmp_path):
 
 def test_faces_from_a_folder(tmp_path):
     rng = np.random.default_rng(0)
-    write_images(tmp_path / "celeba64", {f"{i:06}.png": rng.integers(0, 256, (64, 64, 3)) for i in range(50)})
+    write_images(
+        tmp_path / "celeba64", {f"{i:06}.png": rng.integers(0, 256, (64, 64, 3)) for i in range(50)}
+    )
     data = benchmark("celeba", tmp_path)
     assert (data.train.values.shape, data.test.values.shape) == ((40, 3, 64, 64), (10, 3, 64, 64))
     assert (data.n_classes, data.public, data.private().n_classes) == (0, False, 0)

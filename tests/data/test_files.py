@@ -27,7 +27,9 @@ def saved(path, **arrays):
 
 
 def opened(handle, index=None):
-    return handle.open_records(torch.arange(len(handle)) if index is None else torch.tensor(index, dtype=torch.int64))
+    return handle.open_records(
+        torch.arange(len(handle)) if index is None else torch.tensor(index, dtype=torch.int64)
+    )
 
 
 def test_features(tmp_path, capsys):
@@ -38,7 +40,11 @@ def test_features(tmp_path, capsys):
     assert found.taken == (capsys.readouterr().err.strip(),) != ()
     assert found.layout.restore(values).dtype == np.float64
     stated = read(path, classes=range(5), bounds=[(0, 30)] * 2, kinds=["integer", "numeric"])
-    assert (stated.n_classes, stated.bounds, stated.kinds) == (5, [(0, 30)] * 2, ["integer", "numeric"])
+    assert (stated.n_classes, stated.bounds, stated.kinds) == (
+        5,
+        [(0, 30)] * 2,
+        ["integer", "numeric"],
+    )
     assert stated.taken == ()
     assert not capsys.readouterr().err
     named = read(saved(tmp_path, features=FEATURES, labels=LABELS, classes=[*"abcd"]))
@@ -92,10 +98,15 @@ def test_damaged_files(tmp_path, save, part):
             read(tmp_path / "x.npz")
 
 
-@pytest.mark.parametrize("array", [FEATURES, FEATURES.astype(np.float64), BYTES, BYTES[..., 0], BYTES / 255])
+@pytest.mark.parametrize(
+    "array", [FEATURES, FEATURES.astype(np.float64), BYTES, BYTES[..., 0], BYTES / 255]
+)
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_records_on_disk_equal_those_in_memory(tmp_path, array, order):
-    for name, value in {"features" if array.ndim == 2 else "images": array, "labels": LABELS}.items():
+    for name, value in {
+        "features" if array.ndim == 2 else "images": array,
+        "labels": LABELS,
+    }.items():
         np.save(tmp_path / f"{name}.npy", np.asarray(value, order=order))
     memory, disk = read(tmp_path), read(tmp_path, in_memory=False)
     assert isinstance(memory._values, torch.Tensor)
@@ -157,8 +168,15 @@ def test_a_table_of_numbers(tmp_path, capsys, delimiter):
     stated = {"target": "sick", "classes": ["no", "yes"], "unreadable": "zero"}
     found = table(tmp_path, text, **stated)
     values, labels = opened(found)
-    assert (values.tolist(), labels.tolist()) == ([[31, 70.5, 0], [64, 80, 1], [0, 0, 0]], [1, 0, 0])
-    assert (found.layout.columns, found.kinds, found.taken) == (("age", "weight", "smokes"), None, ())
+    assert (values.tolist(), labels.tolist()) == (
+        [[31, 70.5, 0], [64, 80, 1], [0, 0, 0]],
+        [1, 0, 0],
+    )
+    assert (found.layout.columns, found.kinds, found.taken) == (
+        ("age", "weight", "smokes"),
+        None,
+        (),
+    )
     bounds = [(0, 120), (0, 200), (0, 1)]
     taken = table(tmp_path, text, bounds=bounds, **stated)
     assert taken.kinds == ["integer", "numeric", "binary"]
@@ -193,7 +211,12 @@ REFUSED = [  # name, content (arrays, text or bytes), options, message
     ("x.npz", LABELLED | {"features": FEATURES.astype(str)}, {}, "smartnoise-synth"),
     ("x.npz", {"features": FEATURES[:0], "labels": LABELS[:0]}, {}, "at least one record"),
     ("x.npz", LABELLED, {"unreadable": "drop"}, "unreadable"),
-    ("x.csv", TABLE, {}, r"mixed types \(sick\); name the column of classes by target.*; .*smartnoise-synth.*dpmm"),
+    (
+        "x.csv",
+        TABLE,
+        {},
+        r"mixed types \(sick\); name the column of classes by target.*; .*smartnoise-synth.*dpmm",
+    ),
     ("x.csv", TABLE, SICK, "NaN"),
     ("x.csv", TABLE, {"target": "ill"}, "target"),
     ("x.csv", TABLE, SICK | {"classes": ["no", "maybe"], "unreadable": "zero"}, "not listed"),
@@ -248,7 +271,9 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_images(folder, channels, capsys):
-    found = PrivateRecords.from_folder(str(folder), size=4, channels=channels, classes=["cats", "dogs"])
+    found = PrivateRecords.from_folder(
+        str(folder), size=4, channels=channels, classes=["cats", "dogs"]
+    )
     assert (found.classes, found.taken, found.name) == (["cats", "dogs"], (), "images")
     assert capsys.readouterr().err.endswith("/images, files of other types are left out: .txt.\n")
     (folder / "cats" / "notes.txt").unlink()
@@ -306,7 +331,12 @@ def multiset(path):
     return Counter(zip(values[:, 0, 0, 0].tolist(), labels.tolist(), strict=True))
 
 
-REPLACED = [("a/00.png", "b/00_.png"), ("a/00.png", "b/zz.png"), ("b/39.png", "a/0.png"), ("a/05.png", "a/x.png")]
+REPLACED = [
+    ("a/00.png", "b/00_.png"),
+    ("a/00.png", "b/zz.png"),
+    ("b/39.png", "a/0.png"),
+    ("a/05.png", "a/x.png"),
+]
 
 
 def test_replacing_one_image_replaces_one_record(tmp_path):
@@ -322,7 +352,9 @@ def test_replacing_one_image_replaces_one_record(tmp_path):
 
 
 def test_a_class_without_images_keeps_its_number(tmp_path):
-    one = grey_images(tmp_path / "one", {"a/0.png": 0} | {f"{'bc'[i % 2]}/{i}.png": i for i in range(1, 21)})
+    one = grey_images(
+        tmp_path / "one", {"a/0.png": 0} | {f"{'bc'[i % 2]}/{i}.png": i for i in range(1, 21)}
+    )
     (one / "a" / "0.png").rename(one / "b" / "0.png")
     after = read(one, size=4)
     assert (after.classes, opened(after)[1].unique().tolist()) == (["a", "b", "c"], [1, 2])

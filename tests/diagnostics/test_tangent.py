@@ -22,7 +22,9 @@ def graph_gradient(data, edges, lengths):
     """G with |phi|_H1(p) = |phi^T G|: an edge (i, j) of length l adds sqrt((p_i + p_j) / 2) (phi_i - phi_j) / l."""
     i, j = np.transpose(edges)
     p = np.asarray(data)
-    return (np.eye(len(p))[i] - np.eye(len(p))[j]).T * np.sqrt((p[i] + p[j]) / 2) / np.asarray(lengths)
+    return (
+        (np.eye(len(p))[i] - np.eye(len(p))[j]).T * np.sqrt((p[i] + p[j]) / 2) / np.asarray(lengths)
+    )
 
 
 def tangent_operator(risk, beta, q, *, log=False):
@@ -52,17 +54,23 @@ def instance(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_operators(seed):
     risk, beta, data, _ = instance(seed)
-    direction = np.random.default_rng(seed + 1000).normal(size=len(data)) * data  # stays inside the simplex
+    direction = (
+        np.random.default_rng(seed + 1000).normal(size=len(data)) * data
+    )  # stays inside the simplex
     direction -= data * direction.sum()
     q = gibbs_distribution(risk, beta, data=data)
     up, down = (gibbs_distribution(risk, beta, data=data + s * 1e-5 * direction) for s in (1, -1))
-    np.testing.assert_allclose(tangent_operator(risk, beta, q) @ direction, (up - down) / 2e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        tangent_operator(risk, beta, q) @ direction, (up - down) / 2e-5, atol=1e-6
+    )
     slope = (np.log(up) - np.log(down)) / 2e-5
     log = tangent_operator(risk, beta, q, log=True)
     np.testing.assert_allclose(log @ direction, slope, atol=1e-6)
     printed = -beta * (np.diag(q) - np.outer(q, q)) @ risk
     np.testing.assert_allclose(tangent_operator(risk, beta, q), printed, atol=1e-12)
-    np.testing.assert_allclose(log, -beta * (np.eye(len(q)) - np.outer(np.ones(len(q)), q)) @ risk, atol=1e-12)
+    np.testing.assert_allclose(
+        log, -beta * (np.eye(len(q)) - np.outer(np.ones(len(q)), q)) @ risk, atol=1e-12
+    )
 
 
 def dense_norms(risk, beta, q, gradient):
@@ -121,11 +129,15 @@ def test_sobolev_norms_are_dual():
     v -= v.mean()
     functions = rng.normal(size=(500, len(data)))
     dual = h_minus1_norm(v, gradient)
-    assert (np.abs(functions @ v) / np.linalg.norm(functions @ gradient, axis=1)).max() <= dual * (1 + 1e-9)
+    assert (np.abs(functions @ v) / np.linalg.norm(functions @ gradient, axis=1)).max() <= dual * (
+        1 + 1e-9
+    )
     best = np.linalg.pinv(gradient @ gradient.T) @ v
     assert abs(best @ v) / np.linalg.norm(best @ gradient) == pytest.approx(dual, rel=1e-8)
     # by hand: moving mass 0.1 along one edge of length 3 and weight 1/2
-    assert h_minus1_norm([0.1, -0.1], graph_gradient([0.5, 0.5], [(0, 1)], [3.0])) == pytest.approx(0.3 / 0.5**0.5)
+    assert h_minus1_norm([0.1, -0.1], graph_gradient([0.5, 0.5], [(0, 1)], [3.0])) == pytest.approx(
+        0.3 / 0.5**0.5
+    )
     apart = graph_gradient([0.25] * 4, [(0, 1), (2, 3)], [1.0, 1.0])
     assert h_minus1_norm([1, 0, -1, 0], apart) == np.inf
 
@@ -141,7 +153,12 @@ def finite_change(seed):
     log_change = np.abs(np.log(moved / q)).max()
     tv = np.abs(other - data).sum() / 2
     steps = np.array([norms.exact[4] * tv, norms.exact[6] * h_minus1_norm(other - data, gradient)])
-    return log_change / steps, np.abs(moved - q).sum() / 2 / (norms.exact[3] * tv), log_change, steps
+    return (
+        log_change / steps,
+        np.abs(moved - q).sum() / 2 / (norms.exact[3] * tv),
+        log_change,
+        steps,
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -149,7 +166,9 @@ def finite_change(seed):
 def test_definition_2_bounds_finite_changes(seed):
     ratios, _, log_change, steps = finite_change(seed)
     assert (ratios <= 2 + 1e-9).all()
-    assert log_change <= (steps + np.minimum(steps, steps**2 / 2)).min() * (1 + 1e-9)  # the sharper form
+    assert log_change <= (steps + np.minimum(steps, steps**2 / 2)).min() * (
+        1 + 1e-9
+    )  # the sharper form
 
 
 def test_definition_1_does_not_bound_finite_changes():
@@ -209,7 +228,9 @@ def test_estimators_as_printed():
     norms = tangent_norms(risk, beta, q=q, gradients=risk @ gradient)
     drawn = np.random.default_rng(0).choice(len(q), 200_000, p=q)
     assert estimate_tv_bound(risk[drawn], beta).printed == pytest.approx(norms.printed[3], rel=0.02)
-    assert estimate_sobolev_bound(risk[drawn] @ gradient, beta).printed == pytest.approx(norms.printed[5], rel=0.02)
+    assert estimate_sobolev_bound(risk[drawn] @ gradient, beta).printed == pytest.approx(
+        norms.printed[5], rel=0.02
+    )
 
 
 def test_exponential_mechanism_epsilon_bounds_every_replacement():
@@ -219,7 +240,10 @@ def test_exponential_mechanism_epsilon_bounds_every_replacement():
         risk = (rng.random((6, 10)) < 0.5).astype(float)
         other = risk.copy()
         other[:, 3] = 1 - other[:, 3]
-        worst = max(worst, np.abs(np.log(gibbs_distribution(risk, 5.0) / gibbs_distribution(other, 5.0))).max())
+        worst = max(
+            worst,
+            np.abs(np.log(gibbs_distribution(risk, 5.0) / gibbs_distribution(other, 5.0))).max(),
+        )
     bound = exponential_mechanism_epsilon(5.0, "zero_one", 10)
     assert 0.5 * bound < worst <= bound * (1 + 1e-12)
 
@@ -231,4 +255,8 @@ def test_margin_losses_are_bounded():
         assert 0 <= values.min()
         assert bound * 0.99 < values.max() <= bound
     zero = torch.zeros(1, dtype=torch.float64)
-    assert [float(margin_loss(loss, zero)) for loss in ("savage", "tangent", "zero_one")] == [0.25, 1.0, 1.0]
+    assert [float(margin_loss(loss, zero)) for loss in ("savage", "tangent", "zero_one")] == [
+        0.25,
+        1.0,
+        1.0,
+    ]

@@ -19,7 +19,19 @@ from dpswd.diagnostics.wasserstein import (
     theorem_2_loss,
 )
 
-RATIOS = [1e-6, 1e-3, 0.1, 0.5, 1.0, 3.0, 10.0, 39.9, 40.1, 100.0, 1e3]  # |mean| / std, both sides of the switch
+RATIOS = [
+    1e-6,
+    1e-3,
+    0.1,
+    0.5,
+    1.0,
+    3.0,
+    10.0,
+    39.9,
+    40.1,
+    100.0,
+    1e3,
+]  # |mean| / std, both sides of the switch
 
 
 def empirical_distance(x, y, order):
@@ -38,7 +50,9 @@ def test_lemma_1_published_form():
     with mpmath.workdps(40):
         for order, ratio in itertools.product((1, 2, 9, 16, 333.5, 1000), RATIOS):
             expected = float(mpmath.log(published_moment(order, 0.3 * ratio, 0.3)))
-            assert float(log_absolute_moment(order, 0.3 * ratio, 0.3)) == pytest.approx(expected, abs=1e-10)
+            assert float(log_absolute_moment(order, 0.3 * ratio, 0.3)) == pytest.approx(
+                expected, abs=1e-10
+            )
 
 
 def test_lemma_1_printed_series():
@@ -50,8 +64,12 @@ def test_lemma_1_printed_series():
         for n in range(order // 2 + 1)
     )
     variance = (2 - 2 * q + 2 * q**2) * sigma**2
-    expected = (2 * variance) ** (order / 2) * math.gamma((order + 1) / 2) / math.sqrt(math.pi) * series
-    assert math.exp(log_absolute_moment(order, q * d, math.sqrt(variance))) == pytest.approx(expected, rel=1e-12)
+    expected = (
+        (2 * variance) ** (order / 2) * math.gamma((order + 1) / 2) / math.sqrt(math.pi) * series
+    )
+    assert math.exp(log_absolute_moment(order, q * d, math.sqrt(variance))) == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def kantorovich_distance(x, y):
@@ -95,15 +113,21 @@ def test_propositions_5_and_6_independent_releases():
     x, y, u, v = rng.normal(size=(4, 5))
     joint, _ = kantorovich_distance(list(itertools.product(x, u)), list(itertools.product(y, v)))
     assert joint <= empirical_distance(x, y, 1) + empirical_distance(u, v, 1)
-    one_block, _ = kantorovich_distance(list(itertools.product(x, u)), list(itertools.product(y, u)))
-    assert one_block == pytest.approx(empirical_distance(x, y, 1), rel=1e-6)  # disjoint blocks: one of them changes
+    one_block, _ = kantorovich_distance(
+        list(itertools.product(x, u)), list(itertools.product(y, u))
+    )
+    assert one_block == pytest.approx(
+        empirical_distance(x, y, 1), rel=1e-6
+    )  # disjoint blocks: one of them changes
 
 
 def test_proposition_6_false_for_adaptive_releases():
     first, other = [0.0] * 9 + [1.0], [0.0] * 8 + [1.0] * 2  # P(1) = 0.1 and 0.2
     alone = empirical_distance(first, other, 1)
     # Given the first output v, the second release is 1000 v for both data sets: its own distance is 0.
-    together, _ = kantorovich_distance([[v, 1000 * v] for v in first], [[v, 1000 * v] for v in other])
+    together, _ = kantorovich_distance(
+        [[v, 1000 * v] for v in first], [[v, 1000 * v] for v in other]
+    )
     assert together > 900 * (alone + 0.0)
 
 
@@ -136,14 +160,18 @@ def test_propositions_7_and_8_by_hand(function, arguments, expected):
 @pytest.mark.parametrize("order", [1, 2, 16])
 def test_propositions_7_and_8_below_the_distance(order):
     for noise in (1.0, 5.0, 1e3):
-        assert gaussian_distance(1.0, noise, noise, order) == pytest.approx(1.0)  # a shift by 1, Laplace noise too
+        assert gaussian_distance(1.0, noise, noise, order) == pytest.approx(
+            1.0
+        )  # a shift by 1, Laplace noise too
         assert gaussian_wdp(order, noise) <= 0.5
         assert laplace_wdp(order, noise) <= 0.5
 
 
 def test_propositions_9_and_10_false_for_randomised_response():
     epsilon, order = 1.0, 50
-    moved = math.tanh(epsilon / 2)  # half of the L1 distance of the answers 0 and 1, which lie 1 apart
+    moved = math.tanh(
+        epsilon / 2
+    )  # half of the L1 distance of the answers 0 and 1, which lie 1 apart
     distance = moved ** (1 / order)
     assert wdp_from_rdp(epsilon * math.expm1(epsilon), order) < 0.51 < 0.98 < distance
     assert wdp_from_rdp(moved * epsilon, order) < 0.51
@@ -160,7 +188,9 @@ def test_proposition_11_false_for_laplace():
     # zCDP of rho = 2 would bound the Kullback-Leibler divergence, which is shift + exp(-shift) - 1, by 2
     assert shift + math.exp(-shift) - 1 > dp_from_wdp(shift, 1, lipschitz) ** 2 / 2
     # (60): the log ratio is not at most L times the gap of the densities; (67) puts the sensitivity of f for that gap.
-    assert true_epsilon > 1e3 * lipschitz * abs(stats.laplace(0).pdf(-9.0) - stats.laplace(shift).pdf(-9.0))
+    assert true_epsilon > 1e3 * lipschitz * abs(
+        stats.laplace(0).pdf(-9.0) - stats.laplace(shift).pdf(-9.0)
+    )
 
 
 def test_proposition_12_false_for_expanding_maps():
@@ -172,8 +202,12 @@ def test_proposition_12_false_for_expanding_maps():
 
 
 def test_equal_wdp_different_attacks():
-    success = {noise: (1 + (2 * stats.norm.cdf(1 / (2 * noise)) - 1)) / 2 for noise in (0.01, 100.0)}
-    assert gaussian_distance(1, 0.01, 0.01, 16) == pytest.approx(gaussian_distance(1, 100.0, 100.0, 16))
+    success = {
+        noise: (1 + (2 * stats.norm.cdf(1 / (2 * noise)) - 1)) / 2 for noise in (0.01, 100.0)
+    }
+    assert gaussian_distance(1, 0.01, 0.01, 16) == pytest.approx(
+        gaussian_distance(1, 100.0, 100.0, 16)
+    )
     assert success[0.01] > 1 - 1e-9
     assert success[100.0] < 0.503
 
@@ -187,7 +221,9 @@ def test_theorem_1_false_jensen_reversed():
         claimed = accountant.get_delta(0.9 * k)
         assert claimed == pytest.approx(math.exp(-0.4 * beta * k))
         markov = np.exp(beta * losses).mean() / math.exp(beta * 0.9 * k)
-        assert claimed < markov  # Jensen: E exp(W) >= exp(E W), so the claim lies below Markov's bound
+        assert (
+            claimed < markov
+        )  # Jensen: E exp(W) >= exp(E W), so the claim lies below Markov's bound
     assert claimed < 1e-17 < (losses >= 0.9 * k).mean() == 0.5
 
 
@@ -200,7 +236,9 @@ def mixture_distance(q, d, sigma, order):
     return float(np.trapezoid(gap**order, levels)) ** (1 / order)
 
 
-@pytest.mark.parametrize(("sigma", "formula", "distance"), [(0.001, 0.0113, 0.748), (0.01, 0.0397, 0.730)])
+@pytest.mark.parametrize(
+    ("sigma", "formula", "distance"), [(0.001, 0.0113, 0.748), (0.01, 0.0397, 0.730)]
+)
 def test_theorem_2_no_upper_bound_for_subsampling(sigma, formula, distance):
     q, d, order = 0.01, 1.0, 16
     assert theorem_2_loss(order, [[d]], sigma, q) == pytest.approx(formula, rel=5e-3)
@@ -210,7 +248,9 @@ def test_theorem_2_no_upper_bound_for_subsampling(sigma, formula, distance):
     mixture = rng.normal(0, sigma, 400_000) + d * (rng.random(400_000) < q)
     assert empirical_distance(mixture, sample, order) == pytest.approx(distance, abs=5e-3)
     # control: without subsampling the independent coupling is an upper bound
-    assert theorem_2_loss(order, [[d]], sigma, 1.0) >= mixture_distance(1.0, d, sigma, order) * (1 - 1e-3)
+    assert theorem_2_loss(order, [[d]], sigma, 1.0) >= mixture_distance(1.0, d, sigma, order) * (
+        1 - 1e-3
+    )
 
 
 def test_theorem_2_printed_form():
@@ -225,7 +265,9 @@ def test_theorem_2_charges_for_noise():
     assert step_loss(16, [0.0], 10.0, 1.0) == pytest.approx(10 * step_loss(16, [0.0], 1.0, 1.0))
     revealing = step_loss(16, [5.0], 0.01, 1.0)  # neighbours 500 standard deviations apart
     idle = optimize.brentq(lambda sigma: step_loss(16, [0.0], sigma, 1.0) - revealing, 0.1, 100)
-    assert step_loss(16, [0.0], idle, 1.0) == pytest.approx(revealing)  # equal outputs, equal charge
+    assert step_loss(16, [0.0], idle, 1.0) == pytest.approx(
+        revealing
+    )  # equal outputs, equal charge
 
 
 @pytest.mark.parametrize("order", [1, 2.5, 16, 50])
@@ -237,7 +279,10 @@ def test_theorem_3_and_corollary_1_mpmath(order):
         accountant.step(distances)
     with mpmath.workdps(40):
         std = mpmath.sqrt(2 - 2 * mpmath.mpf(q) + 2 * mpmath.mpf(q) ** 2) * mpmath.mpf(sigma)
-        moments = [[published_moment(order, mpmath.mpf(q) * d, std) for d in distances] for distances in steps]
+        moments = [
+            [published_moment(order, mpmath.mpf(q) * d, std) for d in distances]
+            for distances in steps
+        ]
         total = mpmath.fsum(mpmath.fsum(each) ** (1 / mpmath.mpf(order)) for each in moments)
         expected = float(total - mpmath.log(mpmath.mpf(delta)) / beta)
     assert accountant.get_wdp(delta) == pytest.approx(expected, rel=1e-10)
@@ -250,5 +295,7 @@ def test_authors_defaults_need_tiny_noise():
         return 25 * 59 * step_loss(16, [0.0] * 28, sigma, 1024 / 60000) - math.log(delta) / 32
 
     assert 63 < diagnostic(0.01, 1e-10) < 65
-    assert diagnostic(1e-12, 1e-10) == pytest.approx(0.7196, abs=1e-4)  # above three of the four printed values
+    assert diagnostic(1e-12, 1e-10) == pytest.approx(
+        0.7196, abs=1e-4
+    )  # above three of the four printed values
     assert 6e-5 < optimize.brentq(lambda sigma: diagnostic(sigma, 1e-5) - 0.76, 1e-9, 1) < 6.5e-5

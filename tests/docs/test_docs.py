@@ -53,7 +53,9 @@ def test_cited_works_are_in_the_bibliography(page):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "dpswd").rglob("*.py")), ids=lambda path: path.name)
 def test_propositions_that_docstrings_cite_exist(path):
-    for page, number in re.findall(r"docs/(theory/[\w-]+\.md), Proposition (\d+)", path.read_text()):
+    for page, number in re.findall(
+        r"docs/(theory/[\w-]+\.md), Proposition (\d+)", path.read_text()
+    ):
         assert f"## Proposition {number} " in (DOCS / page).read_text(), (page, number)
 
 
@@ -72,19 +74,32 @@ def test_experiments_and_tests_that_pages_name_exist(page):
     for name in re.findall(r"(?:-m experiments |`)run ([a-z]\w+)", text):
         assert name in EXPERIMENTS, name
     defined = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    assert [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in defined] == []
+    assert [
+        name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in defined
+    ] == []
     named = re.findall(r"`test ([a-z][\w/]+(?:\.py)?)(?: -k (\w+|\"[^\"]+\"))?`", text)
     named += re.findall(r"pytest tests/([a-z][\w/]+(?:\.py)?)(?: -k (\w+|\"[^\"]+\"))?", text)
     for path, words in named:
         place = ROOT / "tests" / path
         assert place.exists(), path
         files = [place] if place.is_file() else sorted(place.rglob("test_*.py"))
-        tests = [name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)]
+        tests = [
+            name
+            for file in files
+            for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)
+        ]
         for word in words.strip('"').split(" or "):
             assert any(word in name for name in tests), (path, word)
 
 
-QUICK = ["--trainer.max_steps", "6", "--trainer.log_every_n_steps", "1", "--trainer.enable_progress_bar", "false"]
+QUICK = [
+    "--trainer.max_steps",
+    "6",
+    "--trainer.log_every_n_steps",
+    "1",
+    "--trainer.enable_progress_bar",
+    "false",
+]
 
 
 @pytest.fixture
@@ -92,18 +107,29 @@ def desk(tmp_path, monkeypatch):
     """A directory with what the pages assume: photos in three folders, grey scans, vectors."""
     rng, people = np.random.default_rng(0), ["age,height,smokes,sick"]
     for i in range(120):
-        people.append(f"{rng.integers(18, 90)},{rng.uniform(150, 200):.1f},{i % 2},{('no', 'yes')[i % 3 > 1]}")
+        people.append(
+            f"{rng.integers(18, 90)},{rng.uniform(150, 200):.1f},{i % 2},{('no', 'yes')[i % 3 > 1]}"
+        )
         photo, scan = (rng.integers(0, 256, shape) for shape in ((20 + i % 5, 24, 3), (30, 28)))
-        write_images(tmp_path, {f"photos/{('birds', 'cats', 'dogs')[i % 3]}/{i}.png": photo, f"scans/{i}.png": scan})
+        write_images(
+            tmp_path,
+            {f"photos/{('birds', 'cats', 'dogs')[i % 3]}/{i}.png": photo, f"scans/{i}.png": scan},
+        )
     (tmp_path / "people.csv").write_text("\n".join(people) + "\n")
     own_data = blocks(DOCS / "howto" / "own-data.md")
-    (tmp_path / "bounds.csv").write_text(next(block for block in own_data if block.startswith("column,")))
-    np.savez(tmp_path / "vectors.npz", features=rng.normal(size=(120, 16)) / 4, labels=np.arange(120) % 4)
+    (tmp_path / "bounds.csv").write_text(
+        next(block for block in own_data if block.startswith("column,"))
+    )
+    np.savez(
+        tmp_path / "vectors.npz", features=rng.normal(size=(120, 16)) / 4, labels=np.arange(120) % 4
+    )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "howto/own-data.md", DOCS / "howto/shared-budgets.md"])
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", DOCS / "howto/own-data.md", DOCS / "howto/shared-budgets.md"]
+)
 def test_commands_run(page, desk, capsys):
     lines = commands(page)
     assert lines

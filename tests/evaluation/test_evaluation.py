@@ -26,7 +26,10 @@ def normal(n, d, seed=0):
 
 @pytest.mark.parametrize(
     ("name", "images"),
-    [*((name, True) for name in IMAGE_CLASSIFIERS), *((name, False) for name in ROW_CLASSIFIERS if name != "boosting")],
+    [
+        *((name, True) for name in IMAGE_CLASSIFIERS),
+        *((name, False) for name in ROW_CLASSIFIERS if name != "boosting"),
+    ],
 )
 def test_real_digits_are_learnt_and_shuffled_labels_are_not(name, images):
     torch.manual_seed(1)
@@ -38,11 +41,16 @@ def test_real_digits_are_learnt_and_shuffled_labels_are_not(name, images):
     torch.manual_seed(2)
     assert learnt == scores(name, train, test)  # settings are fixed, and so is the seed
     shuffled = records(train.values, np.random.default_rng(0).permutation(train.labels.numpy()))
-    assert scores(name, shuffled, test)["accuracy"] < 30  # control: chance is 10, its deviation is 1.6
+    assert (
+        scores(name, shuffled, test)["accuracy"] < 30
+    )  # control: chance is 10, its deviation is 1.6
 
 
 def test_classes_that_synthetic_records_lack_count_as_wrong():
-    train, test = records([[0.0], [0.1], [1.0], [1.1]], [0, 0, 1, 1]), records([[0.0], [1.0], [2.0], [3.0]], range(4))
+    train, test = (
+        records([[0.0], [0.1], [1.0], [1.1]], [0, 0, 1, 1]),
+        records([[0.0], [1.0], [2.0], [3.0]], range(4)),
+    )
     found = scores("logreg", train, test)
     assert (found["accuracy"], found["balanced_accuracy"]) == (50.0, 50.0)
 
@@ -76,7 +84,9 @@ def test_frechet_distance_of_normal_laws():
     """Closed form: shift and scale of independent coordinates."""
     rows = normal(200_000, 2)
     moved = normal(200_000, 2, 1) * [3.0, 1.0] + [0.0, 2.0]
-    assert frechet(rows, moved) == pytest.approx((3 - 1) ** 2 + 2**2, rel=0.02)  # five standard errors
+    assert frechet(rows, moved) == pytest.approx(
+        (3 - 1) ** 2 + 2**2, rel=0.02
+    )  # five standard errors
     assert frechet(rows, rows) == pytest.approx(0, abs=1e-9)
 
 
@@ -84,7 +94,12 @@ def test_fidelity_finds_noise_collapse_shift_and_lost_correlations():
     real = normal(1500, 6)
     same, noisy, collapsed, shifted = (
         fidelity(made, real, columns=True)
-        for made in (normal(1500, 6, 1), 3 * normal(1500, 6, 1), 0.05 * normal(1500, 6, 1), normal(1500, 6, 1) + 1)
+        for made in (
+            normal(1500, 6, 1),
+            3 * normal(1500, 6, 1),
+            0.05 * normal(1500, 6, 1),
+            normal(1500, 6, 1) + 1,
+        )
     )
     assert same["frechet"] < 0.05 < min(noisy["frechet"], collapsed["frechet"], shifted["frechet"])
     assert same["precision"] > 0.7 > 0.4 > noisy["precision"]
@@ -102,7 +117,12 @@ def test_fidelity_finds_noise_collapse_shift_and_lost_correlations():
 def test_evaluation_of_images_and_of_rows_without_classes():
     found = evaluate(DIGITS.train, DIGITS.test, name="digits", classifiers=("logreg",))
     (row,) = found["rows"]
-    assert (row["dataset"], row["train"], row["n_train"], row["n_test"]) == ("digits", "synthetic", 1438, 359)
+    assert (row["dataset"], row["train"], row["n_train"], row["n_test"]) == (
+        "digits",
+        "synthetic",
+        1438,
+        359,
+    )
     assert row["accuracy"] > 90
     assert "column_distances" not in found["fidelity"]
     rows = Records(torch.rand(50, 3), torch.zeros(50, dtype=torch.int64))
@@ -112,13 +132,19 @@ def test_evaluation_of_images_and_of_rows_without_classes():
 
 
 def test_figures_show_both_sides(tmp_path):
-    rows, one = (Records(torch.rand(8, *shape), torch.tensor([0] * 7 + [1])) for shape in ((14,), (3, 9, 9)))
+    rows, one = (
+        Records(torch.rand(8, *shape), torch.tensor([0] * 7 + [1])) for shape in ((14,), (3, 9, 9))
+    )
     figure(tmp_path / "rows.png", rows, rows, [f"c{i}" for i in range(14)])
     figure(tmp_path / "images.png", one, one, n_classes=2)
     for name in ("rows", "images"):
         with Image.open(tmp_path / f"{name}.png") as image:
             pixels = np.asarray(image.convert("L"))
         assert pixels.std() > 10
-    one, same = (pixels[6:60, start : start + 54] for start in (6, 6 + 7 * 60))  # enlarged six times
+    one, same = (
+        pixels[6:60, start : start + 54] for start in (6, 6 + 7 * 60)
+    )  # enlarged six times
     assert np.array_equal(one, same)  # a real image and, behind a gap, a synthetic one
-    assert pixels[66:120, 6:60].std() > 10 > pixels[66:120, 66:120].std()  # a class of one image has its row, too
+    assert (
+        pixels[66:120, 6:60].std() > 10 > pixels[66:120, 66:120].std()
+    )  # a class of one image has its row, too

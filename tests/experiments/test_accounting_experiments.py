@@ -25,11 +25,23 @@ from experiments.notions.wdp import BayesianAccountant, log_moment
 from models.networks import FaceDiscriminator
 
 ROWS = {row.name: row for row in TABLE4}
-QUICK = ["wdp_fig1", "wdp_fig2", "wdp_fig3", "fig7", "table4", "gdp_fig1", "gdp_fig2", "gdp_table3", "gdp_fig4"]
+QUICK = [
+    "wdp_fig1",
+    "wdp_fig2",
+    "wdp_fig3",
+    "fig7",
+    "table4",
+    "gdp_fig1",
+    "gdp_fig2",
+    "gdp_table3",
+    "gdp_fig4",
+]
 SLOW = ["fig1", "bounds", "gdp_fig3", "gdp_dpsgd"]
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
 def test_quick_run(name, tmp_path):
     assert main(["run", name, "--quick", "--out", str(tmp_path)]) == 0
     assert json.loads((tmp_path / f"{name}.json").read_text())["rows"]
@@ -71,7 +83,9 @@ def test_erratum_1_doubled_count():
     lemma = bernstein_bound(row.n_projections, row.dim, row.delta / 2)
     assert doubled == pytest.approx(10.17, abs=0.01)
     assert lemma == pytest.approx(8.52, abs=0.01)
-    assert row.sigma * (lemma / doubled) ** 0.5 < 0.93 * row.sigma  # Lemma 2 as printed is far from the printed sigma
+    assert (
+        row.sigma * (lemma / doubled) ** 0.5 < 0.93 * row.sigma
+    )  # Lemma 2 as printed is far from the printed sigma
 
 
 @pytest.mark.parametrize("name", ["USPS-MNIST", "MNIST (b)", "Office-31"])
@@ -80,7 +94,9 @@ def test_erratum_2_tail_once(name):
     once = row.mechanism.replace(bound="bernstein", failure_prob=row.delta / 2)
     every = row.mechanism.replace(bound="bernstein", failure_prob=row.delta / (2 * row.n_releases))
     assert every.law.mean > 1.4 * once.law.mean
-    accountant = PrivacyAccountant().step(once, sample_size=row.sample_size, n_releases=row.n_releases)
+    accountant = PrivacyAccountant().step(
+        once, sample_size=row.sample_size, n_releases=row.n_releases
+    )
     assert accountant.tail > 100 * row.delta
 
 
@@ -104,9 +120,14 @@ def test_erratum_6_steps_of_mnist_usps():
     """The code's epochs are those of the source; the account counts those of the target."""
     row = ROWS["MNIST-USPS"]
     mechanism = row.mechanism.replace(bound=row.bound, sigma=row.sigma)
-    counted, made = 100 * (row.sample_size // 128 + 1), 89 * (60_000 // 128)  # no release in the first 11 epochs
+    counted, made = (
+        100 * (row.sample_size // 128 + 1),
+        89 * (60_000 // 128),
+    )  # no release in the first 11 epochs
     assert (counted, made) == (row.n_releases, 41_652)
-    claims = [published_epsilon(mechanism, row.sample_size, steps, row.delta) for steps in (counted, made)]
+    claims = [
+        published_epsilon(mechanism, row.sample_size, steps, row.delta) for steps in (counted, made)
+    ]
     assert claims == pytest.approx([10.06, 32.66], abs=0.01)  # both by the paper's own conventions
 
 
@@ -115,12 +136,17 @@ def test_drawn_sensitivities_follow_lemma_1():
     y = draw_sensitivities(5, 1, 20_000)
     assert stats.kstest(y, stats.beta(0.5, 2).cdf).pvalue > 1e-4
     assert stats.kstest(y, stats.beta(0.5, 2.5).cdf).pvalue < 1e-4
-    assert draw_sensitivities(5, 40, 2000).mean() == pytest.approx(8, abs=6 * (40 * 0.0457 / 2000) ** 0.5)
+    assert draw_sensitivities(5, 40, 2000).mean() == pytest.approx(
+        8, abs=6 * (40 * 0.0457 / 2000) ** 0.5
+    )
 
 
 def test_regret_falls_with_compositions_at_a_fit_discretisation():
     """With steps that are too small, rounding errors replace the tail of the loss and mu comes out too small."""
-    regrets = [PLDConverter(gdp.dp_sgd(2.0, 0.1, times)).get_mu_and_regret()[1] for times in (30, 100, 300, 1000)]
+    regrets = [
+        PLDConverter(gdp.dp_sgd(2.0, 0.1, times)).get_mu_and_regret()[1]
+        for times in (30, 100, 300, 1000)
+    ]
     assert regrets == sorted(regrets, reverse=True)
     fine = PLDConverter(gdp.dp_sgd(2.0, 0.1, 100, gdp.AUTHORS_STEP))
     assert fine.get_mu() < 0.95 * PLDConverter(gdp.dp_sgd(2.0, 0.1, 100)).get_mu()
@@ -198,7 +224,9 @@ def test_definition_2_10_is_a_metric():
     sides = [distance(0, 1), distance(1, 2), distance(0, 2)]
     assert distance(0, 0) < 1e-12
     assert all(0 < side <= sum(sides) - side + 1e-9 for side in sides)
-    assert excess(curves[0], curves[2], alpha) != pytest.approx(excess(curves[2], curves[0], alpha), rel=0.1)
+    assert excess(curves[0], curves[2], alpha) != pytest.approx(
+        excess(curves[2], curves[0], alpha), rel=0.1
+    )
 
 
 def advantage(f, alpha):
@@ -208,7 +236,9 @@ def advantage(f, alpha):
 GRID = np.linspace(0, 1, 100_001)
 
 
-@pytest.mark.parametrize("pld", [dp_sgd(1.0, 0.1, 30), randomised_response(2.0)], ids=["dp_sgd", "response"])
+@pytest.mark.parametrize(
+    "pld", [dp_sgd(1.0, 0.1, 30), randomised_response(2.0)], ids=["dp_sgd", "response"]
+)
 def test_equations_10_to_13_and_proposition_4_2(pld):
     converter = PLDConverter(pld)
     mu, regret = converter.get_mu_and_regret()
@@ -217,9 +247,13 @@ def test_equations_10_to_13_and_proposition_4_2(pld):
     alpha = np.geomspace(1.01e-10, 0.5, 2000)
     needed = stats.norm.isf(alpha) + stats.norm.isf(curve(alpha))  # Eq. 11
     assert 0.98 * mu < needed.max() <= mu * (1 + 1e-6)
-    assert regret == pytest.approx(excess(curve, gaussian, GRID), abs=1e-4)  # Algorithm 2, Theorem B.2
+    assert regret == pytest.approx(
+        excess(curve, gaussian, GRID), abs=1e-4
+    )  # Algorithm 2, Theorem B.2
     assert excess(gaussian, curve, GRID) < 1e-8  # Proposition 4.1: the other direction is 0
-    assert abs(advantage(curve, GRID) - advantage(gaussian, GRID)) <= 2 * regret + 1e-6  # Proposition 4.2
+    assert (
+        abs(advantage(curve, GRID) - advantage(gaussian, GRID)) <= 2 * regret + 1e-6
+    )  # Proposition 4.2
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
@@ -227,7 +261,9 @@ def test_lemma_c_1_and_equation_32(mu):
     curve = gaussian_curve(mu)
     assert advantage(curve, GRID) == pytest.approx(2 * stats.norm.cdf(mu / 2) - 1, abs=1e-8)
     # half of the advantage: the factor 2 of Proposition 4.2 is attained
-    assert excess(lambda alpha: 1 - alpha, curve, GRID) == pytest.approx(advantage(curve, GRID) / 2, abs=1e-8)
+    assert excess(lambda alpha: 1 - alpha, curve, GRID) == pytest.approx(
+        advantage(curve, GRID) / 2, abs=1e-8
+    )
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.0), (2.0, 0.1)])
@@ -235,18 +271,26 @@ def test_equation_31(epsilon, delta):
     likely = 1 / (1 + math.exp(-epsilon))
     first = np.array([delta, (1 - delta) * likely, (1 - delta) * (1 - likely), 0.0])
     total_variation = np.abs(first - first[::-1]).sum() / 2
-    assert total_variation == pytest.approx((math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1))
+    assert total_variation == pytest.approx(
+        (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1)
+    )
 
 
 def test_theorems_a_6_a_7_a_10_by_enumeration():
     """Three answers of randomised response: eight outcomes, all likelihood-ratio tests."""
     likely = 1 / (1 + math.exp(-1.0))
     outcomes = list(itertools.product((0, 1), repeat=3))
-    p = np.array([math.prod(likely if bit else 1 - likely for bit in outcome) for outcome in outcomes])
-    q = np.array([math.prod(1 - likely if bit else likely for bit in outcome) for outcome in outcomes])
+    p = np.array(
+        [math.prod(likely if bit else 1 - likely for bit in outcome) for outcome in outcomes]
+    )
+    q = np.array(
+        [math.prod(1 - likely if bit else likely for bit in outcome) for outcome in outcomes]
+    )
     converter = PLDConverter(composed := randomised_response(1.0).self_compose(3))
     for epsilon in (-1.0, 0.0, 0.5, 2.0):
-        assert composed.get_delta_for_epsilon(epsilon) == pytest.approx(np.maximum(p - np.exp(epsilon) * q, 0).sum())
+        assert composed.get_delta_for_epsilon(epsilon) == pytest.approx(
+            np.maximum(p - np.exp(epsilon) * q, 0).sum()
+        )
     order = np.argsort(q / p)
     alpha, beta = np.cumsum(q[order]), 1 - np.cumsum(p[order])
     np.testing.assert_allclose(converter.get_beta(alpha), beta, atol=1e-9)
@@ -260,17 +304,24 @@ def test_table_3_of_gomez2025():
         1e-6: [0.03, 0.12, 0.24, 0.45, 0.84, 1.20, 1.53, 1.85],
         1e-9: [0.02, 0.09, 0.18, 0.35, 0.67, 0.97, 1.26, 1.54],
     }
-    found = {delta: [round(gdp.gaussian_mu(epsilon, delta), 2) for epsilon in gdp.EPSILONS] for delta in gdp.DELTAS}
+    found = {
+        delta: [round(gdp.gaussian_mu(epsilon, delta), 2) for epsilon in gdp.EPSILONS]
+        for delta in gdp.DELTAS
+    }
     assert found == printed
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
 def test_proposition_6_1_pure_dp(epsilon):
     mu, kink = pure_mu(epsilon), 1 / (1 + math.exp(epsilon))
-    alpha = np.concatenate([np.geomspace(1e-12, 0.5, 2000), 1 - np.geomspace(1e-12, 0.5, 2000), [kink]])
+    alpha = np.concatenate(
+        [np.geomspace(1e-12, 0.5, 2000), 1 - np.geomspace(1e-12, 0.5, 2000), [kink]]
+    )
     curve = np.maximum(1 - math.exp(epsilon) * alpha, math.exp(-epsilon) * (1 - alpha))
     assert (curve >= gaussian_curve(mu)(alpha) - 1e-12).all()
-    assert curve[-1] == pytest.approx(gaussian_curve(mu)(kink), rel=1e-9)  # they touch at the kink: no smaller mu
+    assert curve[-1] == pytest.approx(
+        gaussian_curve(mu)(kink), rel=1e-9
+    )  # they touch at the kink: no smaller mu
 
 
 def test_proposition_6_2_no_finite_mu():
@@ -298,19 +349,25 @@ def test_discriminator_features_depend_on_one_private_record():
         return discriminator.eval().features(public).detach()
 
     first, second = trained_on(private), trained_on(neighbour)
-    assert torch.equal(first, trained_on(private))  # control: the same batch gives the same features
+    assert torch.equal(
+        first, trained_on(private)
+    )  # control: the same batch gives the same features
     assert (first - second).norm(dim=1).min() > 0
     assert first.shape[1] == 8192
 
 
 def test_seed_keeps_32_bits():
-    draws = [torch.randn(5, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5 + 2**32, 6)]
+    draws = [
+        torch.randn(5, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5 + 2**32, 6)
+    ]
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
 
 
 def test_remark_4_square_of_the_norm():
-    u = nn.functional.normalize(torch.randn(7, 100_000, generator=torch.Generator().manual_seed(0)), dim=0)
+    u = nn.functional.normalize(
+        torch.randn(7, 100_000, generator=torch.Generator().manual_seed(0)), dim=0
+    )
     z = 3 * torch.eye(7)[0]
     mean = float((z @ u).square().mean())
     assert mean == pytest.approx(9 / 7, rel=0.02)  # E Y = 1 / d, times the square of the norm
@@ -320,7 +377,10 @@ def test_remark_4_square_of_the_norm():
 def test_property_2_holds_for_the_root_only():
     generator = torch.Generator().manual_seed(0)
     line = torch.tensor([0.0, 1.0, 2.0])[:, None, None]
-    clouds = [torch.randn(3, 8, 4, generator=generator) + spread * torch.arange(3)[:, None, None] for spread in (0, 1)]
+    clouds = [
+        torch.randn(3, 8, 4, generator=generator) + spread * torch.arange(3)[:, None, None]
+        for spread in (0, 1)
+    ]
     powers = []
     for points in (line, *clouds):
         unit = nn.functional.normalize(torch.randn(points.shape[2], 20, generator=generator), dim=0)
@@ -335,7 +395,9 @@ def test_property_2_holds_for_the_root_only():
 def test_comparators_against_dp_accounting():
     from dp_accounting import GaussianDpEvent, rdp
 
-    moment = float(log_moment(3.0, 6.0, 1.0, 16))  # without sampling: the RDP of a Gaussian at order 17
+    moment = float(
+        log_moment(3.0, 6.0, 1.0, 16)
+    )  # without sampling: the RDP of a Gaussian at order 17
     reference = rdp.RdpAccountant([17])
     reference.compose(GaussianDpEvent(2.0))
     # dp_accounting's conversion subtracts ln(order) / (order - 1) and adds ln(1 - 1 / order) to the classical one.
@@ -343,15 +405,21 @@ def test_comparators_against_dp_accounting():
     epsilon = (moment - math.log(1e-5)) / 16
     assert epsilon == pytest.approx(reference.get_epsilon(1e-5) + improvement, rel=1e-9)
     bayes = BayesianAccountant(16, n_steps=10)
-    bayes.step([3.0] * 5, sigma=6.0, rate=1.0)  # equal distances, no spread: the classical accountant
+    bayes.step(
+        [3.0] * 5, sigma=6.0, rate=1.0
+    )  # equal distances, no spread: the classical accountant
     assert bayes.total == pytest.approx(moment, rel=1e-12)
 
 
 def test_table_2_printed_rows():
     rows = {row["dataset"]: row for row in wdp.printed_rows()}
     betas = {name: row["least_beta"] for name, row in rows.items()}
-    assert betas == pytest.approx({"MNIST": 30.3, "CIFAR-10": 44.3, "SVHN": 57.6, "Fashion-MNIST": 51.2}, abs=0.05)
-    assert rows["Fashion-MNIST"]["p_attack_dp_is"] == pytest.approx(0.9478, abs=1e-4)  # 0.623 is printed
+    assert betas == pytest.approx(
+        {"MNIST": 30.3, "CIFAR-10": 44.3, "SVHN": 57.6, "Fashion-MNIST": 51.2}, abs=0.05
+    )
+    assert rows["Fashion-MNIST"]["p_attack_dp_is"] == pytest.approx(
+        0.9478, abs=1e-4
+    )  # 0.623 is printed
     wrong = {
         (name, notion)
         for name, row in rows.items()

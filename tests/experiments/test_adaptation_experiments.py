@@ -49,7 +49,9 @@ def tiny(monkeypatch):
 
 def test_every_method_and_its_guarantee(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(cells, "run_cells", partial(cells.run_cells, workers=0))
-    wanted = [table1.Cell("a-b", 0, *key) for key in table1.WANTED if not key[0].startswith("image map")]
+    wanted = [
+        table1.Cell("a-b", 0, *key) for key in table1.WANTED if not key[0].startswith("image map")
+    ]
     rows = table1.run_adaptation(wanted, None, tmp_path)
     assert table1.run_adaptation(wanted, None, tmp_path) == rows  # read, not run again
     assert len(rows) == len(wanted)
@@ -80,19 +82,39 @@ def test_image_map_of_digits(monkeypatch):
 def test_published_algorithm_as_printed(tmp_path, monkeypatch):
     """Cut short, on digits: noise of every row, kept cells, changed settings."""
     digits = benchmark("digits")
-    small = [Records(F.interpolate(part.floats(), (28, 28)), part.labels) for part in (digits.train, digits.test)]
+    small = [
+        Records(F.interpolate(part.floats(), (28, 28)), part.labels)
+        for part in (digits.train, digits.test)
+    ]
     monkeypatch.setattr(table1_published, "domains", lambda name, root, box: (small[0], small[1]))
     monkeypatch.setattr(table1_published, "STEPS", 300)
-    changes = [("source only", {}), ("none", {}), ("printed", {"initial": "normal", "dropout": True, "weight": 0.01})]
-    monkeypatch.setattr(table1_published, "CHANGES", [("USPS-MNIST", *change) for change in changes])
+    changes = [
+        ("source only", {}),
+        ("none", {}),
+        ("printed", {"initial": "normal", "dropout": True, "weight": 0.01}),
+    ]
+    monkeypatch.setattr(
+        table1_published, "CHANGES", [("USPS-MNIST", *change) for change in changes]
+    )
     rows = table1_published.table1_gap(tmp_path, seeds=2)["rows"]
     found = [(row["noise"], row["sigma"], row["sound"], row["printed"]) for row in rows]
-    assert found == [("source only", 0.0, None, None), ("none", 0.0, None, 84.8), ("printed", 4.74, False, 83.4)]
-    assert rows[-1]["changed"] == {"steps": 15, "initial": "normal", "dropout": True, "weight": 0.01}
+    assert found == [
+        ("source only", 0.0, None, None),
+        ("none", 0.0, None, 84.8),
+        ("printed", 4.74, False, 83.4),
+    ]
+    assert rows[-1]["changed"] == {
+        "steps": 15,
+        "initial": "normal",
+        "dropout": True,
+        "weight": 0.01,
+    }
     for row in rows:
         assert (row["seeds"], len(row["values"]), len(row["curve"]), row["steps"]) == (2, 2, 5, 15)
         assert 5 < row["mean"] <= 100
-    monkeypatch.setattr(table1_published, "train", lambda *_, **__: pytest.fail("a finished cell was run again"))
+    monkeypatch.setattr(
+        table1_published, "train", lambda *_, **__: pytest.fail("a finished cell was run again")
+    )
     assert table1_published.table1_gap(tmp_path, seeds=2)["rows"] == rows
 
 
@@ -110,10 +132,17 @@ def test_published_domains(data_root):
 def test_errors_of_the_fallback():
     facts = {"group": "g", "epsilon": 10.0}
     choices = [(90, 80, 1), (90, 80, 0), (80, 90, 0), (80, 90, 1), (80, 80.5, 0)]
-    rows = [facts | {"plain": p, "always": a, "adapted": c, "result": (p, a)[c]} for p, a, c in choices]
+    rows = [
+        facts | {"plain": p, "always": a, "adapted": c, "result": (p, a)[c]} for p, a, c in choices
+    ]
     rows += [row | {"epsilon": 1.0} for row in rows]
     found, _ = fallback.errors(rows)
-    assert (found["n_worse"], found["wrongly_adapted"], found["n_better"], found["wrongly_kept"]) == (2, 1, 2, 1)
+    assert (
+        found["n_worse"],
+        found["wrongly_adapted"],
+        found["n_better"],
+        found["wrongly_kept"],
+    ) == (2, 1, 2, 1)
     assert (found["plain"], found["best"]) == (84.0, 88.1)
 
 
@@ -132,7 +161,9 @@ def test_frame_of_one_image():
     images[4] = 0
     together = frame(images)
     assert together.shape == (6, 1, 28, 28)
-    assert torch.allclose(together, torch.cat([frame(image[None]) for image in images]), atol=ROUNDING)
+    assert torch.allclose(
+        together, torch.cat([frame(image[None]) for image in images]), atol=ROUNDING
+    )
     other = images.clone()
     other[2] = images[2].flip(2)
     moved = (frame(other) - together).abs().flatten(1).amax(1) > ROUNDING

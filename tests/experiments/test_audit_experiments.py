@@ -22,7 +22,11 @@ def test_audit_of_a_generator():
 def test_audit_of_published_records(published):
     row = audit_generator(slots=400, epsilon=1.0, published=published)
     assert not row["passed"]
-    assert (row["guessed_right"] == 1) == (row["epsilon_lower"] == row["best_provable_epsilon"]) == (published == 1)
+    assert (
+        (row["guessed_right"] == 1)
+        == (row["epsilon_lower"] == row["best_provable_epsilon"])
+        == (published == 1)
+    )
 
 
 def test_leak_of_the_synthetic_target_scores_have_the_law_of_the_claim():
@@ -53,7 +57,9 @@ def test_epsilon_of_randomised_response():
     alarms = sum(bound > epsilon for bound in bounds)
     assert stats.binom.sf(alarms - 1, 100, 0.05) > 1e-6
     assert np.mean(bounds) > 0.7 * epsilon
-    assert sum(bound > 0.5 * epsilon for bound in bounds) > 90  # control: a claim of half as much is refuted
+    assert (
+        sum(bound > 0.5 * epsilon for bound in bounds) > 90
+    )  # control: a claim of half as much is refuted
 
 
 def test_epsilon_of_a_perfect_attack():

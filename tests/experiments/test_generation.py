@@ -15,7 +15,7 @@ from PIL import Image
 from dpswd import InputError
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Benchmark, benchmark
-from dpswd.estimators import PrivateGenerator
+from dpswd.estimators.generator import PrivateGenerator
 from dpswd.mixture import structure
 from dpswd.mixture.structure import forecast
 from dpswd.records import Records
@@ -41,7 +41,9 @@ def faces(tmp_path):
     rng = np.random.default_rng(0)
     (tmp_path / "celeba64").mkdir()
     for i in range(25):
-        Image.fromarray(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "celeba64" / f"{i:02}.png")
+        Image.fromarray(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(
+            tmp_path / "celeba64" / f"{i:02}.png"
+        )
     return tmp_path
 
 
@@ -51,13 +53,20 @@ def test_published_algorithm_on_faces(faces, tmp_path, monkeypatch):
     assert (row["sigma"], row["sound"], row["sample_size"], row["steps"]) == (0.37, False, 20, 2)
     assert row["frechet"] > 0
     assert (tmp_path / "out" / "fig6_published.png").exists()
-    (again,) = fig6.fig6_published(tmp_path / "out", data=faces, only="DP-SWD-c")["rows"]  # from the checkpoint
+    (again,) = fig6.fig6_published(tmp_path / "out", data=faces, only="DP-SWD-c")[
+        "rows"
+    ]  # from the checkpoint
     assert again == row
     with pytest.raises(InputError, match="--only"):
         fig6.fig6_published(tmp_path, data=faces, only="ours")
 
 
-FOLDERS = {"MNIST": "MNIST", "FashionMNIST": "FashionMNIST", "USPS": "USPS", "CIFAR10": "cifar10_images"}
+FOLDERS = {
+    "MNIST": "MNIST",
+    "FashionMNIST": "FashionMNIST",
+    "USPS": "USPS",
+    "CIFAR10": "cifar10_images",
+}
 SLOW = [pytest.param(name, 10.0, marks=pytest.mark.slow) for name in FOLDERS]
 
 
@@ -94,7 +103,9 @@ def test_a_changed_run_is_sound_or_has_no_guarantee(monkeypatch, epsilon):
     monkeypatch.setattr(generation_ablation, "N_SYNTHETIC", 400)
     built = []
     monkeypatch.setattr(
-        generation_ablation, "draw", lambda made, labels: built.append(made) or torch.rand(len(labels), 1, 8, 8)
+        generation_ablation,
+        "draw",
+        lambda made, labels: built.append(made) or torch.rand(len(labels), 1, 8, 8),
     )
     part = Part("one cell per class", ("digits",), (), (CELLS, 1), epsilon)
     row = generation_ablation.evaluate(generation_ablation.Cell("digits", part, 0), None)
@@ -110,7 +121,9 @@ def test_faces_have_the_attributes_of_their_names(tmp_path):
     for i, name in enumerate(names):
         Image.new("RGB", (64, 64), (20 * i, 0, 0)).save(tmp_path / "celeba64" / name)
     lines = [f"{name}  1 {1 if i % 3 else -1} -1" for i, name in enumerate(names)]
-    (tmp_path / "celeba64_attr.txt").write_text("\n".join(["10", "Bald Male Young", *lines[::-1]]) + "\n")
+    (tmp_path / "celeba64_attr.txt").write_text(
+        "\n".join(["10", "Bald Male Young", *lines[::-1]]) + "\n"
+    )
     train = imagebench.faces(tmp_path).train
     assert train.values.shape == (8, 3, 32, 32)
     red = (train.values[:, 0].double().mean((1, 2)) / 20).round().long()
@@ -119,11 +132,24 @@ def test_faces_have_the_attributes_of_their_names(tmp_path):
 
 
 def test_best_and_mean_are_over_networks_of_one_seed():
-    facts = {"dataset": "MNIST", "method": "mixture", "epsilon": 10.0, "n_train": 9, "delta": 1e-5, "mu": 2.0}
+    facts = {
+        "dataset": "MNIST",
+        "method": "mixture",
+        "epsilon": 10.0,
+        "n_train": 9,
+        "delta": 1e-5,
+        "mu": 2.0,
+    }
     facts |= {"sound": True, "train_seconds": 1.0}
-    scores = [{"logreg": 99.0, "mlp": 60.0, "cnn": 70.0, "larger_cnn": 80.0}, {"logreg": 99.0, "mlp": 90.0}]
+    scores = [
+        {"logreg": 99.0, "mlp": 60.0, "cnn": 70.0, "larger_cnn": 80.0},
+        {"logreg": 99.0, "mlp": 90.0},
+    ]
     scores[1] |= {"cnn": 30.0, "larger_cnn": 60.0}
-    results = [{**facts, "accuracy": found, "fidelity": {"recall": 0.25 * seed}} for seed, found in enumerate(scores)]
+    results = [
+        {**facts, "accuracy": found, "fidelity": {"recall": 0.25 * seed}}
+        for seed, found in enumerate(scores)
+    ]
     rows, (measured,) = summarise(results)
     found = {row["classifier"]: row["mean"] for row in rows}
     assert found["best"] == 85.0  # of 80 and 90
@@ -133,7 +159,9 @@ def test_best_and_mean_are_over_networks_of_one_seed():
 
 @pytest.mark.filterwarnings("ignore")
 def test_quick_run_resumes(tmp_path, monkeypatch):
-    monkeypatch.setitem(imagebench.TASKS, "digits", replace(imagebench.TASKS["digits"], n_synthetic=400))
+    monkeypatch.setitem(
+        imagebench.TASKS, "digits", replace(imagebench.TASKS["digits"], n_synthetic=400)
+    )
     monkeypatch.setattr(cells, "run_cells", partial(cells.run_cells, workers=0))
     result = imagebench.run(tmp_path, quick=True)
     assert {(row["method"], row["epsilon"]) for row in result["fidelity"]} == {
@@ -141,13 +169,24 @@ def test_quick_run_resumes(tmp_path, monkeypatch):
         ("one-shot mixture", 10.0),
         ("one-shot mixture", 1.0),
     }
-    real, private = ([row for row in result["rows"] if row["epsilon"] == epsilon] for epsilon in (None, 10.0))
-    assert [row["classifier"] for row in private] == ["logreg", "mlp", "cnn", "larger_cnn", "best", "mean"]
+    real, private = (
+        [row for row in result["rows"] if row["epsilon"] == epsilon] for epsilon in (None, 10.0)
+    )
+    assert [row["classifier"] for row in private] == [
+        "logreg",
+        "mlp",
+        "cnn",
+        "larger_cnn",
+        "best",
+        "mean",
+    ]
     assert all(row["mean"] > 85 for row in real)
     assert all(row["sound"] and row["mu"] > 0 for row in private)
     assert private[0]["delta"] == pytest.approx(1 / (1438 * np.log(1438)))
     assert (tmp_path / "imagebench.png").exists()
-    monkeypatch.setattr(imagebench, "evaluate_cell", lambda *_, **__: pytest.fail("a finished cell was run again"))
+    monkeypatch.setattr(
+        imagebench, "evaluate_cell", lambda *_, **__: pytest.fail("a finished cell was run again")
+    )
     assert json.dumps(imagebench.run(tmp_path, quick=True)) == json.dumps(result)
 
 
@@ -164,15 +203,36 @@ def test_cells_of_digits(tmp_path, monkeypatch, tiny):
     monkeypatch.setattr(networks, "N_SYNTHETIC", 100)
     monkeypatch.setattr(networks, "DATASETS", {"digits": "digits"})
     monkeypatch.setattr(networks, "PRINTED", {})
-    monkeypatch.setattr(networks, "plan", lambda: [networks.Cell("digits", 10.0, seed) for seed in range(2)])
+    monkeypatch.setattr(
+        networks, "plan", lambda: [networks.Cell("digits", 10.0, seed) for seed in range(2)]
+    )
     for method, steps in (("start", 0), ("maps", 2)):
-        assert networks.run_cell(networks.Cell("digits", 10.0, 0, method), tmp_path, None)["steps"] == steps
+        assert (
+            networks.run_cell(networks.Cell("digits", 10.0, 0, method), tmp_path, None)["steps"]
+            == steps
+        )
     rows = networks.run(tmp_path)["rows"]
-    assert [(row["classifier"], row["seeds"]) for row in rows] == [("logreg", 2), ("mlp", 2), ("cnn", 2)]
-    assert all(row["sound"] and row["method"].startswith("DP-SWD") and row["cpu_seconds"] >= 0 for row in rows)
+    assert [(row["classifier"], row["seeds"]) for row in rows] == [
+        ("logreg", 2),
+        ("mlp", 2),
+        ("cnn", 2),
+    ]
+    assert all(
+        row["sound"] and row["method"].startswith("DP-SWD") and row["cpu_seconds"] >= 0
+        for row in rows
+    )
     found = {path.name for path in (tmp_path / "networks" / "runs" / "digits-10-0").iterdir()}
-    assert {"ledger.jsonl", "privacy.json", "report.html", "sketch.pt", "generator.pt", "samples.png"} <= found
-    monkeypatch.setattr(networks, "run_cell", lambda *_, **__: pytest.fail("a finished cell was run again"))
+    assert {
+        "ledger.jsonl",
+        "privacy.json",
+        "report.html",
+        "sketch.pt",
+        "generator.pt",
+        "samples.png",
+    } <= found
+    monkeypatch.setattr(
+        networks, "run_cell", lambda *_, **__: pytest.fail("a finished cell was run again")
+    )
     assert networks.run(tmp_path)["rows"] == rows
 
 
@@ -196,7 +256,9 @@ def test_picture_of_digits(tmp_path, monkeypatch):
     with Image.open(tmp_path / "readme.png") as picture:
         assert picture.width > 900
 
-    monkeypatch.setattr(PrivateGenerator, "fit", None)  # a second picture is drawn with the same generator
+    monkeypatch.setattr(
+        PrivateGenerator, "fit", None
+    )  # a second picture is drawn with the same generator
     assert readme_picture.run(tmp_path, quick=True) == result
 
 
@@ -204,10 +266,17 @@ def test_picture_of_digits(tmp_path, monkeypatch):
 def test_one_cell(tmp_path, monkeypatch):
     monkeypatch.setattr(stand_ins, "_N_SYNTHETIC", 500)
     (row,) = stand_ins.run(tmp_path, quick=True)["rows"]
-    assert (row["dataset"], row["n_records"], row["epsilon"], row["channels"]) == ("digits", 300, 10.0, 1)
+    assert (row["dataset"], row["n_records"], row["epsilon"], row["channels"]) == (
+        "digits",
+        300,
+        10.0,
+        1,
+    )
     assert row["signal"] == pytest.approx(mu_of_epsilon(10.0, 1e-5) * 300 / math.sqrt(10), abs=0.01)
     assert row["accuracy"] > 50
-    monkeypatch.setattr(stand_ins, "measure", lambda *_, **__: pytest.fail("a finished cell was run again"))
+    monkeypatch.setattr(
+        stand_ins, "measure", lambda *_, **__: pytest.fail("a finished cell was run again")
+    )
     assert stand_ins.run(tmp_path, quick=True)["rows"] == [row]
 
 

@@ -57,12 +57,21 @@ def test_run_writes_result_with_origin(fake, tmp_path):
 
 
 def test_options_are_the_arguments_of_the_experiment(monkeypatch, tmp_path):
-    def run(out, *, box: int = 28, noise: str | None = None, dropout: bool = False, weight: float | None = None):
+    def run(
+        out,
+        *,
+        box: int = 28,
+        noise: str | None = None,
+        dropout: bool = False,
+        weight: float | None = None,
+    ):
         return {"rows": [{"box": box, "noise": noise, "dropout": dropout, "weight": weight}]}
 
     monkeypatch.setattr(runner, "available", lambda: {"fake": runner.Experiment("a fake", run)})
     options = ["--box", "20", "--noise", "source only", "--dropout", "--weight", "0.05"]
-    assert runner.main(["run", "fake", "--out", str(tmp_path), "--quick", *options]) == 0  # --quick has no use here
+    assert (
+        runner.main(["run", "fake", "--out", str(tmp_path), "--quick", *options]) == 0
+    )  # --quick has no use here
     result = json.loads((tmp_path / "fake.json").read_text())
     assert result["rows"] == [{"box": 20, "noise": "source only", "dropout": True, "weight": 0.05}]
     assert result["command"].endswith("--box 20 --noise 'source only' --dropout --weight 0.05")
@@ -82,7 +91,11 @@ def test_old_results_are_made_again_once(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "available", lambda: {"fake": runner.Experiment("a fake", run)})
     monkeypatch.setattr(runner, "RESULTS", tmp_path)
     old = {"version": "0.0.1", "reason": "It takes hours."}
-    for name, option, version in (("first", "", old), ("second", " --full", old), ("third", "", NEW)):
+    for name, option, version in (
+        ("first", "", old),
+        ("second", " --full", old),
+        ("third", "", NEW),
+    ):
         content = {"command": f"python -m experiments run fake{option}", "rows": [], **version}
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     options = ["run", "all", "--resume", "--out", str(tmp_path / "out")]
@@ -112,13 +125,24 @@ def test_outdated(result, expected):
 
 
 def test_a_table_refuses_rows_that_it_would_merge_and_prints_reasons_once(monkeypatch):
-    file = {"command": "run", "version": "0.3.0", "rows": [{"steps": 500, "value": 1}, {"steps": 2000, "value": 2}]}
+    file = {
+        "command": "run",
+        "version": "0.3.0",
+        "rows": [{"steps": 500, "value": 1}, {"steps": 2000, "value": 2}],
+    }
     monkeypatch.setattr(tables, "_result", lambda name: file)
-    monkeypatch.setattr(tables, "TABLES", {"some": {"columns": "all -> x", "spread": ["v", "{value}"]}})
+    monkeypatch.setattr(
+        tables, "TABLES", {"some": {"columns": "all -> x", "spread": ["v", "{value}"]}}
+    )
     with pytest.raises(ValueError, match="must tell rows apart"):
         tables.render("some")
     old = OLD | {"value": 1, "reason": "Rows of 0.0.1 take days."}
-    file = NEW | {"command": "run", "machine": {"cores": 2}, "rows": [old, old], "reason": "The rest is new."}
+    file = NEW | {
+        "command": "run",
+        "machine": {"cores": 2},
+        "rows": [old, old],
+        "reason": "The rest is new.",
+    }
     monkeypatch.setattr(tables, "TABLES", {"some": {"columns": "v -> {value}"}})
     monkeypatch.setattr(tables, "_result", lambda name: file)
     assert tables.render("some").endswith("dpswd 0.3.0. The rest is new. Rows of 0.0.1 take days.")
@@ -127,7 +151,9 @@ def test_a_table_refuses_rows_that_it_would_merge_and_prints_reasons_once(monkey
 @pytest.mark.parametrize("path", sorted(tables.RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_a_result_is_of_this_version_or_a_page_says_why(path):
     result = json.loads(path.read_text())
-    assert not cells.outdated(result), "measure it again, or write a sentence into 'reason' of the file or the row"
+    assert not cells.outdated(result), (
+        "measure it again, or write a sentence into 'reason' of the file or the row"
+    )
     words = " ".join(" ".join(page.read_text().split()) for page in tables.pages())
     assert result.get("reason", "") in words, "no table prints the reason: write it on the page"
 
@@ -143,4 +169,6 @@ def test_tables_of_pages_are_made_from_results(page):
 
 
 def test_the_package_has_the_stand_ins_of_the_results():
-    assert json.loads(tables.STAND_INS.read_text()) == tables.stand_ins(), "run: python -m experiments tables"
+    assert json.loads(tables.STAND_INS.read_text()) == tables.stand_ins(), (
+        "run: python -m experiments tables"
+    )

@@ -23,7 +23,10 @@ def enlarged(name="MNIST", root=None):
     """Digits enlarged to the size of MNIST."""
     digits = benchmark("digits")
     parts = (digits.train, digits.test)
-    train, test = (Records(torch.nn.functional.interpolate(part.floats(), (28, 28)), part.labels) for part in parts)
+    train, test = (
+        Records(torch.nn.functional.interpolate(part.floats(), (28, 28)), part.labels)
+        for part in parts
+    )
     return Benchmark("MNIST", train, test, True, list(range(10)))
 
 
@@ -55,7 +58,11 @@ def test_cells_resume_in_new_run_directories(small, tmp_path, monkeypatch):
     report = write_report(run)
     assert report["sound"] is True
     assert first["accuracy"]["logreg"] > 60
-    assert np.load(tmp_path / "table2-quick" / f"{wanted[0].name}.npz")["data"].shape == (100, 28, 28)
+    assert np.load(tmp_path / "table2-quick" / f"{wanted[0].name}.npz")["data"].shape == (
+        100,
+        28,
+        28,
+    )
     both = evaluate_cells(wanted, tmp_path, None)
     assert small == [wanted[0].name]  # not trained again
     assert both[0] == first
@@ -90,7 +97,9 @@ def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
     assert torch.load(path)["step"] == 2
     resumed = trained(path)
     assert all(torch.equal(whole[name], value) for name, value in resumed.items())
-    assert all(torch.equal(whole[name], value) for name, value in trained(path).items())  # finished: no step is added
+    assert all(
+        torch.equal(whole[name], value) for name, value in trained(path).items()
+    )  # finished: no step is added
     with pytest.raises(InputError, match="checkpoint"):
         published_run(private, 2.94, 5, path)
 
@@ -101,7 +110,9 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
     monkeypatch.setattr(table2_published, "DATASETS", ("MNIST",))
     monkeypatch.setattr(table2_published, "benchmark", enlarged)
     monkeypatch.setattr(table2_published, "N_SYNTHETIC", {True: 200, False: 200})
-    monkeypatch.setattr(table2_published, "SETTING", table2_published.SETTING._replace(n_releases=2))
+    monkeypatch.setattr(
+        table2_published, "SETTING", table2_published.SETTING._replace(n_releases=2)
+    )
     monkeypatch.setattr(table2_published, "MERF_EPOCH", 1)
     first = table2_published.table2_published(tmp_path)["rows"]
     sound = {"SWD": None, "DP-SWD-b": False, "DP-SWD-c": False, "DP-MERF": True}
@@ -111,7 +122,9 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
     rows = table2_published.table2_gap(tmp_path, seeds=2)["rows"]
     found = [(row["grouping"], row["classifier"]) for row in rows]
     assert found == [("ten", "logreg"), ("ten", "mlp"), ("one", "logreg"), ("one", "mlp")]
-    assert {(row["lr"], row["sigma"], row["steps"], row["seeds"]) for row in rows} == {(1e-3, 2.94, 2, 2)}
+    assert {(row["lr"], row["sigma"], row["steps"], row["seeds"]) for row in rows} == {
+        (1e-3, 2.94, 2, 2)
+    }
     assert rows[-1]["printed"] == 76
     with np.load(tmp_path / "table2_published" / "MNIST-SWD-0.npz") as images:
         assert images["data"].shape == (100, 28, 28)

@@ -44,7 +44,9 @@ from dpswd.accounting.ledger import Ledger, SharedLedger
 from dpswd.errors import DpswdError
 from dpswd.report.render import write_report
 
-WHOLE = ProjectionMechanism(3, 6, 1.0, N, kind="orthogonal")  # all records, whole bases: exactly Gaussian
+WHOLE = ProjectionMechanism(
+    3, 6, 1.0, N, kind="orthogonal"
+)  # all records, whole bases: exactly Gaussian
 
 
 def refused(directory, module, match, *, data=None, **changes):
@@ -59,16 +61,24 @@ def refused(directory, module, match, *, data=None, **changes):
 def queried(**options):
     """The module and the loader of the same records."""
     of = options.setdefault("of", records())
-    return Queried(**options), loader(of=of, batch_size=options.get("mechanism", MECHANISM).batch_size)
+    return Queried(**options), loader(
+        of=of, batch_size=options.get("mechanism", MECHANISM).batch_size
+    )
 
 
-@pytest.mark.parametrize(("every", "releases"), [(1, STEPS), (4, 2), (STEPS, 1)], ids=["per step", "some", "one shot"])
+@pytest.mark.parametrize(
+    ("every", "releases"), [(1, STEPS), (4, 2), (STEPS, 1)], ids=["per step", "some", "one shot"]
+)
 def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
     run, module = trainer(tmp_path), Mine()
     run.fit(module, loader(releases, every))
     ledger, facts, loss = ledger_of(tmp_path), privacy(tmp_path), module.criterion
     assert ledger.groups() == [(loss.mechanism, N, releases)]
-    assert (run.global_step, loss.n_releases, run.budget.n_releases) == (releases * every, releases, releases)
+    assert (run.global_step, loss.n_releases, run.budget.n_releases) == (
+        releases * every,
+        releases,
+        releases,
+    )
     assert ledger.header["versions"]["torch"] == importlib.metadata.version("torch")
     agree(tmp_path, releases)
     assert 0.99 * 5 < facts["epsilon"] <= 5  # the budget is used, and not exceeded
@@ -89,16 +99,27 @@ def test_a_run_that_stops_early_costs_its_plan(tmp_path):
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_queries_and_loss_share_the_budget(tmp_path, accountant):
     seen, (module, data) = [], queried(mechanism=MECHANISM if accountant == "pld" else WHOLE)
-    watch = Calls("on_train_batch_end", lambda _: seen.append((written(tmp_path), run.callback_metrics["epsilon"])))
+    watch = Calls(
+        "on_train_batch_end",
+        lambda _: seen.append((written(tmp_path), run.callback_metrics["epsilon"])),
+    )
     run = trainer(tmp_path, budget=PrivacyBudget(5.0, 1e-5, accountant), callbacks=[watch])
     run.fit(module, data)
-    ledger, facts, parts = ledger_of(tmp_path), privacy(tmp_path), (module.counts, module.moment, module.criterion)
+    ledger, facts, parts = (
+        ledger_of(tmp_path),
+        privacy(tmp_path),
+        (module.counts, module.moment, module.criterion),
+    )
     assert ledger.groups() == [(part.mechanism, N, part.n_releases) for part in parts]
     assert [part.n_releases for part in parts] == [1, 1, STEPS]
-    plan = [{"mechanism": part.mechanism.to_dict(), "n_releases": part.n_releases} for part in parts]
+    plan = [
+        {"mechanism": part.mechanism.to_dict(), "n_releases": part.n_releases} for part in parts
+    ]
     assert ledger.header["plan"] == plan
     assert 0.995 * 5 <= facts["epsilon"] <= 5
-    assert account(ledger.groups()).get_epsilon(1e-5) <= 5  # the exact composition is below the Renyi bound
+    assert (
+        account(ledger.groups()).get_epsilon(1e-5) <= 5
+    )  # the exact composition is below the Renyi bound
     mu_sq = [(part.mechanism.sensitivity / part.mechanism.sigma) ** 2 for part in parts[:2]]
     assert mu_sq[0] / mu_sq[1] == pytest.approx(0.05 / 0.2, rel=1e-9)
     # shown epsilon: an upper bound of what is in the ledger, up to the budget
@@ -144,9 +165,13 @@ def test_a_callback_that_releases_early(tmp_path, hook, what, first):
     module.counts.mechanism = ClassCounts(3, sigma=1.0).mechanism
     module.validation_step = lambda batch, batch_idx: None
     run = moved(trainer(tmp_path, callbacks=[Calls(hook, EARLY[what])]), first)
-    with pytest.raises(DpswdError, match=r"outside|within a budget|without releases|training steps only"):
+    with pytest.raises(
+        DpswdError, match=r"outside|within a budget|without releases|training steps only"
+    ):
         run.fit(module, data, DataLoader(X, batch_size=B))
-    assert released(module) == (hook == "setup" and not first and what == "loss")  # seen when the budget is set up
+    assert released(module) == (
+        hook == "setup" and not first and what == "loss"
+    )  # seen when the budget is set up
     assert written(tmp_path) is None
 
 
@@ -166,7 +191,9 @@ def test_a_release_when_training_starts_is_charged(tmp_path, first):
     agree(tmp_path, STEPS + 2)
 
 
-@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")  # the finder's own checkpoint
+@pytest.mark.filterwarnings(
+    "ignore:Be aware that when using `ckpt_path`, callbacks"
+)  # the finder's own checkpoint
 def test_a_learning_rate_finder_releases_nothing(tmp_path):
     module, finder = Mine(), LearningRateFinder(num_training_steps=20, early_stop_threshold=None)
     module.lr = 1e-2
@@ -197,13 +224,17 @@ def test_modules_with_releases(tmp_path):
         trainer(tmp_path / "b").fit(module, loader())
     module.fail_at = None
     refused(tmp_path / "c", module, "start with a new module")
-    trainer(tmp_path / "b").fit(module, loader(), ckpt_path=checkpoint_at(tmp_path / "b", 3))  # control: resumed
+    trainer(tmp_path / "b").fit(
+        module, loader(), ckpt_path=checkpoint_at(tmp_path / "b", 3)
+    )  # control: resumed
     agree(tmp_path / "b", STEPS)
 
 
 def test_a_second_run_in_the_same_directory(tmp_path):
     one, other = trainer(tmp_path), trainer(tmp_path)
-    other.callbacks[other.callbacks.index(other.budget)] = one.budget  # also with the same callback object
+    other.callbacks[other.callbacks.index(other.budget)] = (
+        one.budget
+    )  # also with the same callback object
     one.fit(Mine(), loader())
     for run in (trainer(tmp_path), other):
         with untouched(tmp_path), pytest.raises(InputError, match="no ledger at"):
@@ -216,7 +247,7 @@ def fail(*_):
 
 def test_a_refused_start_does_not_affect_the_next_run(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("dpswd.budget.write_json", fail)
+        patched.setattr("dpswd.budget.budget.write_json", fail)
         with pytest.raises(InputError, match="disk"):
             trainer(tmp_path / "a").fit(Mine(), loader())
     first = ledger_of(tmp_path / "a")
@@ -232,7 +263,9 @@ def test_a_refused_start_does_not_affect_the_next_run(tmp_path, monkeypatch):
 
 def test_labels_of_records_reach_a_loss_with_classes(tmp_path):
     module = Mine(MECHANISM.replace(n_classes=3))
-    module.training_step = lambda batch, batch_idx: module.criterion(batch, module.net(X), public_labels=Y)
+    module.training_step = lambda batch, batch_idx: module.criterion(
+        batch, module.net(X), public_labels=Y
+    )
     trainer(tmp_path).fit(module, loader())
     agree(tmp_path, STEPS)
     with pytest.raises(InputError, match="n_classes"):
@@ -278,10 +311,17 @@ def test_runs_with_different_plans(tmp_path, shared):
 
 def test_an_interrupted_run_has_spent_its_plan(tmp_path, shared):
     checkpoint = crash(tmp_path / "a", shared)
-    (made,), (planned,) = Ledger.open_existing(shared).groups(), Ledger.open_existing(shared).planned()
+    (made,), (planned,) = (
+        Ledger.open_existing(shared).groups(),
+        Ledger.open_existing(shared).planned(),
+    )
     assert (made[2], planned[2]) == (4, STEPS)
-    assert account([made]).get_epsilon(1e-5) < 0.95 * account([planned]).get_epsilon(1e-5)  # the rest is not given back
-    assert privacy(tmp_path / "a")["across_runs"]["epsilon"] == pytest.approx(account([planned]).get_epsilon(1e-5))
+    assert account([made]).get_epsilon(1e-5) < 0.95 * account([planned]).get_epsilon(
+        1e-5
+    )  # the rest is not given back
+    assert privacy(tmp_path / "a")["across_runs"]["epsilon"] == pytest.approx(
+        account([planned]).get_epsilon(1e-5)
+    )
     run(tmp_path / "a", shared, checkpoint=checkpoint)
     ledger = Ledger.open_existing(shared)
     assert (len(ledger.runs), ledger.n_releases) == (1, STEPS)
@@ -331,12 +371,19 @@ def test_a_kill_between_the_two_ledgers_is_made_up_for(tmp_path, shared, monkeyp
     agree(tmp_path / "a", STEPS)
 
 
-def test_weights_of_an_earlier_run_are_refused_unless_the_shared_ledger_contains_it(tmp_path, shared):
+def test_weights_of_an_earlier_run_are_refused_unless_the_shared_ledger_contains_it(
+    tmp_path, shared
+):
     first = run(tmp_path / "a", shared)[1]
     torch.save(first.state_dict(), tmp_path / "weights.pt")
     (earlier,) = seen_runs(first)
-    other = SharedLedger.create(tmp_path / "other.jsonl", target_epsilon=9.0, target_delta=1e-5).path
-    for fit in (lambda m: trainer(tmp_path / "b").fit(m, loader()), lambda m: run(tmp_path / "c", other, module=m)):
+    other = SharedLedger.create(
+        tmp_path / "other.jsonl", target_epsilon=9.0, target_delta=1e-5
+    ).path
+    for fit in (
+        lambda m: trainer(tmp_path / "b").fit(m, loader()),
+        lambda m: run(tmp_path / "c", other, module=m),
+    ):
         second = Mine()
         second.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
         with pytest.raises(InputError, match=earlier):

@@ -10,13 +10,16 @@ import yaml
 from factories import Trap, agree, fit_arguments, privacy, untouched, written
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dpswd.budget import _released
+from dpswd.budget.budget import _released
 from dpswd.commands.main import main
-from dpswd.generators import draw, read_generator
+from dpswd.files.generators import read_generator
+from dpswd.networks.generator import draw
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The dirpath has changed"),
-    pytest.mark.filterwarnings("ignore:Total length of .CombinedLoader. across ranks is zero"),  # no step is left
+    pytest.mark.filterwarnings(
+        "ignore:Total length of .CombinedLoader. across ranks is zero"
+    ),  # no step is left
 ]
 
 
@@ -42,9 +45,19 @@ def test_fit_of_digits(fitted):
     assert "5/5" in [line for line in said.splitlines() if line.startswith("training")][-1]
     assert "Guarantee: mu = " in said
     assert not any(word in said for word in ("Epoch", "GPU available", "litlogger", "Warning"))
-    names = {"checkpoints", "config.yaml", "generator.pt", "ledger.jsonl", "lightning_logs", "privacy.json", "releases"}
+    names = {
+        "checkpoints",
+        "config.yaml",
+        "generator.pt",
+        "ledger.jsonl",
+        "lightning_logs",
+        "privacy.json",
+        "releases",
+    }
     assert {path.name for path in directory.iterdir()} == names
-    assert {"loss", "epsilon"} <= {*EventAccumulator(str(directory / "lightning_logs")).Reload().Tags()["scalars"]}
+    assert {"loss", "epsilon"} <= {
+        *EventAccumulator(str(directory / "lightning_logs")).Reload().Tags()["scalars"]
+    }
 
 
 def test_help_is_one_screen(capsys):
@@ -53,7 +66,10 @@ def test_help_is_one_screen(capsys):
     text = capsys.readouterr().out
     assert caught.value.code == 0
     assert len(text.splitlines()) <= 40
-    assert all(word in text for word in ("--privacy.target_epsilon", "--privacy.shared_ledger", "--help all"))
+    assert all(
+        word in text
+        for word in ("--privacy.target_epsilon", "--privacy.shared_ledger", "--help all")
+    )
 
 
 @pytest.mark.parametrize(("epochs", "said"), [(1, False), (3, True)])
@@ -82,8 +98,14 @@ def test_a_used_directory_is_refused_and_a_finished_run_resumed_without_a_releas
     [
         (("--data.path", "nowhere"), "nowhere"),
         (("--data.pth", "x"), "got: Option 'pth' is not accepted (dpswd fit --help)"),
-        (("--trainer.accel", "cpu"), "nrecognized arguments: --trainer.accel cpu (dpswd fit --help)"),
-        (("--trainer.max_steps", "-1", "--trainer.max_epochs", "1"), "n_releases or trainer.max_steps"),
+        (
+            ("--trainer.accel", "cpu"),
+            "nrecognized arguments: --trainer.accel cpu (dpswd fit --help)",
+        ),
+        (
+            ("--trainer.max_steps", "-1", "--trainer.max_epochs", "1"),
+            "n_releases or trainer.max_steps",
+        ),
         (("--model.labels", "blocks", "--model.generator.n_classes", "3"), "n_classes=10"),
         (("--privacy.target_delta", "0.1"), "target_delta"),
         (("--data.batch_size", "30"), "batch_size"),
@@ -107,7 +129,9 @@ def test_damaged_checkpoints_are_refused(fitted, at, cut, tmp_path, capfd):
     path.write_bytes(whole[:byte] + (b"" if cut else bytes([whole[byte] ^ 1]) + whole[byte + 1 :]))
     with untouched(directory):
         assert main([*fit_arguments(directory, 5), "--ckpt_path", str(path)]) == 2
-    assert capfd.readouterr().err.strip().splitlines()[-1].startswith("dpswd: Expected a checkpoint")
+    assert (
+        capfd.readouterr().err.strip().splitlines()[-1].startswith("dpswd: Expected a checkpoint")
+    )
 
 
 def test_no_code_of_a_checkpoint_is_run(tmp_path):

@@ -34,7 +34,14 @@ from factories import (
     written,
 )
 
-from dpswd import Budget, ClassMeans, DPSlicedWassersteinLoss, InputError, PrivacyBudget, PrivateRecords
+from dpswd import (
+    Budget,
+    ClassMeans,
+    DPSlicedWassersteinLoss,
+    InputError,
+    PrivacyBudget,
+    PrivateRecords,
+)
 from dpswd.release import Releasing
 
 CHILDREN = "/proc/{0}/task/{0}/children"
@@ -46,8 +53,14 @@ def release_twice(rank, mechanism, rows=None):
     dist.init_process_group("gloo")
     loss, opened = booked(DPSlicedWassersteinLoss(mechanism)), []
     method = PrivateRecords.open_records
-    PrivateRecords.open_records = lambda self, index: opened.extend(index.tolist()) or method(self, index)
-    batches = loader(2, batch_size=mechanism.batch_size) if rows is None else [torch.tensor_split(rows, 2)[rank]] * 2
+    PrivateRecords.open_records = lambda self, index: (
+        opened.extend(index.tolist()) or method(self, index)
+    )
+    batches = (
+        loader(2, batch_size=mechanism.batch_size)
+        if rows is None
+        else [torch.tensor_split(rows, 2)[rank]] * 2
+    )
     made = [loss.release(batch) for batch in batches]
     return [(r.values.numpy(), r.projections.numpy()) for r in made], len(loss.recorder), opened
 
@@ -58,7 +71,9 @@ def release_query(rank, directory, of_each_rank=None, bad=None):
     witness_noise(directory / "witness")
     handle = records(X if of_each_rank is None else of_each_rank[rank])
     query = ClassMeans(3, 3, row_norm=9.0, noise_seed=1)
-    with Budget(handle, [query], target_epsilon=5, target_delta=1e-5, run_dir=directory / "run") as budget:
+    with Budget(
+        handle, [query], target_epsilon=5, target_delta=1e-5, run_dir=directory / "run"
+    ) as budget:
         function = (lambda x: x[:, :2]) if rank == bad else None
         counts, sums = query.release(handle, rows=function)
     return counts.tolist(), sums.tolist(), query.n_releases, budget.n_releases
@@ -67,8 +82,12 @@ def release_query(rank, directory, of_each_rank=None, bad=None):
 MECHANISMS = {
     "rows": MECHANISM.replace(batch_size=9, noise_seed=4),  # parts of 5 and 4 rows
     "row": MECHANISM.replace(batch_size=1, noise_seed=4),  # no row for the second process
-    "quantiles": MECHANISM.replace(batch_size=12, statistic="quantiles", n_quantiles=4, noise_seed=4),
-    "classes": MECHANISM.replace(batch_size=12, statistic="quantiles", n_quantiles=3, n_classes=3, noise_seed=4),
+    "quantiles": MECHANISM.replace(
+        batch_size=12, statistic="quantiles", n_quantiles=4, noise_seed=4
+    ),
+    "classes": MECHANISM.replace(
+        batch_size=12, statistic="quantiles", n_quantiles=3, n_classes=3, noise_seed=4
+    ),
 }
 
 
@@ -85,13 +104,17 @@ def test_a_release_equals_that_of_one_process(server, name, kind):
         expected = [alone.release(batch) for batch in loader(2, batch_size=mechanism.batch_size)]
         found = fine(run_ranks(server, release_twice, mechanism))
         opened = [each[2] for each in found]
-        assert not {*opened[0][: len(opened[0]) // 2]} & {*opened[1][: len(opened[1]) // 2]}  # of the first batch
+        assert not {*opened[0][: len(opened[0]) // 2]} & {
+            *opened[1][: len(opened[1]) // 2]
+        }  # of the first batch
         assert len(opened[0]) + len(opened[1]) == 2 * mechanism.batch_size
     for made, in_ledger, _ in found:
         assert in_ledger == 2
         for (values, projections), one in zip(made, expected, strict=True):
             np.testing.assert_array_equal(projections, one.projections.numpy())
-            np.testing.assert_array_equal(values, one.values.numpy())  # the grid hides rounding, and all is in order
+            np.testing.assert_array_equal(
+                values, one.values.numpy()
+            )  # the grid hides rounding, and all is in order
 
 
 def test_a_query_equals_that_of_one_process(server, tmp_path):
@@ -129,7 +152,10 @@ class Watched(Mine):
 
     def training_step(self, batch, batch_idx):
         value = super().training_step(batch, batch_idx)
-        self.seen = [*getattr(self, "seen", []), (self.released.values.numpy().copy(), float(value.detach()))]
+        self.seen = [
+            *getattr(self, "seen", []),
+            (self.released.values.numpy().copy(), float(value.detach())),
+        ]
         return value
 
 
@@ -163,17 +189,23 @@ def full():
 
 def test_training(server, tmp_path):
     trainer(tmp_path / "one").fit(Mine(), loader())
-    (seen, weights, *counts), (theirs, others, *_) = fine(run_ranks(server, train, tmp_path / "two"))
+    (seen, weights, *counts), (theirs, others, *_) = fine(
+        run_ranks(server, train, tmp_path / "two")
+    )
     alone, facts = privacy(tmp_path / "one"), privacy(tmp_path / "two")
     ids = {"run", "weights_from_runs"}
-    assert {name for name in alone if facts[name] != alone[name]} == ids  # epsilon, mu, sigma, releases are equal
+    assert {
+        name for name in alone if facts[name] != alone[name]
+    } == ids  # epsilon, mu, sigma, releases are equal
     assert counts == [STEPS, STEPS]
     assert ledger_of(tmp_path / "two").groups() == ledger_of(tmp_path / "one").groups()
     agree(tmp_path / "two", STEPS)
     assert drawn(tmp_path / "witness") == STEPS
     assert weights == others  # one model
     assert all(np.array_equal(ours[0], other[0]) for ours, other in zip(seen, theirs, strict=True))
-    assert all(ours[1] != other[1] for ours, other in zip(seen, theirs, strict=True))  # own public samples
+    assert all(
+        ours[1] != other[1] for ours, other in zip(seen, theirs, strict=True)
+    )  # own public samples
 
 
 def test_refusal_by_the_first_rank(server, tmp_path):
@@ -189,13 +221,19 @@ def test_refusal_by_the_first_rank(server, tmp_path):
 
 @pytest.mark.parametrize(
     ("die", "world"),
-    [(("budget", "before_release", 2), 2), (("budget", "record", 2), 1), (("releasing", "_open_batch", 4), 2)],
+    [
+        (("budget", "before_release", 2), 2),
+        (("budget", "record", 2), 1),
+        (("releasing", "_open_batch", 4), 2),
+    ],
     ids=lambda value: str(value),
 )
 def test_a_killed_rank_ends_the_run_which_is_finished(server, tmp_path, die, world):
     run = tmp_path / "run"
     _, (error,) = run_ranks(server, train, run, Watched, None, die, killed=1)
-    assert error.startswith("ProcessLostError: Expected all ranks of the run to respond, got a lost connection")
+    assert error.startswith(
+        "ProcessLostError: Expected all ranks of the run to respond, got a lost connection"
+    )
     before = drawn(tmp_path / "witness")
     assert len(list((run / "releases").glob("*.pt"))) <= before <= written(run) <= before + 1
     fine(run_ranks(server, train, run, Watched, None, None, world, world=world))
@@ -211,14 +249,22 @@ def running(pid):
         return False
 
 
-@pytest.mark.skipif(not Path(CHILDREN.format(os.getpid())).exists(), reason="looks for the other process in /proc")
+@pytest.mark.skipif(
+    not Path(CHILDREN.format(os.getpid())).exists(), reason="looks for the other process in /proc"
+)
 def test_a_killed_process_of_the_command_ends_the_run(tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     words = fit_arguments(run, 3000, "--trainer.devices", "2", "--trainer.strategy", "ddp")
-    environment = {name: value for name, value in os.environ.items() if name not in ("LOCAL_RANK", "WORLD_SIZE")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("LOCAL_RANK", "WORLD_SIZE")
+    }
     with log.open("wb") as file:
         command = [sys.executable, "-m", "dpswd", *words]
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment | {"OMP_NUM_THREADS": "1"})
+        process = subprocess.Popen(
+            command, stdout=file, stderr=file, env=environment | {"OMP_NUM_THREADS": "1"}
+        )
     ledger, until = run / "ledger.jsonl", time.monotonic() + 150
     try:
         while not ledger.exists() or ledger.read_bytes().count(b'"release"') < 20:

@@ -9,12 +9,13 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpswd import InputError
-from dpswd.generators import draw, read_generator
+from dpswd.files.generators import read_generator
 from dpswd.lightning.callbacks import GeneratorFile, SampleGrid
 from dpswd.lightning.data import PrivateDataModule
 from dpswd.lightning.module import GeneratorModule, SketchModule
-from dpswd.lightning.networks import ConvGenerator, ShuffleGenerator
 from dpswd.mixture.features import Flatten
+from dpswd.networks.generator import draw
+from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
 
 SHAPE = (1, 8, 8)
 
@@ -26,7 +27,9 @@ def module(n_classes=10, **changes):
 
 
 def sketched(**changes):
-    return SketchModule(ShuffleGenerator(SHAPE, hidden=16, width=8, jitter={"shift": 0.3}), batch_size=40, **changes)
+    return SketchModule(
+        ShuffleGenerator(SHAPE, hidden=16, width=8, jitter={"shift": 0.3}), batch_size=40, **changes
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,9 @@ def test_training_at_every_step(tmp_path, options, every, releases):
     mechanism = made.criterion.mechanism
     assert mechanism.n_classes == (10 if options.get("labels", "blocks") == "blocks" else None)
     assert mechanism.dim == 64 + 10 * (options.get("labels") == "concat")
-    assert all(not torch.equal(a, b) for a, b in zip(before, made.generator.parameters(), strict=True))
+    assert all(
+        not torch.equal(a, b) for a, b in zip(before, made.generator.parameters(), strict=True)
+    )
 
 
 def test_appended_classes():
@@ -79,8 +84,14 @@ def test_options_out_of_range(make, name):
 @pytest.mark.parametrize("steps", [1, 3])
 def test_training_on_a_sketch(tmp_path, steps):
     made, board = sketched(), TensorBoardLogger(tmp_path)
-    options = {"max_steps": steps, "enable_checkpointing": False, "callbacks": [SampleGrid(), GeneratorFile()]}
-    trainer(tmp_path, epsilon=10.0, logger=board, **options).fit(made, datamodule=PrivateDataModule("digits"))
+    options = {
+        "max_steps": steps,
+        "enable_checkpointing": False,
+        "callbacks": [SampleGrid(), GeneratorFile()],
+    }
+    trainer(tmp_path, epsilon=10.0, logger=board, **options).fit(
+        made, datamodule=PrivateDataModule("digits")
+    )
     assert ledger_of(tmp_path).n_releases == len(made.sketch.queries()) == 3
     assert (tmp_path / "samples.png").exists()
     assert EventAccumulator(board.log_dir).Reload().Tags()["images"] == ["samples"]
@@ -106,7 +117,12 @@ IMAGES = [(1, 28, 28), (3, 32, 32), (1, 16, 16), (1, 13, 9), (1, 8, 8)]
 @pytest.mark.parametrize("shape", IMAGES)
 @pytest.mark.parametrize("n_classes", [0, 10])
 @pytest.mark.parametrize(
-    "kind", [ConvGenerator, ShuffleGenerator, partial(ShuffleGenerator, jitter={"shift": 1.0, "elastic": 0.5})]
+    "kind",
+    [
+        ConvGenerator,
+        ShuffleGenerator,
+        partial(ShuffleGenerator, jitter={"shift": 1.0, "elastic": 0.5}),
+    ],
 )
 def test_images(kind, shape, n_classes):
     generator = kind(sample_shape=shape, n_classes=n_classes)
@@ -115,7 +131,9 @@ def test_images(kind, shape, n_classes):
     assert images.shape == (6, *shape)
     assert bool(((images >= 0) & (images <= 1)).all())
     images.square().sum().backward()
-    assert [name for name, parameter in generator.named_parameters() if parameter.grad is None] == []
+    assert [
+        name for name, parameter in generator.named_parameters() if parameter.grad is None
+    ] == []
 
 
 def test_the_start_has_the_stated_moments():

@@ -35,7 +35,7 @@ from factories import (
     written,
 )
 
-import dpswd.budget
+import dpswd.budget.budget
 import dpswd.lightning.checkpoints
 from dpswd import DPSlicedWassersteinLoss, InputError, PrivacyBudget, PrivateRecords
 from dpswd._files import atomic_write
@@ -43,9 +43,13 @@ from dpswd.accounting.ledger import Ledger
 from dpswd.errors import DpswdError
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:Total length of .CombinedLoader. across ranks is zero"),  # no step is left
+    pytest.mark.filterwarnings(
+        "ignore:Total length of .CombinedLoader. across ranks is zero"
+    ),  # no step is left
     pytest.mark.filterwarnings("ignore:The dirpath has changed"),  # of the checkpoint callback
-    pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended"),
+    pytest.mark.filterwarnings(
+        "ignore:You're resuming from a checkpoint that ended before the epoch ended"
+    ),
 ]
 PLAN, FOR_EVER = 30, {"max_steps": -1, "max_epochs": -1}
 
@@ -60,7 +64,13 @@ def sigint():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"max_epochs": 1}, {"max_epochs": 3}, {"max_steps": PLAN}, {"max_steps": 3 * PLAN, "max_epochs": 3}, FOR_EVER],
+    [
+        {"max_epochs": 1},
+        {"max_epochs": 3},
+        {"max_steps": PLAN},
+        {"max_steps": 3 * PLAN, "max_epochs": 3},
+        FOR_EVER,
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("at", [0, 10, PLAN - 1])
@@ -70,11 +80,18 @@ def test_ctrl_c_and_resume_make_the_planned_releases(tmp_path, monkeypatch, chan
     witness_noise(tmp_path / "witness", monkeypatch.setattr)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         run_or_resume(tmp_path, Mine(fail_at=at, error=KeyboardInterrupt), PLAN, **changes)
-    assert written(tmp_path) == privacy(tmp_path)["releases_made"] == drawn(tmp_path / "witness") == at + 1
+    assert (
+        written(tmp_path)
+        == privacy(tmp_path)["releases_made"]
+        == drawn(tmp_path / "witness")
+        == at + 1
+    )
     module = Mine()
     made = run_or_resume(tmp_path, module, PLAN, **changes)
     assert made.global_step == PLAN
-    assert module.criterion.n_releases == PLAN - at - 1  # the release of the interrupted step is stored
+    assert (
+        module.criterion.n_releases == PLAN - at - 1
+    )  # the release of the interrupted step is stored
     assert drawn(tmp_path / "witness") == PLAN
     agree(tmp_path, PLAN)
 
@@ -112,19 +129,26 @@ def test_an_old_checkpoint_pays_nothing_twice(tmp_path, stored, step):
         path.unlink()
     made, module = resume(checkpoint_at(tmp_path, step))
     assert module.criterion.n_releases == 0
-    assert made.global_step == {"all": STEPS, "none": step, "all but the last": max(step, STEPS - 1)}[stored]
+    assert (
+        made.global_step
+        == {"all": STEPS, "none": step, "all but the last": max(step, STEPS - 1)}[stored]
+    )
     if stored == "all":
         assert torch.equal(module.released.values, first.released.values)
     agree(tmp_path, STEPS)
 
 
 def test_long_runs_store_no_release(tmp_path, monkeypatch):
-    monkeypatch.setattr("dpswd.budget.STORED_BYTES", 0)
+    monkeypatch.setattr("dpswd.budget.budget.STORED_BYTES", 0)
     trainer(tmp_path).fit(Mine(), loader(21))
     assert not (tmp_path / "releases").exists()
-    atomic_write(tmp_path / "releases" / "000021.drawing", ledger_of(tmp_path).header["run"].encode())  # of a query
+    atomic_write(
+        tmp_path / "releases" / "000021.drawing", ledger_of(tmp_path).header["run"].encode()
+    )  # of a query
     _, module = resume(checkpoint_at(tmp_path, 20), data=loader(21))
-    assert module.criterion.n_releases == 0  # the last one was seen by a checkpoint, or lost: it counts
+    assert (
+        module.criterion.n_releases == 0
+    )  # the last one was seen by a checkpoint, or lost: it counts
     agree(tmp_path, 21)
     trainer(tmp_path / "control").fit(Mine(), loader(20))
     assert len(list((tmp_path / "control" / "releases").iterdir())) == 20
@@ -153,7 +177,9 @@ def state_of(path):
 
 def test_a_checkpoint_states_no_fewer_releases_than_the_one_it_came_from(tmp_path):
     _, checkpoint = finished(tmp_path)
-    early = Calls("on_fit_start", lambda module: module.trainer.save_checkpoint(tmp_path / "early.ckpt"))
+    early = Calls(
+        "on_fit_start", lambda module: module.trainer.save_checkpoint(tmp_path / "early.ckpt")
+    )
     again, _ = resume(checkpoint, callbacks=[early])
     again.save_checkpoint(tmp_path / "late.ckpt")
     assert again.budget.statement() == privacy(tmp_path)  # no step was left: no ledger was opened
@@ -169,7 +195,10 @@ def test_a_checkpoint_needs_a_budget_and_the_ledger_of_its_run(tmp_path):
     module = Mine()
     path = tmp_path / "dear" / "ledger.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
-    for directory in (tmp_path / "cheap", tmp_path / "dear"):  # of a different run, and one that was cut
+    for directory in (
+        tmp_path / "cheap",
+        tmp_path / "dear",
+    ):  # of a different run, and one that was cut
         with untouched(tmp_path), pytest.raises(DpswdError, match="different run"):
             resume(checkpoint, module, directory=directory, epsilon=50.0)
     content = torch.load(checkpoint, weights_only=True)
@@ -196,7 +225,7 @@ SHORT = 8
 OWNERS = {
     "budget": PrivacyBudget,
     "checkpoint": dpswd.lightning.checkpoints,
-    "file": dpswd.budget,
+    "file": dpswd.budget.budget,
     "ledger": Ledger,
     "loss": DPSlicedWassersteinLoss,
     "records": PrivateRecords,
@@ -240,7 +269,11 @@ def test_a_killed_run_is_finished_and_pays_nothing_twice(server, tmp_path, momen
 
 def started(server, directory, steps, name):
     """A process that runs the command, with its draws of noise and its words in files."""
-    arguments = (fit_arguments(directory / "run", steps), directory / name, directory / f"{name} said")
+    arguments = (
+        fit_arguments(directory / "run", steps),
+        directory / name,
+        directory / f"{name} said",
+    )
     process = server.Process(target=run_fit, args=arguments)
     process.start()
     return process
@@ -253,7 +286,11 @@ def test_the_command_killed_at_random_moments(server, tmp_path):
     steps = 60
 
     for _ in range(int(os.environ.get("DPSWD_KILLS", "4"))):
-        before, process, until = drawn(witness), started(server, tmp_path, steps, "witness"), time.monotonic() + 30
+        before, process, until = (
+            drawn(witness),
+            started(server, tmp_path, steps, "witness"),
+            time.monotonic() + 30,
+        )
         while drawn(witness) == before and process.is_alive() and time.monotonic() < until:
             time.sleep(0.002)
         time.sleep(chance.uniform(0, 0.25))

@@ -10,9 +10,9 @@ from scipy import stats
 
 from dpswd import Budget, ColumnCounts, InputError, PrivateGenerator, PrivateRecords, mixture
 from dpswd.bins import Bins
-from dpswd.generators import draw
 from dpswd.mixture.columns import NormalScores, estimate
 from dpswd.mixture.structure import forecast
+from dpswd.networks.generator import draw
 
 N = 6000
 BOUNDS, KINDS = [(0, 99_999), (0, 10), (2, 5), (1, 16)], ["integer", "numeric", "binary", "integer"]
@@ -50,7 +50,9 @@ def test_bins_hold_their_values_and_atoms():
     assert bins.index(torch.full((1, 5), -1e30)).tolist() == [[0] * 5]
     assert bins.nodes(ends).shape == (2, len(bins.levels))
     assert int(bins.nodes(ends).max()) == bins.n_nodes - 1
-    with pytest.raises(InputError, match=r"two values of the integer column 1 between them, got \(0, 0\.1\)"):
+    with pytest.raises(
+        InputError, match=r"two values of the integer column 1 between them, got \(0, 0\.1\)"
+    ):
         Bins.of([(0, 1), (0, 0.1)], ["binary", "integer"], 64)
 
 
@@ -68,12 +70,17 @@ def test_scores_of_numbers_are_normal_and_come_back_and_atoms_have_one_score(fit
     assert float((drawn[:, 0] == 0).float().mean()) == pytest.approx(0.9, abs=0.02)
     inner = (uniform[:, 1] - 0.5).abs() < 0.47  # beyond are the atoms at the bounds
     back = torch.special.ndtr(columns.scores(drawn, labels))[inner, 1]
-    torch.testing.assert_close(back, uniform[inner, 1].double(), atol=1e-3, rtol=0)  # a number comes back
+    torch.testing.assert_close(
+        back, uniform[inner, 1].double(), atol=1e-3, rtol=0
+    )  # a number comes back
 
 
 def test_masses_are_a_distribution_whatever_the_noise():
     query = ColumnCounts(3, BOUNDS, KINDS, 64, sigma=1.0)
-    counts = 200 * torch.randn(3, query.bins.n_nodes, generator=torch.Generator().manual_seed(0)).double()
+    counts = (
+        200
+        * torch.randn(3, query.bins.n_nodes, generator=torch.Generator().manual_seed(0)).double()
+    )
     masses, sizes = estimate(query.bins, counts, 200.0, 100)
     torch.testing.assert_close(masses.sum(2), torch.ones(3, 4).double())
     assert bool((masses >= 0).all())
@@ -87,7 +94,9 @@ def test_trees_beat_bins():
     rows = table()[:, :1]
     exact = torch.zeros(1, query.bins.n_nodes).double()
     exact[0] += torch.bincount(query.bins.nodes(rows).flatten(), minlength=query.bins.n_nodes)
-    noisy = exact + 300 * torch.randn(exact.shape, generator=torch.Generator().manual_seed(1)).double()
+    noisy = (
+        exact + 300 * torch.randn(exact.shape, generator=torch.Generator().manual_seed(1)).double()
+    )
     tree = estimate(query.bins, noisy, 300.0, N)[0][0, 0]
     bins = (noisy[0, :256].clamp(min=0) / noisy[0, :256].clamp(min=0).sum()).cumsum(0)
     true = (exact[0, :256] / N).cumsum(0)
@@ -107,7 +116,12 @@ def test_the_rule_of_columns():
         made = forecast(n, (d,), classes, mu, bounded=True)
         assert made.column_signal == pytest.approx(n * mu / math.sqrt(2 * d))
         assert found in str(made)
-        assert bool(made.n_bins) is ("overall" not in made.shares) is ("columns" in made.shares) is (found[0] != "s")
+        assert (
+            bool(made.n_bins)
+            is ("overall" not in made.shares)
+            is ("columns" in made.shares)
+            is (found[0] != "s")
+        )
         assert ("means" not in made.shares) is made.own_columns is (found == "each class")
         assert sum(made.shares.values()) == pytest.approx(1)
         assert set(made.shares) == set(made.signal_to_noise)
@@ -121,7 +135,9 @@ def test_the_rule_of_columns():
 def made(tmp_path_factory):
     rows, labels = table().numpy(), (table()[:, 1] > 6).numpy().astype(int)
     options = {"bounds": BOUNDS, "kinds": KINDS, "classes": [0, 1], "verbose": False}
-    return PrivateGenerator(8, 1e-5, run_dir=tmp_path_factory.mktemp("run") / "r", **options).fit(rows, labels)
+    return PrivateGenerator(8, 1e-5, run_dir=tmp_path_factory.mktemp("run") / "r", **options).fit(
+        rows, labels
+    )
 
 
 def test_tables_have_their_columns_and_correlations(made, tmp_path):
@@ -143,8 +159,12 @@ def test_tables_have_their_columns_and_correlations(made, tmp_path):
 def test_classes_with_columns_in_common_differ_in_theirs(tmp_path):
     """Few records: one distribution of each column, and the means of the scores of classes."""
     rng, classes = np.random.default_rng(0), np.arange(400) % 2
-    rows = np.stack([rng.exponential(1, 400) * (1 + 3 * classes), rng.random(400) < 0.3], axis=1).clip(0, 30)
-    records = PrivateRecords(rows, classes, classes=[0, 1], bounds=[(0, 30), (0, 1)], kinds=["numeric", "binary"])
+    rows = np.stack(
+        [rng.exponential(1, 400) * (1 + 3 * classes), rng.random(400) < 0.3], axis=1
+    ).clip(0, 30)
+    records = PrivateRecords(
+        rows, classes, classes=[0, 1], bounds=[(0, 30), (0, 1)], kinds=["numeric", "binary"]
+    )
     budget = Budget(records, target_epsilon=4, target_delta=1e-5, run_dir=tmp_path / "run")
     generator = mixture.fit(records, budget, noise_seed=0)
     assert (generator.structure.own_columns, generator.structure.n_bins > 0) == (False, True)
@@ -158,10 +178,17 @@ def test_classes_with_columns_in_common_differ_in_theirs(tmp_path):
 
 
 def test_one_cell_and_no_classes(tmp_path):
-    rows = np.random.default_rng(0).exponential(1, (1000, 120)) + np.random.default_rng(1).exponential(1, (1000, 1))
-    made = PrivateGenerator(10, 1e-5, bounds=[(0, 8)] * 120, run_dir=tmp_path / "run", verbose=False).fit(rows)
+    rows = np.random.default_rng(0).exponential(1, (1000, 120)) + np.random.default_rng(
+        1
+    ).exponential(1, (1000, 1))
+    made = PrivateGenerator(
+        10, 1e-5, bounds=[(0, 8)] * 120, run_dir=tmp_path / "run", verbose=False
+    ).fit(rows)
     assert (made.generator_.structure.n_cells, made.generator_.structure.n_releases) == (1, 2)
     drawn = made.sample(1000)[0]
-    each = [stats.wasserstein_distance(*pair) / pair[0].std() for pair in zip(rows.T, drawn.T, strict=True)]
+    each = [
+        stats.wasserstein_distance(*pair) / pair[0].std()
+        for pair in zip(rows.T, drawn.T, strict=True)
+    ]
     assert np.median(each) < 0.4
     assert np.corrcoef(drawn.T).mean() > 0.2  # real columns: 0.5

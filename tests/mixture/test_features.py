@@ -9,7 +9,7 @@ from scipy.fft import dctn
 from dpswd import InputError
 from dpswd.mixture.features import DCT, Columns, Flatten, Frequencies, dct_matrix, histogram
 from dpswd.mixture.jitter import N_CODES, jitter
-from dpswd.rows import check_row_function
+from dpswd.row_check import check_row_function
 
 
 def maps():
@@ -23,19 +23,26 @@ def maps():
 
 @pytest.mark.parametrize("features", maps(), ids=repr)
 def test_rows(features):
-    records = torch.rand(5, *features.sample_shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    records = torch.rand(
+        5, *features.sample_shape, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
     rows = features(records)
     assert rows.shape == (5, features.dim)
     rows.sum().backward()
     assert records.grad is not None
-    assert not [*features.parameters(), *features.state_dict()]  # constants fixed before the data are seen
+    assert not [
+        *features.parameters(),
+        *features.state_dict(),
+    ]  # constants fixed before the data are seen
     # row by row: the other records of the batch do not matter; 1e-6 is float32
     for i in range(5):
         torch.testing.assert_close(features(records[i : i + 1])[0], rows[i], rtol=1e-5, atol=1e-6)
     # a record within radius of the centre has norm at most 1/2
     distances = (records - features.centre).flatten(1).norm(dim=1)
     assert bool((rows.norm(dim=1) <= distances / (2 * features.radius) * (1 + 1e-5)).all())
-    assert bool((features(torch.full((1, *features.sample_shape), features.centre)).abs() < 1e-6).all())
+    assert bool(
+        (features(torch.full((1, *features.sample_shape), features.centre)).abs() < 1e-6).all()
+    )
     for each in (features, Frequencies((3, 8, 8), 5, 3), Columns([(0, 1), (-5, 5)])):
         check_row_function(each, each.sample_shape)
 
@@ -54,10 +61,15 @@ def test_columns_are_scaled_by_their_bounds_and_clipped():
 def test_dct():
     for size in (1, 2, 8, 28):
         matrix = dct_matrix(size)
-        torch.testing.assert_close(matrix @ matrix.T, torch.eye(size, dtype=matrix.dtype), rtol=0, atol=1e-13)
+        torch.testing.assert_close(
+            matrix @ matrix.T, torch.eye(size, dtype=matrix.dtype), rtol=0, atol=1e-13
+        )
     image = torch.rand(2, 1, 9, 13, generator=torch.Generator().manual_seed(0))
     ours = DCT((1, 9, 13), size=5)(image).reshape(2, 5, 5)
-    theirs = torch.from_numpy(dctn(image[:, 0].double().numpy(), axes=(1, 2), norm="ortho")[:, :5, :5]) / 2
+    theirs = (
+        torch.from_numpy(dctn(image[:, 0].double().numpy(), axes=(1, 2), norm="ortho")[:, :5, :5])
+        / 2
+    )
     torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=1e-5)
 
 
@@ -65,9 +77,15 @@ def test_dct():
     ("make", "message"),
     [
         (lambda: Flatten((0,)), "Expected sample_shape_0 >= 1, got sample_shape_0=0"),
-        (lambda: Flatten((3,), radius=0.0), "Expected radius to be finite and above 0, got radius=0"),
+        (
+            lambda: Flatten((3,), radius=0.0),
+            "Expected radius to be finite and above 0, got radius=0",
+        ),
         (lambda: DCT((1, 8, 8), size=9), r"Expected 1 <= size <= 8 .*, got size=9\."),
-        (lambda: Flatten((3,))(torch.zeros(2, 4)), r"Expected records of shape \(3,\), got \(4,\); set sample_shape"),
+        (
+            lambda: Flatten((3,))(torch.zeros(2, 4)),
+            r"Expected records of shape \(3,\), got \(4,\); set sample_shape",
+        ),
     ],
 )
 def test_bad_input(make, message):
@@ -76,7 +94,9 @@ def test_bad_input(make, message):
 
 
 def test_histogram_counts_pixels_and_keeps_the_norm():
-    images = torch.tensor([[0.0, 0.1, 0.5, 1.0], [1.0, 1.0, 1.0, 1.0], [-3.0, 7.0, float("nan"), float("inf")]])
+    images = torch.tensor(
+        [[0.0, 0.1, 0.5, 1.0], [1.0, 1.0, 1.0, 1.0], [-3.0, 7.0, float("nan"), float("inf")]]
+    )
     rows = histogram(images.reshape(3, 1, 2, 2), 5)
     assert torch.allclose(rows[:2], torch.tensor([[0.25, 0, 0.125, 0, 0.125], [0, 0, 0, 0, 0.5]]))
     assert bool((rows.norm(dim=1) <= 0.5).all())  # also of what is no image
@@ -108,11 +128,17 @@ def centre_of_mass(image):
 def test_a_shift_is_in_pixels_and_an_angle_in_degrees():
     """The map says where a pixel comes from: from the right, so that the dot goes left."""
     for name, expected in (("right", (2.0, 4.0)), ("down", (4.0, 2.0))):
-        assert centre_of_mass(jitter(dot(), codes(**{name: FAR}), shift=2)) == pytest.approx(expected, abs=1e-4)
-    found = centre_of_mass(jitter(dot().roll(3, 3), codes(angle=FAR), rotation=90))  # three to the right of the centre
+        assert centre_of_mass(jitter(dot(), codes(**{name: FAR}), shift=2)) == pytest.approx(
+            expected, abs=1e-4
+        )
+    found = centre_of_mass(
+        jitter(dot().roll(3, 3), codes(angle=FAR), rotation=90)
+    )  # three to the right of the centre
     assert (abs(found[1] - 4), found[0]) == pytest.approx((3, 4), abs=1e-3)
     images = torch.rand(5, 3, 8, 6)
-    assert torch.allclose(jitter(images, torch.randn(5, N_CODES)), images, atol=1e-6)  # of no amount
+    assert torch.allclose(
+        jitter(images, torch.randn(5, N_CODES)), images, atol=1e-6
+    )  # of no amount
 
 
 def test_elastic_displacements_have_their_standard_deviation():
@@ -122,5 +148,7 @@ def test_elastic_displacements_have_their_standard_deviation():
     assert centre_of_mass(jitter(dot(), same, elastic=1.5)) == pytest.approx((2.5, 4.0), abs=1e-4)
     ramp = torch.arange(9.0).expand(2000, 1, 9, 9)
     draws = torch.randn(2000, N_CODES, generator=torch.Generator().manual_seed(0))
-    seen = jitter(ramp, draws, elastic=0.7)[:, 0, 4, 4] - 4  # the middle of 9 pixels is a control point
+    seen = (
+        jitter(ramp, draws, elastic=0.7)[:, 0, 4, 4] - 4
+    )  # the middle of 9 pixels is a control point
     assert float(seen.std()) == pytest.approx(0.7, abs=5 * 0.7 / math.sqrt(2 * 2000))

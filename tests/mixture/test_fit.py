@@ -10,10 +10,10 @@ from factories import BLOB_SIZE as N
 
 from dpswd import Budget, InputError, PrivateRecords, mixture
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.generators import draw
 from dpswd.mixture.features import reference_spectrum
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import forecast
+from dpswd.networks.generator import draw
 
 
 def fit(directory, records=None, *, epsilon=20.0, delta=1e-4, resume=False, **options):
@@ -21,7 +21,9 @@ def fit(directory, records=None, *, epsilon=20.0, delta=1e-4, resume=False, **op
     records = blobs() if records is None else records
     if len(records.shape) == 1 and records.bounds is None:
         options = {"radius": 1.0} | options
-    budget = Budget(records, target_epsilon=epsilon, target_delta=delta, run_dir=directory, resume=resume)
+    budget = Budget(
+        records, target_epsilon=epsilon, target_delta=delta, run_dir=directory, resume=resume
+    )
     return mixture.fit(records, budget, **options)
 
 
@@ -67,14 +69,18 @@ def test_releases_within_the_budget(fitted):
     assert generator.proportions == pytest.approx([0.6, 0.3, 0.1], abs=0.06)
     means = draw(generator, torch.arange(3).repeat(200)).unflatten(0, (200, 3)).mean(0)
     assert bool((means[:, :3].argmax(1) == torch.arange(3)).all())
-    assert torch.bincount(generator.labels(1000, "released")).tolist() == pytest.approx([600, 300, 100], abs=61)
+    assert torch.bincount(generator.labels(1000, "released")).tolist() == pytest.approx(
+        [600, 300, 100], abs=61
+    )
 
 
 @pytest.mark.parametrize(("mu", "releases"), [(400.0, 7), (0.05, 3)])
 def test_many_records_have_cells_and_few_have_one_moment(tmp_path, as_if, mu, releases):
     as_if(mu)
     generator = fit(tmp_path)
-    assert (generator.structure.n_cells, generator.structure.pooled) == ((12, False) if mu > 1 else (1, True))
+    assert (generator.structure.n_cells, generator.structure.pooled) == (
+        (12, False) if mu > 1 else (1, True)
+    )
     assert privacy(tmp_path)["releases_made"] == releases
     assert torch.isfinite(draw(generator, torch.arange(3))).all()
     if mu > 1:  # every round has its share of the budget
@@ -87,7 +93,9 @@ def test_many_records_have_cells_and_few_have_one_moment(tmp_path, as_if, mu, re
 def spread_within_cells(directory, rounds):
     """Mean variance of the generated rows within three cells, over that of all rows."""
     values = 0.01 * torch.randn(900, 2, generator=torch.Generator().manual_seed(0))
-    values[:810, 0] += torch.rand(810, generator=torch.Generator().manual_seed(1))  # nine in ten are uniform
+    values[:810, 0] += torch.rand(
+        810, generator=torch.Generator().manual_seed(1)
+    )  # nine in ten are uniform
     values[810:, 0] += 3
     with patch.multiple("dpswd.mixture.structure", ROUNDS=rounds, MAX_CELLS=3):
         generator = fit(directory, PrivateRecords(values), radius=3.0, noise_seed=1)
@@ -128,7 +136,9 @@ def test_images_without_classes(tmp_path, channels):
     assert 0 <= float(images.min()) <= float(images.max()) <= 1
     contrast = images[..., 6:].mean() - images[..., :2].mean()
     assert 0.15 < float(contrast) < 0.45  # 0.3 in the records
-    if channels == 3:  # frequencies that are not released: 0.6 of the reference or less, as the contrast is
+    if (
+        channels == 3
+    ):  # frequencies that are not released: 0.6 of the reference or less, as the contrast is
         ratio = (generator.residual_scale / reference_spectrum((3, 8, 8))).flatten()
         free = ratio > 0
         assert 0 < int(free.sum()) < len(ratio)
@@ -165,13 +175,20 @@ def test_bounds_give_columns_their_scale(tmp_path, capsys):
     """Columns between 0 and 4,000, and below 0.2."""
     noise = torch.rand(2000, 2, generator=torch.Generator().manual_seed(0))
     values = noise * torch.tensor([3000.0, 0.15]) + torch.tensor([500.0, 0.02])
-    rows = draw(fit(tmp_path / "a", PrivateRecords(values, bounds=[(0, 4000), (0, 0.2)])), unlabelled(4000))
+    rows = draw(
+        fit(tmp_path / "a", PrivateRecords(values, bounds=[(0, 4000), (0, 0.2)])), unlabelled(4000)
+    )
     torch.testing.assert_close(rows.mean(0), values.mean(0), rtol=0.1, atol=0)
     torch.testing.assert_close(rows.std(0), values.std(0), rtol=0.15, atol=0)
     assert bool(((rows >= 0) & (rows <= torch.tensor([4000.0, 0.2]))).all())
     assert "clipped" not in capsys.readouterr().err
-    fit(tmp_path / "b", PrivateRecords(values), radius=1.0)  # control: the default of 0.2, silent garbage
-    assert "Warning: most vectors are longer than twice radius=1 and were clipped" in capsys.readouterr().err
+    fit(
+        tmp_path / "b", PrivateRecords(values), radius=1.0
+    )  # control: the default of 0.2, silent garbage
+    assert (
+        "Warning: most vectors are longer than twice radius=1 and were clipped"
+        in capsys.readouterr().err
+    )
 
 
 def fit_there(rank, directory):
@@ -216,7 +233,10 @@ def test_a_killed_run_is_finished_with_nothing_paid_twice(tmp_path, monkeypatch,
     assert (tmp_path / "ledger.jsonl").read_bytes().startswith(before)
     again = fit(tmp_path, resume=True)  # of a finished run: the same generator, and no release
     assert written(tmp_path) == ledger.n_releases
-    assert all(torch.equal(value, again.state_dict()[name]) for name, value in generator.state_dict().items())
+    assert all(
+        torch.equal(value, again.state_dict()[name])
+        for name, value in generator.state_dict().items()
+    )
 
 
 def test_the_generator_draws_cells_in_their_proportions():
@@ -238,7 +258,10 @@ def test_spread_scales_the_noise_within_cells_and_not_the_choice_of_the_cell(fit
     means = generator.rows(torch.zeros_like(codes[0]), cells)
     whole, half = (generator.rows(each, cells) - means for each in codes)
     torch.testing.assert_close(half, 0.5 * whole)
-    values = [len(draw(generator, unlabelled(2000), spread).round(decimals=3).unique(dim=0)) for spread in (1.0, 1e-6)]
+    values = [
+        len(draw(generator, unlabelled(2000), spread).round(decimals=3).unique(dim=0))
+        for spread in (1.0, 1e-6)
+    ]
     assert values[0] > 1000
     assert values[1] <= generator.structure.n_cells
     with pytest.raises(InputError, match="spread"):
@@ -247,7 +270,13 @@ def test_spread_scales_the_noise_within_cells_and_not_the_choice_of_the_cell(fit
 
 def test_contrast_is_one_factor_of_mean_square_one_for_the_rows_and_the_residual_of_a_record():
     n, size, dim = 4000, 3 * 8 * 8, 6
-    options = {"n_cells": 2, "n_components": 4, "dim": dim, "residual": True, "jitter": {"shift": 1.0}}
+    options = {
+        "n_cells": 2,
+        "n_components": 4,
+        "dim": dim,
+        "residual": True,
+        "jitter": {"shift": 1.0},
+    }
     codes = []
     for contrast in (0.0, 0.5):
         torch.manual_seed(0)

@@ -13,15 +13,22 @@ def test_cells_depend_on_the_record_alone():
     centres = torch.randn(3, 2, 4, generator=generator, dtype=torch.float64)
     cells = moments.cell_of(rows, labels, centres)
     assert bool((cells // 2 == labels).all())
-    alone = [moments.cell_of(row[None], label[None], centres) for row, label in zip(rows, labels, strict=True)]
+    alone = [
+        moments.cell_of(row[None], label[None], centres)
+        for row, label in zip(rows, labels, strict=True)
+    ]
     assert torch.equal(cells, torch.cat(alone))
     means, hidden = torch.eye(3, 4, dtype=torch.float64), torch.zeros(4, 4, dtype=torch.float64)
-    assert torch.allclose(moments.centres(means, hidden, 3), means[:, None], atol=1e-3)  # all noise, and no warning
+    assert torch.allclose(
+        moments.centres(means, hidden, 3), means[:, None], atol=1e-3
+    )  # all noise, and no warning
 
 
 def test_a_reference_gets_the_released_moments():
     generator = torch.Generator().manual_seed(0)
-    reference = torch.randn(300, 4, generator=generator, dtype=torch.float64) * torch.tensor([3.0, 2.0, 1.0, 0.5])
+    reference = torch.randn(300, 4, generator=generator, dtype=torch.float64) * torch.tensor(
+        [3.0, 2.0, 1.0, 0.5]
+    )
     half = torch.randn(4, 4, generator=generator, dtype=torch.float64)
     mean, covariance = half[0], half @ half.T
     moved = moments.like_reference(reference, mean, covariance)
@@ -34,9 +41,14 @@ def test_a_reference_gets_the_released_moments():
 def test_class_means_are_pulled_together_as_far_as_the_noise_asks():
     generator = torch.Generator().manual_seed(0)
     truth = torch.randn(10, 50, generator=generator, dtype=torch.float64)
-    counts, reference = torch.full((10,), 100.0, dtype=torch.float64), torch.ones(50, dtype=torch.float64)
+    counts, reference = (
+        torch.full((10,), 100.0, dtype=torch.float64),
+        torch.ones(50, dtype=torch.float64),
+    )
     for noise, factor in ((1.0, 1.05), (500.0, 0.2)):
-        sums = counts[:, None] * truth + noise * torch.randn(10, 50, generator=generator, dtype=torch.float64)
+        sums = counts[:, None] * truth + noise * torch.randn(
+            10, 50, generator=generator, dtype=torch.float64
+        )
         error = (moments.class_means(counts, sums, reference, noise) - truth).square().mean()
         assert error < factor * (noise / 100) ** 2
 
@@ -54,7 +66,9 @@ def test_covariances_of_cells_weigh_the_cell_against_its_class():
     """With noise as large as the difference between cells, Wiener's weight halves the squared error of either."""
     generator = torch.Generator().manual_seed(0)
     d, n, n_cells = 6, 400.0, 100
-    two = torch.stack([torch.diag(torch.arange(1.0, d + 1)), torch.diag(torch.arange(d, 0.0, -1))]).double()
+    two = torch.stack(
+        [torch.diag(torch.arange(1.0, d + 1)), torch.diag(torch.arange(d, 0.0, -1))]
+    ).double()
     truth, of_class = two.repeat(n_cells // 2, 1, 1), two.mean(0)[None]
     draws = torch.randn(n_cells, d, d, generator=generator, dtype=torch.float64)
     counts, means = torch.full((n_cells,), n).double(), torch.zeros(n_cells, d).double()
@@ -86,7 +100,9 @@ def test_the_covariance_of_a_rare_class_is_pulled_to_the_pooled_one(monkeypatch)
     def rare_error(noise):
         own = truth + noise / counts[:, None, None] * (draws + draws.mT) / 2
         pooled = moments.nearest_spectrum((counts[:, None, None] * own).sum(0) / counts.sum())
-        return float((moments.class_covariances(counts, own, pooled, noise, 1)[1] - other).square().sum())
+        return float(
+            (moments.class_covariances(counts, own, pooled, noise, 1)[1] - other).square().sum()
+        )
 
     exact, noisy, hidden = rare_error(1e-9), rare_error(10.0), rare_error(30.0)
     monkeypatch.setattr(moments, "RARE", 0.0)  # control: no class is pulled
@@ -103,5 +119,7 @@ def test_all_classes_have_the_pooled_covariance_where_one_is_smaller_than_a_cell
         ((900.0, 100.0), 1e-9, 1, False),
         ((60.0, 40.0), 100.0, 3, False),  # balanced classes keep the noise
     ):
-        found = moments.class_covariances(torch.tensor(counts).double(), own, own.mean(0), noise, n_cells)
+        found = moments.class_covariances(
+            torch.tensor(counts).double(), own, own.mean(0), noise, n_cells
+        )
         assert torch.allclose(found, own.mean(0).expand(2, 2, 2) if pooled else own)

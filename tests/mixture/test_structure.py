@@ -64,7 +64,9 @@ def test_levels_of_the_histogram_grow_with_the_budget_and_need_images():
 
 def test_a_reference_gives_cells_to_vectors_without_classes():
     made = forecast(1800, (32,), 0, 2.0, n_reference=2000)
-    noise = 2 * 1.3 * math.sqrt(32) * made.n_cells / (2.0 * math.sqrt(made.shares["cell_means"]) * 1800)
+    noise = (
+        2 * 1.3 * math.sqrt(32) * made.n_cells / (2.0 * math.sqrt(made.shares["cell_means"]) * 1800)
+    )
     assert 0.24 < noise <= 0.25  # of the mean of a cell, in root mean square norms
     assert made.by_reference
     assert (made.n_rounds, forecast(1800, (32,), 0, 2.0).n_rounds) == (1, 3)
@@ -82,9 +84,19 @@ def test_a_reference_gives_cells_to_vectors_without_classes():
 def test_the_text_of_a_forecast_names_the_nearest_row_of_each_data_set(monkeypatch, tmp_path):
     signal = forecast(3000, (1, 28, 28), 10, 2.0).signal
     assert signal == pytest.approx(6000 / math.sqrt(10))
-    rows = [("A", 1, 0.4), ("A", 1, 1.1), ("B", 1, 1.8), ("B", 1, 2.1), ("C", 1, 2.1), ("D", 3, 1.0)]
+    rows = [
+        ("A", 1, 0.4),
+        ("A", 1, 1.1),
+        ("B", 1, 1.8),
+        ("B", 1, 2.1),
+        ("C", 1, 2.1),
+        ("D", 3, 1.0),
+    ]
     names = ("dataset", "channels", "signal", "n_records", "epsilon", "accuracy")
-    table = [dict(zip(names, (*row, signal * ratio, 1000 * ratio, 1.0, 50.4), strict=True)) for *row, ratio in rows]
+    table = [
+        dict(zip(names, (*row, signal * ratio, 1000 * ratio, 1.0, 50.4), strict=True))
+        for *row, ratio in rows
+    ]
     (tmp_path / "stand_ins.json").write_text(json.dumps({"rows": table}))
     monkeypatch.setattr(structure, "files", lambda _: tmp_path)
     named = "A (1,100.0 records, epsilon 1) 50 %, B (1,800.0 records, epsilon 1) 50 %."
@@ -100,7 +112,12 @@ def test_the_rarest_class_is_promised_what_balanced_classes_of_its_size_are():
     assert made.rarest([388, 3494]) == said
     assert made.rarest([1941, 1941]).endswith("expect its mean and variety.")
     assert "noise" in made.rarest([3877, 5])
-    assert "at most 330 records" in made.rarest([3300, 330], released=True)  # the count may have been raised to it
+    assert "at most 330 records" in made.rarest(
+        [3300, 330], released=True
+    )  # the count may have been raised to it
     words = ["noise", "little", "mean and"]
-    levels = [[word in made.rarest([3882 - n, n]) for word in words].index(True) for n in range(1, 1942, 20)]
+    levels = [
+        [word in made.rarest([3882 - n, n]) for word in words].index(True)
+        for n in range(1, 1942, 20)
+    ]
     assert levels == sorted(levels)

@@ -15,7 +15,9 @@ from models.dp_dann import fit_dp_dann
 from models.encoders import FeatureEncoder, ShiftAdapter, classifier
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),  # opacus: images need no gradient
+    pytest.mark.filterwarnings(
+        "ignore:Full backward hook is firing"
+    ),  # opacus: images need no gradient
     pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
 ]
 SHIFT = 1.5
@@ -57,19 +59,29 @@ def dp(steps=4, batch=16, clip=0.5, n=120, seed=0):
     encoder, head = parts(seed)
     options = {"steps": steps, "batch_size": batch, "lr": 1e-2, "clip": clip, "target_epsilon": 8.0}
     options["target_delta"] = 1e-4
-    return encoder, head, fit_dp_dann(encoder, head, 5, batches(), triangle(n, 1).floats(), **options)
+    return (
+        encoder,
+        head,
+        fit_dp_dann(encoder, head, 5, batches(), triangle(n, 1).floats(), **options),
+    )
 
 
 def test_dp_dann_accounts_for_replace_one_at_twice_the_clip():
     encoder, _, facts = dp(clip=0.25)
-    mechanism = GaussianMechanism(sensitivity=0.5, sigma=0.25 * facts["noise_multiplier"], batch_size=16)
+    mechanism = GaussianMechanism(
+        sensitivity=0.5, sigma=0.25 * facts["noise_multiplier"], batch_size=16
+    )
     account = PrivacyAccountant("pld").step(mechanism, sample_size=120, n_releases=4)
     assert account.get_epsilon(1e-4) == pytest.approx(facts["epsilon"], rel=1e-6)
     assert facts["epsilon"] <= 8.0
     assert not any(hasattr(p, "grad_sample") or p.grad is not None for p in encoder.parameters())
-    half = GaussianMechanism(sensitivity=0.25, sigma=0.25 * facts["noise_multiplier"], batch_size=16)
+    half = GaussianMechanism(
+        sensitivity=0.25, sigma=0.25 * facts["noise_multiplier"], batch_size=16
+    )
     add_remove = PrivacyAccountant("pld").step(half, sample_size=120, n_releases=4)
-    assert add_remove.get_epsilon(1e-4) < 0.7 * facts["epsilon"]  # control: a sensitivity of C would claim less
+    assert (
+        add_remove.get_epsilon(1e-4) < 0.7 * facts["epsilon"]
+    )  # control: a sensitivity of C would claim less
 
 
 def test_dp_dann_releases_a_clipped_sum_with_that_noise(monkeypatch):
@@ -83,7 +95,9 @@ def test_dp_dann_releases_a_clipped_sum_with_that_noise(monkeypatch):
 
         def pre_step():
             done = step()
-            norms = torch.stack([p.grad_sample.flatten(1).norm(dim=1) for p in private.params if p.requires_grad])
+            norms = torch.stack(
+                [p.grad_sample.flatten(1).norm(dim=1) for p in private.params if p.requires_grad]
+            )
             exact = torch.cat([p.summed_grad.flatten() for p in private.params])
             noisy = torch.cat([p.grad.flatten() for p in private.params])
             seen.append((norms.norm(dim=0), exact, noisy, arguments[4].sigma))
@@ -124,7 +138,12 @@ def test_an_adapter_learns_the_target_from_one_release(start, epsilon):
     encoder, head, source = start
     test, target = triangle(600, 2, SHIFT), triangle(3000, 1, SHIFT)
     before = accuracy(nn.Sequential(encoder, head), test)
-    options = {"adapter": ShiftAdapter(6), "space": Flatten((6,), radius=6.0), "lr": 2e-3, "target_epsilon": epsilon}
+    options = {
+        "adapter": ShiftAdapter(6),
+        "space": Flatten((6,), radius=6.0),
+        "lr": 2e-3,
+        "target_epsilon": epsilon,
+    }
     spent = fit_aligned(encoder, head, source, target.private(), steps=200, **options)
     assert accuracy(nn.Sequential(encoder, head), test) > max(90, before + 5)
     if epsilon is None:

@@ -5,8 +5,8 @@ import torch
 
 from dpswd.data import benchmark
 from dpswd.evaluation.accuracy import scores
-from dpswd.lightning.networks import ConvGenerator
 from dpswd.mixture.features import Flatten
+from dpswd.networks.image_generators import ConvGenerator
 from dpswd.records import Records
 from models.dp_merf import DPMERF
 from models.gaussian import ClassGaussian
@@ -17,7 +17,9 @@ from models.published import published_distance, published_loss
 def test_algorithm_1_adds_noise_to_both_sides():
     torch.manual_seed(0)
     distance = published_distance(torch.zeros(1, 6), torch.zeros(1, 6), 0.5, 20_000)
-    assert float(distance) == pytest.approx(2 * 0.5**2, rel=0.05)  # the difference of two noises; 0.25 with one
+    assert float(distance) == pytest.approx(
+        2 * 0.5**2, rel=0.05
+    )  # the difference of two noises; 0.25 with one
 
 
 def test_scalings_of_algorithms_1_and_2():
@@ -28,10 +30,14 @@ def test_scalings_of_algorithms_1_and_2():
         torch.manual_seed(0)
         return float(published_distance(source, factor * target, 0.0, 500, scaling=scaling))
 
-    assert distance("none") == pytest.approx(distance("target") * (2 * float(target.norm(dim=1).max())) ** 2)
+    assert distance("none") == pytest.approx(
+        distance("target") * (2 * float(target.norm(dim=1).max())) ** 2
+    )
     assert distance("own") == pytest.approx(distance("own", 2.0))
     torch.manual_seed(0)
-    assert float(published_distance(2 * target, target, 0.0, 50, scaling="own")) == pytest.approx(0, abs=1e-10)
+    assert float(published_distance(2 * target, target, 0.0, 50, scaling="own")) == pytest.approx(
+        0, abs=1e-10
+    )
     torch.manual_seed(0)
     assert float(published_distance(2 * target, target, 0.0, 50, scaling="target")) > 0.001
 
@@ -81,7 +87,9 @@ def test_erratum_5_the_gradient_reads_the_raw_batch():
     shown = []
     for batch in (target, inked):
         torch.manual_seed(0)
-        (gradient,) = torch.autograd.grad(published_loss(encoder(source), encoder(batch), 50.0, 8), encoder.weight)
+        (gradient,) = torch.autograd.grad(
+            published_loss(encoder(source), encoder(batch), 50.0, 8), encoder.weight
+        )
         shown.append(bool(gradient[:, 4].any()))
     assert shown == [False, True]
 
@@ -117,7 +125,13 @@ def test_table_3_generator():
 def test_table_5_generator():
     """A batch normalisation after every layer, as printed; the code that the paper builds on has none at the end."""
     generator = Table5Generator()
-    assert [layer.stride[0] for layer in layers(generator, torch.nn.ConvTranspose2d)] == [1, 2, 2, 2, 2]  # printed: 1
+    assert [layer.stride[0] for layer in layers(generator, torch.nn.ConvTranspose2d)] == [
+        1,
+        2,
+        2,
+        2,
+        2,
+    ]  # printed: 1
     norms = layers(generator, torch.nn.BatchNorm2d)
     assert [layer.num_features for layer in norms] == [512, 256, 128, 64, 3]
     assert parameters(generator) == 3_019_654 == 3_019_648 + parameters(norms[-1])
@@ -143,14 +157,18 @@ def test_gaussian_finds_means_and_covariances(tmp_path):
     torch.manual_seed(0)
     drawn = model.sample(labels)
     for c in range(2):
-        torch.testing.assert_close(torch.cov(drawn[labels == c].T), roots[c] @ roots[c].T, rtol=0.1, atol=2e-4)
+        torch.testing.assert_close(
+            torch.cov(drawn[labels == c].T), roots[c] @ roots[c].T, rtol=0.1, atol=2e-4
+        )
 
 
 def test_dp_merf_digits(tmp_path):
     torch.manual_seed(0)
     generator = ConvGenerator((1, 8, 8), latent_dim=5)
     model = DPMERF(generator, n_frequencies=300, lengthscale=2.0, generated=200)
-    budget = model.release(benchmark("digits").train.private(classes=range(10)), tmp_path, 50.0, 1e-5)
+    budget = model.release(
+        benchmark("digits").train.private(classes=range(10)), tmp_path, 50.0, 1e-5
+    )
     assert budget.statement()["sound"] is True
     assert budget.n_releases == 1
     before = learnt(model.sample)

@@ -72,7 +72,9 @@ def test_closed_form_agrees_with_the_numerical_account():
     assert curve.regret == 0
     assert curve.mu <= numerical.mu <= 1.005 * curve.mu
     assert curve.advantage == pytest.approx(numerical.advantage, rel=5e-3)
-    np.testing.assert_allclose(curve.rows([1e-3])[0]["tpr"], gaussian_tpr(1e-3, curve.mu), rtol=1e-9)
+    np.testing.assert_allclose(
+        curve.rows([1e-3])[0]["tpr"], gaussian_tpr(1e-3, curve.mu), rtol=1e-9
+    )
 
 
 @given(st.floats(1e-300, 1e300), st.integers(1, 8))

@@ -15,7 +15,7 @@ from factories import COUNTS, ROWS, SKETCH
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER
-from dpswd.budget import NOT_COVERED
+from dpswd.budget.budget import NOT_COVERED
 from dpswd.errors import DpswdError, InputError
 from dpswd.report import write_report
 from dpswd.report.collect import collect
@@ -25,13 +25,22 @@ from dpswd.report.render import html, markdown, number, percent, snippet
 SCHEMA = json.loads(importlib.resources.files("dpswd.report").joinpath("schema.json").read_text())
 CHECKER = jsonschema.Draft202012Validator(SCHEMA)
 PNG = b"\x89PNG\r\n\x1a\n" + b"not really"
-ROW = {"dataset": "digits", "classifier": "mlp", "train": "synthetic", "accuracy": 97.5, "n_train": 9, "n_test": 9}
+ROW = {
+    "dataset": "digits",
+    "classifier": "mlp",
+    "train": "synthetic",
+    "accuracy": 97.5,
+    "n_train": 9,
+    "n_test": 9,
+}
 
 
 @pytest.fixture
 def make_run(tmp_path):
     """Writes a run directory as a training run does."""
-    return lambda *groups, name="run", **changes: factories.make_run(tmp_path / name, *groups, **changes)
+    return lambda *groups, name="run", **changes: factories.make_run(
+        tmp_path / name, *groups, **changes
+    )
 
 
 def facts(path, **options):
@@ -47,7 +56,12 @@ def test_collect_one_shot_run(make_run):
     report, curve = collect(path)
     CHECKER.validate(report)
     guarantee = report["guarantee"]
-    assert (report["private"], report["sound"], report["reasons"], report["caveats"]) == (True, True, [], [])
+    assert (report["private"], report["sound"], report["reasons"], report["caveats"]) == (
+        True,
+        True,
+        [],
+        [],
+    )
     assert guarantee["mu"] == pytest.approx(math.sqrt(2 / 50**2 + (0.01**2 * 2 / 0.0175**2)))
     assert (guarantee["exactly_gaussian"], guarantee["tier"]) == (True, 1)
     assert [row["delta"] for row in guarantee["epsilon_delta"]] == [1e-4, 1e-5, 1e-6]
@@ -62,7 +76,9 @@ def test_collect_one_shot_run(make_run):
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_collect_subsampled_run(make_run, accountant):
     report = facts(make_run((ROWS, 1000, 50), accountant=accountant))
-    expected = PrivacyAccountant(accountant).step(ROWS, sample_size=1000, n_releases=50).get_epsilon(1e-5)
+    expected = (
+        PrivacyAccountant(accountant).step(ROWS, sample_size=1000, n_releases=50).get_epsilon(1e-5)
+    )
     assert report["guarantee"]["epsilon"] == pytest.approx(expected, rel=1e-9)
     assert report["accountant"] == accountant
     assert not report["guarantee"]["exactly_gaussian"]
@@ -74,8 +90,14 @@ def test_collect_subsampled_run(make_run, accountant):
     ("changes", "words"),
     [
         ({"header": {"run": "bb"}, "weights_from_runs": ["bb"]}, None),
-        ({"header": {"run": "bb"}, "weights_from_runs": ["aa", "bb"]}, "releases of other runs (aa)"),
-        ({"header": {"shared": True}, "across_runs": {"sentence": "NOT PRIVATE: run a."}}, "NOT PRIVATE: run a."),
+        (
+            {"header": {"run": "bb"}, "weights_from_runs": ["aa", "bb"]},
+            "releases of other runs (aa)",
+        ),
+        (
+            {"header": {"shared": True}, "across_runs": {"sentence": "NOT PRIVATE: run a."}},
+            "NOT PRIVATE: run a.",
+        ),
         ({"header": {"shared": True}}, "dpswd ledger show"),
         ({"delta": 1e-3}, "not below 1 / N"),
         ({"config": "edited: true"}, "it was edited"),
@@ -93,10 +115,18 @@ RECORDS = "records: {name: lesions, n_records: 1000, shape: [1, 8, 8], classes: 
 @pytest.mark.parametrize(
     ("config", "title", "words"),
     [
-        (RECORDS, "Synthetic records of lesions", "record: 1, 8, 8. The classes: a, b. size is taken."),
+        (
+            RECORDS,
+            "Synthetic records of lesions",
+            "record: 1, 8, 8. The classes: a, b. size is taken.",
+        ),
         (RECORDS + "title: Lesions", "Lesions", "size is taken."),
         (f"records: {{name: records, classes: {[*range(1000)]}}}", None, "The classes: 0, 1, 2"),
-        ("records: {name: 3, classes: 7, taken: x}", "Synthetic records of 3", "The classes: 7. x The settings"),
+        (
+            "records: {name: 3, classes: 7, taken: x}",
+            "Synthetic records of 3",
+            "The classes: 7. x The settings",
+        ),
         ("a: [", None, "The number of records: 1,000. The settings"),
         (None, None, "The number of records: 1,000. The settings"),
     ],
@@ -110,7 +140,11 @@ def test_public_facts_of_the_records(make_run, config, title, words):
 def test_planned_releases_count_where_a_run_stopped_early(make_run):
     report = facts(make_run((COUNTS, 1000, 1), (ROWS, 1000, 4), planned=201))
     assert (report["releases"]["made"], report["releases"]["planned"]) == (5, 201)
-    whole = PrivacyAccountant().step(COUNTS, sample_size=1000).step(ROWS, sample_size=1000, n_releases=200)
+    whole = (
+        PrivacyAccountant()
+        .step(COUNTS, sample_size=1000)
+        .step(ROWS, sample_size=1000, n_releases=200)
+    )
     assert report["guarantee"]["epsilon"] == pytest.approx(whole.get_epsilon(1e-5), rel=1e-9)
     assert "5 of 201" in report["caveats"][0]
 
@@ -159,7 +193,9 @@ def cut_last_line(path):
 def test_damaged_run_is_refused(make_run, name, damage):
     path = make_run()
     damage(path / name if name else path)
-    with pytest.raises(DpswdError, match="run" if not name else "ledger" if "ledger" in name else name) as caught:
+    with pytest.raises(
+        DpswdError, match="run" if not name else "ledger" if "ledger" in name else name
+    ) as caught:
         collect(path)
     assert "\n" not in str(caught.value)
 
@@ -203,9 +239,27 @@ HANDED = {"header": {"records": HANDED_OVER}}  # whatever privacy.json says of i
     ("groups", "changes", "private", "banner", "words"),
     [
         ((), {"header": {"records": "behind a handle"}}, True, "", ("**μ", "An attacker who")),
-        (((SKETCH.replace(noise_seed=1), 1000, 1),), {"private": True}, False, "NOT PRIVATE.", ("void: μ", "seed")),
-        (CLT, {"sound": True}, True, "NOT SOUND.", ("If the account holds", "normal approximation")),
-        ((), HANDED, True, "CONDITIONAL.", ("conditional: μ", "three conditions above, an attacker", *CONDITIONS)),
+        (
+            ((SKETCH.replace(noise_seed=1), 1000, 1),),
+            {"private": True},
+            False,
+            "NOT PRIVATE.",
+            ("void: μ", "seed"),
+        ),
+        (
+            CLT,
+            {"sound": True},
+            True,
+            "NOT SOUND.",
+            ("If the account holds", "normal approximation"),
+        ),
+        (
+            (),
+            HANDED,
+            True,
+            "CONDITIONAL.",
+            ("conditional: μ", "three conditions above, an attacker", *CONDITIONS),
+        ),
         (CLT, HANDED, True, "CONDITIONAL AND NOT SOUND.", ("normal approximation", *CONDITIONS)),
     ],
 )
@@ -225,12 +279,17 @@ def test_banner_comes_before_any_number(make_run, groups, changes, private, bann
 
 
 def test_pictures_and_box_come_first(make_run):
-    path = make_run(config="records: {name: x, classes: [ham, egg]}\nmodel:\n  centre: null\n  scale: 2\n")
+    path = make_run(
+        config="records: {name: x, classes: [ham, egg]}\nmodel:\n  centre: null\n  scale: 2\n"
+    )
     for name in ("samples.png", "columns.png"):
         (path / name).write_bytes(b"\x89PNG")
     _, text, short = render(path)
     assert text.count('src="data:image/png;base64,') == 2
-    order = [short.index(word) for word in ("Synthetic records of x", "samples.png", "columns.png", "| public", "μ")]
+    order = [
+        short.index(word)
+        for word in ("Synthetic records of x", "samples.png", "columns.png", "| public", "μ")
+    ]
     assert order == sorted(order)
     assert "One row per class: ham, egg." in short
     assert "| protected | Each single record" in short
@@ -245,14 +304,26 @@ def test_snippet_gives_the_numbers_of_the_report(make_run, capsys, groups):
     exec(snippet(report), {})
     lines = capsys.readouterr().out.splitlines()
     guarantee = report["guarantee"]
-    assert [float(part) for part in lines[0].split()] == pytest.approx([guarantee["mu"], guarantee["regret"]], abs=1e-9)
+    assert [float(part) for part in lines[0].split()] == pytest.approx(
+        [guarantee["mu"], guarantee["regret"]], abs=1e-9
+    )
     assert float(lines[1]) == pytest.approx(guarantee["epsilon"], rel=1e-9)
     for line, row in zip(lines[2:], guarantee["trade_off"], strict=True):
-        assert [float(part) for part in line.split()] == pytest.approx([row["fpr"], row["fnr"]], rel=1e-12)
+        assert [float(part) for part in line.split()] == pytest.approx(
+            [row["fpr"], row["fnr"]], rel=1e-12
+        )
 
 
 def test_numbers_are_rounded_towards_less_privacy():
-    shown = {0.57201: "0.573", 9.996: "10", 1234.2: "1240", 1e-5: "10⁻⁵", 3.212e-7: "3.22 × 10⁻⁷", 0.0: "0", None: "—"}
+    shown = {
+        0.57201: "0.573",
+        9.996: "10",
+        1234.2: "1240",
+        1e-5: "10⁻⁵",
+        3.212e-7: "3.22 × 10⁻⁷",
+        0.0: "0",
+        None: "—",
+    }
     assert {value: number(value) for value in shown} == shown
     assert number(0.57299, down=True) == "0.572"
     assert [percent(0.04066), percent(1.0)] == ["4.07 %", "100 %"]

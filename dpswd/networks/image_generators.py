@@ -8,17 +8,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpswd.errors import InputError
-from dpswd.generators import Generator
 from dpswd.mixture.features import Frequencies
 from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
 from dpswd.mixture.moments import root
+from dpswd.networks.generator import Generator
 
 __all__ = ["ConvGenerator", "ShuffleGenerator"]
 
 
 def _quarter(sample_shape: tuple[int, ...]) -> tuple[int, int]:
     if len(sample_shape) != 3:
-        raise InputError(f"Expected sample_shape (channels, height, width) for images, got {tuple(sample_shape)}.")
+        raise InputError(
+            f"Expected sample_shape (channels, height, width) for images, got {tuple(sample_shape)}."
+        )
     return math.ceil(sample_shape[1] / 4), math.ceil(sample_shape[2] / 4)
 
 
@@ -153,12 +155,16 @@ class ShuffleGenerator(Generator):
         self.linear.copy_(root(covariances) / self.deviations[:, None])
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """See :class:`~dpswd.generators.Generator`."""
+        """See :class:`~dpswd.networks.generator.Generator`."""
         codes, moves = latent[:, : self.features.dim], latent[:, self.features.dim :]
         groups = F.one_hot(labels, len(self.linear)).to(codes.dtype)
-        each = (groups[:, :, None] * codes[:, None]).flatten(1)  # the code at the place of its class, zero elsewhere
+        each = (groups[:, :, None] * codes[:, None]).flatten(
+            1
+        )  # the code at the place of its class, zero elsewhere
         rows = groups @ self.offset + each @ self.linear.mT.flatten(0, 1)
         correction = self.body(self.first(self.code(codes, labels)) * (groups @ self.gain))
         _, height, width = self.sample_shape
-        images = (self.features.decode(rows * self.deviations) + correction[:, :, :height, :width]).clamp(0, 1)
+        images = (
+            self.features.decode(rows * self.deviations) + correction[:, :, :height, :width]
+        ).clamp(0, 1)
         return images if self.training or not self.jitter else jitter(images, moves, **self.jitter)

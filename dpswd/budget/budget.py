@@ -32,7 +32,14 @@ from dpswd._validate import at_least, positive, probability
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
 from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
-from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger, SharedLedger, plan_of, statement
+from dpswd.accounting.ledger import (
+    CONDITIONS,
+    HANDED_OVER,
+    Ledger,
+    SharedLedger,
+    plan_of,
+    statement,
+)
 from dpswd.errors import BudgetExceededError, InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 from dpswd.records import PrivateRecords
@@ -43,8 +50,12 @@ __all__ = ["Budget"]
 STORED_BYTES = 2**28  # of all releases of one mechanism, up to which each is stored
 _FEW = 20  # releases of one mechanism that are stored in any case
 
-_LOCK = threading.Lock()  # no thread may release between the check of another thread and its ledger entry
-_released: dict[str, str] = {}  # run directory by digest of the records that this process has released from
+_LOCK = (
+    threading.Lock()
+)  # no thread may release between the check of another thread and its ledger entry
+_released: dict[
+    str, str
+] = {}  # run directory by digest of the records that this process has released from
 
 Plan = list[tuple[Any, int]]  # (mechanism, n_releases); a loss is the last entry
 
@@ -66,12 +77,20 @@ class RunBudget(Recorder):
     sample_size: int
 
     def __init__(
-        self, target_epsilon: float, target_delta: float, accountant: str, shared_ledger: str | Path | None
+        self,
+        target_epsilon: float,
+        target_delta: float,
+        accountant: str,
+        shared_ledger: str | Path | None,
     ) -> None:
         positive(target_epsilon=target_epsilon)
         probability(target_delta=target_delta)
         PrivacyAccountant(accountant)
-        self.target_epsilon, self.target_delta, self.accountant = target_epsilon, target_delta, accountant
+        self.target_epsilon, self.target_delta, self.accountant = (
+            target_epsilon,
+            target_delta,
+            accountant,
+        )
         self.shared_ledger = shared_ledger
         self.records: PrivateRecords | None = None  # None: the caller hands tensors over
         self.weights_from_runs: set[str] = set()
@@ -87,7 +106,9 @@ class RunBudget(Recorder):
         self._shared: SharedLedger | None = None  # on rank 0
         self._made: Counter[Mechanism] = Counter()  # on every rank
         self._running = False
-        self._stored: list[tuple[Mechanism, dict[str, Tensor]]] = []  # of earlier processes, not asked for so far
+        self._stored: list[
+            tuple[Mechanism, dict[str, Tensor]]
+        ] = []  # of earlier processes, not asked for so far
         self._again: Mechanism | None = None  # in the ledger's last line, without a file
         self._epsilon_of: dict[int, float] = {}
 
@@ -102,7 +123,11 @@ class RunBudget(Recorder):
     @property
     def settings(self) -> dict[str, Any]:
         """The budget as the ledger's header states it."""
-        return {"target_epsilon": self.target_epsilon, "target_delta": self.target_delta, "accountant": self.accountant}
+        return {
+            "target_epsilon": self.target_epsilon,
+            "target_delta": self.target_delta,
+            "accountant": self.accountant,
+        }
 
     @property
     def run(self) -> str:
@@ -121,12 +146,20 @@ class RunBudget(Recorder):
 
     # Recorder: called by the loss and the queries, on every rank
 
-    def before_release(self, mechanism: Mechanism, records: PrivateRecords | None) -> dict[str, Tensor] | None:
+    def before_release(
+        self, mechanism: Mechanism, records: PrivateRecords | None
+    ) -> dict[str, Tensor] | None:
         """Check that a release is allowed now; return a stored one if an earlier process of this run has made it."""
         with _LOCK:
             if self._running and records is not self.records:
-                wanted = "the records of this budget" if self.records is not None else "tensors, as planned"
-                raise InputError(f"Expected {wanted}, got {'a tensor' if records is None else 'another handle'}.")
+                wanted = (
+                    "the records of this budget"
+                    if self.records is not None
+                    else "tensors, as planned"
+                )
+                raise InputError(
+                    f"Expected {wanted}, got {'a tensor' if records is None else 'another handle'}."
+                )
             for i, (made, tensors) in enumerate(self._stored):
                 if made == mechanism:
                     del self._stored[i]
@@ -142,18 +175,26 @@ class RunBudget(Recorder):
             self._again = None
             if self._ledger is not None and not again:
                 if self._is_stored(mechanism):
-                    atomic_write(self._file(self._ledger.n_releases + 1, "drawing"), self.run.encode())
+                    atomic_write(
+                        self._file(self._ledger.n_releases + 1, "drawing"), self.run.encode()
+                    )
                 self._ledger.record(mechanism, self.sample_size)
             made = self._made[mechanism] + (not again)
             # a killed process may have written it to the shared ledger already
-            if self._shared is not None and self._shared.count(mechanism, self.sample_size, self.run) < made:
+            if (
+                self._shared is not None
+                and self._shared.count(mechanism, self.sample_size, self.run) < made
+            ):
                 self._shared.record(mechanism, self.sample_size, self.run)
             self._made[mechanism] = made
 
     def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
         """Write the noisy values of the last release, on rank 0, before they are returned."""
         if self._ledger is not None and self._is_stored(mechanism):
-            facts = {"run": self.run, "tensors": {name: value.cpu() for name, value in tensors.items()}}
+            facts = {
+                "run": self.run,
+                "tensors": {name: value.cpu() for name, value in tensors.items()},
+            }
             atomic_write(self._file(self._ledger.n_releases, "pt"), partial(torch.save, facts))
             self._file(self._ledger.n_releases, "drawing").unlink(missing_ok=True)
 
@@ -164,19 +205,27 @@ class RunBudget(Recorder):
     def check(self, mechanism: Mechanism) -> None:
         """Raise BudgetExceededError unless the run has started and the plan has a further release of this mechanism."""
         if not self._running:
-            raise BudgetExceededError("Expected a release within a run of its budget, got one outside: not accounted.")
+            raise BudgetExceededError(
+                "Expected a release within a run of its budget, got one outside: not accounted."
+            )
         planned = self._n_planned_of(mechanism)
         if not planned:
-            raise BudgetExceededError("Expected a mechanism of the plan of this budget, got one that is not in it.")
+            raise BudgetExceededError(
+                "Expected a mechanism of the plan of this budget, got one that is not in it."
+            )
         if self._made[mechanism] >= planned and self._again != mechanism:
-            raise BudgetExceededError(f"Expected at most {planned} releases, got a further one: the budget is used up.")
+            raise BudgetExceededError(
+                f"Expected at most {planned} releases, got a further one: the budget is used up."
+            )
 
     def _is_stored(self, mechanism: Mechanism) -> bool:
         """Whether every release of a mechanism is written to a file."""
         planned = self._n_planned_of(mechanism)
         if planned <= _FEW or not isinstance(mechanism, ProjectionMechanism):
             return True
-        values = mechanism.n_projections * (mechanism.dim + mechanism.n_values * (mechanism.n_classes or 1))
+        values = mechanism.n_projections * (
+            mechanism.dim + mechanism.n_values * (mechanism.n_classes or 1)
+        )
         return 8 * values * planned <= STORED_BYTES
 
     def _n_planned_of(self, mechanism: Mechanism) -> int:
@@ -195,7 +244,10 @@ class RunBudget(Recorder):
         What can be refused is refused before a file is written.
         """
         check_joined()
-        wanted, shares = [(part.mechanism, n) for part, n in parts], [part.share for part, _ in parts[:-1]]
+        wanted, shares = (
+            [(part.mechanism, n) for part, n in parts],
+            [part.share for part, _ in parts[:-1]],
+        )
         digest = None if self.records is None else check_same_records(self.records)
         opened = Processes().broadcast(lambda: self._open_files(wanted, shares))
         if digest in _released and self.shared_ledger is None and self._checkpoint is None:
@@ -216,11 +268,17 @@ class RunBudget(Recorder):
         try:
             self._lock.take(self.run_dir)
             if self.target_delta * self.sample_size >= 1:
-                limit = f"1 / N = {1 / self.sample_size:.2g}, which permits publishing a whole record"
-                raise InputError(f"Expected target_delta below {limit}, got {self.target_delta:g}; lower it.")
+                limit = (
+                    f"1 / N = {1 / self.sample_size:.2g}, which permits publishing a whole record"
+                )
+                raise InputError(
+                    f"Expected target_delta below {limit}, got {self.target_delta:g}; lower it."
+                )
             if self.shared_ledger is not None:
                 self._shared = SharedLedger.open_existing(self.shared_ledger)
-            ledger = self._start(wanted, shares) if self._checkpoint is None else self._resume(wanted)
+            ledger = (
+                self._start(wanted, shares) if self._checkpoint is None else self._resume(wanted)
+            )
         except BaseException:
             self._lock.free()
             raise
@@ -239,11 +297,17 @@ class RunBudget(Recorder):
         known = set(self._shared.runs) if self._shared is not None else set()
         if foreign := sorted(self.weights_from_runs - known):
             got = f"weights from run {', '.join(foreign)}"
-            remedy = "start from new weights, or set shared_ledger to a ledger that contains these runs"
-            raise InputError(f"Expected weights that no earlier private run has trained, got {got}; {remedy}.")
+            remedy = (
+                "start from new weights, or set shared_ledger to a ledger that contains these runs"
+            )
+            raise InputError(
+                f"Expected weights that no earlier private run has trained, got {got}; {remedy}."
+            )
         plan = self._calibrate(wanted, shares)
         account = self._account(plan)
-        guarantee = account.guarantee(self.target_delta)  # before any file is written, since it may fail
+        guarantee = account.guarantee(
+            self.target_delta
+        )  # before any file is written, since it may fail
         if self._shared is not None:
             self._shared.check(account.history)
         if self.before_ledger is not None:
@@ -253,12 +317,16 @@ class RunBudget(Recorder):
             "run": secrets.token_hex(8),  # two runs of one plan have different ledgers
             "version": __version__,
             "versions": package_versions(),
-            "config_sha256": hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None,
+            "config_sha256": hashlib.sha256(config.read_bytes()).hexdigest()
+            if config.is_file()
+            else None,
             **self._stated,
             "guarantee": guarantee,
             "private": all(mechanism.is_private for mechanism, _ in plan),
             "planned_releases": sum(count for _, count in plan),
-            "plan": [{"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in plan],
+            "plan": [
+                {"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in plan
+            ],
         }
         ledger = Ledger.create(path, header)
         self._lock.take(self.run_dir)  # the directory may not have existed before
@@ -272,10 +340,17 @@ class RunBudget(Recorder):
         for name, value in stated.items():
             if ledger.header.get(name) != value:
                 found = f"{name}={ledger.header.get(name)!r} as in the ledger of the resumed run"
-                raise InputError(f"Expected {found}, got {value!r}; resume with the settings of that run.")
-        parts = [[(dataclasses.replace(each, sigma=1.0), n) for each, n in plan] for plan in (self.plan, wanted)]
+                raise InputError(
+                    f"Expected {found}, got {value!r}; resume with the settings of that run."
+                )
+        parts = [
+            [(dataclasses.replace(each, sigma=1.0), n) for each, n in plan]
+            for plan in (self.plan, wanted)
+        ]
         if parts[0] != parts[1]:  # apart from the noise
-            raise InputError("Expected the mechanisms of the resumed run, got different ones; use its config.yaml.")
+            raise InputError(
+                "Expected the mechanisms of the resumed run, got different ones; use its config.yaml."
+            )
         if self._shared is not None:
             self._shared.check_resumable(self.run, self._checkpoint["shared_head"])
         self._read_stored(ledger)
@@ -293,7 +368,10 @@ class RunBudget(Recorder):
 
         A mechanism with one planned release is kept in any case: a module that has its value does not ask for it.
         """
-        made, used = Counter[Mechanism](), Counter({self.mechanism: self._checkpoint.get("used", 0)})
+        made, used = (
+            Counter[Mechanism](),
+            Counter({self.mechanism: self._checkpoint.get("used", 0)}),
+        )
         for number, mechanism in enumerate(ledger.releases, 1):
             made[mechanism] += 1
             needed = made[mechanism] > used[mechanism] or self._n_planned_of(mechanism) == 1
@@ -301,8 +379,12 @@ class RunBudget(Recorder):
                 self._stored.append((mechanism, self._tensors(path)))
         n = ledger.n_releases
         if (further := self._file(n + 1, "pt")).exists():
-            raise InputError(f"Expected no more than {n} releases, got {further}: the ledger was cut.")
-        marker = self._file(n, "drawing")  # of an earlier attempt, unless the run is the same and the value is missing
+            raise InputError(
+                f"Expected no more than {n} releases, got {further}: the ledger was cut."
+            )
+        marker = self._file(
+            n, "drawing"
+        )  # of an earlier attempt, unless the run is the same and the value is missing
         if self._file(n, "pt").exists():
             marker.unlink(missing_ok=True)
         unfinished = marker.is_file() and marker.read_bytes() == self.run.encode()
@@ -316,15 +398,21 @@ class RunBudget(Recorder):
             run, tensors = content["run"], dict(content["tensors"])
         except Exception as error:  # torch.load raises many exception types on damaged files
             kind = type(error).__name__
-            raise InputError(f"Expected a stored release at {path}, got a damaged file ({kind}).") from None
+            raise InputError(
+                f"Expected a stored release at {path}, got a damaged file ({kind})."
+            ) from None
         if run != self.run:
-            raise InputError(f"Expected a release of run {self.run} at {path}, got one of run {run}.")
+            raise InputError(
+                f"Expected a release of run {self.run} at {path}, got one of run {run}."
+            )
         return tensors
 
     def _calibrate(self, wanted: Plan, shares: list[float]) -> Plan:
         """Give each query its share of the squared mu of the whole budget, and the last entry what remains."""
         if sum(shares) >= 1:
-            raise InputError(f"Expected shares of the budget that add up to less than 1, got {sum(shares):g}.")
+            raise InputError(
+                f"Expected shares of the budget that add up to less than 1, got {sum(shares):g}."
+            )
         plan: Plan = []
         spent, mu = PrivacyAccountant(self.accountant), self.mu if shares else math.inf
         for (query, count), share in zip(wanted[:-1], shares, strict=True):
@@ -332,7 +420,9 @@ class RunBudget(Recorder):
             plan.append((dataclasses.replace(query, sigma=sigma), count))
             spent.step(plan[-1][0], sample_size=self.sample_size, n_releases=count)
         last, count = wanted[-1]
-        sigma = calibrate_sigma(last, sample_size=self.sample_size, n_releases=count, spent=spent, **self.settings)
+        sigma = calibrate_sigma(
+            last, sample_size=self.sample_size, n_releases=count, spent=spent, **self.settings
+        )
         return [*plan, (dataclasses.replace(last, sigma=sigma), count)]
 
     def _close(self) -> None:
@@ -353,7 +443,9 @@ class RunBudget(Recorder):
         }
 
     def _account(self, plan: Plan) -> PrivacyAccountant:
-        return PrivacyAccountant.from_groups([(each, self.sample_size, n) for each, n in plan], self.accountant)
+        return PrivacyAccountant.from_groups(
+            [(each, self.sample_size, n) for each, n in plan], self.accountant
+        )
 
     def _spent(self) -> float:
         """Upper bound of the epsilon spent so far: the number of releases is rounded up to a power of two."""
@@ -362,7 +454,9 @@ class RunBudget(Recorder):
         *queries, (mechanism, planned) = self.plan
         count = min(planned, 2 ** math.ceil(math.log2(max(self._made[mechanism], 1))))
         if count not in self._epsilon_of:
-            self._epsilon_of[count] = self._account([*queries, (mechanism, count)]).get_epsilon(self.target_delta)
+            self._epsilon_of[count] = self._account([*queries, (mechanism, count)]).get_epsilon(
+                self.target_delta
+            )
         return self._epsilon_of[count]
 
     def statement(self) -> dict[str, Any]:
@@ -375,10 +469,20 @@ class RunBudget(Recorder):
             InputError: If no run has been started.
         """
         if not self._header:
-            raise InputError("Expected a run within this budget, got none; call statement() after its start.")
+            raise InputError(
+                "Expected a run within this budget, got none; call statement() after its start."
+            )
         header, guarantee = self._header, self._header["guarantee"]
         conditional = header["records"] == HANDED_OVER
-        names = (*self.settings, "run", "version", "sample_size", "planned_releases", "records", "private")
+        names = (
+            *self.settings,
+            "run",
+            "version",
+            "sample_size",
+            "planned_releases",
+            "records",
+            "private",
+        )
         facts = {
             **{name: header[name] for name in names},
             **guarantee,
@@ -450,7 +554,9 @@ class Budget(RunBudget):
     ) -> None:
         super().__init__(target_epsilon, target_delta, accountant, shared_ledger)
         if not isinstance(records, PrivateRecords):
-            raise InputError(f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y).")
+            raise InputError(
+                f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y)."
+            )
         at_least(1, n_releases=n_releases)
         self.records, self.sample_size, self.n_planned = records, len(records), n_releases
         self.queries, self.run_dir = list(queries), Path(run_dir)

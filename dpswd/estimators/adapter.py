@@ -16,10 +16,16 @@ from sklearn.utils.validation import check_is_fitted
 from dpswd._arrays import Array, Layout, as_array, as_records, layout_of
 from dpswd._progress import say
 from dpswd._validate import at_least, nonnegative
-from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt, resolved
+from dpswd.adaptation.classifier import (
+    MIN_SHIFT,
+    SyntheticTarget,
+    TargetClassifier,
+    adapt,
+    resolved,
+)
 from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
-from dpswd.estimators import OneShot
+from dpswd.estimators.one_shot import OneShot
 from dpswd.records import PrivateRecords
 
 __all__ = ["PrivateAdapter"]
@@ -63,7 +69,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         verdict_: One sentence on what was done and why.
         synthetic_: Synthetic target records (n_synthetic, ...): images in [0, 1], or vectors without the directions
             that were left out.
-        generator_: The fitted :class:`~dpswd.generators.Generator` of the target.
+        generator_: The fitted :class:`~dpswd.networks.generator.Generator` of the target.
         guarantee_: Facts of the guarantee: epsilon, delta, mu, regret, sound, ...
         run_dir_: The run directory.
 
@@ -122,9 +128,16 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         options: dict[str, Any] = {} if images else {"radius": _RADIUS, "reference": reference}
         names = ("method", "normalise", "min_shift", "n_synthetic", "random_state")
         stated = {name: getattr(self, name) for name in names} | {"n_source": len(source)}
-        self._release(records, directory, {"title": "Classifier for private records", "adapter": stated}, **options)
+        self._release(
+            records,
+            directory,
+            {"title": "Classifier for private records", "adapter": stated},
+            **options,
+        )
         self._space = space
-        self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, self.random_state)
+        self._target = SyntheticTarget.draw(
+            self.generator_, space, self.n_synthetic, self.random_state
+        )
         made = torch.from_numpy(self._target.records)
         self.synthetic_ = Layout.of(made).restore(made)
         return self.adapt(source, labels)
@@ -203,21 +216,31 @@ def _records(X: Any) -> Array:
 def _split(X: Any, y: Any, sample_domain: Any) -> tuple[Array, Array, Array]:
     """Return source records, their classes, and target records."""
     if sample_domain is None:
-        raise InputError("Expected sample_domain, positive for source and negative for target records, got none.")
+        raise InputError(
+            "Expected sample_domain, positive for source and negative for target records, got none."
+        )
     records, labels, domain = _records(X), np.asarray(y), np.asarray(sample_domain)
     for name, given in (("y", labels), ("sample_domain", domain)):
         if given.shape != records.shape[:1]:
-            raise InputError(f"Expected {name} of shape {records.shape[:1]}, as many as X, got {given.shape}.")
+            raise InputError(
+                f"Expected {name} of shape {records.shape[:1]}, as many as X, got {given.shape}."
+            )
     if domain.dtype.kind not in "if" or bool((domain == 0).any()):
-        raise InputError("Expected sample_domain > 0 (source) or < 0 (target) for every record, got other values.")
+        raise InputError(
+            "Expected sample_domain > 0 (source) or < 0 (target) for every record, got other values."
+        )
     is_source = domain > 0
     if is_source.all() or not is_source.any():
         missing = "target (sample_domain < 0)" if is_source.all() else "source (sample_domain > 0)"
-        raise InputError(f"Expected source and target records, got no {missing}; check sample_domain.")
+        raise InputError(
+            f"Expected source and target records, got no {missing}; check sample_domain."
+        )
     # one target label can change the dtype of the array; classes_ must not depend on it
     names = y if isinstance(y, list | tuple) else labels.tolist()
     classes = np.array([name for name, mine in zip(names, is_source, strict=True) if mine])
-    if classes.dtype.kind == "f" and bool(((classes == classes.round()) & (abs(classes) < 2**53)).all()):
+    if classes.dtype.kind == "f" and bool(
+        ((classes == classes.round()) & (abs(classes) < 2**53)).all()
+    ):
         classes = classes.astype(np.int64)
     if len(np.unique(classes)) < 2:
         raise InputError("Expected y with at least 2 classes in the source, got 1.")

@@ -1,11 +1,5 @@
-"""Private generator with the interface of scikit-learn, and what it has in common with :class:`dpswd.PrivateAdapter`.
+"""PrivateGenerator: synthetic records from private ones, in the manner of scikit-learn."""
 
-Each fit is a run of its own and spends its budget; a second fit of one estimator is refused unless a shared ledger adds
-the budgets up. It releases noisy sums over all records (:mod:`dpswd.mixture`) and trains no network.
-"""
-
-import datetime
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,98 +7,19 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
-from dpswd import mixture
 from dpswd._arrays import Layout
-from dpswd._distributed import Processes
-from dpswd._files import atomic_write
 from dpswd._progress import say
-from dpswd._validate import at_least, positive, probability
-from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.budget import Budget
+from dpswd._validate import at_least
 from dpswd.errors import InputError
-from dpswd.generators import draw_in_layout, guarantee_line, read_generator, seeded, stated_guarantee, write_generator
+from dpswd.estimators.one_shot import OneShot
+from dpswd.files.generators import read_generator, write_generator
 from dpswd.mixture.jitter import AMOUNTS as JITTER
 from dpswd.mixture.structure import Structure, forecast
+from dpswd.networks.generator import draw_in_layout, seeded
 from dpswd.records import PrivateRecords
 
 __all__ = ["PrivateGenerator"]
-
-
-class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Base of the estimators: one fit, whose run directory has ledger and report."""
-
-    _fitted_name = "generator_"  # attribute of a fitted estimator
-
-    def _start(self) -> Path:
-        """Refuse a further fit, and a directory with a ledger; return the run directory."""
-        spent = hasattr(self, "generator_") or getattr(self, "_released", False)
-        if spent and self.shared_ledger is None and not self.resume:
-            got = "a second one, which would spend a further budget (an interrupted fit counts if it made a release)"
-            remedy = "pass shared_ledger, or make a new estimator and add the budgets up"
-            raise InputError(f"Expected one fit of a {type(self).__name__}, got {got}; {remedy}.")
-        directory = Path("runs") if self.run_dir is None else Path(self.run_dir)
-        if self.run_dir is None:
-            now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-            kind = type(self).__name__.removeprefix("Private").lower()
-            directory /= str(Processes().broadcast(lambda: f"{kind}-{now}"))
-        if not self.resume:
-            Budget.check_free(directory)
-        return directory
-
-    def _mu(self) -> float:
-        """Return the budget of Gaussian differential privacy."""
-        positive(epsilon=self.epsilon)
-        probability(delta=self.delta)
-        return mu_of_epsilon(self.epsilon, self.delta)
-
-    def _release(self, records: PrivateRecords, directory: Path, config: dict[str, Any], **options: Any) -> None:
-        """Fit ``generator_`` within the budget, set the facts of the run, and show ``config`` in its report."""
-        names = ("name", "shape", "n_classes", "classes", "taken", "bounds", "kinds")
-        public = {"n_records": len(records)} | {name: getattr(records, name) for name in names}
-        budget = Budget(
-            records,
-            target_epsilon=self.epsilon,
-            target_delta=self.delta,
-            run_dir=directory,
-            config=json.loads(json.dumps(config | {"records": public}, default=str)),
-            shared_ledger=self.shared_ledger,
-            resume=self.resume,
-        )
-        try:
-            self.generator_: Any = mixture.fit(records, budget, progress=self.verbose, **options)
-        finally:
-            self._released = budget.n_releases > 0
-        self.guarantee_: dict[str, Any] = Processes().broadcast(lambda: stated_guarantee(budget.statement()))
-        self.run_dir_ = directory
-        if self.verbose:
-            say(guarantee_line(self.guarantee_))
-
-    def report(self, path: str | Path) -> None:
-        """Write the report of the run.
-
-        Args:
-            path: File ending in ``.html``, ``.md`` or ``.json``.
-
-        Raises:
-            InputError: If the estimator was loaded from a file, which holds no ledger, or the ending is unknown.
-        """
-        self._fitted()
-        path = Path(path)
-        if path.suffix not in (".html", ".md", ".json"):
-            raise InputError(f"Expected a path ending in .html, .md or .json, got {path.name!r}.")
-        if not hasattr(self, "run_dir_"):
-            raise InputError("Expected an estimator with the ledger of its run, got one read from a file.")
-        from dpswd.report.render import write_report  # matplotlib, needed here only
-
-        write_report(self.run_dir_)
-        atomic_write(path, (self.run_dir_ / f"report{path.suffix}").read_bytes())
-
-    def _fitted(self) -> Any:
-        check_is_fitted(self, self._fitted_name)
-        return getattr(self, self._fitted_name)
 
 
 class PrivateGenerator(OneShot):
@@ -140,7 +55,7 @@ class PrivateGenerator(OneShot):
 
     Attributes:
         guarantee_: Facts of the guarantee: epsilon, delta, mu, regret, sound, ...
-        generator_: The fitted :class:`~dpswd.generators.Generator`.
+        generator_: The fitted :class:`~dpswd.networks.generator.Generator`.
         classes_: Classes (C,), or ``None`` without labels.
         run_dir_: The run directory.
 
@@ -173,8 +88,20 @@ class PrivateGenerator(OneShot):
         verbose: bool = True,
     ) -> None:
         self.epsilon, self.delta = epsilon, delta
-        self.classes, self.bounds, self.kinds, self.centre, self.radius = classes, bounds, kinds, centre, radius
-        self.shift, self.rotation, self.zoom, self.shear, self.elastic = shift, rotation, zoom, shear, elastic
+        self.classes, self.bounds, self.kinds, self.centre, self.radius = (
+            classes,
+            bounds,
+            kinds,
+            centre,
+            radius,
+        )
+        self.shift, self.rotation, self.zoom, self.shear, self.elastic = (
+            shift,
+            rotation,
+            zoom,
+            shear,
+            elastic,
+        )
         self.device, self.run_dir, self.shared_ledger = device, run_dir, shared_ledger
         self.random_state, self.resume, self.verbose = random_state, resume, verbose
 
@@ -194,7 +121,9 @@ class PrivateGenerator(OneShot):
         records = X
         if not isinstance(X, PrivateRecords):
             _check_array(X)
-            records = PrivateRecords(X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds)
+            records = PrivateRecords(
+                X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds
+            )
         _check_device(self.device)
         constants = {name: getattr(self, name) for name in ("centre", "radius", *JITTER)}
         stated = {name: value for name, value in constants.items() if value is not None}
@@ -207,10 +136,14 @@ class PrivateGenerator(OneShot):
         if len(records.shape) == 1:
             self.n_features_in_ = records.shape[0]
         if self.verbose:
-            say(f"Files: {directory}/ledger.jsonl, privacy.json. Next: .sample(n), .save(path), .report(path).")
+            say(
+                f"Files: {directory}/ledger.jsonl, privacy.json. Next: .sample(n), .save(path), .report(path)."
+            )
         return self
 
-    def sample(self, n: int, y: Any = None, *, proportions: str = "equal", spread: float = 1.0) -> tuple[Any, Any]:
+    def sample(
+        self, n: int, y: Any = None, *, proportions: str = "equal", spread: float = 1.0
+    ) -> tuple[Any, Any]:
         """Generate records.
 
         Args:
@@ -228,7 +161,9 @@ class PrivateGenerator(OneShot):
         """
         generator = self._fitted()
         at_least(1, n=n)
-        with seeded(int(np.random.SeedSequence([self.random_state, self._drawn]).generate_state(1)[0])):
+        with seeded(
+            int(np.random.SeedSequence([self.random_state, self._drawn]).generate_state(1)[0])
+        ):
             labels = generator.labels(n, proportions) if y is None else generator.numbers(y)
             if len(labels) != n:
                 raise InputError(f"Expected y with n={n} classes, got {len(labels)}.")
@@ -284,11 +219,17 @@ class PrivateGenerator(OneShot):
 def _check_array(X: Any) -> None:
     """Refuse what is no dense array of real numbers, in the words of scikit-learn."""
     if issparse(X):
-        raise InputError("Expected a dense array X, got a sparse one; sparse input is not supported: pass X.toarray().")
+        raise InputError(
+            "Expected a dense array X, got a sparse one; sparse input is not supported: pass X.toarray()."
+        )
     if getattr(getattr(X, "dtype", None), "kind", "") == "c":
-        raise InputError("Complex data not supported: expected real numbers in X, got complex ones.")
+        raise InputError(
+            "Complex data not supported: expected real numbers in X, got complex ones."
+        )
     if len(shape := tuple(getattr(X, "shape", ()))) == 2 and shape[1] == 0:
-        raise InputError(f"Expected columns in X, got 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
+        raise InputError(
+            f"Expected columns in X, got 0 feature(s) (shape={shape}) while a minimum of 1 is required."
+        )
 
 
 def _check_device(device: Any) -> None:
@@ -296,4 +237,6 @@ def _check_device(device: Any) -> None:
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"Expected a device of this machine, got device={device!r}; use 'cpu'.") from error
+        raise InputError(
+            f"Expected a device of this machine, got device={device!r}; use 'cpu'."
+        ) from error

@@ -12,7 +12,7 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
@@ -26,10 +26,15 @@ from dpswd.records import SharesHandles
 
 __all__ = ["LabelledRows"]
 
-_N_PUBLIC = 36  # random records on which a row function is checked
-_SCALES = ((1.0, 1.0), (1.0, 1e2), (1.0, 1e5), (1e-2, 1.0), (1e-2, 1e2), (1e2, 1.0))  # of vectors; of the one changed
-_RANGES = ((0.0, 1.0), (0.0, 0.01), (0.5, 0.6))  # of pixels
-_LIBRARIES = ("torch", "torchvision", "numpy", "scipy", "sklearn", "lightning", "dpswd")  # functions keep nothing
+_LIBRARIES = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "lightning",
+    "dpswd",
+)  # functions keep nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +67,9 @@ def map_records(rows: RowFunction | None, values: Tensor, labels: Tensor) -> tup
         return copied(values, labels)
     except Exception as error:
         got = f"{type(error).__name__} on private records, whose message is not shown, since it may hold their values"
-        raise InputError(f"Expected a row for every record, got {got}; try the function on public ones.") from None
+        raise InputError(
+            f"Expected a row for every record, got {got}; try the function on public ones."
+        ) from None
 
 
 class _Copy:
@@ -75,15 +82,23 @@ class _Copy:
                 self._rows = _copied(rows, held)
         except Exception as error:
             got = f"{type(error).__name__}: {error} Pass a module, or a function of modules, tensors and numbers only"
-            raise InputError(f"Expected a row function that copy.deepcopy can copy, got {got}.") from None
+            raise InputError(
+                f"Expected a row function that copy.deepcopy can copy, got {got}."
+            ) from None
         self.modules = [each for each in held.values() if isinstance(each, nn.Module)]
-        tensors = (each for module in self.modules for each in (*module.parameters(), *module.buffers()))
+        tensors = (
+            each for module in self.modules for each in (*module.parameters(), *module.buffers())
+        )
         self._device = next((each.device for each in tensors), None)
         _refuse_hooks("all modules", register_module_forward_hook, register_module_forward_pre_hook)
         for module in self.modules:
             module.eval()
             if not isinstance(module, torch.jit.ScriptModule):  # it takes no hooks
-                _refuse_hooks(type(module).__name__, module.register_forward_hook, module.register_forward_pre_hook)
+                _refuse_hooks(
+                    type(module).__name__,
+                    module.register_forward_hook,
+                    module.register_forward_pre_hook,
+                )
             if hasattr(module, "log_dict"):  # of Lightning
                 module.log = module.log_dict = _refuse_log  # type: ignore[assignment]
 
@@ -96,16 +111,24 @@ class _Copy:
             mapped = self._rows(values)
         if not isinstance(mapped, Tensor) or mapped.ndim != 2 or len(mapped) != len(values):
             got = tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__
-            raise InputError(f"Expected rows (n, d), one for each of {len(values)} records, got {got}; flatten them.")
+            raise InputError(
+                f"Expected rows (n, d), one for each of {len(values)} records, got {got}; flatten them."
+            )
         return _finite(mapped), groups.detach()
 
 
 class _WithoutGraph(TorchFunctionMode):
     """Copies tensors with a graph, which deepcopy refuses, as their values."""
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Replace the deepcopy of a tensor."""
-        return args[0].detach().clone() if function is Tensor.__deepcopy__ else function(*args, **(kwargs or {}))
+        return (
+            args[0].detach().clone()
+            if function is Tensor.__deepcopy__
+            else function(*args, **(kwargs or {}))
+        )
 
 
 def _copied(each: Any, held: SharesHandles) -> Any:
@@ -117,7 +140,9 @@ def _copied(each: Any, held: SharesHandles) -> Any:
     if isinstance(each, LabelledRows):
         return LabelledRows(_copied(each.function, held))
     if isinstance(each, functools.partial):
-        function, arguments, named = (_copied(part, held) for part in (each.func, each.args, each.keywords))
+        function, arguments, named = (
+            _copied(part, held) for part in (each.func, each.args, each.keywords)
+        )
         return functools.partial(function, *arguments, **named)
     if inspect.ismethod(each):
         return MethodType(_copied(each.__func__, held), _copied(each.__self__, held))
@@ -136,7 +161,9 @@ def _copied_function(function: FunctionType, held: SharesHandles) -> FunctionTyp
     variables.update({name: _copied(value, held) for name, value in names.items()})
     for cell, original in zip(cells, function.__closure__ or (), strict=True):
         cell.cell_contents = _copied(original.cell_contents, held)
-    made.__defaults__, made.__kwdefaults__ = _copied((function.__defaults__, function.__kwdefaults__), held)
+    made.__defaults__, made.__kwdefaults__ = _copied(
+        (function.__defaults__, function.__kwdefaults__), held
+    )
     vars(made).update(_copied(vars(function), held))
     return made
 
@@ -147,11 +174,15 @@ def _refuse_hooks(name: str, *registers: Callable[..., Any]) -> None:
         with register(_refuse_log) as handle:  # its table holds the other hooks, too
             hooks = [hook for hook in handle.hooks_dict_ref().values() if hook is not _refuse_log]
         if any(not _of_library(getattr(hook, "__module__", None)) for hook in hooks):
-            raise InputError(f"Expected rows without forward hooks, which see private records, got one on {name}.")
+            raise InputError(
+                f"Expected rows without forward hooks, which see private records, got one on {name}."
+            )
 
 
 def _refuse_log(*_: Any, **__: Any) -> NoReturn:
-    raise InputError("Expected a row function that logs nothing of private records, got a call of self.log; remove it.")
+    raise InputError(
+        "Expected a row function that logs nothing of private records, got a call of self.log; remove it."
+    )
 
 
 def _of_library(module: str | None) -> bool:
@@ -159,64 +190,6 @@ def _of_library(module: str | None) -> bool:
 
 
 def _finite(rows: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(rows).all(dim=1, keepdim=True), rows, torch.zeros_like(rows)).detach()
-
-
-@torch.no_grad()
-def check_row_function(rows: RowFunction, shape: tuple[int, ...], n_classes: int = 1) -> None:
-    """Check on public random records of a shape that every row is a function of one record, and that none is kept."""
-    copied, name = _Copy(rows), getattr(rows, "__name__", type(rows).__name__)
-    before = _shared_variables(copied.modules)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        for values, changed in _public_pairs(shape):
-            labels = torch.arange(_N_PUBLIC) % min(n_classes, _N_PUBLIC // 6)  # every class several times
-            moved = torch.cat([labels[:1] + 1, labels[1:]]) % n_classes
-            calls = (values, labels), (values, labels), (changed, moved), (values[1:3], labels[1:3])
-            found = (copied(*arguments) for arguments in calls)
-            first, again, other, part = (torch.cat([row.double(), group.double()[:, None]], 1) for row, group in found)
-            if not _same(first, again):
-                got = f"{name}, whose rows change between two calls in evaluation mode"
-                raise InputError(f"Expected rows that are a function of the record, got {got}; remove the randomness.")
-            if not _same(first[1:], other[1:]) or not _same(first[1:3], part):
-                got = f"{name}, whose rows change with another record of the batch"
-                remedy = (
-                    "remove what looks at the batch or class (mean, attention, BatchNorm without running statistics)"
-                )
-                raise InputError(f"Expected rows that are computed from one record each, got {got}; {remedy}.")
-    after = _shared_variables(copied.modules)
-    if kept := [variable for variable in after if after[variable] != before.get(variable)]:
-        raise InputError(f"Expected a row function that keeps nothing, got {kept[0]}, which changes; use attributes.")
-
-
-def _shared_variables(modules: list[nn.Module]) -> dict[str, tuple[int, int | None]]:
-    """Return identity and length of what the copy of a module shares: attributes of its class, globals of methods."""
-    found: dict[str, Any] = {}
-    for kind in {kind for module in modules for kind in type(module).__mro__ if not _of_library(kind.__module__)}:
-        found |= {f"{kind.__name__}.{name}": value for name, value in vars(kind).items()}
-        for method in filter(inspect.isfunction, vars(kind).values()):
-            found |= inspect.getclosurevars(method).globals
-    return {
-        name: (id(each), len(each) if isinstance(each, list | dict | set) else None) for name, each in found.items()
-    }
-
-
-def _public_pairs(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs of data sets that differ in the first record, whose scale exposes extremes of the batch."""
-    if len(shape) == 3:
-        for low, high in _RANGES:
-            values = low + (high - low) * torch.rand(_N_PUBLIC, *shape)
-            for first in (torch.rand(*shape), torch.zeros(shape), torch.ones(shape)):
-                yield values, torch.cat([first[None], values[1:]])
-        return
-    for scale, other in _SCALES:
-        values = scale * torch.randn(_N_PUBLIC, *shape)
-        far = other * (1 + torch.randn(1, *shape).abs())
-        for first in (far, -far):
-            yield values, torch.cat([first, values[1:]])
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Compare rows up to rounding, which may differ between batches of another size."""
-    scale = float(one.abs().max()) if one.numel() else 0.0
-    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, atol=1e-4 * scale)
+    return torch.where(
+        torch.isfinite(rows).all(dim=1, keepdim=True), rows, torch.zeros_like(rows)
+    ).detach()

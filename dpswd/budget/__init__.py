@@ -1,0 +1,1 @@
+"""Budget of a run: plan, run directory, ledger."""

@@ -1,0 +1,102 @@
+"""What the estimators share: one fit within one budget, and its report."""
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from dpswd import mixture
+from dpswd._distributed import Processes
+from dpswd._files import atomic_write
+from dpswd._progress import say
+from dpswd._validate import positive, probability
+from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.accounting.guarantee import guarantee_line, stated_guarantee
+from dpswd.budget.budget import Budget
+from dpswd.errors import InputError
+from dpswd.records import PrivateRecords
+
+__all__ = ["OneShot"]
+
+
+class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Base of the estimators: one fit, whose run directory has ledger and report."""
+
+    _fitted_name = "generator_"  # attribute of a fitted estimator
+
+    def _start(self) -> Path:
+        """Refuse a further fit, and a directory with a ledger; return the run directory."""
+        spent = hasattr(self, "generator_") or getattr(self, "_released", False)
+        if spent and self.shared_ledger is None and not self.resume:
+            got = "a second one, which would spend a further budget (an interrupted fit counts if it made a release)"
+            remedy = "pass shared_ledger, or make a new estimator and add the budgets up"
+            raise InputError(f"Expected one fit of a {type(self).__name__}, got {got}; {remedy}.")
+        directory = Path("runs") if self.run_dir is None else Path(self.run_dir)
+        if self.run_dir is None:
+            now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
+            kind = type(self).__name__.removeprefix("Private").lower()
+            directory /= str(Processes().broadcast(lambda: f"{kind}-{now}"))
+        if not self.resume:
+            Budget.check_free(directory)
+        return directory
+
+    def _mu(self) -> float:
+        """Return the budget of Gaussian differential privacy."""
+        positive(epsilon=self.epsilon)
+        probability(delta=self.delta)
+        return mu_of_epsilon(self.epsilon, self.delta)
+
+    def _release(
+        self, records: PrivateRecords, directory: Path, config: dict[str, Any], **options: Any
+    ) -> None:
+        """Fit ``generator_`` within the budget, set the facts of the run, and show ``config`` in its report."""
+        names = ("name", "shape", "n_classes", "classes", "taken", "bounds", "kinds")
+        public = {"n_records": len(records)} | {name: getattr(records, name) for name in names}
+        budget = Budget(
+            records,
+            target_epsilon=self.epsilon,
+            target_delta=self.delta,
+            run_dir=directory,
+            config=json.loads(json.dumps(config | {"records": public}, default=str)),
+            shared_ledger=self.shared_ledger,
+            resume=self.resume,
+        )
+        try:
+            self.generator_: Any = mixture.fit(records, budget, progress=self.verbose, **options)
+        finally:
+            self._released = budget.n_releases > 0
+        self.guarantee_: dict[str, Any] = Processes().broadcast(
+            lambda: stated_guarantee(budget.statement())
+        )
+        self.run_dir_ = directory
+        if self.verbose:
+            say(guarantee_line(self.guarantee_))
+
+    def report(self, path: str | Path) -> None:
+        """Write the report of the run.
+
+        Args:
+            path: File ending in ``.html``, ``.md`` or ``.json``.
+
+        Raises:
+            InputError: If the estimator was loaded from a file, which holds no ledger, or the ending is unknown.
+        """
+        self._fitted()
+        path = Path(path)
+        if path.suffix not in (".html", ".md", ".json"):
+            raise InputError(f"Expected a path ending in .html, .md or .json, got {path.name!r}.")
+        if not hasattr(self, "run_dir_"):
+            raise InputError(
+                "Expected an estimator with the ledger of its run, got one read from a file."
+            )
+        from dpswd.report.render import write_report  # matplotlib, needed here only
+
+        write_report(self.run_dir_)
+        atomic_write(path, (self.run_dir_ / f"report{path.suffix}").read_bytes())
+
+    def _fitted(self) -> Any:
+        check_is_fitted(self, self._fitted_name)
+        return getattr(self, self._fitted_name)

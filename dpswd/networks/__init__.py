@@ -1,0 +1,1 @@
+"""Networks in plain torch: generators and their base class."""
