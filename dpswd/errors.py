@@ -1,6 +1,19 @@
-"""Exceptions of the package. The command line prints them as one line on stderr."""
+"""Exceptions and warning categories of the package.
 
-__all__ = ["BudgetExceededError", "DpswdError", "InputError", "LedgerError", "ProcessLostError"]
+The command line prints an exception as one line on stderr, and a warning as a line that starts with
+``Warning:``. In Python, warnings can be filtered by their category with :mod:`warnings`.
+"""
+
+__all__ = [
+    "BudgetExceededError",
+    "DpswdError",
+    "DpswdWarning",
+    "InputError",
+    "LedgerError",
+    "PrivacyWarning",
+    "ProcessLostError",
+    "UtilityWarning",
+]
 
 
 class DpswdError(Exception):
@@ -21,3 +34,15 @@ class LedgerError(DpswdError):
 
 class ProcessLostError(DpswdError, RuntimeError):
     """Another process of a distributed run was killed or cannot be reached."""
+
+
+class DpswdWarning(UserWarning):
+    """Base class of the warnings of this package."""
+
+
+class PrivacyWarning(DpswdWarning):
+    """A guarantee is not what a user may expect: facts taken from records, a fixed seed, a second run."""
+
+
+class UtilityWarning(DpswdWarning):
+    """The released values are expected to be of little use: too few records, or clipped rows."""
