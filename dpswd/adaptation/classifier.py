@@ -35,10 +35,10 @@ from dpswd.accounting.guarantee import stated_guarantee
 from dpswd.adaptation.methods import N_HIDDEN, ImageMap, class_shift
 from dpswd.adaptation.space import SourceSpace, flat
 from dpswd.errors import InputError
-from dpswd.evaluation.accuracy import SmallCNN
 from dpswd.files.archives import read_file
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import BETWEEN, ROW_NORM
+from dpswd.networks.classifiers import SmallCNN
 from dpswd.networks.generator import draw, seeded
 from dpswd.records import floats
 

@@ -10,18 +10,19 @@ import numpy as np
 import ot
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpswd._arrays import Array
 from dpswd._validate import at_least
-from dpswd.evaluation.accuracy import SmallCNN
 from dpswd.mixture.features import DCT
 from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
+from dpswd.networks.adapters import ImageAdapter
+from dpswd.networks.classifiers import SmallCNN
 from dpswd.networks.generator import seeded
 from dpswd.sliced import sliced_wasserstein
 from dpswd.slices import random_projections
 
-__all__ = ["ImageAdapter", "ImageMap", "class_shift"]
+__all__ = ["ImageMap", "class_shift"]
 
 _MOST_MATCHED = 4000  # source records in the optimal transport
 _EMD_ITERATIONS = 1_000_000
@@ -45,30 +46,6 @@ def class_shift(rows: Array, numbers: Array, target: Array, seed: int) -> Array:
         of_class = numbers[pick] == c
         moved[numbers == c] += (move[of_class] if of_class.any() else move).mean(0)
     return moved
-
-
-class ImageAdapter(nn.Module):
-    """Map images (n, channels, h, w) by one affine map, one filter and one gain; starts as the identity.
-
-    The affine map has 6 parameters, the 5 x 5 filter 25, the gain one. So few parameters describe how the target was
-    framed and scanned, but not what its images show. Pixels stay in [0, 1].
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.plane = nn.Parameter(torch.eye(2, 3))
-        self.filter = nn.Parameter(torch.zeros(1, 1, 5, 5))
-        self.log_gain = nn.Parameter(torch.zeros(()))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Map (n, channels, h, w) to the same shape."""
-        grid = F.affine_grid(
-            self.plane.expand(len(images), 2, 3), list(images.shape), align_corners=False
-        )
-        moved = F.grid_sample(images, grid, align_corners=False)
-        channels = moved.flatten(0, 1).unsqueeze(1)
-        filtered = channels + F.conv2d(channels, self.filter, padding=2)
-        return (filtered.reshape(moved.shape) * self.log_gain.exp()).clamp(0, 1)
 
 
 class ImageMap:

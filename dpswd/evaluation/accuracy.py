@@ -18,14 +18,15 @@ from sklearn.metrics import recall_score, roc_auc_score
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import nn
 
 from dpswd._arrays import Array
 from dpswd._validate import choice
 from dpswd.errors import InputError
+from dpswd.networks.classifiers import SmallCNN
 from dpswd.records import Records
 
-__all__ = ["IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "SmallCNN", "scores"]
+__all__ = ["IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "scores"]
 Network = Callable[[int, int], nn.Module]  # of the numbers of channels and of outputs
 IMAGE_CLASSIFIERS = ("logreg", "mlp", "cnn")
 ROW_CLASSIFIERS = ("logreg", "mlp", "boosting")
@@ -110,29 +111,3 @@ def _network(make: Network, train: Records, test: Records) -> Array:
     with torch.no_grad():
         found = torch.cat([network(part).softmax(1) for part in test.floats().split(1000)])
     return np.asarray(found.numpy())
-
-
-class SmallCNN(nn.Module):
-    """Small convolutional classifier: maps images (n, channels, h, w) to scores (n, n_outputs).
-
-    Two strided convolutions and one hidden layer; 20,000 images of 28 x 28 take about ten seconds on one core.
-    """
-
-    def __init__(self, channels: int, n_outputs: int, hidden: int = 64) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(channels, 16, 5, stride=2, padding=2),
-            nn.ReLU(),
-            nn.Conv2d(16, 32, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool2d(7),
-            nn.Flatten(),
-            nn.Linear(32 * 49, hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, n_outputs),
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the scores (n, n_outputs)."""
-        scores: Tensor = self.layers(images - 0.5)
-        return scores

@@ -24,9 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpswd.adaptation.methods import ImageAdapter, ImageMap
+from dpswd.adaptation.methods import ImageMap
 from dpswd.estimators.adapter import PrivateAdapter
 from dpswd.mixture.features import DCT, FeatureMap, Flatten
+from dpswd.networks.adapters import ImageAdapter
 from experiments.adaptation.pairs import Pair, digits, office
 from models.adaptation import accuracy, fit_aligned, fit_source, source_batches
 from models.alignment import DANNTerm, SWDTerm, endless, fit_unprotected

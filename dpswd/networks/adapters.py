@@ -1,0 +1,31 @@
+"""Maps of images of one domain to images that look like those of another."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = ["ImageAdapter"]
+
+
+class ImageAdapter(nn.Module):
+    """Map images (n, channels, h, w) by one affine map, one filter and one gain; starts as the identity.
+
+    The affine map has 6 parameters, the 5 x 5 filter 25, the gain one. So few parameters describe how the target was
+    framed and scanned, but not what its images show. Pixels stay in [0, 1].
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plane = nn.Parameter(torch.eye(2, 3))
+        self.filter = nn.Parameter(torch.zeros(1, 1, 5, 5))
+        self.log_gain = nn.Parameter(torch.zeros(()))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (n, channels, h, w) to the same shape."""
+        grid = F.affine_grid(
+            self.plane.expand(len(images), 2, 3), list(images.shape), align_corners=False
+        )
+        moved = F.grid_sample(images, grid, align_corners=False)
+        channels = moved.flatten(0, 1).unsqueeze(1)
+        filtered = channels + F.conv2d(channels, self.filter, padding=2)
+        return (filtered.reshape(moved.shape) * self.log_gain.exp()).clamp(0, 1)

@@ -1,0 +1,31 @@
+"""Classifier networks."""
+
+from torch import Tensor, nn
+
+__all__ = ["SmallCNN"]
+
+
+class SmallCNN(nn.Module):
+    """Small convolutional classifier: maps images (n, channels, h, w) to scores (n, n_outputs).
+
+    Two strided convolutions and one hidden layer; 20,000 images of 28 x 28 take about ten seconds on one core.
+    """
+
+    def __init__(self, channels: int, n_outputs: int, hidden: int = 64) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, 16, 5, stride=2, padding=2),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(7),
+            nn.Flatten(),
+            nn.Linear(32 * 49, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, n_outputs),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the scores (n, n_outputs)."""
+        scores: Tensor = self.layers(images - 0.5)
+        return scores
