@@ -3,7 +3,6 @@
 import inspect
 from dataclasses import asdict
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,20 @@ from dpswd._provenance import mark_runs
 from dpswd.accounting.guarantee import stated_guarantee
 from dpswd.errors import InputError
 from dpswd.files.archives import read_file
+from dpswd.mixture.generator import MixtureGenerator
 from dpswd.networks.generator import Generator
+from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
 
 __all__ = ["read_generator", "write_generator"]
 
 FORMAT = 2
 
-
-_CLASSES = {"MixtureGenerator": "dpswd.mixture.generator"} | dict.fromkeys(
-    ("ConvGenerator", "ShuffleGenerator"), "dpswd.networks.image_generators"
-)
+# Generators that a file may name; reading a file makes an instance of no other class.
+_CLASSES: dict[str, type[Generator]] = {
+    "ConvGenerator": ConvGenerator,
+    "MixtureGenerator": MixtureGenerator,
+    "ShuffleGenerator": ShuffleGenerator,
+}
 
 
 def write_generator(
@@ -33,7 +36,7 @@ def write_generator(
 ) -> None:
     """Write a generator of this library atomically, with those facts of ``privacy.json`` that state the guarantee."""
     name = type(generator).__name__
-    if _CLASSES.get(name) != type(generator).__module__:
+    if _CLASSES.get(name) is not type(generator):
         raise InputError(
             f"Expected a generator out of {', '.join(_CLASSES)}, got {name}; save its state_dict instead."
         )
@@ -79,7 +82,7 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
             raise InputError(
                 f"Expected a generator out of {', '.join(_CLASSES)} in {path}, got {name!r}."
             )
-        generator: Generator = getattr(import_module(_CLASSES[name]), name)(**content["options"])
+        generator = _CLASSES[name](**content["options"])
         generator.load_state_dict(content["state"])
         generator.class_names, generator.proportions = content["classes"], content["proportions"]
         generator.layout = None if content["layout"] is None else Layout(**content["layout"])
