@@ -31,8 +31,8 @@ from dpswd._validate import at_least
 from dpswd.accounting.guarantee import stated_guarantee
 from dpswd.budget.budget import Budget
 from dpswd.errors import InputError
+from dpswd.features.maps import FeatureMap
 from dpswd.files.archives import read_file
-from dpswd.mixture.features import FeatureMap
 from dpswd.mixture.moments import class_covariances, class_means, mean_and_spread, nearest_spectrum
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.records import PrivateRecords
@@ -74,7 +74,7 @@ class Sketch(nn.Module):
         InputError: If a number is out of range.
 
     Example:
-        >>> from dpswd.mixture.features import Flatten
+        >>> from dpswd.features.maps import Flatten
         >>> records = PrivateRecords(torch.rand(60, 1, 4, 4), torch.arange(60) % 2, classes=[0, 1])
         >>> sketch = Sketch(Flatten((1, 4, 4), centre=0.5, radius=1.2), n_classes=2)
         >>> import tempfile

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.budget.budget import Budget
-from dpswd.mixture.features import FeatureMap
+from dpswd.features.maps import FeatureMap
 from dpswd.queries import ClassCovariances, ClassMeans
 from dpswd.records import PrivateRecords
 from dpswd.row_copy import LabelledRows

@@ -8,7 +8,8 @@ from torch import nn
 
 from dpswd import InputError, PrivateRecords
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.mixture.features import DCT, Flatten
+from dpswd.features.frequencies import DCT
+from dpswd.features.maps import Flatten
 from dpswd.release import clip_rows
 from dpswd.sketch import Sketch, plan_sketch
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dpswd._arrays import Array
 from dpswd._validate import at_least
-from dpswd.mixture.features import DCT
-from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
+from dpswd.features.frequencies import DCT
+from dpswd.features.jitter import N_CODES, check_amounts, jitter
 from dpswd.networks.adapters import ImageAdapter
 from dpswd.networks.classifiers import SmallCNN
 from dpswd.networks.generator import seeded
@@ -54,7 +54,7 @@ class ImageMap:
     Args:
         n_steps: Training steps of the network, of 128 images.
         amounts: Jitter of the mapped images, public constants: ``shift``, ``rotation``, ``zoom``, ``shear`` and
-            ``elastic``, as in :func:`dpswd.mixture.jitter.jitter`.
+            ``elastic``, as in :func:`dpswd.features.jitter.jitter`.
 
     Raises:
         InputError: If a value is out of range.

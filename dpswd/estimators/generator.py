@@ -13,8 +13,8 @@ from dpswd._progress import say
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.estimators.one_shot import OneShot
+from dpswd.features.jitter import AMOUNTS as JITTER
 from dpswd.files.generators import read_generator, write_generator
-from dpswd.mixture.jitter import AMOUNTS as JITTER
 from dpswd.mixture.structure import Structure, forecast
 from dpswd.networks.generator import draw_in_layout, seeded
 from dpswd.records import PrivateRecords

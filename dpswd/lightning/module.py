@@ -12,10 +12,11 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
+from dpswd.features.frequencies import Frequencies
+from dpswd.features.maps import FeatureMap
 from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.mixture.features import FeatureMap, Frequencies
 from dpswd.networks.generator import Generator
 from dpswd.networks.image_generators import ShuffleGenerator
 from dpswd.records import PrivateBatch
@@ -54,7 +55,7 @@ class GeneratorModule(KeepsRelease):
 
     Example:
         >>> from dpswd.networks.image_generators import ConvGenerator
-        >>> from dpswd.mixture.features import DCT
+        >>> from dpswd.features.frequencies import DCT
         >>> module = GeneratorModule(ConvGenerator(), DCT((1, 28, 28), size=12), batch_size=60_000)
         >>> module.criterion.mechanism.description
         '144 orthogonal projections of 144-d rows, 100 block means each for each of 10 classes'

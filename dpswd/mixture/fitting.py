@@ -30,18 +30,13 @@ from torch import Tensor
 
 from dpswd._progress import say
 from dpswd._provenance import mark_runs
+from dpswd._symmetric import root
 from dpswd.budget.budget import Budget
 from dpswd.errors import InputError
+from dpswd.features.frequencies import Frequencies, reference_spectrum
+from dpswd.features.maps import Columns, FeatureMap, Flatten, histogram
 from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, estimate
-from dpswd.mixture.features import (
-    Columns,
-    FeatureMap,
-    Flatten,
-    Frequencies,
-    histogram,
-    reference_spectrum,
-)
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import (
     LEAST_COUNT,
@@ -95,7 +90,7 @@ def fit(
         noise_seed: For tests only: NOT PRIVATE.
         progress: Show what to expect.
         jitter: Public constants ``shift``, ``rotation``, ``zoom``, ``shear`` and ``elastic`` of generated images; see
-            :func:`dpswd.mixture.jitter.jitter`.
+            :func:`dpswd.features.jitter.jitter`.
 
     Returns:
         The generator; its ``structure`` is the :class:`~dpswd.mixture.structure.Structure`.
@@ -364,7 +359,7 @@ class _Fit:
         limit = ROW_NORM / self.structure.class_bound  # where all of them are clipped
         scale = math.sqrt(min(max(wanted / max(found, _LEAST_VARIANCE), 1.0), limit**2))
         self.generator.means.copy_(self.means)
-        self.generator.roots.copy_(scale * moments.root(covariances))
+        self.generator.roots.copy_(scale * root(covariances))
 
     def release_cells(self, reference: Tensor | None) -> None:
         """Release counts, sums and, without a reference, second moments of cells (5. and 6.)."""
@@ -401,7 +396,7 @@ class _Fit:
         self.generator.means.copy_(
             torch.cat([means, self.means[:, p:].repeat_interleave(n_cells, 0)], dim=1)
         )
-        self.generator.roots.copy_(moments.root(covariances))
+        self.generator.roots.copy_(root(covariances))
 
     def _in_cells(self, centres: Tensor, about: Tensor, unit: float) -> LabelledRows:
         """Return leading coordinates about those of the cell, which is that of the nearest centre."""

@@ -6,7 +6,7 @@ One latent coordinate selects the cell c among those of the class; z and z' are 
 and of the remaining directions. D maps rows to records, and r has the unreleased frequencies, drawn from the reference
 spectrum. With ``contrast``, z, z' and r of a record have one log-normal factor in common, since photographs differ in
 contrast. The tone curve T limits pixels to [0, 1], and clamping limits columns to their bounds; J is the jitter of
-:mod:`dpswd.mixture.jitter`. Of tables, D gives normal scores, and T maps these to the released distributions of the
+:mod:`dpswd.features.jitter`. Of tables, D gives normal scores, and T maps these to the released distributions of the
 columns of their class (:mod:`dpswd.mixture.columns`).
 """
 
@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.errors import InputError
+from dpswd.features.frequencies import Frequencies
+from dpswd.features.jitter import N_CODES, check_amounts, jitter
 from dpswd.mixture.columns import NormalScores
-from dpswd.mixture.features import Frequencies
-from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
 from dpswd.networks.generator import Generator
 
 __all__ = ["MixtureGenerator"]

@@ -7,12 +7,13 @@ Shapes: C classes, K cells of all classes, d dimensions. ``noise`` is the standa
 sum, or of a diagonal entry of a released second moment.
 """
 
-from collections.abc import Callable
 from typing import cast
 
 import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
+
+from dpswd._symmetric import of_eigenvalues, positive_part, root
 
 _LEAST_VARIANCE = (
     1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
@@ -21,22 +22,6 @@ _MOST_CLIPPED = 4.0  # largest factor that gives clipped second moments their va
 RARE = 0.5  # a class with fewer records, as a part of their mean number, is rare
 _FAINTEST = 6.0  # largest variance over the noise of a rare class below which its covariance stays as released
 _POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in that of one cell
-
-
-def of_eigenvalues(function: Callable[[Tensor], Tensor], matrix: Tensor) -> Tensor:
-    """Apply a function to the ascending eigenvalues (..., d) of symmetric matrices (..., d, d)."""
-    values, vectors = torch.linalg.eigh(matrix)
-    return cast(Tensor, (vectors * function(values)[..., None, :]) @ vectors.mT)
-
-
-def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
-    """Lift the eigenvalues of symmetric matrices (..., d, d) to at least ``floor``."""
-    return of_eigenvalues(lambda values: values.clamp(min=floor), matrix)
-
-
-def root(matrix: Tensor) -> Tensor:
-    """Symmetric square root of symmetric matrices (..., d, d); negative eigenvalues count as 0."""
-    return of_eigenvalues(lambda values: values.clamp(min=0).sqrt(), matrix)
 
 
 def nearest_spectrum(matrix: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from dpswd._validate import at_least, positive
-from dpswd.mixture.features import Frequencies
+from dpswd.features.frequencies import Frequencies
 
 __all__ = ["Structure", "forecast"]
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dpswd._symmetric import root
 from dpswd.errors import InputError
-from dpswd.mixture.features import Frequencies
-from dpswd.mixture.jitter import N_CODES, check_amounts, jitter
-from dpswd.mixture.moments import root
+from dpswd.features.frequencies import Frequencies
+from dpswd.features.jitter import N_CODES, check_amounts, jitter
 from dpswd.networks.generator import Generator
 
 __all__ = ["ConvGenerator", "ShuffleGenerator"]
@@ -91,11 +91,11 @@ class ShuffleGenerator(Generator):
     Args:
         sample_shape: (channels, height, width).
         n_classes: Number C of classes; 0 for none.
-        size: Frequencies per axis, at most the side of the image; see :class:`dpswd.mixture.features.Frequencies`.
+        size: Frequencies per axis, at most the side of the image; see :class:`dpswd.features.frequencies.Frequencies`.
         chroma_size: Those of the two other opponent colours; ``None`` for ``size``.
         hidden: Outputs of the first linear layer of the correction.
         width: Channels before the first convolution; even.
-        jitter: Public amounts of jitter; see :func:`dpswd.mixture.jitter.jitter`.
+        jitter: Public amounts of jitter; see :func:`dpswd.features.jitter.jitter`.
 
     Attributes:
         features: The map to the low frequencies.

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 
 from dpswd.adaptation.methods import ImageMap
 from dpswd.estimators.adapter import PrivateAdapter
-from dpswd.mixture.features import DCT, FeatureMap, Flatten
+from dpswd.features.frequencies import DCT
+from dpswd.features.maps import FeatureMap, Flatten
 from dpswd.networks.adapters import ImageAdapter
 from experiments.adaptation.pairs import Pair, digits, office
 from models.adaptation import accuracy, fit_aligned, fit_source, source_batches

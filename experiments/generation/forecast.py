@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.features.frequencies import Frequencies
 from dpswd.mixture import moments
-from dpswd.mixture.features import Frequencies
 from dpswd.mixture.structure import (
     MOMENT_BOUND,
     RAW_NORM,

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Benchmark, benchmark
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
+from dpswd.features.maps import FeatureMap
 from dpswd.files.generators import read_generator, write_generator
 from dpswd.files.pictures import save_grid, save_samples
 from dpswd.lightning.module import one_cycle
-from dpswd.mixture.features import FeatureMap
 from dpswd.networks.generator import Generator, draw, seeded
 from dpswd.networks.image_generators import ShuffleGenerator
 from dpswd.report.render import write_report

@@ -20,7 +20,7 @@ from torch import Tensor
 from dpswd.budget.budget import Budget
 from dpswd.data import Benchmark
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
-from dpswd.mixture.features import DCT
+from dpswd.features.frequencies import DCT
 from dpswd.networks.generator import draw as generate
 from dpswd.report.render import write_report
 from experiments import cells

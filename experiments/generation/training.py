@@ -166,8 +166,8 @@ def train_network(
     import lightning as L
 
     from dpswd import PrivacyBudget, ReleaseLoader
+    from dpswd.features.frequencies import DCT
     from dpswd.lightning.module import GeneratorModule
-    from dpswd.mixture.features import DCT
     from dpswd.networks.image_generators import ConvGenerator
 
     torch.manual_seed(seed)

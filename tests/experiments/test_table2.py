@@ -8,7 +8,7 @@ import torch
 
 from dpswd.data.benchmarks import Benchmark, benchmark
 from dpswd.errors import InputError
-from dpswd.mixture.features import DCT
+from dpswd.features.frequencies import DCT
 from dpswd.records import Records
 from dpswd.report.render import write_report
 from experiments import cells

@@ -9,11 +9,11 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpswd import InputError
+from dpswd.features.maps import Flatten
 from dpswd.files.generators import read_generator
 from dpswd.lightning.callbacks import GeneratorFile, SampleGrid
 from dpswd.lightning.data import PrivateDataModule
 from dpswd.lightning.module import GeneratorModule, SketchModule
-from dpswd.mixture.features import Flatten
 from dpswd.networks.generator import draw
 from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
 

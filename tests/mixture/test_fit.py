@@ -10,7 +10,7 @@ from factories import BLOB_SIZE as N
 
 from dpswd import Budget, InputError, PrivateRecords, mixture
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.mixture.features import reference_spectrum
+from dpswd.features.frequencies import reference_spectrum
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import forecast
 from dpswd.networks.generator import draw

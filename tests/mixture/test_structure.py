@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from dpswd.features.frequencies import Frequencies
 from dpswd.mixture import structure
-from dpswd.mixture.features import Frequencies
 from dpswd.mixture.structure import forecast
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (64,)]

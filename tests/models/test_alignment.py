@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from dpswd import PrivacyAccountant
+from dpswd.features.maps import Flatten
 from dpswd.mechanism import GaussianMechanism
-from dpswd.mixture.features import Flatten
 from dpswd.records import Records
 from models import adaptation, dp_dann
 from models.adaptation import accuracy, fit_aligned, fit_source, source_batches

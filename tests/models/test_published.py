@@ -5,7 +5,7 @@ import torch
 
 from dpswd.data import benchmark
 from dpswd.evaluation.accuracy import scores
-from dpswd.mixture.features import Flatten
+from dpswd.features.maps import Flatten
 from dpswd.networks.image_generators import ConvGenerator
 from dpswd.records import Records
 from models.dp_merf import DPMERF

@@ -1,0 +1,1 @@
+"""Public maps from records to rows, and jitter of generated images."""
