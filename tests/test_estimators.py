@@ -11,7 +11,14 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from dpswd import Budget, DpswdError, InputError, PrivateGenerator, PrivateRecords
+from dpswd import (
+    Budget,
+    DpswdError,
+    InputError,
+    PrivateAdapter,
+    PrivateGenerator,
+    PrivateRecords,
+)
 from dpswd.accounting.ledger import Ledger, SharedLedger
 
 DIGITS = load_digits()
@@ -94,6 +101,28 @@ def test_a_fit_after_an_interrupted_one(tmp_path, monkeypatch):
     again = PrivateGenerator(run_dir=tmp_path / "a", resume=True, **options).fit(X, y)
     assert (tmp_path / "a" / "ledger.jsonl").read_bytes() == ledger
     assert again.sample(5)[0].shape == (5, 5)
+
+
+@pytest.mark.parametrize("estimator", [PrivateGenerator, PrivateAdapter])
+def test_resume_needs_the_directory_of_a_run(estimator, tmp_path, monkeypatch):
+    """On 0.3.0 every fit with resume=True and without run_dir was a new run with a full budget."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="run_dir"):
+        estimator(resume=True).fit(np.zeros((60, 5)), np.arange(60) % 2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_resume_in_a_new_directory_is_a_second_fit(tmp_path):
+    X, y = np.random.default_rng(0).random((600, 5)), np.arange(600) % 2
+    options = {"epsilon": 5, "classes": [0, 1], "delta": 1e-4, "radius": 1.0, "verbose": False}
+    generator = PrivateGenerator(run_dir=tmp_path / "a", resume=True, **options)
+    generator.fit(X, y)
+    ledger = (tmp_path / "a" / "ledger.jsonl").read_bytes()
+    generator.fit(X, y)  # reads the released values of the finished run
+    assert (tmp_path / "a" / "ledger.jsonl").read_bytes() == ledger
+    with pytest.raises(InputError, match="a second one"):
+        generator.set_params(run_dir=tmp_path / "b").fit(X, y)
+    assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.slow

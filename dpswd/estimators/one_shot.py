@@ -29,19 +29,32 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     def _start(self) -> Path:
         """Refuse a further fit, and a directory with a ledger; return the run directory."""
-        spent = hasattr(self, "generator_") or getattr(self, "_released", False)
-        if spent and self.shared_ledger is None and not self.resume:
-            got = "a second one, which would spend a further budget (an interrupted fit counts if it made a release)"
+        if self.resume and self.run_dir is None:
+            raise InputError(
+                "Expected run_dir, the directory of the run to finish, with resume=True, got none; "
+                "pass run_dir."
+            )
+        directory = self._run_directory()
+        has_released = hasattr(self, "generator_") or getattr(self, "_released", False)
+        is_new_run = not self.resume or Budget.is_free(directory)
+        if has_released and is_new_run and self.shared_ledger is None:
+            got = (
+                "a second one, which would spend a further budget (an interrupted fit counts if it "
+                "made a release)"
+            )
             remedy = "pass shared_ledger, or make a new estimator and add the budgets up"
             raise InputError(f"Expected one fit of a {type(self).__name__}, got {got}; {remedy}.")
-        directory = Path("runs") if self.run_dir is None else Path(self.run_dir)
-        if self.run_dir is None:
-            now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-            kind = type(self).__name__.removeprefix("Private").lower()
-            directory /= str(Processes().broadcast(lambda: f"{kind}-{now}"))
         if not self.resume:
             Budget.check_free(directory)
         return directory
+
+    def _run_directory(self) -> Path:
+        """Return ``run_dir``, or a new directory below ``runs`` that is named after the time."""
+        if self.run_dir is not None:
+            return Path(self.run_dir)
+        now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
+        kind = type(self).__name__.removeprefix("Private").lower()
+        return Path("runs") / str(Processes().broadcast(lambda: f"{kind}-{now}"))
 
     def _mu(self) -> float:
         """Return the budget of Gaussian differential privacy."""
