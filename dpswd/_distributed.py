@@ -6,6 +6,7 @@ ranks call them in the same order. Without ``torch.distributed`` there is one ra
 """
 
 import contextlib
+import operator
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -19,18 +20,52 @@ from dpswd.errors import DpswdError, InputError, ProcessLostError
 
 _gloo: dict[Any, Any] = {}  # gloo group of each default group with another backend
 _PART = 4096  # neighbouring records that one rank reads
+_LAUNCHER_SIZES = (  # environment variables that hold the number of processes of a launcher
+    "WORLD_SIZE",  # torchrun
+    "SLURM_STEP_NUM_TASKS",  # srun
+    "OMPI_COMM_WORLD_SIZE",  # mpirun of Open MPI
+    "PMI_SIZE",  # mpiexec of MPICH and Intel MPI
+    "PMIX_SIZE",  # launchers by PMIx that state a size
+    "MPI_LOCALNRANKS",  # mpiexec of MPICH, on one machine
+    "MV2_COMM_WORLD_SIZE",  # mpirun of MVAPICH2
+)
 
 
 def check_joined() -> None:
-    """Refuse a process of a launcher that has not joined the others, since each would make releases of its own."""
-    launched = int(os.environ.get("WORLD_SIZE") or 1)
-    if launched > 1 and not dist.is_initialized():
-        remedy = (
-            f"init_process_group('gloo'), or a Trainer with devices={launched} and strategy ddp"
-        )
-        raise InputError(
-            f"Expected {launched} processes that have joined, got one alone; call {remedy}."
-        )
+    """Refuse a process of a launcher that has not joined the others.
+
+    Each of them would be a run of its own, and all of them together would spend several budgets.
+
+    Raises:
+        InputError: If a launcher has started several processes and ``torch.distributed`` is not initialised.
+    """
+    sizes = _launched_processes()
+    if not sizes or dist.is_initialized():
+        return
+    variable, size = max(sizes.items(), key=operator.itemgetter(1))
+    remedy = (
+        "start one process; or start them with torchrun and call init_process_group('gloo'), "
+        f"or use a Trainer with devices={size} and strategy ddp"
+    )
+    raise InputError(
+        f"Expected {size} processes that have joined, as {variable} says, got one alone; {remedy}."
+    )
+
+
+def _launched_processes() -> dict[str, int]:
+    """Return the variables by which a launcher states more than one process, and the numbers."""
+    sizes = {variable: _whole_number(variable) for variable in _LAUNCHER_SIZES}
+    if "SLURM_PROCID" in os.environ and "SLURM_STEP_NUM_TASKS" not in os.environ:
+        sizes["SLURM_NTASKS"] = _whole_number("SLURM_NTASKS")  # without a rank it is an allocation
+    if "PMIX_RANK" in os.environ:  # PMIx states no size, but ranks count from 0
+        sizes["PMIX_RANK"] = _whole_number("PMIX_RANK") + 1
+    return {variable: size for variable, size in sizes.items() if size > 1}
+
+
+def _whole_number(variable: str) -> int:
+    """Return an environment variable as a number; 0 if it is missing or no number."""
+    value = os.environ.get(variable, "")
+    return int(value) if value.isdecimal() else 0
 
 
 class Processes:

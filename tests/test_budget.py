@@ -70,11 +70,51 @@ def test_shares_split_the_squared_mu(tmp_path):
     assert ledger_of(tmp_path).header["plan"] == plan
 
 
-def test_a_process_that_has_not_joined_the_others_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
+LAUNCHERS = {
+    "torchrun": {"WORLD_SIZE": "2", "RANK": "0"},
+    "srun": {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"},
+    "srun without the size of the step": {"SLURM_PROCID": "0", "SLURM_NTASKS": "2"},
+    "Open MPI": {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"},
+    "MPICH": {"PMI_SIZE": "2", "PMI_RANK": "0"},
+    "MPICH on one machine": {"MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"},
+    "PMIx": {"PMIX_RANK": "1"},
+}
+ALONE = {
+    "one process of srun": {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"},
+    "one process in an allocation of two": {
+        "SLURM_PROCID": "0",
+        "SLURM_NTASKS": "2",
+        "SLURM_STEP_NUM_TASKS": "1",
+    },
+    "a shell of salloc": {"SLURM_NTASKS": "2"},
+    "one process of mpirun": {"OMPI_COMM_WORLD_SIZE": "1", "PMI_SIZE": "1", "PMIX_RANK": "0"},
+    "no number": {"WORLD_SIZE": "", "PMI_SIZE": "many"},
+}
+
+
+@pytest.fixture
+def launched(monkeypatch, request):
+    """Sets the environment variables of a launcher, and no others."""
+    for launcher in (*LAUNCHERS.values(), *ALONE.values()):
+        for variable in launcher:
+            monkeypatch.delenv(variable, raising=False)
+    for variable, value in request.param.items():
+        monkeypatch.setenv(variable, value)
+
+
+@pytest.mark.parametrize("launched", LAUNCHERS.values(), ids=LAUNCHERS, indirect=True)
+@pytest.mark.usefixtures("launched")
+def test_a_process_that_has_not_joined_the_others_is_refused(tmp_path):
     with pytest.raises(InputError, match="2 processes that have joined"):
         spend(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("launched", ALONE.values(), ids=ALONE, indirect=True)
+@pytest.mark.usefixtures("launched")
+def test_a_process_alone_is_not_refused(tmp_path):
+    spend(tmp_path)
+    agree(tmp_path, 3)
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
