@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.plots import figure
-from experiments.tables import RESULTS
+from experiments.results import RESULTS
 
 DATASETS = ("MNIST", "FashionMNIST", "CIFAR10")
 EPSILONS = (10.0, 1.0)

@@ -21,7 +21,7 @@ from dpswd.networks.generator import draw
 from experiments.generation import tables_adult
 from experiments.generation.training import BENCHMARKS, SHIPPED, load, shipped_constants
 from experiments.plots import figure
-from experiments.tables import RESULTS
+from experiments.results import RESULTS
 
 EPSILON, DELTA, PER_CLASS, SPREAD = 10.0, 1e-5, 8, 0.8
 DATASETS, IN_README = ("mnist", "fashion", "usps", "cifar10"), 2

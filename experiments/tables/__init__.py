@@ -1,0 +1,134 @@
+"""Tables of README.md and docs/*.md, made from ``docs/results``: ``python -m experiments tables``.
+
+A table stands between ``<!-- table NAME -->`` and ``<!-- end -->`` on a page. Its name is a key of :data:`TABLES`, which
+gives the result and the function from the content of the result to Markdown. A test fails where a page and the results
+differ.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpswd._files import write_json
+from experiments.generation.stand_ins import BUDGETS, of_all_records
+from experiments.results import RESULTS, ROOT, Result, read_result
+from experiments.tables import accounting, adaptation, audit, columns, generation, performance
+
+STAND_INS = ROOT / "dpswd" / "mixture" / "stand_ins.json"  # read by ``dpswd forecast``
+MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The result of a table, ``docs/results/RESULT.json``, and the function that formats it."""
+
+    result: str
+    markdown: Callable[[Result], str]
+
+    def exists(self) -> bool:
+        """Whether the experiment was run."""
+        return (RESULTS / f"{self.result}.json").exists()
+
+
+TABLES = {
+    "front": Source("generation", generation.front),
+    "generation_compared": Source("generation", generation.generation_compared),
+    "generation_baselines": Source("generation", generation.generation_baselines),
+    "networks": Source("networks", generation.networks),
+    "networks_start": Source("networks", generation.networks_start),
+    "networks_faces": Source("networks", generation.networks_faces),
+    "imagebench": Source("imagebench", generation.imagebench),
+    "imagebench_fidelity": Source("imagebench", generation.imagebench_fidelity),
+    "imbalance": Source("imbalance", generation.imbalance),
+    "generation_ablation": Source("generation_ablation", generation.generation_ablation),
+    "spread": Source("spread", generation.spread),
+    "table2": Source("table2", generation.table2),
+    "table2_published": Source("table2_published", generation.table2_published),
+    "table2_gap": Source("table2_gap", generation.table2_gap),
+    "fig6": Source("fig6", generation.fig6),
+    "table1_published": Source("table1_published", adaptation.table1_published),
+    "table1_gap": Source("table1_gap", adaptation.table1_gap),
+    "adaptation_digits": Source("table1", adaptation.adaptation_digits),
+    "adaptation_office": Source("table1", adaptation.adaptation_office),
+    "fig3": Source("fig3", adaptation.fig3),
+    "fallback_errors": Source("fallback", adaptation.fallback_errors),
+    "audit_games": Source("audit", audit.audit_games),
+    "audit_zoo": Source("audit", audit.audit_zoo),
+    "audit_canaries": Source("audit", audit.audit_canaries),
+    "leak": Source("leak", audit.leak),
+    "table4_all": Source("table4", accounting.table4_all),
+    "fig1": Source("fig1", accounting.fig1),
+    "fig2": Source("fig2", accounting.fig2),
+    "gdp_fig1": Source("gdp_fig1", accounting.gdp_fig1),
+    "gdp_fig2": Source("gdp_fig2", accounting.gdp_fig2),
+    "gdp_fig3": Source("gdp_fig3", accounting.gdp_fig3),
+    "gdp_fig4": Source("gdp_fig4", accounting.gdp_fig4),
+    "gdp_table3": Source("gdp_table3", accounting.gdp_table3),
+    "gdp_dpsgd": Source("gdp_dpsgd", accounting.gdp_dpsgd),
+    "wdp_fig2": Source("wdp_fig2", accounting.wdp_fig2),
+    "wdp_table2": Source("wdp_table2", accounting.wdp_table2),
+    "tangent": Source("tangent", accounting.tangent),
+    "benchmark_distance": Source("benchmarks", performance.benchmark_distance),
+    "benchmark_distance_intel": Source("benchmarks_intel", performance.benchmark_distance),
+    "benchmark_step": Source("benchmarks", performance.benchmark_step),
+    "benchmark_step_intel": Source("benchmarks_intel", performance.benchmark_step),
+    "benchmark_compiled": Source("benchmarks", performance.benchmark_compiled),
+    "benchmark_startup": Source("benchmarks", performance.benchmark_startup),
+    "benchmark_cost": Source("benchmarks", performance.benchmark_cost),
+    "parts": Source("parts", performance.parts),
+    "parts_growth": Source("parts", performance.parts_growth),
+    "parts_cluster": Source("parts", performance.parts_cluster),
+    "tables_adult": Source("tables_adult", columns.tables_adult),
+    "tables_mst": Source("tables_mst", columns.tables_mst),
+    "tables_small": Source("tables_small", columns.tables_small),
+}
+
+
+def render(name: str) -> str:
+    """Return a table in Markdown with a line on its origin."""
+    source = TABLES[name]
+    return source.markdown(read_result(source.result))
+
+
+def fill(page: str) -> str:
+    """Return the text of a page with every table made anew; one without a result stays as it is."""
+
+    def filled(match: re.Match[str]) -> str:
+        start, name, end = match.groups()
+        if not TABLES[name].exists():
+            return match[0]
+        return f"{start}{render(name)}\n{end}"
+
+    return MARKS.sub(filled, page)
+
+
+def pages() -> list[Path]:
+    """List the pages that may hold tables."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def stand_ins() -> dict[str, Any]:
+    """Return the rows that ``dpswd forecast`` reads.
+
+    They are those of the experiment ``stand_ins``, and those of all records from ``run generation``.
+    """
+    rows = read_result("stand_ins")["rows"]
+    for row in read_result("generation")["rows"]:
+        is_generator = "mixture" in row["method"] and row["epsilon"] in BUDGETS
+        is_of_this_version = "version" not in row
+        if is_generator and is_of_this_version and row["classifier"] == "logreg":
+            rows.append(of_all_records(row))
+    return {"rows": rows}
+
+
+def write_tables() -> None:
+    """Write all tables in place, and the rows that ``dpswd forecast`` reads."""
+    write_json(STAND_INS, stand_ins())
+    for page in pages():
+        text = page.read_text()
+        filled = fill(text)
+        if filled != text:
+            page.write_text(filled)
+            print(f"Written: {page.relative_to(ROOT)}")

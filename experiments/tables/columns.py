@@ -1,0 +1,62 @@
+"""Tables of docs/tables-results.md: records with named columns."""
+
+from experiments.results import Result, Row
+from experiments.tables.markdown import Table, with_origin
+from experiments.tables.values import MISSING, select
+
+NAMES = {True: "yes", False: "no", None: MISSING}
+
+
+def tables_adult(result: Result) -> str:
+    """Adult: distances of columns, correlations, and classifiers trained on synthetic rows."""
+    rows = result["rows"]
+    cores = result["machine"]["cores"]
+    note = (
+        f"25,000 records, three seeds, {cores} CPU cores; "
+        "the largest distance is that of all columns and seeds"
+    )
+    return with_origin(_adult(rows), result, rows, note=note)
+
+
+def tables_mst(result: Result) -> str:
+    """Adult by MST."""
+    rows = result["rows"]
+    note = f"25,000 records, one seed, {result['machine']['cores']} CPU cores"
+    command = "tables_adult --only mst"
+    return with_origin(_adult(rows), result, rows, note=note, command=command)
+
+
+def _adult(rows: list[Row]) -> Table:
+    table = Table(rows)
+    table.text("rows", "method")
+    table.number("ε", "epsilon", form="g")
+    table.number("gain", "distances", "capital-gain", form=".3f")
+    table.number("loss", "distances", "capital-loss", form=".3f")
+    table.number("largest", "largest", form=".3f")
+    table.number("correlations", "correlations", form=".3f")
+    table.number("boosting", "auc", "boosting", form=".3f")
+    table.number("LogReg", "auc", "logreg", form=".3f")
+    table.number("s", "seconds", form=".1f")
+    return table
+
+
+def _choice(row: Row) -> str:
+    """Return whether the rule chose these rows; it does not judge all of them."""
+    return NAMES[row.get("chosen")]
+
+
+def tables_small(result: Result) -> str:
+    """Small data sets: accuracies by every treatment of columns, and the choice of the rule."""
+    rows = select(
+        result["rows"],
+        epsilon=10.0,
+        dataset=("breast_cancer", "wine", "Office-Caltech-10"),
+    )
+    table = Table(rows)
+    table.text("data set", "dataset")
+    table.text("rows", "method")
+    table.column("rule", _choice)
+    table.number("LogReg", "logreg", form=".1f")
+    table.number("5 neighbours", "neighbours", form=".1f")
+    command = "tables_adult --only small"
+    return with_origin(table, result, rows, note="ε = 10", command=command)

@@ -1,0 +1,267 @@
+"""Tables on generation: README.md, docs/generation*.md, networks.md, imagebench.md, negative-results.md, celeba.md."""
+
+from experiments.results import Result, Row, read_result
+from experiments.tables.markdown import Pivot, Table, with_origin
+from experiments.tables.values import (
+    claim,
+    classifier,
+    epsilon_or,
+    guarantee,
+    number,
+    score,
+    score_of_same_test,
+    select,
+)
+
+
+def front(result: Result) -> str:
+    """Accuracy and time of the default generator beside FETA-Pro and real records."""
+    rows = select(
+        result["rows"],
+        classifier="cnn",
+        method="one-shot mixture",
+        epsilon=(10.0, 1.0),
+        dataset=("MNIST", "FashionMNIST", "CIFAR10"),
+    )
+    table = Table(rows)
+    table.text("data set", "dataset")
+    table.number("ε", "epsilon", form="g")
+    table.column("accuracy", score)
+    table.number("seconds", "train_seconds", form="d")
+    table.column("FETA-Pro", _printed_by_feta_pro)
+    table.column("real records", _of_real_records)
+    note = "five seeds (CIFAR10 three), one core beside a busy one"
+    return with_origin(table, result, rows, note=note)
+
+
+def _printed_by_feta_pro(row: Row) -> str:
+    """Return the accuracy that FETA-Pro prints at the same epsilon: best of three networks."""
+    printed = {"dataset": row["dataset"], "classifier": "best"}
+    return score_of_same_test(
+        printed, "imagebench", method="FETA-Pro, as printed", epsilon=row["epsilon"]
+    )
+
+
+def _of_real_records(row: Row) -> str:
+    """Return the accuracy of the same classifier after training on real records."""
+    return score_of_same_test(row, "generation", "imagebench", method="real records")
+
+
+def generation_compared(result: Result) -> str:
+    """Accuracies of the default generator at every budget, beside real records."""
+    rows = select(
+        result["rows"],
+        classifier=("logreg", "cnn"),
+        method=("real records", "one-shot mixture"),
+    )
+    table = Pivot("data set", "classifier")
+    for row in rows:
+        table.add(
+            [row["dataset"], classifier(row)],
+            column=epsilon_or(row, "real records"),
+            cell=score(row),
+        )
+    return with_origin(table, result, rows, note="five seeds (CIFAR10 three)")
+
+
+def generation_baselines(result: Result) -> str:
+    """Accuracies and times of the default generator and of the baselines that run here."""
+    rows = select(
+        result["rows"],
+        classifier="cnn",
+        dataset=("MNIST", "FashionMNIST"),
+        method=("one-shot mixture", "class-wise Gaussian", "DP-MERF"),
+    )
+    table = Pivot("data set", "method", last=["seconds"])
+    for row in rows:
+        seconds = number(row["train_seconds"], ",d")
+        line = [row["dataset"], row["method"]]
+        table.add(line, column=claim(row), cell=score(row), last=[seconds])
+    return with_origin(table, result, rows, note="five seeds")
+
+
+def networks(result: Result) -> str:
+    """Accuracies of networks trained by DP-SWD, beside the printed ones and the mixture."""
+    rows = select(
+        result["rows"],
+        method=("DP-SWD, sketch", "DP-SWD, printed, unsound σ", "SWD, printed"),
+    )
+    table = Pivot("data set", "classifier", last=["mixture, ε = 10 / 1 / 0.2"])
+    for row in rows:
+        column = row["method"]
+        if row["sound"]:
+            column = epsilon_or(row, "")
+        table.add(
+            [row["dataset"], classifier(row)],
+            column=column,
+            cell=score(row),
+            last=[_of_mixture(row)],
+        )
+    seconds = rows[0]["cpu_seconds"]
+    note = f"{seconds:d} s of CPU time for MNIST; three seeds, one where no deviation is given"
+    return with_origin(table, result, rows, note=note, command="networks")
+
+
+def _of_mixture(row: Row) -> str:
+    """Return the accuracies of the same classifier on the one-shot mixture at three budgets."""
+    means = []
+    for epsilon in (10.0, 1.0, 0.2):
+        same = select(
+            read_result("generation")["rows"],
+            dataset=row["dataset"],
+            classifier=row["classifier"],
+            method="one-shot mixture",
+            epsilon=epsilon,
+        )
+        means.append(f"{same[0]['mean']:.1f}")
+    return " / ".join(means)
+
+
+def networks_start(result: Result) -> str:
+    """Accuracies of networks that start elsewhere, and of the start without training."""
+    rows = select(
+        result["rows"],
+        method=(
+            "normal law of the sketch, no training",
+            "DP-SWD, sketch, from random weights",
+            "DP-SWD, sketch of two feature maps",
+        ),
+    )
+    table = Pivot("data set", "network", "steps")
+    for row in rows:
+        line = [row["dataset"], row["method"], f"{row['steps']:,}"]
+        table.add(line, column=classifier(row), cell=score(row))
+    return with_origin(table, result, rows, note="ε = 10, one seed", command="networks")
+
+
+def networks_faces(result: Result) -> str:
+    """Fidelity of a network trained by DP-SWD on faces."""
+    rows = result["faces"]
+    table = Table(rows)
+    table.column("guarantee", guarantee)
+    table.number("Fréchet distance", "frechet", form=".3g")
+    table.number("precision", "precision", form=".2f")
+    table.number("recall", "recall", form=".2f")
+    table.number("CPU, s", "cpu_seconds", form=".0f")
+    return with_origin(table, result, rows, note="one seed", command="networks")
+
+
+def imagebench(result: Result) -> str:
+    """Accuracies in DPImageBench's protocol beside those that FETA-Pro prints."""
+    rows = select(
+        result["rows"],
+        classifier=("best", "mean"),
+        method=("one-shot mixture", "FETA-Pro, as printed"),
+    )
+    table = Pivot("data set", "ε", last=["real records, best"])
+    for row in rows:
+        author = "FETA-Pro"
+        if row["sound"]:
+            author = "ours"
+        table.add(
+            [row["dataset"], f"{row['epsilon']:g}"],
+            column=f"{author}, {row['classifier']}",
+            cell=score(row),
+            last=[_of_real_records(row)],
+        )
+    return with_origin(table, result, rows)
+
+
+def imagebench_fidelity(result: Result) -> str:
+    """Fidelity of generated images at epsilon = 10, and of real ones."""
+    rows = select(result["fidelity"], epsilon=(None, 10.0))
+    table = Table(rows)
+    table.text("data set", "dataset")
+    table.column("images", _images)
+    table.number("Fréchet distance", "frechet", form=".3g")
+    table.number("precision", "precision", form=".2f")
+    table.number("recall", "recall", form=".2f")
+    return with_origin(table, result, rows)
+
+
+def _images(row: Row) -> str:
+    return epsilon_or(row, "real records")
+
+
+def imbalance(result: Result) -> str:
+    """Balanced accuracies where one of two classes is rare."""
+    rows = result["rows"]
+    table = Pivot("data set", "classifier")
+    for row in rows:
+        column = row["method"]
+        if row["epsilon"] is not None:
+            column = f"{column}, {epsilon_or(row, '')}"
+        table.add([row["dataset"], classifier(row)], column=column, cell=score(row))
+    return with_origin(table, result, rows, note="balanced accuracy, three seeds")
+
+
+def generation_ablation(result: Result) -> str:
+    """Accuracy and Fréchet distance after every change of the default generator."""
+    rows = result["rows"]
+    table = Pivot("changed")
+    for row in rows:
+        table.add(
+            [row["change"]],
+            column=row["dataset"],
+            cell=f"{row['mean']:.1f} ({row['frechet']:.4f})",
+        )
+    return with_origin(table, result, rows, note="three seeds")
+
+
+def spread(result: Result) -> str:
+    """Accuracy and Fréchet distance of draws nearer to the means of cells."""
+    rows = select(result["rows"], classifier="cnn")
+    table = Pivot("data set")
+    for row in rows:
+        table.add(
+            [row["dataset"]],
+            column=f"spread {row['spread']:g}",
+            cell=f"{row['mean']:.1f} ({row['frechet']:.3f})",
+        )
+    note = "20,000 records, one seed, CNN; Fréchet distance in brackets"
+    return with_origin(table, result, rows, note=note)
+
+
+def table2(result: Result) -> str:
+    """Rakotomamonjy2021, Table 2, in one protocol."""
+    rows = select(result["rows"], classifier="cnn")
+    table = Pivot("data set", "method")
+    for row in rows:
+        table.add([row["dataset"], row["method"]], column=claim(row), cell=score(row))
+    return with_origin(table, result, rows, note="one seed")
+
+
+def table2_published(result: Result) -> str:
+    """Rakotomamonjy2021, Table 2: the published algorithm beside the printed accuracies."""
+    rows = result["rows"]
+    table = Pivot("data set", "method", "guarantee")
+    for row in rows:
+        line = [row["dataset"], row["method"], guarantee(row)]
+        cell = f"{row['mean']:.1f} (printed {row['printed']:d})"
+        table.add(line, column=classifier(row), cell=cell)
+    return with_origin(table, result, rows, note="one seed", command="table2_published")
+
+
+def table2_gap(result: Result) -> str:
+    """Rakotomamonjy2021, Table 2: what the published algorithm depends on."""
+    rows = result["rows"]
+    table = Pivot("method", "grouping", "learning rate", "steps")
+    for row in rows:
+        line = [row["method"], row["grouping"], f"{row['lr']:g}", f"{row['steps']:,}"]
+        table.add(line, column=classifier(row), cell=score(row))
+    return with_origin(table, result, rows, note="MNIST, three seeds")
+
+
+def fig6(result: Result) -> str:
+    """Rakotomamonjy2021, Figure 6: fidelity of faces by the default generator."""
+    rows = result["rows"]
+    table = Table(rows)
+    table.text("images", "method")
+    table.number("N", "sample_size", form=",")
+    table.column("guarantee", guarantee)
+    table.number("Fréchet distance", "frechet", form=".3g")
+    table.number("precision", "precision", form=".2f")
+    table.number("recall", "recall", form=".2f")
+    table.number("training, s", "train_seconds", form="d")
+    note = f"one seed, {result['machine']['cores']} CPU cores"
+    return with_origin(table, result, rows, note=note)
