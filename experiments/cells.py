@@ -1,8 +1,8 @@
 """Resumable cells: one JSON file for each finished training run, several processes.
 
-A cell is a :class:`Cell` with further fields. Its file ``DIRECTORY/NAME.json`` holds the result and a version; a cell
-whose file has the same version is not run again. The version of a cell is that of the package unless the caller
-gives another one.
+A cell is a :class:`Cell` with further fields. Its file ``DIRECTORY/NAME.json`` holds the result and
+a version. A cell whose file has the same version is not run again. The version of a cell is that of
+the package unless the caller gives another one.
 """
 
 import json
@@ -15,14 +15,15 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from dpswd import __version__
 from dpswd._files import write_json
+from experiments.results import Result, Row
 
-Result = dict[str, Any]
+MOST_WORKERS = 4  # processes by default: a training run needs a gigabyte or more
 
 
 @dataclass(frozen=True)
@@ -31,24 +32,25 @@ class Cell:
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that differ from their default."""
-        defaults = {
-            field.name: field.default for field in fields(self) if field.default is not MISSING
-        }
-        return {
-            name: getattr(self, name)
-            for name, default in defaults.items()
-            if getattr(self, name) != default
-        }
+        changed = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.default is not MISSING and value != field.default:
+                changed[field.name] = value
+        return changed
 
     @property
     def name(self) -> str:
         """Name of the file: the fields without a default, then :meth:`changes`."""
-        plain = [getattr(self, field.name) for field in fields(self) if field.default is MISSING]
-        words = [
-            f"{value:g}" if isinstance(value, float) else str(value)
-            for value in plain
-            if value is not None
-        ]
+        words = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.default is not MISSING or value is None:
+                continue
+            if isinstance(value, float):
+                words.append(f"{value:g}")
+            else:
+                words.append(str(value))
         words += [f"{name}_{value}" for name, value in self.changes().items()]
         return "-".join(words).replace(", ", "_").replace(" ", "_")
 
@@ -58,47 +60,99 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class _Task(Generic[C]):
+    """A cell with the file of its result, and the version that the result must have."""
+
+    cell: C
+    work: Callable[[C], Result]
+    path: Path
+    version: Any  # a JSON value
+
+    def is_finished(self) -> bool:
+        """Whether the file has a result of this version."""
+        if not self.path.exists():
+            return False
+        content = json.loads(self.path.read_text())
+        return bool(content["version"] == self.version)
+
+    def result(self) -> Result:
+        """Return the result in the file."""
+        content = json.loads(self.path.read_text())
+        return dict(content["result"])
+
+
 def run_cells(
     cells: Sequence[C],
     work: Callable[[C], Result],
     directory: Path,
     *,
-    version: Callable[[C], Any] = lambda cell: __version__,
+    version: Callable[[C], Any] | None = None,
     workers: int | None = None,
 ) -> list[Result]:
-    """Run the cells that have no result in the directory yet; return all results in the order of ``cells``.
+    """Run the cells that have no result yet; return all results in their order.
 
-    ``version`` returns the version of a cell, a JSON value. ``workers`` is the number of processes of one thread each,
-    by default one per core, at most 4; with 0, and for a single cell, ``work`` runs in this process.
+    Args:
+        cells: cells; one that appears twice gives one result.
+        work: returns the result of a cell, a dictionary of JSON values.
+        directory: directory of the files.
+        version: returns the version of a cell, a JSON value. By default all have the version of the
+        package.
+        workers: number of processes of one thread each, by default one per core and at most
+            ``MOST_WORKERS``. With 0, and for a single cell, ``work`` runs in this process.
     """
-    paths = {cell: directory / f"{cell.name}.json" for cell in cells}
-    versions = {cell: version(cell) for cell in paths}
-    missing = [cell for cell, path in paths.items() if not _is_current(path, versions[cell])]
-    if len(missing) < len(paths):
-        print(f"{len(paths) - len(missing)} of {len(paths)} cells have results.", flush=True)
+    tasks = []
+    for cell in dict.fromkeys(cells):
+        cell_version = __version__
+        if version is not None:
+            cell_version = version(cell)
+        tasks.append(_Task(cell, work, directory / f"{cell.name}.json", cell_version))
+    missing = [task for task in tasks if not task.is_finished()]
+    n_finished = len(tasks) - len(missing)
+    if n_finished:
+        print(f"{n_finished} of {len(tasks)} cells have results.", flush=True)
     if workers == 0 or len(missing) == 1:
-        for cell in missing:
-            print(_run(cell, work, paths[cell], versions[cell]), flush=True)
+        for task in missing:
+            print(_run(task), flush=True)
     elif missing:
-        context = multiprocessing.get_context("spawn")
-        count = workers or min(4, os.cpu_count() or 1)
-        with ProcessPoolExecutor(count, mp_context=context, initializer=silence) as pool:
-            futures = [
-                pool.submit(_run, cell, work, paths[cell], versions[cell]) for cell in missing
-            ]
-            try:
-                for future in as_completed(futures):
-                    print(future.result(), flush=True)
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-    return [json.loads(path.read_text())["result"] for path in paths.values()]
+        n_workers = workers or min(MOST_WORKERS, os.cpu_count() or 1)
+        _run_in_processes(missing, n_workers)
+    return [task.result() for task in tasks]
+
+
+def _run_in_processes(tasks: Sequence[_Task[C]], n_workers: int) -> None:
+    """Run the tasks in a pool of new processes; the first error cancels those that wait."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(n_workers, mp_context=context, initializer=silence) as pool:
+        futures = [pool.submit(_run, task) for task in tasks]
+        try:
+            for future in as_completed(futures):
+                print(future.result(), flush=True)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _run(task: _Task[C]) -> str:
+    """Run a task, write its file, and return a line for the screen."""
+    torch.set_num_threads(1)
+    result = task.work(task.cell)
+    write_json(task.path, {"version": task.version, "result": result})
+    return f"Finished: {task.cell.name}"
 
 
 def new_directory(path: Path) -> Path:
-    """Return a directory for the run of a cell: the path, or one beside it if an interrupted cell has left a ledger."""
-    attempts = (path.with_name(f"{path.name}-{i}" if i else path.name) for i in range(1000))
-    return next(each for each in attempts if not each.exists())
+    """Return a directory for the run of a cell that does not exist yet.
+
+    It is the path, or ``PATH-1``, ``PATH-2`` ... where interrupted runs of the cell have left a
+    ledger.
+    """
+    candidate = path
+    number = 0
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
@@ -111,54 +165,26 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 def averaged(values: Sequence[float], digits: int = 1) -> dict[str, Any]:
     """Return mean, standard deviation (``None`` for one value) and number of values over seeds."""
-    std = round(stdev(values), digits) if len(values) > 1 else None
+    std = None
+    if len(values) > 1:
+        std = round(stdev(values), digits)
     return {"mean": round(mean(values), digits), "std": std, "seeds": len(values)}
 
 
-def by_classifier(found: Sequence[Result], facts: Result) -> list[Result]:
-    """Return a row with the ``facts`` for each classifier: its accuracies, averaged over seeds."""
-    names = found[0]["accuracy"]
-    return [
-        facts | {"classifier": name} | averaged([each["accuracy"][name] for each in found])
-        for name in names
-    ]
+def by_classifier(results: Sequence[Result], row: Row) -> list[Row]:
+    """Return a copy of the row for each classifier with its accuracy, averaged over seeds.
 
-
-def outdated(result: Result, *, with_reasons: bool = False) -> bool:
-    """Whether a result or one of its rows is of another minor version of the package and gives no ``reason``.
-
-    ``with_reasons`` counts those that give one, too.
+    A result is that of a seed; its ``accuracy`` maps the names of classifiers to percent.
     """
-    rows = [
-        row
-        for part in result.values()
-        if isinstance(part, list)
-        for row in part
-        if isinstance(row, dict)
-    ]
-    return any(
-        (with_reasons or "reason" not in each) and not _of_this_minor(each)
-        for each in (result, *rows)
-    )
-
-
-def _of_this_minor(entry: Result) -> bool:
-    return bool(entry.get("version", __version__).split(".")[:2] == __version__.split(".")[:2])
-
-
-def _is_current(path: Path, version: Any) -> bool:
-    return path.exists() and bool(json.loads(path.read_text())["version"] == version)
-
-
-def _run(cell: C, work: Callable[[C], Result], path: Path, version: Any) -> str:
-    torch.set_num_threads(1)
-    result = work(cell)
-    write_json(path, {"version": version, "result": result})
-    return f"Finished: {cell.name}"
+    rows = []
+    for name in results[0]["accuracy"]:
+        accuracies = [result["accuracy"][name] for result in results]
+        rows.append(row | {"classifier": name} | averaged(accuracies))
+    return rows
 
 
 def silence() -> None:
-    """Turn off Lightning's messages on devices and workers, which every one of some hundred trainers prints."""
+    """Turn off Lightning's messages on devices and workers, which every trainer prints."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for module in ("lightning", "opacus"):

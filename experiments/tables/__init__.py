@@ -1,8 +1,8 @@
 """Tables of README.md and docs/*.md, made from ``docs/results``: ``python -m experiments tables``.
 
-A table stands between ``<!-- table NAME -->`` and ``<!-- end -->`` on a page. Its name is a key of :data:`TABLES`, which
-gives the result and the function from the content of the result to Markdown. A test fails where a page and the results
-differ.
+A table stands between ``<!-- table NAME -->`` and ``<!-- end -->`` on a page. Its name is a key of
+:data:`TABLES`, which gives the result and the function from the content of the result to Markdown.
+A test fails where a page and the results differ.
 """
 
 import re
@@ -112,7 +112,8 @@ def pages() -> list[Path]:
 def stand_ins() -> dict[str, Any]:
     """Return the rows that ``dpswd forecast`` reads.
 
-    They are those of the experiment ``stand_ins``, and those of all records from ``run generation``.
+    They are those of the experiment ``stand_ins``, and those of all records from ``run
+    generation``.
     """
     rows = read_result("stand_ins")["rows"]
     for row in read_result("generation")["rows"]:

@@ -1,4 +1,8 @@
-"""Tables on generation: README.md, docs/generation*.md, networks.md, imagebench.md, negative-results.md, celeba.md."""
+"""Tables on generation.
+
+They stand in README.md and docs/generation*.md, networks.md, imagebench.md, negative-results.md and
+celeba.md.
+"""
 
 from experiments.results import Result, Row, read_result
 from experiments.tables.markdown import Pivot, Table, with_origin

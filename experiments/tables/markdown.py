@@ -1,4 +1,4 @@
-"""Tables in Markdown: lines of cells, lines with columns from the data, and the origin of a result."""
+"""Tables in Markdown, and the line on the origin of a result below them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -50,8 +50,9 @@ class Table:
 class Pivot:
     """A table with a line for each group of rows and a column for each kind of row in a group.
 
-    ``headings`` are those of the cells that identify a line, ``last`` those of the cells after the columns. Columns
-    stand in the order of their first appearance; a cell that no row fills is a dash.
+    ``headings`` are those of the cells that identify a line, ``last`` those of the cells after the
+    columns. Columns stand in the order of their first appearance; a cell that no row fills is a
+    dash.
 
     >>> pivot = Pivot("data set")
     >>> pivot.add(["digits"], column="ε = 10", cell="95.1")

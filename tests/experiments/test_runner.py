@@ -1,4 +1,4 @@
-"""``python -m experiments``: list, run, tables, errors; and the table writer."""
+"""``python -m experiments``: list, run, options, old results."""
 
 import json
 import platform
@@ -7,7 +7,8 @@ import pytest
 
 import experiments.__main__ as runner
 from dpswd import __version__
-from experiments import cells, tables
+
+NEW = {"version": __version__}
 
 
 @pytest.fixture
@@ -69,9 +70,8 @@ def test_options_are_the_arguments_of_the_experiment(monkeypatch, tmp_path):
 
     monkeypatch.setattr(runner, "available", lambda: {"fake": runner.Experiment("a fake", run)})
     options = ["--box", "20", "--noise", "source only", "--dropout", "--weight", "0.05"]
-    assert (
-        runner.main(["run", "fake", "--out", str(tmp_path), "--quick", *options]) == 0
-    )  # --quick has no use here
+    without_use = ["--quick"]  # the experiment has no such argument
+    assert runner.main(["run", "fake", "--out", str(tmp_path), *without_use, *options]) == 0
     result = json.loads((tmp_path / "fake.json").read_text())
     assert result["rows"] == [{"box": 20, "noise": "source only", "dropout": True, "weight": 0.05}]
     assert result["command"].endswith("--box 20 --noise 'source only' --dropout --weight 0.05")
@@ -106,69 +106,6 @@ def test_old_results_are_made_again_once(monkeypatch, tmp_path):
     assert len(calls) == 3
 
 
-OLD, NEW = {"version": "0.0.1"}, {"version": __version__}
-
-
-@pytest.mark.parametrize(
-    ("result", "expected"),
-    [
-        (NEW, False),
-        (OLD, True),
-        (OLD | {"reason": "It takes days."}, False),
-        (NEW | {"rows": [{}, OLD]}, True),
-        (NEW | {"other": [{}, OLD | {"reason": "It takes days."}]}, False),
-        (OLD | {"reason": "It takes days.", "rows": [OLD]}, True),
-    ],
-)
-def test_outdated(result, expected):
-    assert cells.outdated(result) == expected
-
-
-def test_a_table_refuses_rows_that_it_would_merge_and_prints_reasons_once(monkeypatch):
-    file = {
-        "command": "run",
-        "version": "0.3.0",
-        "rows": [{"steps": 500, "value": 1}, {"steps": 2000, "value": 2}],
-    }
-    monkeypatch.setattr(tables, "_result", lambda name: file)
-    monkeypatch.setattr(
-        tables, "TABLES", {"some": {"columns": "all -> x", "spread": ["v", "{value}"]}}
-    )
-    with pytest.raises(ValueError, match="must tell rows apart"):
-        tables.render("some")
-    old = OLD | {"value": 1, "reason": "Rows of 0.0.1 take days."}
-    file = NEW | {
-        "command": "run",
-        "machine": {"cores": 2},
-        "rows": [old, old],
-        "reason": "The rest is new.",
-    }
-    monkeypatch.setattr(tables, "TABLES", {"some": {"columns": "v -> {value}"}})
-    monkeypatch.setattr(tables, "_result", lambda name: file)
-    assert tables.render("some").endswith("dpswd 0.3.0. The rest is new. Rows of 0.0.1 take days.")
-
-
-@pytest.mark.parametrize("path", sorted(tables.RESULTS.glob("*.json")), ids=lambda path: path.stem)
-def test_a_result_is_of_this_version_or_a_page_says_why(path):
-    result = json.loads(path.read_text())
-    assert not cells.outdated(result), (
-        "measure it again, or write a sentence into 'reason' of the file or the row"
-    )
-    words = " ".join(" ".join(page.read_text().split()) for page in tables.pages())
-    assert result.get("reason", "") in words, "no table prints the reason: write it on the page"
-
-
 def test_every_result_of_the_docs_has_a_command():
     results = [json.loads(path.read_text()) for path in runner.RESULTS.glob("*.json")]
     assert {runner.experiment_of(result) for result in results} <= set(runner.available())
-
-
-@pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
-def test_tables_of_pages_are_made_from_results(page):
-    assert tables.fill(page.read_text()) == page.read_text(), "run: python -m experiments tables"
-
-
-def test_the_package_has_the_stand_ins_of_the_results():
-    assert json.loads(tables.STAND_INS.read_text()) == tables.stand_ins(), (
-        "run: python -m experiments tables"
-    )
