@@ -1,16 +1,20 @@
-"""``dpswd account``: epsilon, mu and assumptions of releases with a given sigma. Needs no data and no torch."""
+"""``dpswd account``: epsilon, mu and assumptions of releases with a given sigma.
+
+Needs no data and no torch. Accounting is imported where it is called, so that ``--help`` is quick.
+"""
 
 import dataclasses
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpswd._validate import delta_caveats
-from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.errors import InputError
-from dpswd.mechanism import ProjectionMechanism
+
+if TYPE_CHECKING:
+    from dpswd.mechanism import ProjectionMechanism
 
 
 @contextmanager
@@ -66,8 +70,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--delta", type=float, required=True)
 
 
-def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
+def mechanism_of(arguments: Namespace, sigma: float) -> "ProjectionMechanism":
     """Return the mechanism of the options."""
+    from dpswd.mechanism import ProjectionMechanism
+
     fields = [
         field.name for field in dataclasses.fields(ProjectionMechanism) if field.name in arguments
     ]
@@ -76,8 +82,10 @@ def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
     )
 
 
-def account(mechanism: ProjectionMechanism, arguments: Namespace) -> dict[str, Any]:
+def account(mechanism: "ProjectionMechanism", arguments: Namespace) -> dict[str, Any]:
     """Return what the accountant claims, and warnings about the numbers."""
+    from dpswd.accounting.accountant import PrivacyAccountant
+
     accountant = PrivacyAccountant(arguments.accountant).step(
         mechanism, sample_size=arguments.sample_size, n_releases=arguments.n_releases
     )

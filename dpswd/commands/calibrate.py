@@ -3,7 +3,6 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from dpswd.accounting.calibrate import calibrate_sigma
 from dpswd.commands.account import account, add_mechanism, in_options, mechanism_of
 from dpswd.commands.account import show as show
 
@@ -17,6 +16,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
+    from dpswd.accounting.calibrate import calibrate_sigma  # not needed by --help
+
     with in_options():
         mechanism = mechanism_of(arguments, 1.0)
         sigma = calibrate_sigma(

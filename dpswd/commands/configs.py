@@ -8,11 +8,19 @@ from dpswd.errors import InputError
 
 
 def config_path(name: str) -> Path:
-    """Return the path of a config file: ``name`` itself, or the shipped config of that name."""
-    path = Path(name) if Path(name).is_file() else _shipped().get(name)
-    if path is None:
+    """Return the path of a config file: ``name`` itself, or the shipped config of that name.
+
+    Raises:
+        InputError: If there is no such config, or it cannot be read.
+    """
+    shipped = _shipped()
+    if Path(name).is_file():
+        path = Path(name)
+    elif name in shipped:
+        path = shipped[name]
+    else:
         raise InputError(
-            f"Expected a config file or a shipped config ({', '.join(_shipped())}), got {name!r}."
+            f"Expected a config file or a shipped config ({', '.join(shipped)}), got {name!r}."
         )
     try:
         path.read_text(encoding="utf-8")
@@ -22,12 +30,21 @@ def config_path(name: str) -> Path:
 
 
 def _shipped() -> dict[str, Path]:
-    """Return the shipped configs by name: of the package in a wheel, or at the top of a checkout."""
+    """Return the paths of the shipped configs by name.
+
+    A wheel has them in the package, a checkout at its top.
+    """
     package = Path(__file__).parents[1]
-    directory = (
-        package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
-    )
+    directory = package / "configs"
+    if not directory.is_dir():
+        directory = package.parent / "configs"
     return {path.stem: path for path in sorted(directory.glob("*.yaml"))}
+
+
+def _summary(path: Path) -> str:
+    """Return the comment in the first line of a config."""
+    first_line = path.read_text(encoding="utf-8").splitlines()[0]
+    return first_line.lstrip("# ")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -35,18 +52,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    if arguments.name is not None:
-        return {"name": arguments.name, "config": config_path(arguments.name).read_text()}
-    return {
-        "configs": {
-            name: path.read_text().splitlines()[0].lstrip("# ") for name, path in _shipped().items()
-        }
-    }
+    if arguments.name is None:
+        return {"configs": {name: _summary(path) for name, path in _shipped().items()}}
+    text = config_path(arguments.name).read_text(encoding="utf-8")
+    return {"name": arguments.name, "config": text}
 
 
 def show(result: dict[str, Any]) -> None:
     if "config" in result:
         print(result["config"], end="")
-    else:
-        for name, summary in result["configs"].items():
-            print(f"{name:<24}{summary}")
+        return
+    for name, summary in result["configs"].items():
+        print(f"{name:<24}{summary}")

@@ -1,11 +1,14 @@
-"""``dpswd demo``: generates private digits, evaluates them and writes the report, in about ten seconds."""
+"""``dpswd demo``: generates private digits, evaluates them, writes the report, in ten seconds."""
 
 from argparse import ArgumentParser, Namespace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from dpswd.commands.evaluate import evaluate_pair
 from dpswd.commands.generate import constants_of, generate, run_directory
+
+N_SYNTHETIC = 5000
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,30 +22,48 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    out, number = arguments.out, 2
-    if out is None:
-        out = Path("runs/demo")
-        while (out / "ledger.jsonl").exists():
-            out, number = Path(f"runs/demo-{number}"), number + 1
-    directory = run_directory(out, "demo", vars(arguments))
+    requested = arguments.out
+    if requested is None:
+        requested = _free_directory()
+    directory = run_directory(requested, "demo", vars(arguments))
+    # These modules import torch, which the help of the command does not need.
     from dpswd.data import benchmark, read_public
     from dpswd.report.render import write_report
 
     digits = benchmark("digits")
-    options: dict[str, Any] = {"n": 5000, "proportions": "equal", "epsilon": arguments.epsilon}
-    result = generate(digits.private(), directory, constants_of("digits"), **options)
-    made = read_public(directory / "synthetic.npz")
-    evaluation = evaluate_pair(made, digits, directory, public=True)
-    write_report(directory)  # again, with the accuracies
-    return {**result, "evaluation": evaluation["rows"], "figure": evaluation["files"][1]}
+    result = generate(
+        digits.private(),
+        directory,
+        constants_of("digits"),
+        n=N_SYNTHETIC,
+        proportions="equal",
+        epsilon=arguments.epsilon,
+    )
+    synthetic = read_public(directory / "synthetic.npz")
+    evaluation = evaluate_pair(synthetic, digits, directory, public=True)
+    # generate() has written a report, which lacks the accuracies.
+    write_report(directory)
+    _, figure = evaluation["files"]
+    return {**result, "evaluation": evaluation["rows"], "figure": figure}
+
+
+def _free_directory() -> Path:
+    """Return the first of runs/demo, runs/demo-2, ... that holds no run."""
+    directory = Path("runs/demo")
+    numbers = count(2)
+    while (directory / "ledger.jsonl").exists():
+        directory = Path(f"runs/demo-{next(numbers)}")
+    return directory
 
 
 def show(result: dict[str, Any]) -> None:
     print(result["summary"])
     print(
-        f"Accuracy on real test digits of classifiers trained on {result['n_synthetic']} synthetic ones:"
+        "Accuracy on real test digits of classifiers trained on "
+        f"{result['n_synthetic']} synthetic ones:"
     )
     for row in result["evaluation"]:
         print(f"  {row['classifier']:<10}{row['accuracy']:5.1f} %")
-    print(f"Files:     {', '.join([*result['files'], result['figure']])}")
+    files = [*result["files"], result["figure"]]
+    print(f"Files:     {', '.join(files)}")
     print(f"Next:      {result['next']}")

@@ -1,83 +1,117 @@
-"""``dpswd fit``: the command line of Lightning, with errors in one line."""
+"""``dpswd fit``: the command line of Lightning, with errors in one line.
+
+The imports take some seconds, so :mod:`dpswd.commands.main` answers ``dpswd fit --help`` without this
+module.
+"""
 
 import re
 import signal
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 
 from jsonargparse import ArgumentError
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from dpswd._distributed import lost
+from dpswd.commands._fit_help import asks_for_full_help
 from dpswd.commands.configs import config_path
 from dpswd.errors import DpswdError, InputError
 from dpswd.lightning.cli import PrivateCLI
 
+# Warnings of Lightning about settings that are intended here.
+_INTENDED = (
+    # Batches are handles, and no worker has to load them.
+    ".*does not have many workers.*",
+    # main() passes its arguments to the LightningCLI.
+    ".*LightningCLI's args parameter is intended.*",
+    # Raised inside Lightning.
+    ".*isinstance.treespec, LeafSpec.. is deprecated.*",
+    ".*is smaller than the logging interval.*",
+    # A resumed run has checkpoints.
+    ".*Checkpoint directory .* exists and is not empty.*",
+    # Modules that train a part of their parameters need this setting.
+    ".*find_unused_parameters=True was specified.*",
+)
+
+# torch.distributed has no exception class for a lost connection, only these words in the message.
+_LOST_CONNECTION = ("gloo", "NCCL", "onnection closed")
+
 
 def fit(arguments: Sequence[str]) -> PrivateCLI:
     """Run ``fit`` and return the LightningCLI."""
-    _quiet()
+    for message in _INTENDED:
+        warnings.filterwarnings("ignore", message=message)
+    options = list(arguments)
+    if asks_for_full_help(options):
+        options.remove("all")
+    with _errors_of_this_package():
+        return PrivateCLI(_with_config_paths(options))
+
+
+@contextmanager
+def _errors_of_this_package() -> Iterator[None]:
+    """Turn the exceptions of Lightning, jsonargparse and torch into those of this package."""
     try:
-        return PrivateCLI(_with_config_paths(arguments))
-    except SystemExit as left:  # of Lightning, after Ctrl-C
-        raise (
-            left.__context__ if isinstance(left.__context__, KeyboardInterrupt) else left
-        ) from None
-    except SIGTERMException:  # Lightning would exit with status 0
+        yield
+    except SystemExit as stop:
+        # Lightning exits after Ctrl-C.
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            raise stop.__context__ from None
+        raise
+    except SIGTERMException:
+        # Lightning would exit with status 0.
         raise SystemExit(128 + signal.SIGTERM) from None
     except (ArgumentError, MisconfigurationException) as error:
-        said = " ".join(str(error).split())
-        said = re.sub(
-            r".*NestedArg\(key=('[^']*').*", r"Option \1 is not accepted", said
-        )  # of jsonargparse 4.40
-        said = (re.findall(r"Option '[^']*' is not accepted", said) or [said])[
-            -1
-        ]  # of a page about all types
-        raise _cause(error) or InputError(
-            f"Expected a valid config, got: {said} (dpswd fit --help)."
-        ) from None
+        cause = _cause(error)
+        if cause is not None:
+            raise cause from None
+        message = _refused_option(str(error))
+        raise InputError(f"Expected a valid config, got: {message} (dpswd fit --help).") from None
     except ValueError as error:
-        raise (
-            _cause(error) or error
-        ) from None  # jsonargparse wraps the errors of the classes that it instantiates
+        # jsonargparse wraps the errors of the classes that it instantiates.
+        raise (_cause(error) or error) from None
     except RuntimeError as error:
-        words = (
-            "gloo",
-            "NCCL",
-            "onnection closed",
-        )  # torch.distributed has no exception class for a lost connection
-        if isinstance(error, DpswdError) or not any(word in str(error) for word in words):
+        if isinstance(error, DpswdError):
+            raise
+        if not any(word in str(error) for word in _LOST_CONNECTION):
             raise
         raise lost(error) from None
 
 
 def _cause(error: BaseException | None) -> DpswdError | None:
-    """Return the error of this package that another exception was raised from, or while handling."""
+    """Return the error of this package from which, or during which, another one was raised."""
     while error is not None and not isinstance(error, DpswdError):
         error = error.__cause__ or error.__context__
     return error
 
 
+def _refused_option(message: str) -> str:
+    """Return the refused option of a message of jsonargparse, else the message in one line.
+
+    jsonargparse tries every type that a config may have and prints a page about all of them; the
+    line about the last one names the option.
+    """
+    line = " ".join(message.split())
+    # jsonargparse 4.40 prints the class of its internal record of the option.
+    line = re.sub(r".*NestedArg\(key=('[^']*').*", r"Option \1 is not accepted", line)
+    refused = re.findall(r"Option '[^']*' is not accepted", line)
+    if refused:
+        return str(refused[-1])
+    return line
+
+
 def _with_config_paths(arguments: Sequence[str]) -> list[str]:
-    """Replace the name of a shipped config by its path."""
-    result = list(arguments)
-    for i, argument in enumerate(result):
-        if argument == "--config" and i + 1 < len(result):
-            result[i + 1] = str(config_path(result[i + 1]))
+    """Replace the names of shipped configs by their paths."""
+    result = []
+    for previous, argument in pairwise(["", *arguments]):
+        if previous == "--config":
+            result.append(str(config_path(argument)))
         elif argument.startswith("--config="):
-            result[i] = f"--config={config_path(argument.removeprefix('--config='))}"
+            path = config_path(argument.removeprefix("--config="))
+            result.append(f"--config={path}")
+        else:
+            result.append(argument)
     return result
-
-
-def _quiet() -> None:
-    """Hide warnings of Lightning about settings that are intended."""
-    for message in (
-        ".*does not have many workers.*",  # batches are handles
-        ".*LightningCLI's args parameter is intended.*",  # main() passes its arguments
-        ".*isinstance.treespec, LeafSpec.. is deprecated.*",  # inside Lightning
-        ".*is smaller than the logging interval.*",
-        ".*Checkpoint directory .* exists and is not empty.*",  # a resumed run
-        ".*find_unused_parameters=True was specified.*",  # needed by modules that train a part of their parameters
-    ):
-        warnings.filterwarnings("ignore", message=message)

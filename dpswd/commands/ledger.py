@@ -1,12 +1,12 @@
-"""``dpswd ledger``: shows a ledger, or creates one that several runs share."""
+"""``dpswd ledger``: shows a ledger, or creates one that several runs share.
+
+Accounting is imported where it is called, so that ``--help`` is quick.
+"""
 
 import argparse
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
-
-from dpswd.accounting.accountant import PrivacyAccountant, round_up
-from dpswd.accounting.ledger import Ledger, SharedLedger, plan_of, statement
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -32,6 +32,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
+    from dpswd.accounting.accountant import PrivacyAccountant
+    from dpswd.accounting.ledger import Ledger, SharedLedger, plan_of, statement
+
     path = arguments.path
     if arguments.action == "create":
         budget = {"target_epsilon": arguments.epsilon, "target_delta": arguments.delta}
@@ -58,6 +61,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
+    from dpswd.accounting.accountant import round_up
+
     print(f"{result['path']}: chain ok, head {result['head']}")
     if result["torn"]:
         print(

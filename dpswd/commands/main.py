@@ -1,7 +1,7 @@
 """The command ``dpswd``: a table of commands, whose modules are imported on use.
 
-Exit status: 0 done; 2 invalid input, with one line on stderr and no traceback; 1 everything else. Nothing here imports
-torch, so that ``dpswd --help`` is quick.
+Exit status: 0 done; 2 invalid input, with one line on stderr and no traceback; 1 everything else.
+Nothing here imports torch, so that ``dpswd --help`` is quick.
 """
 
 import argparse
@@ -14,9 +14,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
 from dpswd import __version__
+from dpswd.commands._fit_help import HELP, asks_for_full_help, asks_for_help
 from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 
 COMMANDS = {  # modules of dpswd.commands, and their lines of --help
@@ -36,91 +38,158 @@ COMMANDS = {  # modules of dpswd.commands, and their lines of --help
     "ledger": "show a ledger, or create one that several runs share",
 }
 
+DESCRIPTION = (
+    "Differentially private generators, adapted classifiers and sliced Wasserstein distances."
+)
+EPILOG = (
+    "dpswd COMMAND --help explains a command. "
+    "Every command takes --json and then prints one JSON object."
+)
+
+DONE = 0
+FAILED = 1
+INVALID_INPUT = 2
+INTERRUPTED = 128 + 2  # as a shell reports SIGINT
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        argv = sys.argv[1:]
+    arguments = list(argv)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            if arguments and arguments[0] == "fit":
+            if arguments[:1] == ["fit"]:
                 return _fit(arguments)
             return _run(arguments)
     except DpswdError as error:
-        # Rank 0 raises the same error and ends the run; a failure here would make the launcher kill rank 0 first.
-        if _is_follower() and not isinstance(error, ProcessLostError):
-            return 0
-        print(f"dpswd: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2 if isinstance(error, InputError | LedgerError) else 1
-    except KeyboardInterrupt as stop:
-        print(*["dpswd: interrupted.", *getattr(stop, "__notes__", ())], file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of stdout has gone, as in: dpswd ... | head -1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return _status_of(error)
+    except KeyboardInterrupt as interrupt:
+        print("dpswd: interrupted.", *getattr(interrupt, "__notes__", ()), file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of stdout has gone, as in: dpswd ... | head -1
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, sys.stdout.fileno())
+        return FAILED
+
+
+def _status_of(error: DpswdError) -> int:
+    """Print an error in one line; return the exit status."""
+    # Rank 0 raises the same error and ends the run. If another rank failed here, the launcher would
+    # kill rank 0 before its message is printed.
+    if _is_follower() and not isinstance(error, ProcessLostError):
+        return DONE
+    message = " ".join(str(error).split())
+    print(f"dpswd: {message}", file=sys.stderr)
+    if isinstance(error, InputError | LedgerError):
+        return INVALID_INPUT
+    return FAILED
+
+
+# Commands with options of their own
 
 
 def _run(arguments: list[str]) -> int:
-    parser = _Parser(
-        prog="dpswd",
-        allow_abbrev=False,
-        description="Differentially private generators, adapted classifiers and sliced Wasserstein distances.",
-        epilog="dpswd COMMAND --help explains a command. Every command takes --json and then prints one JSON object.",
-    )
+    """Run a command of the table other than ``fit``; return the exit status."""
+    options, unknown = _parser(arguments).parse_known_args(arguments)
+    if unknown:
+        raise InputError(
+            f"Expected options listed by dpswd {options.command} --help, got {' '.join(unknown)}."
+        )
+    command = _command(options.command)
+    try:
+        with _packages():
+            result = command.run(options)
+    except KeyboardInterrupt as interrupt:
+        if _can_be_resumed(options):
+            words = [word for word in arguments if word != "--resume"]
+            again = shlex.join([*words, "--resume"])
+            interrupt.add_note(f"To finish the run, which pays for no release twice: dpswd {again}")
+        raise
+    if _is_follower():
+        return DONE
+    if options.json:
+        print(json.dumps(result))
+    else:
+        command.show(result)
+    # Of the commands, only an audit can pass or fail: it fails if it refutes a claim.
+    if not result.get("passed", True):
+        return FAILED
+    return DONE
+
+
+def _parser(arguments: list[str]) -> argparse.ArgumentParser:
+    """Return the parser of all commands, with the options of the one that the arguments name.
+
+    The modules of the other commands are not imported, which would take time.
+    """
+    parser = _Parser(prog="dpswd", allow_abbrev=False, description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"dpswd {__version__}")
     subparsers = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Parser
     )
-    chosen: Any = None
     for name, text in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
         if arguments[:1] == [name]:
-            with _packages():
-                chosen = import_module(f"dpswd.commands.{name}")
-            chosen.add_arguments(subparser)
+            _command(name).add_arguments(subparser)
         subparser.add_argument(
             "--json", action="store_true", help="print one JSON object and nothing else"
         )
-    parsed, unknown = parser.parse_known_args(arguments)
-    if unknown:
+    return parser
+
+
+def _command(name: str) -> ModuleType:
+    """Return the module of a command."""
+    with _packages():
+        return import_module(f"dpswd.commands.{name}")
+
+
+def _can_be_resumed(options: argparse.Namespace) -> bool:
+    """Whether the command has an option ``--resume`` and its run directory has a ledger."""
+    if "resume" not in options or not options.out:
+        return False
+    ledger: Path = options.out / "ledger.jsonl"
+    return ledger.exists()
+
+
+class _Parser(argparse.ArgumentParser):
+    """Parser that raises instead of exiting."""
+
+    def error(self, message: str) -> NoReturn:
         raise InputError(
-            f"Expected options listed by dpswd {parsed.command} --help, got {' '.join(unknown)}."
+            f"Expected valid options for {self.prog}, got: {message} "
+            f"({self.prog} --help lists them)."
         )
-    try:
-        with _packages():
-            result = chosen.run(parsed)
-    except KeyboardInterrupt as stop:
-        if (
-            getattr(parsed, "resume", None) is not None
-            and parsed.out
-            and (parsed.out / "ledger.jsonl").exists()
-        ):
-            again = shlex.join([*(word for word in arguments if word != "--resume"), "--resume"])
-            stop.add_note(f"To finish the run, which pays for no release twice: dpswd {again}")
-        raise
-    if _is_follower():
-        return 0
-    if parsed.json:
-        print(json.dumps(result))
-    else:
-        chosen.show(result)
-    return 0 if result.get("passed", True) else 1  # an audit that refuted a claim
+
+
+# The command line of Lightning
 
 
 def _fit(arguments: list[str]) -> int:
+    """Run ``dpswd fit``, whose options Lightning parses; return the exit status."""
+    if asks_for_help(arguments) and not asks_for_full_help(arguments):
+        print(HELP, end="")
+        return DONE
     with _packages():
+        # Lightning takes seconds to import, and no other command needs it.
         from dpswd.commands.fit import fit
     if "--json" not in arguments:
         fit(arguments)
-        return 0
+        return DONE
     with redirect_stdout(sys.stderr):
-        directory = Path(
-            fit([each for each in arguments if each != "--json"]).trainer.default_root_dir
-        )
-    privacy = directory / "privacy.json"
-    facts = json.loads(privacy.read_text()) if privacy.is_file() else None
-    print(json.dumps({"run_dir": str(directory), "privacy": facts}))
-    return 0
+        command_line = fit([word for word in arguments if word != "--json"])
+    directory = Path(command_line.trainer.default_root_dir)
+    privacy_file = directory / "privacy.json"
+    privacy = None
+    if privacy_file.is_file():
+        privacy = json.loads(privacy_file.read_text())
+    print(json.dumps({"run_dir": str(directory), "privacy": privacy}))
+    return DONE
+
+
+# Helpers
 
 
 @contextmanager
@@ -145,10 +214,3 @@ def _is_follower() -> bool:
     """Whether this process has a rank above 0 in a distributed run."""
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
     return rank not in ("", "0") and "WORLD_SIZE" in os.environ
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        raise InputError(
-            f"Expected valid options for {self.prog}, got: {message} ({self.prog} --help lists them)."
-        )

@@ -23,32 +23,6 @@ from dpswd.errors import InputError
 from dpswd.lightning.budget import PrivacyBudget
 from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
 
-HELP = """\
-usage: dpswd fit --config NAME|FILE [options]
-
-  --config NAME|FILE                a shipped config (dpswd configs lists them) or a file; may be repeated
-  --data.path PATH                  records: a folder of images, a file of vectors, or a benchmark's name
-  --data.download true              let a benchmark's data set be downloaded
-
-  --privacy.target_epsilon E        budget of the run
-  --privacy.target_delta D          budget of the run; below 1 / N
-  --privacy.accountant pld|rdp      exact composition, or Renyi differential privacy
-  --privacy.shared_ledger FILE      ledger of several runs on the same records (dpswd ledger create)
-
-  --trainer.default_root_dir DIR    the run directory; that of the config by default
-  --trainer.max_steps N             training steps, which the budget is planned over
-  --trainer.accelerator cpu|gpu|auto
-  --trainer.enable_progress_bar false
-  --trainer.logger false            no metrics and pictures for TensorBoard in RUN_DIR/lightning_logs
-  --seed_everything N               weights and public samples; never noise, batches or directions
-  --ckpt_path FILE                  resume from RUN_DIR/checkpoints/last.ckpt
-
-  --print_config                    print the whole config and exit
-  --help all                        list every option of trainer, model and data
-
-A key of the config is an option: --model.init_args.n_projections 200. Keys of the command line win.
-"""
-
 
 class _SaveConfig(SaveConfigCallback):
     """Writes the config of a fit to its run directory right before the ledger; refused runs leave no file."""
@@ -89,10 +63,6 @@ class PrivateCLI(LightningCLI):
     """``dpswd fit --config FILE``: any LightningModule and data module, with a privacy budget."""
 
     def __init__(self, args: list[str]) -> None:
-        if {"--help", "-h"} & set(args) and "all" not in args:
-            print(HELP, end="")  # noqa: T201
-            raise SystemExit(0)
-        args = [word for word in args if word != "all"]
         for name in ("lightning.pytorch", "lightning.fabric"):  # hardware, tips, seeds
             logging.getLogger(name).setLevel(logging.WARNING)
         options = {"exit_on_error": False, "allow_abbrev": False}
