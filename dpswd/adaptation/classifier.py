@@ -67,6 +67,7 @@ class SyntheticTarget:
         cls, generator: MixtureGenerator, space: SourceSpace, n: int, seed: int
     ) -> "SyntheticTarget":
         """Draw n records of a generator of coordinates or of images; the global random state stays as it is."""
+        assert generator.structure is not None  # set by the fit
         images, signal = len(space.shape) > 1, float(generator.structure.signal_to_noise["means"])
         with seeded(seed):
             drawn = draw(generator, torch.zeros(n, dtype=torch.int64))

@@ -8,10 +8,10 @@ __all__ = ["ImageAdapter"]
 
 
 class ImageAdapter(nn.Module):
-    """Map images (n, channels, h, w) by one affine map, one filter and one gain; starts as the identity.
+    """Map images by one affine map, one filter and one gain; starts as the identity.
 
-    The affine map has 6 parameters, the 5 x 5 filter 25, the gain one. So few parameters describe how the target was
-    framed and scanned, but not what its images show. Pixels stay in [0, 1].
+    The affine map has 6 parameters, the 5 x 5 filter 25, the gain one. So few parameters describe
+    how the target was framed and scanned, but not what its images show. Pixels stay in [0, 1].
     """
 
     def __init__(self) -> None:
@@ -21,10 +21,9 @@ class ImageAdapter(nn.Module):
         self.log_gain = nn.Parameter(torch.zeros(()))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map (n, channels, h, w) to the same shape."""
-        grid = F.affine_grid(
-            self.plane.expand(len(images), 2, 3), list(images.shape), align_corners=False
-        )
+        """Map images (n, channels, height, width) in [0, 1] to the same shape."""
+        plane = self.plane.expand(len(images), 2, 3)
+        grid = F.affine_grid(plane, list(images.shape), align_corners=False)
         moved = F.grid_sample(images, grid, align_corners=False)
         channels = moved.flatten(0, 1).unsqueeze(1)
         filtered = channels + F.conv2d(channels, self.filter, padding=2)

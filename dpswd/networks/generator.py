@@ -1,9 +1,9 @@
 """Base class of generators, and drawing of records from them."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,15 +15,23 @@ from dpswd._provenance import track_runs
 from dpswd._validate import at_least, choice, positive
 from dpswd.errors import InputError
 
+if TYPE_CHECKING:
+    from dpswd.mixture.structure import Structure
+
 __all__ = ["Generator", "draw"]
 
-_PART = 500  # records that are generated at a time
+# Records are generated in parts of this size, which bounds the memory that a generator needs.
+_PART = 500
+
+# At most this many unknown names of classes are printed in a message.
+_MOST_NAMES = 5
 
 
 class Generator(nn.Module):
     """Base class of generators: sizes, latent codes, and the format of the records.
 
-    A subclass stores its arguments as attributes of the same names, from which :func:`write_generator` writes them.
+    A subclass stores its arguments as attributes of the same names, from which
+    :func:`~dpswd.files.generators.write_generator` writes them.
 
     Args:
         sample_shape: Shape of one record.
@@ -36,6 +44,9 @@ class Generator(nn.Module):
         layout: Format of the private records, in which synthetic ones are returned.
         kinds: Public kinds of columns.
         structure: Facts of the fit, for reports; not in the file.
+
+    Raises:
+        InputError: If ``latent_dim`` is below 1 or ``n_classes`` is negative.
 
     Example:
         >>> class Linear(Generator):
@@ -53,53 +64,87 @@ class Generator(nn.Module):
         track_runs(self)
         at_least(1, latent_dim=latent_dim)
         at_least(0, n_classes=n_classes)
-        self.sample_shape, self.n_classes, self.latent_dim = (
-            tuple(sample_shape),
-            n_classes,
-            latent_dim,
-        )
-        self.class_names: list[Any] | None = None
+        self.sample_shape = tuple(sample_shape)
+        self.n_classes = n_classes
+        self.latent_dim = latent_dim
+        self.class_names: Sequence[Any] | None = None
         self.proportions: list[float] | None = None
         self.layout: Layout | None = None
         self.kinds: list[str] | None = None
-        self.structure: Any = None
+        self.structure: Structure | None = None
 
     def latent(self, n: int, spread: float = 1.0) -> Tensor:
         """Draw normal codes (n, latent_dim) of standard deviation ``spread``."""
-        device = next(itertools.chain(self.parameters(), self.buffers())).device
-        return spread * torch.randn(n, self.latent_dim, device=device)
+        first_tensor = next(itertools.chain(self.parameters(), self.buffers()))
+        return spread * torch.randn(n, self.latent_dim, device=first_tensor.device)
 
     def code(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Concatenate codes and one-hot classes: (n, latent_dim + C)."""
-        if not self.n_classes:
+        """Concatenate codes (n, latent_dim) and one-hot classes: (n, latent_dim + C)."""
+        if self.n_classes == 0:
             return latent
-        return torch.cat([latent, F.one_hot(labels, self.n_classes).to(latent.dtype)], dim=1)
+        one_hot = F.one_hot(labels, self.n_classes).to(latent.dtype)
+        return torch.cat([latent, one_hot], dim=1)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Map codes (n, latent_dim) and classes (n,) to records ``(n, *sample_shape)``; pixels in [0, 1]."""
+        """Map codes to records.
+
+        Args:
+            latent: Codes (n, latent_dim), as :meth:`latent` draws them.
+            labels: Numbers (n,) of the classes; 0 without classes.
+
+        Returns:
+            Records ``(n, *sample_shape)``; pixels lie in [0, 1].
+        """
         raise NotImplementedError
 
     def labels(self, n: int, proportions: str = "equal") -> Tensor:
-        """Return n classes (n,), every class equally often or in the released proportions; 0 without classes."""
+        """Choose the classes of n records.
+
+        Args:
+            n: Number of records.
+            proportions: ``"equal"``: every class equally often. ``"released"``: in the released
+                proportions and in random order.
+
+        Returns:
+            Numbers (n,) of the classes; 0 without classes.
+
+        Raises:
+            InputError: If n is below 1, or the proportions are unknown or were not released.
+        """
         at_least(1, n=n)
         choice(("equal", "released"), proportions=proportions)
-        if proportions == "equal" or not self.n_classes:
+        if proportions == "equal" or self.n_classes == 0:
             return torch.arange(n) % max(1, self.n_classes)
         if self.proportions is None:
             raise InputError(
-                "Expected released proportions of the classes, got a generator without; use 'equal'."
+                "Expected released proportions of the classes, got a generator without; "
+                "use proportions='equal'."
             )
-        edges = (torch.tensor(self.proportions, dtype=torch.float64).cumsum(0) * n).round().long()
-        return torch.bucketize(torch.arange(n), edges[:-1], right=True)[torch.randperm(n)]
+        cumulative = torch.tensor(self.proportions, dtype=torch.float64).cumsum(0)
+        ends = (cumulative * n).round().long()
+        ordered = torch.bucketize(torch.arange(n), ends[:-1], right=True)
+        return ordered[torch.randperm(n)]
 
     def numbers(self, names: Any) -> Tensor:
-        """Return the numbers (n,) of classes that are given by name, which may be spelled out."""
+        """Return the numbers (n,) of classes that are given by name.
+
+        A name may be spelled out: the class 7 is also found as ``"7"``.
+
+        Raises:
+            InputError: If a name is not one of the classes.
+        """
         classes = list(self.class_names or range(self.n_classes))
-        known = {key: i for i, name in enumerate(classes) for key in (str(name), name)}
-        given = np.asarray(names).ravel().tolist()
-        if unknown := sorted({str(name) for name in given if name not in known}):
-            raise InputError(f"Expected classes out of {classes}, got {', '.join(unknown[:5])}.")
-        return torch.tensor([known[name] for name in given])
+        number_of: dict[Any, int] = {}
+        for number, name in enumerate(classes):
+            number_of[str(name)] = number
+            number_of[name] = number
+        listed = np.asarray(names).ravel().tolist()
+        unknown = sorted({str(name) for name in listed if name not in number_of})
+        if unknown:
+            raise InputError(
+                f"Expected classes out of {classes}, got {', '.join(unknown[:_MOST_NAMES])}."
+            )
+        return torch.tensor([number_of[name] for name in listed])
 
 
 @contextmanager
@@ -110,56 +155,84 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-@torch.no_grad()
 def draw(generator: Generator, labels: Tensor, spread: float = 1.0) -> Tensor:
     """Generate a record for each class in evaluation mode.
 
     Args:
         generator: The generator.
         labels: Numbers (n,) of the classes; 0 without classes.
-        spread: Factor above 0 on the noise about the means of cells; below 1 draws are closer to them.
+        spread: Factor above 0 on the noise about the means of cells; below 1 draws are closer to
+            them.
 
     Returns:
         Records ``(n, *sample_shape)`` in float32 on the CPU.
+
+    Raises:
+        InputError: If ``spread`` is not positive.
 
     Example:
         >>> from dpswd.mixture.generator import MixtureGenerator
         >>> draw(MixtureGenerator((1, 8, 8), n_classes=2), torch.tensor([0, 1, 1])).shape
         torch.Size([3, 1, 8, 8])
     """
-    return torch.cat(list(_drawn(generator, labels, spread)))
-
-
-@torch.no_grad()
-def _drawn(generator: Generator, labels: Tensor, spread: float) -> Iterator[Tensor]:
-    """Yield what :func:`draw` returns in parts."""
-    positive(spread=spread)
-    training = generator.training
-    generator.eval()
-    for part in labels.split(_PART):
-        latent = generator.latent(len(part), spread)
-        yield generator(latent, part.to(latent.device)).cpu()
-    generator.train(training)
+    return torch.cat(list(_draw_parts(generator, labels, spread)))
 
 
 def draw_in_layout(generator: Generator, labels: Tensor, spread: float = 1.0) -> Any:
-    """Generate a record for each class in the format of the private ones; images part by part, to hold bytes only."""
-    parts = _drawn(generator, labels, spread)
+    """Generate a record for each class in the format of the private ones.
+
+    Images are converted part by part, so that bytes are held in memory and not floats.
+
+    Args:
+        generator: The generator; its ``layout`` is the format.
+        labels: Numbers (n,) of the classes; 0 without classes.
+        spread: As in :func:`draw`.
+
+    Returns:
+        An array or a DataFrame of n records, in bytes or floats as the layout says.
+    """
+    parts = _draw_parts(generator, labels, spread)
     if len(generator.sample_shape) == 3:
-        return np.concatenate([_in_layout(generator, part) for part in parts])
-    return _in_layout(generator, torch.cat(list(parts)))
+        return np.concatenate([_restore(generator, part) for part in parts])
+    return _restore(generator, torch.cat(list(parts)))
 
 
-def _in_layout(generator: Generator, records: Tensor) -> Any:
-    """Convert records ``(n, *sample_shape)`` to the format of the private ones: bytes or floats, array or DataFrame."""
-    for column, kind in enumerate(generator.kinds or ()):
+@torch.no_grad()
+def _draw_parts(generator: Generator, labels: Tensor, spread: float) -> Iterator[Tensor]:
+    """Yield the records of :func:`draw` in parts (at most 500, *sample_shape)."""
+    positive(spread=spread)
+    training = generator.training
+    generator.eval()
+    try:
+        for part in labels.split(_PART):
+            latent = generator.latent(len(part), spread)
+            yield generator(latent, part.to(latent.device)).cpu()
+    finally:
+        generator.train(training)
+
+
+def _restore(generator: Generator, records: Tensor) -> Any:
+    """Convert records ``(n, *sample_shape)`` to the format of the private ones."""
+    records = _with_whole_columns(generator, records)
+    layout = generator.layout
+    if layout is None and records.ndim == 2:
+        layout = Layout.of(records)
+    elif layout is None:
+        layout = Layout.of(records[:1].to(torch.uint8))
+    return layout.restore(records)
+
+
+def _with_whole_columns(generator: Generator, records: Tensor) -> Tensor:
+    """Round integer columns, and move entries of binary columns to the nearer bound."""
+    if generator.kinds is None:
+        return records
+    records = records.clone()
+    for column, kind in enumerate(generator.kinds):
         values = records[:, column]
         if kind == "integer":
-            values.round_()
+            records[:, column] = values.round()
         elif kind == "binary":
-            low, high = (float(getattr(generator, name)[column]) for name in ("low", "high"))
-            values.copy_(torch.where(values > (low + high) / 2, high, low))
-    layout = generator.layout or Layout.of(
-        records if records.ndim == 2 else records[:1].to(torch.uint8)
-    )
-    return layout.restore(records)
+            low = float(generator.get_buffer("low")[column])
+            high = float(generator.get_buffer("high")[column])
+            records[:, column] = torch.where(values > (low + high) / 2, high, low)
+    return records

@@ -16,14 +16,6 @@ from dpswd.networks.generator import Generator
 __all__ = ["ConvGenerator", "ShuffleGenerator"]
 
 
-def _quarter(sample_shape: tuple[int, ...]) -> tuple[int, int]:
-    if len(sample_shape) != 3:
-        raise InputError(
-            f"Expected sample_shape (channels, height, width) for images, got {tuple(sample_shape)}."
-        )
-    return math.ceil(sample_shape[1] / 4), math.ceil(sample_shape[2] / 4)
-
-
 class ConvGenerator(Generator):
     """Two linear layers and two upsampled convolutions, for images, in the manner of Harder2021.
 
@@ -54,16 +46,17 @@ class ConvGenerator(Generator):
         width: int = 16,
     ) -> None:
         super().__init__(sample_shape, n_classes, latent_dim)
-        self.hidden, self.width = hidden, width
-        height, breadth = _quarter(sample_shape)
+        self.hidden = hidden
+        self.width = width
+        rows, columns = _quarter_size(sample_shape)
         self.body = nn.Sequential(
             nn.Linear(latent_dim + n_classes, hidden),
             nn.BatchNorm1d(hidden),
             nn.ReLU(),
-            nn.Linear(hidden, width * height * breadth),
-            nn.BatchNorm1d(width * height * breadth),
+            nn.Linear(hidden, width * rows * columns),
+            nn.BatchNorm1d(width * rows * columns),
             nn.ReLU(),
-            nn.Unflatten(1, (width, height, breadth)),
+            nn.Unflatten(1, (width, rows, columns)),
             nn.Upsample(scale_factor=2, mode="bilinear"),
             nn.Conv2d(width, width // 2, 5, padding=2),
             nn.ReLU(),
@@ -73,26 +66,28 @@ class ConvGenerator(Generator):
         )
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """See :class:`Generator`."""
-        _, height, width = self.sample_shape
-        return cast(Tensor, self.body(self.code(latent, labels))[:, :, :height, :width])
+        """See :class:`~dpswd.networks.generator.Generator`."""
+        images = self.body(self.code(latent, labels))
+        return _cut(images, self.sample_shape)
 
 
 class ShuffleGenerator(Generator):
-    """A linear layer per class to the low frequencies of an image, corrected by two convolutions with pixel shuffle.
+    """Low frequencies by a linear layer per class, corrected by convolutions with pixel shuffle.
 
     With the defaults it has about 850,000 parameters.
 
-    The code has as many coordinates as there are frequencies, so that the linear layers can have any covariance; their
-    weights are in units of the reference spectrum. The correction starts at zero. Its convolutions work at a quarter
-    and at half of the resolution, and every class scales its hidden layer by factors of its own. Jitter is applied in
-    evaluation mode only: it adds variety to what the network was trained to.
+    The code has as many coordinates as there are frequencies, so that the linear layers can have
+    any covariance; their weights are in units of the reference spectrum. The correction starts at
+    zero. Its two convolutions work at a quarter and at half of the resolution, and every class
+    scales its hidden layer by factors of its own. Jitter is applied in evaluation mode only: it
+    adds variety to what the network was trained to.
 
     Args:
         sample_shape: (channels, height, width).
         n_classes: Number C of classes; 0 for none.
-        size: Frequencies per axis, at most the side of the image; see :class:`dpswd.features.frequencies.Frequencies`.
-        chroma_size: Those of the two other opponent colours; ``None`` for ``size``.
+        size: Frequencies per axis, at most the side of the image; see
+            :class:`dpswd.features.frequencies.Frequencies`.
+        chroma_size: Frequencies per axis of the two other opponent colours; ``None`` for ``size``.
         hidden: Outputs of the first linear layer of the correction.
         width: Channels before the first convolution; even.
         jitter: Public amounts of jitter; see :func:`dpswd.features.jitter.jitter`.
@@ -119,52 +114,97 @@ class ShuffleGenerator(Generator):
         width: int = 32,
         jitter: dict[str, float] | None = None,
     ) -> None:
-        check_amounts(jitter or {})
-        height, breadth = _quarter(sample_shape)
+        amounts: dict[str, Any] = jitter or {}
+        check_amounts(amounts)
+        rows, columns = _quarter_size(sample_shape)
         features = Frequencies(sample_shape, min(size, *sample_shape[1:]), chroma_size)
-        dim, groups = features.dim, max(1, n_classes)
-        super().__init__(sample_shape, n_classes, dim + (N_CODES if jitter else 0))
-        self.size, self.chroma_size, self.hidden, self.width = size, chroma_size, hidden, width
-        self.jitter: dict[str, Any] = jitter or {}
+        dim = features.dim
+        n_moves = N_CODES if amounts else 0
+        super().__init__(sample_shape, n_classes, latent_dim=dim + n_moves)
+        self.size = size
+        self.chroma_size = chroma_size
+        self.hidden = hidden
+        self.width = width
+        self.jitter = amounts
         self.features = features
         self.deviations = nn.Buffer(features.reference.sqrt().float(), persistent=False)
-        self.linear = nn.Parameter(torch.randn(groups, dim, dim) / math.sqrt(dim))
-        self.offset = nn.Parameter(torch.zeros(groups, dim))
+        n_groups = max(1, n_classes)
+        self.linear = nn.Parameter(torch.randn(n_groups, dim, dim) / math.sqrt(dim))
+        self.offset = nn.Parameter(torch.zeros(n_groups, dim))
         self.first = nn.Sequential(nn.Linear(dim + n_classes, hidden), nn.BatchNorm1d(hidden))
-        self.gain = nn.Parameter(torch.ones(groups, hidden))
+        self.gain = nn.Parameter(torch.ones(n_groups, hidden))
+        # The order of construction fixes the order of the random draws of the initial weights.
         self.body = nn.Sequential(
             nn.ReLU(),
-            nn.Linear(hidden, width * height * breadth),
-            nn.Unflatten(1, (width, height, breadth)),
+            nn.Linear(hidden, width * rows * columns),
+            nn.Unflatten(1, (width, rows, columns)),
             nn.BatchNorm2d(width),
             nn.ReLU(),
             nn.Conv2d(width, 4 * (width // 2), 3, padding=1),
             nn.PixelShuffle(2),
             nn.BatchNorm2d(width // 2),
             nn.ReLU(),
-            last := nn.Conv2d(width // 2, 4 * sample_shape[0], 3, padding=1),
+            _zero_convolution(width // 2, 4 * sample_shape[0]),
             nn.PixelShuffle(2),
         )
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(cast(Tensor, last.bias))
 
     @torch.no_grad()
     def start_at(self, means: Tensor, covariances: Tensor) -> None:
-        """Start at normal distributions of the rows of ``features``: means (C, d) and covariances (C, d, d)."""
+        """Start at normal distributions of the rows of ``features``.
+
+        Args:
+            means: Means (C, d) of the rows of each class.
+            covariances: Their covariances (C, d, d).
+        """
         self.offset.copy_(means / self.deviations)
         self.linear.copy_(root(covariances) / self.deviations[:, None])
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`~dpswd.networks.generator.Generator`."""
-        codes, moves = latent[:, : self.features.dim], latent[:, self.features.dim :]
-        groups = F.one_hot(labels, len(self.linear)).to(codes.dtype)
-        each = (groups[:, :, None] * codes[:, None]).flatten(
-            1
-        )  # the code at the place of its class, zero elsewhere
-        rows = groups @ self.offset + each @ self.linear.mT.flatten(0, 1)
-        correction = self.body(self.first(self.code(codes, labels)) * (groups @ self.gain))
-        _, height, width = self.sample_shape
-        images = (
-            self.features.decode(rows * self.deviations) + correction[:, :, :height, :width]
-        ).clamp(0, 1)
-        return images if self.training or not self.jitter else jitter(images, moves, **self.jitter)
+        dim = self.features.dim
+        codes = latent[:, :dim]
+        membership = F.one_hot(labels, len(self.linear)).to(codes.dtype)
+        rows = self._rows(codes, membership)
+        hidden = self.first(self.code(codes, labels)) * (membership @ self.gain)
+        correction = _cut(self.body(hidden), self.sample_shape)
+        images = (self.features.decode(rows * self.deviations) + correction).clamp(0, 1)
+        if self.training or not self.jitter:
+            return images
+        return jitter(images, latent[:, dim:], **self.jitter)
+
+    def _rows(self, codes: Tensor, membership: Tensor) -> Tensor:
+        """Return the rows (n, d) that the linear layers of the classes make of codes (n, d).
+
+        Args:
+            codes: Codes (n, d).
+            membership: One-hot classes (n, C).
+        """
+        # The code stands at the place of its class, and zeros at those of the other classes:
+        # one product with all layers (C d, d) then selects the layer of each record.
+        placed = (membership[:, :, None] * codes[:, None]).flatten(1)
+        return membership @ self.offset + placed @ self.linear.mT.flatten(0, 1)
+
+
+def _zero_convolution(n_inputs: int, n_outputs: int) -> nn.Conv2d:
+    """Return a 3 x 3 convolution whose weights and offsets are zero."""
+    convolution = nn.Conv2d(n_inputs, n_outputs, 3, padding=1)
+    nn.init.zeros_(convolution.weight)
+    nn.init.zeros_(cast(Tensor, convolution.bias))
+    return convolution
+
+
+def _quarter_size(sample_shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return a quarter of the height and of the width of an image, rounded up."""
+    if len(sample_shape) != 3:
+        raise InputError(
+            f"Expected sample_shape (channels, height, width), got {tuple(sample_shape)}; "
+            "ConvGenerator and ShuffleGenerator make images only."
+        )
+    _, height, width = sample_shape
+    return math.ceil(height / 4), math.ceil(width / 4)
+
+
+def _cut(images: Tensor, sample_shape: tuple[int, ...]) -> Tensor:
+    """Cut images to height and width of ``sample_shape``, whose quarter was rounded up."""
+    _, height, width = sample_shape
+    return images[:, :, :height, :width]
