@@ -11,11 +11,20 @@ from dpswd.features.maps import FeatureMap
 
 __all__ = ["DCT", "Frequencies", "dct_matrix", "reference_spectrum"]
 
+# Standard deviation of a pixel in [0, 1] under the reference spectrum.
+PIXEL_DEVIATION = 0.25
+# Amplitudes of luma, red-blue and green-magenta in photographs, over that of luma.
+OPPONENT_AMPLITUDES = (1.0, 0.25, 0.125)
+# Luma, red-blue and green-magenta as combinations of red, green and blue.
+OPPONENT_COLOURS = ((1.0, 1.0, 1.0), (1.0, 0.0, -1.0), (1.0, -2.0, 1.0))
+
 
 def dct_matrix(size: int) -> Tensor:
     """Return the orthonormal DCT-II matrix (size, size) in float64; row i is the i-th frequency."""
-    k, n = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
-    matrix = torch.cos(math.pi * (2 * n + 1).double() * k / (2 * size)) * math.sqrt(2 / size)
+    positions = torch.arange(size)
+    frequency, position = torch.meshgrid(positions, positions, indexing="ij")
+    angle = math.pi * (2 * position + 1).double() * frequency / (2 * size)
+    matrix = torch.cos(angle) * math.sqrt(2 / size)
     matrix[0] /= math.sqrt(2)
     return matrix
 
@@ -25,7 +34,7 @@ class DCT(FeatureMap):
 
     Args:
         sample_shape: (channels, height, width).
-        size: Frequencies kept per axis.
+        size: Frequencies per axis.
         centre: Public constant subtracted from every pixel.
         radius: Public L2 distance from the centre that is mapped to norm 1/2.
 
@@ -46,56 +55,60 @@ class DCT(FeatureMap):
         radius: float = 1.0,
     ) -> None:
         super().__init__(sample_shape, centre, radius)
-        _, height, width = sample_shape
-        if not 1 <= size <= min(height, width):
-            raise InputError(
-                f"Expected 1 <= size <= {min(height, width)} (side of the image), got size={size}."
-            )
-        self.size, self.dim = size, sample_shape[0] * size**2
+        channels, height, width = sample_shape
+        side = min(height, width)
+        if not 1 <= size <= side:
+            raise InputError(f"Expected 1 <= size <= {side} (side of the image), got size={size}.")
+        self.size = size
+        self.dim = channels * size**2
         self.basis_h = nn.Buffer(dct_matrix(height)[:size].float(), persistent=False)
         self.basis_w = nn.Buffer(dct_matrix(width)[:size].float(), persistent=False)
 
-    def rows(self, centred: Tensor) -> Tensor:
+    def transform(self, centred: Tensor) -> Tensor:
         """Return the low frequencies."""
-        return (self.basis_h @ centred @ self.basis_w.T).flatten(1)
+        frequencies = self.basis_h @ centred @ self.basis_w.T
+        return frequencies.flatten(1)
 
-    def records(self, rows: Tensor) -> Tensor:
+    def inverse(self, rows: Tensor) -> Tensor:
         """Reconstruct images from the low frequencies."""
-        frequencies = rows.unflatten(1, (self.sample_shape[0], self.size, self.size))
+        channels = self.sample_shape[0]
+        frequencies = rows.unflatten(1, (channels, self.size, self.size))
         return cast(Tensor, self.basis_h.T @ frequencies @ self.basis_w)
 
 
 def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
     """Public standard deviations (channels, height, width) of the frequencies of a photograph.
 
-    Amplitudes fall as 1 / f. Of the opponent colours, red-blue has a quarter and green-magenta an eighth of the
-    amplitude of luma. The standard deviation of a pixel is 1/4.
+    Amplitudes fall as 1 / f. Of the opponent colours, red-blue has a quarter and green-magenta an
+    eighth of the amplitude of luma. The standard deviation of a pixel is 1/4.
     """
     channels, height, width = sample_shape
-    i, j = torch.arange(height).double()[:, None], torch.arange(width).double()
-    amplitude = 1 / (1 + i.square() + j.square()).sqrt()
-    relative = torch.tensor(
-        [1.0, 0.25, 0.125] if channels == 3 else [1.0] * channels, dtype=torch.float64
-    )
-    spectrum = relative[:, None, None] * amplitude
-    return cast(
-        Tensor, (spectrum * (0.25 * math.sqrt(channels * height * width) / spectrum.norm())).float()
-    )
+    vertical = torch.arange(height).double()[:, None]
+    horizontal = torch.arange(width).double()
+    amplitudes = 1 / (1 + vertical.square() + horizontal.square()).sqrt()
+    relative = torch.ones(channels, dtype=torch.float64)
+    if channels == 3:
+        relative = torch.tensor(OPPONENT_AMPLITUDES, dtype=torch.float64)
+    spectrum = relative[:, None, None] * amplitudes
+    norm = PIXEL_DEVIATION * math.sqrt(channels * height * width)
+    return cast(Tensor, (spectrum * (norm / spectrum.norm())).float())
 
 
 class Frequencies(FeatureMap):
-    """The lowest frequencies of an image in opponent colours, half whitened by the reference spectrum.
+    """The lowest frequencies of an image in opponent colours, half whitened by the reference.
 
-    Frequency f is divided by the square root of its public standard deviation (:func:`reference_spectrum`), and all by
-    a constant, so that the root mean square of the norm under the reference spectrum is 1/2.
+    Frequency f is divided by the square root of its public standard deviation
+    (:func:`reference_spectrum`), and all by a constant, so that the root mean square of the norm
+    under the reference spectrum is 1/2.
 
     Args:
         sample_shape: (channels, height, width).
         size: Frequencies per axis of luma, or of every channel where the channels are not three.
-        chroma_size: Frequencies per axis of the two other opponent colours.
+        chroma_size: Frequencies per axis of the two other opponent colours; ``None`` for ``size``.
         centre: Public constant subtracted from every pixel.
 
     Attributes:
+        index: Positions (dim,) of the frequencies of the rows among all of the flattened image.
         reference: Variances (dim,) of the rows under the reference spectrum; they sum to 1/4.
 
     Raises:
@@ -116,41 +129,59 @@ class Frequencies(FeatureMap):
     ) -> None:
         super().__init__(sample_shape, centre, radius=1.0)
         channels, height, width = sample_shape
-        self.size, self.chroma_size = size, chroma_size or size
+        self.size = size
+        self.chroma_size = chroma_size or size
+        side = min(height, width)
         for name, value in (("size", self.size), ("chroma_size", self.chroma_size)):
-            if not 1 <= value <= min(height, width):
-                raise InputError(
-                    f"Expected 1 <= {name} <= {min(height, width)} (the image's side), got {value}."
-                )
-        i, j = torch.arange(height)[:, None], torch.arange(width)
-        sizes = [self.size] + [self.chroma_size if channels == 3 else self.size] * (channels - 1)
-        kept = torch.stack([(i < each) & (j < each) for each in sizes]).flatten().nonzero()[:, 0]
-        reference = reference_spectrum(sample_shape).flatten()[kept]
-        weight, self.dim = reference.rsqrt(), len(kept)
-        opponent = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
-        colours = (
-            opponent / opponent.norm(dim=1, keepdim=True) if channels == 3 else torch.eye(channels)
-        )
+            if not 1 <= value <= side:
+                raise InputError(f"Expected 1 <= {name} <= {side} (the image's side), got {value}.")
+        index = _low_frequencies(sample_shape, self.size, self.chroma_size)
+        self.dim = len(index)
+        deviations = reference_spectrum(sample_shape).flatten()[index]
+        weight = deviations.rsqrt()
+        weight = weight / (weight * deviations).norm()
         self.basis_h = nn.Buffer(dct_matrix(height).float(), persistent=False)
         self.basis_w = nn.Buffer(dct_matrix(width).float(), persistent=False)
-        self.colours = nn.Buffer(colours, persistent=False)
-        self.kept = nn.Buffer(kept, persistent=False)
-        self.weight = nn.Buffer(weight / (weight * reference).norm(), persistent=False)
-        self.reference = (reference * self.weight / 2).double().square()
+        self.colours = nn.Buffer(_colours(channels), persistent=False)
+        self.index = nn.Buffer(index, persistent=False)
+        self.weight = nn.Buffer(weight, persistent=False)
+        self.reference = (deviations * weight / 2).double().square()
 
-    def rows(self, centred: Tensor) -> Tensor:
-        """Return the weighted frequencies that are kept."""
+    def transform(self, centred: Tensor) -> Tensor:
+        """Return the weighted low frequencies."""
         mixed = torch.einsum("kc,nchw->nkhw", self.colours, centred)
-        return (self.basis_h @ mixed @ self.basis_w.T).flatten(1)[:, self.kept] * self.weight
+        frequencies = (self.basis_h @ mixed @ self.basis_w.T).flatten(1)
+        return frequencies[:, self.index] * self.weight
 
-    def records(self, rows: Tensor) -> Tensor:
-        """Reconstruct images from the frequencies that are kept."""
-        frequencies = rows.new_zeros(len(rows), math.prod(self.sample_shape))
-        frequencies[:, self.kept] = rows / self.weight
+    def inverse(self, rows: Tensor) -> Tensor:
+        """Reconstruct images from the weighted low frequencies."""
+        n_frequencies = math.prod(self.sample_shape)
+        frequencies = rows.new_zeros(len(rows), n_frequencies)
+        frequencies[:, self.index] = rows / self.weight
         return self.from_frequencies(frequencies.unflatten(1, self.sample_shape))
 
     def from_frequencies(self, frequencies: Tensor) -> Tensor:
-        """Map all frequencies in opponent colours (n, channels, height, width) to centred images."""
-        return torch.einsum(
-            "kc,nkhw->nchw", self.colours, self.basis_h.T @ frequencies @ self.basis_w
-        )
+        """Map all frequencies in opponent colours (n, channels, h, w) to centred images."""
+        mixed = self.basis_h.T @ frequencies @ self.basis_w
+        return torch.einsum("kc,nkhw->nchw", self.colours, mixed)
+
+
+def _low_frequencies(sample_shape: tuple[int, ...], size: int, chroma_size: int) -> Tensor:
+    """Return the positions (dim,) of the low frequencies among those of a flattened image."""
+    channels, height, width = sample_shape
+    vertical = torch.arange(height)[:, None]
+    horizontal = torch.arange(width)
+    sizes = [size] * channels
+    if channels == 3:
+        sizes = [size, chroma_size, chroma_size]
+    low = [(vertical < size) & (horizontal < size) for size in sizes]
+    return torch.stack(low).flatten().nonzero()[:, 0]
+
+
+def _colours(channels: int) -> Tensor:
+    """Return the orthonormal matrix (channels, channels) from channels to opponent colours."""
+    if channels != 3:
+        return torch.eye(channels)
+    opponent = torch.tensor(OPPONENT_COLOURS)
+    norms: Tensor = opponent.norm(dim=1, keepdim=True)
+    return opponent / norms

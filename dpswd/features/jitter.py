@@ -1,7 +1,7 @@
 """Random transformations of generated images: affine maps and elastic distortions.
 
-A normal distribution of pixels represents a shift only to first order. The amounts are public constants, and the
-transformations are functions of latent codes: post-processing.
+A normal distribution of pixels represents a shift only to first order. The amounts are public
+constants, and the transformations are functions of latent codes: post-processing.
 """
 
 import math
@@ -14,46 +14,80 @@ from torch import Tensor
 from dpswd._validate import nonnegative
 from dpswd.errors import InputError
 
-__all__ = ["N_CODES", "jitter"]
+__all__ = ["AMOUNTS", "N_CODES", "check_amounts", "jitter"]
 
+# Names of the amounts, which are arguments of jitter.
 AMOUNTS = ("shift", "rotation", "zoom", "shear", "elastic")
-_CONTROL = 5  # control points of the elastic distortion along each axis
-N_CODES = 6 + 2 * _CONTROL**2  # latent coordinates per image
+# Codes of the affine map: right, down, angle, width, height and slant.
+_N_AFFINE = 6
+# Control points of the elastic distortion along each axis.
+_N_CONTROL = 5
+# Latent coordinates per image: those of the affine map, and two displacements per control point.
+N_CODES = _N_AFFINE + 2 * _N_CONTROL**2
 
 
 def check_amounts(amounts: Mapping[str, float]) -> None:
-    """Raise an InputError if an amount has another name than the arguments of :func:`jitter`, or is negative."""
-    if unknown := set(amounts) - set(AMOUNTS):
-        raise InputError(
-            f"Expected amounts of jitter among {', '.join(AMOUNTS)}, got {', '.join(sorted(unknown))}."
-        )
+    """Raise an InputError if an amount is no argument of :func:`jitter`, or is negative."""
+    unknown = set(amounts) - set(AMOUNTS)
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        raise InputError(f"Expected amounts of jitter among {', '.join(AMOUNTS)}, got {names}.")
     nonnegative(**amounts)
 
 
 def jitter(
     images: Tensor,
-    codes: Tensor,  # (n, N_CODES), standard normal
+    codes: Tensor,
     *,
-    shift: float = 0.0,  # largest, along either axis, in pixels
-    rotation: float = 0.0,  # largest angle, in degrees
-    zoom: float = 0.0,  # largest relative change of width and of height
-    shear: float = 0.0,  # largest, in pixels per pixel
-    elastic: float = 0.0,  # standard deviation of the displacements of 5 x 5 control points, in pixels
-    padding: str = "zeros",  # "reflection" for images whose border is not black
+    shift: float = 0.0,
+    rotation: float = 0.0,
+    zoom: float = 0.0,
+    shear: float = 0.0,
+    elastic: float = 0.0,
+    padding: str = "zeros",
 ) -> Tensor:
-    """Transform images (n, channels, height, width); draws of the affine map are uniform, resampling is bilinear."""
-    right, down, angle, wide, high, slant = (2 * torch.special.ndtr(codes[:, :6]) - 1).unbind(1)
+    """Transform images at random; draws of the affine map are uniform, resampling is bilinear.
+
+    Args:
+        images: Images (n, channels, height, width).
+        codes: Standard normal numbers (n, N_CODES).
+        shift: Largest shift along either axis, in pixels.
+        rotation: Largest angle, in degrees.
+        zoom: Largest relative change of width and of height.
+        shear: Largest slant, in pixels per pixel.
+        elastic: Standard deviation of the displacements of 5 x 5 control points, in pixels.
+        padding: What lies beyond the border: ``"zeros"``, or ``"reflection"`` for images whose
+            border is not black.
+
+    Returns:
+        Images of the same shape.
+    """
     height, width = images.shape[2:]
+    uniform = 2 * torch.special.ndtr(codes[:, :_N_AFFINE]) - 1
+    right, down, angle, wide, high, slant = uniform.unbind(1)
     angle = angle * rotation * math.pi / 180
-    wide, high = 1 + wide * zoom, 1 + high * zoom
-    rows = [
-        [wide * angle.cos(), -angle.sin() + slant * shear, 2 * shift / width * right],
-        [angle.sin(), high * angle.cos(), 2 * shift / height * down],
-    ]
-    maps = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1).to(images.dtype)
+    slope = -angle.sin() + slant * shear
+    move_x = 2 * shift / width * right
+    move_y = 2 * shift / height * down
+    scale_x = (1 + wide * zoom) * angle.cos()
+    scale_y = (1 + high * zoom) * angle.cos()
+    horizontal = torch.stack([scale_x, slope, move_x], dim=1)
+    vertical = torch.stack([angle.sin(), scale_y, move_y], dim=1)
+    maps = torch.stack([horizontal, vertical], dim=1).to(images.dtype)
     grid = F.affine_grid(maps, list(images.shape), align_corners=False)
     if elastic:
-        points = codes[:, 6:].to(images.dtype).unflatten(1, (2, _CONTROL, _CONTROL))
-        bends = F.interpolate(points, (height, width), mode="bicubic", align_corners=True)
-        grid = grid + 2 * elastic * bends.permute(0, 2, 3, 1) / grid.new_tensor([width, height])
+        bends = codes[:, _N_AFFINE:].to(images.dtype)
+        grid = grid + _displacements(bends, elastic, height, width)
     return F.grid_sample(images, grid, padding_mode=padding, align_corners=False)
+
+
+def _displacements(codes: Tensor, elastic: float, height: int, width: int) -> Tensor:
+    """Return displacements (n, height, width, 2) of pixels, in half sides of the image.
+
+    Those of the control points are the codes (n, 2 * 5 * 5) times ``elastic`` pixels; those of the
+    other pixels are interpolated.
+    """
+    points = codes.unflatten(1, (2, _N_CONTROL, _N_CONTROL))
+    smooth = F.interpolate(points, (height, width), mode="bicubic", align_corners=True)
+    sides = codes.new_tensor([width, height])
+    return 2 * elastic * smooth.permute(0, 2, 3, 1) / sides

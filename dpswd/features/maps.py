@@ -1,8 +1,8 @@
 """Public maps from records to rows, of which sums or projections are released.
 
-The guarantee requires that a map is fixed before the private records are read and computes each row from one record.
-Rows are scaled so that a record at L2 distance at most ``radius`` from ``centre`` (pixels in [0, 1]) has norm at most
-1/2; losses and queries clip longer rows.
+The guarantee requires that a map is fixed before the private records are read, and that it computes
+each row from one record. A map is scaled: a record at L2 distance at most ``radius`` from its
+``centre`` (pixels in [0, 1]) has a row of norm at most 1/2. Losses and queries clip longer rows.
 """
 
 import math
@@ -21,6 +21,8 @@ __all__ = ["Columns", "FeatureMap", "Flatten", "histogram"]
 class FeatureMap(nn.Module):
     """Differentiable map from records ``(n, *sample_shape)`` to rows (n, dim), row by row.
 
+    A subclass sets ``dim`` and defines :meth:`transform`, and :meth:`inverse` if rows are decoded.
+
     Args:
         sample_shape: Shape of one record.
         centre: Public constant subtracted from every entry.
@@ -35,7 +37,7 @@ class FeatureMap(nn.Module):
     Example:
         >>> class Mean(FeatureMap):
         ...     dim = 1
-        ...     def rows(self, centred):
+        ...     def transform(self, centred):
         ...         return centred.flatten(1).mean(1, keepdim=True)
         >>> Mean((1, 2, 2))(torch.ones(3, 1, 2, 2)).flatten()
         tensor([0.5000, 0.5000, 0.5000])
@@ -50,32 +52,44 @@ class FeatureMap(nn.Module):
         at_least(1, **{f"sample_shape_{i}": side for i, side in enumerate(sample_shape)})
         positive(radius=radius)
         self.sample_shape = tuple(sample_shape)
-        self.centre, self.radius = real("centre", centre), radius
+        self.centre = real("centre", centre)
+        self.radius = radius
 
     def forward(self, records: Tensor) -> Tensor:
-        """Map ``(n, *sample_shape)`` to (n, dim)."""
-        if tuple(records.shape[1:]) != self.sample_shape:
-            got = tuple(records.shape[1:])
+        """Map records ``(n, *sample_shape)`` to rows (n, dim)."""
+        shape = tuple(records.shape[1:])
+        if shape != self.sample_shape:
             raise InputError(
-                f"Expected records of shape {self.sample_shape}, got {got}; set sample_shape to theirs."
+                f"Expected records of shape {self.sample_shape}, got {shape}; "
+                "set sample_shape to theirs."
             )
-        return self.rows(records - self.centre) / (2 * self.radius)
+        centred = records - self.centre
+        return self.transform(centred) / (2 * self.radius)
 
     def decode(self, rows: Tensor) -> Tensor:
         """Map rows (n, dim) to their preimages of least norm ``(n, *sample_shape)``."""
-        return self.records(rows * (2 * self.radius)) + self.centre
+        centred = self.inverse(rows * (2 * self.radius))
+        return centred + self.centre
 
-    def rows(self, centred: Tensor) -> Tensor:
-        """Map centred records to unscaled rows."""
+    def transform(self, centred: Tensor) -> Tensor:
+        """Map centred records ``(n, *sample_shape)`` to rows (n, dim) before they are scaled."""
         raise NotImplementedError
 
-    def records(self, rows: Tensor) -> Tensor:
-        """Map unscaled rows to centred records."""
+    def inverse(self, rows: Tensor) -> Tensor:
+        """Map rows (n, dim) that are not scaled to centred records ``(n, *sample_shape)``."""
         raise NotImplementedError
 
 
 class Flatten(FeatureMap):
     """The entries of the record; for feature vectors and small images.
+
+    Args:
+        sample_shape: Shape of one record.
+        centre: Public constant subtracted from every entry.
+        radius: Public L2 distance from the centre that is mapped to norm 1/2.
+
+    Raises:
+        InputError: If a value is out of range.
 
     Example:
         >>> features = Flatten((3,), radius=2.0)
@@ -89,17 +103,33 @@ class Flatten(FeatureMap):
         super().__init__(sample_shape, centre, radius)
         self.dim = math.prod(sample_shape)
 
-    def rows(self, centred: Tensor) -> Tensor:
-        """Flatten."""
+    def transform(self, centred: Tensor) -> Tensor:
+        """Flatten the records."""
         return centred.flatten(1)
 
-    def records(self, rows: Tensor) -> Tensor:
+    def inverse(self, rows: Tensor) -> Tensor:
         """Restore the shape of the records."""
         return cast(Tensor, rows.unflatten(1, self.sample_shape))
 
 
 class Columns(Flatten):
-    """The columns of a vector, scaled by public bounds (low, high) to [0, 1] and clipped; no row is longer than 1."""
+    """The columns of a vector, scaled by public bounds to [0, 1], clipped and centred.
+
+    No row is longer than 1: a corner of the unit cube of d columns is at distance sqrt(d) / 2 from
+    the centre, twice the radius.
+
+    Args:
+        bounds: Public bounds (low, high) of each of the d columns.
+
+    Attributes:
+        low: Lower bounds (d,) in float64.
+        width: Upper bounds minus lower bounds (d,) in float64.
+
+    Example:
+        >>> features = Columns([(0, 10), (-1, 1)])
+        >>> features(torch.tensor([[5.0, 0.0], [10.0, 7.0]])).norm(dim=1)
+        tensor([0.0000, 1.0000], dtype=torch.float64)
+    """
 
     def __init__(self, bounds: Sequence[tuple[float, float]]) -> None:
         super().__init__((len(bounds),), centre=0.5, radius=math.sqrt(len(bounds)) / 4)
@@ -108,16 +138,36 @@ class Columns(Flatten):
         self.width = nn.Buffer(high - low, persistent=False)
 
     def forward(self, records: Tensor) -> Tensor:
-        """Map (n, d) to (n, d)."""
-        return super().forward(((records - self.low) / self.width).clamp(0, 1))
+        """Map records (n, d) to rows (n, d)."""
+        parts = (records - self.low) / self.width
+        return super().forward(parts.clamp(0, 1))
 
     def decode(self, rows: Tensor) -> Tensor:
         """Map rows (n, d) to records (n, d)."""
-        return super().decode(rows) * self.width + self.low
+        parts = super().decode(rows)
+        return parts * self.width + self.low
 
 
 def histogram(images: Tensor, n_levels: int) -> Tensor:
-    """Return half of the shares of pixels at equidistant levels from 0 to 1: rows (n, n_levels) of norm at most 1/2."""
-    levels = (images.flatten(1).nan_to_num() * (n_levels - 1)).round().clamp(0, n_levels - 1).long()
-    shares = torch.full(levels.shape, 0.5 / levels.shape[1], device=levels.device)
-    return shares.new_zeros(len(levels), n_levels).scatter_add_(1, levels, shares)
+    """Return half of the shares of an image's pixels at ``n_levels`` levels of brightness.
+
+    The levels are equidistant from 0 to 1. Shares add up to 1, so that the norm is at most 1/2.
+
+    Args:
+        images: Pixels (n, channels, height, width); values beyond [0, 1] count as 0 or 1.
+        n_levels: Number of levels, at least 2.
+
+    Returns:
+        Rows (n, n_levels), each of one image.
+
+    Example:
+        >>> histogram(torch.tensor([[[[0.0, 1.0], [1.0, 1.0]]]]), n_levels=2)
+        tensor([[0.1250, 0.3750]])
+    """
+    pixels = images.flatten(1).nan_to_num()
+    levels = (pixels * (n_levels - 1)).round()
+    levels = levels.clamp(0, n_levels - 1).long()
+    n_pixels = levels.shape[1]
+    weights = torch.full(levels.shape, 0.5 / n_pixels, device=levels.device)
+    empty = weights.new_zeros(len(levels), n_levels)
+    return empty.scatter_add_(1, levels, weights)

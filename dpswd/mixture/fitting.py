@@ -419,7 +419,7 @@ class _Fit:
         if generator.residual:
             assert isinstance(self.base, Frequencies)
             spectrum = reference_spectrum(generator.sample_shape).flatten()
-            spectrum[self.base.kept] = 0
+            spectrum[self.base.index] = 0
             contrast = min(1.0, 1 / rows.scale)  # of the records, over that of the reference
             generator.residual_scale.copy_(
                 _RESIDUAL * contrast * spectrum.unflatten(0, generator.sample_shape)

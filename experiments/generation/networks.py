@@ -78,7 +78,7 @@ class Convolutions(FeatureMap):
         ).requires_grad_(False)
         self.dim = self.body(torch.zeros(1, *sample_shape)).shape[1]
 
-    def rows(self, centred: Tensor) -> Tensor:
+    def transform(self, centred: Tensor) -> Tensor:
         """Map centred images (n, channels, h, w) to features (n, dim)."""
         return self.body(centred)
 
