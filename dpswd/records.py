@@ -16,8 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Array, Layout, Unreadable, as_labels, as_records, taken_from_records
+from dpswd._arrays import Unreadable, as_records
+from dpswd._labels import as_labels
+from dpswd._layout import Array, Layout
 from dpswd._progress import say
+from dpswd._public_facts import taken_from_records
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS, Bins, Bounds
 from dpswd.errors import InputError

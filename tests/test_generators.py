@@ -18,7 +18,7 @@ from PIL import Image
 from scipy.spatial import cKDTree
 
 from dpswd import InputError
-from dpswd._arrays import Layout
+from dpswd._layout import Layout
 from dpswd._provenance import seen_runs
 from dpswd.accounting.guarantee import guarantee_line
 from dpswd.commands.main import main

@@ -9,7 +9,10 @@ from factories import X, Y, loader, records
 from torch.utils.data import DataLoader
 
 from dpswd import InputError, PrivateBatch, PrivateRecords, Records
-from dpswd._arrays import Layout, as_labels, as_records, finite, taken_from_records
+from dpswd._arrays import as_records, finite
+from dpswd._labels import as_labels
+from dpswd._layout import Layout
+from dpswd._public_facts import taken_from_records
 from dpswd.records import Stored
 
 

@@ -29,8 +29,8 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from dpswd import __version__
-from dpswd._arrays import Array
 from dpswd._files import atomic_write
+from dpswd._layout import Array
 from dpswd.accounting.guarantee import stated_guarantee
 from dpswd.adaptation.methods import N_HIDDEN, ImageMap, class_shift
 from dpswd.adaptation.space import SourceSpace, flat

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dpswd._arrays import Array
+from dpswd._layout import Array
 from dpswd._validate import at_least
 from dpswd.features.frequencies import DCT
 from dpswd.features.jitter import N_CODES, check_amounts, jitter

@@ -16,10 +16,11 @@ import torch.nn.functional as F
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from dpswd._arrays import Array, finite
+from dpswd._arrays import finite
+from dpswd._layout import Array
 from dpswd._progress import say
 from dpswd.data import read_public
-from dpswd.data.files import TARGET, column_names, target_of
+from dpswd.data.tables import TARGET, column_names, target_of
 from dpswd.errors import InputError
 
 __all__ = ["SourceSpace", "flat", "read_records", "read_source"]

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpswd._arrays import Layout
+from dpswd._layout import Layout
 from dpswd._validate import at_least
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.bounds import MIN_TRIALS, Claim, Evidence, evaluate

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd.commands.generate import JITTER, add_reading, constants_of, run_directory
+from dpswd.commands._options import JITTER, add_reading, constants_of, run_directory
 
 _OPTIONS = (
     "epsilon",

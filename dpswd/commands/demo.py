@@ -5,8 +5,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from dpswd.commands._options import constants_of, run_directory
 from dpswd.commands.evaluate import evaluate_pair
-from dpswd.commands.generate import constants_of, generate, run_directory
+from dpswd.commands.generate import generate
 
 N_SYNTHETIC = 5000
 

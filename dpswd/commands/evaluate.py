@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpswd._files import write_json
-from dpswd.commands.generate import add_reading
+from dpswd.commands._options import add_reading
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data import benchmark, read_public
     from dpswd.data.benchmarks import benchmark_name
-    from dpswd.data.files import TARGET, column_names, target_of
+    from dpswd.data.tables import TARGET, column_names, target_of
 
     root, wanted, unreadable = arguments.root, (arguments.target, "class"), arguments.unreadable
     target = target_of(arguments.synthetic, root, *wanted)

@@ -4,7 +4,7 @@ import dataclasses
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from dpswd.commands.generate import add_data, constants_of, read_bounds, read_records
+from dpswd.commands._options import add_data, constants_of, read_bounds, read_records
 from dpswd.errors import InputError
 
 

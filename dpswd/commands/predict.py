@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._files import check_new
-from dpswd.commands.generate import add_reading
+from dpswd.commands._options import add_reading
 from dpswd.errors import InputError
 
 

@@ -7,9 +7,10 @@ from typing import Any
 from dpswd._arrays import Unreadable
 from dpswd._progress import say
 from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
-from dpswd.data.files import find_arrays, find_table, has_arrays
 from dpswd.data.folders import find_images
 from dpswd.data.found import Found, Options, data_root, located
+from dpswd.data.numpy_files import find_arrays, has_arrays
+from dpswd.data.tables import find_table
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords
 

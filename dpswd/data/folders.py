@@ -14,8 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Array, Unreadable, as_classes, taken_from_records
+from dpswd._arrays import Unreadable
+from dpswd._labels import as_classes
+from dpswd._layout import Array
 from dpswd._progress import passing
+from dpswd._public_facts import taken_from_records
 from dpswd._validate import at_least
 from dpswd.data.found import Found, Options
 from dpswd.errors import InputError

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Layout, Unreadable, taken_from_records
+from dpswd._arrays import Unreadable
+from dpswd._layout import Layout
 from dpswd._progress import say
+from dpswd._public_facts import taken_from_records
 from dpswd._validate import choice
 from dpswd.records import PrivateRecords, Records, Stored
 

@@ -13,7 +13,8 @@ import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpswd._arrays import Array, Layout, as_array, as_records, layout_of
+from dpswd._arrays import as_array, as_records, layout_of
+from dpswd._layout import Array, Layout
 from dpswd._progress import say
 from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.classifier import (

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.sparse import issparse
 
-from dpswd._arrays import Layout
+from dpswd._layout import Layout
 from dpswd._progress import say
 from dpswd._validate import at_least
 from dpswd.errors import InputError

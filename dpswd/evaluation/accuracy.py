@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from dpswd._arrays import Array
+from dpswd._layout import Array
 from dpswd._validate import choice
 from dpswd.errors import InputError
 from dpswd.networks.classifiers import SmallCNN

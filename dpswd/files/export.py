@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dpswd._arrays import Array, Layout
 from dpswd._files import atomic_write, check_new
+from dpswd._layout import Array, Layout
 from dpswd.errors import InputError
 
 __all__ = ["export"]

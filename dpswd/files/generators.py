@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from dpswd import __version__
-from dpswd._arrays import Layout
 from dpswd._files import atomic_write
+from dpswd._layout import Layout
 from dpswd._provenance import mark_runs
 from dpswd.accounting.guarantee import stated_guarantee
 from dpswd.errors import InputError

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Array
 from dpswd._files import atomic_write
+from dpswd._layout import Array
 from dpswd.networks.generator import Generator, draw
 
 __all__ = ["save_columns", "save_grid", "save_samples"]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpswd._arrays import Layout
+from dpswd._layout import Layout
 from dpswd._provenance import track_runs
 from dpswd._validate import at_least, choice, positive
 from dpswd.errors import InputError

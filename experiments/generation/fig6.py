@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from dpswd._arrays import Layout
+from dpswd._layout import Layout
 from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.networks.generator import draw as generate
