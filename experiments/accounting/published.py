@@ -1,18 +1,22 @@
-r"""The conventions of Rakotomamonjy2021 and its code, which reproduce its Table 4. They give NO guarantee.
+r"""Conventions of Rakotomamonjy2021 that reproduce its Table 4. They give NO guarantee.
 
-The noise levels of Table 4 follow from three conventions that together are not a sound account (docs/errata.md):
+The noise levels of Table 4 follow from three conventions that together are not a sound account
+(docs/errata.md):
 
-1. the deviation in Bernstein's bound counts the number of projections twice, :math:`\sqrt{2k (kv) L}` in place of
-   :math:`\sqrt{2kvL}`;
-2. the tail of the bound is charged once for the whole training, although every step draws its own projections;
-3. half of delta pays for that tail, and the Renyi curve is converted at the whole delta: 3/2 delta are spent. The
-   authors' repository later corrects this ("used delta instead of delta2"); ``corrected=True`` follows it.
+1. The deviation in Bernstein's bound counts the number of projections twice,
+   :math:`\sqrt{2k (kv) L}` in place of :math:`\sqrt{2kvL}`.
+2. The tail of the bound is charged once for the whole training, although every step draws its own
+   projections.
+3. Half of delta pays for that tail, and the Renyi curve is converted at the whole delta: 3/2 delta
+   are spent. The authors' repository later corrects this ("used delta instead of delta2");
+   ``corrected=True`` follows it.
 
 The first one errs towards privacy by more than the other two take away.
 """
 
 import math
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 from scipy import optimize, stats
 
@@ -22,7 +26,8 @@ from dpswd.mechanism import ProjectionMechanism
 from dpswd.sensitivity import ConstantLaw
 
 
-class Table4Row(NamedTuple):
+@dataclass(frozen=True)
+class Table4Row:
     """A row of Table 4: the setting, and the printed sigma for epsilon = 10."""
 
     name: str
@@ -44,12 +49,14 @@ class Table4Row(NamedTuple):
 
     def recomputed(self, target_epsilon: float = 10.0, *, corrected: bool = False) -> float:
         """Return the sigma that the conventions of the paper give."""
-        mechanism, sizes = (
+        return published_sigma(
             self.mechanism.replace(bound=self.bound),
-            (self.sample_size, self.n_releases),
+            self.sample_size,
+            self.n_releases,
+            target_epsilon=target_epsilon,
+            target_delta=self.delta,
+            corrected=corrected,
         )
-        budget = {"target_epsilon": target_epsilon, "target_delta": self.delta}
-        return published_sigma(mechanism, *sizes, **budget, corrected=corrected)
 
 
 TABLE4 = (
@@ -64,9 +71,17 @@ TABLE4 = (
 )
 
 
+def table4_row(name: str) -> Table4Row:
+    """Return the row of Table 4 with this name."""
+    by_name = {row.name: row for row in TABLE4}
+    return by_name[name]
+
+
 def published_bound(dim: int, n_projections: int, tail: float, bound: str = "bernstein") -> float:
-    """Compute the squared sensitivity that the paper's code uses at tail probability ``tail``."""
-    k, d, log_inverse = n_projections, dim, -math.log(tail)
+    """Compute the squared sensitivity of the paper's code at tail probability ``tail``."""
+    k = n_projections
+    d = dim
+    log_inverse = -math.log(tail)
     variance = 2 * (d - 1) / (d**2 * (d + 2))
     if bound == "clt":
         return float(k / d + stats.norm.isf(tail) * math.sqrt(k * variance))
@@ -81,11 +96,14 @@ def published_epsilon(
     *,
     corrected: bool = False,
 ) -> float:
-    """Compute the epsilon that the paper's code prints for noisy rows. It is not a guarantee."""
-    value = published_bound(mechanism.dim, mechanism.n_projections, delta / 2, mechanism.bound)
+    """Compute the epsilon that the paper's code prints for noisy rows. It is no guarantee."""
+    bound = published_bound(mechanism.dim, mechanism.n_projections, delta / 2, mechanism.bound)
     scale = mechanism.unit_sensitivity / mechanism.sigma
-    part = Releases(ConstantLaw(value), scale, mechanism.batch_size / sample_size, n_releases)
-    return RenyiAccount([part]).get_epsilon(delta / 2 if corrected else delta)
+    rate = mechanism.batch_size / sample_size
+    account = RenyiAccount([Releases(ConstantLaw(bound), scale, rate, n_releases)])
+    if corrected:
+        return account.get_epsilon(delta / 2)
+    return account.get_epsilon(delta)
 
 
 def published_sigma(
@@ -101,13 +119,16 @@ def published_sigma(
 
     def gap(log_sigma: float) -> float:
         candidate = mechanism.replace(sigma=math.exp(log_sigma))
-        return (
-            published_epsilon(candidate, sample_size, n_releases, target_delta, corrected=corrected)
-            - target_epsilon
+        epsilon = published_epsilon(
+            candidate, sample_size, n_releases, target_delta, corrected=corrected
         )
+        return epsilon - target_epsilon
 
-    low = math.log(mechanism.unit_sensitivity)  # noise as large as the move of a row
-    stride = 1.0 if gap(low) > 0 else -1.0
+    # The search starts where the noise is as large as the move of a row.
+    low = math.log(mechanism.unit_sensitivity)
+    stride = -1.0
+    if gap(low) > 0:
+        stride = 1.0
     while gap(low) * gap(low + stride) > 0:
         low += stride
     return math.exp(optimize.brentq(gap, low, low + stride, xtol=1e-4))

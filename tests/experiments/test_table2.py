@@ -1,5 +1,6 @@
 """Table 2: plan, cells, averages; the rows of the paper: training, resumption, groupings, rows."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -111,7 +112,7 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
     monkeypatch.setattr(table2_published, "benchmark", enlarged)
     monkeypatch.setattr(table2_published, "N_SYNTHETIC", {True: 200, False: 200})
     monkeypatch.setattr(
-        table2_published, "SETTING", table2_published.SETTING._replace(n_releases=2)
+        table2_published, "SETTING", replace(table2_published.SETTING, n_releases=2)
     )
     monkeypatch.setattr(table2_published, "MERF_EPOCH", 1)
     first = table2_published.table2_published(tmp_path)["rows"]
