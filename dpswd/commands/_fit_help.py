@@ -1,4 +1,4 @@
-"""The short help of ``dpswd fit``, in a module of its own that needs no import of Lightning."""
+"""The short help of ``dpswd fit``, which needs no import of Lightning."""
 
 from collections.abc import Sequence
 

@@ -8,7 +8,7 @@ from dpswd.errors import InputError
 
 
 def config_path(name: str) -> Path:
-    """Return the path of a config file: ``name`` itself, or the shipped config of that name.
+    """Return the path of a config: ``name`` itself, or the shipped one of that name.
 
     Raises:
         InputError: If there is no such config, or it cannot be read.

@@ -1,4 +1,4 @@
-"""``dpswd demo``: generates private digits, evaluates them, writes the report, in ten seconds."""
+"""``dpswd demo``: generates private digits, evaluates them and writes the report."""
 
 from argparse import ArgumentParser, Namespace
 from itertools import count

@@ -1,7 +1,7 @@
 """``dpswd fit``: the command line of Lightning, with errors in one line.
 
-The imports take some seconds, so :mod:`dpswd.commands.main` answers ``dpswd fit --help`` without this
-module.
+The imports take some seconds, so :mod:`dpswd.commands.main` answers ``dpswd fit --help`` without
+this module.
 """
 
 import re
@@ -53,7 +53,7 @@ def fit(arguments: Sequence[str]) -> PrivateCLI:
 
 @contextmanager
 def _errors_of_this_package() -> Iterator[None]:
-    """Turn the exceptions of Lightning, jsonargparse and torch into those of this package."""
+    """Turn exceptions of Lightning, jsonargparse and torch into those of this package."""
     try:
         yield
     except SystemExit as stop:
@@ -82,14 +82,14 @@ def _errors_of_this_package() -> Iterator[None]:
 
 
 def _cause(error: BaseException | None) -> DpswdError | None:
-    """Return the error of this package from which, or during which, another one was raised."""
+    """Return the error of this package that another one was raised from, if any."""
     while error is not None and not isinstance(error, DpswdError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def _refused_option(message: str) -> str:
-    """Return the refused option of a message of jsonargparse, else the message in one line.
+    """Return what a message of jsonargparse says about an option, else all of it.
 
     jsonargparse tries every type that a config may have and prints a page about all of them; the
     line about the last one names the option.

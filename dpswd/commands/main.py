@@ -121,7 +121,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:
-    """Return the parser of all commands, with the options of the one that the arguments name.
+    """Return the parser of all commands, with the options of the one that is called.
 
     The modules of the other commands are not imported, which would take time.
     """
@@ -147,7 +147,7 @@ def _command(name: str) -> ModuleType:
 
 
 def _can_be_resumed(options: argparse.Namespace) -> bool:
-    """Whether the command has an option ``--resume`` and its run directory has a ledger."""
+    """Whether the command has an option ``--resume``, and its directory a ledger."""
     if "resume" not in options or not options.out:
         return False
     ledger: Path = options.out / "ledger.jsonl"

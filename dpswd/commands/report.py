@@ -1,8 +1,11 @@
 """``dpswd report RUN_DIR``: the guarantee of a run, computed from its ledger."""
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
+
+FILES = ("report.html", "report.md", "report.json")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -13,21 +16,22 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    from dpswd.report.render import banner, summary, write_report  # imports torch
+    # Imports torch, which the help of the command does not need.
+    from dpswd.report.render import render
+    from dpswd.report.sentences import banner, summary
 
-    report = write_report(arguments.run_dir, title=arguments.title)
-    return {
-        "files": [
-            str(arguments.run_dir / name) for name in ("report.html", "report.md", "report.json")
-        ],
-        **{
-            name: report[name]
-            for name in ("title", "private", "conditions", "sound", "reasons", "caveats")
-        },
-        **report["guarantee"],
-        "banner": banner(report),
-        "summary": summary(report),
-    }
+    report = render(arguments.run_dir, title=arguments.title)
+    facts = report.to_dict()
+    result: dict[str, Any] = {"files": [str(arguments.run_dir / name) for name in FILES]}
+    for name in ("title", "private", "conditions", "sound", "reasons", "caveats"):
+        result[name] = facts[name]
+    result |= facts["guarantee"]
+    warning = banner(report)
+    result["banner"] = None
+    if warning is not None:
+        result["banner"] = astuple(warning)
+    result["summary"] = astuple(summary(report))
+    return result
 
 
 def show(result: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Report of a run: mu-GDP, trade-off curve, (epsilon, delta), and what they rest on."""
+"""Report of a run: mu-GDP, trade-off curve, (epsilon, delta), their assumptions."""
 
 from dpswd.report.collect import collect
 from dpswd.report.render import write_report

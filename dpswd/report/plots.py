@@ -1,23 +1,35 @@
-"""Plot of a report as SVG, in the light colours of page.html, which inverts them for a dark page."""
+"""Plot of a report as SVG.
+
+The colours are those of page.html on a light screen; the page inverts them on a dark one.
+"""
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpswd.errors import InputError
-from dpswd.report.gdp import TradeOff
+from dpswd.report.gdp import Array, TradeOff
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK, SOFT, GRID, CURVE, GAUSS = "#1d1c1a", "#6d6a64", "#dedad2", "#2a6fb0", "#c0501c"
+INK = "#1d1c1a"
+SOFT = "#6d6a64"
+GRID = "#dedad2"
+CURVE = "#2a6fb0"
+GAUSS = "#c0501c"
+
 _STYLE = {
     "svg.hashsalt": "dpswd",  # the same ids at every run
     "font.size": 11,
-    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), SOFT),
-    **dict.fromkeys(("axes.labelcolor", "text.color", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    "axes.edgecolor": SOFT,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
     "grid.color": GRID,
     "axes.grid": True,
     "axes.spines.top": False,
@@ -26,9 +38,18 @@ _STYLE = {
     "mathtext.default": "regular",
 }
 
+_DOTTED = (0, (1, 2))
+_DASHED = (0, (3, 3))
+
 
 def draw(curve: TradeOff) -> bytes:
-    """Return an SVG of the trade-off curve: all error rates, and the small false-positive rates."""
+    """Return an SVG of the trade-off curve.
+
+    On the left are all error rates, on the right the small false-positive rates.
+
+    Raises:
+        InputError: If matplotlib is not installed.
+    """
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -40,32 +61,37 @@ def draw(curve: TradeOff) -> bytes:
     file = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(9, 3.9), layout="constrained")
-        for axes, small_rates in zip(figure.subplots(1, 2), (False, True), strict=True):
-            _curves(axes, curve, small_rates=small_rates)
+        left, right = figure.subplots(1, 2)
+        _draw_error_rates(left, curve)
+        _draw_small_rates(right, curve)
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     return file.getvalue()
 
 
-def _curves(axes: "Axes", curve: TradeOff, *, small_rates: bool) -> None:
-    """Draw blind guessing, the run and mu-GDP: FNR against FPR, or TPR against FPR on logarithmic axes."""
-    fpr = np.geomspace(1e-10, 1, 301) if small_rates else np.linspace(0, 1, 401)
-
-    def plot(fnr: NDArray[np.float64], **style: Any) -> None:
-        axes.plot(fpr, 1 - fnr if small_rates else fnr, **style)
-
-    plot(1 - fpr, color=SOFT, linewidth=1, linestyle=(0, (1, 2)), label="blind guessing")
-    plot(curve.fnr(fpr), color=CURVE, linewidth=4.5, alpha=0.75, label="this run")
-    plot(curve.gaussian_fnr(fpr), color=GAUSS, linewidth=1.5, linestyle=(0, (3, 3)), label="μ-GDP")
-    if small_rates:
-        axes.set(xscale="log", yscale="log", xlim=(1e-10, 1), ylim=(1e-10, 1.5))
-        axes.set(xlabel="non-members accused (share)", ylabel="members found (share), at most")
-    else:
-        axes.set(
-            xlim=(0, 1),
-            ylim=(0, 1),
-            xlabel="false-positive rate",
-            ylabel="false-negative rate, at least",
-        )
-        axes.set_aspect("equal")
+def _draw_error_rates(axes: "Axes", curve: TradeOff) -> None:
+    """Draw false-negative rates against false-positive rates."""
+    fpr = np.linspace(0, 1, 401)
+    _draw_curves(axes, fpr, 1 - fpr, curve.fnr(fpr), curve.gaussian_fnr(fpr))
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.set(xlabel="false-positive rate", ylabel="false-negative rate, at least")
+    axes.set_aspect("equal")
     axes.minorticks_off()
-    axes.legend(loc="lower right" if small_rates else "upper right")
+    axes.legend(loc="upper right")
+
+
+def _draw_small_rates(axes: "Axes", curve: TradeOff) -> None:
+    """Draw true-positive rates against false-positive rates, on logarithmic axes."""
+    fpr = np.geomspace(1e-10, 1, 301)
+    guessed_fnr = 1 - fpr
+    _draw_curves(axes, fpr, 1 - guessed_fnr, 1 - curve.fnr(fpr), 1 - curve.gaussian_fnr(fpr))
+    axes.set(xscale="log", yscale="log", xlim=(1e-10, 1), ylim=(1e-10, 1.5))
+    axes.set(xlabel="non-members accused (share)", ylabel="members found (share), at most")
+    axes.minorticks_off()
+    axes.legend(loc="lower right")
+
+
+def _draw_curves(axes: "Axes", fpr: Array, guessing: Array, run: Array, gaussian: Array) -> None:
+    """Draw the rates of blind guessing, the run and mu-GDP, each (n,) like ``fpr``."""
+    axes.plot(fpr, guessing, color=SOFT, linewidth=1, linestyle=_DOTTED, label="blind guessing")
+    axes.plot(fpr, run, color=CURVE, linewidth=4.5, alpha=0.75, label="this run")
+    axes.plot(fpr, gaussian, color=GAUSS, linewidth=1.5, linestyle=_DASHED, label="μ-GDP")

@@ -1,3 +1,5 @@
+"""Trade-off curves: against closed forms, the privacy profile, and the definition of regret."""
+
 import math
 
 import numpy as np
@@ -42,11 +44,11 @@ def test_curve_is_the_envelope_of_the_privacy_profile():
     alpha = np.array([1e-10, 1e-8, 1e-5, 1e-3, 0.05, 0.3, 0.7])[:, None]
     lines = np.maximum(1 - delta - np.exp(epsilon) * alpha, np.exp(-epsilon) * (1 - delta - alpha))
     envelope = np.maximum(lines.max(axis=1), 0)
-    found = TradeOff.from_pld(pld).fnr(alpha[:, 0])
+    fnr = TradeOff.from_pld(pld).fnr(alpha[:, 0])
     # the envelope over a grid of slopes lies below the curve, by at most the gap of 0.005 in epsilon
-    assert (found >= envelope - 1e-12).all()
-    assert (1 - found >= alpha[:, 0]).all()
-    np.testing.assert_allclose(1 - found, 1 - envelope, rtol=5e-3)
+    assert (fnr >= envelope - 1e-12).all()
+    assert (1 - fnr >= alpha[:, 0]).all()
+    np.testing.assert_allclose(1 - fnr, 1 - envelope, rtol=5e-3)
 
 
 def test_mu_and_regret_bound_the_curve_from_both_sides():
@@ -72,9 +74,8 @@ def test_closed_form_agrees_with_the_numerical_account():
     assert curve.regret == 0
     assert curve.mu <= numerical.mu <= 1.005 * curve.mu
     assert curve.advantage == pytest.approx(numerical.advantage, rel=5e-3)
-    np.testing.assert_allclose(
-        curve.rows([1e-3])[0]["tpr"], gaussian_tpr(1e-3, curve.mu), rtol=1e-9
-    )
+    (point,) = curve.table([1e-3])
+    assert point.tpr == pytest.approx(gaussian_tpr(1e-3, curve.mu), rel=1e-9)
 
 
 @given(st.floats(1e-300, 1e300), st.integers(1, 8))

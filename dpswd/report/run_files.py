@@ -1,0 +1,229 @@
+"""Reads the files of a run directory besides the ledger.
+
+They are privacy.json, config.yaml, evaluation.json and pictures. Each may have been edited or
+damaged, so nothing in them is trusted: privacy.json can weaken what the ledger gives, and its
+numbers are compared with those of the ledger.
+"""
+
+import base64
+import contextlib
+import hashlib
+import json
+import math
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from dpswd.errors import InputError
+from dpswd.report.facts import Accuracy, ConfigFile, GuaranteeNumbers
+
+PICTURES = ("samples.png", "columns.png")
+
+# Relative; rounding on another machine differs by less, a wrong claim by more.
+TOLERANCE = 1e-3
+
+# Name of records that have none.
+_UNNAMED = "records"
+
+# Length of a line of public facts: a list of a thousand classes is cut there.
+_MOST_CHARACTERS = 200
+
+# Facts of the records, as config.yaml states them.
+_PUBLIC = {
+    "shape": "The shape of a record",
+    "n_classes": "The number of classes",
+    "classes": "The classes",
+    "bounds": "The bounds of the columns",
+}
+
+
+# privacy.json
+
+
+@dataclass(frozen=True)
+class PrivacyFile:
+    """What privacy.json states."""
+
+    path: Path
+    sound: bool
+    private: bool
+    releases_made: int
+    records: str | None  # how the records were opened
+    weights_from_runs: tuple[str, ...]
+    across_runs: str | None  # sentence about all runs of a shared ledger
+    numbers: dict[str, Any]  # delta, epsilon and mu, where they are stated
+
+    def check(self, guarantee: GuaranteeNumbers) -> None:
+        """Raise an InputError if the file states other numbers than the ledger gives."""
+        computed = {"delta": guarantee.delta, "epsilon": guarantee.epsilon, "mu": guarantee.mu}
+        for name, claimed in self.numbers.items():
+            if not _agree(claimed, computed[name]):
+                raise InputError(
+                    f"Expected {name}={computed[name]} in {self.path} as computed from the ledger, "
+                    f"got {claimed!r}."
+                )
+
+
+def read_privacy(path: Path) -> PrivacyFile:
+    """Read privacy.json.
+
+    Raises:
+        InputError: If the file is missing or damaged, or lacks a field.
+    """
+    content = _read_object(path, "the run writes it at its end: let it finish or resume it")
+    _check_field(path, content, "sound", bool)
+    _check_field(path, content, "private", bool)
+    _check_field(path, content, "releases_made", int)
+    across_runs = _as_dict(content.get("across_runs"))
+    stated_numbers = {
+        name: content[name] for name in ("delta", "epsilon", "mu") if content.get(name) is not None
+    }
+    return PrivacyFile(
+        path=path,
+        sound=content["sound"],
+        private=content["private"],
+        releases_made=content["releases_made"],
+        records=content.get("records"),
+        weights_from_runs=tuple(content.get("weights_from_runs") or ()),
+        across_runs=across_runs.get("sentence"),
+        numbers=stated_numbers,
+    )
+
+
+def _check_field(path: Path, content: dict[str, Any], name: str, kind: type) -> None:
+    if not isinstance(content.get(name), kind):
+        raise InputError(f"Expected {name!r} in {path} as {kind.__name__}; finish the run again.")
+
+
+def _agree(claimed: Any, computed: float | None) -> bool:
+    """Whether a claimed number equals a computed one up to rounding."""
+    if computed is None or not isinstance(claimed, int | float):
+        return False
+    return math.isclose(claimed, computed, rel_tol=TOLERANCE)
+
+
+# config.yaml
+
+
+@dataclass(frozen=True)
+class StatedFacts:
+    """Title and public facts of the records, as config.yaml states them."""
+
+    title: str  # empty without one
+    classes: tuple[str, ...]
+    public: tuple[str, ...]  # one sentence each
+
+
+def read_config(path: Path) -> tuple[ConfigFile, StatedFacts]:
+    """Read config.yaml, and the facts of the records in it.
+
+    Title and facts are empty where the file is missing or is not a config.
+    """
+    content = _content(path)
+    if content is None:
+        return ConfigFile(sha256=None, text=None), _stated_facts({})
+    file = ConfigFile(
+        sha256=hashlib.sha256(content).hexdigest(), text=content.decode(errors="replace")
+    )
+    settings: Any = None
+    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        settings = yaml.safe_load(content.decode())
+    return file, _stated_facts(_as_dict(settings))
+
+
+def _stated_facts(settings: dict[str, Any]) -> StatedFacts:
+    records = _as_dict(settings.get("records"))
+    name = records.get("name", _UNNAMED)
+    title = settings.get("title")
+    if not title and name != _UNNAMED:
+        title = f"Synthetic records of {name}"
+    public = []
+    for key, words in _PUBLIC.items():
+        if records.get(key):
+            values = ", ".join(_lines(records[key]))
+            values = textwrap.shorten(values, _MOST_CHARACTERS, placeholder=" ...")
+            public.append(f"{words}: {values}.")
+    public += _lines(records.get("taken"))
+    return StatedFacts(
+        title=str(title or ""),
+        classes=tuple(_lines(records.get("classes"))),
+        public=tuple(public),
+    )
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    """Return the value if it is a dictionary, else an empty one."""
+    if isinstance(value, dict):
+        return value
+    return {}
+
+
+def _lines(value: Any) -> list[str]:
+    """Return the entries of a list as text, or one value as the only entry."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [str(entry) for entry in value]
+    return [str(value)]
+
+
+# Accuracies and pictures
+
+
+def read_evaluation(path: Path) -> tuple[Accuracy, ...]:
+    """Read the accuracies of evaluation.json; none without such a file."""
+    if not path.exists():
+        return ()
+    rows = _read_object(path, "evaluate the run again").get("rows")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"Expected a list of 'rows' in {path}; evaluate the run again.")
+    return tuple(
+        Accuracy(
+            dataset=row.get("dataset"),
+            classifier=row.get("classifier"),
+            train=row.get("train"),
+            accuracy=row.get("accuracy"),
+            n_train=row.get("n_train"),
+            n_test=row.get("n_test"),
+        )
+        for row in rows
+    )
+
+
+def read_pictures(directory: Path) -> dict[str, str]:
+    """Return the pictures of synthetic records, base64 by file name."""
+    pictures = {}
+    for name in PICTURES:
+        content = _content(directory / name)
+        if content:
+            pictures[name] = base64.b64encode(content).decode("ascii")
+    return pictures
+
+
+# Files
+
+
+def _content(path: Path) -> bytes | None:
+    """Return the content of a file, ``None`` where there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"Expected to read {path}, got: {error.strerror}.") from None
+
+
+def _read_object(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a JSON object; an InputError ends with the remedy."""
+    content = _content(path)
+    if content is None:
+        raise InputError(f"Expected {path}, got no such file; {remedy}.")
+    value: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(content)
+    if not isinstance(value, dict):
+        raise InputError(f"Expected a JSON object in {path}, got a corrupt file; {remedy}.")
+    return value

@@ -1,0 +1,186 @@
+"""The report as HTML, Markdown and files: banner, escaping, order, and code that runs."""
+
+import json
+import re
+import sys
+
+import pytest
+from factories import ROWS, SKETCH, make_run
+
+from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER
+from dpswd.errors import InputError
+from dpswd.report import write_report
+from dpswd.report.collect import collect
+from dpswd.report.snippet import snippet
+
+PNG = b"\x89PNG"
+NAMES = ("report.html", "report.json", "report.md")
+
+# Text that a run may hold, and that Markdown and HTML interpret.
+EVIL = '<script>alert(1)</script> ``` | [x](javascript:y) & "quoted"\n# heading'
+
+
+def pages(path, title=None):
+    """HTML and Markdown of a run directory."""
+    write_report(path, title=title)
+    return (path / "report.html").read_text(), (path / "report.md").read_text()
+
+
+def test_html_is_self_contained(tmp_path):
+    html, _ = pages(make_run(tmp_path / "run", (ROWS, 1000, 50)))
+    assert not re.search(r"<(script|link|object|iframe)|\son\w+=", html)
+    assert re.findall(r'(?:src|href)="([^;]*)', html) == ["data:image/svg+xml"]
+    assert "prefers-color-scheme: dark" in html
+    assert "@media print" in html
+
+
+def test_text_from_files_is_escaped(tmp_path):
+    path = make_run(tmp_path / "a&b<i>", config=EVIL, header={"run": EVIL})
+    row = {"dataset": EVIL, "classifier": EVIL, "train": EVIL, "accuracy": 50}
+    (path / "evaluation.json").write_text(json.dumps({"rows": [row]}))
+    html, markdown = pages(path, title=EVIL)
+    assert not re.search("<(script|a|i)[ >]", html)
+    assert html.count("&lt;script&gt;") >= 6
+    outside = re.sub(r"(?s)(`{4,})yaml\n.*?\n\1\n", "", markdown)
+    # The fence is longer than any run of backticks in the file.
+    assert len(outside) < len(markdown)
+    assert "<script>" not in outside
+    assert not re.search(r"(?<!\\)\]\(javascript", outside)
+    assert "# heading" not in outside.splitlines()
+
+
+# The banner
+
+FIXED_SEED = (SKETCH.replace(noise_seed=1), 1000, 1)
+CLT = (ROWS.replace(bound="clt", failure_prob=1e-8), 1000, 5)
+HANDED = {"header": {"records": HANDED_OVER}}
+
+
+def test_sound_run_has_no_banner(tmp_path):
+    path = make_run(tmp_path / "run", header={"records": "behind a handle"})
+    html, markdown = pages(path)
+    assert "<blockquote>" not in html
+    assert "NOT" not in markdown
+    assert "**μ" in markdown
+    assert "An attacker who" in markdown
+
+
+def check_banner_comes_first(html, markdown, banner):
+    """Checks that the banner precedes every number of the guarantee, and comes once."""
+    assert html.count("<blockquote>") == 1
+    assert html.index(f"<blockquote>\n<p><strong>{banner}.</strong>") < html.index("μ")
+    assert markdown.index(f"> **{banner}.**") < markdown.index("μ")
+
+
+def test_fixed_seed_is_not_private(tmp_path):
+    """privacy.json, which claims to be private, cannot strengthen what the ledger gives."""
+    path = make_run(tmp_path / "run", FIXED_SEED, private=True)
+    html, markdown = pages(path)
+    check_banner_comes_first(html, markdown, "NOT PRIVATE")
+    assert "void: μ" in markdown
+    assert "seed" in markdown
+    report, _ = collect(path)
+    assert not report.private
+    assert not report.sound
+
+
+def test_normal_approximation_is_not_sound(tmp_path):
+    path = make_run(tmp_path / "run", CLT, sound=True)
+    html, markdown = pages(path)
+    check_banner_comes_first(html, markdown, "NOT SOUND")
+    assert "If the account holds" in markdown
+    assert "normal approximation" in markdown
+    report, _ = collect(path)
+    assert report.private
+    assert not report.sound
+
+
+def test_records_that_were_handed_over_are_conditional(tmp_path):
+    path = make_run(tmp_path / "run", **HANDED)
+    html, markdown = pages(path)
+    check_banner_comes_first(html, markdown, "CONDITIONAL")
+    assert "conditional: μ" in markdown
+    assert "three conditions above, an attacker" in markdown
+    assert all(condition in markdown for condition in CONDITIONS)
+    report, _ = collect(path)
+    assert list(report.conditions) == CONDITIONS
+    assert not report.sound
+
+
+def test_conditional_run_with_a_normal_approximation_has_both_warnings(tmp_path):
+    html, markdown = pages(make_run(tmp_path / "run", CLT, **HANDED))
+    check_banner_comes_first(html, markdown, "CONDITIONAL AND NOT SOUND")
+    assert "normal approximation" in markdown
+    assert all(condition in markdown for condition in CONDITIONS)
+
+
+@pytest.mark.parametrize(
+    ("claim", "banner"), [({"private": False}, "NOT PRIVATE"), ({"sound": False}, "NOT SOUND")]
+)
+def test_declaration_of_the_run_weakens_the_report(tmp_path, claim, banner):
+    html, markdown = pages(make_run(tmp_path / "run", **claim))
+    check_banner_comes_first(html, markdown, banner)
+    assert "The run declares it so" in markdown
+
+
+# Content
+
+
+def test_pictures_and_table_of_facts_come_first(tmp_path):
+    config = "records: {name: x, classes: [ham, egg]}\nmodel:\n  centre: null\n  scale: 2\n"
+    path = make_run(tmp_path / "run", config=config)
+    for name in ("samples.png", "columns.png"):
+        (path / name).write_bytes(PNG)
+    html, markdown = pages(path)
+    assert html.count('src="data:image/png;base64,') == 2
+    words = ["Synthetic records of x", "samples.png", "columns.png", "| public", "μ"]
+    positions = [markdown.index(word) for word in words]
+    assert positions == sorted(positions)
+    assert "One row per class: ham, egg." in markdown
+    assert "| protected | Each single record" in markdown
+    assert "| not covered | Choices, evaluation, other runs" in markdown
+
+
+def test_settings_that_are_not_set_are_left_out(tmp_path):
+    path = make_run(tmp_path / "run", config="model:\n  centre: null\n  scale: 2\n")
+    _, markdown = pages(path)
+    assert "scale: 2" in markdown
+    assert "null" not in markdown
+
+
+@pytest.mark.parametrize("groups", [(), ((ROWS, 1000, 50),)], ids=["one shot", "subsampled"])
+def test_snippet_gives_the_numbers_of_the_report(tmp_path, capsys, groups):
+    report, _ = collect(make_run(tmp_path / "run", *groups))
+    exec(snippet(report), {})
+    lines = capsys.readouterr().out.splitlines()
+    numbers = [[float(part) for part in line.split()] for line in lines]
+    guarantee = report.guarantee
+    assert numbers[0] == pytest.approx([guarantee.mu, guarantee.regret], abs=1e-9)
+    assert numbers[1] == pytest.approx([guarantee.epsilon], rel=1e-9)
+    for rates, point in zip(numbers[2:], guarantee.trade_off, strict=True):
+        assert rates == pytest.approx([point.fpr, point.fnr], rel=1e-12)
+
+
+# Files
+
+
+def test_write_report_twice_gives_the_same_files(tmp_path):
+    path = make_run(tmp_path / "run")
+    (path / "private_evaluation.json").write_text("{}")  # not read
+    write_report(path)
+    before = {name: (path / name).read_bytes() for name in NAMES}
+    write_report(path)
+    assert before == {name: (path / name).read_bytes() for name in NAMES}
+
+
+def test_write_report_returns_the_content_of_the_file(tmp_path):
+    path = make_run(tmp_path / "run")
+    assert write_report(path) == json.loads((path / "report.json").read_text())
+
+
+def test_write_report_without_matplotlib_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    path = make_run(tmp_path / "run")
+    with pytest.raises(InputError, match=r"matplotlib .*dpswd\[train\]"):
+        write_report(path)
+    assert not list(path.glob("report.*"))
